@@ -151,14 +151,14 @@ forget_keys() {
     --condition="title=keys,expression=resource.name.startsWith('projects/$number/secrets/tpujob-tj-')"
 }
 
-# The id of the account that somebody's programs run as: at most 30 letters, another one for each address.
+# The id of the account that a member's programs run as: at most 30 letters, another one for each address.
 programs_of() {
   local hash
   hash=$(printf '%s' "$1" | sha256 6)
   printf 'tpujob-vm-%s-%s\n' "$(tr -c 'a-z0-9\n' '-' <<<"${1%%@*}" | sed 's/^-*//' | cut -c1-13 | sed 's/-*$//')" "$hash"
 }
 
-# The name of somebody's folder in the buckets, another one for each name that differs in more than capitals; the
+# The name of a member's folder in the buckets, another one for each name that differs in more than capitals; the
 # same as `slug` in tpujob/domain/access.py.
 folder_of() {
   local name words
@@ -173,7 +173,7 @@ folder_of() {
   fi
 }
 
-# What the account of somebody's programs may do, added with `gc` or taken away with `unbind`: their own folder in the
+# What the account of a member's programs may do, added with `gc` or taken away with `unbind`: their own folder in the
 # context's buckets, a log, and the backend may be it.
 programs() { # ADDRESS MEMBER VERB
   local bucket at condition="$scratch/condition.yaml"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lets somebody in: through what stands in front of the backend, and onto its list of members. Safe to repeat, also with
+# Gives a person access: through the proxy in front of the backend, and on its list of members. Safe to repeat, also with
 # another role. Run it as an admin who has signed in (`tpujob login`), with the deployed backend as current context.
 #
 #   PROJECT=my-lab-4711 REGION=europe-west4 CONTEXT_FILE=lab.yaml deploy/join.sh ada@example.org submitter

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Shows somebody out: afterwards they are no member, may not call the backend, and have no account for programs. Their
-# jobs go on, and their objects stay; `tpujob list --user ADDRESS` shows the jobs. Safe to repeat.
+# Removes a person: afterwards they are not a member, may not call the backend, and have no account for programs. Their
+# jobs continue, and their objects are kept; `tpujob list --user ADDRESS` shows the jobs. Safe to repeat.
 #
 #   PROJECT=my-lab-4711 REGION=europe-west4 CONTEXT_FILE=lab.yaml deploy/leave.sh ada@example.org
 #
@@ -11,7 +11,7 @@ need CONTEXT_FILE "the context's file, as for setup.sh"
 member=$(member_of "$address")
 
 tpujob members remove "$address" || {
-  # whoever is no member any more may still have the rest
+  # a person who is not a member any more may still have the other rights
   [ $? = 3 ] || exit 1
 }
 unbind run services add-iam-policy-binding tpujob --region="$REGION" --member="$member" --role=roles/run.invoker || true

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Takes away what up.sh and setup.sh made, but for what holds jobs: the database and the buckets stay.
-# Jobs that still run go on, are billed, and have nobody who looks after them: end them first (`tpujob list`).
+# Removes what up.sh and setup.sh made, except what holds jobs: the database and the buckets are kept.
+# Jobs that still run continue, are billed, and have no control loop: end them first (`tpujob list`).
 #
 #   PROJECT=my-lab-4711 REGION=europe-west4 CONTEXT_FILE=lab.yaml YES=1 deploy/remove.sh
 source "$(dirname "$0")/common.sh"

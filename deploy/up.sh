@@ -3,10 +3,10 @@
 #
 #   PROJECT=my-lab-4711 REGION=europe-west4 CONTEXT_FILE=lab.yaml ADMIN=ada@example.org deploy/up.sh
 #
-# ADMIN is the first admin, who is let in and lets in the others (deploy/join.sh); it is used for as long as the backend
+# ADMIN is the first admin, who has access and gives it to the others (deploy/join.sh); it is used for as long as the backend
 # has none. CONTEXT_FILE as for setup.sh: up.sh reads there what stands in front of the backend.
-# WAKE=always (when unset): one instance that looks after its jobs all the time. WAKE=called: none while nobody asks;
-# Cloud Scheduler asks every minute. deploy/README.md has what each costs and does.
+# WAKE=always (when unset): one instance that runs the control loop all the time. WAKE=called: none between requests;
+# Cloud Scheduler sends one every minute. deploy/README.md has what each costs and does.
 # NETWORK and SUBNET (in REGION): the backend reaches hosts inside that network, for a context with `ssh: internal`.
 # VPC_EGRESS=all-traffic: it reaches everything else that way, too; when unset, private-ranges-only.
 # BASE: the image to build on, by its digest, such as python:3.11-slim@sha256:...; deploy/README.md says how to find it.

@@ -21,7 +21,7 @@ _CLOCK_AGE = 60.0  #: seconds for which the offset between two clocks is trusted
 
 
 class Missing(Refused):
-    """What was asked for is positively not there."""
+    """A clear answer says that it does not exist."""
 
 
 #: called after each call with its method, and `done`, `absent`, `transient` or `refused`
@@ -34,7 +34,7 @@ def uncounted(method: str, outcome: str) -> None:
 
 
 def outcome_of(error: TpujobError | None) -> str:
-    """How a call is counted; None: it succeeded."""
+    """Return how a call is counted; None: it succeeded."""
     match error:
         case None:
             return "done"
@@ -57,7 +57,7 @@ class Deadline:
         return max(0.0, self._at - self._clock())
 
     def left(self, most: float = math.inf, *, doing: str = "") -> float:
-        """Seconds that one step may take, at most `most`. Raises Transient when there are none left."""
+        """Return the seconds that one step may take, at most `most`. Raises Transient when there are none left."""
         left = self.remaining()
         if not left:
             raise Transient(f"{doing}: no answer in time" if doing else "no answer in time")
@@ -87,7 +87,7 @@ def repeated(
     *,
     worth_it: Callable[[Transient], bool] = lambda _: True,
 ) -> T:
-    """`call(seconds left, failures so far)` until it succeeds. Raises its error when that is not Transient, not
+    """Call `call(seconds left, failures so far)` until it succeeds. Raises its error when that is not Transient, not
     `worth_it`, or when no try or no time for another one is left."""
     failures = 0
     while True:
@@ -110,25 +110,25 @@ class ServerClock:
         self._known = (0.0, -math.inf)
 
     def note(self, date: str, sent: float) -> None:
-        """An answer to what was sent then, by our monotonic clock, arrived just now with this `Date`."""
+        """Note the `Date` of an answer that arrived just now to a request `sent` then, by our monotonic clock."""
         with contextlib.suppress(ValueError):
             server, received = parsedate_to_datetime(date).timestamp(), time.monotonic()
             # the header leaves out the part of a second
             self._known = server + 0.5 - (sent + received) / 2, received + _CLOCK_AGE
 
     def now(self) -> float | None:
-        """None: no answer in the last minute."""
+        """Return the server's time; None: no answer in the last minute."""
         (ahead, until), ours = self._known, time.monotonic()
         return ours + ahead if ours < until else None
 
 
 def status_of(error: Any) -> str:
-    """The name of the gRPC status behind an error of Google's libraries."""
+    """Return the name of the gRPC status behind an error of Google's libraries."""
     return error.grpc_status_code.name if error.grpc_status_code is not None else "UNKNOWN"
 
 
 def first_line(error: object) -> str:
-    """Of a message, as one sentence without a full stop, to be read after a colon."""
+    """Return the first line of a message, as one sentence without a full stop, to be read after a colon."""
     line = str(error).strip().partition("\n")[0] or type(error).__name__
     return line.rstrip(". ")[:300]
 

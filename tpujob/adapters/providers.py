@@ -23,7 +23,7 @@ class Providers:
         return adapter.look(slice, timeout=timeout)
 
     def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
-        """Each provider has an equal part of the time. A zone that one of them missed is missed."""
+        """Each provider has an equal part of the time. A zone that one of them could not list is missing."""
         every = [
             adapter.survey(zones, timeout=timeout / len(self._adapters))
             for adapter in self._adapters.values()

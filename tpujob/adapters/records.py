@@ -22,7 +22,7 @@ WALKED = 200
 
 
 def same_identity(before: str, now: str) -> str:
-    """The identity of a store. Raises StoreError when another one was read before; empty: none was."""
+    """Return the identity of a store. Raises StoreError when another one was read before; empty: none was."""
     if before not in ("", now):
         raise StoreError(
             f"the store was emptied or replaced: its id was {before}, and is {now or 'gone'}",
@@ -97,7 +97,7 @@ class RecordReader(Generic[R]):
 
 
 def waking(job: Job) -> float | None:
-    """When the job is due; None: nothing is left to do."""
+    """Return when the job is due; None: nothing is left to do."""
     idle = job.state.final and job.wish is not DesiredState.CLEAN
     return None if idle else job.wake
 

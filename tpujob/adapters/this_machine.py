@@ -21,7 +21,7 @@ _LIKE_HOSTS = ("127.3.1.1", "127.250.250.250")
 
 
 def software() -> Software:
-    """Which of its requirements are installed."""
+    """Return which of its requirements are installed."""
     needed = _requirements()
     installed: dict[str, str] = {}
     for one in needed:
@@ -32,7 +32,7 @@ def software() -> Software:
 
 
 def laptop(state: Path, running: Mapping[str, bool]) -> Laptop:
-    """What the local stack needs of this machine; `state`: its folder, which may not exist yet."""
+    """Observe what the local stack needs of this machine; `state`: its folder, which may not exist yet."""
     there = next(folder for folder in (state, *state.parents) if folder.exists())
     found = state.stat() if state.exists() else None
     return Laptop(
@@ -48,7 +48,7 @@ def laptop(state: Path, running: Mapping[str, bool]) -> Laptop:
 
 
 def _requirements() -> list[str]:
-    """Those without a condition: extras are for developers and workloads only."""
+    """Return the requirements without a condition: extras are for developers and workloads only."""
     try:
         return [one for one in metadata.requires("tpujob") or () if ";" not in one]
     except metadata.PackageNotFoundError:

@@ -65,8 +65,8 @@ def start(path: str, launch: LaunchSecrets) -> Record:
 
 
 def stop(grace: float, discard: bool) -> Record:
-    """Nothing of tpujob runs on this host afterwards, and its devices are free. Safe to repeat. `discard`: the program
-    is killed without SIGTERM, and nothing more of what it writes is kept."""
+    """Stop everything of tpujob on this host, and free its devices. Safe to repeat. `discard`: the program is killed
+    without SIGTERM, and nothing more of what it writes is kept."""
     with _command_lock():
         pass  # no start is under way
     asked = stop_others(grace, discard=discard)
@@ -93,7 +93,7 @@ def ask_to_stop(grace: float, discard: bool) -> Record:
 
 @contextlib.contextmanager
 def _command_lock() -> Generator[None, None, None]:
-    """One command at a time decides what becomes of this host."""
+    """Hold the lock with which one command at a time acts on this host."""
     os.makedirs(ATTEMPTS, mode=0o700, exist_ok=True)
     descriptor = take_lock(COMMAND_LOCK, 60)
     if descriptor is None:

@@ -71,7 +71,7 @@ class HostAttempt:
             signal.signal(each, self._on_signal)
 
     def open(self) -> None:
-        """From now on the log and the report go to the bucket, and notices are heard."""
+        """Connect log, report and notices: from now on log and report go to the bucket, and notices are heard."""
         plan = self.plan
         where = (plan["workdir"], plan["attempt"], plan["host"])
         self.metadata = MetadataClient()
@@ -105,7 +105,7 @@ class HostAttempt:
         write_json(self.folder.state, self.state)
 
     def save_if_possible(self) -> None:
-        """A full disk ends no program, and does not keep its end from being reported."""
+        """Save the record; a full disk neither ends the program nor keeps its end from being reported."""
         with contextlib.suppress(OSError):
             self.save()
 

@@ -45,19 +45,19 @@ class AttemptState(TypedDict):
 
 
 class OtherAttempt(AttemptState):
-    """With what is found out about it."""
+    """An attempt of another daemon, and what is known about it."""
 
     folder: str
     live: bool  #: its daemon runs
 
 
 def read_state(folder: AttemptFolder) -> Optional[AttemptState]:
-    """None: there is none."""
+    """Return the record; None: there is none."""
     return cast(Optional[AttemptState], read_json(folder.state) or None)
 
 
 def other_attempts(besides: str = "") -> List[OtherAttempt]:
-    """Every attempt that this host knows of, less the one in the folder `besides`."""
+    """Return every attempt that this host knows, except the one in the folder `besides`."""
     found: List[OtherAttempt] = []
     for path in sorted(glob.glob(os.path.join(glob.escape(ATTEMPTS), "*"))):
         folder = AttemptFolder(path)

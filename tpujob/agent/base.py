@@ -23,7 +23,7 @@ Aside = Callable[..., Any]
 
 
 class LaunchSecrets(NamedTuple):
-    """What came by standard input: it is in memory alone, and in no file of this host."""
+    """Keys and secrets from standard input: in memory only, in no file of this host."""
 
     key: str = ""  #: of the attempt: signs what this host says
     cache_key: str = ""  #: of the job's owner: seals what later hosts find in the bucket
@@ -31,7 +31,7 @@ class LaunchSecrets(NamedTuple):
 
 
 class Failure(Exception):
-    """The attempt cannot go on: a sentence for a person, and the cause. `late` and `unreached`: see ReportDocument."""
+    """The attempt cannot continue: the reason in a sentence, and the cause. `late`, `unreached`: see ReportDocument."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Stopped(Exception):
 
 
 def read_json(path: str) -> Record:
-    """Empty: there is no file, or it holds no object."""
+    """Return the object in a file; empty: there is no file, or no object in it."""
     try:
         with open(path, "rb") as file:
             return parse_json(file.read())
@@ -60,7 +60,7 @@ def read_json(path: str) -> Record:
 
 
 def parse_json(text: bytes) -> Record:
-    """Empty: it is no object."""
+    """Return the object in a text; empty: it is not an object."""
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):
@@ -69,7 +69,7 @@ def parse_json(text: bytes) -> Record:
 
 
 def write_json(path: str, record: Mapping[str, Any]) -> None:
-    """Whole or not at all."""
+    """Write the file whole or not at all."""
     temporary = "%s.%d.tmp" % (path, os.getpid())
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump(record, file)
@@ -77,13 +77,13 @@ def write_json(path: str, record: Mapping[str, Any]) -> None:
 
 
 def remove_file(path: str) -> None:
-    """Absent is success."""
+    """Remove the file. Absent is success."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
 
 def take_lock(path: str, patience: float) -> Optional[int]:
-    """The lock's descriptor: the lock lasts until it is closed, or its process ends. None: not in time."""
+    """Return the lock's descriptor: the lock lasts until it is closed, or its process ends. None: not in time."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     until = time.monotonic() + patience
     while True:

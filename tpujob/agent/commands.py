@@ -66,13 +66,13 @@ def run_bare(attempt: HostAttempt, argv: List[str], cwd: str, more: Dict[str, st
 
 
 def injected_fault(plan: Plan) -> str:
-    """The value of `TPUJOB_FAULT`: the job's fault, else that of the host; empty: none."""
+    """Return the value of `TPUJOB_FAULT`: the job's fault, else that of the host; empty: none."""
     asked = plan["context"].get("fault") or plan["env"].get(VARIABLE)
     return str(asked or os.environ.get(VARIABLE, ""))
 
 
 def _stamp(attempt: HostAttempt) -> Dict[str, str]:
-    """The variables by which every process of this attempt is known."""
+    """Return the variables that mark every process of this attempt."""
     return {"PYTHONUNBUFFERED": "1", OUT: attempt.folder.out}
 
 
@@ -193,8 +193,8 @@ def _attend(
 
 
 def _time_to_judge(attempt: HostAttempt) -> float:
-    """Seconds until a program with a number that is not finite is killed: one that replays the step is allowed to write
-    its verdict."""
+    """Return the seconds until a program with a number that is not finite is killed: one that replays the step may
+    still write its verdict."""
     judged = attempt.progress.facts.get("program_phase") == REPLAY
     judged = judged or os.path.exists(os.path.join(attempt.folder.out, VERDICT))
     return float(attempt.plan["grace"]) if judged else 0.0

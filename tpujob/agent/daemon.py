@@ -72,7 +72,7 @@ def _be_daemon(plan: Plan, folder: AttemptFolder, launch: LaunchSecrets, answer:
 
 
 def _detach(log: str, keep: int) -> None:
-    """Leave nothing open of the session that started it."""
+    """Close what belongs to the session that started this process."""
     os.chdir("/")
     null = os.open(os.devnull, os.O_RDONLY)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -97,7 +97,7 @@ def run(attempt: HostAttempt) -> None:
 
 
 def _exit_code(attempt: HostAttempt) -> Optional[int]:
-    """Of the program; None: it was not started, and the record says why. Raises nothing."""
+    """Return the program's exit code; None: it was not started, and the record says why. Raises nothing."""
     try:
         return _run_steps(attempt)
     except Stopped:
@@ -198,8 +198,8 @@ def _verdict(attempt: HostAttempt) -> Optional[VerdictDocument]:
 
 
 def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
-    """Bring what is left of the program's folders to the bucket, before the next attempt on this host fetches them. A
-    success whose outputs cannot be kept is none."""
+    """Copy what is left in the program's folders to the bucket, before the next attempt on this host fetches it. A
+    success whose outputs cannot be kept does not count as one."""
     outputs = attempt.outputs
     if outputs is None:
         return
@@ -218,7 +218,7 @@ def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
 
 
 def _release_host(attempt: HostAttempt) -> None:
-    """The next attempt need not wait for the rest; its host 0 listens on the same port."""
+    """Release the host, so that the next attempt need not wait for the rest; its host 0 listens on the same port."""
     if attempt.host_lock is not None and not attempt.state["notice"]:
         with contextlib.suppress(OSError):  # a full disk: the next attempt finds what is gone
             unmount_all(attempt.log.note)
@@ -247,7 +247,7 @@ def _uploads(attempt: HostAttempt, code: Optional[int]) -> List[threading.Thread
 
 
 def _evidence(attempt: HostAttempt, code: Optional[int]) -> bytes:
-    """The lines that show why the program ended badly. What uploads note is no part of that."""
+    """Return the lines that show why the program ended badly, without what uploads note."""
     lines = b"" if code in (Exit.DONE, Exit.INTERRUPTED) else pick_lines(attempt.log.tail())
     if lines and attempt.supervision and attempt.supervision.stacks:
         lines = first_lines(attempt.supervision.stacks)  # it was ended as it hung

@@ -34,8 +34,6 @@ def on_this_host(path: str) -> str:
 
 
 class AttemptFolder:
-    """The folder of one attempt."""
-
     def __init__(self, path: str) -> None:
         self.path = path
         self.state = os.path.join(path, "state.json")  #: the attempt's record
@@ -61,6 +59,6 @@ def is_below(path: str, folder: str) -> bool:
 
 
 def make_empty(path: str) -> None:
-    """There and empty afterwards, whatever was in it."""
+    """Make the folder, empty whatever was in it."""
     shutil.rmtree(path, ignore_errors=True)
     os.makedirs(path)

@@ -23,7 +23,7 @@ class MetadataClient:
         self._base = "http://%s/computeMetadata/v1/instance/" % host
 
     def get(self, path: str) -> Optional[str]:
-        """Empty: nothing of that name. None: no answer."""
+        """Return the value; empty: nothing has that name. None: no answer."""
         headers = {"Metadata-Flavor": "Google"}
         request = urllib.request.Request(self._base + path, headers=headers)  # noqa: S310, ours
         try:

@@ -65,7 +65,7 @@ class PatternWatch:
         return taken
 
     def hear(self, lines: List[bytes]) -> None:
-        """Take lines in. Quick, from any thread."""
+        """Add lines. Quick, from any thread."""
         self.lines += len(lines)
         if not self._patterns:
             return
@@ -80,7 +80,7 @@ class PatternWatch:
             self._wake()
 
     def look(self) -> None:
-        """Search what has come. From the main thread only."""
+        """Search the lines that have come. From the main thread only."""
         while self._patterns:
             with self._lock:
                 count = min(BATCH, len(self._waiting))

@@ -29,7 +29,7 @@ def read_proc(pid: int, name: str) -> bytes:
 
 
 def command_of(pid: int) -> str:
-    """Empty: it is gone."""
+    """Return the command line of a process; empty: it is gone."""
     return read_proc(pid, "comm").decode("utf-8", "replace").strip()
 
 
@@ -77,7 +77,7 @@ def send(pids: Set[int], number: int) -> None:
 
 
 def end_all(find: Find, grace: float, as_root: bool = False) -> Set[int]:
-    """SIGTERM, up to `grace` seconds, SIGKILL until none is left; returns those that stay, which is rare."""
+    """Send SIGTERM, wait up to `grace` seconds, send SIGKILL until none is left; return those that remain."""
     signal_all, pause = (send_as_root, 0.5) if as_root else (send, 0.05)
     left = find()
     signal_all(left, signal.SIGTERM)
@@ -109,13 +109,13 @@ def free_devices(grace: float) -> None:
 
 
 def device_files() -> Set[str]:
-    """Of the TPU. `TPUJOB_DEVICES` holds patterns with `:` between them."""
+    """Return the device files of the TPU. `TPUJOB_DEVICES` holds patterns with `:` between them."""
     patterns = os.environ.get("TPUJOB_DEVICES", "/dev/accel*:/dev/vfio/*").split(":")
     return {os.path.realpath(name) for pattern in patterns for name in glob.glob(pattern)}
 
 
 def holders(files: Set[str]) -> Set[int]:
-    """The processes that hold one of these files open, as far as this user can see."""
+    """Return the processes that hold one of these files open, as far as this user can see."""
     found: Set[int] = set()
     for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()) if files else ():
         with contextlib.suppress(OSError):
@@ -127,7 +127,7 @@ def holders(files: Set[str]) -> Set[int]:
 
 
 def hidden_holders(files: Set[str]) -> Set[int]:
-    """The same for other users' processes, where `sudo` lets us see them."""
+    """Return the same for other users' processes, where `sudo` allows it."""
     named = [word for name in sorted(files) for word in ("-o", "-lname", name)][1:]
     look = sudo(["find", "/proc", "-mindepth", "3", "-maxdepth", "3", *named]) if named else []
     listing = output_of(look, 20) or b""  # it fails whenever a process ends meanwhile
@@ -140,7 +140,7 @@ def send_as_root(pids: Set[int], number: int) -> None:
 
 
 def sudo(argv: List[str]) -> List[str]:
-    """The command as root, without asking for a password; empty where that is impossible or not needed."""
+    """Return the command as root, without asking for a password; empty where that is impossible or not needed."""
     return ["sudo", "-n", "--", *argv] if os.geteuid() != 0 and _may_sudo() else []
 
 
@@ -150,7 +150,7 @@ def _may_sudo() -> bool:
 
 
 def output_of(argv: List[str], patience: float) -> Optional[bytes]:
-    """What a command prints, however it ends. None: it could not be run, or took too long."""
+    """Return what a command prints, however it ends. None: it could not be run, or took too long."""
     if not argv:
         return None
     try:
@@ -178,7 +178,7 @@ def give_up(child: subprocess.Popen[bytes]) -> None:
 
 
 def kernel_kills() -> int:
-    """How many processes the kernel has killed for want of memory, since it was booted."""
+    """Return how many processes the kernel has killed for want of memory since boot."""
     try:
         with open(os.environ.get("TPUJOB_VMSTAT") or "/proc/vmstat", encoding="ascii") as file:
             return int(re.search(r"^oom_kill (\d+)", file.read(), re.M).group(1))  # type: ignore[union-attr]

@@ -52,7 +52,7 @@ class Supervision:
         self._pids, self._path = pids, path
 
     def look(self) -> None:
-        """Take in what the program did since the last look."""
+        """Process what the program did since the last call."""
         self._watch.look()
         self._progress.read_output(self._watch.take_steps(), self._watch.first_step)
         self._look_for_stall()
@@ -70,7 +70,7 @@ class Supervision:
             self._reporter.attach(first_lines(self.stacks))
 
     def nonfinite(self) -> Optional[VerdictDocument]:
-        """The verdict of `watch.nonfinite`; None: no line matched."""
+        """Return the verdict of `watch.nonfinite`; None: no line matched."""
         if self._watch.nonfinite is None:
             return None
         line, step = self._watch.nonfinite
@@ -131,7 +131,7 @@ class Idle:
         return max(0.0, time.monotonic() - self._since) if self._looks else 0.0
 
     def vitals(self) -> ReportDocument:
-        """For the report."""
+        """Return the facts for the report."""
         return {"idle": round(self.idle(), 1), "looks": self._looks}
 
     def stalled(self, rule: StallRule, early: float = 0.0) -> bool:
@@ -154,7 +154,7 @@ class Idle:
 
 
 class Effort:
-    """CPU time that processes use."""
+    """The CPU time that processes use."""
 
     def __init__(self, find: Find) -> None:
         self._find = find

@@ -50,7 +50,7 @@ class Settings:
     page: bool = True  #: whether the backend on this machine shows its page at a port of loopback
     page_url: str = ""  #: the URL under which the status page is known, for links in notifications
     port: int = 0  #: where Cloud Run's requests come in; 0: any
-    only_called: bool = False  #: jobs are looked after only while a request is being answered
+    only_called: bool = False  #: ticks run only while a request is being answered
 
     @property
     def local(self) -> bool:

@@ -33,7 +33,7 @@ class Principal:
 
     @property
     def folder(self) -> str:
-        """Where this user's objects lie in each bucket, so that a condition of IAM on a prefix can hold."""
+        """Where this user's objects are in each bucket: one prefix, as a condition of IAM can name."""
         return folder_of(self.name)
 
     def at_least(self, role: Role) -> bool:
@@ -66,8 +66,8 @@ OWN_JOBS = AccessRule(Role.SUBMITTER, others=Role.ADMIN)
 
 
 def check(who: Principal, method: str, rule: AccessRule | None) -> None:
-    """Raises Forbidden unless the rule of a method allows it to the caller, for something of their own. A method
-    without a rule is refused to everybody."""
+    """Raises Forbidden unless the method's rule allows it to the caller for their own jobs. A method without a rule is
+    refused."""
     if rule is None:
         raise Forbidden(
             f"no access rule allows {method}: it is missing from the table of who may do what"
@@ -79,8 +79,8 @@ def check(who: Principal, method: str, rule: AccessRule | None) -> None:
 def check_owner(
     who: Principal, method: str, rule: AccessRule | None, job_id: str, owner: str
 ) -> None:
-    """Raises Forbidden unless the caller may call the method for the job of that owner. Records of before there were
-    owners belong to admins."""
+    """Raises Forbidden unless the caller may call the method for the job of that owner. Jobs without an owner, from old
+    records, belong to admins."""
     check(who, method, rule)
     if rule and not is_own(who, owner):
         of = f"job {job_id}, which is not {who.name}'s,"
@@ -88,12 +88,13 @@ def check_owner(
 
 
 def is_own(who: Principal, owner: str) -> bool:
-    """Whether a job of that owner is the caller's. Those of before there were owners are every admin's."""
+    """Return whether a job of that owner is the caller's. One without an owner, from an old record, is every
+    admin's."""
     return owner == who.id or (not owner and who.at_least(Role.ADMIN))
 
 
 def sees_all(who: Principal, owner: str) -> bool:
-    """Whether a job is shown with what its owner keeps to himself: its program, its code, its files."""
+    """Return whether a job is shown with what is private to its owner: program, code, files."""
     return is_own(who, owner) or who.at_least(Role.ADMIN)
 
 

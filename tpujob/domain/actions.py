@@ -13,14 +13,14 @@ from tpujob.protocol import Plan
 
 @dataclass(frozen=True, slots=True)
 class MakeCopy:
-    """Go on with the copy of this id for a while. Safe to repeat, and beside another that makes the same."""
+    """Continue the copy of this id for a while. Safe to repeat, also while another process makes it."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class CreateSlice:
-    """Ask for the job's serving slice. Safe to repeat: an existing one of ours is adopted."""
+    """Request the job's serving slice. Safe to repeat: an existing one of ours is adopted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class MakeElements:
 
 @dataclass(frozen=True, slots=True)
 class ResumeElements:
-    """Set those elements of a group going again that had ended before the group was resumed."""
+    """Resume the elements of a group that had ended before the group was resumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,5 +150,5 @@ class Decision:
 
 
 def soon(job: Job, now: float) -> float:
-    """Seconds until the next look: young requests are looked at often, old ones rarely, from 1 to 30 seconds."""
+    """Return the seconds until the next poll, from 1 for a new request to 30 for an old one."""
     return max(1.0, min(30.0, (now - job.state_since) / 8))

@@ -169,7 +169,7 @@ _ALL = set(JobSpec.model_fields)
 
 
 def shared(spec: JobSpec) -> JobSpec:
-    """An equal spec that takes an eighth of the memory, where specs like it were seen before."""
+    """Return an equal spec that shares its parts with specs seen before: an eighth of the memory."""
     parts = {name: _one(getattr(spec, name)) for name in _PARTS}
     return JobSpec.model_construct(_ALL, **{**dict(spec), **parts})
 

@@ -23,7 +23,7 @@ class Dataset:
 @dataclass(frozen=True, slots=True)
 class Saved:
     """What of a workdir follows its job: the newest checkpoint that may be resumed from, any later one, and the
-    outputs; or, where the program tells no step, everything but logs and reports."""
+    outputs; or, where the program reports no step, everything but logs and reports."""
 
     step: int | None  #: the newest that is known to be committed; None: the program tells none
     before: int = 0  #: only a checkpoint of an earlier step may be resumed from; 0: any

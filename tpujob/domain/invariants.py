@@ -24,7 +24,7 @@ class Broken:
 
 
 def of_job(job: Job) -> list[Broken]:
-    """What one record must satisfy by itself."""
+    """Check what one record must satisfy by itself."""
     found = (*_slices(job), *_attempts(job), *_group(job))
     return [Broken(rule, job.id, text) for rule, text in found]
 
@@ -66,7 +66,7 @@ def first_record(job: Job) -> Job:
 
 
 def of_history(first: Job, events: Sequence[Event], job: Job) -> list[Broken]:
-    """The events lead, one by one, from the first record to this one."""
+    """Check that the events lead, one by one, from the first record to this one."""
     found: list[str] = []
     if [e.seq for e in events] != list(range(1, job.version + 1)):
         found.append(f"version {job.version} has events {[e.seq for e in events]}")

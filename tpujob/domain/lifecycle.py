@@ -293,7 +293,7 @@ def _slice_requested(job: Job, at: float, asked: SliceRequested) -> Job:
 
 
 def _with_slice(job: Job, fresh: Slice, spent: Mapping[str, int] | None = None) -> Job:
-    """With one slice more. `spent`: None: the waiting is over."""
+    """Return the job with one slice more. `spent`: None: the waiting is over."""
     old = [s.k for s in job.slices if s.refused and s.gone_at is not None][:-REFUSALS]
     kept = tuple(s for s in job.slices if s.k not in old)
     spent = _after_waiting(job) if spent is None else spent
@@ -328,7 +328,7 @@ def _resume_requested(job: Job, at: float) -> Job:
 
 
 def _budget_changed(job: Job, limit: int) -> Job:
-    """A job that is on its way out for want of money goes on after it, if the new limit lets it."""
+    """Let a job continue that was ending for its budget, if the new limit allows it."""
     changed = replace(job, spend_limit=limit)
     if job.cause is not Cause.BUDGET or job.then is not State.FAILED:
         return changed
@@ -379,7 +379,7 @@ OVERTAKEN = (Cause.CANCELLED, Cause.BUDGET)
 
 
 def may_end(attempt: Attempt, outcome: Outcome | None) -> bool:
-    """An outcome, once set, stays, unless the program proves to have succeeded before it was stopped."""
+    """Return whether an outcome may be set: once set it stays, unless the program had succeeded before its stop."""
     late_success = outcome is Outcome.SUCCEEDED and attempt.cause in OVERTAKEN
     return attempt.outcome is None or late_success
 
@@ -407,7 +407,7 @@ def _end_attempt(job: Job, at: float, end: End) -> Job:
 
 
 def _leaving(job: Job, then: State, cause: Cause | None, budget: str, reason: str) -> Job:
-    """The job as it enters RELEASING: where that leads, and the named reason that any delete needs."""
+    """Return the job as it enters RELEASING: where that leads, and the named reason that any delete needs."""
     left = _change_serving(_take_retry(job, budget), delete_reason=reason, in_queue=False)
     return replace(left, then=then, cause=cause, hold_until=None)
 

@@ -27,7 +27,7 @@ class Member:
 
 
 def name_of(given: str) -> str:
-    """A name as the list has it. Raises BadRequest for what can be none."""
+    """Return a name as the list has it. Raises BadRequest for an invalid one."""
     name = given.strip().lower()
     if not _NAME.fullmatch(name):
         raise BadRequest(
@@ -64,6 +64,6 @@ def pinned(member: Member | None, id: str, name: str) -> Member:
 def differences(
     now: Mapping[str, str], wanted: Mapping[str, Role]
 ) -> tuple[dict[str, Role], list[str]]:
-    """What makes the one list the other: the roles to give, and the names to remove."""
+    """Return what makes the one list the other: the roles to give, and the names to remove."""
     give = {name: role for name, role in wanted.items() if now.get(name) != role}
     return give, sorted(now.keys() - wanted.keys())

@@ -196,7 +196,7 @@ class Unanswered:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What looks at an attempt have found, of which hosts say nothing: for the next backend, which goes on from it."""
+    """What one backend has observed of hosts that do not report: the next backend continues from it."""
 
     since: float  #: since when every look could read the reports
     at: float  #: of the newest look that was stored
@@ -207,7 +207,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """Objects in the place of an attempt's reports that were not believed, as far as one backend has counted them."""
+    """Objects in the place of an attempt's reports that were rejected, as counted by one backend."""
 
     unverified: int  #: not signed by its hosts, or about something else
     replayed: int  #: signed, and older than what was heard before
@@ -284,7 +284,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """From the end of a job until a person set it going again."""
+    """The time from the end of a job until a person resumed it."""
 
     start: float
     end: float

@@ -24,7 +24,7 @@ from tpujob.protocol import Phase
 
 
 class SliceState(StrEnum):
-    """What a cloud says of a slice, in our words; each adapter has the table from its own."""
+    """The state that a cloud reports for a slice, in our words; each adapter has a table from its own."""
 
     WAITING = "waiting"  #: in the cloud's queue
     CREATING = "creating"
@@ -37,7 +37,7 @@ class SliceState(StrEnum):
 
     @property
     def lost(self) -> bool:
-        """Whether a slice carries no program any more."""
+        """Whether the slice can carry no program any more."""
         return self in (SliceState.PREEMPTED, SliceState.FAILED, SliceState.STOPPED)
 
 
@@ -54,12 +54,12 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """A look and a list agree that it is not there."""
+    """A poll and a list agree that it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Could not be seen. Nothing is concluded from it."""
+    """Could not be observed. Nothing is concluded from it."""
 
     error: str
 
@@ -80,7 +80,7 @@ class Maintenance:
 
 @dataclass(frozen=True, slots=True)
 class HostReport:
-    """What the agent on a host says about its attempt, and how old that is by the storage's clock."""
+    """What the agent on a host reports about its attempt, and the report's age by the storage's clock."""
 
     host: int
     attempt: int
@@ -189,7 +189,7 @@ class Reason:
 
 
 class Order(NamedTuple):
-    """What the place of a job in the order comes from: the first of these in which two jobs differ decides."""
+    """What determines the place of a job in the order: the first of these in which two jobs differ decides."""
 
     band: int  #: index of `BANDS`, which counts
     raised: bool  #: it waited for so long that the next higher one counts
@@ -213,7 +213,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """What may become of a slice whose program has ended, instead of its deletion."""
+    """What may be done with a slice whose program has ended, instead of deleting it."""
 
     heir: str = ""  #: id of the job that it can be handed on to; empty: there is none
     keep: float = 0.0  #: seconds for which it may be kept for one that comes later

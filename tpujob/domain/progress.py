@@ -30,7 +30,7 @@ class JobProgress:
 
 
 def job_progress(job: Job, live: Progress | None = None) -> JobProgress:
-    """What `job` has. `live`: the progress of the running attempt, if it is newer than the record."""
+    """Return the progress of `job`. `live`: the progress of the running attempt, if it is newer than the record."""
     job = with_live(job, live)
     if job.attempt is None:
         return JobProgress()
@@ -98,8 +98,8 @@ def _resume_before(attempts: Sequence[Attempt]) -> int:
 
 
 def _sound(attempt: Attempt, bound: int) -> bool:
-    """Whether numbers that it saved past the bound are good. Those of an attempt that began before the bound are; one
-    that did not stay before it, though it should, must show a finite loss past it."""
+    """Return whether the numbers that it saved past the bound are good. Those of an attempt that began before the bound
+    are; one that did not stay before it, though it should, must report a finite loss past it."""
     began = began_from(attempt)
     if began is not None and began < bound:
         return True
@@ -152,7 +152,7 @@ def steps_kept(job: Job) -> dict[int, int | None]:
 
 
 def steps_made_again(job: Job, live: Progress) -> int:
-    """How many steps of earlier attempts the running attempt makes again; 0 also where that is not known."""
+    """Return how many steps of earlier attempts the running attempt repeats; 0 also where that is unknown."""
     reached = next((a.progress.step for a in reversed(job.attempts[:-1]) if a.progress.step), 0)
     running = with_live(job, live).attempt
     began = began_from(running) if running else None
@@ -160,7 +160,7 @@ def steps_made_again(job: Job, live: Progress) -> int:
 
 
 def steps_redone(attempt: Attempt, kept: Mapping[int, int | None]) -> int | None:
-    """How many of its steps do not count, with `kept` as `steps_kept` returns it. None: not known."""
+    """Return how many of its steps do not count, with `kept` as `steps_kept` returns it. None: unknown."""
     made, began = attempt.progress.step, began_from(attempt)
     if made is None or attempt.number not in kept:
         return 0

@@ -114,12 +114,12 @@ _RAW = re.compile(FRONT.pattern.encode(), re.MULTILINE)
 
 
 def raw(block: bytes) -> bytes:
-    """As the program wrote it."""
+    """Return the line as the program wrote it."""
     return _RAW.sub(b"", block)
 
 
 def with_hosts(block: bytes) -> bytes:
-    """As the program wrote it, each line behind its host: `0| step 1`."""
+    """Return lines as the program wrote them, each behind its host: `0| step 1`."""
     return _RAW.sub(rb"\1| ", block)
 
 

@@ -22,7 +22,7 @@ LONGEST = 128
 
 
 class Admin:
-    """The part of `api.JobsApi` that is about no single job."""
+    """The part of `api.JobsApi` for operators: suspected machines, unclaimed slices, damaged records."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Admin:
         )
 
     def _views(self, found: Sequence[Owned], now: float) -> list[LeakView]:
-        """The oldest first."""
+        """Return them oldest first."""
         by_age = sorted(found, key=lambda o: (o.created_at, o.name))
         return [leak_view(o, now=now, prices=self._prices) for o in by_age]
 

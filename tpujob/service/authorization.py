@@ -24,7 +24,7 @@ RULES = {name: row.rule for name, row in METHODS.items()} | {"tick": access.ADMI
 
 
 class Authorized:
-    """`JobsApi` for one caller: each attribute is that of `jobs` if the caller's role allows it. Raises Forbidden."""
+    """`JobsApi` for one caller: each method of `jobs` that the caller's role allows. Raises Forbidden."""
 
     def __init__(self, jobs: object, who: Principal) -> None:
         self._jobs, self._who = jobs, who
@@ -35,7 +35,7 @@ class Authorized:
 
 
 def check(who: Principal, method: str) -> None:
-    """Raises Forbidden unless the caller's role allows the method for something of their own."""
+    """Raises Forbidden unless the caller's role allows the method on their own jobs."""
     access.check(who, method, RULES.get(method))
 
 
@@ -45,8 +45,8 @@ def check_owner(who: Principal, method: str, job: Job) -> None:
 
 
 def find_job(store: Store, who: Principal, method: str, job: str) -> Job:
-    """Anybody's by its id, the caller's own by its name, for that method. Raises NotFound, BadRequest; Forbidden when
-    the caller may not call it for that job."""
+    """Return any job by its id, or the caller's own by its name, for that method. Raises NotFound, BadRequest;
+    Forbidden when the caller may not call it for that job."""
     if re.fullmatch(r"[0-9]{1,6}", job):
         found = store.get(job.zfill(6))
     else:
@@ -62,8 +62,8 @@ def own_key(who: Principal, key: str) -> str:
 
 
 def _named(store: Store, who: Principal, name: str, *, any_state: bool) -> Job:
-    """By a name that is unique among the caller's live jobs, or else among all of them; with `any_state`, among all of
-    them at once, so that a live job is not mistaken for one that has ended."""
+    """Return the job with that name, unique among the caller's live jobs, or else among all of theirs; with
+    `any_state`, among all of theirs, so that a live job is not taken for one that has ended."""
     found = store.list(name=name) if name else []  # no name would be any name
     mine = [j for j in found if access.is_own(who, j.owner)]
     live = [j for j in mine if not j.state.final]

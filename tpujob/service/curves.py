@@ -21,7 +21,7 @@ KEPT = 256  #: attempts that are remembered, of 24 KiB each
 
 
 class AttemptCurves(NamedTuple):
-    """The newest that is known of an attempt."""
+    """The newest known curves of an attempt."""
 
     line: bytes = b""  #: for `read_series`; empty: there is none
     doubted: bool = False  #: what lies there is not signed by its hosts
@@ -61,7 +61,7 @@ class Curves:
         self._made: LruDict[tuple[str, int], tuple[object, list[ChartView]]] = LruDict(MADE)
 
     def metrics(self, job: Job, attempt: int | None = None) -> MetricsView:
-        """Of that attempt, or of the newest ones. Raises NotFound for an attempt that there is not."""
+        """Return the curves of that attempt, or of the newest ones. Raises NotFound if the job has no such attempt."""
         if attempt is not None and not 1 <= attempt <= len(job.attempts):
             raise NotFound(f"job {job.id} has no attempt {attempt}")
         ran = [a for a in job.attempts if a.running_at is not None]
@@ -94,7 +94,7 @@ class Curves:
         )
 
     def _of(self, job: Job, attempt: Attempt, left: float) -> AttemptCurves:
-        """`left`: seconds to read it. Raises Transient, Refused."""
+        """Return the curves of an attempt. `left`: seconds to read them. Raises Transient, Refused."""
         key, now = (job.id, attempt.number), self._clock.now()
         known = self._known.get(key, AttemptCurves())
         if now < known.until:
@@ -131,7 +131,7 @@ class Curves:
         return newest._replace(doubted=newest.doubted and not newest.line)
 
     def _body(self, path: str, most: int, left: float) -> bytes:
-        """Empty: nothing lies there."""
+        """Return the object's body; empty: there is no such object."""
         try:
             return self._blobs.get(path, end=most, timeout=left)
         except NotFound:
@@ -155,7 +155,7 @@ def _charts(
     found: Mapping[int, dict[str, list[Point]]],
     kept: Mapping[int, int | None],
 ) -> list[ChartView]:
-    """The best known names first."""
+    """Return the charts, those of well-known names first."""
     for series in found.values():
         series["steps/s"] = list(_rates(series.pop("", [])))
     names = {name for series in found.values() for name, points in series.items() if points}
@@ -178,7 +178,7 @@ def _charts(
 
 
 def _rates(buckets: Sequence[Point]) -> Iterator[Point]:
-    """Steps a second between moments that are far enough from each other to tell."""
+    """Return steps per second, between moments that are far enough apart for a rate."""
     before: Point | None = None
     for one in buckets:
         if before and one.at - before.at >= 0.5 and one.step > before.step:
@@ -189,7 +189,7 @@ def _rates(buckets: Sequence[Point]) -> Iterator[Point]:
 
 
 def _points(points: Sequence[Point], most: int) -> list[tuple[int, float, float, float, float]]:
-    """At most so many: neighbours become one, with their least, their greatest and their last value."""
+    """Return at most so many points: neighbours become one, with their least, their greatest and their last value."""
     size = -(-len(points) // max(1, most))
     first = points[0].at
     groups = [points[i : i + size] for i in range(0, len(points), size)]

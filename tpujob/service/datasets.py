@@ -29,15 +29,14 @@ class DataPlaces:
         self._blobs, self._copies, self._site = blobs, copies, site
 
     def find(self, wanted: JobSpec, zones: Sequence[str]) -> tuple[Dataset, ...]:
-        """Where each entry of `data` is read from each zone. Raises BadSpec for a bucket that is not there or that may
-        not be read."""
+        """Return where each entry of `data` is read from each zone. Raises BadSpec for a bucket that cannot be read."""
         return tuple(self._one(entry, zones) for entry in wanted.data)
 
     def find_readable(
         self, wanted: JobSpec, zones: Sequence[str]
     ) -> tuple[list[Dataset], dict[str, BadSpec]]:
-        """The same for a plan or an estimate, which do not need the data: the entries that can be read, and why each of
-        the others cannot, by the name of the entry."""
+        """Return the same for a plan or an estimate, which do not need the data: the entries that can be read, and by
+        name why each of the others cannot."""
         found: list[Dataset] = []
         problems: dict[str, BadSpec] = {}
         for entry in wanted.data:
@@ -69,7 +68,7 @@ class DataPlaces:
             raise BadSpec(f"data: {entry.source}: {error.message}", hint=error.hint) from error
 
     def check(self, found: Sequence[Dataset]) -> None:
-        """Raises BadSpec for one of which there is nothing where copies are made of."""
+        """Raises BadSpec for an entry with nothing at the place that copies are made from."""
         for one in found:
             if self._count(one, "").objects:
                 continue
@@ -94,7 +93,7 @@ class DataPlaces:
             raise BadSpec(f"data: {one.source}: {error.message}", hint=error.hint) from error
 
     def missing(self, wanted: JobSpec, zone: str) -> list[DataToCopy]:
-        """What is to be copied to the region of that zone before a slice is asked for there. Raises BadSpec."""
+        """Return what must be copied to the region of that zone before a slice is requested there. Raises BadSpec."""
         region = region_of(zone)
         readable, problems = self.find_readable(wanted, [zone])
         found = [
@@ -109,7 +108,7 @@ class DataPlaces:
         return found
 
     def views(self, found: Sequence[Dataset], zones: Sequence[str]) -> list[DataView]:
-        """With what is missing where, and what that costs by list price."""
+        """Return the entries with what each region lacks, and what the copy costs by list price."""
         return [self._view(one, zones) for one in found]
 
     def _view(self, one: Dataset, zones: Sequence[str]) -> DataView:

@@ -23,7 +23,7 @@ MOST = 256 * 1024
 
 
 def spans(job: Job, now: float, done: Progress | None = None) -> list[SpanView]:
-    """All its time, oldest first. `done`: how far its program is just now."""
+    """Return all its time, oldest first. `done`: how far its program is now."""
     return [_span(one) for one in timeline(job, now, done)]
 
 
@@ -47,7 +47,7 @@ NEAR = 4
 
 
 def slice_jobs(job: Job, one: Slice, read: Callable[[str], Job], now: float) -> list[SliceJobView]:
-    """The jobs that have had a slice, as far as their records can be read; none of one that this job alone has had."""
+    """Return the jobs that have had a slice, as far as their records can be read; none if only this job has had it."""
     found = deque([(job, one)])
     ways = ("received_from", 0, found.appendleft, NEAR), ("handed_to", -1, found.append, 2 * NEAR)
     for link, end, add, most in ways:
@@ -80,9 +80,9 @@ def hosts(
     suspects: Iterable[Suspect] | None,
     now: float,
 ) -> list[HostView]:
-    """Of the serving slice. `reports`: the newest ones, as they were read at `heard_at`; `silent`: since when hosts do
-    not answer over SSH; `suspects`: the machines that are suspected or pinned, None where the caller may know neither
-    them nor what hosts say of an error."""
+    """Return the hosts of the serving slice. `reports`: the newest ones, as read at `heard_at`; `silent`: since when
+    hosts do not answer over SSH; `suspects`: the machines that are suspected or pinned, None where the caller may see
+    neither them nor the errors that hosts report."""
     serving, attempt = job.slice, job.attempt
     if serving is None or not serving.endpoints or job.state not in _HEARD:
         return []

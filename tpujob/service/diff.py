@@ -58,8 +58,8 @@ class Entry:
 def specs(
     a: Mapping[str, Json], b: Mapping[str, Json], *, private: bool = True
 ) -> list[ChangeView]:
-    """By dotted key, in the order of the first; lists are compared whole. Values of the program's variables are shown
-    only if `private`, and never those of names such as `HF_TOKEN`, which may be secrets."""
+    """Return the specs by dotted key, in the order of the first; lists are compared whole. Values of the program's
+    variables are shown only if `private`, and never those of names such as `HF_TOKEN`, which may be secrets."""
     return [_shown(change, private=private) for change in _changes(_flat(a), _flat(b))]
 
 
@@ -72,13 +72,14 @@ def _shown(change: ChangeView, *, private: bool) -> ChangeView:
 
 
 def outcomes(a: Job, b: Job, now: float, live: Live = (None, None)) -> list[ChangeView]:
-    """How far they came, and what it cost."""
+    """Compare how far the jobs came, and what they cost."""
     return _changes(_outcome(a, now, live[0]), _outcome(b, now, live[1]))
 
 
 def files(a: Sequence[Opens], b: Sequence[Opens]) -> tuple[list[FileChangeView], bool]:
-    """What differs between two piles of archives, each laid over the ones before it as on a host; and whether a diff
-    was left out for want of room. Raises BadBundle when one of them is no archive, or they are too large."""
+    """Compare two stacks of archives, each archive laid over the ones before it as on a host; return the differences,
+    and whether a diff was left out for want of room. Raises BadBundle when one is not an archive, or they are too
+    large."""
     before, after = _entries(a), _entries(b)
     names = sorted({*before, *after})
     changed = [name for name in names if _differ(before.get(name), after.get(name))]
@@ -174,7 +175,7 @@ def _kind(a: Entry | None, b: Entry | None) -> Kind:
 
 
 class _Texts:
-    """The lines of those files of a pile of archives that may be shown."""
+    """The lines of those files of a stack of archives that may be shown."""
 
     def __init__(
         self, archives: Sequence[Opens], entries: Mapping[str, Entry], changed: Sequence[str]
@@ -196,7 +197,7 @@ class _Texts:
             self._texts |= _contents(archives[place], names)
 
     def lines(self, name: str) -> list[str] | None:
-        """Of a file or a link; None: it is no text, or too large to show."""
+        """Return the lines of a file or a link; None: it is not text, or too large to show."""
         entry = self._entries.get(name)
         if entry is None:
             return []
@@ -253,8 +254,8 @@ def _ended(line: str) -> str:
 def compare(
     a: Job, b: Job, blobs: Blobs, now: float, *, live: Live = (None, None), private: bool = False
 ) -> DiffView:
-    """What differs from `a` to `b`. `live`: the progress of each, as `job_progress` takes it; `private`: see `specs`.
-    `files_unknown` names a bundle that is gone. Raises Transient, Refused when the bucket does not answer."""
+    """Return what differs from `a` to `b`. `live`: the progress of each, as `job_progress` takes it; `private`: see
+    `specs`. `files_unknown` names a bundle that is gone. Raises Transient, Refused when the bucket does not answer."""
     changed, unknown, cut = _fetched(a, b, blobs)
     return DiffView(
         a=_side(a),

@@ -29,8 +29,8 @@ TRIES = 8
 
 
 class JobActions:
-    """Writes wishes into records. Each returns the job as stored; raises NotFound, Forbidden, BadRequest and, when
-    others always write first, Conflict."""
+    """Writes what users request into records. Each method returns the job as stored; raises NotFound, Forbidden,
+    BadRequest and, when other writes always come first, Conflict."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class JobActions:
         live: Callable[[], Mapping[str, Job]],
         ended_by: Callable[[Cause], Iterable[str]],
     ) -> None:
-        """`tell` is called with each job that was changed. `stopping`: the elements of a group that go on, and were
+        """`tell` is called with each job that was changed. `stopping`: the active elements of a group that were
         cancelled. `live`: the jobs that have not ended. `ended_by`: ids of those that have ended for a cause."""
         self._stopping = stopping
         self._store, self._clock, self._prices = store, clock, prices
@@ -110,14 +110,14 @@ class JobActions:
         return stored
 
     def _reopen(self, who: Principal, resumed: Job) -> None:
-        """A group that has ended ends again, after the element that was resumed."""
+        """Make a group that has ended active again, until the resumed element has ended."""
         if resumed.group:
             kind, why = EventKind.GROUP_REOPENED, f"{resumed.name} was resumed"
             self._wish(who, "resume", resumed.group, kind, why, lambda j: not j.state.final)
 
     def _revive(self, by: Principal, resumed: Job) -> None:
-        """Set the jobs going again that ended because this one had failed them, and those that waited for these;
-        whosever they are. Safe to repeat."""
+        """Resume jobs of any owner that ended because this one had failed, and those that waited for these. Safe to
+        repeat."""
         ended = {job_id: self._store.peek(job_id) for job_id in self._ended_by(Cause.DEPENDENCY)}
         going = [resumed]
         while going:
@@ -135,7 +135,7 @@ class JobActions:
                 going.append(revived)
 
     def _never(self, job: Job) -> bool:
-        """Whether it would end again at once."""
+        """Return whether it would end again at once."""
         edges = (edge for edge in job.edges if not edge.each)
         return any(self._met(edge) is Met.NEVER for edge in edges)
 
@@ -222,8 +222,8 @@ class JobActions:
         settled: Callable[[Job], bool],
         payload: CleanRequested | BudgetChanged | QueueMoved | None = None,
     ) -> Job:
-        """Write the user's wish into the record, trying again when another write was first. A wish that is settled
-        already changes nothing."""
+        """Write the user's request into the record, again when another write came first; nothing if it is there
+        already."""
         for _ in range(TRIES):
             found = find_job(self._store, who, method, job)
             if settled(found):
@@ -267,6 +267,6 @@ def _check_waits(job: Job) -> None:
 
 
 def _already(job: Job, *, release: bool) -> bool:
-    """Whether a cancel would change nothing. A job that has ended stays as it ended."""
+    """Return whether a cancel would change nothing. A job that has ended stays as it ended."""
     kept = (DesiredState.RUN, DesiredState.CANCEL) if release else (DesiredState.RUN,)
     return job.state.final or job.wish not in kept

@@ -71,7 +71,7 @@ from tpujob.service.views import event_view, job_view
 
 @dataclass(frozen=True, slots=True)
 class HostReach:
-    """How hosts are reached and believed, beside what the port `Hosts` says."""
+    """How hosts are reached and trusted, beyond the port `Hosts`."""
 
     access: Callable[[Slice, int, str, str], HostAccess]  #: lets the holder of a public key in
     trust: Callable[[Slice], str] = lambda _: ""  #: why the keys of a slice's hosts are trusted
@@ -79,7 +79,7 @@ class HostReach:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """What the context says."""
+    """What the context sets for the service."""
 
     site: Site = EVERYWHERE
     #: what the context adds to the bill
@@ -96,7 +96,7 @@ WORST = 8
 
 
 class Jobs:
-    """Implements `api.JobsApi` for one caller. Here is what needs several parts; a part alone has each other method."""
+    """Implements `api.JobsApi` for one caller. Methods that need several parts are here; every other is in one part."""
 
     def __init__(
         self,
@@ -154,11 +154,11 @@ class Jobs:
         return partial(method, self._who) if "who" in signature(method).parameters else method
 
     def acting_for(self, who: Principal) -> JobsApi:
-        """As that caller may use it: a method that the caller's role does not allow raises Forbidden."""
+        """Return the service for that caller: a method that the caller's role does not allow raises Forbidden."""
         return cast("JobsApi", Authorized(self.for_caller(who), who))
 
     def for_caller(self, who: Principal) -> Self:
-        """The same for that caller, whatever their role."""
+        """Return the same for that caller, whatever their role."""
         mine = copy.copy(self)
         mine._who = who
         return mine
@@ -328,7 +328,7 @@ class Jobs:
         return self._view(self._actions.requeue(self._who, job))
 
     def _announce(self, job: Job) -> None:
-        """A job was stored: tell the loop and those who follow."""
+        """Notify the loop and the followers that a job was stored."""
         self.index.note(job)
         self._reconciler.queue.learn(job)
         self.changes.poke()
@@ -401,7 +401,7 @@ class Jobs:
         return None
 
     def _worst(self, group: Job) -> list[ElementView]:
-        """The first elements that failed."""
+        """Return the first elements that failed."""
         asked = ListAsked(group=group.id, states=[State.FAILED], order="id", reverse=True)
         fields = [*ElementView.__annotations__]
         found = self.index.page(self._who, {**asked, "fields": fields, "limit": WORST})

@@ -23,8 +23,8 @@ class Membership:
         self._members = members
 
     def recognise(self, id: str, name: str) -> Principal:
-        """The member who came as that verified principal, under the name that the list has. The first who comes under a
-        name keeps it. Raises Forbidden for anybody else."""
+        """Return the member who came as that verified principal, under the name in the list. The first principal under
+        a name keeps it. Raises Forbidden for anybody else."""
         name = name.strip().lower()
         found = self._members.find(name)
         if found and found.id == id:
@@ -40,15 +40,15 @@ class Membership:
         return [_view(member) for member in self._members.all()]
 
     def give_role(self, who: Principal, name: str, role: str) -> MemberView:
-        """Give that name that role. Raises BadRequest for what is no name or no role, and when the caller would lose
-        their own admin role."""
+        """Give that name that role. Raises BadRequest for an invalid one, or when the caller would lose their admin
+        role."""
         name, given = rules.name_of(name), rules.role_of(role)
         if self._is(who, name) and given is not Role.ADMIN:
             raise BadRequest("this is your own role", hint="Another admin can change it.")
         return self._give(who, name, given)
 
     def remove_member(self, who: Principal, name: str) -> None:
-        """Afterwards that name is a stranger's. Their jobs go on; an admin may stop them. Raises NotFound, BadRequest
+        """Remove that name from the members. Their jobs continue; an admin may stop them. Raises NotFound, BadRequest
         as `give_role` does."""
         name = rules.name_of(name)
         if self._members.find(name) is None:

@@ -23,8 +23,7 @@ from tpujob.domain.text import amount_of_bytes, dollars, duration, rfc3339
 
 
 def why(job: Job, wait: Wait | None, unpaid: str, now: float, place: Place | None = None) -> str:
-    """Why it is in its state; while it waits in the queue, for data, for capacity or for money, that wait as it is
-    now."""
+    """Return why it is in its state; while it is queued, what it waits for now."""
     if job.state is not State.QUEUED:
         return job.message
     if reason := binding(place):
@@ -36,7 +35,7 @@ def why(job: Job, wait: Wait | None, unpaid: str, now: float, place: Place | Non
 
 
 def binding(place: Place | None) -> Reason | None:
-    """The reason of the queue why it requests no slice now; None: there is none but what its own requests met."""
+    """Return the queue's reason why it requests no slice now; None: nothing but its own refused requests."""
     reason = next(iter(place.reasons), None) if place else None
     return None if reason is None or reason.kind in _OWN else reason
 
@@ -44,7 +43,7 @@ def binding(place: Place | None) -> Reason | None:
 def what_next(
     job: Job, has: JobProgress, wait: Wait | None, now: float, place: Place | None = None
 ) -> NextView:
-    """What happens next, by itself or by a command."""
+    """Return what happens next, by itself or by a command."""
     if job.state.final:
         return _after_end(job, has)
     if job.state is State.RELEASING and job.then in _ENDED and job.wish is not DesiredState.CLEAN:
@@ -112,7 +111,7 @@ def _ends_with_its_slice(job: Job) -> NextView:
 
 
 def held_id(job: Job) -> str:
-    """Of a held job the id by which it is released: its own, or that of its group."""
+    """Return the id by which a held job is released: its own, or that of its group."""
     return job.id if job.held_by or not job.group else job.group
 
 
@@ -159,7 +158,7 @@ _AFTER = {
 
 
 def _on_its_way_out(job: Job) -> NextView:
-    """What follows from a cancel, a delete or a clean."""
+    """Return what follows from a cancel, a delete or a clean."""
     match job.state, job.wish:
         case State.QUEUED, DesiredState.CLEAN:  # which owns no slice
             return _next("end", "the job ends; then its logs and its record are removed")
@@ -211,7 +210,7 @@ def _after_end(job: Job, has: JobProgress) -> NextView:
 
 
 def after_group(group: Job) -> NextView:
-    """What comes next for an element that ended, after its group was cancelled."""
+    """Return what comes next for an element that ended, after its group was cancelled."""
     again = _command(group, "resume", f"resumes all of {group.name}")
     return _next("nothing", "nothing happens by itself: its group was cancelled", again)
 
@@ -240,7 +239,7 @@ def lacks_dependency(job: Job) -> bool:
 
 
 def needs_budget(job: Job) -> bool:
-    """Whether it has used up its own budget of money, so that a resume must give it more."""
+    """Return whether it has used up its own budget of money, so that a resume must raise the budget."""
     return job.cause is Cause.BUDGET and budget.limit(job) is not None
 
 
@@ -257,7 +256,7 @@ def _command(job: Job, verb: str, does: str, *options: str) -> CommandView:
 
 
 def budgets(job: Job) -> list[BudgetView]:
-    """The retries that `recovery` bounds, and every other kind that was used; of a group none."""
+    """Return the retries that `recovery` limits, and those of every other kind that were used; none for a group."""
     if job.spec.is_group:
         return []
     rules = {rule.budget: rule for rule in retry.POLICIES.values() if rule.budget}
@@ -272,7 +271,7 @@ def budgets(job: Job) -> list[BudgetView]:
 
 
 def copying(job: Job, now: float) -> CopyView | None:
-    """The copy that a queued job waits for; None: it waits for none."""
+    """Return the copy that a queued job waits for; None: there is none."""
     copy = datasets.under_way(job)
     if copy is None or job.state is not State.QUEUED:
         return None

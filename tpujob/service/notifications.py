@@ -112,8 +112,8 @@ class Notifications:
         return view_delivery(replace(message, notification=fact, error=error))
 
     def _sees(self, who: Principal, channel: str) -> bool:
-        """Whether the caller may see the destination, and the receiver's answer, which may name it: admins, and the
-        user whose own address it is."""
+        """Return whether the caller may see the destination, and the receiver's answer, which may name it: admins may,
+        and the user whose own address it is."""
         known = self._setup.channels.get(channel)
         own = known is not None and known.to.casefold() == who.name.casefold()
         return own or who.at_least(Role.ADMIN)

@@ -44,7 +44,7 @@ class RuntimeReader:
         prices: PriceList,
         place: Callable[[Job], Place] | None = None,
     ) -> None:
-        """`place`: left out: there is no queue."""
+        """`place`: without it there is no queue."""
         self._live, self._circuits, self._funds, self._prices = live, circuits, funds, prices
         self._place = place
 

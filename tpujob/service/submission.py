@@ -55,12 +55,12 @@ def _zones(choices: Sequence[Offer]) -> list[str]:
 
 
 def types_unknown(zone: str) -> frozenset[str] | None:  # noqa: ARG001
-    """An Offered of a place without such lists."""
+    """Return None: a place without lists of types."""
     return None
 
 
 class Placed(NamedTuple):
-    """What a spec comes to at a site."""
+    """A spec with its place: what it gets at a site."""
 
     spec: JobSpec  #: with the site's defaults
     offers: tuple[Offer, ...]  #: where it may run, best first
@@ -79,7 +79,7 @@ class Placed(NamedTuple):
 
 
 class Submission:
-    """The part of `api.JobsApi` that comes before a job."""
+    """The part of `api.JobsApi` for what comes before a job."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Submission:
         return found
 
     def to_copy(self, wanted: JobSpec, zone: str) -> list[DataToCopy]:
-        """What that zone lacks of the data of a job. Raises BadSpec for data that cannot be looked at."""
+        """Return what that zone lacks of the data of a job. Raises BadSpec for data that cannot be read."""
         return self._data.missing(wanted, zone)
 
     def put_bundle(
@@ -192,7 +192,8 @@ class Submission:
         return Placed(wanted, choices, buckets, doubts)
 
     def _types_in(self, zone: str) -> frozenset[str] | None:
-        """As the cloud lists them. None: it cannot be asked now. Raises BadSpec for a zone that it does not open."""
+        """Return the types that the cloud lists in a zone; None: it does not answer. Raises BadSpec for a closed
+        zone."""
         try:
             return self._offered(zone)
         except Refused as refused:
@@ -201,7 +202,7 @@ class Submission:
             raise BadSpec(f"tpu.zones: {zone}: {refused.message}", hint=meant) from refused
 
     def _buckets_are_there(self, buckets: Mapping[str, str], wanted: JobSpec) -> None:
-        """Afterwards the bucket of each zone is there, and local to it unless the spec allows otherwise. Raises
+        """Make sure that the bucket of each zone exists, and is local to it unless the spec allows otherwise. Raises
         BadSpec."""
         for bucket in dict.fromkeys(buckets.values()):
             region = self._site.region_of_bucket(bucket) or ""
@@ -228,7 +229,7 @@ class Submission:
         bundles: Sequence[str],
         code: CodeGiven | None = None,
     ) -> tuple[Job, Event]:
-        """The job that a spec of that user makes and its first event, not stored yet; bucket and bundles are there."""
+        """Return the job that a spec of that user makes and its first event, not stored yet."""
         wanted, choices, buckets, _ = placed
         bucket = placed.bucket
         mine = _bundles(who, bucket)
@@ -259,7 +260,7 @@ class Submission:
         )
 
     def _own(self, who: Principal, wanted: JobSpec, bucket: str) -> list[str]:
-        """The bundled workloads, shipped like a user's code."""
+        """Store the bundled workloads like a user's code, and return their paths."""
         if wanted.run.workload is None:
             return []
         bundle = workloads_bundle()
@@ -300,7 +301,7 @@ def _bundles(who: Principal, bucket: str) -> str:
 
 
 def _check_members(data: bytes | IO[bytes]) -> None:
-    """Raises BadRequest for what hosts would refuse, before a machine is paid for."""
+    """Raises BadRequest for an archive that hosts would refuse, before a machine is paid for."""
     packed = io.BytesIO(data) if isinstance(data, bytes) else data
     packed.seek(0)
     try:

@@ -46,7 +46,7 @@ from tpujob.service.runtime_info import NOTHING, RuntimeInfo
 
 
 class Hardware(NamedTuple):
-    """What a job holds, last held, or asks for first."""
+    """The hardware that a job holds, last held, or requests first."""
 
     facts: accelerators.Accelerator  #: of one TPU slice
     tpu_slices: int
@@ -191,7 +191,7 @@ def _spec(job: Job, *, private: bool) -> dict[str, Any]:
 
 
 def _maintenance_view(coming: Maintenance | None, now: float) -> MaintenanceView | None:
-    """None, too, when its window is over: the cloud may go on to tell it for a while."""
+    """Return the view; None, too, when its window is over: the cloud may continue to announce it for a while."""
     if coming is None or (coming.ends or now) < now:
         return None
     return MaintenanceView(
@@ -204,7 +204,7 @@ def _maintenance_view(coming: Maintenance | None, now: float) -> MaintenanceView
 
 
 def _ignored_view(attempt: Attempt | None, counted: Ignored | None) -> IgnoredView | None:
-    """The most that is known: what is stored may be older, and what this process has counted is lost with it."""
+    """Return the highest counts that are known: stored ones may be older, and this process loses its own at its end."""
     known = [it for it in (attempt and attempt.ignored, counted) if it is not None]
     if not known:
         return None
@@ -334,7 +334,7 @@ def _stall(job: Job, live: Progress | None) -> float | None:
 
 
 def billed_now(job: Job) -> float | None:
-    """The sum over slices that are ready and not gone; None when one of them has no known price."""
+    """Return the sum over slices that are ready and not gone; None when one of them has no known price."""
     billed = [s.usd_per_hour for s in job.slices if s.ready_at is not None and s.gone_at is None]
     return None if None in billed else round(sum(filter(None, billed)), 4)
 

@@ -60,8 +60,6 @@ class TargetFinding(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class BundledProgram:
-    """A bundled program with its arguments."""
-
     workload: str
     options: tuple[str, ...]  #: as they are on the command line
     flags: tuple[tuple[str, str], ...] = ()  #: of FLAGS, those that the job sets

@@ -74,7 +74,7 @@ def test_the_wait_for_apt_is_bounded(
     monkeypatch.setattr(steps, "PAUSE", 0.01)
     said: list[str] = []
     steps.wait_for_others(said.append, patience=0.05)
-    assert "going on" in said[-1]
+    assert "continuing" in said[-1]
     assert other_apt.poll() is None
 
 

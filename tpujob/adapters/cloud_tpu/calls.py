@@ -34,7 +34,7 @@ class Throttle:
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`per_minute`: 0: no limit but the pauses that the cloud asks for."""
+        """`per_minute`: 0: no limit but the pauses that the cloud demands."""
         at_once = max(1.0, per_minute * AT_ONCE)
         self._gap = 60 / max(per_minute - at_once, 1.0) if per_minute else 0.0
         self._ahead = (at_once - 1) * self._gap  # seconds that calls may run ahead of the rate
@@ -164,7 +164,7 @@ class Api:
 
     @contextlib.contextmanager
     def _translated(self, doing: str) -> Generator[None]:
-        """Turn the library's errors into ours, and pause as long as the cloud asks for."""
+        """Turn the library's errors into ours, and pause as long as the cloud demands."""
         from google.api_core.exceptions import GoogleAPICallError
         from google.auth.exceptions import GoogleAuthError
 
@@ -198,7 +198,7 @@ def refusal(doing: str, code: str, message: str) -> TpujobError:
 
 
 def _asked_to_wait(error: Any) -> float:
-    """Seconds that the service tells us to wait: `google.rpc.RetryInfo`, or the header `retry-after`."""
+    """Return the seconds that the service tells us to wait: `google.rpc.RetryInfo`, or the header `retry-after`."""
     for detail in error.details or ():
         if getattr(detail, "DESCRIPTOR", None) and detail.DESCRIPTOR.name == "RetryInfo":
             return detail.retry_delay.ToNanoseconds() / 1e9

@@ -30,8 +30,8 @@ class Catalog:
         self._known: dict[str, tuple[float, frozenset[str]]] = {}
 
     def types(self, zone: str, *, timeout: float = ANSWER) -> frozenset[str] | None:
-        """What the zone lists, not older than FRESH unless it cannot be asked; a listed type may still lack capacity or
-        quota. None: the zone could never be asked. Raises Refused when it is not open to the project."""
+        """Return the types that the zone lists, not older than FRESH unless it does not answer; a listed type may still
+        lack capacity or quota. None: the zone has never answered. Raises Refused when it is not open to the project."""
         with self._lock:
             asked_at, offered = self._known.get(zone, (0.0, None))
         if offered is not None and self._now() - asked_at < FRESH:

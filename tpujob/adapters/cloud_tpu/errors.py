@@ -148,7 +148,7 @@ def scope_of(message: str) -> Scope:
 
 
 def explained(message: str, meaning: Meaning) -> str:
-    """The message with what a person may do about it."""
+    """Return the message with what a person can do about it."""
     return f"{message} ({meaning.hint})" if meaning.hint else message
 
 

@@ -33,8 +33,8 @@ class GuestAttributes:
         self._api = api
 
     def look(self, slice: Slice, timeout: float) -> tuple[PublishedHost, ...]:
-        """One for each host, in order; an empty one has published nothing. None at all where the project does not allow
-        the call: then a host's key is pinned at the first contact. Raises Transient."""
+        """Return one for each host, in order; an empty one has published nothing. None at all where the project does
+        not allow the call: then a host's key is pinned at the first contact. Raises Transient."""
         deadline, found = Deadline(timeout), list[PublishedHost]()
         for id in node_ids(slice):
             request = {"name": self._api.node(slice.zone, id)}
@@ -48,7 +48,7 @@ class GuestAttributes:
         return tuple(found)
 
     def obstacle(self, slice: Slice, timeout: float) -> str:
-        """What in the metadata of its nodes stops our key from working; empty: nothing found. Raises Transient."""
+        """Return what in the nodes' metadata stops our key from working; empty: nothing found. Raises Transient."""
         deadline = Deadline(timeout)
         for id in node_ids(slice):
             request = {"name": self._api.node(slice.zone, id)}

@@ -43,7 +43,7 @@ _LISTS: tuple[tuple[Method, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class ZoneList:
-    """Everything in one zone, as messages of the API without the library's wrapper."""
+    """All resources of one zone, as messages of the API without the library's wrapper."""
 
     queued: list[Any] = field(default_factory=list[Any])
     nodes: list[Any] = field(default_factory=list[Any])
@@ -60,7 +60,7 @@ class Lists:
         self._locks = defaultdict[str, threading.Lock](threading.Lock)
 
     def zone(self, zone: str, deadline: Deadline) -> ZoneList:
-        """Raises Transient, also for a list that is not complete; ZoneClosed, Refused."""
+        """Return a zone's resources. Raises Transient, also for a list that is not complete; ZoneClosed, Refused."""
         found, missed = self._pages(zone, deadline)
         if missed:
             raise Transient(f"listing {zone}: the list is not complete")
@@ -82,13 +82,13 @@ class Lists:
             lock.release()
 
     def forget(self, zone: str) -> None:
-        """Something is asked for there: an older list does not show it."""
+        """Drop older lists of a zone in which a resource was just requested."""
         self._shared.pop(zone, None)
 
     def zones(
         self, zones: Sequence[str], deadline: Deadline
     ) -> Mapping[str, ZoneList | TpujobError]:
-        """Each of them, or why it could not be listed: Transient, ZoneClosed or Refused."""
+        """Return each zone's list, or why it could not be listed: Transient, ZoneClosed or Refused."""
         everywhere = self._everywhere(zones, deadline) if len(zones) > 1 else {}
         found = everywhere or {}
         rest = [zone for zone in zones if zone not in found]
@@ -108,7 +108,7 @@ class Lists:
     def _everywhere(
         self, zones: Sequence[str], deadline: Deadline
     ) -> dict[str, ZoneList | TpujobError] | None:
-        """Those that the lists of all zones have reached; None: such lists are refused."""
+        """Return the lists of the zones that a list of all zones has reached; None: such lists are refused."""
         if self._all_refused:
             return None
         try:
@@ -160,5 +160,5 @@ def page_of(pager: Any) -> Any:
 
 
 def zone_of(name: str) -> str:
-    """Of a resource's name, `projects/P/locations/Z/nodes/N`."""
+    """Return the zone in a resource's name, `projects/P/locations/Z/nodes/N`."""
     return name.split("/")[3]

@@ -15,7 +15,7 @@ def id_of(name: str) -> str:
 
 
 def raw(message: Any) -> Any:
-    """Without the library's wrapper, which is slow, and warns of enum values that it does not know."""
+    """Return the message without the library's wrapper, which is slow and warns of new enum values."""
     return type(message).pb(message) if hasattr(type(message), "pb") else message
 
 
@@ -63,14 +63,14 @@ def node_seen(node: Any) -> NodeSeen:
 
 
 def _marks(node: Any) -> dict[str, str]:
-    """Whose it is, by its labels; where the answer has none, by its metadata."""
+    """Return its owner and job, by its labels; where the answer has none, by its metadata."""
     return {
         mark: value for mark in MARKS if (value := node.labels.get(mark) or node.metadata.get(mark))
     }
 
 
 def _symptom(raw: Any) -> str:
-    """The newest symptom: old ones stay in the list."""
+    """Return the newest symptom: old ones are kept in the list."""
     if not raw.symptoms:
         return ""
     newest = max(raw.symptoms, key=lambda one: _seconds(one.create_time))

@@ -23,7 +23,7 @@ _ALL_APIS = "https://www.googleapis.com/auth/cloud-platform"  # what the account
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What all slices of a backend have in common. Empty: the project's defaults."""
+    """What all slices of a backend share. Empty: the project's defaults."""
 
     network: str = ""
     subnetwork: str = ""
@@ -43,7 +43,7 @@ class Options:
 def queued_request(
     slice: Slice, options: Options, *, project: str, owner: str, job_id: str, public_key: str
 ) -> dict[str, Any]:
-    """The same for every try, so that the cloud recognises a repeat by its `request_id`."""
+    """Return the same request for every try, so that the cloud recognises a repeat by its `request_id`."""
     parent = f"projects/{project}/locations/{slice.zone}"
     node = _node(slice, options, public_key)
     marks = {LABEL: "1", JOB_LABEL: job_id, OWNER_LABEL: owner}

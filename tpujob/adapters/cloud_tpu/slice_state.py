@@ -28,7 +28,7 @@ class QueuedSeen:
 
     @property
     def suspending(self) -> bool:
-        """A deletion should wait until it is SUSPENDED."""
+        """Whether a deletion should wait until it is SUSPENDED."""
         return self.state == "SUSPENDING"
 
 
@@ -47,8 +47,8 @@ class NodeSeen:
 def slice_state(
     queued: QueuedSeen | None, nodes: Sequence[NodeSeen | None]
 ) -> Present | Unknown | None:
-    """The state of a slice; None when there is neither a queued resource nor a node. `nodes`: every one that it should
-    consist of, in their order; None in place of one that is not there."""
+    """Return the state of a slice; None when there is neither a queued resource nor a node. `nodes`: every one that it
+    should have, in their order; None in place of one that does not exist."""
     there = [node for node in nodes if node is not None]
     if queued is None:
         return _together(nodes) if there else None

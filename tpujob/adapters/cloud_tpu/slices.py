@@ -118,7 +118,7 @@ class CloudTpuSlices:
         return found
 
     def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
-        """A slice that others have a part of, or whose nodes are not all on the lists, is left to a look by name."""
+        """Leaves to a poll by name each slice that belongs to others in part, or whose nodes are not all listed."""
         before, seen, missed = self._lists.calls, dict[str, SliceSeen](), dict[str, str]()
         for zone, there in self._lists.zones([*zones], Deadline(timeout)).items():
             if isinstance(there, ZoneList):
@@ -156,7 +156,7 @@ class CloudTpuSlices:
         return seen
 
     def _agreed_absent(self, slice: Slice, deadline: Deadline) -> SliceSeen:
-        """Gone only if the zone's own lists agree, all pages of them."""
+        """Return Absent only if the zone's own lists agree, all pages of them."""
         names = {slice.name, *node_ids(slice)}
         there = self._lists.shared(slice.zone, deadline)
         if any(id_of(one.name) in names for one in (*there.queued, *there.nodes)):
@@ -200,7 +200,7 @@ class CloudTpuSlices:
         return found
 
     def _surveyed(self, there: ZoneList) -> dict[str, SliceSeen]:
-        """Those that have a queued resource, by name."""
+        """Return the slices that have a queued resource, by name."""
         nodes = defaultdict[str, dict[int, NodeSeen]](dict)
         for message in there.nodes:
             name, place = slice_of(id_of(message.name))
@@ -216,7 +216,7 @@ class CloudTpuSlices:
         return found
 
     def _owned(self, zone: str, there: ZoneList) -> list[Owned]:
-        """What is ours of that; a queued resource and its nodes are one."""
+        """Return our slices in that list; a queued resource and its nodes are one."""
         found = dict[str, Owned]()
         for queued in there.queued:
             seen = queued_seen(queued)

@@ -24,9 +24,9 @@ class Usage:
 
 
 def count_usage(project: str, zones: Sequence[str], *, timeout: float, endpoint: str = "") -> Usage:
-    """What anybody holds in these zones, in any state: suspended, failed and preempted resources hold quota until they
-    are deleted (seen in public: marin#87). That waiting requests do is inferred (live:
-    usage-held). Never raises for the API's errors. `endpoint`: `host:port` of an emulator."""
+    """Count what anybody holds in these zones, in any state: suspended, failed and preempted resources hold quota until
+    they are deleted (seen in public: marin#87). That waiting requests do is inferred (live: usage-held). Never raises
+    for the API's errors. `endpoint`: `host:port` of an emulator."""
     api, deadline = Api(project, endpoint=endpoint), Deadline(timeout)
     try:
         found = Lists(api).zones(zones, deadline)
@@ -60,7 +60,7 @@ def _holdings(zone: str, there: ZoneList) -> Iterator[Held]:
 
 
 def _held(node: Any, zone: str, pricing: str) -> Iterator[Held]:
-    """Nothing for what can be no type."""
+    """Yield what a node holds; nothing for an invalid type."""
     if node.accelerator_type:
         try:
             chips = accelerators.find(node.accelerator_type).chips

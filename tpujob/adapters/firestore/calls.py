@@ -203,7 +203,7 @@ class Firestore:
     # One call of the port --------------------------------------------------------------------------------------------
 
     def _repeated(self, doing: str, call: Callable[[float], T]) -> T:
-        """What `call` returns when it first succeeds; it is given the seconds of one request."""
+        """Return what `call` returns when it first succeeds; it gets the seconds of one request."""
         patience = self.patience
 
         def once(left: float, _: int) -> T:

@@ -61,8 +61,8 @@ class Moved(Exception):
 
 
 def moved(error: Any, transaction: bytes) -> bool:
-    """Whether this answer to a commit says that a document is not as it was read, or that the transaction's locks were
-    given to others because this process was held up for a minute."""
+    """Return whether this answer to a commit says that a document has changed since it was read, or that the
+    transaction's locks were given to others because this process was paused for a minute."""
     status = status_of(error)
     expired = status == "INVALID_ARGUMENT" and "transaction" in str(error.message).lower()
     return status in _MOVED or (bool(transaction) and expired)

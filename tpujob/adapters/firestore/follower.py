@@ -68,7 +68,7 @@ class Follower:
             self._closing.wait(BACKOFF.pause(failures))
 
     def _listen(self) -> None:
-        """Runs until the stream ends, which it does by an error."""
+        """Run until the stream ends, which it does by an error."""
         if not self._token:
             now = self._db.now("follow the jobs")  # the server's: ours may be wrong
             self._since = Time(now - STAMPED_BEFORE * 1_000_000)

@@ -61,7 +61,7 @@ class Mirror:
     # Tell ------------------------------------------------------------------------------------------------------------
 
     def keep(self, job: Job) -> Job:
-        """This version was stored, by any process."""
+        """Keep this version, which any process has stored."""
         with self._lock:
             known = self._wakes.get(job.id, (0, None))[0]
             if job.id in self._gone or job.version < known:
@@ -122,7 +122,7 @@ class Mirror:
             self._drop(str(name).rpartition("/")[2])
 
     def caught_up(self) -> bool:
-        """Every change until now was delivered. Returns whether `completed` is still needed."""
+        """Note that every change until now was delivered. Returns whether `completed` is still needed."""
         with self._lock:
             self._current = True
             self._numbers.update({j: n for j, n in self._heard.items() if n > self.floor})
@@ -130,7 +130,7 @@ class Mirror:
             return not self._complete
 
     def completed(self) -> None:
-        """All jobs that will ever be due were read."""
+        """Note that all jobs that will ever be due were read."""
         with self._lock:
             self._complete = True
 

@@ -236,14 +236,14 @@ def removed(doc: Found) -> bool:
 
 
 def ops(doc: Found) -> dict[str, int]:
-    """The operations that made the newest versions: by id, the version."""
+    """Return the operations that made the newest versions: by id, the version."""
     kept = cast("list[str]", field(doc, "ops", list))
     split = (each.partition(" ") for each in kept)
     return {op_id: int(version) for version, _, op_id in split}
 
 
 def remembered(ops: Mapping[str, int], op_id: str, version: int) -> list[str]:
-    """The same with one more and without the oldest."""
+    """Return the same with one more and without the oldest."""
     newest = {**ops, op_id: version} if op_id else ops
     kept = sorted((v, op) for op, v in newest.items() if v > version - records.REMEMBERED)
     return [f"{v} {op}" for v, op in kept]
@@ -290,7 +290,7 @@ def check_lease(doc: Found, held: Found | None, lease: Lease) -> None:
 
 
 def suspect_fields(suspect: Suspect) -> dict[str, Any]:
-    """Whose jobs accuse it is one text: fields hold no mappings here."""
+    """Return the fields of a suspect. Its accusers are one text: fields hold no mappings here."""
     return {**to_json(suspect), "owners": json.dumps(dict(suspect.owners))}
 
 
@@ -304,7 +304,7 @@ def suspect(doc: Found) -> Suspect:
 
 
 def digest(text: str) -> str:
-    """An id for any text: the name of a document may be neither long nor contain a slash."""
+    """Return an id for any text: the name of a document must be short and without a slash."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:40]
 
 

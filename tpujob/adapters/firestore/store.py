@@ -125,7 +125,7 @@ class FirestoreStore:
         return [*filter(None, map(self._made, found))]
 
     def _made(self, job: Job | str) -> Job | None:
-        """The record of a job that was stored; None: it was removed since."""
+        """Return the record of a job that was stored; None: it was removed since."""
         if isinstance(job, Job):
             return self._mirror.keep(job)
         with contextlib.suppress(NotFound):
@@ -337,7 +337,7 @@ def _commit(
     op_id: str,
     lease: Lease | None,
 ) -> tuple[Job, list[Put | Remove]]:
-    """Return the job as stored, and what is to be written for it."""
+    """Return the job as stored, and what must be written for it."""
     path, leases = f"jobs/{job.id}", f"leases/{job.id}"
     doc = records.existing(docs[path], job.id)
     version, ops = records.field(doc, "version", int), records.ops(doc)

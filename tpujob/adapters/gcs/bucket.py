@@ -62,7 +62,7 @@ def facts_of(resource: Mapping[str, Any]) -> BucketFacts:
 
 
 def place_of(layout: Mapping[str, Any]) -> BucketPlace:
-    """Of the resource `storage#storageLayout`. A kind that is not known is local to no region: its reads are billed."""
+    """Return the place in a `storage#storageLayout`. An unknown kind is local to no region: its reads are billed."""
     location = str(layout["location"]).lower()
     if str(layout.get("locationType", "region")) == "region":
         return BucketPlace(location, frozenset({location}))
@@ -72,7 +72,7 @@ def place_of(layout: Mapping[str, Any]) -> BucketPlace:
 
 
 def check_location(resource: Mapping[str, Any], region: str) -> None:
-    """Raises Refused when it lies elsewhere."""
+    """Raises Refused when the bucket is in another location."""
     location = str(resource["location"]).lower()
     if location != region.lower():
         raise Refused(

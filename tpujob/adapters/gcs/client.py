@@ -246,7 +246,7 @@ class StorageClient:
         return response
 
     def _refused(self, token: str) -> bool:
-        """Whether this very token was refused before: a new one would be, too."""
+        """Return whether this very token was refused before: a new one would be, too."""
         with self._lock:
             before, self._last_refused = self._last_refused, token
         return before == token
@@ -347,7 +347,7 @@ class GoogleToken:
 
 
 def credentials_error(error: Any) -> TpujobError:
-    """What an error of google-auth means. The metadata server's silence comes wrapped."""
+    """Return what an error of google-auth means. An unanswered request to the metadata server comes wrapped."""
     from google.auth.exceptions import TransportError
 
     text = first_line(error)

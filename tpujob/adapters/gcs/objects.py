@@ -159,7 +159,7 @@ class JsonObjects(StorageClient):
         return str(layout.get("location", "")).lower()
 
     def upkeep(self, bucket: str) -> Upkeep | None:
-        """None: this account may not know. One class B operation. Raises NotFound, Transient."""
+        """Return the bucket's settings, by one class B operation; None: not allowed. Raises NotFound, Transient."""
         try:
             resource = self._bucket(bucket, "softDeletePolicy,lifecycle,metageneration")
         except Refused:
@@ -223,7 +223,7 @@ def multipart(resource: Mapping[str, Any], data: bytes) -> tuple[dict[str, str],
 
 
 def frame(mark: bytes, resource: Mapping[str, Any]) -> tuple[bytes, bytes]:
-    """What of such a body comes before the bytes and after them."""
+    """Return what of such a body comes before the bytes and after them."""
     facts = json.dumps(resource).encode()
     head = b"--%b\r\nContent-Type: application/json\r\n\r\n%b\r\n--%b\r\n\r\n" % (mark, facts, mark)
     return head, b"\r\n--%b--" % mark

@@ -23,8 +23,8 @@ _KINDS = {
 
 
 def find() -> tuple[Any, Identity | NoIdentity | NotSeen]:
-    """The credentials, refreshed, and whose they are; None without credentials. A failure on the way to Google is
-    NotSeen: the credentials may be good."""
+    """Return the credentials, refreshed, and whose they are; None without credentials. After a failure on the way to
+    Google return NotSeen: the credentials may be good."""
     import google.auth
     from google.auth.exceptions import (
         DefaultCredentialsError,

@@ -51,8 +51,8 @@ _STORAGE = "storage.googleapis.com"
 
 
 def look(context: Context, *, endpoint: str = "", tpu_endpoint: str = "") -> ProjectSeen:
-    """Everything that a context's checks need, in about the time of the slowest answer. Never raises for an answer of
-    Google. `endpoint`: see GoogleRest; `tpu_endpoint`: the address of an emulated Cloud TPU API."""
+    """Read everything that a context's checks need, in about the time of the slowest answer. Never raises for an answer
+    of Google. `endpoint`: see GoogleRest; `tpu_endpoint`: the address of an emulated Cloud TPU API."""
     credentials: Any = None
     identity: Identity | NoIdentity | NotSeen = Identity()
     if not endpoint:
@@ -70,8 +70,6 @@ def look(context: Context, *, endpoint: str = "", tpu_endpoint: str = "") -> Pro
 
 @dataclass(frozen=True, slots=True)
 class _Looks:
-    """One look at one project."""
-
     _context: Context
     _google: GoogleRest
     _catalog: Catalog

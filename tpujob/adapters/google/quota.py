@@ -150,12 +150,12 @@ def _of_metric(metric: Mapping[str, Any]) -> list[Limit]:
 
 
 def _scope(unit: str) -> Scope:
-    """From a unit such as `1/{project}/{zone}`, where the braces are part of the text."""
+    """Return the scope in a unit such as `1/{project}/{zone}`, where the braces are part of the text."""
     return "zone" if "{zone}" in unit else "region" if "{region}" in unit else "project"
 
 
 def _unit(kind: QuotaKind | None, display: str) -> Unit:
-    """From the display name, else from the generation."""
+    """Return the unit in the display name, else that of the generation."""
     match = re.search(r"\b(core|chip)s?\b", display.lower())
     if match:
         return "cores" if match[1] == "core" else "chips"

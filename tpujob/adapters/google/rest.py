@@ -223,7 +223,7 @@ def key_fetcher(endpoint: str = "") -> Callable[[str], tuple[bytes, float]]:
 
 
 def _max_age(headers: urllib3.HTTPHeaderDict) -> float:
-    """What is left of it, as a cache on the way may have kept the document for a while (RFC 9111, section 4.2)."""
+    """Return what is left of its maximum age, as a cache may have kept it for a while (RFC 9111, section 4.2)."""
     match = re.search(r"\bmax-age=(\d{1,9})", headers.get("cache-control", ""))
     age = headers.get("age", "0")
     return max(0.0, float(match[1]) - (float(age) if age.isdecimal() else 0.0)) if match else 0.0

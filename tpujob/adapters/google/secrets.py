@@ -119,13 +119,13 @@ class SecretManager:
         return f"projects/{self._project}/secrets/{id}"
 
     def list(self, labels: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-        """Those that carry all of these labels, as the service describes them."""
+        """Return the secrets that carry all of these labels, as the service describes them."""
         wanted = " AND ".join(f"labels.{label}={value}" for label, value in labels.items())
         where = f"v1/projects/{self._project}/secrets"
         yield from self._rest.pages(HOST, where, "secrets", filter=wanted)
 
     def access(self, name: str, version: int = 0) -> tuple[int, bytes]:
-        """The number and the content of a version; 0: the newest that is known."""
+        """Return the number and the content of a version; 0: the newest that is known."""
         answer = self._rest.get(HOST, f"v1/{name}/versions/{version or 'latest'}:access")
         return _number(answer), _data(answer)
 
@@ -135,8 +135,8 @@ class SecretManager:
         return _number(self._rest.post(HOST, f"v1/{name}:addVersion", body))
 
     def ensure(self, name: str, labels: Mapping[str, str], *, ttl: float | None = None) -> bool:
-        """Afterwards the secret exists, perhaps without a version. Whether this call has made it. `ttl`: seconds until
-        it is removed by itself."""
+        """Make sure that the secret exists, perhaps without a version. Returns whether this call has made it. `ttl`:
+        seconds until it removes itself."""
         parent, _, id = name.rpartition("/")
         body: dict[str, Any] = {"replication": self._replication, "labels": dict(labels)}
         if ttl is not None:
@@ -156,13 +156,13 @@ class SecretManager:
         self._rest.call("PATCH", HOST, f"v1/{name}?updateMask={field}", body=body)
 
     def destroy(self, name: str, version: int) -> None:
-        """Each version that is kept costs money. One that is left behind does no other harm."""
+        """Destroy a version, as each one costs money. One that is left behind does no other harm."""
         if version > 0:
             with contextlib.suppress(Refused, Transient):
                 self._rest.post(HOST, f"v1/{name}/versions/{version}:destroy", {})
 
     def remove(self, name: str) -> None:
-        """Absent is success."""
+        """Remove the secret. Absent is success."""
         with contextlib.suppress(Missing):
             self._rest.call("DELETE", HOST, f"v1/{name}")
 

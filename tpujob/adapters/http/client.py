@@ -220,7 +220,7 @@ class RemoteJobs(JobsApi):
             raise self._stranger(reply) from None
 
     def _stranger(self, reply: BackendReply) -> TpujobError:
-        """What a reply means that no backend gives."""
+        """Return what a reply means that a backend never sends."""
         hint = self._cure("restart it: tpujob down, then tpujob up")
         return self._transport.address.in_front(reply.status, hint)
 
@@ -253,7 +253,7 @@ def _segment(row: Method, name: str, value: str) -> str:
 
 
 def _query(query: Mapping[str, Any]) -> str:
-    """Without what is not set. A list is repeated."""
+    """Return the query without parameters that are not set. A list is repeated."""
     words = {name: "true" if value is True else value for name, value in query.items()}
     given = {k: v for k, v in words.items() if v is not None and v is not False and v != ""}
     return f"?{urlencode(given, doseq=True)}" if given else ""

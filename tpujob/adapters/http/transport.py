@@ -43,7 +43,7 @@ class BackendAddress(NamedTuple):
         return self
 
     def connection(self) -> http.client.HTTPConnection:
-        """A new one, which connects at its first request."""
+        """Return a new connection, which connects at its first request."""
         if self.url.startswith("unix:"):
             uid = os.geteuid() if self.uid is None else self.uid
             return _UnixConnection(self.url.removeprefix("unix:"), uid)
@@ -51,8 +51,8 @@ class BackendAddress(NamedTuple):
         return http.client.HTTPSConnection(parts.hostname or "", parts.port)
 
     def in_front(self, status: int, hint: str) -> TpujobError:
-        """What an answer means that no backend gives: it is that of Google Cloud in front of it, or of a stranger.
-        `hint`: what to do about a stranger."""
+        """Return what an answer means that a backend never sends: it is from Google Cloud in front of it, or from
+        another server. `hint`: what to do about another server."""
         if status in (401, 403) and self.sign:
             kind, cure = (
                 (errors.Unauthorized, "sign in again: tpujob login")
@@ -134,7 +134,7 @@ class BackendTransport:
     def __init__(
         self, address: BackendAddress, find_again: Callable[[], str | None] | None = None
     ) -> None:
-        """`find_again`: asked once when the very first connection is refused, for another URL; None: there is none."""
+        """`find_again`: called once when the very first connection is refused, for another URL; None: there is none."""
         self.address, self._find_again = address.checked(), find_again
         self._idle: list[http.client.HTTPConnection] = []
         self._busy = set[BackendAnswer]()

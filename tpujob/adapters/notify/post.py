@@ -62,7 +62,7 @@ def post(
 
 
 def meaning(status: int, text: str, retry_after: str) -> Receipt:
-    """Return what an answer means. Only 2xx is success (Standard Webhooks 1.0); a redirect is not."""
+    """Return the receipt for an answer. Only 2xx is success (Standard Webhooks 1.0); a redirect is not."""
     if 200 <= status < 300:
         return Receipt()
     answer = one_line(text, 120)
@@ -92,7 +92,7 @@ def cut_after(seconds: float, found: Callable[[], socket.socket | None]) -> Gene
 
 
 def _seconds(header: str) -> float:
-    """Of a header that has seconds or a date; 0: it says nothing."""
+    """Return the seconds of a header that has seconds or a date; 0: it has neither."""
     if header.strip().isdecimal():
         return float(header)
     try:
@@ -161,7 +161,7 @@ def addresses(host: str, port: int, *, private: bool) -> list[str]:
 
 
 def public(address: Address) -> bool:
-    """Whether it belongs to the open internet; one that stands for another is as public as that."""
+    """Return whether it belongs to the public internet; an address that embeds another one is as public as that one."""
     inner = _inner(address)
     if inner is not None:
         return public(inner)

@@ -102,6 +102,6 @@ def mail(message: Message, sender: str, to: str, page: str) -> EmailMessage:
 
 
 def _refused(code: int, answer: bytes | str) -> Receipt:
-    """5xx is for good, 4xx for now (RFC 5321, 4.2.1)."""
+    """Return the receipt of a refusal: 5xx is permanent, 4xx temporary (RFC 5321, 4.2.1)."""
     text = answer.decode(errors="replace") if isinstance(answer, bytes) else answer
     return Receipt(one_line(f"SMTP {code}: {text}", 200), permanent=500 <= code < 600)

@@ -47,7 +47,7 @@ class Webhook:
 
 
 def key_of(text: str) -> bytes:
-    """Of `whsec_` and base64. Raises ValueError, without a word of the key."""
+    """Return the key in `whsec_` and base64. Raises ValueError, without a word of the key."""
     try:
         found = base64.b64decode(text.strip().removeprefix(_PREFIX), validate=True)
     except binascii.Error:
@@ -58,7 +58,7 @@ def key_of(text: str) -> bytes:
 
 
 def signed(id: str, at: int, body: bytes, keys: Sequence[bytes]) -> dict[str, str]:
-    """The headers: one signature for each key."""
+    """Return the headers: one signature for each key."""
     content = f"{id}.{at}.".encode() + body
     found = [base64.b64encode(hmac.new(k, content, hashlib.sha256).digest()) for k in keys]
     signatures = " ".join(f"v1,{each.decode()}" for each in found)

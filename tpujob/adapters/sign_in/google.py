@@ -102,7 +102,7 @@ def revoke(client: OAuthClient, refresh_token: str) -> None:
 
 
 def claims_of(token: str) -> dict[str, Any]:
-    """What a token says that came from Google over TLS; to others it proves nothing."""
+    """Return the claims of a token that came from Google over TLS; to others it proves nothing."""
     try:
         payload = token.split(".")[1]
         found: Any = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))

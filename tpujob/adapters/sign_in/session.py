@@ -24,7 +24,7 @@ EARLY = 300.0  #: seconds before its end after which a token is not used any mor
 
 
 class SignInPlace(NamedTuple):
-    """A backend, and where on this machine it is kept who one is there."""
+    """A backend, and the file on this machine with the sign-in for it."""
 
     context: Context
     file: Path
@@ -143,7 +143,7 @@ class StoredToken(NamedTuple):
     until: float = 0.0  #: when `id_token` is not used any more, by this machine's clock
 
     def is_for(self, backend: str, account: str) -> bool:
-        """Whether it may be shown there: what was given to one backend could be used by it at another."""
+        """Whether it may be sent there: a backend could use a token that was given to another one."""
         return (self.backend, self.account) == (backend, account)
 
 
@@ -161,13 +161,12 @@ def load_token(path: Path) -> StoredToken | None:
 
 
 def save_token(path: Path, kept: StoredToken) -> None:
-    """Afterwards this is kept, whole, and only its owner can read it. Raises StoreError."""
+    """Store the token whole, so that only its owner can read it. Raises StoreError."""
     files.private_folder(path.parent)
     files.put(path, json.dumps(kept._asdict()))
 
 
 def forget_token(path: Path) -> None:
-    """Afterwards nothing is kept there."""
     path.unlink(missing_ok=True)
 
 

@@ -106,7 +106,7 @@ class S3Objects:
             return self._session.client("s3", region_name=region, config=config)
 
     def _unsigned(self, doing: str, asked: Mapping[str, str], refused: Refused) -> Any:
-        """The first page of a bucket that may be public, after these credentials were refused."""
+        """Return the first page of a bucket that may be public, after these credentials were refused."""
         client = self._made(signs=False)
         try:
             with translated(doing):
@@ -140,7 +140,7 @@ def _listed(item: Mapping[str, Any], prefix: str) -> ObjectFacts | LeftOut:
 
 
 def _identity(item: Mapping[str, Any], size: int) -> str:
-    """Of an item of a list, or of an answer with the object."""
+    """Return the identity of an item of a list, or of an answer with the object."""
     return identity_of(str(item.get("ETag") or ""), whole_seconds(item.get("LastModified")), size)
 
 

@@ -77,7 +77,7 @@ class WebFiles:
             return LeftOut(file.key, error.message)
 
     def _known(self, file: WebFile) -> ObjectFacts | None:
-        """What the list says, if that is enough."""
+        """Return the facts in the list, if they are enough."""
         if file.size is None or file.md5 is None:
             return None
         identity = identity_of(f"md5:{file.md5.value.hex()}", "", file.size)
@@ -175,7 +175,7 @@ class Web:
     def ask(
         self, method: str, url: str, headers: Mapping[str, str] | None = None
     ) -> urllib3.BaseHTTPResponse:
-        """A good answer, whose body is not read yet: 200 or 206. Raises NotFound, Refused, Transient."""
+        """Return a good answer, whose body is not read yet: 200 or 206. Raises NotFound, Refused, Transient."""
         at, shown = url, without_query(url)
         for _ in range(_REDIRECTS + 1):
             answer = self._once(method, at, headers or {}, shown)

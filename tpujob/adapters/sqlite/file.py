@@ -93,7 +93,7 @@ class SqliteFile:
             return self._opened()
 
     def _place(self) -> tuple[int, int]:
-        """Of a file of length 0: none, as its tables are in no file."""
+        """Return the file's identity on disk; none for a file of length 0, as its tables are in no file."""
         found = self.path.stat()
         return (found.st_dev, found.st_ino) if found.st_size else (0, 0)
 

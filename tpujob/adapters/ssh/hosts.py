@@ -42,7 +42,7 @@ GUESTS_TIMEOUT = 15.0
 
 
 class GuestReader(Protocol):
-    """Knows what the cloud says of a slice's hosts. Raises Transient, and returns within `timeout`."""
+    """Reads what the cloud reports of a slice's hosts. Raises Transient, and returns within `timeout`."""
 
     def look(self, slice: Slice, timeout: float) -> Sequence[PublishedHost]:
         """Return what the hosts have published, by host."""
@@ -194,7 +194,7 @@ class SshHosts:
         ask: Callable[[Connection], bool],
         deadline: Deadline,
     ) -> frozenset[int]:
-        """The hosts of which it is true."""
+        """Return the hosts for which `ask` returns True."""
         if not hosts:  # a session may ask the cloud for their keys
             return frozenset()
         try:
@@ -234,7 +234,7 @@ class SshHosts:
         return session.each(lambda _, on: stop(on), deadline)
 
     def _key(self, slice: Slice) -> str:
-        """That was made before the slice was asked for. Raises NotFound once it was forgotten."""
+        """Return the key that was made before the slice was requested. Raises NotFound once it was forgotten."""
         return self._keys.private_key(slice.name, make=False)
 
     def _session(self, slice: Slice, hosts: Sequence[int], deadline: Deadline) -> SliceSession:
@@ -334,12 +334,12 @@ def _answers(connection: Connection, deadline: Deadline) -> bool:
 
 
 def _not_yet(answer: Mapping[str, Any] | TpujobError) -> Mapping[str, Any] | TpujobError:
-    """A stop cannot be refused: it is tried again."""
+    """Turn a refusal into an error that is retried: a stop cannot be refused."""
     return Transient(answer.message) if isinstance(answer, Refused) else answer
 
 
 def _may_have_begun(answer: Mapping[str, Any] | TpujobError) -> bool:
-    """Also when the answer was lost."""
+    """Return whether the program may have begun; true also when the answer was lost."""
     if isinstance(answer, TpujobError):
         return isinstance(answer, Transient)
     return answer.get("state") != "already"

@@ -123,7 +123,7 @@ class FileKeys:
 
 
 def no_key(slice: str) -> NotFound:
-    """The slice was released: its key is gone, and none is made again, so that no program connects to it."""
+    """Return the error for a released slice: its key is gone, and no new one is made, so that none connects to it."""
     return NotFound(f"the key of {slice} is gone")
 
 
@@ -193,7 +193,7 @@ def read_pins(text: str) -> dict[str, HostKey]:
 
 
 def _whole_lines(text: str) -> str:
-    """Without a partial last line, which a full disk may leave: half a key would be another key."""
+    """Return the text without a partial last line, which a full disk may leave: half a key would be another key."""
     return text[: text.rfind("\n") + 1]
 
 

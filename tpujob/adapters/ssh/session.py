@@ -113,7 +113,7 @@ def _words(
 
 
 def _explained(access: HostAccess, printed: str) -> TpujobError:
-    """What the client's own words mean."""
+    """Return what the client's own messages mean."""
     label = host_label(access["address"], access["port"])
     if "HOST IDENTIFICATION HAS CHANGED" in printed:
         return changed(label)

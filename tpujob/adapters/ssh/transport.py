@@ -116,8 +116,8 @@ _ADVICE = re.compile(r"NumPy|increasing_the_tcp_upload_bandwidth|^WARNING:$|^Tes
 
 
 def telling(printed: str) -> str:
-    """Of what gcloud has printed, the last line that begins with ERROR, else the last one that is no standing advice of
-    it; empty: there is neither."""
+    """Return the last line of gcloud's output that begins with ERROR, else the last one that is not standing advice;
+    empty: there is neither."""
     lines = [line.strip() for line in printed.splitlines()]
     messages = [line for line in lines if line and not _ADVICE.search(line)]
     errors = [line for line in messages if line.startswith("ERROR")]

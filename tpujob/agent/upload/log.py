@@ -65,18 +65,18 @@ class Log:
                 os.write(1, line + b"\n")
 
     def tail(self) -> List[bytes]:
-        """The newest lines, cut short."""
+        """Return the newest lines, cut short."""
         with self._change:
             return list(self._tail)
 
     def since(self, count: int) -> List[bytes]:
-        """The lines after that number, as far as they are kept, cut short."""
+        """Return the lines after that number, as far as they are kept, cut short."""
         with self._change:
             fresh = min(self.count - count, len(self._tail))
             return list(self._tail)[len(self._tail) - fresh :]
 
     def pending(self, host: int, after: int, most: int = live.MOST) -> TailMessage:
-        """The lines after that number which are not in the bucket yet, about `most` bytes of them."""
+        """Return the lines after that number which are not in the bucket yet, about `most` bytes of them."""
         with self._change:
             waiting = [(chunk.first, chunk.lines, chunk.data) for chunk in self._spool.waiting]
             waiting += self._buffer
@@ -103,7 +103,7 @@ class Log:
         return thread
 
     def ship(self, doomed: bool = False) -> None:
-        """What there is goes to the bucket now, and if the host is `doomed`, what comes later soon after."""
+        """Send what there is to the bucket now, and if the host is `doomed`, later lines soon after."""
         with self._change:
             self._asked = True
             if doomed:
@@ -111,7 +111,7 @@ class Log:
             self._change.notify_all()
 
     def finish(self, patience: float) -> bool:
-        """Ship the rest, as nothing more comes. False: not in time; it goes on."""
+        """Ship the rest, as nothing more comes. False: not in time; it continues."""
         with self._change:
             self._closing = True
             self._change.notify_all()
@@ -206,7 +206,7 @@ class Log:
             os.replace(self._begun + ".new", self._begun)
 
     def _go_on(self) -> None:
-        """Behind what an earlier agent of this attempt had handed over; lines that it took along leave a gap."""
+        """Continue behind what an earlier agent of this attempt had handed over; lines that it lost leave a gap."""
         with contextlib.suppress(OSError, ValueError), open(self._begun) as file:
             self.count, number = map(int, file.read().split())
             self._segments.go_on(self.count + 1, number)
@@ -230,7 +230,7 @@ class Log:
         return old or self._asked or self._closing
 
     def _tidy(self, last: bool) -> None:
-        """Delete what was dropped, then say how much."""
+        """Delete what was dropped, then report how much."""
         with self._change:
             doomed, self._spool.doomed = self._spool.doomed, []
             dropped, due = self._spool.dropped, last or not len(self._spool)

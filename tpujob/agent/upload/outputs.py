@@ -134,7 +134,7 @@ class Outputs:
         return {one.name: one for one in self._storage.objects(self._where) if one.is_path}
 
     def _allowed(self, one: StoredObject) -> List[Content]:
-        """What the list says of an object of that kind and size."""
+        """Return what the list says of an object of that kind and size."""
         contents = self._list.contents.get(one.name, ())
         return [c for c in contents if c is not None and (c.size, c.link) == (one.size, one.link)]
 
@@ -242,7 +242,7 @@ class Outputs:
     # At its end
 
     def finish(self, patience: float) -> str:
-        """Keep all that is there, or try for so many seconds. What could not be kept; empty: the bucket has it all."""
+        """Keep all that is there, or try for so many seconds. Return what could not be kept; empty: all is kept."""
         until = time.monotonic() + patience
         self._over.set()
         self._asked.set()
@@ -330,7 +330,7 @@ class Outputs:
                             yield os.path.relpath(path, self._work), _version(path)
 
     def _put(self, change: _Change) -> bool:
-        """False: it changed or vanished meanwhile, and its turn comes again."""
+        """Store one change. False: the file changed or vanished meanwhile, and is tried again."""
         name, path = self._where + change.name, os.path.join(self._work, change.name)
         if _changed(path, change.version):  # it may speak of files that are written since
             return False

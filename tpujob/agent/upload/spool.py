@@ -53,7 +53,7 @@ class Spool:
             pass
 
     def close(self, next_line: int) -> None:
-        """Nothing is added any more. If nothing waits, an empty chunk says so."""
+        """Accept nothing more. If nothing waits, an empty chunk says so."""
         if not self._queue:
             self._queue.append(Chunk(b"", next_line, 0, True))
         self._queue[-1].last = True
@@ -64,7 +64,7 @@ class Spool:
         return self._flying
 
     def shipped(self, number: int) -> None:
-        """What was taken is in the bucket, as a segment of that number."""
+        """Note that the chunk is in the bucket, as a segment of that number."""
         chunk, self._flying = self._flying, None
         if chunk is None:
             return
@@ -74,7 +74,7 @@ class Spool:
             self._shipped.append((number, len(chunk.data), chunk.lines))
 
     def give_up(self) -> None:
-        """What was taken will never be shipped."""
+        """Note that the chunk will never be shipped."""
         chunk, self._flying = self._flying, None
         if chunk is not None and not chunk.condemned:
             self._count_out(0 if chunk.head else len(chunk.data), chunk.lines)

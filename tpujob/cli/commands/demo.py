@@ -252,5 +252,5 @@ def _end(job: JobView, attempt: AttemptView, fallback: float) -> float:
 def _outcome(attempt: AttemptView) -> str:
     first, last = attempt.get("first_step"), attempt["step"]
     steps = "" if last is None else f"to step {last}" if first is None else f"steps {first}-{last}"
-    end = " ".join(filter(None, (attempt["outcome"] or "going on", attempt["cause"])))
+    end = " ".join(filter(None, (attempt["outcome"] or "running", attempt["cause"])))
     return f"{steps}  {end}" if steps else end

@@ -152,7 +152,7 @@ def end_of(attempt: AttemptView) -> str:
     """How an attempt ended: `failed CRASH, host 1`."""
     host = f", host {attempt['host']}" if attempt["host"] is not None else ""
     end = " ".join(filter(None, (attempt["outcome"], attempt["cause"])))
-    return end + host if end else "going on"
+    return end + host if end else "running"
 
 
 def verdict_of(attempt: AttemptView) -> str:

@@ -41,8 +41,6 @@ class BadManifest(BadRequest):
 
 @dataclass(frozen=True, slots=True)
 class SetFile:
-    """One file of the packed set."""
-
     name: Annotated[str, Field(pattern=f"^(?:{_OWN.pattern})$")]
     bytes: Natural
     crc32c: Natural

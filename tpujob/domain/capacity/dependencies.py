@@ -17,7 +17,7 @@ class Met(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """As much of a job as others may wait for."""
+    """The facts of a job that other jobs may wait for."""
 
     state: State
     started: float | None = None  #: when its program first ran; None: it did not

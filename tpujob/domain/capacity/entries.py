@@ -61,7 +61,7 @@ class QueueEntry:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for a slice: one that was cancelled, or may request nothing any more, is about to end."""
+        """Whether it waits for a slice. One that was cancelled, or may request nothing any more, is about to end."""
         return self.state is State.QUEUED and bool(self.wanted)
 
 
@@ -113,9 +113,8 @@ def _began(job: Job, whole: Job) -> float:
 
 
 def gives_until(job: Job) -> float:
-    """Return until when the job's slice, if the cloud still has it ready, is as good as a new one for another job: its
-    program ended by itself, it was put back into the queue, or its hold ran out, and nothing speaks against its hosts.
-    0: it is not."""
+    """Return until when the job's slice, if still ready, is as good as a new one for another job: its program ended by
+    itself, it was put back into the queue, or its hold ran out, and nothing speaks against its hosts. 0: it is not."""
     one, attempt = job.slice, job.attempt
     if job.state is not State.RELEASING or not one or not attempt or not job.spec.hand_on:
         return 0.0
@@ -133,7 +132,7 @@ def gives_until(job: Job) -> float:
 
 @lru_cache(4096)
 def _wanted(type: str, zone: str, pricing: Pricing, tpu_slices: int) -> Wanted:
-    """Return the same object for the same slice: thousands of jobs want it."""
+    """Return one shared object for equal slices: thousands of jobs want the same."""
     chips = accelerators.find(type).chips * tpu_slices
     shape, pool, region = circuits.names(Offer(type, zone, pricing, "", None))
     return Wanted(type, shape, pool, (shape, pool, region), chips)

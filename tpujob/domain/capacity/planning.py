@@ -48,15 +48,15 @@ class Others(Protocol):
     """What entries refer to by id."""
 
     def end(self, job_id: str) -> JobEnd | None:
-        """The facts of any job; None: its record was removed."""
+        """Return the facts of any job; None: its record was removed."""
         ...
 
     def element(self, group: str, index: int) -> str | None:
-        """The id of an element; empty: its record was removed; None: it is not there yet."""
+        """Return the id of an element; empty: its record was removed; None: it does not exist yet."""
         ...
 
     def group(self, group: str) -> tuple[str, int] | None:
-        """Name of a group, and how many of its elements may hold slices at once; None: any number."""
+        """Return the name of a group, and how many of its elements may hold slices at once; None: any number."""
         ...
 
 
@@ -208,7 +208,7 @@ def _fair(
 
 @dataclass(slots=True)
 class _Used:
-    """Of one owner, altogether or of one type."""
+    """What one owner uses, in total or of one type."""
 
     running: int = 0
     chips: int = 0
@@ -344,7 +344,7 @@ class _Walk:
         return Reason(_K.GROUP, count=self.groups[one.group], limit=limit[1], what=limit[0])
 
     def _against(self, one: QueueEntry, slice: Wanted) -> Reason | None:
-        """Why a job may not request that; None: it may."""
+        """Return why a job may not request that; None: it may."""
         return (
             self._over_limit(one, slice)
             or self._behind(slice)
@@ -395,6 +395,6 @@ class _Walk:
 
 
 def _are_rivals(one: QueueEntry, giver: QueueEntry) -> bool:
-    """Whether a slice that is given back may be what the job waits for."""
+    """Return whether a slice that is released may be what the job waits for."""
     slice = giver.holds
     return slice is not None and any(n in w.circuits for w in one.wanted for n in slice.circuits)

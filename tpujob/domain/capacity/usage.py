@@ -27,9 +27,9 @@ class RecentUsage:
 
 
 def used(job: Job, now: float) -> float:
-    """Micro-dollars that the job's slices count for at `now`: of each, the integral of rate times fading. A slice that
-    is held or requested counts for the job's expected time at least, so that 100 jobs of one owner do not start before
-    the first of them has used anything."""
+    """Return the micro-dollars that the job's slices count for at `now`: for each, the integral of rate times fading. A
+    slice that is held or requested counts for at least the job's expected time, so that 100 jobs of one owner do not
+    start before the first has used anything."""
     return sum(_faded(job, one, now) for one in job.slices) if job.slices else 0.0
 
 
@@ -47,7 +47,7 @@ def _faded(job: Job, one: Slice, now: float) -> float:
 
 
 def charge(usd_per_hour: float | None, chips: int, job: Job) -> float:
-    """Micro-dollars that a slice counts for at its assignment. One without a known price counts as a dollar a chip."""
+    """Return the micro-dollars that a slice counts for at its assignment: without a known price, a dollar per chip."""
     per_hour = chips if usd_per_hour is None else usd_per_hour
     return per_hour * US * _expected(job) / 3600
 
@@ -57,7 +57,7 @@ def _expected(job: Job) -> float:
 
 
 def fade(amount: float, seconds: float) -> float:
-    """What an amount counts for so much later."""
+    """Return what an amount counts for so many seconds later."""
     return amount * exp(-_FADE * max(0.0, seconds))
 
 

@@ -68,8 +68,8 @@ def running(job: Job, seen: Observation, now: float) -> Decision:
 
 
 def _began(job: Job, reports: Sequence[HostReport], now: float) -> Decision | None:
-    """The program was started on every host. Where it has ended again since, its hosts report when it was; the event is
-    of now all the same, as others may have happened in between."""
+    """Return the event that the program was started on every host. Where it has ended again since, its hosts report
+    when it was; the event is of now all the same, as others may have happened in between."""
     at = began_at(job, reports, now)
     if at is None:
         return None
@@ -116,7 +116,7 @@ def _first_step(job: Job, progress: Progress) -> str:
 
 
 def _worth_storing(stored: Progress, since: float, fresh: Progress, now: float) -> bool:
-    """The first step at once: what came before it was no training."""
+    """Return whether the progress is stored now: the first step at once, as there was no training before it."""
     if fresh.step is None or fresh.step == stored.step:
         return False
     return stored.step is None or now - since >= PROGRESS_EVERY
@@ -126,7 +126,7 @@ def _worth_storing(stored: Progress, since: float, fresh: Progress, now: float) 
 
 
 def _interrupted(job: Job, seen: Observation, now: float) -> Decision | None:
-    """What the user's wish or the slice's state asks for. A program that has succeeded has succeeded all the same."""
+    """Decide what the user's wish or the slice's state requires. A program that has succeeded stays succeeded."""
     done = triage.succeeded(seen.heard, job.hosts)
     if done:
         return _over(job, done, seen.heard, now)
@@ -149,7 +149,7 @@ def _interrupted(job: Job, seen: Observation, now: float) -> Decision | None:
 
 
 def _used_up(job: Job, seen: Observation, now: float) -> Decision | None:
-    """No budget is asked whether a program that has just ended by itself may go on."""
+    """Decide whether a budget ends the attempt; not one whose program has just ended by itself."""
     short = spending.used_up(job, seen, now)
     if short is None or triage.ended(seen.heard, job.hosts):
         return None
@@ -172,7 +172,7 @@ def _lost_slice(job: Job, look: Present, reports: Sequence[HostReport]) -> End:
 
 
 def _still_saving(seen: Observation) -> bool:
-    """A preempted host that still reports is still saving: it is not cut off."""
+    """Return whether a preempted host still reports: it is saving, and is not cut off."""
     alive = min(seen.report_every, SAVING) + LATE
     return any(r.phase != Phase.EXITED and r.age < alive for r in seen.heard)
 
@@ -197,7 +197,7 @@ def _ended(job: Job, reports: Sequence[HostReport], now: float) -> Decision | No
 
 
 def _late(job: Job, reports: Sequence[HostReport], now: float) -> Decision | None:
-    """Set-up takes too long."""
+    """Decide about hosts whose set-up takes too long."""
     waits = [r for r in reports if r.phase not in (Phase.RUNNING, Phase.EXITED)]
     if not job.attempt or not waits or now - job.attempt.started_at < SETUP_DEADLINE:
         return None
@@ -208,8 +208,8 @@ def _late(job: Job, reports: Sequence[HostReport], now: float) -> Decision | Non
 def _stalled(
     job: Job, seen: Observation, reports: Sequence[HostReport], now: float
 ) -> Decision | None:
-    """A program that neither ends nor goes on. Nothing is concluded while the cloud itself does not answer: the
-    backend may be cut off."""
+    """Decide about a program that neither ends nor makes progress. Nothing is decided while the cloud itself does not
+    answer: the backend may be cut off."""
     if not isinstance(seen.serving(job), Present):
         return None
     silent = _in_touch(job, seen) and stall.silent(
@@ -224,8 +224,7 @@ def _stalled(
 
 
 def _watched(job: Job, seen: Observation, now: float) -> Decision | None:
-    """How long there is no word of some hosts is stored, now and then: the backend that would give them up may be
-    another one."""
+    """Store, now and then, how long some hosts have not reported: another backend may be the one that gives them up."""
     fresh, stored = seen.watch, job.attempt.watch if job.attempt else None
     if fresh is None or (stored and fresh.at - stored.at < stall.WATCH_EVERY):
         return None
@@ -249,6 +248,6 @@ def _ignored(job: Job, seen: Observation, now: float) -> Decision | None:
 
 
 def _in_touch(job: Job, seen: Observation, seconds: float = releasing.SECOND_LOOK) -> bool:
-    """Whether silence is the hosts' own: the cloud answers, and the storage has answered for so many seconds. After an
-    outage of the storage every report is old, and hosts get the time to write again."""
+    """Return whether silence is the hosts' own: the cloud answers, and the storage has answered for so many seconds.
+    After an outage of the storage every report is old, and hosts need time to write again."""
     return isinstance(seen.serving(job), Present) and seen.readable_for >= seconds

@@ -14,7 +14,7 @@ _E = EventKind
 
 
 def end_attempt(job: Job, end: End, reports: Sequence[HostReport], now: float) -> Event:
-    """The end of the newest attempt, and where the job goes from there."""
+    """Return the event that ends the newest attempt, and where the job goes from there."""
     bad = end.verdict.step if end.verdict else None
     progress = best_progress(reports, bad) if reports else None
     began = ran_since(job, reports, now)
@@ -55,15 +55,15 @@ def _next_try(job: Job, end: End, now: float) -> retry.Again | retry.GiveUp:
 
 
 def machines(job: Job, reports: Sequence[HostReport]) -> tuple[str, ...]:
-    """The physical machine below each host, by host; empty when none is known."""
+    """Return the physical machine of each host, by host; empty when none is known."""
     known = {r.host: r.physical for r in reports}
     found = tuple(known.get(host, "") for host in range(job.hosts))
     return found if any(found) else ()
 
 
 def best_progress(reports: Sequence[HostReport], bad_step: int | None = None) -> Progress:
-    """One progress for all hosts: of those that know a step, the one that is furthest behind; host 0's metrics. Of the
-    checkpoints, the newest; if one is known that is before `bad_step`, the newest of those."""
+    """Return one progress for all hosts: of those that report a step, the one that is furthest behind, with host 0's
+    metrics; the newest checkpoint, or if one before `bad_step` is known, the newest of those."""
     if not reports:
         return Progress()
     first = min(reports, key=lambda r: r.host).progress
@@ -110,7 +110,7 @@ def _starts(reports: Sequence[HostReport], now: float) -> list[float]:
 
 
 def _start_time(report: HostReport, now: float) -> float | None:
-    """`now` while it runs."""
+    """Return when the program was started on a host; `now` while it runs."""
     if report.phase == Phase.EXITED:
         return None if report.ran is None else now - report.age - report.ran
     return now if report.phase == Phase.RUNNING else None

@@ -18,9 +18,9 @@ STOP_PATIENCE = 90.0
 
 
 def give_back(job: Job, seen: Observation, now: float) -> Decision | None:
-    """Return the next step for the condemned slices: stop the program, delete the slice, see that it is gone. Facts
-    come first, then programs to stop, then deletions that are not asked for yet. So a deletion that fails again and
-    again keeps nothing else waiting."""
+    """Return the next step for the condemned slices: stop the program, delete the slice, confirm that it is gone. Facts
+    come first, then programs to stop, then deletions that were not requested yet. So a deletion that fails again and
+    again delays nothing else."""
     steps = [_next(job, one, seen, now) for one in releasing.fresh_first(job.condemned)]
     due = [step for step in steps if step and (step.event or step.action)]
     due.sort(key=lambda step: (not step.event, not isinstance(step.action, StopProgram)))
@@ -35,7 +35,7 @@ def _next(job: Job, one: Slice, seen: Observation, now: float) -> Decision | Non
 
 
 def may_go(job: Job, one: Slice, look: SliceSeen, now: float) -> bool:
-    """Whether there is no reason to keep a condemned slice any longer: another slice is there, or will not be soon."""
+    """Return whether a condemned slice need not be kept any longer: its replacement is ready, or will not be soon."""
     age = now - (one.condemned_at or now)
     replaced = one is not job.condemned[-1]
     lost = isinstance(look, Absent) or (
@@ -48,10 +48,10 @@ def may_go(job: Job, one: Slice, look: SliceSeen, now: float) -> bool:
 
 
 def too_many(job: Job, seen: Observation) -> bool:
-    """Whether so many are billed that no other slice may be asked for. Those that are being deleted don't count."""
+    """Return whether so many are billed that no other slice may be requested; deletions in progress don't count."""
     return sum(one.name not in seen.leaving for one in job.condemned) > MOST_KEPT
 
 
 def still_running(job: Job) -> bool:
-    """Whether the program of a condemned slice may still run: two must never write into one workdir."""
+    """Return whether the program of a condemned slice may still run: two must never write into one workdir."""
     return any(not one.stopped for one in job.condemned)

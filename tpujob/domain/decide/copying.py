@@ -19,7 +19,7 @@ _E = EventKind
 
 
 def decide(job: Job, offer: Offer, prices: PriceList, now: float) -> Decision | None:
-    """What brings the first missing part nearer; None: all is there."""
+    """Return the next step for the first missing part; None: all parts are there."""
     for wish in datasets.wanted(job, offer.zone, prices):
         copy = datasets.found(job, wish.id)
         if copy is None:
@@ -31,7 +31,7 @@ def decide(job: Job, offer: Offer, prices: PriceList, now: float) -> Decision | 
 
 
 def follow_up(job: Job, id: str, result: Result, now: float) -> Event | None:
-    """What became of one round; None: nothing new is known, and it is repeated."""
+    """Return the event for the result of one round; None: nothing new is known, and it is repeated."""
     copy = datasets.found(job, id)
     if copy is None:
         return None

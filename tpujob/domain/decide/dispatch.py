@@ -81,7 +81,7 @@ def _with_needs(decision: Decision, seen: Observation) -> Decision:
 
 
 def _within(decision: Decision, seconds: float) -> Decision:
-    """The same, and the next look no later than that."""
+    """Return the same decision, with the next poll at that time at the latest."""
     return replace(decision, wake_in=min(decision.wake_in, seconds))
 
 

@@ -65,8 +65,8 @@ def _end(job: Job, seen: Observation, now: float) -> Event:
 
 
 def pass_on(job: Job, seen: Observation, now: float) -> Decision | None:
-    """What the group asks of an element beyond what was asked of itself; None: nothing. A group that is cleaned
-    removes its elements itself, once they have ended."""
+    """Return what a group's cancel or hold means for an element; None: nothing. A group that is cleaned removes its
+    elements itself, once they have ended."""
     wish = min(seen.group_wish, DesiredState.RELEASE, key=_STRENGTH.__getitem__)
     if job.state.final or _STRENGTH[wish] <= _STRENGTH[job.wish]:
         return None

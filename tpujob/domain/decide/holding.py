@@ -29,13 +29,13 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
 
 
 def _succeeded(job: Job, seen: Observation, now: float) -> Decision | None:
-    """The last reports show that the program had succeeded before its stop was carried out: its slice is released."""
+    """If the last reports show that the program had succeeded before it was stopped, release its slice."""
     end = triage.succeeded(seen.heard, job.hosts) if _ran_here(job) else None
     return Decision(end_attempt(job, end, seen.heard, now), wake_in=0) if end else None
 
 
 def _ran_here(job: Job) -> bool:
-    """Whether the newest attempt was stopped so that its slice is held, or given back."""
+    """Return whether the newest attempt was stopped so that its slice is held or released."""
     attempt = job.attempt
     return bool(attempt and attempt.slice == slice_name(job) and attempt.cause in OVERTAKEN)
 
@@ -81,7 +81,7 @@ def _kept(job: Job, seen: Observation, now: float) -> Decision:
 
 
 def _release(job: Job, now: float, text: str, *, broke: bool = False) -> Decision:
-    """Give the slice back. What was stopped for want of money has failed, unless the user had cancelled it before."""
+    """Release the slice. A job that was stopped for its budget has failed, unless the user had cancelled it before."""
     if job.then is State.QUEUED and not broke:
         started = ReleaseStarted(State.QUEUED, None)  # and may be handed on before it is deleted
         return Decision(event(job, _E.RELEASE_STARTED, now, text, started), wake_in=0)
@@ -101,8 +101,8 @@ def _resume(job: Job, now: float) -> Decision:
 
 
 def _progressed(job: Job, seen: Observation, now: float, *, lost: bool = False) -> Decision | None:
-    """What the program still did while it was being stopped, when no more reports are expected: of those that are
-    there, as some hosts may have died without a last one. `lost`: the slice is."""
+    """Return what the program still did while it was being stopped, when no more reports are expected. Some hosts may
+    have ended without a last report. `lost`: the slice is lost."""
     if not _ran_here(job) or _awaits_reports(job, seen, now):
         return None
     if not lost and all(r.phase == Phase.RUNNING for r in seen.heard):  # its stop has not begun
@@ -135,7 +135,7 @@ def unused(job: Job, endpoints: tuple[Endpoint, ...], now: float) -> Event:
 
 
 def stop(job: Job, reports: Sequence[HostReport], now: float) -> Event:
-    """End the attempt and hold its slice; of a job that goes back into the queue, until its program is stopped."""
+    """End the attempt and hold its slice; for a job that returns to the queue, only until its program is stopped."""
     back = job.then is State.QUEUED and job.wish is DesiredState.RUN
     why = "put back into the queue" if back else "cancelled"
     until, then = (now, job.then) if back else (now + job.spec.hold, None)
@@ -144,7 +144,7 @@ def stop(job: Job, reports: Sequence[HostReport], now: float) -> Event:
 
 
 def stop_for_good(job: Job, why: str, reports: Sequence[HostReport], now: float) -> Event:
-    """End the attempt; its slice is given back as soon as the program is stopped."""
+    """End the attempt; its slice is released as soon as the program is stopped."""
     held = SliceHeld(now, _stopped(job, Cause.BUDGET, why, reports, now), then=State.FAILED)
     return event(job, _E.HELD, now, f"{why}; stopping the program", held)
 

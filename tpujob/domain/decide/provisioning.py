@@ -85,7 +85,7 @@ def _ready(job: Job, look: Present, now: float) -> Decision:
 
 
 def refuse(job: Job, cause: Cause, error: str, scope: Scope, now: float) -> Event:
-    """The request for the slice came to nothing: another one, later or elsewhere, or the end of the job."""
+    """The request for the slice was refused: request another one, later or elsewhere, or end the job."""
     next_try = retry.after(job, cause)
     budget = next_try.budget if isinstance(next_try, retry.Again) else ""
     elsewhere = cause in _FOR_GOOD and _others(job)
@@ -106,11 +106,11 @@ def _give_up(job: Job, cause: Cause, error: str, now: float) -> Decision:
 
 
 def _others(job: Job) -> list[Offer]:
-    """What the job may ask for, besides what it asks for now."""
+    """Return the offers that the job may request, besides the present one."""
     here = (job.slice.zone, job.slice.type) if job.slice else None
     return [o for o in circuits.allowed(job) if (o.zone, o.type) != here]
 
 
 def _free(job: Job, seen: Observation, now: float) -> bool:
-    """Whether another offer may be asked for now."""
+    """Return whether another offer may be requested now."""
     return circuits.pick(_others(job), seen.circuits, now) is not None

@@ -66,7 +66,7 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
 
 
 def receive(job: Job, given: Slice, giver: str, seen: Observation, now: float) -> Event | None:
-    """Return the event with which the job has a slice that another one had, ready; None: it cannot use it now."""
+    """Return the event by which the job gets a ready slice from another job; None: it cannot use it now."""
     chosen = [
         offer
         for offer in circuits.allowed(job, seen.prices)
@@ -103,28 +103,28 @@ def receive(job: Job, given: Slice, giver: str, seen: Observation, now: float) -
 
 
 def _never(job: Job, broken: Reason, now: float) -> Event:
-    """Of a job that waits for what will not be any more."""
+    """End a job that waits for what cannot happen any more."""
     how = broken.how if broken.how in (State.SUCCEEDED, State.FAILED) else f"was {broken.how}"
     text = f"needed the {broken.what} of {broken.jobs[0]}, which {how}"
     return event(job, _E.CANCELLED, now, text, Finished(Cause.DEPENDENCY))
 
 
 def _unpaid(job: Job, why: Short, now: float) -> Decision:
-    """A job without money ends. One whose owner or project has none waits: the next month brings some."""
+    """End a job whose own budget is used up. One whose owner or project has none left waits for the next month."""
     if not why.own:
         return Decision(wake_in=PENNILESS)
     return _end(job, event(job, _E.FAILED, now, why.text, Finished(Cause.BUDGET)))
 
 
 def _nowhere(job: Job, now: float) -> Event:
-    """Of a job for which no offer is left, as what it needs cannot be copied anywhere."""
+    """End a job for which no offer is left, as what it needs cannot be copied anywhere."""
     stuck = next(c for c in reversed(job.copies) if c.refused)
     text = f"{stuck.name} cannot be copied to {stuck.region}: {stuck.error}"
     return event(job, _E.FAILED, now, text, Finished(Cause(stuck.refused)))
 
 
 def _end(job: Job, end: Event) -> Decision:
-    """A job ends only when it owns nothing any more."""
+    """End the job, if it owns nothing any more."""
     return Decision(wake_in=2) if job.condemned else Decision(end)
 
 
@@ -137,7 +137,7 @@ def _slice_name(job: Job, k: int) -> str:
 
 
 def waited_out(job: Job, now: float, place: Place | None = None) -> bool:
-    """Whether the job has waited for a slice for longer than its spec allows. The time of a copy does not count, nor
+    """Return whether the job has waited for a slice longer than its spec allows. The time of a copy does not count, nor
     that before it could start."""
     wait = job.spec.recovery.wait
     copied = (

@@ -80,7 +80,7 @@ def _is_ready(one: Slice, seen: Observation) -> bool:
 
 
 def _keep(job: Job, seen: Observation, now: float) -> Decision | None:
-    """Keep the slice of a program that has ended for a job that comes later; None: no longer."""
+    """Keep the slice of a program that has ended for a later job; None: it is not kept any longer."""
     keep = seen.hand_over.keep
     if not keep or job.then is State.QUEUED or spending.used_up(job, seen, now):
         return None
@@ -102,12 +102,12 @@ def handed_on(job: Job, to: str, now: float) -> Event:
 
 
 def fresh_first(slices: Iterable[Slice]) -> list[Slice]:
-    """Return the slices, first those whose deletion is not asked for: they are billed while another deletion runs."""
+    """Return the slices, first those without a requested deletion: they are billed while another deletion runs."""
     return sorted(slices, key=lambda one: one.delete_asked_at is not None)
 
 
 def leaving(job: Job, one: Slice, seen: Observation, now: float) -> Decision:
-    """The next step for a slice that is not needed any more: its deletion, until it is gone."""
+    """Return the next step for a slice that is not needed any more: its deletion, until it is gone."""
     look, overdue = seen.of(one), suspended_for(one, now) >= SUSPENDED_WITHIN
     if isinstance(look, Present) and look.suspending and not overdue:
         return _wait_until_suspended(job, one, now)
@@ -128,7 +128,7 @@ def leaving(job: Job, one: Slice, seen: Observation, now: float) -> Decision:
 
 
 def suspended_for(one: Slice, now: float) -> float:
-    """Seconds since the cloud was first seen suspending it, when it was to be deleted."""
+    """Return for how long the cloud has been suspending a slice that was to be deleted, in seconds."""
     return 0.0 if one.suspending_since is None else now - one.suspending_since
 
 
@@ -170,7 +170,7 @@ def vanished(one: Slice) -> str:
 
 
 def note_found(job: Job, one: Slice, now: float) -> Event | None:
-    """A slice that a look had missed is there; None: no look had missed it."""
+    """Return the event that a missed slice is listed again; None: no poll had missed it."""
     if one.missing_since is None:
         return None
     return event(job, _E.SLICE_FOUND, now, f"{one.name} is listed again", AboutSlice(one.name))

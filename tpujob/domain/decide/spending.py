@@ -17,8 +17,8 @@ from tpujob.domain.text import dollars, duration
 
 
 def used_up(job: Job, seen: Observation, now: float) -> Short | None:
-    """Why its slices must be given back now, with the arithmetic; None: they need not. While reports cannot be read, a
-    program may have ended within its time."""
+    """Return why its slices must be released now, with the arithmetic; None: they may stay. While reports cannot be
+    read, a program may have ended within its time."""
     left = _time_left(job, now)
     if left is not None and left <= 0 and not isinstance(seen.reports, Unknown):
         text = f"it has run for {duration(job.spec.max_time or 0)}, which `max_time` allows"
@@ -38,13 +38,13 @@ def _time_left(job: Job, now: float) -> float | None:
 def paid_for(
     job: Job, seen: Observation, offers: Sequence[Offer], now: float
 ) -> tuple[list[Offer], Short | None]:
-    """Those of the offers that its budgets pay for; when it is none of them, why."""
+    """Return the offers that its budgets pay for; if there are none, why."""
     known = budget.accounts(job, seen.funds, now)
     return budget.paid_for(known, offers, job.spec.stop_grace)
 
 
 def keeps_nothing(job: Job, seen: Observation, now: float) -> bool:
-    """Whether what it holds beside a serving slice must go, too: no other slice will be asked for."""
+    """Return whether slices beside the serving one must be released, too: no other slice will be requested."""
     if (
         job.state is State.QUEUED
         and paid_for(job, seen, circuits.allowed(job, seen.prices), now)[1]
@@ -67,7 +67,7 @@ def warn(job: Job, seen: Observation, now: float) -> Decision | None:
 
 
 def due_in(job: Job, seen: Observation, now: float) -> float | None:
-    """Seconds until a budget asks for something; None: not before something else happens."""
+    """Return the seconds until a budget requires something; None: not before something else happens."""
     dues = [budget.due_in(known) for known in budget.accounts(job, seen.funds, now)]
     if job.state is State.RUNNING:
         left = _time_left(job, now)

@@ -40,7 +40,7 @@ def job_in_full(job: Job) -> Job:
 
 
 def event_in_full(event: Event) -> Event:
-    """With the text of the error, if it is the end of an attempt itself."""
+    """Return the event with the text of the error, if it is the end of an attempt."""
     end: End | None = getattr(event.payload, "end", None)
     return replace(event, text=in_full(event.text, [end])) if end else event
 

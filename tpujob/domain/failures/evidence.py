@@ -57,7 +57,7 @@ def last_error(lines: Sequence[str]) -> str:
 
 
 def error_class(error: str) -> str:
-    """What `last_error` says before its text; empty: it does not begin with the name of a class."""
+    """Return the class of the error that `last_error` names; empty: it does not begin with one."""
     found = _CLASS.match(error[:100])
     return found[1] if found else ""
 
@@ -155,7 +155,7 @@ NOISE = re.compile(r"google_auth_provider|Could not find the credentials file")
 
 
 def sign_of(lines: Sequence[str]) -> tuple[ErrorPattern, list[str]] | None:
-    """The cause that these lines name, and those that do; None: they name none."""
+    """Return the cause that these lines name, and the lines that name it; None: they name none."""
     for sign in SIGNS:
         found = [line for line in lines if sign.pattern.search(line)]
         if found:

@@ -30,8 +30,8 @@ def score(suspect: Suspect, now: float) -> float:
 
 
 def refused(suspect: Suspect, now: float, owner: str | None = None) -> bool:
-    """Whether programs of this owner are kept off it; None: those of everybody. A person's word first, then the
-    scores."""
+    """Return whether programs of this owner are kept off it; None: of all owners. A person's verdict counts first, then
+    the scores."""
     if suspect.pinned:
         return suspect.pinned == "bad"
     if not suspect.owners:  # of before it was noted whose jobs had made it
@@ -41,7 +41,7 @@ def refused(suspect: Suspect, now: float, owner: str | None = None) -> bool:
 
 
 def accusers(suspect: Suspect, now: float) -> frozenset[str]:
-    """The owners whose jobs say, as of now, that it is bad."""
+    """Return the owners whose jobs' accusations count now."""
     left = _left(suspect, now)
     return frozenset(owner for owner, part in suspect.owners.items() if part * left >= THRESHOLD)
 

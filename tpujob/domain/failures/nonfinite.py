@@ -15,7 +15,7 @@ _REPLAYED = ("data", "model", "model or data")
 
 @dataclass(frozen=True, slots=True)
 class Accusation:
-    """Something to hold against machines; `op_id` is the same however often it is found."""
+    """A reason to suspect machines; `op_id` is the same however often it is found."""
 
     physicals: tuple[str, ...]
     zone: str  #: that they are in
@@ -25,8 +25,8 @@ class Accusation:
 
 
 def is_maths(job: Job, verdict: Verdict | None, physical: Sequence[str]) -> str:
-    """Why the newest attempt, which just ended with this verdict on these machines, shows that the model or the data
-    is to blame; empty: it does not show that."""
+    """Return why the newest attempt, which just ended with this verdict on these machines, proves that the model or the
+    data is to blame; empty: it does not."""
     if verdict and verdict.blame in _REPLAYED:
         return f"a replay of the step blames the {verdict.blame}"
     slice = job.attempt.slice if job.attempt else ""
@@ -44,8 +44,8 @@ def is_maths(job: Job, verdict: Verdict | None, physical: Sequence[str]) -> str:
 
 
 def evidence_text(job: Job, verdict: Verdict | None) -> str:
-    """What is known, and what is not, of a job whose newest attempt has just ended with this verdict, when nothing
-    shows who made its numbers."""
+    """Return what is known about a job whose newest attempt has just ended with this verdict, when nothing shows what
+    made its numbers."""
     verdicts = [*(a.verdict for a in _unexplained(job)), verdict]
     steps = list(dict.fromkeys(str(v.step) for v in verdicts if v and v.step is not None))
     at = f" at step{'s' if len(steps) > 1 else ''} {', '.join(steps)}" if steps else ""
@@ -58,8 +58,8 @@ def evidence_text(job: Job, verdict: Verdict | None) -> str:
 
 
 def discards(job: Job, slice: str) -> bool:
-    """Whether what the program on that slice writes from now on comes from numbers that are not finite: its newest
-    attempt there has ended so."""
+    """Return whether what the program on that slice writes from now on comes from numbers that are not finite: its
+    newest attempt there ended so."""
     there = [a for a in job.attempts if a.slice == slice]
     return bool(there and there[-1].verdict)
 
@@ -88,7 +88,7 @@ def _unexplained(job: Job) -> list[Attempt]:
 
 
 def _elsewhere(earlier: Attempt, slice: str, physical: Sequence[str]) -> bool:
-    """Whether none of its machines are among these. Where neither are known, another slice counts as other ones."""
+    """Return whether it ran on none of these machines; where none is known, another slice means other machines."""
     before, now = ({p for p in machines if p} for machines in (earlier.physical, physical))
     if before or now:
         return bool(before and now) and not before & now

@@ -10,7 +10,7 @@ from workloads.contract import DONE, Exit
 
 
 def notice_of(reports: Sequence[HostReport]) -> str:
-    """What a host heard of its cloud; empty: no host heard anything."""
+    """Return what a host heard from its cloud; empty: no host heard anything."""
     return next((r.notice for r in reports if r.notice), "")
 
 
@@ -20,7 +20,7 @@ def complete(progress: Progress) -> bool:
 
 
 def interrupted(reports: Sequence[HostReport], plain: str) -> End:
-    """The end of a program that ended after a notice; `plain` is for one that says nothing of what it saved."""
+    """Return the end of a program that ended after a notice; `plain` is for one that does not report what it saved."""
     cause = Cause.MAINTENANCE if notice_of(reports) == MAINTENANCE else Cause.PREEMPTED
     word = "preempted" if cause is Cause.PREEMPTED else "taken for maintenance"
     message = f"the slice was {word}; {saved_words(reports) or plain}"

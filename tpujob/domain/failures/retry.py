@@ -102,8 +102,8 @@ def _failed_here_before(job: Job, cause: Cause) -> bool:
 
 
 def kills_hosts(job: Job, now: float) -> str:
-    """Why a job that has just lost contact with its hosts is not retried; empty: it is. Hosts of several slices in
-    a row that die soon after the program's start are no accident."""
+    """Return why a job that has just lost contact with its hosts is not retried; empty: it is. It is not when hosts of
+    several slices in a row die soon after the program's start."""
     last = [a for a in job.attempts if a.started_at >= job.fresh_at][-KILLS:]
     lost = [a for a in last[:-1] if a.cause is Cause.LOST_CONTACT]
     ages = [(a.ended_at or now) - a.running_at for a in last if a.running_at is not None]

@@ -36,7 +36,7 @@ WATCH_LASTS = 140.0
 
 
 def pace(every: float) -> float:
-    """What limits of silence are multiplied with: less than 1 where hosts report more often than usual, as in
+    """Return the factor of the limits of silence: less than 1 where hosts report more often than usual, as in
     rehearsals."""
     return min(1.0, every / USUAL)
 
@@ -101,10 +101,10 @@ def silent(
     disturbed: bool = False,
     abandoned: Collection[int] = (),
 ) -> End | None:
-    """A host that reported once and no more. Two signals are asked for before it is given up: its reports stay away,
-    and it does not answer over SSH. One that answers has lost its agent, and the slice is not to blame. `every`: the
-    seconds between two reports. `disturbed`: others write where hosts report, so that the silence of one that answers
-    over SSH says nothing. `abandoned`: hosts that know that their agents have died."""
+    """Return the end of an attempt with a host that has stopped reporting. Two signals are needed: no report, and no
+    answer over SSH. A host that answers SSH has lost its agent, and the slice is not to blame. `every`: seconds between
+    two reports. `disturbed`: others write where hosts report, so that the silence of a host that answers SSH proves
+    nothing. `abandoned`: hosts that know that their agents have died."""
     short = pace(every)
     for report in (r for r in reports if r.phase != Phase.EXITED):
         quiet = proof(report.host, f"has not reported for {duration(report.age)}")
@@ -127,7 +127,7 @@ def silent(
 
 
 def odd_one(reports: Sequence[HostReport]) -> tuple[int | None, str]:
-    """The host that the others wait for, as far as steps and stacks tell it, and what tells it."""
+    """Return the host that the others wait for, as far as steps and stacks show it, and the reason."""
     steps = {r.host: r.progress.step for r in reports if r.progress.step is not None}
     if len(steps) == len(reports) > 1 and len(set(steps.values())) > 1:
         host = min(steps, key=lambda h: (steps[h], h))
@@ -146,7 +146,7 @@ def odd_one(reports: Sequence[HostReport]) -> tuple[int | None, str]:
 
 
 def _shape(lines: Sequence[str]) -> str:
-    """A stack without what differs from host to host: numbers, addresses."""
+    """Return a stack without the parts that differ from host to host: numbers, addresses."""
     return "\n".join(re.sub(r"0x[0-9a-f]+|\d+", "#", line.strip()) for line in lines)
 
 

@@ -49,7 +49,7 @@ CASCADE = frozenset({int(Exit.PEER), 134, 137, 143, -6, -9, -15})
 
 
 def ended(reports: Sequence[HostReport], hosts: int) -> End | None:
-    """How the attempt ended; None while it goes on, or while hosts still have time to end by themselves."""
+    """Return how the attempt ended; None while it runs, or while hosts still have time to end by themselves."""
     done = [r for r in reports if r.phase == Phase.EXITED]
     bad = _bad(reports)
     if not bad:
@@ -95,8 +95,8 @@ def _done(reports: Sequence[HostReport], hosts: int) -> End:
 
 
 def witnesses(reports: Sequence[HostReport]) -> list[HostReport]:
-    """The hosts whose lines are worth reading, the likeliest culprit first: those that ended badly; when none did,
-    those that do not go on, the one that is furthest behind first."""
+    """Return the hosts whose lines are worth reading, the likeliest culprit first: those that ended badly; if none did,
+    those that make no progress, the one that is furthest behind first."""
     silent = (0, int(Exit.INTERRUPTED))
     bad = sorted((r for r in _bad(reports) if r.exit_code not in silent), key=_guilt)
     running = [r for r in reports if r.phase == Phase.RUNNING]
@@ -149,7 +149,7 @@ _JUDGED: Mapping[int, Verdict] = {
 
 
 def _verdict(ordered: Sequence[HostReport]) -> Verdict | None:
-    """The most specific verdict that the program left; of equals, the likeliest culprit's."""
+    """Return the most specific verdict that the program left; of equals, the likeliest culprit's."""
     found = [r.verdict for r in ordered if r.verdict]
     return max(
         found, key=lambda v: (v.blame != "", v.host is not None, v.step is not None), default=None
@@ -157,7 +157,7 @@ def _verdict(ordered: Sequence[HostReport]) -> Verdict | None:
 
 
 def _explain(ordered: Sequence[HostReport]) -> End:
-    """The end of a program that its exit code does not explain. An echo may hide the line that does, on any host."""
+    """Return the end of a program that its exit code does not explain. The line that explains it may be on any host."""
     for report in ordered:
         found = None if report.error_cause or code_of(report) in CODES else sign_of(report.evidence)
         if found:
@@ -180,7 +180,7 @@ def _explain(ordered: Sequence[HostReport]) -> End:
 
 
 def _guilt(report: HostReport) -> tuple[int, float, int]:
-    """Orders the culprit first: an end of its own before a cascade, the earlier before the later."""
+    """Return a sort key, the culprit first: an end of its own before a cascade, the earlier before the later."""
     return (_rank(report), -report.age, report.host)
 
 

@@ -130,8 +130,8 @@ def canonical(type: str) -> str:
 
 
 def find(type: str) -> Accelerator:
-    """The type of that name, also one that no table has. Raises BadSpec, naming the nearest real ones, for what can be
-    no type."""
+    """Return the type of that name, also one that no table has. Raises BadSpec, with the nearest real ones, for an
+    invalid type."""
     spelled = canonical(type)
     found = ALL.get(spelled) or _by_its_name(spelled)
     if found is None:
@@ -141,8 +141,8 @@ def find(type: str) -> Accelerator:
 
 @functools.lru_cache(maxsize=1024)
 def _by_its_name(type: str) -> Accelerator | None:
-    """What a type of no table is by the documented rule: the number counts cores up to v5p but for v5e, and chips of
-    all others; more chips than one host has come in whole hosts. None: it can be no type."""
+    """Return a type that no table has, by the documented rule: the number counts cores up to v5p but for v5e, and chips
+    of all others; more chips than one host has come in whole hosts. None: the name is invalid."""
     match = _TYPE.fullmatch(type)
     if match is None or _TPU7X.match(type):
         return None
@@ -206,7 +206,7 @@ def _meant(near: Iterable[str]) -> str:
 
 
 def likely(type: str) -> tuple[str, ...]:
-    """The real types that a well-formed one may have meant, as far as they are near enough."""
+    """Return the real types that a well-formed name may have meant, as far as they are near enough."""
     if find(type).generation in GENERATIONS:
         return nearest(type)[:1]
     from difflib import get_close_matches

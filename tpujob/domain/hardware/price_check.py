@@ -62,7 +62,7 @@ def _of_tpu(row: Price, merged: PriceList, base: PriceList) -> Iterator[str]:
 
 
 def _usual(row: Price, base: PriceList) -> Decimal | None:
-    """What the shipped list has for it; where it has none, the dearest of the same kind anywhere."""
+    """Return the shipped list's price for it; without one, the highest price of the same kind anywhere."""
     listed = base.find(row.item, row.where, row.pricing)
     if listed:
         return listed.usd
@@ -71,7 +71,7 @@ def _usual(row: Price, base: PriceList) -> Decimal | None:
 
 
 def _by_cores(row: Price, base: PriceList) -> str:
-    """The likely reason, where the figure is that of 8 cores."""
+    """Return the likely reason, if the figure is that of 8 cores."""
     chips = chips_per_unit(row.item.split()[1])
     if chips == 1:
         return ""
@@ -83,7 +83,7 @@ def _by_cores(row: Price, base: PriceList) -> str:
 
 
 def _commitment(row: Price, base: PriceList) -> str:
-    """Which commitment's rate it is; empty: none that is known."""
+    """Return the commitment whose rate it is; empty: none that is known."""
     if _COMMITMENT.search(row.source.name):
         return "called a commitment by its own source"
     listed = base.find(row.item, row.where, "on-demand")

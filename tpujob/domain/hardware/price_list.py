@@ -28,7 +28,7 @@ class PriceList:
         return PriceList(MappingProxyType({**self.by_key, **{row.key: row for row in own}}))
 
     def find(self, item: str, where: str = "", pricing: str = "") -> Price | None:
-        """The row for exactly that; None: no such price is known."""
+        """Return the row for exactly that; None: no such price is known."""
         return self.by_key.get((item, where.lower(), pricing))
 
     # TPUs ------------------------------------------------------------------------------------------------------------

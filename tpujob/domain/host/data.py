@@ -41,7 +41,7 @@ def folders(job: Job) -> dict[str, str]:
 
 
 def stage_orders(job: Job) -> list[StageOrder]:
-    """What is brought to each host before the program starts."""
+    """Return what is copied to each host before the program starts."""
     how, where = _stages(job), _folders(job)
     return [
         {"name": name, "source": place, "to": where[name]}
@@ -51,7 +51,7 @@ def stage_orders(job: Job) -> list[StageOrder]:
 
 
 def data_mounts(job: Job) -> list[MountOrder]:
-    """What is shown as a folder, read only."""
+    """Return what is mounted as a folder, read-only."""
     how, where, found = _stages(job), _folders(job), list[MountOrder]()
     for name, place in places(job).items():
         if how[name] == "mount":

@@ -66,7 +66,7 @@ def _mount_words(mount: Mount) -> str:
 
 
 def warnings(spec: JobSpec) -> list[str]:
-    """What is allowed, and may surprise later."""
+    """Return a warning for what is allowed and may surprise later."""
     found: list[str] = []
     if spec.env is None and _PYTHON.search(spec.run.command or ""):
         found.append("a TPU VM has `python3` and no `python`: write python3, or name an `env`")

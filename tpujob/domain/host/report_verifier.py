@@ -40,7 +40,7 @@ class Rejected(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What an object is believed of."""
+    """The reports of an object that are accepted."""
 
     reports: tuple[SignedReport, ...]  #: those that are newer than what is known
     replayed: bool = False  #: they are true, and others have put the object there

@@ -58,12 +58,12 @@ def reports_prefix(job: Job) -> str:
 
 
 def turns(metadata: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the words in it that may call for a decision: a hint, not verified, to look at the job earlier."""
+    """Return the words in it that may require a decision: an unverified hint to tick the job earlier."""
     return tuple(word for text in metadata.values() for word in _TURNS.findall(text))
 
 
 def host_of(job: Job, path: str) -> int | None:
-    """The host whose report lies there; None: it is no place for a report of the newest attempt."""
+    """Return the host whose report has that path; None: it is not the path of a report of the newest attempt."""
     prefix = reports_prefix(job)
     number = path.removeprefix(prefix)
     fits = path.startswith(prefix) and re.fullmatch(r"0|[1-9][0-9]{0,5}", number)
@@ -242,7 +242,7 @@ def _mapping(value: object) -> dict[str, object]:
 
 
 def _whole(value: object) -> int | None:
-    """A store keeps 64 bits of it."""
+    """Return a whole number within the 64 bits that a store keeps."""
     if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**63:
         return None
     return value

@@ -38,7 +38,7 @@ WARN_AT = (4, 5)
 
 
 def limit(job: Job) -> int | None:
-    """Micro-dollars that the job may cost; None: as many as it takes."""
+    """Return the micro-dollars that the job may cost; None: no limit."""
     if job.spend_limit is not None:
         return job.spend_limit
     return None if job.spec.budget is None else micros(job.spec.budget.usd)
@@ -73,7 +73,7 @@ def account(job: Job, now: float, granted: Collection[str] = ()) -> Account | No
 
 
 def paid_slices(job: Job, granted: Collection[str]) -> list[Slice]:
-    """All but those that a grant pays for, and those that are gone and were free."""
+    """Return the slices without those that a grant pays for, and those that are gone and were free."""
     return [
         one
         for one in job.slices
@@ -82,12 +82,12 @@ def paid_slices(job: Job, granted: Collection[str]) -> list[Slice]:
 
 
 def reserve(one: Slice | Offer, grace: float) -> int:
-    """Micro-dollars that such a slice costs from the moment at which it is given up until it is gone."""
+    """Return the micro-dollars that such a slice costs from its release until it is gone."""
     return _cost(one.usd_per_hour, LOOK + grace + DELETION)
 
 
 def entry(one: Slice | Offer, grace: float) -> int:
-    """Micro-dollars that must be left before such a slice is asked for."""
+    """Return the micro-dollars that must be left before such a slice is requested."""
     return _cost(one.usd_per_hour, WORTH + LOOK + grace + DELETION)
 
 
@@ -99,7 +99,7 @@ def _cost(usd_per_hour: float | None, seconds: float) -> int:
 
 
 def at(known: Account, now: float) -> Account:
-    """The same a little later, if nothing but time has passed."""
+    """Return the account at a later time, if nothing but time has passed."""
     passed = max(0, round((now - known.at) * US))
     return replace(known, used=known.used + ledger.accrued(known.burn, passed), at=now)
 
@@ -115,7 +115,7 @@ def short(known: Iterable[Account]) -> Short | None:
 
 
 def pays_for(known: Account, offer: Offer | Slice, grace: float) -> bool:
-    """Whether such a slice may be asked for. One without a price may not: its budget could not end it in time."""
+    """Return whether such a slice may be requested; not without a price, as its budget could not end it in time."""
     if offer.usd_per_hour is None or known.unpriced:
         return False
     return known.used + known.reserve + entry(offer, grace) <= known.limit
@@ -124,7 +124,7 @@ def pays_for(known: Account, offer: Offer | Slice, grace: float) -> bool:
 def paid_for(
     known: Iterable[Account], offers: Sequence[Offer], grace: float
 ) -> tuple[list[Offer], Short | None]:
-    """Those of the offers that every account pays for; when it is none of them, why."""
+    """Return the offers that every account pays for; if there are none, why."""
     left = list(offers)
     for one in known:
         paid = [offer for offer in left if pays_for(one, offer, grace)]
@@ -140,7 +140,7 @@ def warns(known: Account) -> bool:
 
 
 def due_in(known: Account) -> float | None:
-    """Seconds until it warns or is used up, whichever is next; None: neither, as things are."""
+    """Return the seconds until it warns or is used up, whichever is next; None: neither, as things are."""
     if not known.burn:
         return None
     some, of = WARN_AT
@@ -181,7 +181,7 @@ def unpriced(known: Account, offer: Offer) -> str:
 
 
 def _too_little(known: Account, offers: Sequence[Offer], grace: float) -> str:
-    """The arithmetic of slices that the account does not pay for, by the cheapest of them."""
+    """Return the arithmetic of the cheapest slice that the account does not pay for."""
     priced = [offer for offer in offers if offer.usd_per_hour is not None]
     if known.unpriced or not priced:
         return sums(known) if known.unpriced else unpriced(known, offers[0])

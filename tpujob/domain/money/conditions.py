@@ -24,7 +24,7 @@ Unknown = Literal["wait", "setup", "release"]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What is to be expected of one slice: the first, or one after a loss."""
+    """What to expect of one slice: the first, or one after a loss."""
 
     wait: Rates
     life: Rates
@@ -32,7 +32,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What a job is to expect of a place."""
+    """What a job can expect of a place."""
 
     first: Turn
     later: Turn
@@ -70,8 +70,8 @@ def conditions(
     wait: float | None = None,
     preempt_every: float | None = None,
 ) -> Conditions:
-    """What a job with that program is to expect there. `wait`, `preempt_every`: stated mean seconds; they
-    count more than any history."""
+    """Return what a job with that program can expect there. `wait`, `preempt_every`: stated mean seconds; they count
+    more than any history."""
     same = [m for m in met if m.place.pricing == place.pricing]
     here = [m for m in same if m.place == place]
     waits = _waits(place, same, here)

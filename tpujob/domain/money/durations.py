@@ -38,7 +38,7 @@ class Rates:
     weight: float
 
     def expected(self, seconds: float) -> float:
-        """How often one that lasts so long was to end meanwhile."""
+        """Return how often a duration of that length was expected to end meanwhile."""
         return sum(r * t for r, t in zip(self.per_hour, _spent(seconds), strict=True)) / HOUR
 
     @property
@@ -122,6 +122,6 @@ def _age(seconds: float) -> int:
 
 
 def _spent(seconds: float) -> list[float]:
-    """How long one of that length was of each age."""
+    """Return how long a duration of that length was of each age."""
     ends = (*AGES[1:], float("inf"))
     return [max(0.0, min(seconds, end) - start) for start, end in zip(AGES, ends, strict=True)]

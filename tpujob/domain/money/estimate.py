@@ -47,7 +47,7 @@ def sums(found: Estimate) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """What the lines are made of."""
+    """What the lines are computed from."""
 
     use: Use
     prices: PriceList

@@ -119,7 +119,7 @@ class Estimate:
 
     @property
     def priced(self) -> bool:
-        """Whether the slices themselves are in the sums; if not, the sums say next to nothing."""
+        """Whether the slices themselves are in the sums; without them the sums mean little."""
         return all(line.known for line in self.lines if line.kind is CostKind.SLICES)
 
     def of(self, kind: CostKind) -> int:

@@ -222,7 +222,7 @@ def amounts(use: Use, found: Forecast, prices: PriceList = LIST) -> Amounts:
 
 
 class Outlook(NamedTuple):
-    """What a job will probably take at one place, and come to."""
+    """What a job will probably take at one place, and what it will cost."""
 
     hours: float  #: of steps
     forecast: Forecast

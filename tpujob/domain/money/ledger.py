@@ -45,7 +45,7 @@ def rate(slice: Slice) -> int | None:
 
 
 def free(job: Job, slice: Slice) -> bool:
-    """Whether the cloud took it back within its first minute, by the times at which that was seen."""
+    """Return whether the cloud preempted it within its first minute, by the times at which that was seen."""
     if slice.ready_at is None or slice.pricing != "spot" or slice.epoch:
         return False  # one that another job had was ready before
     ended = [

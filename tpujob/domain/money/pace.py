@@ -30,7 +30,7 @@ def first_step_began(attempt: Attempt, seconds: float | None) -> float | None:
 
 
 def steps_per_second(attempt: Attempt, done: JobProgress, moved_at: float | None) -> float | None:
-    """Of an attempt that goes on and is as far as `done`, since `moved_at`. None: not known."""
+    """Return the speed of a running attempt that is as far as `done`, since `moved_at`. None: unknown."""
     reported = done.metrics.get(SPEED_METRIC)
     if reported is not None and isfinite(reported) and reported > 0:
         return reported

@@ -76,7 +76,7 @@ def steps_of_spec(spec: JobSpec) -> int | None:
 
 
 def _alike(job: Job, spec: JobSpec, type: str) -> bool:
-    """Whether it ran the same program on as many slices of the type; its arguments may differ."""
+    """Return whether it ran the same program on as many slices of the type; its arguments may differ."""
     run, other = job.spec.run, spec.run
     same = (run.workload, run.command) == (other.workload, other.command)
     wanted = accelerators.canonical(type)

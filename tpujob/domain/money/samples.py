@@ -102,7 +102,7 @@ def _made(attempt: Attempt) -> int:
 
 
 def _end(one: Slice, final: Attempt | None, now: float) -> float:
-    """When it was of no more use."""
+    """Return when the slice was of no more use."""
     ends = [final.ended_at if final else None, one.gone_at]
     return min((at for at in ends if at is not None), default=now)
 

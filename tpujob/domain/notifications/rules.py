@@ -25,8 +25,6 @@ LONGEST = 400
 
 @dataclass(frozen=True, slots=True)
 class ChannelRule:
-    """A rule of a context."""
-
     channels: tuple[str, ...]
     #: whose jobs; empty: those of all users, and what is about no job
     users: tuple[str, ...] = ()

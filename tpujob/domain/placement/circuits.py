@@ -81,7 +81,7 @@ def granted(circuits: Circuits, wanted: WantedSlice) -> dict[str, Circuit]:
 
 
 def pick(offers: Sequence[Offer], circuits: Circuits, now: float) -> Offer | None:
-    """The most preferred offer that may be asked for now; None: all are waited for."""
+    """Return the most preferred offer that may be requested now; None: all are waited for."""
     return next((o for o in offers if retry_at(o, circuits) <= now), None)
 
 
@@ -97,7 +97,7 @@ def retry_at(wanted: WantedSlice, circuits: Circuits) -> float:
 
 
 def recalled(jobs: Iterable[Job]) -> dict[str, Circuit]:
-    """The circuits as the records tell them: for a backend that has just been started."""
+    """Return the circuits as computed from the records: for a backend that has just started."""
     circuits: dict[str, Circuit] = {}
     ends = [(s.gone_at or s.requested_at, s) for job in jobs for s in refusals(job)]
     for at, slice in sorted(ends, key=lambda end: end[0]):
@@ -126,7 +126,7 @@ def allowed(job: Job, prices: PriceList = LIST) -> tuple[Offer, ...]:
 
 
 def waiting_since(job: Job) -> float:
-    """When the job began to wait for the slice that it does not have yet."""
+    """Return when the job began to wait for its next slice."""
     tried = _fruitless(job)
     return tried[0].requested_at if tried else job.state_since
 

@@ -77,7 +77,7 @@ def _checkpoint(job: Job, source: str, target: str, region: str, prices: PriceLi
 
 
 def bucket_for(job: Job, zone: str) -> str:
-    """The bucket that attempts in that zone keep their files in."""
+    """Return the bucket in which attempts in that zone keep their files."""
     return job.buckets.get(region_of(zone), job.bucket)
 
 
@@ -96,7 +96,7 @@ def under_way(job: Job) -> Copy | None:
 
 
 def refused(job: Job, zone: str) -> Copy | None:
-    """A copy that is needed in that zone, and was refused."""
+    """Return a copy that is needed in that zone, and was refused."""
     asked = (found(job, one.id) for one in wanted(job, zone))
     return next((copy for copy in asked if copy and copy.refused), None)
 

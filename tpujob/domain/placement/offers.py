@@ -37,8 +37,8 @@ Listed = Mapping[str, Collection[str]]
 
 
 def unsure(spec: JobSpec) -> tuple[str, ...]:
-    """The zones of this spec whose own list is to be asked for before the spec is accepted: the tables lack the zone or
-    a type, or say that they do not go together."""
+    """Return the zones of this spec whose own list must be read before the spec is accepted: the tables lack the zone
+    or a type, or do not have them together."""
     types, zones = spec.tpu.types, spec.tpu.zones
     homeless = any(not any(accelerators.in_table(t, z) for z in zones) for t in types)
     return tuple(

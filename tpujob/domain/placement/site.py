@@ -39,7 +39,7 @@ class Site:
     prices: PriceList = LIST  #: with the context's own
 
     def region_of_bucket(self, bucket: str) -> str | None:
-        """Where a bucket of this site lies, as the site says; None: it is none of them."""
+        """Return the region of a bucket of this site; None: it is not a bucket of this site."""
         named = next((region for region, known in self.buckets.items() if known == bucket), None)
         region = bucket.removeprefix(_MADE)
         made = (

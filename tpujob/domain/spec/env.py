@@ -116,7 +116,7 @@ class Env(kinds.SpecPart):
     @model_validator(mode="before")
     @classmethod
     def _no_variables(cls, value: Any) -> Any:
-        """Variables of the program are easily taken to belong here."""
+        """Refuse variables of the program, which are easily taken to belong here."""
         if isinstance(value, Mapping):
             given = cast("Mapping[Any, Any]", value)
             named = [key for key in given if isinstance(key, str) and re.fullmatch(_VARIABLE, key)]
@@ -173,7 +173,7 @@ class Mount(kinds.SpecPart):
 
 
 def _apart(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
-    """No two mounts are at, or below, the same place."""
+    """Check that no two mounts are at, or below, the same place."""
     for i, one in enumerate(mounts):
         for other in mounts[:i]:
             below, above = f"{one.to}/", f"{other.to}/"

@@ -74,7 +74,7 @@ class Checked(Generic[V]):
 
 
 def optional(check: Checked[V]) -> Checked[V | None]:
-    """That check; None passes, as the JSON form leaves nothing out."""
+    """Return the check with None allowed, as the JSON form leaves nothing out."""
     given, of_text = check.schema, check.text
     return Checked(
         lambda value: None if value is None else check(value),

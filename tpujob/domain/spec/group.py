@@ -142,7 +142,6 @@ def rows(array: Array, matrix: Matrix, exclude: Exclude) -> Iterator[Row]:
 
 
 def count(array: Array, matrix: Matrix, exclude: Exclude) -> int:
-    """How many elements there are."""
     if array is None and matrix is not None and not exclude:
         return prod(map(len, matrix.values()))
     return array.count if array else sum(1 for _ in rows(array, matrix, exclude))
@@ -151,7 +150,7 @@ def count(array: Array, matrix: Matrix, exclude: Exclude) -> int:
 def problems(
     name: str, array: Array, matrix: Matrix, exclude: Exclude, at_once: AtOnce
 ) -> list[Problem]:
-    """What is wrong with the parts together, each part being well-formed."""
+    """Return what is wrong with the parts together, each part being well-formed."""
     found: list[Problem] = []
     if exclude and matrix is None:
         found.append(Problem(("exclude",), "goes with a matrix"))

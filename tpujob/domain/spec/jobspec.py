@@ -69,7 +69,7 @@ def _folder(value: Any) -> str:
 
 
 def _apart(folders: tuple[str, ...]) -> tuple[str, ...]:
-    """No folder lies in another."""
+    """Check that no folder is in another."""
     for one in folders:
         for other in folders:
             if one.startswith(other + "/"):

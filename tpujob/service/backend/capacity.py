@@ -37,7 +37,7 @@ class _Offer:
 
 
 def offers(jobs: Iterable[Job], now: float) -> list[OfferView]:
-    """Of every offer that something is held or asked of, or that had requests within the day; by zone and type. A
+    """Return every offer of which slices are held or requested, or were requested within the day; by zone and type. A
     Multislice counts as one slice with the chips of all."""
     found: defaultdict[tuple[str, str, str], _Offer] = defaultdict(_Offer)
     for job in jobs:
@@ -64,7 +64,7 @@ def _count(
 
 
 def within(at: float | None, now: float) -> bool:
-    """Whether it was within the last day."""
+    """Return whether it was within the last day."""
     return at is not None and now - at <= DAY
 
 
@@ -94,12 +94,12 @@ def chips(slices: Iterable[Slice]) -> int:
 
 
 def quantile(values: Sequence[float], part: float) -> float | None:
-    """The smallest value that at least that part of them does not exceed; None: there are none."""
+    """Return the smallest value that at least that part of the values does not exceed; None: there are no values."""
     return sorted(values)[max(0, math.ceil(part * len(values)) - 1)] if values else None
 
 
 def open_circuits(circuits: Mapping[str, Circuit], now: float) -> list[OpenCircuit]:
-    """Those that open last come first."""
+    """Return the circuits by their time of retry, the latest first."""
     found: list[OpenCircuit] = []
     for name, one in sorted(circuits.items(), key=lambda each: (-each[1].until, each[0])):
         place, what, pricing = name.split("/")
@@ -136,7 +136,7 @@ class Looked:
 
 
 class Quotas:
-    """Thread-safe. At most one reading is under way; callers meanwhile get the result of the one before."""
+    """Thread-safe. At most one read is under way; other callers meanwhile get the previous result."""
 
     def __init__(
         self, read: Callable[[], QuotaOverview], clock: Clock, *, every: float = EVERY
@@ -173,7 +173,7 @@ class Quotas:
 
 
 def quotas_view(looked: Looked, jobs: Iterable[Job], now: float) -> QuotasView:
-    """As `CapacityReport` has it; `jobs`: those that go on, and those that have ended within the day."""
+    """Return them as `CapacityReport` has them; `jobs`: the active ones, and those that have ended within the day."""
     rows = looked.found.rows if looked.found else ()
     held, refused = _of_jobs(jobs, frozenset(map(_place, rows)), now)
     return QuotasView(
@@ -191,7 +191,7 @@ _Where = tuple[QuotaKind, str]
 def _of_jobs(
     jobs: Iterable[Job], rows: frozenset[_Where], now: float
 ) -> tuple[Counter[_Where], Counter[_Where]]:
-    """The chips that jobs hold of each row, and how many of their requests it has refused."""
+    """Return the chips that jobs hold of each row, and how many requests of jobs it has refused."""
     held, refused = Counter[_Where](), Counter[_Where]()
     for one in (slice for job in jobs for slice in job.slices):
         row = kind_of(one.type, one.pricing), one.zone

@@ -22,7 +22,7 @@ from tpujob.version import __version__
 
 
 def text(of: BackendStatus, queue: Queue) -> str:
-    """All of them, in Prometheus' text format."""
+    """Return all metrics, in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Read(of, queue))
     return (generate_latest(registry) + generate_latest(of.counters.registry)).decode()

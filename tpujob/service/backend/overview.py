@@ -36,7 +36,7 @@ class Overview:
         index: JobIndex,
         allowed: Quotas | None = None,
     ) -> None:
-        """`circuits`: the offers that were refused lately, for all jobs. `allowed`: None: there is no quota to read."""
+        """`circuits`: the offers that were refused lately, for all jobs. `allowed`: None: quota cannot be read."""
         self._store, self._clock, self._circuits, self._index = store, clock, circuits, index
         self._allowed = allowed
         self._kept: Mapping[int, Job] = {}  #: records of jobs that have ended within the day
@@ -78,7 +78,7 @@ class Overview:
         return EventsPage(events=views, next=older)
 
     def _events(self, before: EventKey | None, size: int) -> Iterator[tuple[str, Event]]:
-        """Of all jobs, the newest first, read so many at a time."""
+        """Read the events of all jobs, newest first, so many at a time."""
         while True:
             page = self._store.recent(before=before, limit=size)
             yield from page
@@ -107,7 +107,8 @@ class Overview:
         return found
 
     def _of_the_day(self, ended: Mapping[int, int], now: float) -> Sequence[Job]:
-        """Those that have ended within the day; `ended`: the versions of their records, each of which is read once."""
+        """Return the jobs that have ended within the day; `ended`: the versions of their records, each of which is read
+        once."""
         kept: dict[int, Job] = {}
         for job_id in self._index.ended_since(now - capacity.DAY):
             number = int(job_id)
@@ -135,7 +136,7 @@ def _key(of: tuple[str, Event]) -> EventKey:
 
 
 def _written(of: tuple[str, Event]) -> str:
-    """The place of that event, as `before` of the next page."""
+    """Return the place of that event, as `before` of the next page."""
     at, job_id, seq = _key(of)
     return f"{at:.9f}~{job_id}~{seq}"
 

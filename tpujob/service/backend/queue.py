@@ -114,8 +114,8 @@ class QueueReader:
         )
 
     def _starts_about(self, place: Place, live: Mapping[str, Job], now: float) -> float | None:
-        """When its request may go out, as far as that is known: when all is over that it waits for; of several slices
-        that it may have, the soonest."""
+        """Return when its request may go out, as far as that is known: when everything that it waits for is over; of
+        several slices that it may have, the soonest."""
         if not place.reasons:
             return place.order.since if place.order else None
         times = [self._over_at(one, live, now) for one in place.reasons]
@@ -125,7 +125,7 @@ class QueueReader:
         return max(known) if len(known) == len(times) else None
 
     def _over_at(self, reason: Reason, live: Mapping[str, Job], now: float) -> float | None:
-        """When a reason ends to hold; None: nothing says so."""
+        """Return when a reason ends; None: unknown."""
         if reason.kind is not _K.DEPENDENCY:
             return reason.until
         ends = [self._ends_at(live.get(job_id), now) for job_id in reason.jobs]
@@ -133,7 +133,7 @@ class QueueReader:
         return max(known) if len(known) == reason.count else None
 
     def _ends_at(self, job: Job | None, now: float) -> float | None:
-        """When a running job ends, by its steps, or by the time that its file says."""
+        """Return when a running job ends, by its steps, or by the time in its file."""
         attempt = job.attempt if job else None
         if job is None or attempt is None or attempt.running_at is None or attempt.ended_at:
             return None
@@ -147,8 +147,8 @@ class QueueReader:
     # Submission -------------------------------------------------------------------------------------------------------
 
     def check(self, who: Principal, spec: JobSpec) -> None:
-        """Raises BadSpec for a priority or a share that the caller may not give, IllegalInState when they have as many
-        jobs as they may."""
+        """Raises BadSpec for a priority or a share that is not allowed, IllegalInState when the limit of jobs is
+        reached."""
         settings = self._queue.settings
         if spec.priority == BANDS[0] and settings.high and who.name not in settings.high:
             raise BadSpec(
@@ -175,7 +175,7 @@ class QueueReader:
                 )
 
     def edges(self, who: Principal, spec: JobSpec) -> tuple[Edge, ...]:
-        """The jobs that `after` names: the caller's own by name, any by its id. Raises BadSpec."""
+        """Return the jobs that `after` names: the caller's own by name, any by its id. Raises BadSpec."""
         found: list[Edge] = []
         for n, one in enumerate(spec.after):
             try:
@@ -195,14 +195,14 @@ class QueueReader:
 
 
 def _not_ended(job: Job) -> int:
-    """How many jobs a live record is: of a group, those that it has yet to make."""
+    """Return how many unfinished jobs a live record stands for; a group: for the elements yet to be made."""
     if not job.spec.is_group:
         return 1
     return job.group_size - job.submitted if job.wish is DesiredState.RUN else 0
 
 
 def waits_for(job: Job, other: Job) -> bool:
-    """Whether a job was submitted to start after another one, or after the group of that."""
+    """Return whether a job was submitted to start after another one, or after the group of that one."""
     return any(
         edge.job == other.id
         or (edge.job == other.group and (not edge.each or job.index == other.index))
@@ -211,7 +211,7 @@ def waits_for(job: Job, other: Job) -> bool:
 
 
 def still_waiting(jobs: Iterable[Job], other: Job, is_element: Callable[[str], bool]) -> list[str]:
-    """Ids of the jobs that would never start if the record of `other` were removed, and those of its elements.
+    """Return the ids of the jobs that would never start if the records of `other` and of its elements were removed.
     `is_element`: whether a job of that id is one of these."""
     waiting = (job for job in jobs if not job.slices and job.wish is DesiredState.RUN)
     return [
@@ -228,7 +228,7 @@ def still_waiting(jobs: Iterable[Job], other: Job, is_element: Callable[[str], b
 def _alike(
     ids: Sequence[str], live: Mapping[str, Job], places: Mapping[str, Place]
 ) -> Iterator[list[str]]:
-    """Elements of a group that stand one after the other and wait for the same things, together."""
+    """Join elements of a group that follow each other and wait for the same things."""
 
     def what(job_id: str) -> tuple[object, ...]:
         return (live[job_id].group or job_id, *map(_same, places[job_id].reasons))
@@ -237,7 +237,7 @@ def _alike(
 
 
 def _same(reason: Reason) -> tuple[object, ...]:
-    """What elements in one row have in common of a reason: of the order, not the jobs before each."""
+    """Return what elements in one row share of a reason: of the order, not the jobs before each."""
     return (reason.kind, reason.what, () if reason.kind is _K.ORDER else reason.jobs)
 
 
@@ -268,7 +268,7 @@ def _usd(micros: float) -> float:
 
 
 def _help(job: Job, reason: Reason, live: Mapping[str, Job]) -> str:
-    """What a person can do about a reason; empty: nothing but to wait."""
+    """Return what a person can do about a reason; empty: only waiting helps."""
     match reason.kind:
         case _K.HELD:
             return f"`tpujob queue release {held_id(job)}` lets it start"

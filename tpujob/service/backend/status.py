@@ -28,7 +28,7 @@ OVERDUE = 300.0
 
 @dataclass(frozen=True, slots=True)
 class ProcessFacts:
-    """What its wiring knows of a backend's process."""
+    """What its wiring knows about a backend's process."""
 
     context: str = ""
     store: str = ""  #: where jobs are kept: `sqlite` or `firestore`
@@ -40,7 +40,7 @@ class ProcessFacts:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen at once."""
+    """What one check of the backend has read."""
 
     now: float
     pulse: Pulse
@@ -50,7 +50,7 @@ class Look:
 
 
 def is_late(process: ProcessFacts, pulse: Pulse, now: float) -> bool:
-    """Whether the last pass is older than it can be where jobs are looked after."""
+    """Return whether the last pass is older than it may be; False where no control loop was started."""
     if process.called:
         began, most = process.started_at, LATE_CALLED
     elif pulse.started_at is not None:
@@ -61,7 +61,7 @@ def is_late(process: ProcessFacts, pulse: Pulse, now: float) -> bool:
 
 
 def troubles(process: ProcessFacts, look: Look) -> Iterator[TroubleView]:
-    """The worst first."""
+    """Return what is wrong, the worst first."""
     pulse, now = look.pulse, look.now
     if look.read_s is None:
         yield TroubleView(
@@ -95,12 +95,12 @@ def troubles(process: ProcessFacts, look: Look) -> Iterator[TroubleView]:
 def _cure(process: ProcessFacts) -> str:
     if process.called:
         return (
-            "No process looks after the jobs. Cloud Scheduler calls the backend once a minute: see whether its job is "
-            "paused, and what its calls are answered: `gcloud scheduler jobs describe`."
+            "The control loop does not run. Cloud Scheduler should call the backend once a minute: check whether its "
+            "job is paused, and what its calls return: `gcloud scheduler jobs describe`."
         )
     return (
-        "No process looks after the jobs; their programs go on. Restart the backend, `tpujob down` and then "
-        "`tpujob up` on this machine: it goes on where it was."
+        "The control loop does not run; running programs are not affected. Restart the backend, on this machine by "
+        "`tpujob down` and then `tpujob up`: it continues where it was."
     )
 
 
@@ -168,15 +168,15 @@ class BackendStatus:
         )
 
     def alive(self) -> bool:
-        """Whether the process does what it runs for. Reads nothing. One that only works while it is called is alive
-        when it answers."""
+        """Return whether the process works, without a read. One that only works while it is called is alive when it
+        answers."""
         late = is_late(self.process, self.loop.pulse(), self.clock.now())
         return self.process.called or not late
 
     # Seen ------------------------------------------------------------------------------------------------------------
 
     def read(self) -> tuple[float | None, int, str]:
-        """The seconds that a cheap read of the store took, and its newest change; or why it failed."""
+        """Return the seconds that a cheap read of the store took, and its newest change; or why it failed."""
         began = time.monotonic()
         try:
             revision = self.store.newest()
@@ -185,15 +185,15 @@ class BackendStatus:
         return time.monotonic() - began, revision, ""
 
     def messages(self, late: float) -> tuple[int, int]:
-        """Those that wait, at most 1,000, and those of them that are older than that many seconds; none when the store
-        cannot be read."""
+        """Count the messages that wait, at most 1,000, and those older than that many seconds; 0 if they cannot be
+        read."""
         try:
             return self._notifications.waiting(late)
         except TpujobError:
             return 0, 0
 
     def refused(self) -> dict[str, int]:
-        """Count the offers that are not asked for just now, by cause; none when the store cannot be read."""
+        """Count the offers that are not requested now, by cause; none when the store cannot be read."""
         now = self.clock.now()
         found: dict[str, int] = {Cause.STOCKOUT: 0, Cause.QUOTA: 0}
         try:

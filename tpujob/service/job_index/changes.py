@@ -50,7 +50,7 @@ class Changes:
         return since
 
     def now(self) -> int:
-        """The newest change: pass it as `after` to wait for what comes next. Asks the store."""
+        """Return the newest change: pass it as `after` to wait for later ones. Reads the store."""
         newest, ids = self._ask()
         self._note(newest, ids)
         return newest
@@ -95,7 +95,7 @@ class Changes:
     # The follower ----------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Called with the condition held. Afterwards the thread runs, and reads at once."""
+        """Make sure that the thread runs and reads at once. Called with the condition held."""
         self._poked.set()
         if self._follower is None:
             self._follower = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -130,7 +130,7 @@ class Changes:
             self._asked = None
 
     def _ask(self) -> tuple[int, Iterable[str]]:
-        """What has changed since the store was asked last; at first, nothing has."""
+        """Return what has changed since the store was last read; nothing the first time."""
         with self._beginning:
             if self._seen is None:
                 self._seen = self._began = self._store.newest()

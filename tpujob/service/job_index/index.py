@@ -35,7 +35,7 @@ _AT_WORK = (State.RUNNING, State.PREPARING, State.PROVISIONING, State.HOLDING, S
 
 @dataclass(slots=True)
 class _Entry:
-    """What the index has of one job."""
+    """What the index keeps of one job."""
 
     listed: IndexedJob
     version: int
@@ -73,7 +73,7 @@ class JobIndex:
     # Kept current -----------------------------------------------------------------------------------------------------
 
     def note(self, job: Job) -> None:
-        """This process has just stored that job: the next answer has it, also where the store tells of changes late."""
+        """Include a job that this process has just stored in the next answer."""
         with self._noting:
             known = self._noted.get(job.id)
             if known is None or known.version < job.version:
@@ -82,7 +82,7 @@ class JobIndex:
     # Answers ----------------------------------------------------------------------------------------------------------
 
     def page(self, who: Principal, asked: ListAsked | Mapping[str, Any]) -> JobPage:
-        """What `JobsApi.list` sends that caller. Raises BadRequest, and the errors of the store."""
+        """Return what `JobsApi.list` sends that caller. Raises BadRequest, and the errors of the store."""
         query = listing.parse_query(asked, who, FIELDS)
         with self._lock:
             self._read_changes()
@@ -116,8 +116,8 @@ class JobIndex:
             return {state.value: n for state, n in Counter(r.state for r in self._all()).items()}
 
     def hardware(self) -> tuple[int, int, int]:
-        """Slices that jobs hold, slices that they have asked for, and what the held ones cost in micro-dollars an hour,
-        as far as their prices are known."""
+        """Count the slices that jobs hold and the slices that they have requested; sum what the held ones cost in
+        micro-dollars an hour, as far as prices are known."""
         with self._lock:
             self._read_changes()
             live = self._live()
@@ -126,14 +126,14 @@ class JobIndex:
         return len(held), len(slices) - len(held), sum(rate(one) or 0 for one in held)
 
     def split(self) -> tuple[list[Job], dict[int, int]]:
-        """The records of the jobs that go on; of each that has ended its number, and the version of its record."""
+        """Return the records of the active jobs; of each that has ended its number, and the version of its record."""
         with self._lock:
             self._read_changes()
             ended = {n: one.version for n, one in self._jobs.items() if one.job is None}
             return self._live(), ended
 
     def sum_up(self, view: JobFacts) -> None:
-        """Write into the view of a group how it stands: its elements in each state, and what they cost."""
+        """Write into the view of a group how many elements are in each state, and what they cost."""
         with self._lock:
             self._read_changes()
             number = int(view["id"])
@@ -148,14 +148,14 @@ class JobIndex:
         view["usd_per_hour"] = sum(rate for row in rows for rate, _ in row.billed) / ledger.US
 
     def stopping(self, group: Job) -> list[str]:
-        """Ids of the elements that go on, and were cancelled."""
+        """Return the ids of the active elements that were cancelled."""
         with self._lock:
             self._read_changes()
             found = (self._jobs[n].job for n in sorted(self._elements.get(int(group.id), ())))
             return [job.id for job in found if job and job.wish is not DesiredState.RUN]
 
     def names(self, ids: Iterable[str]) -> dict[str, tuple[str, str]]:
-        """Name and user of those jobs that there are."""
+        """Return name and user of those jobs that exist."""
         with self._lock:
             self._read_changes()
             found = {job_id: self._jobs.get(int(job_id)) for job_id in ids}
@@ -183,7 +183,7 @@ class JobIndex:
 
     @property
     def revision(self) -> int:
-        """The change of the store up to which the rows are known to be new."""
+        """Return the change of the store up to which the rows are current."""
         return self._revision or 0
 
     # Pages -----------------------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ class JobIndex:
         self._rows = None
 
     def _watch(self) -> None:
-        """Write into the rows what is seen of programs just now."""
+        """Write into the rows what is known of running programs now."""
         for entry in self._jobs.values():
             if (job := entry.job) is None:
                 continue

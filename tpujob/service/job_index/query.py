@@ -49,7 +49,7 @@ class PageKey:
 
 
 def key(text: str, order: str, reverse: bool) -> PageKey:
-    """Raises BadRequest when it is none, or one of another list."""
+    """Return the key in a text. Raises BadRequest when it is not a key, or belongs to another list."""
     found = _decoded(text)
     if found is None:
         raise BadRequest(
@@ -91,7 +91,7 @@ _LIVE = frozenset(State) - _FINAL
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """Filters and an order that make sense. None: any."""
+    """Valid filters and a valid order. None: any."""
 
     user: str = ""
     mine: Principal | None = None  #: whose own alone
@@ -114,8 +114,8 @@ class ListQuery:
 
 
 def parse_query(asked: Mapping[str, Any], who: Principal, fields: Collection[str]) -> ListQuery:
-    """What `ListAsked` asks for, by values of its types. `fields`: those that a row has. Raises BadRequest for what
-    makes no sense, with what does."""
+    """Return what `ListAsked` asks for, with values of the right types. `fields`: those that a row has. Raises
+    BadRequest that says what is allowed."""
     known = ListAsked.__annotations__
     if unknown := sorted(asked.keys() - known.keys()):
         raise _refused(f"{unknown[0][:80]!r} is not a filter of a list", known)
@@ -170,7 +170,7 @@ def _several(
 
 
 def _types(asked: Mapping[str, Any]) -> frozenset[str] | None:
-    """By the names that jobs have them under: `v5e-8` is `v5litepod-8`."""
+    """Return the types by the names that jobs use: `v5e-8` is `v5litepod-8`."""
     named = _several(asked, "types")
     try:
         return None if named is None else frozenset(accelerators.find(t).type for t in named)
@@ -192,7 +192,7 @@ _PLACE = {state: n for n, state in enumerate(State)}
 
 @dataclass(slots=True)
 class IndexedJob:
-    """What a list asks of one job."""
+    """What filters, order and counts of a list need of one job."""
 
     number: int
     name: str
@@ -224,7 +224,7 @@ class IndexedJob:
 
 
 def alike(rows: Sequence[IndexedJob], asked: ListQuery) -> Sequence[IndexedJob]:
-    """Those that match everything but the state: what the states are counted of."""
+    """Return the jobs that match everything but the state: the states are counted over these."""
     if asked.group:
         wanted = asked.group.lstrip("0")  # the name of a job begins with a letter
         groups = {r.number for r in rows if r.is_group and wanted in (r.name, str(r.number))}
@@ -246,7 +246,7 @@ def alike(rows: Sequence[IndexedJob], asked: ListQuery) -> Sequence[IndexedJob]:
 
 
 def narrowed(rows: Sequence[IndexedJob], asked: ListQuery, now: float) -> Sequence[IndexedJob]:
-    """Of those that are alike, the ones that are wanted."""
+    """Return those of them in the states, and of the time, that the list asks for."""
     if asked.states is not None:
         rows = [row for row in rows if row.state in asked.states]
     if asked.recent and not asked.group and not asked.text:
@@ -302,14 +302,14 @@ def ordered(rows: Sequence[IndexedJob], asked: ListQuery, now: float) -> list[In
 
 
 def _last(asked: ListQuery) -> Value:
-    """What stands behind every value, in the way that the list goes."""
+    """Return a key behind every value, in the direction of the list."""
     if asked.order in TEXTS:
         return "" if asked.descending else chr(sys.maxunicode)
     return -inf if asked.descending else inf
 
 
 def comes_after(row: IndexedJob, key: PageKey, asked: ListQuery, now: float) -> bool:
-    """Whether it has its place behind the job at which a page ended, as things are now."""
+    """Return whether its place is behind the job at which a page ended, as the list is now."""
     own = COLUMNS[asked.order].value(row, now)
     if own == key.value:
         return row.number < key.number

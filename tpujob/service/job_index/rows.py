@@ -22,7 +22,7 @@ _COMMANDS, _SLICES, _WARNINGS, _PARAMS = 2, 3, 2, 6  #: of a row, at most
 
 
 def listed(job: Job) -> IndexedJob:
-    """What a list asks of it, as far as its record knows."""
+    """Return what a list needs of it, from its record."""
     attempt, shown = job.attempt, hardware(job)
     spent, billed = _money(job)
     has = job_progress(job)
@@ -50,7 +50,7 @@ def listed(job: Job) -> IndexedJob:
 
 
 def _money(job: Job) -> tuple[int | None, tuple[tuple[int, int], ...]]:
-    """Micro-dollars of the slices that are not billed any more, and rate and beginning of the others."""
+    """Return the micro-dollars of the slices that are no longer billed, and rate and beginning of the others."""
     paid = [one for one in job.slices if not free(job, one)]
     billed: list[tuple[int, int]] = []
     used = 0
@@ -69,7 +69,7 @@ def _money(job: Job) -> tuple[int | None, tuple[tuple[int, int], ...]]:
 
 
 def job_row(job: Job, known: RuntimeInfo, now: float, *, mine: bool) -> JobRow:
-    """`MOST` bytes of JSON at most; of nothing but what JSON has."""
+    """Return a row of at most `MOST` bytes of JSON, with JSON types only."""
     row = _row(job, known, now, mine, 1)
     return row if size(row) <= MOST else _row(job, known, now, mine, 3)
 

@@ -21,7 +21,7 @@ MOST = 4  #: questions whose sums are kept: by job they are some 2 kB a job
 
 
 class _Granted(NamedTuple):
-    """What of a job that has ended says which slices a grant pays for."""
+    """What is needed of a job that has ended to tell which slices a grant pays for."""
 
     id: str
     grants: tuple[Grant, ...]
@@ -51,8 +51,8 @@ class EndedSpending:
         self._sums: LruDict[tuple[Group, str], _Sums] = LruDict(MOST)
 
     def report(self, by: Group, user: str, now: float) -> tuple[CostReport, int]:
-        """Of all jobs, or of one user's, and the micro-dollars of their copies into other regions. A job that changes
-        just now may be missing until the next look."""
+        """Return the report of all jobs, or of one user's, and the micro-dollars of their copies into other regions. A
+        job that changes just now may be missing until the next call."""
         with self._lock:
             live, ended = self._index.split()
             if any(ended.get(number) != version for number, version in self._versions.items()):

@@ -27,8 +27,9 @@ class StampedLine(NamedTuple):
 
 
 def parse(host: int, data: bytes, number: int) -> list[StampedLine]:
-    """The lines of `data`, which are whole, the first with that number. A line without a time, which no agent writes,
-    is as old as the one before, and so is one of before it: the lines of a host keep their order."""
+    """Return the lines of `data`, which are whole; the first has that number. A line without a time, which no agent
+    writes, gets the time of the line before it, and so does one with an earlier time: the lines of a host keep their
+    order."""
     lines = data.split(b"\n")
     lines.pop()
     stamps = _STAMP.findall(data)
@@ -40,23 +41,23 @@ def parse(host: int, data: bytes, number: int) -> list[StampedLine]:
 
 
 def time_of(stored: bytes) -> float:
-    """Of a stored line; 0: it has none."""
+    """Return the time of a stored line; 0: it has none."""
     found = _STAMP.match(stored)
     return float(found[1] or 0) if found else 0.0
 
 
 def raw_of(stored: bytes) -> bytes:
-    """A stored line, or several, without their times."""
+    """Return a stored line, or several, without their times."""
     return _STAMP.sub(b"", stored)
 
 
 def text_of(raw: bytes) -> str:
-    """As people may see it: no escape sequences, nothing invisible."""
+    """Return the text as people may see it: no escape sequences, nothing invisible."""
     return clean(raw.decode("utf-8", errors="replace").rstrip("\r\n"), tabs=True)
 
 
 def whole(data: bytes) -> bytes:
-    """Without the unfinished line at its end."""
+    """Return the data without an unfinished line at its end."""
     return data[: data.rfind(b"\n") + 1]
 
 

@@ -36,7 +36,7 @@ HELD, ROOM, LEAST = 64 * 1024 * 1024, 32 * 1024 * 1024, 256 * 1024
 
 
 class Tails(NamedTuple):
-    """What was received of an attempt."""
+    """What was received from the hosts of an attempt."""
 
     of: Mapping[int, LiveTail]  #: by host
     whole: bool  #: every host is connected just now
@@ -117,7 +117,7 @@ class LiveLogs:
                 self._followed.pop(key).close()
 
     def _give_way(self, now: float) -> bool:
-        """Forget what was read longest ago, unless it is still read."""
+        """Forget the attempt that was read longest ago, unless it is still read."""
         key = min(self._followed, key=lambda key: self._followed[key].read_at, default=None)
         if key is None or not self._followed[key].idle(now):
             return False
@@ -158,7 +158,7 @@ class _Attempt:
         self.streams: dict[int, _HostStream] = {}
 
     def end(self, now: float, *, stored: bool) -> None:
-        """The attempt has ended: streams that are open are read to their end."""
+        """Note that the attempt has ended: open streams are read to their end."""
         if self.streams:
             self.read_at = now
         if stored and not self.stored:
@@ -192,11 +192,11 @@ class _Attempt:
         return Tails(tails, whole, over, self.settled_at, "" if self.ended else trouble)
 
     def idle(self, now: float) -> bool:
-        """Whether no reader follows it any more."""
+        """Return whether no reader follows it now."""
         return now - self.read_at > IDLE
 
     def forgotten(self, now: float) -> bool:
-        """Whether it need not be remembered either."""
+        """Return whether it may be forgotten."""
         unsettled = any(ring.end > ring.settled for ring in self.rings.values())
         return now - self.read_at > IDLE + (KEPT if unsettled else 0)
 
@@ -226,8 +226,6 @@ class _Attempt:
 
 
 class _HostStream:
-    """The stream from one host."""
-
     def __init__(self, of: _Attempt, host: int) -> None:
         self._of, self.host = of, host
         self.heard = False  #: it is open
@@ -289,7 +287,7 @@ class _HostStream:
                         return
 
     def _done(self) -> bool:
-        """Whether no stream is opened any more."""
+        """Return whether no further stream is opened."""
         return self._of.ended or self._over()
 
     def _over(self) -> bool:
@@ -297,6 +295,6 @@ class _HostStream:
 
 
 def _runs(job: Job, attempt: int) -> bool:
-    """Whether its hosts may be asked: not after its end, nor before its start is due."""
+    """Return whether its hosts may be called: not after its end, nor before its start is due."""
     newest = attempt == len(job.attempts) and job.attempts[-1].ended_at is None
     return newest and job.wake <= time.time()

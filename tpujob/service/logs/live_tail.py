@@ -19,7 +19,7 @@ MESSAGE = 256
 
 
 class LiveTail(NamedTuple):
-    """Of one host, as it was a moment ago."""
+    """The lines of one host, as of a moment ago."""
 
     base: int  #: the number of the line before it
     settled: int  #: every line up to this one was in the bucket by then, or dropped
@@ -27,7 +27,6 @@ class LiveTail(NamedTuple):
     blocks: Sequence[live.TailMessage]  #: as they came
 
     def after(self, line: int) -> bytes:
-        """Its lines after that one."""
         parts: list[bytes] = []
         for block in reversed(self.blocks):
             if block.line + block.lines <= line + 1:
@@ -37,7 +36,7 @@ class LiveTail(NamedTuple):
 
 
 class Ring:
-    """The tail of one host, as it is heard: at most `room` bytes, the newest lines."""
+    """The newest lines of one host, at most `room` bytes."""
 
     def __init__(self, room: int) -> None:
         self._room = room
@@ -47,7 +46,7 @@ class Ring:
         self._cut = 0  #: the number of the last line that had to go
 
     def take(self, tail: live.TailMessage) -> bool:
-        """Whether anything is new. Lines that were heard before are left out."""
+        """Add lines that were not received before, and return whether anything is new."""
         before = (self.end, self.settled)
         if tail.after > self.end or (tail.lines and tail.line > self.end + 1):
             self._blocks.clear()  # what lies between is in the bucket, or was dropped
@@ -64,7 +63,7 @@ class Ring:
         return (self.end, self.settled) != before
 
     def shorten(self) -> None:
-        """Let the oldest lines go, if it has any."""
+        """Drop the oldest lines, if it has any."""
         if self._blocks:
             self._base = self._cut = self._oldest
             self._size -= len(self._blocks.popleft().data)
@@ -75,12 +74,12 @@ class Ring:
 
     @property
     def short(self) -> bool:
-        """Whether lines had to go that are not in the bucket yet."""
+        """Return whether lines were dropped that are not in the bucket yet."""
         return self._cut > self.settled
 
     @property
     def _oldest(self) -> int:
-        """The number of the last line of the oldest block."""
+        """Return the number of the last line of the oldest block."""
         return self._blocks[0].line + self._blocks[0].lines - 1
 
     def now(self) -> LiveTail:

@@ -185,7 +185,7 @@ class Logs:
 
     @contextmanager
     def _seat(self) -> Generator[None]:
-        """Waits for the end of another search, if there are as many as may be. Raises Busy."""
+        """Wait for the end of another search, if the limit is reached. Raises Busy."""
         if not self._seats.acquire(timeout=SEARCH):
             raise Busy(f"more than {SEARCHES} searches at once", retry_after=2)
         try:
@@ -241,8 +241,7 @@ def hosts_up_to(count: int) -> str:
 
 
 def _start(job: Job, host: int | None, attempt: int | None, cursor: str) -> Cursor:
-    """Where a reader begins. Raises BadRequest for a group, and NotFound for an attempt or a host that the job never
-    had: its log would just look empty."""
+    """Return where a reader begins. Raises BadRequest for a group, NotFound for an attempt or a host that never was."""
     if job.spec.is_group:
         raise BadRequest(
             f"job {job.id} is a group: each of its jobs has a log", hint=f"tpujob logs {job.name}-0"
@@ -262,12 +261,12 @@ def _start(job: Job, host: int | None, attempt: int | None, cursor: str) -> Curs
 
 
 def _goes_on(job: Job, attempt: int | None, at: Cursor) -> bool:
-    """Whether a reader goes on to the next attempt."""
+    """Return whether a reader continues with the next attempt."""
     return attempt is None and at.attempt < len(job.attempts)
 
 
 def _ended(job: Job, attempt: int | None, at: Cursor) -> bool:
-    """Whether nothing more comes after what there is of that attempt."""
+    """Return whether nothing more comes after the present end of that attempt's log."""
     return job.state.final if at.attempt == len(job.attempts) else attempt is not None
 
 

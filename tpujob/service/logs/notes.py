@@ -11,7 +11,7 @@ from tpujob.service.logs.segments import MOST_SEGMENTS
 
 
 def slow(tails: Tails) -> str:
-    """Why lines come late; empty: they do not."""
+    """Return why lines come late; empty: they do not."""
     if tails.whole or tails.over or not tails.trouble:
         return ""
     return (
@@ -21,7 +21,7 @@ def slow(tails: Tails) -> str:
 
 
 def unfinished(job: Job, attempt: int, log: LogReader, host: int | None = None) -> list[str]:
-    """What of an attempt's log is missing at the end, once nothing more can come. `host`: of that one alone."""
+    """Return what is missing at the end of an attempt's log, once nothing more can come. `host`: only of that host."""
     one = job.attempts[attempt - 1]
     slice = next((s for s in job.slices if s.name == one.slice), None)
     if slice is None or slice.gone_at is None or one.ended_at is None:

@@ -41,8 +41,6 @@ class LineRun(NamedTuple):
 
 
 class HostLog:
-    """The log of one host."""
-
     def __init__(
         self, host: int, segments: Sequence[Segment], reader: SegmentReader, until: Until
     ) -> None:

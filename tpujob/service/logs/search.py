@@ -47,11 +47,11 @@ class LogPattern:
 
 class Matcher(Protocol):
     def lines(self, data: bytes) -> list[int]:
-        """Which of the stored lines match, from 0."""
+        """Return which of the stored lines match, counted from 0."""
         ...
 
     def spans(self, texts: list[str]) -> list[list[tuple[int, int]]]:
-        """What of each text matches, so that it can be shown."""
+        """Return the parts of each text that match, to be marked."""
         ...
 
 

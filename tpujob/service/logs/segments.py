@@ -39,7 +39,7 @@ Key = tuple[str, int, int, int]
 
 
 class Until:
-    """The end of the time that one request may take."""
+    """The deadline of one request."""
 
     def __init__(self, timeout: float) -> None:
         self._end = time.monotonic() + timeout
@@ -148,7 +148,7 @@ class SegmentLists:
     def _list(
         self, workdir: str, attempt: int, host: int | None, count: int, until: Until
     ) -> SegmentList:
-        """Hosts are not trusted: what the slice has no host for is left out."""
+        """List the segments. Hosts are not trusted: a path of a host that the slice does not have is left out."""
         began = time.monotonic()
 
         def listed(prefix: str, most: int) -> list[Blob]:

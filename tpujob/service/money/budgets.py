@@ -33,8 +33,7 @@ def check_spec(spec: JobSpec, offers: Sequence[Offer], now: float) -> None:
 
 
 def check_estimate(spec: JobSpec, offer: Offer, found: Estimate, how: str) -> None:
-    """Raises BadSpec when the slices of that estimate, and their return, cost more than the job's own budget. `how` its
-    length was found."""
+    """Raises BadSpec when the slices of that estimate, and their release, cost more than the job's own budget."""
     lines = [line for line in found.lines if line.kind is CostKind.SLICES]
     if spec.budget is None or found.use.hours is None or not found.priced:
         return
@@ -53,8 +52,8 @@ def check_estimate(spec: JobSpec, offer: Offer, found: Estimate, how: str) -> No
 
 
 def paid_hours(spec: JobSpec, offer: Offer, found: Estimate) -> float | None:
-    """Hours of slices that the job's own budget pays for, with their return; None: there is none, or the slices of the
-    estimate cost it nothing."""
+    """Return the hours of slices that the job's own budget pays for, with their release; None: it has no budget, or the
+    slices of the estimate cost it nothing."""
     slices = sum(line.pay_micros or 0 for line in found.lines if line.kind is CostKind.SLICES)
     if spec.budget is None or not slices:
         return None
@@ -72,7 +71,7 @@ def check_new(job: Job, offers: Sequence[Offer], funds: Funds, now: float) -> No
 
 
 def limit(usd: float) -> int:
-    """Micro-dollars. Raises BadRequest for what is no amount."""
+    """Return micro-dollars. Raises BadRequest for an invalid amount."""
     try:
         return budget.micros(check_usd(usd))
     except ValueError as error:
@@ -80,7 +79,7 @@ def limit(usd: float) -> int:
 
 
 def check_resume(job: Job, funds: Funds, prices: PriceList, now: float) -> None:
-    """Raises IllegalInState when nothing is left for a job to go on with: on the slice that it holds, or on another."""
+    """Raises IllegalInState when no budget is left to continue a job on the slice that it holds, or on another."""
     known = budget.accounts(job, funds, now)
     if job.slice and job.state is not State.RELEASING:
         short = budget.short(known)
@@ -96,7 +95,7 @@ _SHARED = "`tpujob cost budgets` shows what is left; the context's file has the 
 
 
 def waits_for(job: Job, funds: Funds, prices: PriceList, now: float) -> str:
-    """The budget for which a job without a slice waits, with the arithmetic; empty: it waits for none."""
+    """Return the budget for which a job without a slice waits, with the arithmetic; empty: it waits for none."""
     if job.state is not State.QUEUED or not funds.accounts:
         return ""
     shared = [budget.at(known, now) for known in funds.accounts]
@@ -108,7 +107,7 @@ def waits_for(job: Job, funds: Funds, prices: PriceList, now: float) -> str:
 
 
 def views(job: Job, funds: Funds, now: float) -> list[SpendingView]:
-    """The job's own first."""
+    """Return the views, the job's own budget first."""
     return [view(known) for known in budget.accounts(job, funds, now)]
 
 

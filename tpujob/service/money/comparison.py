@@ -82,7 +82,7 @@ class Comparisons:
 
 
 def _amount(wanted: JobSpec, asked: CompareAsked) -> tuple[Unit, float]:
-    """How much there is to do. Raises BadRequest."""
+    """Return how much work there is. Raises BadRequest."""
     unit, amount = asked.get("unit", "steps"), asked.get("amount")
     if unit not in get_args(Unit):
         raise BadRequest(
@@ -107,8 +107,8 @@ def _positive(value: object) -> bool:
 
 
 def _places(wanted: JobSpec, asked: CompareAsked) -> list[SamplePlace]:
-    """Those that were asked for, else those of the job file; of a type that none of these zones has, all its zones.
-    Raises BadSpec for what can be no type, BadRequest for too many."""
+    """Return the places that were asked for, else those of the job file; for a type that none of these zones has, all
+    its zones. Raises BadSpec for an invalid type, BadRequest for too many places."""
     types = [accelerators.canonical(t) for t in asked.get("types") or wanted.tpu.types]
     named = asked.get("zones")
     found: list[SamplePlace] = []
@@ -134,7 +134,7 @@ def _places(wanted: JobSpec, asked: CompareAsked) -> list[SamplePlace]:
 def _speeds(
     jobs: Iterable[Job], wanted: JobSpec, unit: Unit, asked: CompareAsked
 ) -> dict[SliceKind, Throughput]:
-    """Of each kind of slice: what was stated, else measured, else what a compile check found."""
+    """Return the speed on each kind of slice: as stated, else as measured, else as found by a compile check."""
     slices = wanted.tpu.slices
     return (
         _stated_speeds(asked.get("rooflines", {}), unit, slices, "roofline")
@@ -146,7 +146,7 @@ def _speeds(
 def _stated_speeds(
     by_type: Mapping[str, float], unit: Unit, slices: int, source: Source
 ) -> dict[SliceKind, Throughput]:
-    """Raises BadRequest for what can be no speed."""
+    """Return the stated speeds. Raises BadRequest for an invalid one."""
     found: dict[SliceKind, Throughput] = {}
     for type, speed in by_type.items():
         if not _positive(speed):

@@ -38,7 +38,7 @@ class Costs:
         *,
         emulated: bool = False,
     ) -> None:
-        """`emulated`: nothing is paid, and amounts are what Google Cloud would list."""
+        """`emulated`: nothing is paid, and amounts are Google's list prices."""
         self._store, self._clock, self._owner, self._emulated = store, clock, owner, emulated
         self._ended = EndedSpending(store, index)
 

@@ -51,7 +51,7 @@ CHECKPOINTS = 600.0
 
 
 class Forecaster:
-    """For one question: the records are read once, for however many places."""
+    """For one question: the records are read once, for any number of places."""
 
     def __init__(self, jobs: Sequence[Job], now: float, prices: PriceList) -> None:
         newest = sorted(jobs, key=lambda job: job.created_at)[-NEWEST:]
@@ -61,8 +61,8 @@ class Forecaster:
     def of(
         self, wanted: JobSpec, use: Use, hours: Decimal | float, stated: Mapping[str, Any]
     ) -> Outlook:
-        """For so many hours of steps with that use of slices. Of `stated`, it reads `preempt_every`, `wait` and
-        `checkpoint_every`, in seconds."""
+        """Return the forecast for so many hours of steps with that use of slices. Of `stated`, it reads
+        `preempt_every`, `wait` and `checkpoint_every`, in seconds."""
         place = SamplePlace(use.type, use.zone, use.pricing, use.slices)
         expected = conditions(
             self._samples,
@@ -83,7 +83,7 @@ class Forecaster:
 
 
 def _checkpoints(wanted: JobSpec, seconds: float) -> float:
-    """By the arguments of a bundled program, at the pace at which its steps take so long."""
+    """Return the seconds between checkpoints of a bundled program whose steps take `seconds` in all."""
     every, steps = wanted.run.args.get("checkpoint_every"), steps_of_spec(wanted)
     if isinstance(every, int) and steps and 0 < every <= steps:
         return seconds * every / steps
@@ -192,11 +192,11 @@ class Estimates:
             budgets.check_estimate(placed.spec, placed.first, found, long.text)
 
     def copies(self, wanted: JobSpec, zone: str) -> tuple[DataToCopy, ...]:
-        """What is copied before a slice is asked for in that zone. Asks the storage. Raises BadSpec."""
+        """Return what is copied before a slice is requested in that zone. Asks the storage. Raises BadSpec."""
         return tuple(self._to_copy(wanted, zone))
 
     def use(self, placed: Placed, stated: EstimateSaid, jobs: Sequence[Job]) -> tuple[Use, RunTime]:
-        """For the first offer, without the copies of data."""
+        """Return the use for the first offer, without the copies of data."""
         wanted, offer = placed.spec, placed.first
         number = {key: Decimal(str(value)) for key, value in stated.items() if key != "quiet"}
         long = estimate_run_time(
@@ -258,7 +258,7 @@ class Estimates:
 
 
 def checked(stated: EstimateSaid) -> EstimateSaid:
-    """The same. Raises BadRequest for what can be no amount."""
+    """Return the same. Raises BadRequest for invalid amounts."""
     for name, value in stated.items():
         whole = name in ("steps", "objects_written", "objects_read")
         fits = isinstance(value, bool) if name == "quiet" else _amount(value, whole=whole)

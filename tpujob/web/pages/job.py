@@ -124,7 +124,6 @@ def as_yaml(spec: Mapping[str, Any]) -> str:
 
 
 def diff_lines(text: str) -> Iterator[DiffLine]:
-    """A unified diff, line by line."""
     for line in text.splitlines():
         if line.startswith(("+++", "---", "diff ", "index ", "new file", "deleted file")):
             yield DiffLine("head", line)

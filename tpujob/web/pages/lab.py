@@ -109,7 +109,7 @@ def load_events(asked: PageRequest) -> PageContent:
 
 
 def load_backend(asked: PageRequest) -> PageContent:
-    """Whether the backend looks after jobs, what it runs on, and what of it is not as it should be."""
+    """Show whether the control loop runs, what the backend runs on, and what is wrong with it."""
     return PageContent({**asked.api.health()}, "Backend", "tpujob status", live="")
 
 
