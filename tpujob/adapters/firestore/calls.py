@@ -118,10 +118,9 @@ class Firestore:
     ) -> Iterator[list[Found]]:
         """As `select`, however many there are, each page as of a moment of its own: a document whose field `order`
         changes meanwhile may be missing, or come twice."""
+        wanted |= {"order": order, "limit": limit}
         after: tuple[Any, str] | None = None
-        while page := self.select(
-            doing, collection, order=order, limit=limit, after=after, **wanted
-        ):
+        while page := self.select(doing, collection, after=after, **wanted):
             yield page
             if len(page) < limit:
                 return

@@ -33,8 +33,7 @@ class FirestoreMembers:
         self._db = firestore
 
     def find(self, name: str) -> Member | None:
-        path = _path(name)
-        return _member(self._db.change(f"find {name}", [path], lambda docs: (docs[path], [])))
+        return _member(self._db.read(f"find {name}", _path(name)))
 
     def with_id(self, id: str) -> Member | None:
         found = self._db.select("find a member", "members", where=[("id", "==", id)]) if id else []

@@ -23,10 +23,7 @@ _NO_LOGIN = (
     "Hosts accept certificates from the first attempt on that this version of tpujob has started, and while "
     "their clock and the backend's differ by less than five minutes."
 )
-_INSIDE = (
-    "The host has an address inside its network only: run this on a machine there. With `ssh: iap` in the backend's "
-    "context it works from anywhere."
-)
+_INSIDE = "It is reached inside its network: run this on a machine there, or set `ssh: iap` for the backend."
 #: the client's exit code for a failure of its own, and for a command that a signal ended
 _FAILED = 255
 #: the exit code when no program reads our output any more, as a shell gives it
