@@ -31,7 +31,6 @@ class Collective:
 
     kind: str  #: `all-gather`; between slices `ALL_REDUCE` is `all-reduce` too
     axes: tuple[str, ...]  #: of the mesh, along which the members of a group differ
-    members: int  #: of a group
     times: int  #: executions
     wire_bytes: float  #: that one device sends, in all executions
     #: the directions along which one device can send to its group at once: for each physical axis that the group
@@ -63,7 +62,7 @@ def collectives(
             if size > 1:
                 axes, links = layout.of(group)
                 wire = _sent(kind, _bytes(executed), size) * executed.times
-                found.append(Collective(kind, axes, size, executed.times, wire, links))
+                found.append(Collective(kind, axes, executed.times, wire, links))
     return found
 
 
@@ -143,7 +142,7 @@ def _between_slices(executed: Executed, slices: int) -> Collective:
     match = re.search(r"_xla_megascale_transfer_type=\"?([A-Z_]+)", text)
     kind = match[1].lower().replace("_", "-") if match else "send"
     sent = _sent(kind, _bytes(executed), slices) * executed.times
-    return Collective(kind, (DCN,), slices, executed.times, sent, 0)
+    return Collective(kind, (DCN,), executed.times, sent, 0)
 
 
 # Groups --------------------------------------------------------------------------------------------------------------

@@ -61,7 +61,8 @@ CHIPS = {
     )
 }  # fmt: skip
 _DEVICES = {kind: chip.tflops / chip.devices for chip in CHIPS.values() for kind in chip.kinds}
-_GPUS = {"H200": 989, "H100": 989, "A100": 312, "L40": 181, "B200": 2250}
+#: The first name that is a part of the kind counts.
+_GPUS = {"H200": 989, "H100": 989, "A100": 312, "L40S": 362, "L40": 181, "B200": 2250}
 
 
 def peak(kind: str) -> float:

@@ -26,7 +26,8 @@ from workloads.frame.signals import Watcher
 
 #: A host that is silent for so long is dead. JAX's default is 100 s; a busy host misses 10 s now and then.
 _SILENCE_S = 20
-#: How long a host waits for all others to arrive. Hosts are started together; a set-up differs by less.
+#: How long a host waits for all others to arrive, and at its end for them to be done. Hosts are started together; a
+#: set-up differs by less, and so do programs whose hosts work each for itself.
 _ARRIVAL_S = 180
 #: What an error says when another host has gone.
 _PEER_SIGNS = ("gloo", "coordination service", "coordinationservice", "heartbeat", "barrier")
@@ -120,7 +121,7 @@ def _join(context: ProgramContext) -> None:
         coordinator_bind_address=address,  # by default it listens on every interface
         initialization_timeout=_ARRIVAL_S,
         heartbeat_timeout_seconds=_SILENCE_S,
-        shutdown_timeout_seconds=_SILENCE_S,
+        shutdown_timeout_seconds=_ARRIVAL_S,
     )
     if address and address.startswith(("127.", "localhost:", "[::1]:")):
         _meet_on_loopback()

@@ -48,18 +48,6 @@ def cross_entropy(
     return _summed(x, copies, targets, counts, chunk, z_loss)
 
 
-def plain_cross_entropy(
-    x: jax.Array, weight: jax.Array, targets: jax.Array, counts: jax.Array, z_loss: float = 0.0
-) -> jax.Array:
-    """The same by its definition, with all logits at once."""
-    logits = jnp.einsum(
-        "rtd,vd->rtv", x, weight.astype(x.dtype), preferred_element_type=jnp.float32
-    )
-    total = jax.nn.logsumexp(logits, axis=-1)
-    hit = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-    return jnp.sum((total - hit + z_loss * total**2) * counts, axis=1)
-
-
 @partial(jax.custom_vjp, nondiff_argnums=(4, 5))
 def _summed(
     x: jax.Array,

@@ -243,7 +243,7 @@ def test_what_is_sent_between_slices_is_dcn() -> None:
     )
     on = {"mesh": described(2, 8, 1, (2, 2, 2)), "sides": (2, 2, 2), "wraps": (False,) * 3}
     found = of(line, **on)
-    assert (found.kind, found.axes, found.members, found.links) == ("all-reduce", ("dcn",), 2, 0)
+    assert (found.kind, found.axes, found.links) == ("all-reduce", ("dcn",), 0)
     assert found.wire_bytes == V + 4 * 0, "each of two slices sends its half twice"
 
 

@@ -106,6 +106,7 @@ def test_devices_whose_peak_nobody_knows_have_no_mfu() -> None:
     assert peak("cpu") == 0.0
     assert peak("TPU v4") == 275e12
     assert peak("NVIDIA H200") == 989e12
+    assert peak("NVIDIA L40S") == 2 * peak("NVIDIA L40") == 362e12
 
 
 def test_the_hours_and_dollars_of_the_large_config_follow_from_its_operations() -> None:
