@@ -5,22 +5,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import boto3
+from botocore import session
 from botocore.config import Config
 from moto.server import ThreadedMotoServer
 
 
 @contextmanager
 def running() -> Iterator[str]:
+    """Its URL. Meanwhile what describes the services of AWS is read once, and not by each client."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     try:
-        yield f"http://{host}:{port}"
+        with mock.patch.object(session, "create_loader", cache(session.create_loader)):
+            yield f"http://{host}:{port}"
     finally:
         server.stop()
 

@@ -24,7 +24,7 @@ def contents(seed: int, count: int) -> dict[str, bytes]:
     return {f"{i:03d}": chance.randbytes(chance.randrange(4_000, 30_000)) for i in range(count)}
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_flipped_byte_or_a_cut_is_caught_and_repeated(rig: Rig, seed: int) -> None:
     files = contents(seed, 150)
     rig.write(files)
