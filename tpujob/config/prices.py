@@ -24,7 +24,7 @@ from tpujob.domain.hardware.service_prices import PARTS, route
 from tpujob.domain.spec import bad_spec, validate, yaml
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec.errors import Problem
-from tpujob.domain.spec.fields import ValueCheck
+from tpujob.domain.spec.fields import Checked
 
 _MAX_USD = 1_000_000
 #: units that a price may be given in beside its item's own, and what a price for it is multiplied by
@@ -116,14 +116,14 @@ def _item(value: Any) -> str:
 
 
 _Source = Annotated[str | None, kinds.optional(kinds.text(200))]
-_AsOf = Annotated[date | None, kinds.optional(ValueCheck(_day))]
+_AsOf = Annotated[date | None, kinds.optional(Checked(_day))]
 
 
 class _Row(kinds.SpecPart):
-    item: Annotated[str, ValueCheck(_item)]
+    item: Annotated[str, Checked(_item)]
     where: Annotated[str, kinds.text(100)] = ""
     pricing: Annotated[str, kinds.text(40)] = ""
-    usd: Annotated[Decimal, ValueCheck(_amount)]
+    usd: Annotated[Decimal, Checked(_amount)]
     unit: Annotated[str, kinds.text(40)]
     source: _Source = None
     as_of: _AsOf = None
@@ -135,7 +135,7 @@ class _File(kinds.SpecPart):
 
     source: _Source = None
     as_of: _AsOf = None
-    prices: Annotated[tuple[_Row, ...], Field(strict=False), ValueCheck(_many)]
+    prices: Annotated[tuple[_Row, ...], Field(strict=False), Checked(_many)]
 
 
 def _rows(given: _File) -> tuple[list[Price], list[Problem]]:

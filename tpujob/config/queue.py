@@ -15,7 +15,7 @@ from tpujob.domain.capacity import OwnerLimits, QueueSettings
 from tpujob.domain.capacity.settings import HandOnTo
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec import validate, yaml
-from tpujob.domain.spec.fields import ValueCheck
+from tpujob.domain.spec.fields import Checked
 from tpujob.domain.spec.queue import SHARE
 from tpujob.domain.spec.yaml import describe
 
@@ -56,7 +56,7 @@ class QueueSetting(kinds.SpecPart):
     shares: Annotated[
         dict[
             Annotated[str, kinds.matching(SHARE, "the name of a share")],
-            Annotated[float, ValueCheck(_weight)],
+            Annotated[float, Checked(_weight)],
         ],
         kinds.mapping("shares to weights"),
     ] = Field(default_factory=dict)

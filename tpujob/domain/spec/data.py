@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import AfterValidator, Field
 
 from tpujob.domain.spec import fields as kinds
-from tpujob.domain.spec.fields import ValueCheck
+from tpujob.domain.spec.fields import Checked
 
 #: the schemes of sources that the storage, or the machine from which the job is submitted, can read
 SCHEMES = ("gs", "s3", "https", "file")
@@ -80,7 +80,7 @@ STAGES = ("stream", "disk", "memory", "mount")
 class Data(kinds.SpecPart):
     """Data that the program reads from a bucket in its own region, or from a folder of its host."""
 
-    source: Annotated[str, ValueCheck(_source)] = Field(
+    source: Annotated[str, Checked(_source)] = Field(
         alias="from",
         description="gs://BUCKET/PREFIX, s3://BUCKET/PREFIX, https://..., or a folder relative to this file.",
     )
@@ -103,6 +103,6 @@ _ONE = Data.model_json_schema() | {"required": ["from"]}
 _MANY = {"type": "array", "maxItems": kinds.MAX_ITEMS, "items": {"anyOf": [_PLACE, _ONE]}}
 Datasets = Annotated[
     tuple[Data, ...],
-    ValueCheck(_entries, {"anyOf": [_PLACE, _ONE, _MANY]}),
+    Checked(_entries, {"anyOf": [_PLACE, _ONE, _MANY]}),
     AfterValidator(_each_name_once),
 ]

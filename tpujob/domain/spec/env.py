@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self, cast
 from pydantic import AfterValidator, Field, model_validator
 
 from tpujob.domain.spec import fields as kinds
-from tpujob.domain.spec.fields import ValueCheck
+from tpujob.domain.spec.fields import Checked
 from tpujob.domain.spec.yaml import describe
 from tpujob.protocol.paths import HOST_FOLDER
 
@@ -76,7 +76,7 @@ def _many(value: Any) -> Any:
     return tuple(kinds.items(value, "a list of mounts, each with bucket and to"))
 
 
-_File = Annotated[str | None, kinds.optional(ValueCheck(_inside))]
+_File = Annotated[str | None, kinds.optional(Checked(_inside))]
 _Image = Annotated[
     str | None,
     kinds.optional(kinds.matching(_IMAGE, "an image such as ghcr.io/lab/train@sha256:...")),
@@ -86,12 +86,12 @@ _Python = Annotated[
 ]
 _Args = Annotated[
     tuple[str, ...],
-    ValueCheck(_words, {"type": "array", "items": {"type": "string"}, "maxItems": kinds.MAX_ITEMS}),
+    Checked(_words, {"type": "array", "items": {"type": "string"}, "maxItems": kinds.MAX_ITEMS}),
 ]
-_Size = Annotated[int, ValueCheck(_size, kinds.schema_of(_SIZE), _size_text)]
+_Size = Annotated[int, Checked(_size, kinds.schema_of(_SIZE), _size_text)]
 _Bucket = Annotated[str, kinds.matching(_BUCKET, "a bucket such as gs://lab-data, without a path")]
-_To = Annotated[str, ValueCheck(_place, kinds.schema_of(_PLACE))]
-_OnlyDir = Annotated[str | None, kinds.optional(ValueCheck(_folder, kinds.schema_of(_FOLDER)))]
+_To = Annotated[str, Checked(_place, kinds.schema_of(_PLACE))]
+_OnlyDir = Annotated[str | None, kinds.optional(Checked(_folder, kinds.schema_of(_FOLDER)))]
 
 
 # Parts of a job file -------------------------------------------------------------------------------------------------
@@ -182,4 +182,4 @@ def _apart(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
     return mounts
 
 
-Mounts = Annotated[tuple[Mount, ...], ValueCheck(_many), AfterValidator(_apart)]
+Mounts = Annotated[tuple[Mount, ...], Checked(_many), AfterValidator(_apart)]

@@ -46,7 +46,7 @@ class SpecPart(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class ValueCheck(Generic[V]):
+class Checked(Generic[V]):
     """A check of a value, to be called, or to stand in `Annotated`."""
 
     check: Callable[[Any], V]
@@ -73,17 +73,17 @@ class ValueCheck(Generic[V]):
 # Checks --------------------------------------------------------------------------------------------------------------
 
 
-def optional(check: ValueCheck[V]) -> ValueCheck[V | None]:
+def optional(check: Checked[V]) -> Checked[V | None]:
     """That check; None passes, as the JSON form leaves nothing out."""
     given, of_text = check.schema, check.text
-    return ValueCheck(
+    return Checked(
         lambda value: None if value is None else check(value),
         given and {"anyOf": [*given.get("anyOf", (given,)), {"type": "null"}]},
         of_text and (lambda value: None if value is None else of_text(value)),
     )
 
 
-def text(limit: int) -> ValueCheck[str]:
+def text(limit: int) -> Checked[str]:
     """Text that is not blank."""
 
     def check(value: Any) -> str:
@@ -91,7 +91,7 @@ def text(limit: int) -> ValueCheck[str]:
             raise ValueError("must not be empty")
         return value
 
-    return ValueCheck(check)
+    return Checked(check)
 
 
 def _text(value: Any, limit: int) -> str:
@@ -105,7 +105,7 @@ def _text(value: Any, limit: int) -> str:
     return value
 
 
-def matching(pattern: str, allowed: str) -> ValueCheck[str]:
+def matching(pattern: str, allowed: str) -> Checked[str]:
     """Text of that pattern, described by `allowed`."""
 
     def check(value: Any) -> str:
@@ -113,19 +113,19 @@ def matching(pattern: str, allowed: str) -> ValueCheck[str]:
             raise ValueError(f"must be {allowed}, not {value[:60]!r}")
         return value
 
-    return ValueCheck(check, schema_of(pattern))
+    return Checked(check, schema_of(pattern))
 
 
 def schema_of(pattern: str) -> Schema:
     return {"type": "string", "pattern": f"^{pattern}$"}
 
 
-def or_empty(check: ValueCheck[str]) -> ValueCheck[str]:
+def or_empty(check: Checked[str]) -> Checked[str]:
     """That check, for texts that are not empty; empty means not given."""
-    return ValueCheck(lambda value: "" if value in ("", None) else check(value))
+    return Checked(lambda value: "" if value in ("", None) else check(value))
 
 
-def one_of(names: Iterable[str], what: str) -> ValueCheck[str]:
+def one_of(names: Iterable[str], what: str) -> Checked[str]:
     """One of a closed list; anything else is answered with the nearest of them."""
     known = tuple(names)
 
@@ -138,10 +138,10 @@ def one_of(names: Iterable[str], what: str) -> ValueCheck[str]:
         listed = f"; allowed: {', '.join(known)}" if len(known) < 10 else ""
         raise ValueError(f"{shown(given)} is no {what}{listed or meant}")
 
-    return ValueCheck(check)
+    return Checked(check)
 
 
-def names(what: str, check: ValueCheck[str], most: int = MAX_ITEMS) -> ValueCheck[tuple[str, ...]]:
+def names(what: str, check: Checked[str], most: int = MAX_ITEMS) -> Checked[tuple[str, ...]]:
     """One name, or a list of names in order of preference; doubles are dropped."""
     one = check.schema
 
@@ -150,7 +150,7 @@ def names(what: str, check: ValueCheck[str], most: int = MAX_ITEMS) -> ValueChec
         return tuple(dict.fromkeys(map(check, given)))
 
     many = {"type": "array", "items": one, "maxItems": most}
-    return ValueCheck(check_all, one and {"anyOf": [one, many]})
+    return Checked(check_all, one and {"anyOf": [one, many]})
 
 
 def items(value: Any, what: str, *single: type, most: int = MAX_ITEMS) -> Sequence[Any]:
@@ -165,7 +165,7 @@ def items(value: Any, what: str, *single: type, most: int = MAX_ITEMS) -> Sequen
     return found
 
 
-def mapping(what: str, schema: Schema | None = None) -> ValueCheck[Mapping[Any, Any]]:
+def mapping(what: str, schema: Schema | None = None) -> Checked[Mapping[Any, Any]]:
     """A mapping of a sensible size; its keys and values are checked one by one after this."""
 
     def check(value: Any) -> Mapping[Any, Any]:
@@ -176,10 +176,10 @@ def mapping(what: str, schema: Schema | None = None) -> ValueCheck[Mapping[Any, 
             raise ValueError(f"must have at most {MAX_ENTRIES} entries, not {len(entries):,}")
         return entries
 
-    return ValueCheck(check, schema and {"type": "object", "maxProperties": MAX_ENTRIES, **schema})
+    return Checked(check, schema and {"type": "object", "maxProperties": MAX_ENTRIES, **schema})
 
 
-def count(limit: int, least: int = 0) -> ValueCheck[int]:
+def count(limit: int, least: int = 0) -> Checked[int]:
     """A whole number from `least`."""
 
     def check(value: Any) -> int:
@@ -189,10 +189,10 @@ def count(limit: int, least: int = 0) -> ValueCheck[int]:
             raise ValueError(f"must be from {least} to {limit:,}, not {describe(value)}")
         return value
 
-    return ValueCheck(check, {"type": "integer", "minimum": least, "maximum": limit})
+    return Checked(check, {"type": "integer", "minimum": least, "maximum": limit})
 
 
-def time_span(limit: str) -> ValueCheck[int]:
+def time_span(limit: str) -> Checked[int]:
     """A time with its unit: text in a file and in JSON, seconds in the program."""
 
     def check(value: Any) -> int:
@@ -204,7 +204,7 @@ def time_span(limit: str) -> ValueCheck[int]:
             raise ValueError(f"must be at most {limit}, not {value}")
         return seconds(value)
 
-    return ValueCheck(check, schema_of(_DURATION), time_text)
+    return Checked(check, schema_of(_DURATION), time_text)
 
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -226,7 +226,7 @@ def time_text(seconds: int) -> str:
     return "".join(parts) or "0s"
 
 
-@ValueCheck
+@Checked
 def accelerator(value: Any) -> str:
     try:
         return accelerators.find(_text(value, 10_000)).type
@@ -234,7 +234,7 @@ def accelerator(value: Any) -> str:
         raise ValueError(error.message) from None
 
 
-@ValueCheck
+@Checked
 def zone(value: Any) -> str:
     """A zone: one of the table, or what can be one."""
     if isinstance(value, str) and re.fullmatch(accelerators.ZONE, value):
@@ -242,7 +242,7 @@ def zone(value: Any) -> str:
     return one_of(accelerators.all_zones(), "zone with TPUs")(value)
 
 
-@ValueCheck
+@Checked
 def region(value: Any) -> str:
     """The same for a region."""
     if isinstance(value, str) and re.fullmatch(accelerators.REGION, value):
@@ -250,7 +250,7 @@ def region(value: Any) -> str:
     return one_of(accelerators.all_regions(), "region with TPUs")(value)
 
 
-@ValueCheck
+@Checked
 def generation(value: Any) -> str:
     """The same for a generation."""
     if isinstance(value, str) and accelerators.generation(value):
@@ -328,11 +328,11 @@ Name = Annotated[
 ]
 Types = Annotated[
     tuple[str, ...],
-    ValueCheck(_types, _one_or_many(_TYPES, rf"{accelerators.GENERATION}-[0-9]{{1,6}}", 1)),
+    Checked(_types, _one_or_many(_TYPES, rf"{accelerators.GENERATION}-[0-9]{{1,6}}", 1)),
 ]
 Zones = Annotated[
     tuple[str, ...],
-    ValueCheck(names("a zone", zone), _one_or_many(accelerators.all_zones(), accelerators.ZONE, 0)),
+    Checked(names("a zone", zone), _one_or_many(accelerators.all_zones(), accelerators.ZONE, 0)),
 ]
 Pricing = Annotated[
     Literal["spot", "on-demand", "reserved"], one_of(("spot", "on-demand", "reserved"), "pricing")
@@ -351,14 +351,14 @@ Args = Annotated[
 _ENV_SCHEMA = rf"(?![Tt][Pp][Uu][Jj][Oo][Bb]_){_ENV_NAME}"
 Env = Annotated[
     dict[
-        Annotated[str, ValueCheck(_env_name)],
-        Annotated[str, ValueCheck(lambda value: _text(value, 8192))],
+        Annotated[str, Checked(_env_name)],
+        Annotated[str, Checked(lambda value: _text(value, 8192))],
     ],
     mapping("variable names to values", _entries(_ENV_SCHEMA, "string")),
 ]
 Secrets = Annotated[
     tuple[str, ...],
-    names("the name of a secret", ValueCheck(_env_name, schema_of(_ENV_SCHEMA)), secrets.MOST),
+    names("the name of a secret", Checked(_env_name, schema_of(_ENV_SCHEMA)), secrets.MOST),
 ]
 CHANNEL = r"[a-z][-a-z0-9]{0,38}[a-z0-9]"
 channel = matching(CHANNEL, "the name of a channel: 2 to 40 of a-z, 0-9 and -")
@@ -373,5 +373,5 @@ Stall = Annotated[int, time_span("7d")]
 Ttl = Annotated[int, time_span("90d")]
 Wait = Annotated[int | None, optional(time_span("90d"))]
 OnBadHost = Annotated[Literal["swap", "release"], one_of(("swap", "release"), "way to treat it")]
-Pattern = Annotated[str | None, optional(ValueCheck(_regex))]
-StepPattern = Annotated[str | None, optional(ValueCheck(_step_regex))]
+Pattern = Annotated[str | None, optional(Checked(_regex))]
+StepPattern = Annotated[str | None, optional(Checked(_step_regex))]

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec.errors import Problem
-from tpujob.domain.spec.fields import ValueCheck
+from tpujob.domain.spec.fields import Checked
 from tpujob.domain.spec.yaml import describe
 
 MOST = 10_000  #: elements of a group
@@ -109,15 +109,14 @@ _MATRIX = {
 }
 _ROW = {"type": "object", "additionalProperties": _SCALAR}
 
-Array = Annotated[ArraySpec | None, kinds.optional(ValueCheck(_array, {"anyOf": _ARRAYS}))]
+Array = Annotated[ArraySpec | None, kinds.optional(Checked(_array, {"anyOf": _ARRAYS}))]
 Matrix = Annotated[
-    dict[Annotated[str, ValueCheck(_parameter)], Annotated[tuple[Any, ...], ValueCheck(_values)]]
-    | None,
-    kinds.optional(ValueCheck(_matrix, _MATRIX)),
+    dict[Annotated[str, Checked(_parameter)], Annotated[tuple[Any, ...], Checked(_values)]] | None,
+    kinds.optional(Checked(_matrix, _MATRIX)),
 ]
 Exclude = Annotated[
     tuple[dict[str, Annotated[Any, AfterValidator(kinds.scalar)]], ...],
-    ValueCheck(_rows, {"type": "array", "items": _ROW}),
+    Checked(_rows, {"type": "array", "items": _ROW}),
 ]
 
 

@@ -17,7 +17,7 @@ from tpujob.domain.spec import group, queue, yaml
 from tpujob.domain.spec.data import Datasets
 from tpujob.domain.spec.env import FROM_FILE, Env, Mounts
 from tpujob.domain.spec.errors import Problem, bad_spec, validate
-from tpujob.domain.spec.fields import SpecPart, ValueCheck
+from tpujob.domain.spec.fields import Checked, SpecPart
 from tpujob.domain.spec.yaml import describe
 
 # Budget --------------------------------------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ def check_usd(value: Any) -> float:
     return float(value)
 
 
-Usd = Annotated[float, ValueCheck(check_usd, {"type": "number", "minimum": 0.01, "maximum": MOST})]
+Usd = Annotated[float, Checked(check_usd, {"type": "number", "minimum": 0.01, "maximum": MOST})]
 
 
 class JobBudget(SpecPart):
@@ -79,7 +79,7 @@ def _apart(folders: tuple[str, ...]) -> tuple[str, ...]:
 
 Outputs = Annotated[
     tuple[str, ...],
-    kinds.names("a folder", ValueCheck(_folder, kinds.schema_of(_INSIDE))),
+    kinds.names("a folder", Checked(_folder, kinds.schema_of(_INSIDE))),
     AfterValidator(_apart),
 ]
 
@@ -94,7 +94,7 @@ MAX_RECORD = 128 * 1024  #: characters of a whole spec in its JSON form, as a st
 _Workload = Annotated[
     str | None,
     kinds.optional(
-        ValueCheck(
+        Checked(
             kinds.one_of(WORKLOADS, "bundled workload"),
             {"type": "string", "enum": list(WORKLOADS)},
         )

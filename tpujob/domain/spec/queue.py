@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from tpujob.domain.spec import fields as kinds
-from tpujob.domain.spec.fields import ValueCheck
+from tpujob.domain.spec.fields import Checked
 from tpujob.domain.spec.yaml import describe
 
 BANDS = ("high", "normal", "low")
@@ -68,10 +68,10 @@ def _moment_text(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
 
 
-AfterJobs = Annotated[tuple[After, ...], ValueCheck(_edges), AfterValidator(_each_job_once)]
+AfterJobs = Annotated[tuple[After, ...], Checked(_edges), AfterValidator(_each_job_once)]
 Band = Annotated[Literal["high", "normal", "low"], kinds.one_of(BANDS, "priority")]
 _share = kinds.matching(SHARE, "the name of a share: a-z, 0-9 and -, up to 40")
-Share = Annotated[str, ValueCheck(kinds.or_empty(_share), kinds.schema_of(f"({SHARE})?"))]
+Share = Annotated[str, Checked(kinds.or_empty(_share), kinds.schema_of(f"({SHARE})?"))]
 Start = Annotated[Literal["now", "held"], kinds.one_of(("now", "held"), "way to start")]
 _SCHEMA = {"type": "string", "format": "date-time"}
-Moment = Annotated[float | None, kinds.optional(ValueCheck(_moment, _SCHEMA, _moment_text))]
+Moment = Annotated[float | None, kinds.optional(Checked(_moment, _SCHEMA, _moment_text))]
