@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from tpujob.domain import old_records
 from tpujob.domain.events import PAYLOADS, Event
-from tpujob.domain.failures import disclosure
 from tpujob.domain.model import SCHEMA_VERSION, Job, Json, Suspect
 from tpujob.domain.notifications.model import Message
 from tpujob.domain.spec.fields import SpecPart
@@ -27,6 +25,8 @@ from tpujob.errors import DamagedRecord, StoreError
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+
+OLDEST = 7  #: schema version that is read: that of 0.1.0
 
 Document = dict[str, Json]
 Record = TypeVar("Record")
@@ -46,42 +46,34 @@ def job_from_text(job_id: str, text: str) -> Job:
     """The job that `to_text` was given. Raises StoreError, naming the job and the field, when the text is no job."""
     try:
         job = _read(Job, job_id, text)
-        version = job.schema_version
-    except StoreError:  # damaged, or of a version with other fields
-        job, version = None, _version(text)
-        if version in (None, SCHEMA_VERSION):
-            raise
-    if job and version == SCHEMA_VERSION:
-        return replace(job, spec=shared(job.spec))
-    if version >= SCHEMA_VERSION + 2:
-        raise DamagedRecord(
-            f"the record of job {job_id} was written by a newer tpujob: its schema is {version}, and this one reads "
-            f"up to {SCHEMA_VERSION + 1}",
-            hint="upgrade tpujob",
-        )
-    document = json.loads(text)
-    if version == 1:
-        with contextlib.suppress(LookupError, TypeError, ValueError, AttributeError):
-            document = old_records.job(
-                document
-            )  # not of a damaged one: the next line says what is wrong
-    found = _read(Job, job_id, json.dumps({**document, "schema_version": SCHEMA_VERSION}))
-    return disclosure.old_job(found) if version <= 6 else found
+    except StoreError:
+        _check_version(job_id, _version(text))  # another one may have other fields
+        raise
+    _check_version(job_id, job.schema_version)
+    return replace(job, spec=shared(job.spec), schema_version=SCHEMA_VERSION)
 
 
 def event_from_text(job_id: str, text: str) -> Event:
     """The event that `to_text` was given. Raises StoreError, naming the job and the field."""
-    happened = _read(Event, job_id, text)
-    kind, document = PAYLOADS.get(happened.kind), json.loads(text)
-    old = document.get("schema_version", 1) <= 6
+    happened, document = _read(Event, job_id, text), json.loads(text)
+    _check_version(job_id, document.get("schema_version", 1))
+    kind = PAYLOADS.get(happened.kind)
     if kind is None:
-        return disclosure.old_event(happened) if old else happened
-    try:
-        payload = old_records.payload(document) if "data" in document else document.get("payload")
-    except (LookupError, TypeError, ValueError, AttributeError):
-        payload = document["data"]  # it is damaged, and the next line says what is wrong
-    happened = replace(happened, payload=_read(kind, job_id, json.dumps(payload), "payload"))
-    return disclosure.old_event(happened) if old else happened
+        return happened
+    payload = json.dumps(document.get("payload"))
+    return replace(happened, payload=_read(kind, job_id, payload, "payload"))
+
+
+def _check_version(job_id: str, version: int | None) -> None:
+    """Raises StoreError for a schema version that is not read. None: it is not known."""
+    if version is None or OLDEST <= version <= SCHEMA_VERSION + 1:
+        return
+    newer = version > SCHEMA_VERSION
+    raise DamagedRecord(
+        f"the record of job {job_id} was written by {'a newer tpujob' if newer else 'a tpujob before 0.1.0'}: its "
+        f"schema is {version}, and this one reads {OLDEST} to {SCHEMA_VERSION + 1}",
+        hint="upgrade tpujob" if newer else "",
+    )
 
 
 def _version(text: str) -> int | None:

@@ -16,8 +16,7 @@ from tpujob.protocol.paths import owner_folder
 Json = Any  #: what `json.loads` gives
 Pricing = Literal["spot", "on-demand", "reserved"]
 
-#: of the records; `old_records.py` reads those of version 1. What knows 7 alone would drop what a
-#: job waits for
+#: of the records. What knows 7 alone would drop what a job waits for
 SCHEMA_VERSION = 9
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.support.golden import golden
 from tests.support.scripted import ScriptedJobs
 from tests.unit.cli.conftest import Tpujob
-from tpujob.cli.commands.create import Checked, check_page
+from tpujob.cli.commands.create import CheckedTarget, check_page
 from tpujob.domain.spec import jobspec
 from tpujob.errors import BadRequest
 from tpujob.submit.compile_check import (
@@ -141,12 +141,12 @@ def test_the_page() -> None:
                  needed_bytes=43_057_047_142)  # fmt: skip
     del no["pace"]
     rows = {
-        "it fits": Checked(finding(), "us-central2-b", 12.88),
-        "little memory": Checked(
+        "it fits": CheckedTarget(finding(), "us-central2-b", 12.88),
+        "little memory": CheckedTarget(
             finding(program={"peak_bytes": 45_000_000, "flops": 1e9}), "us-central2-b", 12.88
         ),
-        "it does not fit": Checked(no, "us-central2-b", 12.88),
-        "without a price": Checked(finding(), "", None),
+        "it does not fit": CheckedTarget(no, "us-central2-b", 12.88),
+        "without a price": CheckedTarget(finding(), "", None),
     }
     golden("check", {case: check_page("llama", [row], 120) for case, row in rows.items()})
 

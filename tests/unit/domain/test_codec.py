@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.records import SPEC, V6E
-from tpujob.domain.codec import event_from_text, job_from_text, to_json, to_text
+from tpujob.domain.codec import OLDEST, event_from_text, job_from_text, to_json, to_text
 from tpujob.domain.events import PAYLOADS, Event, EventKind, SliceReady
 from tpujob.domain.model import (
     SCHEMA_VERSION,
@@ -170,6 +170,22 @@ def test_a_document_two_versions_newer_is_refused() -> None:
     with pytest.raises(StoreError, match="job 000042 was written by a newer tpujob") as raised:
         read({**to_json(JOB), "schema_version": SCHEMA_VERSION + 2})
     assert raised.value.hint == "upgrade tpujob"
+
+
+def test_a_record_of_another_version_is_refused_whatever_its_fields_are() -> None:
+    with pytest.raises(StoreError, match="written by a newer tpujob"):
+        read({"schema_version": SCHEMA_VERSION + 2, "state": ["new"]})
+    for document in ({"schema_version": OLDEST - 1}, {**to_json(JOB), "schema_version": 1}):
+        with pytest.raises(StoreError, match=r"written by a tpujob before 0\.1\.0: its schema is"):
+            read(document)
+    old = to_json(Event(EventKind.CANCEL_REQUESTED, 1.0, State.RUNNING, "by ada"))
+    del old["schema_version"]
+    with pytest.raises(StoreError, match=r"before 0\.1\.0: its schema is 1"):
+        event_from_text("000042", json.dumps(old))
+
+
+def test_a_record_of_0_1_0_is_read_and_is_of_this_version_then() -> None:
+    assert read({**to_json(JOB), "schema_version": OLDEST}) == JOB
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,10 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict, TypeVar, Unpack
-from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import urlsplit
 
 import urllib3
 from urllib3.exceptions import HTTPError
-from urllib3.util import parse_url
 
 from tpujob.adapters.calling import (
     Backoff,
@@ -31,6 +29,7 @@ from tpujob.adapters.calling import (
     repeated,
     uncounted,
 )
+from tpujob.adapters.connections import pool_manager, proxy_for
 from tpujob.data.objects import Operations
 from tpujob.domain.model import Cause
 from tpujob.errors import LOGIN, Conflict, NotFound, Refused, TpujobError, Transient
@@ -204,20 +203,10 @@ class StorageClient:
             return self._pool
 
     def _connections(self) -> urllib3.HTTPConnectionPool:
-        made = urllib3.PoolManager(maxsize=_KEPT)
-        via = getproxies().get("https", "") if self._tls and not proxy_bypass(self._host) else ""
-        if via:
-            proxy = parse_url(via)
-            if proxy.scheme not in (None, "http"):
-                text = f"HTTPS_PROXY is not an http:// proxy, but {proxy.scheme}://"
-                raise Refused(text, cause=Cause.BAD_SPEC)
-            secret: dict[str, str] = {}
-            if proxy.auth:
-                word = urllib3.make_headers(basic_auth=unquote(proxy.auth))["authorization"]
-                secret = {"Proxy-Authorization": word}
-            url = f"http://{proxy.netloc}"
-            made = urllib3.ProxyManager(url, maxsize=_KEPT, proxy_headers=secret)
-        return made.connection_from_host(self._host, self._port, "https" if self._tls else "http")
+        proxy = proxy_for("https", self._host) if self._tls else ""
+        return pool_manager(proxy, _KEPT).connection_from_host(
+            self._host, self._port, "https" if self._tls else "http"
+        )
 
     def _sent(
         self,

@@ -6,11 +6,11 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from urllib.parse import urljoin, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import urllib3
 
 from tpujob.adapters.calling import Backoff, Deadline, repeated
+from tpujob.adapters.connections import pool_manager, proxy_for
 from tpujob.data.checksums import hash_of_web, identity_of, validator_of
 from tpujob.data.objects import LeftOut, MustRestart, NotCopied, ObjectContent, ObjectFacts
 from tpujob.data.places import WebFile, checked_url, without_query
@@ -210,16 +210,11 @@ class Web:
 
     def _manager(self, url: str) -> urllib3.PoolManager:
         place = urlsplit(url)
-        proxy = getproxies().get(place.scheme, "")
-        used = "" if not proxy or proxy_bypass(place.hostname or "") else proxy
+        proxy = proxy_for(place.scheme, place.hostname or "")
         with self._lock:
-            if used not in self._managers:
-                self._managers[used] = (
-                    urllib3.ProxyManager(used, maxsize=_CONNECTIONS)
-                    if used
-                    else urllib3.PoolManager(maxsize=_CONNECTIONS)
-                )
-            return self._managers[used]
+            if proxy not in self._managers:
+                self._managers[proxy] = pool_manager(proxy, _CONNECTIONS)
+            return self._managers[proxy]
 
 
 def _safe(at: str, to: str, shown: str) -> str:

@@ -169,7 +169,7 @@ def _check(spec: JobSpec, *, as_json: bool) -> int:
     if not now.local:
         in_force = prices.in_force(now, context.current(now), datetime.now(UTC).date())
     found = compile_check.check_job(spec, now.cache)
-    rows = [Checked(one, *_price(spec, types[one["target"]], in_force)) for one in found]
+    rows = [CheckedTarget(one, *_price(spec, types[one["target"]], in_force)) for one in found]
     priced = [{**row.found, "zone": row.zone, "usd_per_hour": row.usd_per_hour} for row in rows]
     on = screen()
     say_json(priced) if as_json else say(check_page(spec.name, rows, on.columns, color=on.color))
@@ -257,13 +257,15 @@ _COLUMNS = (
 )
 
 
-class Checked(NamedTuple):
+class CheckedTarget(NamedTuple):
     found: TargetFinding
     zone: str
     usd_per_hour: float | None  #: of the slices; None: no price is known
 
 
-def check_page(name: str, rows: Sequence[Checked], columns: int, *, color: bool = False) -> str:
+def check_page(
+    name: str, rows: Sequence[CheckedTarget], columns: int, *, color: bool = False
+) -> str:
     """The whole text."""
     work = next((one.found["pace"] for one in rows if "pace" in one.found), None)
     title = clean(name) + (f": {work['work']:,.0f} {work['unit']}" if work else "")
@@ -280,7 +282,7 @@ def check_page(name: str, rows: Sequence[Checked], columns: int, *, color: bool 
     return "\n".join([*out, *wrap(MEANING, columns)])
 
 
-def _cells(one: Checked) -> tuple[str, ...]:
+def _cells(one: CheckedTarget) -> tuple[str, ...]:
     found, program = one.found, one.found["program"]
     takes = program["peak_bytes"] if program else found["needed_bytes"]
     start = (
