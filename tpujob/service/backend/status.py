@@ -95,8 +95,8 @@ def troubles(process: ProcessFacts, look: Look) -> Iterator[TroubleView]:
 def _cure(process: ProcessFacts) -> str:
     if process.called:
         return (
-            "The control loop does not run. Cloud Scheduler should call the backend once a minute: check whether its job "
-            "is paused, and what its calls return: `gcloud scheduler jobs describe`."
+            "The control loop does not run. Cloud Scheduler should call the backend once a minute: check whether its "
+            "job is paused, and what its calls return: `gcloud scheduler jobs describe`."
         )
     return (
         "The control loop does not run; running programs are not affected. Restart the backend, on this machine by "

@@ -118,7 +118,7 @@ def answer(scope: Scope, error: TpujobError, status: int = 0, *, again_s: int = 
     headers = {"content-security-policy": POLICY} | ({"refresh": str(again_s)} if again_s else {})
     hint = [
         *error.hint.splitlines(),
-        *([f"This page asks again every {again_s} s"] * bool(again_s)),
+        *([f"This page retries every {again_s} s"] * bool(again_s)),
     ]
     return HTMLResponse(page(error.message, hint), status or error.http_status, headers)
 
