@@ -109,7 +109,7 @@ def missing(job_id: str) -> NotFound:
 def moved_on(job_id: str, version: int, expected: int) -> Conflict:
     return Conflict(
         f"job {job_id} is at version {version} now, not {expected}: another command changed it",
-        hint="look at it again, then repeat the command",
+        hint="read it again, then repeat the command",
     )
 
 

@@ -150,7 +150,7 @@ def build(names: Iterable[str] = tuple(COMMANDS), *, outline: bool = False) -> t
 
 
 def _needed(words: Sequence[str]) -> typer.Typer:
-    """The part of the command line that these words need. Completion passes no words and needs all of it."""
+    """Return the part of the command line that these words need. Completion passes no words and needs all of it."""
     first = words[0] if words else "-"
     if first in COMMANDS:
         return build([first])
@@ -158,7 +158,7 @@ def _needed(words: Sequence[str]) -> typer.Typer:
 
 
 def _outlined() -> None:
-    """Stands for a command where only its name and help are shown."""
+    """Return a stand-in for a command of which only name and help are shown."""
 
 
 def _version(wanted: bool) -> None:

@@ -23,14 +23,14 @@ PATIENCE = 30.0
 
 
 def current_settings() -> Settings:
-    """Those of the current context."""
+    """Return the settings of the current context."""
     from tpujob.config import settings
 
     return settings.load()
 
 
 def connect() -> JobsApi:
-    """The backend of the context; the local one is started when it is down."""
+    """Return the backend of the context; a local one is started when it is down."""
     found = running()
     if found is not None:
         return found
@@ -42,7 +42,7 @@ def connect() -> JobsApi:
 
 
 def running() -> JobsApi | None:
-    """The backend when it runs; nothing is started."""
+    """Return the backend if it runs; nothing is started."""
     from tpujob.wiring import client
 
     return client.running_client(current_settings())
@@ -55,7 +55,7 @@ def reconnect() -> JobsApi | None:
 
 
 def local_stack() -> Settings:
-    """The settings of the local stack, which is started when its emulator is down."""
+    """Return the settings of the local stack, which is started when its emulator is down."""
     from tpujob.config import settings, stack
 
     now = settings.load(context=settings.LOCAL)
@@ -66,26 +66,26 @@ def local_stack() -> Settings:
 
 
 def runs_here(now: Settings) -> str:
-    """What of the context runs on this machine, in words."""
+    """Name the processes of the context that run on this machine."""
     return "the local stack" if now.local else f"the backend of {now.context}"
 
 
 def say_where() -> None:
-    """A remark on where a command takes effect, unless that is the local stack."""
+    """Print where a command takes effect, unless that is the local stack."""
     now = current_settings()
     if not now.local:
         note(f"tpujob: in the context {now.context}")
 
 
 def page_of(job_id: str) -> str:
-    """Where the page of a job is, or the command that opens it; empty: there is none."""
+    """Return the address of a job's page, or the command that opens it; empty: there is none."""
     from tpujob.wiring import client
 
     return client.way_to_page(current_settings(), job_id)
 
 
 def died() -> str:
-    """What to do about processes of this machine that died; empty: none did."""
+    """Return what to do about processes of this machine that died; empty: none did."""
     from tpujob.config import stack
 
     now = current_settings()
@@ -108,7 +108,7 @@ class RetryingClient:
         self.api = connect()
 
     def ask(self, question: Callable[[JobsApi], T]) -> T:
-        """The answer of the first backend that gives one. Raises BackendGone or Transient when none does in time."""
+        """Return the first backend's answer. Raises BackendGone or Transient when none answers in time."""
         until = time.monotonic() + PATIENCE
         for number, pause in enumerate(PAUSES):
             try:
@@ -133,7 +133,7 @@ class RetryingClient:
                 yield  # the caller asks now, and gets the error if it lasts
 
     def changes(self, job_id: str, *, timeout: float) -> Iterator[tuple[JobView, list[EventView]]]:
-        """The job at each look, and its events since the last, until it has ended."""
+        """Yield the job at each poll, and its events since the last one, until it has ended."""
         from tpujob.cli.render.words import FINAL
 
         seen = 0

@@ -30,7 +30,7 @@ def follow(
     *,
     each: Callable[[JobView], str] = lambda _job: "",
 ) -> JobView:
-    """The job when it has ended. `each` is called at every look; what it returns, if anything, is shown as a remark."""
+    """Return the job when it has ended. `each` is called at every poll; its result, if any, is shown as a remark."""
     with sink:
         for job, fresh in retrying.changes(job_id, timeout=LOOK_EVERY):
             sink.show(job, fresh, time.time())
@@ -110,7 +110,7 @@ def _redraw(lines: list[str], on: Screen) -> None:
 
 @contextmanager
 def _in_place() -> Generator[None]:
-    """The other screen of the terminal, without a cursor; what was there before comes back."""
+    """Use the other screen of the terminal, without a cursor; restore the first one afterwards."""
     say("\x1b[?1049h\x1b[?25l", end="", flush=True)
     try:
         yield

@@ -74,7 +74,7 @@ def flush() -> None:
 
 
 def _lost(error: OSError) -> Exception:
-    """The error to raise. Afterwards output goes to /dev/null, or the interpreter would fail again at its exit."""
+    """Return the error to raise; output then goes to /dev/null, or the interpreter would fail again at its exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):

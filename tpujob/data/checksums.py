@@ -47,7 +47,7 @@ def hasher(kind: HashKind) -> Hasher:
 
 
 def extend(before: int, data: bytes | memoryview) -> int:
-    """The CRC32C of everything so far and of `data`."""
+    """Return the CRC32C of everything so far and of `data`."""
     return int(_extend(before, bytes(data)))  # pyright: ignore[reportUnknownArgumentType]
 
 
@@ -66,13 +66,13 @@ def encode(crc32c: int) -> str:
 
 
 def decode(text: object) -> int | None:
-    """None: not given, or not a checksum."""
+    """Return the checksum; None: not given, or not a checksum."""
     declared = from_base64("crc32c", str(text or ""))
     return int.from_bytes(declared.value, "big") if declared else None
 
 
 def from_base64(kind: HashKind, text: str | None) -> Hash | None:
-    """None: not given, or not a hash of that kind."""
+    """Return the hash; None: not given, or not a hash of that kind."""
     try:
         value = base64.b64decode(text or "", validate=True)
     except ValueError:
@@ -94,7 +94,7 @@ def identity_of(etag: str, modified: str, size: int) -> str:
 
 
 def etag_of(identity: str) -> str:
-    """As the source gave it; empty: it gave none."""
+    """Return the ETag as the source gave it; empty: it gave none."""
     found = re.match(r'(?:W/)?"[^"]*"', identity)
     return found[0] if found else ""
 

@@ -185,7 +185,7 @@ class ObjectCopies:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What became of one object in one round."""
+    """The result of one object in one round."""
 
     pair: _Pair
     found: str | ObjectFacts | None  #: as `_move` returns it

@@ -19,7 +19,7 @@ PARTS_FOLDER = ".tpujob-parts"
 
 
 def key_of(path: bytes) -> str | None:
-    """The path of a file below its folder as text; None when it is no UTF-8."""
+    """Return the path of a file below its folder as text; None when it is not UTF-8."""
     try:
         return path.decode("utf-8")
     except UnicodeDecodeError:
@@ -27,7 +27,7 @@ def key_of(path: bytes) -> str | None:
 
 
 def why_no_object(name: str) -> str:
-    """Why Cloud Storage takes no object of that name; empty: it does. The rules are documented."""
+    """Return why Cloud Storage does not accept an object of that name; empty: it does. The rules are documented."""
     if "\n" in name or "\r" in name:
         return "the name of an object has no line break"
     if len(name.encode()) > _LONGEST_NAME:
@@ -38,7 +38,7 @@ def why_no_object(name: str) -> str:
 
 
 def why_no_file(key: str) -> str:
-    """Why no file below a folder can have that path; empty: one can."""
+    """Return why no file below a folder can have that path; empty: one can."""
     if not key or key.endswith("/"):
         return "the name ends with a slash, as that of a folder"
     if key.startswith("/") or "//" in key:

@@ -191,7 +191,7 @@ class Objects(SourceReader, Protocol):
         ...
 
     def look(self, bucket: str, name: str) -> ObjectFacts | None:
-        """As it is now; None: there is no such object."""
+        """Return the object as it is now; None: there is none."""
         ...
 
     def put(
@@ -217,7 +217,7 @@ class Objects(SourceReader, Protocol):
         ...
 
     def drop(self, session: str) -> None:
-        """Afterwards the session has ended. Absent is success."""
+        """End the session. Absent is success."""
         ...
 
     def rewrite(
@@ -235,5 +235,5 @@ class Objects(SourceReader, Protocol):
         ...
 
     def location(self, bucket: str) -> str:
-        """The region or continent of a bucket, in lower case; empty: this account may not know."""
+        """Return the region or continent of a bucket, in lower case; empty: this account may not read it."""
         ...

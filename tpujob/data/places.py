@@ -119,7 +119,7 @@ def checked_url(text: str) -> str:
 
 
 def without_query(url: str) -> str:
-    """To be shown and kept: the query of a signed URL is a secret."""
+    """Return the URL to be shown and kept: the query of a signed URL is a secret."""
     return url.partition("?")[0].partition("#")[0]
 
 

@@ -94,7 +94,8 @@ def check_identity(seen: Identity | NoIdentity) -> Finding:
 
 
 def check_project(context: Context, seen: Project | None) -> Finding:
-    """None: there is none. Google says so only to users who may see the project; others are denied permission."""
+    """Check the project; None: it does not exist. Google says so only to users who may see it, else denies
+    permission."""
     if seen is None:
         return fail(f"there is no project {context.project}", "gcloud projects list")
     if not seen.active:
@@ -125,14 +126,14 @@ def check_services(context: Context, enabled: frozenset[str]) -> Finding:
 
 
 def needed_permissions(context: Context) -> tuple[str, ...]:
-    """On the project."""
+    """Return the permissions that the backend needs on the project."""
     firestore = FIRESTORE_PERMISSIONS if context.store == "firestore" else ()
     iap = (IAP_PERMISSION,) if context.ssh == "iap" else ()
     return (*TPU_PERMISSIONS, *firestore, *iap)
 
 
 def check_permissions(context: Context, granted: frozenset[str], principal: str = "") -> Finding:
-    """`principal`: who they were asked for; empty: not known."""
+    """Check the permissions. `principal`: whose they are; empty: unknown."""
     needed = needed_permissions(context)
     missing = [permission for permission in needed if permission not in granted]
     if not missing:
@@ -155,7 +156,7 @@ def check_bucket_permissions(bucket: str, granted: frozenset[str], principal: st
 def check_service_account(
     context: Context, granted: frozenset[str] | None, principal: str = ""
 ) -> Finding:
-    """The account that programs run as. None: there is no such account."""
+    """Check the account that programs run as; None: it does not exist."""
     account = context.service_account
     if not account:
         return warn(
@@ -176,7 +177,7 @@ def check_service_account(
 
 
 def check_database(context: Context, seen: Database | None) -> Finding:
-    """None: there is none."""
+    """Check the database; None: it does not exist."""
     region = next(iter(context.every_region), "nam5")
     create = (
         f"gcloud firestore databases create --database='{context.database}' --type=firestore-native "
@@ -196,7 +197,7 @@ _NEAR = {"us-central2": "us-central1"}
 
 
 def _bind(kind: str, of: str, principal: str, role: str) -> str:
-    """The command that grants a role, with a placeholder where the principal is not known."""
+    """Return the command that grants a role, with a placeholder for an unknown principal."""
     sort = "serviceAccount" if principal.endswith(".gserviceaccount.com") else "user"
     member = f"{sort}:{principal}" if principal else "user:YOUR_ADDRESS"
     return f"gcloud {kind} add-iam-policy-binding {of} --member={member} --role={role}"

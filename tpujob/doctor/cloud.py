@@ -43,8 +43,8 @@ class ProjectSeen:
 
 
 def examine(context: Context, seen: ProjectSeen) -> list[Finding]:
-    """A finding for each thing that the context's jobs need of the project. Without credentials that is the only one.
-    The rights of a deployed backend are its own and cannot be seen from here."""
+    """Return a finding for each thing that the context's jobs need of the project; without credentials only that one.
+    The rights of a deployed backend are its own and cannot be read from here."""
     identity, project = seen.identity, seen.project
     alone = isinstance(identity, NoIdentity)
     if isinstance(identity, NoIdentity) and context.backend:

@@ -30,7 +30,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class NotSeen:
-    """A look that failed: nothing is concluded from it."""
+    """A read that failed: nothing is concluded from it."""
 
     why: str
     cure: str = ""
@@ -53,7 +53,7 @@ def unknown(seen: NotSeen) -> Finding:
 
 
 def judged(name: str, seen: T | NotSeen, check: Callable[[T], Finding]) -> Finding:
-    """The finding of a check under its name; UNKNOWN if it was not seen."""
+    """Return the finding of a check under its name; UNKNOWN if the fact could not be read."""
     return (unknown(seen) if isinstance(seen, NotSeen) else check(seen)).named(name)
 
 

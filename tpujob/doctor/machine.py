@@ -39,7 +39,7 @@ class Laptop:
 
 
 def check_clock(ahead_s: float) -> Finding:
-    """`ahead_s`: of this machine, against the time that Google's answers carry, to the second."""
+    """Check the clock. `ahead_s`: of this machine, against the time in Google's answers, to the second."""
     off = abs(ahead_s)
     text = f"{off:.0f} s {'ahead of' if ahead_s > 0 else 'behind'} Google's"
     if off >= CLOCK_FAR_OFF:
@@ -58,7 +58,7 @@ def check_python(seen: Software) -> Finding:
 
 
 def check_packages(seen: Software) -> Finding:
-    """That what tpujob requires is installed, and new enough."""
+    """Check that the requirements of tpujob are installed, and new enough."""
     if not seen.requirements:
         why = NotSeen("tpujob runs from a folder in which it is not installed", "pip install -e .")
         return unknown(why)
@@ -77,7 +77,7 @@ def check_packages(seen: Software) -> Finding:
 
 
 def check_backend(url: str, trouble: TpujobError | None) -> Finding:
-    """A deployed backend. `trouble`: the error of the request to it."""
+    """Check a deployed backend. `trouble`: the error of the request to it."""
     if trouble is None:
         return ok(f"{url} answers, and lets you in")
     cure = trouble.hint or f"tpujob use {url}"
@@ -87,7 +87,7 @@ def check_backend(url: str, trouble: TpujobError | None) -> Finding:
 
 
 def check_laptop(seen: Laptop) -> list[Finding]:
-    """What the local stack needs, one finding each."""
+    """Return a finding for each thing that the local stack needs."""
     return [
         _loopback(seen).named("loopback"),
         _port(seen).named("ports"),

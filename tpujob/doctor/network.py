@@ -35,7 +35,7 @@ class Subnetwork:
 
 
 def check_network(context: Context, seen: Network | None) -> Finding:
-    """None: there is none."""
+    """Check the network; None: it does not exist."""
     called = network_name(context)
     if seen is None:
         cure = f"gcloud compute networks create {called} --project {context.project}"
@@ -49,7 +49,7 @@ def network_name(context: Context) -> str:
 
 
 def check_way_out(context: Context, region: str, seen: Subnetwork | None) -> Finding:
-    """That hosts in this region have a subnetwork, and reach Cloud Storage from it. None: there is none."""
+    """Check that hosts in this region have a subnetwork, and reach Cloud Storage from it; None: it does not exist."""
     called = context.subnetwork or network_name(context)
     of = f"{last_part(called)} --region={region} --project {context.project}"
     if seen is None:
@@ -114,7 +114,7 @@ def check_ssh(context: Context, rules: Sequence[FirewallRule] | NotSeen) -> Find
 
 
 def check_host_keys(trust: Mapping[str, str]) -> Finding:
-    """`trust`: by slice, why the keys of its hosts are trusted, as `tpujob show` says it."""
+    """Check the host keys. `trust`: by slice, why the keys of its hosts are trusted, as `tpujob show` says it."""
     first = [slice for slice, why in trust.items() if why == "first-contact"]
     if not first:
         return ok(f"published by the hosts of {many(len(trust), 'slice')}")
@@ -145,7 +145,7 @@ def check_between_hosts(
 
 
 def last_part(name: str) -> str:
-    """What a resource is called, without where it lies."""
+    """Return a resource's name without its location."""
     return name.rpartition("/")[2]
 
 
@@ -194,7 +194,7 @@ def opening(
 
 
 def closing(rules: Sequence[FirewallRule], context: Context, port: int) -> list[FirewallRule]:
-    """The rules that deny TCP to that port of our hosts to anybody."""
+    """Return the rules that deny TCP to that port of our hosts to any source."""
     return [r for r in rules if not r.allows and _applies(r, context) and _has_port(r, port)]
 
 

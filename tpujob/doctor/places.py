@@ -32,7 +32,7 @@ class Addresses:
 
 
 def check_types(context: Context, zone: str, types: frozenset[str]) -> Finding:
-    """That the zone offers the generations that were granted there, or any at all."""
+    """Check that the zone offers the generations that were granted there, or any at all."""
     prefixes = {type.partition("-")[0] for type in types}
     offered = [g.name for g in accelerators.GENERATIONS.values() if g.prefix in prefixes]
     offered += sorted(_generations(types) - {*accelerators.GENERATIONS})
@@ -48,7 +48,7 @@ def check_types(context: Context, zone: str, types: frozenset[str]) -> Finding:
 
 
 def check_quota(context: Context, zone: str, limits: Sequence[Limit]) -> Finding:
-    """Of the grants in a zone; where there are none, that anything at all may be held there."""
+    """Check the grants in a zone; without grants, that anything may be held there."""
     rows = allowances(limits, [zone], grants=context.grants)
     ask = f"ask for quota at {QUOTA_PAGE}?project={context.project}&service=tpu.googleapis.com"
     granted = [row for row in rows if row["granted_chips"]]
@@ -73,7 +73,7 @@ def check_quota(context: Context, zone: str, limits: Sequence[Limit]) -> Finding
 
 
 def check_addresses(context: Context, region: str, seen: Addresses) -> Finding:
-    """Each host of a slice takes one, when slices have external addresses."""
+    """Check that addresses are left: each host of a slice takes one, when slices have external addresses."""
     free = max(0, seen.limit - seen.used)
     text = f"{free} of {seen.limit} external addresses are free"
     cure = (
@@ -92,7 +92,7 @@ def check_addresses(context: Context, region: str, seen: Addresses) -> Finding:
 def check_buckets(
     context: Context, seen: Mapping[str, BucketFacts | NotSeen | None]
 ) -> list[Finding]:
-    """One for each region of the zones. `seen`: by the bucket's URL; None: there is no such bucket."""
+    """Return a finding for each region of the zones. `seen`: by the bucket's URL; None: it does not exist."""
     found: list[Finding] = []
     for region in context.every_region:
         url = context.buckets.get(region)
@@ -135,7 +135,7 @@ def _make(region: str) -> str:
 
 
 def _generations(types: frozenset[str]) -> set[str]:
-    """Of these types, those that no table has too."""
+    """Return the generations of these types, those that no table has included."""
     found: set[str] = set()
     for type in types:
         with contextlib.suppress(BadSpec):

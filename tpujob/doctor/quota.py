@@ -34,7 +34,7 @@ LIMITS_TAKE = "serviceusage.quotas.get"
 
 @dataclass(frozen=True, slots=True)
 class QuotaKind:
-    """What one quota is of."""
+    """What one quota limits."""
 
     generation: str
     pricing: str  #: `spot`, `on-demand` or `reserved`
@@ -63,7 +63,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class QuotaOverview:
-    """All that there is to show about quota in one place."""
+    """Everything that is shown about quota in one place."""
 
     of: str  #: the project, or what stands for one
     rows: Sequence[AllowanceView]
@@ -79,7 +79,7 @@ def unit_of(generation: str) -> Unit:
 
 
 def per_chip(generation: str, unit: str) -> int:
-    """How much of the quota one chip takes."""
+    """Return how much of the quota one chip takes."""
     found = accelerators.generation(generation)
     return found.cores_per_chip if found and unit == "cores" else 1
 
@@ -176,7 +176,7 @@ def _at(limits: Sequence[Limit], scope: Scope, place: str) -> Limit | None:
 
 
 def _of_one(limits: Sequence[Limit], metric: str, scope: Scope, place: str) -> Limit | None:
-    """The limit of that very place; else the one for every other place, where the API offers it there."""
+    """Return the limit of that very place; else the one for every other place, where the API offers it there."""
     ours = [one for one in limits if (one.metric, one.scope) == (metric, scope)]
     rest = [one for one in ours if not one.place and (not one.places or place in one.places)]
     return next((one for one in ours if one.place == place), rest[0] if rest else None)

@@ -92,7 +92,7 @@ def _serve(options: argparse.Namespace) -> None:
 
 
 def hosts_of(urls: Sequence[str]) -> list[str]:
-    """The host name of each of these URLs. Raises BadRequest for one without."""
+    """Return the host name of each of these URLs. Raises BadRequest for one without."""
     hosts = [urlsplit(url).hostname or "" for url in urls]
     if "" in hosts:
         wrong = urls[hosts.index("")]

@@ -100,7 +100,7 @@ class Events:
             loop.call_soon_threadsafe(self._ended)
 
     def _ended(self) -> None:
-        """Follow again for streams that came meanwhile."""
+        """Follow the store again for streams that were opened meanwhile."""
         self._follower = None
         for stream in () if self.stopped else [*self._streams]:
             self.add(stream)
@@ -124,7 +124,7 @@ class EventStream(Response):
         self._wake, self._gone = asyncio.Event(), False
 
     def note(self, ids: Collection[str] | None) -> None:
-        """These jobs have changed; None: any may have."""
+        """Note that these jobs have changed; None: any may have."""
         merged = None if ids is None or self._ids is None else self._ids.union(ids)
         self._ids = None if merged is None or len(merged) > MOST else merged
         self._wake.set()

@@ -53,7 +53,7 @@ BACK = (
 
 
 class Answer(Protocol):
-    """What a backend answers, piece by piece."""
+    """The answer of a backend, piece by piece."""
 
     @property
     def status(self) -> int: ...
@@ -65,7 +65,7 @@ class Answer(Protocol):
 
 
 class Relay(Protocol):
-    """The way to the backend."""
+    """The connection to the backend."""
 
     @property
     def url(self) -> str: ...
@@ -134,7 +134,7 @@ class BackendProxy:
 
 
 async def _whole(receive: Receive) -> bytes | None:
-    """The body, whose size the guard has limited; None: it was cut."""
+    """Return the body, whose size the middleware has limited; None: it was cut off."""
     pieces: list[bytes] = []
     while True:
         message = await receive()

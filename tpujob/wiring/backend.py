@@ -42,7 +42,7 @@ class Backend:
     adapters: Adapters
 
     def start(self) -> None:
-        """Look after jobs, and tell people, from here on."""
+        """Start the control loop and the notifier."""
         self.loop.start()
         self.notifier.start()
 
@@ -55,7 +55,7 @@ class Backend:
         self.adapters.close()
 
     def make_pass(self, *, sweep: bool) -> tuple[int, float | None]:
-        """Look after all jobs once, then tell people: for a backend that only runs while it is called."""
+        """Tick all due jobs once, then send messages: for a backend that only runs while it is called."""
         try:
             return self.loop.make_pass(sweep=sweep)
         finally:

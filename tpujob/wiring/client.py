@@ -35,7 +35,7 @@ def client(settings: Settings) -> RemoteJobs:
 
 
 def running_client(settings: Settings) -> RemoteJobs | None:
-    """As `client`, if the backend runs already; nothing is started."""
+    """Return the client if the backend runs already; nothing is started."""
     from tpujob.config import stack
 
     if there := deployed(settings):
@@ -104,8 +104,8 @@ def proxy_client(settings: Settings) -> ProxyClient:
 
 
 def up(settings: Settings) -> None:
-    """Afterwards everything of the context that runs on this machine does. Raises as `client` does; BadRequest when
-    nothing of it does."""
+    """Start everything of the context that runs on this machine. Raises as `client` does; BadRequest when nothing of it
+    runs here."""
     from tpujob.config import stack
 
     _not_elsewhere(settings)
@@ -115,8 +115,8 @@ def up(settings: Settings) -> None:
 
 
 def make_way(settings: Settings) -> None:
-    """Afterwards everything of the context that a backend needs runs on this machine, and no backend does. Raises as
-    `up` does; BadRequest when the context's backend serves others already."""
+    """Start everything of the context that a backend needs on this machine, and end the backend itself. Raises as `up`
+    does; BadRequest when the context's backend serves others already."""
     from tpujob.config import stack
 
     _not_elsewhere(settings)
@@ -135,7 +135,7 @@ def make_way(settings: Settings) -> None:
 
 
 def deployed_at(settings: Settings) -> str:
-    """The URL of the context's backend; empty: this machine runs it."""
+    """Return the URL of the context's backend; empty: this machine runs it."""
     found = deployed(settings)
     return found.backend if found else ""
 
@@ -215,7 +215,7 @@ def _not_elsewhere(settings: Settings) -> None:
 
 
 def _remote_here(settings: Settings, access: Access) -> RemoteJobs:
-    """The backend on this machine: it has a log here, and can be started again."""
+    """Return the client of the backend on this machine, with its log: it can be started again."""
     from tpujob.adapters.http.client import RemoteJobs
 
     def look_again() -> str | None:

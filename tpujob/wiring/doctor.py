@@ -74,7 +74,7 @@ def quotas(settings: Settings, *, everywhere: bool = False) -> QuotaOverview:
 
 
 def _trust(settings: Settings) -> dict[str, str]:
-    """By slice that has been reached from this machine, why the keys of its hosts are trusted."""
+    """Return, by slice that was reached from this machine, why the keys of its hosts are trusted."""
     from tpujob.adapters.ssh import FileKeys
     from tpujob.adapters.ssh.keys import trust
 
@@ -84,7 +84,7 @@ def _trust(settings: Settings) -> dict[str, str]:
 
 
 def _trouble_with(settings: Settings) -> TpujobError | None:
-    """What asking the context's deployed backend comes to; None: it answers."""
+    """Return the error of a request to the context's deployed backend; None: it answers."""
     try:
         if there := running_client(settings):
             there.whoami()

@@ -132,7 +132,7 @@ def _lost_database(known: str, identity: str, folder: str, settings: Settings) -
 
 
 def lost(known: str, what: str, put_back: str, give_up: str) -> StoreError:
-    """The jobs of this context are in a store that is not there. `put_back`, `give_up`: the two ways out."""
+    """Return the error that the store with this context's jobs is gone. `put_back`, `give_up`: the two ways out."""
     return StoreError(
         f"the store of this context is lost: {what}. Its jobs were in the store with the id {known}",
         hint=f"Two ways out: {put_back}. Or give the lost store up: {give_up}. Then its "

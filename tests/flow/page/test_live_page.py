@@ -146,7 +146,7 @@ def test_a_pause_stops_every_change(site: Site, open_tab: OpenTab) -> None:
     watched = open_tab(EVERYONE)
     expect(watched.locator("#rows tr")).to_have_count(2)  # somebody else has seen it all
     assert page.locator("#main").inner_html() == shown
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Resume").click()
     expect(page.locator("#rows tr")).to_have_count(2)
     expect(page.locator(f"#job-{first.id} .why")).to_contain_text("attempt 7")
 

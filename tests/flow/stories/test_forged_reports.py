@@ -45,7 +45,7 @@ def test_nobody_else_can_end_a_job_as_succeeded(stage: Stage) -> None:
     assert stage.api.get(victim)["ignored"] == {"unverified": 4, "replayed": 0}, "it is stored"
     said = [e.text for e in stage.store.events(victim) if e.kind is EventKind.REPORTS_IGNORED]
     assert said == [
-        f"{n} reports of attempt 1 not believed: they are not its hosts'" for n in (2, 4)
+        f"{n} reports of attempt 1 ignored: they do not come from its hosts" for n in (2, 4)
     ]
 
 

@@ -120,7 +120,7 @@ def test_a_job_whose_own_budget_is_used_up_goes_on_with_a_larger_one_alone() -> 
     assert [(ask["name"], ask["needed"]) for ask in resume["asks"]] == [("budget", False)]
     crashed = replace(broke, cause=Cause.CRASH)
     _, refused = actions.offered(crashed, ADA, NOW)
-    assert "pays for no slice" in {one["name"]: one["why"] for one in refused}["resume"]
+    assert "does not pay for a slice" in {one["name"]: one["why"] for one in refused}["resume"]
 
 
 def test_a_job_file_that_was_wrong_is_not_tried_again() -> None:

@@ -75,7 +75,7 @@ def test_what_is_left_and_until_when_is_shown(stage: Stage) -> None:
 
 
 def test_a_budget_that_pays_for_no_slice_is_refused(stage: Stage) -> None:
-    with pytest.raises(BadSpec, match=r"budget.usd: the budget pays for no slice: .*cost \$1.04"):
+    with pytest.raises(BadSpec, match=r"budget.usd: the budget does not pay .*cost \$1.04"):
         stage.api.plan({**SPEC, "budget": {"usd": 1}})
     with pytest.raises(BadSpec, match=r"\$1.00 left"):
         stage.create(budget={"usd": 1})
@@ -110,7 +110,7 @@ def test_a_resume_without_money_is_refused_with_the_arithmetic(stage: Stage) -> 
     job = stopped(stage, 1.2)
     before = stage.kinds(job.id)
     with pytest.raises(
-        IllegalInState, match=r"cannot continue: the budget pays for no slice: \$1.0"
+        IllegalInState, match=r"cannot continue: the budget does not pay for a slice: \$1.0"
     ) as said:
         stage.api.resume(job.id)
     assert said.value.hint == f"`tpujob resume {job.id} --budget USD` gives it more."

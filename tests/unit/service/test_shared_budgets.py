@@ -65,9 +65,9 @@ def test_the_projects_budget_stops_all(tmp_path: Path) -> None:
     both(stage, State.FAILED, *jobs)
     assert {stage.job(job).cause for job in jobs} == {Cause.BUDGET}
     assert 4_000_000 < stage.api.budgets()[0]["used_micros"] <= 5_000_000
-    with pytest.raises(IllegalInState, match="cannot continue: the budget of project pays for no"):
+    with pytest.raises(IllegalInState, match="cannot continue: the budget of project does not pay"):
         stage.api.resume(jobs[0])
-    with pytest.raises(IllegalInState, match=r"pays for no slice: \$4.\d\d of \$5.00 spent"):
+    with pytest.raises(IllegalInState, match=r"does not pay for a slice: \$4.\d\d of \$5.00 spent"):
         submit(stage, "eve")
 
 
@@ -81,7 +81,7 @@ def test_who_waits_for_money_says_so_and_goes_on_in_the_next_month(tmp_path: Pat
     stage.reconciler.tick(second)
     waits = stage.api.get(second)
     assert waits["state"] == "queued"
-    assert waits["waiting"].startswith("waiting: the budget of project pays for no slice: $1.")
+    assert waits["waiting"].startswith("waiting: the budget of project does not pay for a slice:")
     assert stage.api.budgets()[0]["anew_at"] == "2026-12-01T00:00:00.000Z"
     with pytest.raises(IllegalInState):
         submit(stage, "eve")

@@ -71,7 +71,7 @@ def clear(name: Machine) -> None:
 
 
 def _whole(api: JobsApi, name: str) -> str:
-    """The whole name of a machine that a table cut at `…`; any other name as it is."""
+    """Return the whole name of a machine that a table cut at `…`; any other name unchanged."""
     head, cut, tail = name.partition("…")
     if not cut:
         return name
@@ -147,7 +147,7 @@ _LEAKS = (
 
 
 def members_table(found: Sequence[MemberView], columns: int, *, color: bool = False) -> str:
-    """Everybody on the list, one line each, in the order given."""
+    """Return a line for each member, in the order given."""
     if not found:
         return NO_MEMBERS
     rows = [(clean(m["name"]), m["role"], clean(m["id"]) or "not seen yet") for m in found]
@@ -155,7 +155,7 @@ def members_table(found: Sequence[MemberView], columns: int, *, color: bool = Fa
 
 
 def hosts_table(found: Sequence[SuspectView], columns: int, *, color: bool = False) -> str:
-    """Several machines, one line each, in the order given."""
+    """Return a line for each machine, in the order given."""
     if not found:
         return NO_HOSTS
     rows = [
@@ -186,7 +186,7 @@ def host_text(one: SuspectView) -> str:
 
 
 def leaks_table(found: Sequence[LeakView], columns: int, *, color: bool = False) -> str:
-    """The slices that no job claims, the sum of their prices, and what happens to them."""
+    """Return the slices that no job claims, the sum of their prices, and what happens to them."""
     if not found:
         return NO_LEAKS
     known = [one["usd_per_hour"] for one in found if one["usd_per_hour"] is not None]
@@ -201,7 +201,7 @@ def leaks_table(found: Sequence[LeakView], columns: int, *, color: bool = False)
 def swept_page(
     swept: SweptView, columns: int, *, color: bool = False, dry_run: bool = False
 ) -> str:
-    """What was or would be deleted; what was left, and why."""
+    """Return what was or would be deleted; what was left, and why."""
     would = "would be " if dry_run else ""
     sections = (
         (swept["deleted"], f"{would or 'being '}deleted:"),
@@ -240,7 +240,7 @@ def _leak_rows(found: Sequence[LeakView], columns: int, *, color: bool) -> str:
 
 
 def fsck_lines(found: Sequence[BrokenView]) -> str:
-    """The rules that do not hold, one line each: rule, job, what is wrong."""
+    """Return a line for each rule that does not hold: rule, job, what is wrong."""
     if not found:
         return ALL_WELL
     lines = [f"{b['rule']}  {b['job'] or '-':6}  {b['text']}" for b in found]

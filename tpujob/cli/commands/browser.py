@@ -41,7 +41,7 @@ def logout() -> None:
 
 
 def sign_in(now: Settings, *, browser: bool = True) -> None:
-    """Sign in for that context, and say as whom."""
+    """Sign in for that context, and print the identity."""
     from tpujob.config.settings import has_screen
     from tpujob.wiring import sign_in as wiring
 
@@ -102,7 +102,7 @@ def _address(page: str, path: str, code: str) -> str:
 
 
 def _show(now: Settings, address: str, *, browser: bool) -> None:
-    """Open it if there is a screen; else say how another machine's browser gets there."""
+    """Open the page if there is a screen; else print how a browser on another machine can open it."""
     from tpujob.config.settings import has_screen, variable
 
     if browser and has_screen() and _open(address):
@@ -118,7 +118,7 @@ def _show(now: Settings, address: str, *, browser: bool) -> None:
 
 
 def _relay(now: Settings, path: str, *, browser: bool, code: bool) -> int:
-    """Be the way to the page until Ctrl-C."""
+    """Forward requests for the page until Ctrl-C."""
     from tpujob.config.settings import for_processes
 
     words = [sys.executable, "-m", "tpujob.web.proxy", "--context", now.context]

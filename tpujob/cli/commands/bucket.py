@@ -88,7 +88,7 @@ def _here() -> tuple[Settings, Context]:
 
 
 def _usual(here: Context, region: str) -> str:
-    """Names of buckets are global, so the project is in the name."""
+    """Return the usual name, with the project in it, as names of buckets are global."""
     project = here.project.replace(":", "-").replace(".", "-")
     return f"gs://{project}-tpujob-{region}"
 

@@ -72,7 +72,7 @@ def _list(now: Settings, *, as_json: bool) -> None:
 
 
 def _line(now: Settings, name: str) -> str:
-    """One context in a few words, or what is wrong with its file."""
+    """Describe one context in a few words, or what is wrong with its file."""
     from tpujob.config import context, settings
     from tpujob.errors import TpujobError
 
@@ -115,7 +115,7 @@ def _deployed(now: Settings, url: str, name: str, given: dict[str, str], door: s
 
 
 def _meet(chosen: Settings) -> None:
-    """Sign in, where a person can, unless that was done; else say what is next."""
+    """Sign in if that is still needed and a person can; else print the next step."""
     from tpujob.cli.commands.browser import sign_in
     from tpujob.config import context
     from tpujob.errors import Unauthorized
@@ -269,12 +269,12 @@ def _buckets(given: Sequence[str], zones: Sequence[str]) -> dict[str, str]:
 
 
 def _short(project: str) -> str:
-    """A name for the context, after its project."""
+    """Return a name for the context, after its project."""
     return project.rpartition(":")[2][:30].strip("-")
 
 
 def _ask(what: str, *, option: str, default: str = "") -> str:
-    """A person's answer; without a terminal the default. Raises BadRequest when there is none."""
+    """Return a person's answer; without a terminal the default. Raises BadRequest when there is none."""
     if screen().asks:
         return str(typer.prompt(what, default=default or None, err=True)).strip()
     if not default:

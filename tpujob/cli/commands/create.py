@@ -266,7 +266,6 @@ class CheckedTarget(NamedTuple):
 def check_page(
     name: str, rows: Sequence[CheckedTarget], columns: int, *, color: bool = False
 ) -> str:
-    """The whole text."""
     work = next((one.found["pace"] for one in rows if "pace" in one.found), None)
     title = clean(name) + (f": {work['work']:,.0f} {work['unit']}" if work else "")
     out = [paint(title, "bold", color), ""]

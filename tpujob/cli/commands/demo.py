@@ -169,7 +169,7 @@ def steps_lost(job: JobView) -> int | None:
 
 
 def shortcomings(job: JobView, *, attempts: int) -> list[str]:
-    """Why the demo is no success; empty: it is one."""
+    """Return why the demo did not succeed; empty: it did."""
     wrong: list[str] = []
     accuracy = job["metrics"].get(ACCURACY)
     if job["state"] != "succeeded":
@@ -187,7 +187,6 @@ def shortcomings(job: JobView, *, attempts: int) -> list[str]:
 def summary(
     job: JobView, columns: int, *, list_price: float | None, attempts: int, color: bool = False
 ) -> str:
-    """The whole text."""
     wrong = shortcomings(job, attempts=attempts)
     style, verdict = ("red", "; ".join(wrong)) if wrong else ("green", _good(job))
     out = ["", paint(verdict, style, color), ""]

@@ -95,7 +95,7 @@ def list_jobs(
 
 
 def _write_page(file: Path, asked: ListAsked, *, watch: bool, as_json: bool) -> None:
-    """The same list as the page has it."""
+    """Write the list as the page shows it."""
     from urllib.parse import urlencode
 
     from tpujob.wiring import client

@@ -152,7 +152,8 @@ def capacity_page(found: CapacityReport, columns: int, now: float, *, color: boo
 
 
 def _quota(found: QuotasView, columns: int, now: float, *, color: bool) -> list[str]:
-    """The cloud counts what is used, by all its users; held and refused count only this backend's jobs."""
+    """Return the lines about quota. The cloud counts the use of all its users; held and refused count only this
+    backend's jobs."""
     out: list[str] = []
     if found["rows"]:
         out.append(table(_QUOTA, [_allowed(one) for one in found["rows"]], columns, color=color))
@@ -226,7 +227,7 @@ def diff(a: Side, b: Side, as_json: Json = False) -> None:
 
 
 def diff_page(found: DiffView, columns: int, *, color: bool = False) -> str:
-    """From the first job to the second; what is equal is not shown."""
+    """Return the changes from the first job to the second; what is equal is left out."""
     a, b = found["a"], found["b"]
     out = [clean(f"a: job {a['id']}, {a['name']}"), clean(f"b: job {b['id']}, {b['name']}")]
     for title, changes in (("Spec", found["spec"]), ("Outcome", found["outcome"])):

@@ -74,7 +74,7 @@ def _ago(at: str | None, now: float) -> str:
 
 
 def value_of(name: str, *, from_env: bool) -> str:
-    """Of a secret that is being set: from the environment, a person or standard input. Raises BadRequest."""
+    """Return the value of a secret: from the environment, a person or standard input. Raises BadRequest."""
     return secrets.checked_value(name, _from_env(name) if from_env else _given(name))
 
 
@@ -88,7 +88,7 @@ def _from_env(name: str) -> str:
 
 
 def _given(name: str) -> str:
-    """What a person types, unseen, or what standard input holds, less the newline at its end."""
+    """Return what a person types, unseen, or what standard input holds, without the newline at its end."""
     if screen().asks:
         import getpass
 

@@ -121,7 +121,7 @@ def status(as_json: Json = False) -> None:
 
 
 def _health(now: Settings) -> HealthView | dict[str, str] | None:
-    """What the backend says of itself, or why it says nothing; None: it does not run."""
+    """Return the backend's report about itself, or why there is none; None: it does not run."""
     from tpujob.wiring import client
 
     try:

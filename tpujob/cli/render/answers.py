@@ -49,7 +49,7 @@ def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:
 
 
 def _jobs(plan: PlanView) -> str:
-    """Of an array or a sweep: how many jobs, and what those cost that may run at once. Empty: it is one job."""
+    """Say how many jobs an array or a sweep makes, and what those cost that may run at once; empty: it is one job."""
     count, most = plan.get("elements"), plan.get("at_once", 1)
     if not count:
         return ""
@@ -71,7 +71,7 @@ def _program(command: str, label: str) -> list[tuple[str, str]]:
 def created_text(
     job: JobView, columns: int, list_price: float | None, *, color: bool, page: str = ""
 ) -> str:
-    """What `tpujob create` says: the id, what was asked for, its price, its page, and the next commands."""
+    """Return what `tpujob create` prints: the id, the hardware, its price, the page, and the next commands."""
     name = paint(f"{job['id']}  {clean(job['name'])}", "bold", color)
     size = words.group_size(job)
     each = f"{many(size, 'job')}, each on a " if size else ""
@@ -92,7 +92,7 @@ def created_text(
 
 
 def steered_text(job: JobView, columns: int, now: float, *, color: bool = False) -> str:
-    """What a command that steered a job prints: the job's state, and what happens next."""
+    """Return what a command that steered a job prints: the job's state, and what happens next."""
     state = paint(clean(job["state"]), STATE_STYLE.get(job["state"], ""), color)
     title = f"Job {clean(job['id'])} ({clean(job['name'])}): {state}"
     facts = [
@@ -105,7 +105,7 @@ def steered_text(job: JobView, columns: int, now: float, *, color: bool = False)
 
 
 def stop_question(job: JobView, verb: str, *, checkpoints: bool) -> str:
-    """What a person is asked before a job is deleted or cleaned; empty: nothing would be lost."""
+    """Return the question before a job is deleted or cleaned; empty: nothing would be lost."""
     held = any(not s["gone_at"] for s in job["slices"])
     if not held and not (job["attempts"] and verb == "Clean") and not checkpoints:
         return ""

@@ -81,7 +81,7 @@ def _fruitless(slice: SliceView) -> bool:
 
 
 def _requests(job: JobView, columns: int) -> list[str]:
-    """The requests that came to nothing, in one line, as there may be many."""
+    """Return the requests that failed, in one line, as there may be many."""
     zones = Counter(slice["zone"] for slice in job["slices"] if _fruitless(slice))
     if not zones:
         return []
@@ -246,7 +246,7 @@ def _progress(job: JobView, now: float) -> list[tuple[str, str]]:
 
 
 def _without_steps(job: JobView, limit: str) -> str:
-    """As many programs never report a step, what counts as progress instead."""
+    """Say what counts as progress for a program that has reported no step, as many never do."""
     watch: dict[str, object] = job["spec"].get("watch") or {}
     if job["phase"] or watch.get("progress"):
         return "no step reported yet" + (f"; {limit} without progress is a hang" if limit else "")
@@ -269,7 +269,7 @@ def _ended(job: JobView, attempt: AttemptView, now: float) -> str:
 
 
 def _retries(job: JobView) -> str:
-    """Of those that end the job when they are used up."""
+    """Return the retries that end the job when they are used up."""
     bounded = [one for one in job.get("budgets", ()) if one["limit"] is not None]
     return "; ".join(
         f"{one['name']}: {one['used']} used, {one['left']} left"

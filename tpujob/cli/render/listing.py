@@ -120,7 +120,7 @@ def _cells(rows: Sequence[JobRow], names: Sequence[str], now: float) -> list[tup
 def _narrowed(
     shown: Sequence[Column], cells: list[tuple[str, ...]], columns: int
 ) -> tuple[Sequence[Column], list[tuple[str, ...]]]:
-    """Without what is worth least, as far as the table is too wide."""
+    """Return the columns without the least useful ones, if the table is too wide."""
     for title in _NARROW:
         at = next(n for n, column in enumerate(shown) if column.title == title)
         if space(shown, cells, columns) >= -GAP:

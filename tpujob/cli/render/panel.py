@@ -102,7 +102,7 @@ def _slice(job: JobView) -> str:
 
 
 def _held(job: JobView) -> SliceView | None:
-    """The slice that serves; else one that is still billed."""
+    """Return the serving slice; else one that is still billed."""
     held = [s for s in job["slices"] if not s["gone_at"]]
     serving = [s for s in held if s["role"] == "serving"]
     return (serving or held or [None])[-1]

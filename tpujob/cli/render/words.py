@@ -27,18 +27,18 @@ EXIT_OF_STATE = {"succeeded": 0, "failed": 1, "cancelled": 5}
 
 
 def now(job: JobView) -> str:
-    """Why the job is in its state; while it waits for data or for capacity, the wait as it is now."""
+    """Say why the job is in its state; while it waits for data or for capacity, the wait as it is now."""
     return job.get("why") or job["message"]
 
 
 def copying(job: JobView) -> str:
-    """What of its data a job waits for before it asks for a slice; empty: nothing."""
+    """Say which data a job waits for before it requests a slice; empty: none."""
     waits = job.get("copying")
     return waits.get("said", "") if waits else ""
 
 
 def cost(job: JobView) -> str:
-    """What it costs now and has cost, by list price."""
+    """Say what it costs now and has cost, by list price."""
     copies = job.get("usd_copies", 0.0)
     more = f", and {usd(copies)} for copies" if copies >= 0.0001 else ""
     return f"{rate(job['usd_per_hour'])} now, {usd(job['usd_spent'])} so far{more}{unpaid(job)}"
@@ -92,7 +92,7 @@ def spending(job: JobView) -> str:
 
 
 def what_next(job: JobView, now: float) -> str:
-    """What happens next, by itself or by a command; empty: the backend does not say."""
+    """Say what happens next, by itself or by a command; empty: the backend does not say."""
     coming = job.get("next")
     if coming is None:
         return ""
@@ -149,14 +149,14 @@ def last_refusal(job: JobView) -> str:
 
 
 def end_of(attempt: AttemptView) -> str:
-    """How an attempt ended: `failed CRASH, host 1`."""
+    """Say how an attempt ended: `failed CRASH, host 1`."""
     host = f", host {attempt['host']}" if attempt["host"] is not None else ""
     end = " ".join(filter(None, (attempt["outcome"], attempt["cause"])))
     return end + host if end else "running"
 
 
 def verdict_of(attempt: AttemptView) -> str:
-    """Where a number that is not finite came from; empty: there was none."""
+    """Say where a number that is not finite came from; empty: there was none."""
     verdict = attempt["verdict"]
     if verdict is None:
         return ""
@@ -181,7 +181,7 @@ _BLAME = {
 
 
 def cut_off(attempt: AttemptView) -> str:
-    """What to do about hosts that did not reach each other; empty: they did."""
+    """Say what to do about hosts that did not reach each other; empty: they did."""
     if not attempt.get("unreached"):
         return ""
     return (

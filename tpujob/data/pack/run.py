@@ -60,7 +60,7 @@ class Pack:
         self._labels: Set[str] = set()  #: of the files so far, as `with_labels` has them
 
     def survey(self) -> SourceSurvey:
-        """Look through the folder; no file is read. Raises BadRequest when there is nothing to pack."""
+        """List the folder; no file is read. Raises BadRequest when there is nothing to pack."""
         self._found = found = SourceSurvey()
         for run in self._runs(self._files()):
             found.shards += 1

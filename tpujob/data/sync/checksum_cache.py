@@ -108,7 +108,7 @@ def find_incomplete(cache: ChecksumCache) -> list[PartsFolder]:
 
 
 def remove_incomplete(cache: ChecksumCache, folders: Sequence[PartsFolder]) -> None:
-    """Afterwards they are gone; what was copied stays. Raises IllegalInState while a sync writes to one of them,
+    """Remove unfinished downloads; copied files are kept. Raises IllegalInState while a sync writes to one of them,
     OSError. Safe to repeat."""
     for folder in folders:
         path = Path(folder.path)

@@ -108,7 +108,7 @@ class _PartFile:
 
 
 def make_folder(folder: bytes) -> None:
-    """Afterwards it exists, and no part of its path is a link. Raises NoPlace, OSError."""
+    """Make sure that the folder exists, and that no part of its path is a link. Raises NoPlace, OSError."""
     if os.path.realpath(folder) != folder:
         raise NoPlace("its folder is a link")
     try:

@@ -40,15 +40,15 @@ class CopySink(Protocol):
         ...
 
     def position(self) -> int:
-        """How many bytes have arrived."""
+        """Return how many bytes have arrived."""
         ...
 
     def finish(self, crc32c: int) -> None:
-        """Afterwards the object has its name. Raises Conflict, MustRestart, Transient."""
+        """Give the object its name. Raises Conflict, MustRestart, Transient."""
         ...
 
     def abandon(self) -> None:
-        """Afterwards nothing of it is left."""
+        """Remove everything of it."""
         ...
 
 
@@ -114,7 +114,7 @@ class _Stream:
         return self._hasher is not None and self._hasher.digest() == self.declared.value
 
     def fill(self, sink: CopySink) -> None:
-        """Afterwards all bytes have arrived at the sink."""
+        """Read until all bytes have arrived at the sink."""
         at = failures = 0
         while at < self._size:
             before = self.received

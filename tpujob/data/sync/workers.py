@@ -58,8 +58,8 @@ AnyPair = Pair[Any, Any]
 
 
 def copy_all(planned: Iterable[AnyPair], copy: Callable[[AnyPair], None]) -> None:
-    """Afterwards all were copied. Raises the first error of any of them, after which no new file is begun. The threads
-    do not hold up an interrupted process."""
+    """Copy all pairs. Raises the first error of any of them, after which no new file is begun. The threads do not hold
+    up an interrupted process."""
     tasks: queue.Queue[AnyPair | None] = queue.Queue(_WAITING)
     errors: list[Exception] = []
 

@@ -236,14 +236,14 @@ def _watched(job: Job, seen: Observation, now: float) -> Decision | None:
 
 
 def _ignored(job: Job, seen: Observation, now: float) -> Decision | None:
-    """Store the number of reports that were not believed: at once, when it has doubled, and now and then. The process
+    """Store the number of reports that were ignored: at once, when it has doubled, and now and then. The process
     that shows the job may be another one than the process that has read them."""
     fresh, stored = seen.ignored, job.attempt.ignored if job.attempt else None
     if fresh is None or (stored and fresh.total <= stored.total):
         return None
     if stored and fresh.total < 2 * stored.total and now - stored.at < PROGRESS_EVERY:
         return None
-    text = f"{many(fresh.total, 'report')} of attempt {number(job)} not believed: they are not its hosts'"
+    text = f"{many(fresh.total, 'report')} of attempt {number(job)} ignored: they do not come from its hosts"
     return Decision(event(job, _E.REPORTS_IGNORED, now, text, ReportsIgnored(fresh)), wake_in=1)
 
 

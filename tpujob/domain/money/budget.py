@@ -193,6 +193,6 @@ def _too_little(known: Account, offers: Sequence[Offer], grace: float) -> str:
         spent += f", {dollars(known.reserve)} needed to release what is held"
     needed = f"{duration(WORTH)} of {offer.type} in {offer.zone} at {rate}/h and its release cost"
     return (
-        f"{name(known)} pays for no slice: {spent}, {dollars(max(0, left))} left; "
+        f"{name(known)} does not pay for a slice: {spent}, {dollars(max(0, left))} left; "
         f"{needed} {dollars(entry(offer, grace))}"
     )

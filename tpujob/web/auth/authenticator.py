@@ -33,7 +33,7 @@ class Authenticator(Protocol):
 
 
 def bearer(headers: Headers) -> str:
-    """What the one `Authorization: Bearer` header has. Raises Unauthorized unless there is exactly one."""
+    """Return the token of the one `Authorization: Bearer` header. Raises Unauthorized unless there is exactly one."""
     given = headers.getlist("authorization")
     scheme, _, value = given[0].partition(" ") if len(given) == 1 else ("", "", "")
     if scheme.lower() != "bearer" or not value.strip():
@@ -60,7 +60,7 @@ def check_same_origin(scope: Scope, headers: Headers, scheme: str) -> None:
 
 
 class PeerAuthenticator:
-    """The user whose process this is comes in as `own`; others as `recognise` says, or not at all without it."""
+    """Accepts the user whose process this is as `own`; others as `recognise` says, or not at all without it."""
 
     def __init__(self, own: Principal, recognise: Recognise | None = None) -> None:
         self._own, self._recognise = own, recognise

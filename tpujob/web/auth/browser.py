@@ -53,11 +53,11 @@ class Sessions:
         self._sessions = LruDict[bytes, float](MOST)
 
     def code(self) -> str:
-        """A new code, which one browser can exchange within `CODE_S`."""
+        """Return a new code, which one browser can exchange within `CODE_S`."""
         return self._new(self._codes, CODE_S)
 
     def enter(self, code: str) -> str:
-        """The session for a code, which is worth nothing afterwards. Raises Unauthorized."""
+        """Return the session for a code, which is invalid afterwards. Raises Unauthorized."""
         if self._codes.pop(_hash(code), 0.0) <= self._now():
             raise Unauthorized(
                 f"this address was used already, or is older than {CODE_S:.0f} s",
@@ -118,12 +118,12 @@ def within_session(scope: Scope) -> Scope:
 
 
 def loggable(path: str) -> str:
-    """A path without the code in it."""
+    """Return a path without the code in it."""
     return ENTER + "..." if path.startswith(ENTER) else path
 
 
 def add(app: FastAPI, sessions: Sessions) -> None:
-    """The route that makes codes, and the one at which they are exchanged."""
+    """Add the route that makes codes, and the one at which they are exchanged."""
 
     @app.post("/v1/page/code", include_in_schema=False)
     async def new_code() -> JSONResponse:

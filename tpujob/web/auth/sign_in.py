@@ -111,7 +111,7 @@ MOST_AT_ONCE = 16  #: requests that are being recognised; the store is asked for
 
 @dataclass(frozen=True, slots=True)
 class SignInPolicy:
-    """Whose tokens are believed."""
+    """Whose tokens are accepted."""
 
     kind: DoorKind
     clients: frozenset[str]  #: OAuth clients through which people sign in

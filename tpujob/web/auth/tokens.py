@@ -159,8 +159,8 @@ class Keys:
         self._fresh_until = self._asked = self._got = float("-inf")
 
     def find(self, kid: str) -> PublicKeyTypes | None:
-        """The key of that id; None: the issuer has none. Waits for the issuer only if the key is not known, or if this
-        is the first call after the keys were to be asked for again."""
+        """Return the key of that id; None: the issuer has none. Waits for the issuer only if the key is unknown, or in
+        the first call after the keys were due."""
         known = self._known(kid)
         if known and self._clock() < self._fresh_until:
             return known

@@ -33,7 +33,7 @@ FILES = 4096  #: file descriptors that are asked for; a system grants 1,024 unle
 
 
 def most_connections() -> int:
-    """How many connections there may be, after as many file descriptors as allowed were asked for."""
+    """Raise the limit of file descriptors as far as allowed, and return how many connections that makes possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
     wanted = FILES if hard == unlimited else min(FILES, hard)
@@ -73,7 +73,7 @@ class Connections:
             next(other for other in self._open if not other.busy).drop()
 
     def silent(self, one: ClientConnection) -> None:
-        """Its request is answered."""
+        """Note that its request is answered."""
         if one in self._open:
             del self._open[one]
             self._open[one] = None
@@ -186,7 +186,7 @@ class _TooLarge(Exception):
 
 
 def config_of(app: object, connections: Connections) -> uvicorn.Config:
-    """How every backend speaks HTTP. No header of a proxy is believed, and there are no web sockets."""
+    """Return how every backend serves HTTP. No header of a proxy is trusted, and there are no web sockets."""
     return uvicorn.Config(
         app,  # pyright: ignore[reportArgumentType]
         http=connections.protocol,  # pyright: ignore[reportArgumentType]

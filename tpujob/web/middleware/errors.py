@@ -26,7 +26,7 @@ Shown = Callable[[Request, TpujobError, int], Response]
 
 
 def add_handlers(app: FastAPI, shown: Shown) -> None:
-    """Every error that a request raises is answered in that form, or `shown` where a browser asks for a page."""
+    """Answer every error of a request in that form, or `shown` where a browser requests a page."""
 
     def answer(request: Request, error: Exception) -> Response:
         known, status = _known(request, error)
@@ -52,14 +52,14 @@ def wants_page(scope: Scope) -> bool:
 
 
 def reply(error: TpujobError, status: int = 0) -> JSONResponse:
-    """The answer to a request that raised it."""
+    """Return the answer to a request that raised it."""
     wait = getattr(error, "retry_after", None)
     headers = None if wait is None else {"retry-after": str(max(1, math.ceil(wait)))}
     return JSONResponse(error.as_json(), status or error.http_status, headers)
 
 
 def _known(request: Request, error: Exception) -> tuple[TpujobError, int]:
-    """As one of ours, with the status of its answer."""
+    """Return the error as one of ours, with the status of its answer."""
     if isinstance(error, Forbidden):
         asked = ascii(f"{request.method} {request.scope['path']}"[:200])
         who = request.scope.get("state", {}).get("principal")
@@ -118,7 +118,7 @@ def answer(scope: Scope, error: TpujobError, status: int = 0, *, again_s: int = 
     headers = {"content-security-policy": POLICY} | ({"refresh": str(again_s)} if again_s else {})
     hint = [
         *error.hint.splitlines(),
-        *([f"This page asks again every {again_s} s"] * bool(again_s)),
+        *([f"This page retries every {again_s} s"] * bool(again_s)),
     ]
     return HTMLResponse(page(error.message, hint), status or error.http_status, headers)
 
@@ -135,6 +135,6 @@ def page(message: str, hint: Iterable[str]) -> str:
 
 
 def _marked(line: str) -> str:
-    """What is between backquotes is code."""
+    """Show what is between backquotes as code."""
     parts = escape(line).split("`")
     return "".join(f"<code>{part}</code>" if n % 2 else part for n, part in enumerate(parts))

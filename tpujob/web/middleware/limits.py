@@ -34,7 +34,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one backend process."""
+    """The limits of one backend process."""
 
     reads: Rate = Rate(50, 200)
     changes: Rate = Rate(10, 50)
@@ -50,7 +50,7 @@ class Limits:
 
 
 def body_limits(method: str, path: str) -> tuple[int, float]:
-    """How many bytes the body of such a request may have, and how many seconds it may take."""
+    """Return how many bytes the body of such a request may have, and how many seconds it may take."""
     is_bundle = method == "PUT" and path.startswith("/v1/bundles/")
     return (BUNDLE_LIMIT, BUNDLE_S) if is_bundle else (JSON_LIMIT, JSON_S)
 
@@ -64,7 +64,7 @@ class Buckets:
         self._left: LruDict[Hashable, tuple[float, float]] = LruDict(most)  # tokens, and when
 
     def wait(self, key: Hashable, now: float) -> float:
-        """Takes a token and returns 0, or takes none and returns the seconds until there is one."""
+        """Take a token and return 0, or take none and return the seconds until there is one."""
         tokens, at = self._left.pop(key, (float(self._rate.burst), now))
         tokens = min(tokens + (now - at) * self._rate.per_second, self._rate.burst)
         missing = 1 - tokens
@@ -142,7 +142,7 @@ class Limiter:
 
 
 def _size(scope: Scope) -> int:
-    """How many bytes its body may have: as announced, else as many as it is allowed."""
+    """Return how many bytes its body may have: as announced, else as many as it is allowed."""
     headers = dict(scope["headers"])
     if b"transfer-encoding" in headers:
         return body_limits(scope["method"], scope["path"])[0]

@@ -160,7 +160,7 @@ class _Exchange:
         await self._send(message)
 
     def _count(self, status: int) -> None:
-        """By the template of its path: what was asked for is anybody's choice, and there are few templates."""
+        """Count the request under its path's template: a path may be anything, and there are few templates."""
         method = self._scope["method"]
         route = getattr(self._scope.get("route"), "path", "")
         known = method if method in _METHODS else "other"
@@ -221,7 +221,7 @@ def _follows_a_link(scope: Scope, headers: Headers) -> bool:
 
 
 def _host(headers: Headers) -> str:
-    """The host that the request names, without its port; empty unless it names exactly one."""
+    """Return the host that the request names, without its port; empty unless it names exactly one."""
     named = headers.getlist("host")
     found = _HOST.fullmatch(named[0].strip().lower()) if len(named) == 1 else None
     return (found[1] or found[2]) if found else ""

@@ -26,7 +26,7 @@ def load_confirmation(action: ActionName, asked: PageRequest) -> PageContent:
 
 
 def act_on_all(action: ActionName, request: Request, api: JobsApi, form: PageQuery) -> Response:
-    """Do it to each of the jobs, and answer with what became of it."""
+    """Carry the action out for each of the jobs, and show the results."""
     results = [_act_on_one(api, action, job) for job in _named(form)]
     title = f"{action.capitalize()}: {many(sum(one['done'] for one in results), 'job')}"
     return respond(request, "done.html", PageContent({"action": action, "results": results}, title))
@@ -78,7 +78,7 @@ def _act_on_one(api: JobsApi, action: ActionName, job: str) -> dict[str, Any]:
 
 
 def load_action(name: ActionName, asked: PageRequest) -> PageContent:
-    """What would happen. Raises IllegalInState when it cannot be done, Forbidden."""
+    """Describe the action. Raises IllegalInState when it is not possible, Forbidden."""
     job = asked.api.get(asked.job)
     offer = next((offer for offer in job.get("actions", []) if offer["name"] == name), None)
     if offer is None:
@@ -95,7 +95,7 @@ def load_action(name: ActionName, asked: PageRequest) -> PageContent:
 
 
 def act(name: ActionName, request: Request, api: JobsApi, form: PageQuery) -> Response:
-    """Do it, and lead back to the page of the job."""
+    """Carry the action out, and redirect to the page of the job."""
     job = _do(api, name, request.path_params["job"], form)
     return RedirectResponse(link(request, f"/jobs/{job['id']}"), 303)
 

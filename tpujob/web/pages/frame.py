@@ -172,7 +172,7 @@ def respond(request: Request, template: str, content: PageContent, status: int =
 
 
 def problem(request: Request, error: TpujobError, status: int) -> Response:
-    """A page that says what happened and what to do, and leads on."""
+    """Return a page that says what happened and what to do, with a link."""
     if "principal" not in request.scope["state"]:  # a path that answers anybody
         return errors.answer(request.scope, error, status)
     data = {"error": error.message, "hint": error.hint, "status": status}
@@ -194,7 +194,7 @@ _PROBLEMS = {
 
 
 def link(request: Request, to: str) -> str:
-    """To a path of this page, as seen from where the request went."""
+    """Return a link to a path of this page, relative to the request's path."""
     return _urls(route_path(request.scope))(to)
 
 
@@ -250,7 +250,7 @@ def environment() -> Environment:
 
 
 def _etag(request: Request, text: str) -> str:
-    """Of what that caller reads at that address."""
+    """Return the ETag of what that caller reads at that address."""
     who = request.scope["state"].get("principal")
     about = f"{who and (who.id, who.role)} {request.url.query} {route_path(request.scope)} {text}"
     return f'"{hashlib.sha256(about.encode()).hexdigest()[:32]}"'

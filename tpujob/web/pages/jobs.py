@@ -51,7 +51,7 @@ def load_jobs(asked: PageRequest) -> PageContent:
 
 
 def steers(api: JobsApi) -> list[ActionName]:
-    """What the caller may do with jobs at all; which jobs, each of them says."""
+    """Return what the caller may do with jobs in general; each job says more."""
     every = cast("tuple[ActionName, ...]", get_args(ActionName))
     return [action for action in every if may(api, action)]
 
@@ -62,7 +62,7 @@ _WORDS = {"user": "user", "q": "text", "order": "order", "after": "after"}
 
 
 def wanted(asked: PageQuery) -> ListAsked:
-    """What the API is asked for. Mine, and no old ones, unless the address says otherwise."""
+    """Return the query to the API: the caller's own recent jobs, unless the address says otherwise."""
     wish: dict[str, Any] = {"limit": ROWS}
     if not asked.many("user") and asked.one("who") != "everyone":
         wish["mine"] = True
@@ -77,7 +77,7 @@ def wanted(asked: PageQuery) -> ListAsked:
 
 
 def command(asked: PageQuery) -> str:
-    """What lists the same in a terminal."""
+    """Return the command that lists the same."""
     wish = wanted(asked)
     ended = not wish.get("recent") and not wish.get("states") and not wish.get("causes")
     parts = ["tpujob list", "--mine" if wish.get("mine") else "", "--all" if ended else ""]

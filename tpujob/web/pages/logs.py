@@ -84,7 +84,7 @@ def add_text(app: FastAPI) -> None:
 
 
 def whole(api: JobsApi, job: str, asked: PageQuery) -> Iterator[bytes]:
-    """All that there is of one attempt, block by block; of one host as it was written."""
+    """Return the whole log of one attempt, block by block; that of one host as it was written."""
     of = _of(asked)
     host, attempt = of.get("host"), of.get("attempt") or len(api.get(job)["attempts"]) or None
     form = text.with_hosts if host is None else text.raw
@@ -112,7 +112,7 @@ def search(api: JobsApi, job: str, asked: PageQuery) -> LogMatches | None:
 
 
 def _place(asked: PageQuery, found: LogMatches | None) -> WindowAsked:
-    """Which lines are shown: those around the place, else around the first match, else the last ones."""
+    """Return the place that is shown: the one asked for, else that of the first match, else the end."""
     most = _number("lines", asked.one("lines", str(LINES)))
     wish: WindowAsked = {**_of(asked), **_line(asked), "lines": min(most, LINES)}
     if part := asked.one("part"):
@@ -130,7 +130,7 @@ def _place(asked: PageQuery, found: LogMatches | None) -> WindowAsked:
 
 
 def _here(place: WindowAsked) -> tuple[int, int] | None:
-    """The line that is pointed at."""
+    """Return the line that the address points at."""
     if "line" not in place or "side" in place:
         return None
     return place.get("of", place.get("host", 0)), place["line"]
@@ -186,7 +186,7 @@ def _times(asked: PageQuery) -> str:
 
 
 def command(job: str, asked: PageQuery) -> str:
-    """What prints the same in a terminal."""
+    """Return the command that prints the same."""
     words = ["tpujob", "logs", job]
     for name in ("attempt", "host"):
         if value := asked.one(name):
@@ -204,7 +204,7 @@ def command(job: str, asked: PageQuery) -> str:
 
 
 def link(asked: PageQuery, line: WindowLine) -> str:
-    """To that line, as long as the job exists."""
+    """Return the link to that line, valid as long as the job exists."""
     of = "" if asked.one("host") else str(line["host"])
     return str(asked.but(line=str(line["line"]), of=of, part="", side="", whole=""))
 

@@ -24,8 +24,8 @@ class PageQuery:
 
     @classmethod
     def read(cls, text: str, known: Sequence[str]) -> PageQuery:
-        """Of an address. Raises BadRequest for names that mean nothing here: a filter that is misspelled must not look
-        like one that is kept."""
+        """Parse an address's query. Raises BadRequest for unknown names: a misspelled filter must not look like one
+        that is applied."""
         if len(text) > MOST:
             raise BadRequest("the query of the address is too long")
         found = cls.of(text)
@@ -39,7 +39,7 @@ class PageQuery:
 
     @classmethod
     def of(cls, text: str) -> PageQuery:
-        """Of a query or a form as it is sent. Raises BadRequest."""
+        """Parse a query or a form as it is sent. Raises BadRequest."""
         try:
             return cls(parse_qs(text, max_num_fields=FIELDS))
         except ValueError:
@@ -52,7 +52,7 @@ class PageQuery:
         return self._parts.get(name, ())
 
     def but(self, **changes: str | Sequence[str]) -> PageQuery:
-        """The same with other values; an empty one takes the name away."""
+        """Return the same with other values; an empty one removes the name."""
         given = {
             name: (value,) if isinstance(value, str) else value for name, value in changes.items()
         }
@@ -63,7 +63,7 @@ class PageQuery:
         return any(self._parts.values())
 
     def __str__(self) -> str:
-        """As a link to the same page."""
+        """Return it as a link to the same page."""
         return "?" + urlencode({n: v for n, v in self._parts.items() if v}, doseq=True)
 
 

@@ -50,7 +50,7 @@ def environment(asset: Callable[[str], Any]) -> Environment:
 
 
 def _shown(value: object) -> object:
-    """Whatever is put into a page: text without characters that hide or turn others."""
+    """Return the text for a page, without characters that hide or turn others."""
     return harmless(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

@@ -177,8 +177,8 @@
   const pause = (on) => {
     paused = on ? Date.now() : 0;
     pausing.setAttribute("aria-pressed", String(on));
-    pausing.textContent = on ? "Go on" : "Pause";
-    pausing.title = on ? "Show what has changed since" : "Nothing on this page changes until you go on";
+    pausing.textContent = on ? "Resume" : "Pause";
+    pausing.title = on ? "Show what has changed since" : "Stop updates of this page until you resume";
     document.body.toggleAttribute("data-paused", on);
     if (on) { close(); waiting = 0; clearTimeout(announcing); announcing = 0; } else wake();
     showState();

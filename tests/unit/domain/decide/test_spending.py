@@ -186,7 +186,7 @@ def test_no_slice_is_asked_for_that_is_not_paid_for() -> None:
     failed = done(with_budget(job_in(State.QUEUED), 1.04), Observation())
     assert (failed.state, failed.cause) == (State.FAILED, Cause.BUDGET)
     assert failed.message == (
-        "the budget pays for no slice: $0.00 of $1.04 spent, $1.04 left; 5 min of v4-16 in "
+        "the budget does not pay for a slice: $0.00 of $1.04 spent, $1.04 left; 5 min of v4-16 in "
         "us-central2-b at $7.37/h and its release cost $1.04"
     )
 

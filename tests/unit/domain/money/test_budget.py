@@ -102,7 +102,7 @@ def test_a_slice_is_asked_for_if_it_can_be_of_use() -> None:
     assert budget.paid_for([poor], [OFFER], 30) == (
         [],
         Short(
-            "the budget pays for no slice: $49.49 of $50.00 spent, $0.51 left; 5 min of v4-16 in "
+            "the budget does not pay for a slice: $49.49 of $50.00 spent, $0.51 left; 5 min of v4-16 in "
             "us-central2-b at $3.60/h and its release cost $0.51",
             own=True,
         ),

@@ -192,7 +192,6 @@ WIDE = 100
 
 
 def compare_page(found: CompareView, columns: int, *, color: bool = False) -> str:
-    """The whole text."""
     title = f"{clean(found['name'])}: {amount_text(found['amount'])} {found['unit']}"
     out = [paint(title, "bold", color), ""]
     rows = [_cells(way) for way in found["ways"]]

@@ -34,7 +34,7 @@ def estimate_page(
     color: bool = False,
     explained: bool = False,
 ) -> str:
-    """The whole text. `explained`: with the price and the source of each line."""
+    """Return the whole text. `explained`: with the price and the source of each line."""
     slices = many(found["hosts"], "host"), many(found["chips"], "chip")
     jobs = found.get("jobs", 1)
     each = f", each of {many(jobs, 'job')}," if jobs > 1 else ""
@@ -88,7 +88,7 @@ def _length(found: EstimateView) -> str:
 
 
 def _budget(found: EstimateView) -> str:
-    """When the job's own budget ends it; empty: it does not."""
+    """Say when the job's own budget ends it; empty: it does not."""
     if "budget_micros" not in found or "budget_hours" not in found:
         return ""
     paid, wanted = found["budget_hours"], found["hours"]
@@ -99,7 +99,7 @@ def _budget(found: EstimateView) -> str:
 
 
 def _reserved(found: EstimateView) -> str:
-    """That a reservation is priced as on demand; empty: it is not."""
+    """Say that a reservation is priced as on demand; empty: it is not."""
     slices = next((one["price"] for one in found["lines"] if one["kind"] == "slices"), None)
     if found["pricing"] != "reserved" or slices is None or slices["pricing"] != "on-demand":
         return ""
@@ -135,7 +135,7 @@ def _explained(one: EstimateLineView, columns: int) -> list[str]:
 
 
 def price_source(price: PriceView) -> str:
-    """Which row it is, of which day, who says so, and how sure that is."""
+    """Return the row, its day, its source, and how reliable it is."""
     row = ", ".join(clean(price[key]) for key in ("item", "where", "pricing") if price[key])
     quoted = f", sold as {clean(price['quoted'])}" if price["quoted"] else ""
     whose = "your file" if price["own"] else f"{price['confidence']} confidence"
@@ -212,7 +212,7 @@ def forecast_lines(
 
 
 def unmeasured(found: ForecastView) -> list[str]:
-    """That the ranges hold a guess of set-up or release."""
+    """Say that the ranges use a guess of set-up or release; empty: they do not."""
     times = {"the set-up": found["setup_hours"], "the release": found["releasing_hours"]}
     names = [name for name, value in times.items() if value is None]
     if not names:
@@ -221,7 +221,7 @@ def unmeasured(found: ForecastView) -> list[str]:
 
 
 def basis(found: ForecastView, pricing: str) -> str:
-    """What the range rests on."""
+    """Say what the range is based on."""
     stated, slices = found["stated"], found["slices"]
     if set(stated) == {"wait", "preemptions"}:
         return "Waits and preemptions are as stated."
@@ -247,7 +247,7 @@ def basis(found: ForecastView, pricing: str) -> str:
 
 
 def explained_forecast(found: ForecastView, columns: int) -> list[str]:
-    """What it is computed with."""
+    """Return the method and the figures of the forecast."""
     halves = found["half_seconds"]
     rows = [
         ("first slice", "half are ready after", halves["first_wait"]),

@@ -104,7 +104,6 @@ _PARTS = (
 
 
 def cost_page(found: CostView, columns: int, *, color: bool = False) -> str:
-    """The whole text."""
     total, emulated = found["total"], found.get("emulated", False)
     if not total["parts"]:
         return NOTHING
@@ -118,7 +117,7 @@ def cost_page(found: CostView, columns: int, *, color: bool = False) -> str:
 
 
 def parts(row: CostRowView, columns: int, *, color: bool = False) -> list[str]:
-    """Where the time of one row went."""
+    """Return the lines that divide the time of one row."""
     whole = row.get("all_chip_hours", sum(part["chip_hours"] for part in row["parts"]))
     rows = [
         (
@@ -224,7 +223,6 @@ _BUDGETS = (
 
 
 def budgets_page(found: Sequence[SpendingView], columns: int, *, color: bool = False) -> str:
-    """The whole text."""
     if not found:
         return NO_BUDGETS
     out = [table(_BUDGETS, [_budget_cells(one) for one in found], columns, color=color)]

@@ -70,7 +70,7 @@ _DAY = 86400
 def record(
     folders: Sequence[PartsFolder], kept: Mapping[str, Upkeep | None], *, removed: bool
 ) -> dict[str, Any]:
-    """`kept`: of each bucket that was named; None: not known."""
+    """Return the JSON form. `kept`: the settings of each bucket that was named; None: unknown."""
     return {
         "removed": removed,
         "folders": [{"path": one.path, "files": one.files, "bytes": one.size} for one in folders],

@@ -81,7 +81,7 @@ def _prepared(source: str, target: str, *, dry_run: bool) -> Generator[tuple[Syn
 
 
 def settings() -> Settings:
-    """The local stack is started when it is down; another context needs nothing that runs here."""
+    """Return the settings; the local stack is started when it is down, another context needs nothing that runs here."""
     now = current_settings()
     return local_stack() if now.local and not now.storage_endpoint else now
 
@@ -99,7 +99,7 @@ def bring(data: Sequence[DataView]) -> None:
 
 
 def _here(source: str) -> str:
-    """What a sync can read. Raises BadRequest for a folder of another machine."""
+    """Return what a sync can read. Raises BadRequest for a folder of another machine."""
     from tpujob.submit.job_file import FILE
 
     if not source.startswith(FILE):
@@ -149,7 +149,7 @@ class ProgressBar:
             self._bar.stop()
 
     def planned(self, size: int) -> None:
-        """So many more bytes are to be copied, or are there already."""
+        """Add so many bytes that are to be copied, or are there already."""
         if self._bar and self._task is not None:
             self._planned += size
             self._bar.update(self._task, total=self._planned)
