@@ -4,6 +4,7 @@ import ast
 import inspect
 import re
 from collections import Counter
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -29,12 +30,21 @@ MOST = {
 PRIVATE = re.compile(r"\b(said|told|nobody|somebody|whoever|anew)\b", re.IGNORECASE)
 
 
+@cache
+def modules() -> dict[Path, tuple[str, ast.Module]]:
+    """Each file of the product: its text, and that parsed."""
+    texts = {path: path.read_text(encoding="utf-8") for path in PRODUCT.rglob("*.py")}
+    return {path: (text, ast.parse(text)) for path, text in texts.items()}
+
+
 def figures() -> dict[str, int]:
-    files = {path: path.read_text(encoding="utf-8") for path in PRODUCT.rglob("*.py")}
+    files = {path: text for path, (text, _) in modules().items()}
     tests = (path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
-    trees = {path: ast.parse(text) for path, text in files.items()}
     classes = [
-        node for tree in trees.values() for node in tree.body if isinstance(node, ast.ClassDef)
+        node
+        for _, tree in modules().values()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
     ]
     names = Counter(node.name for node in classes if not node.name.startswith("_"))
     makers = [f for node in classes for f in node.body if getattr(f, "name", "") == "__init__"]
@@ -72,10 +82,10 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported(source: str, modules: set[str]) -> set[str]:
+def imported(tree: ast.Module, modules: set[str]) -> set[str]:
     """The modules that a file imports, inside functions and for type checkers included."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -87,11 +97,8 @@ def imported(source: str, modules: set[str]) -> set[str]:
 
 
 def test_no_module_imports_itself_by_way_of_others_also_inside_functions() -> None:
-    files = {module_name(path): path for path in (ROOT / "tpujob").rglob("*.py")}
-    graph = {
-        name: imported(path.read_text(encoding="utf-8"), {*files}) - {name}
-        for name, path in files.items()
-    }
+    trees = {module_name(path): tree for path, (_, tree) in modules().items()}
+    graph = {name: imported(tree, {*trees}) - {name} for name, tree in trees.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:

@@ -29,14 +29,19 @@ def filled(lines: int = 30_000, hosts: int = 2) -> Shelf:
     return shelf
 
 
+@pytest.fixture(scope="module")
+def whole() -> Shelf:
+    return filled()
+
+
 def seen(found: LogWindow) -> list[tuple[int, int]]:
     return [(line["host"], line["line"]) for line in found["lines"]]
 
 
 @pytest.mark.parametrize("number", [1, 999, 1000, 1001, 4000, 4001, 17_003, 29_999, 30_000])
-def test_any_line_is_in_its_window_under_its_number(number: int) -> None:
+def test_any_line_is_in_its_window_under_its_number(number: int, whole: Shelf) -> None:
     for asked in (WindowAsked(host=1, line=number), WindowAsked(of=1, line=number)):
-        found = reader(filled()).window(JOB, asked)
+        found = reader(whole).window(JOB, asked)
         text = next(x["text"] for x in found["lines"] if (x["host"], x["line"]) == (1, number))
         assert text == f"{number} of 1"
         assert len(json.dumps(found)) <= 64 * 1024
