@@ -152,18 +152,15 @@ def test_any_array_of_numbers_can_be_a_record(array: np.ndarray) -> None:
         packed.read_array(objects.getvalue(), 0)
 
 
-def test_a_checkpoint_is_bound_to_the_set_not_to_its_place(folder: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_is_bound_to_the_set_not_to_its_place(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "manifest.json").write_bytes((folder / "manifest.json").read_bytes())
     here, there = (MlpConfig(data=str(place)).identity() for place in (folder, tmp_path))
     assert here == there != MlpConfig().identity()
-
-
-def test_mlp_reads_what_the_job_file_brought(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TPUJOB_DATA", str(folder))
-    workload = MlpWorkload(MlpConfig())
-    assert workload.config.identity() == MlpConfig(data=str(folder)).identity()
-    assert len(workload.dataset().test) == 360 // 5
-    assert workload.title.endswith(f"on {folder}")
+    monkeypatch.setenv("TPUJOB_DATA", str(folder))  # as the agent does for `data:` in a job file
+    assert MlpConfig().identity() == here
+    assert len(MlpWorkload(MlpConfig()).dataset().test) == 360 // 5
 
 
 def test_mlp_trains_on_it_and_goes_on_after_a_stop(job: Job, folder: Path) -> None:

@@ -37,10 +37,8 @@ def test_code(error: BaseException, hosts: int, code: Exit) -> None:
     assert code_of(error, hosts) is code
 
 
-def test_a_host_that_is_done_waits_longer_for_the_others_than_a_silent_one_counts_as_alive(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Hosts of `tables` and `numerics` do not compute together, so that one may be done much earlier."""
+def test_a_host_that_is_done_waits_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of `tables` and `numerics` do not compute together: one may be done much earlier."""
     given: dict[str, Any] = {}
     monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **options: given.update(options))
     launch._join(ProgramContext(hosts=2, coordinator="10.0.0.1:1"))
