@@ -88,9 +88,9 @@
   const refresh = async () => {
     busy = true; hinted = false; asked = Date.now();
     const from = address, began = asked;
-    const headers = { "x-tpujob-again": "1", ...(etag && { "if-none-match": etag }) };
+    const headers = { "x-tpujob-again": by("main").dataset.again ?? "", ...(etag && { "if-none-match": etag }) };
     try {
-      const answer = await fetch(by("main").dataset.again || location.href, { headers, signal: AbortSignal.timeout(PATIENCE), cache: "no-store", redirect: "manual" });
+      const answer = await fetch(location.href, { headers, signal: AbortSignal.timeout(PATIENCE), cache: "no-store", redirect: "manual" });
       const text = await answer.text();
       if (from !== address || !open()) return;
       if (answer.status === 200) { etag = answer.headers.get("etag"); await write(text); } else if (answer.status !== 304) return refused(answer, text);
