@@ -99,4 +99,5 @@ def test_spend_is_told_by_user_and_leads_to_the_jobs_of_one(site: Site, open_tab
     expect(page.locator("tbody tr")).to_have_count(3)  # all, and two users
     page.get_by_role("link", name="bob").click()
     expect(page.get_by_text("Only jobs of bob")).to_be_visible()
+    expect(page.locator("footer code")).to_have_text("tpujob cost report --by job --user bob")
     assert httpx.get(f"{site.url}/spend?by=colour", headers=NAMED).status_code == 400

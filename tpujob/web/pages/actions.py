@@ -22,7 +22,8 @@ def load_confirmation(action: ActionName, asked: PageRequest) -> PageContent:
     jobs = [_describe(asked.api, action, job) for job in _named(asked.query)]
     count = sum("refused" not in job for job in jobs)
     title = f"{action.capitalize()} {many(count, 'job')}?"
-    return PageContent({"action": action, "jobs": jobs}, title, f"tpujob {action} JOB")
+    words = " ".join(["tpujob", action, *(job["id"] for job in jobs if "refused" not in job)])
+    return PageContent({"action": action, "jobs": jobs}, title, words if count else "")
 
 
 def act_on_all(action: ActionName, request: Request, api: JobsApi, form: PageQuery) -> Response:

@@ -208,6 +208,7 @@ def route_path(scope: Scope) -> str:
 
 def _html(request: Request, template: str, content: PageContent, status: int, etag: str) -> str:
     app, path = request.app, route_path(request.scope)
+    twin = "/jobs.json" if path == "/" else f"{path}.json"
     about = {
         "title": content.title,
         "command": content.command,
@@ -220,7 +221,7 @@ def _html(request: Request, template: str, content: PageContent, status: int, et
         "navigation": NAVIGATION,
         "version": app.version,
         "alone": ALONE in request.headers,
-        "twin": "" if status != 200 else "/jobs.json" if path == "/" else f"{path}.json",
+        "twin": twin if status == 200 and request.method == "GET" else "",
     }
     context = {"page": about, "url": _urls(path), "now": now(app), **content.data, **content.shown}
     return environment().get_template(template).render(context)
