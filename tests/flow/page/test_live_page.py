@@ -233,6 +233,6 @@ def test_who_may_not_watch_any_more_is_told_and_led_on(site: Site, open_tab: Ope
     live(page)
     site.door.forget("bob")
     box = page.get_by_role("alert")
-    expect(box).to_contain_text("nobody is signed in")
+    expect(box).to_contain_text("Nobody is signed in")
     expect(box.get_by_role("link", name="All jobs")).to_be_visible()
     expect(page.locator("#rows tr")).to_have_count(1)

@@ -96,9 +96,10 @@ def load_action(name: ActionName, asked: PageRequest) -> PageContent:
 
 
 def act(name: ActionName, request: Request, api: JobsApi, form: PageQuery) -> Response:
-    """Do it, and lead back to the page of the job."""
+    """Do it, and lead back to the page of the job; one that is cleaned has none for long."""
     job = _do(api, name, request.path_params["job"], form)
-    return RedirectResponse(link(request, f"/jobs/{job['id']}"), 303)
+    to = "/" if name == "clean" else f"/jobs/{job['id']}"
+    return RedirectResponse(link(request, to), 303)
 
 
 def _do(api: JobsApi, name: ActionName, job: str, form: PageQuery) -> JobView:

@@ -114,8 +114,11 @@
     show("over", "no longer live");
     const box = Object.assign(document.createElement("div"), { id: "over", className: "problem" });
     box.setAttribute("role", "alert");
-    const line = (name, text, more) => box.appendChild(Object.assign(document.createElement(name), { textContent: text, ...more }));
-    line("p", message);
+    const line = (name, text, more) => {
+      const made = box.appendChild(Object.assign(document.createElement(name), more));
+      text.split("`").forEach((part, n) => made.append(n % 2 ? Object.assign(document.createElement("code"), { textContent: part }) : part));
+    };
+    line("p", message[0].toUpperCase() + message.slice(1));
     if (hint) line("p", hint);
     line("a", "Reload", { href: location.href });
     box.append(" ");
