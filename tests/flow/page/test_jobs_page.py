@@ -10,7 +10,8 @@ import httpx
 from playwright.sync_api import Page, expect
 
 from tests.flow.page import lab, past
-from tests.flow.page.conftest import OpenTab, Site
+from tests.flow.page.conftest import NARROW, OpenTab, Site
+from tests.flow.page.story import fits
 from tests.support.callers import ADA
 from tpujob.api import JobOrder
 from tpujob.domain.model import State
@@ -83,6 +84,14 @@ def test_a_search_is_in_the_address_and_clears(site: Site, open_tab: OpenTab):
     page.wait_for_url("**q=LLAMA")
     expect(page.locator("#rows tr")).to_have_count(2)
     assert "type=" not in page.url, "what is empty is left out"
+    page.get_by_text("Filters").click()
+    page.set_viewport_size(NARROW)
+    fits(page)
+    page.get_by_label("Type, such as").fill("v4-32")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**type=v4-32*")
+    expect(page.locator("details.more")).to_have_text(re.compile(r"^Filters \(1\)"))
+    expect(page.get_by_label("Type, such as")).to_be_hidden()  # it would lie on the rows
     page.get_by_role("searchbox").fill("no such job")
     page.keyboard.press("Enter")
     expect(page.get_by_text("No matching jobs.")).to_be_visible()

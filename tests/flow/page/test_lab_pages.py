@@ -8,11 +8,16 @@ import httpx
 from playwright.sync_api import expect
 
 from tests.flow.page import lab
-from tests.flow.page.conftest import OpenTab, Site
+from tests.flow.page.conftest import NARROW, OpenTab, Site
 from tests.support.stage import SPEC
 from tpujob.domain.model import Cause
 
 NAMED = {"x-test-name": "ada"}
+
+
+def test_the_bar_shows_where_one_is_in_a_narrow_window(open_tab: OpenTab) -> None:
+    page = open_tab("/backend", view=NARROW)
+    expect(page.locator("nav [aria-current]")).to_be_in_viewport(ratio=1)
 
 
 def test_what_happens_appears_on_the_page_of_events(site: Site, open_tab: OpenTab) -> None:

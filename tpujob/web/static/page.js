@@ -119,5 +119,8 @@
   };
   document.addEventListener("htmx:after:swap", settled);
 
+  // In a narrow window, the name of this page is in sight; by `scrollIntoView`, the first Tab would lead behind it.
+  const here = document.querySelector(".top nav [aria-current]");
+  if (here) here.parentElement.scrollLeft = here.offsetLeft - here.parentElement.offsetLeft - 60;
   settled();
 })();
