@@ -126,6 +126,8 @@ def test_a_head_orders_over_all_jobs_and_again_the_other_way(site: Site, open_ta
     most = page.locator("#rows tr").first.get_attribute("data-job")
     spent.get_by_role("link").click()
     expect(spent).to_have_attribute("aria-sort", "ascending")
+    page.goto("/?who=everyone&order=id")
+    expect(page.locator("select[name=order]")).to_have_value("id")
     page.goto(f"{ALL}&order=spent&reverse=1")
     page.get_by_role("link", name="Next 30").click()
     expect(page.locator("#range")).to_have_text("51–80 of 80")
@@ -194,7 +196,7 @@ def test_every_row_has_two_lines(site: Site, open_tab: OpenTab):
         "lines => lines.every(line => line.scrollWidth <= line.clientWidth)"
     ), "nothing of a step is cut"
     expect(page.locator("#rows tr").first.locator(".why")).to_contain_text("FileNotFoundError")
-    for state, coming in (("queued", 1), ("running", 0), ("succeeded", 0), ("failed", 0)):
+    for state, coming in (("releasing", 1), ("queued", 0), ("running", 0), ("failed", 0)):
         row = page.locator(f"#rows tr.{state}").last
         expect(row.locator(".then")).to_have_count(coming)
 

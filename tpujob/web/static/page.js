@@ -100,6 +100,9 @@
     if (row && row !== at()) { at()?.classList.remove("at"); row.classList.add("at"); }
   });
 
+  // What is found is not hidden behind the box of filters.
+  document.addEventListener("submit", ({ target }) => target.querySelector("details[open]")?.removeAttribute("open"));
+
   // A form leaves out what is empty, so that addresses stay short.
   document.addEventListener("formdata", ({ target, formData }) => {
     if (target.method !== "get") return;
