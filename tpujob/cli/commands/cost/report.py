@@ -85,7 +85,7 @@ MEANING = {
     "provisioning": "asked for, not there",
     "preparing": "set-up, and pauses between retries",
     "compiling": "until the first step",
-    "redone": "steps that were lost and made again",
+    "redone": "steps that were lost",
     "hung": "without progress, until it was ended",
     "held": "cancelled, the slice kept",
     "condemned": "a bad slice, until another was there",
