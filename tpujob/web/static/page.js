@@ -65,8 +65,14 @@
     if (!button) return;
     if (button.dataset.star) star(button.dataset.star);
     if (button.dataset.open) document.getElementById(button.dataset.open).showModal();
-    if (button.dataset.copy) navigator.clipboard?.writeText(button.dataset.copy).then(() => say("Copied."), () => say("The browser did not copy it."));
+    if (button.dataset.copy) navigator.clipboard?.writeText(button.dataset.copy).then(() => copied(button), () => say("The browser did not copy it."));
   });
+  const copied = (button) => {
+    say("Copied.");
+    const shape = button.querySelector("use");
+    shape.setAttribute("href", "#i-succeeded");
+    setTimeout(() => shape.setAttribute("href", "#i-copy"), 1500);
+  };
   const say = (text) => { document.getElementById("status").textContent = text; };
 
   // Keys: j and k go through the rows, o opens, x selects.
