@@ -14,6 +14,7 @@ from tests.flow.page.conftest import NARROW, OpenTab, Site
 from tests.flow.page.story import axe
 from tests.support.callers import ADA
 from tests.support.stage import SPEC
+from tpujob.agent.upload.progress import Series
 from tpujob.domain.model import Proof, State, Unreached, Verdict
 from tpujob.domain.observations import SliceState
 
@@ -48,6 +49,7 @@ def test_a_job_tells_what_it_does_where_its_time_went_and_how_its_numbers_go(
     site.changes.poke()
     over = page.get_by_role("alert")
     expect(over).to_contain_text(f"no job {job}")
+    expect(over.locator("code")).to_have_text("tpujob list --all")
     expect(over.get_by_role("link", name="All jobs")).to_be_visible()
     expect(page.locator("#live")).to_contain_text("no longer live")
     expect(page.locator("#job-tries tbody tr")).to_have_count(3)  # what it showed stays
@@ -99,6 +101,16 @@ def test_a_curve_grows_while_somebody_looks_at_it(site: Site, open_tab: OpenTab,
     expect(loss.locator("polyline.lost")).to_have_count(1)
 
 
+def test_one_step_is_no_curve_and_the_page_says_so(site: Site) -> None:
+    job = site.api.create(SPEC)["id"]
+    site.stage.running(job)
+    series = Series()
+    series.step(1, site.stage.clock.now(), {"loss": 2.0})
+    site.stage.draw(job, series.line())
+    page = httpx.get(f"{site.url}/jobs/{job}/metrics", headers={"accept": "text/html"}).text
+    assert "a curve begins with the second step" in page
+
+
 def test_a_job_is_cancelled_and_resumed_without_scripts(site: Site, open_tab: OpenTab) -> None:
     job = past.preempted(site.stage, ADA)
     page = open_tab(f"/jobs/{job}", scripts=False, view=NARROW)
@@ -120,6 +132,13 @@ def test_a_job_is_cancelled_and_resumed_without_scripts(site: Site, open_tab: Op
     assert site.stage.job(job).wish == "run"
     width = page.evaluate("document.documentElement.scrollWidth")
     assert width <= NARROW["width"], "nothing sticks out of a narrow screen"
+
+
+def test_who_cleans_a_job_is_led_to_the_list_which_stays_there(site: Site) -> None:
+    (job,) = site.store_jobs([lab.job_in(State.FAILED)])
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    done = httpx.post(f"{site.url}/jobs/{job.id}/clean", headers=form)
+    assert (done.status_code, str(done.url.join(done.headers["location"]))) == (303, f"{site.url}/")
 
 
 def test_who_may_only_look_finds_no_button_and_is_refused(site: Site, open_tab: OpenTab) -> None:

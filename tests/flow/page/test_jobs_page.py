@@ -10,7 +10,8 @@ import httpx
 from playwright.sync_api import Page, expect
 
 from tests.flow.page import lab, past
-from tests.flow.page.conftest import OpenTab, Site
+from tests.flow.page.conftest import NARROW, OpenTab, Site
+from tests.flow.page.story import fits
 from tests.support.callers import ADA
 from tpujob.api import JobOrder
 from tpujob.domain.model import State
@@ -83,6 +84,14 @@ def test_a_search_is_in_the_address_and_clears(site: Site, open_tab: OpenTab):
     page.wait_for_url("**q=LLAMA")
     expect(page.locator("#rows tr")).to_have_count(2)
     assert "type=" not in page.url, "what is empty is left out"
+    page.get_by_text("Filters").click()
+    page.set_viewport_size(NARROW)
+    fits(page)
+    page.get_by_label("Type, such as").fill("v4-32")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**type=v4-32*")
+    expect(page.locator("details.more")).to_have_text(re.compile(r"^Filters \(1\)"))
+    expect(page.get_by_label("Type, such as")).to_be_hidden()  # it would lie on the rows
     page.get_by_role("searchbox").fill("no such job")
     page.keyboard.press("Enter")
     expect(page.get_by_text("No matching jobs.")).to_be_visible()
@@ -117,6 +126,8 @@ def test_a_head_orders_over_all_jobs_and_again_the_other_way(site: Site, open_ta
     most = page.locator("#rows tr").first.get_attribute("data-job")
     spent.get_by_role("link").click()
     expect(spent).to_have_attribute("aria-sort", "ascending")
+    page.goto("/?who=everyone&order=id")
+    expect(page.locator("select[name=order]")).to_have_value("id")
     page.goto(f"{ALL}&order=spent&reverse=1")
     page.get_by_role("link", name="Next 30").click()
     expect(page.locator("#range")).to_have_text("51–80 of 80")
@@ -185,7 +196,7 @@ def test_every_row_has_two_lines(site: Site, open_tab: OpenTab):
         "lines => lines.every(line => line.scrollWidth <= line.clientWidth)"
     ), "nothing of a step is cut"
     expect(page.locator("#rows tr").first.locator(".why")).to_contain_text("FileNotFoundError")
-    for state, coming in (("queued", 1), ("running", 0), ("succeeded", 0), ("failed", 0)):
+    for state, coming in (("releasing", 1), ("queued", 0), ("running", 0), ("failed", 0)):
         row = page.locator(f"#rows tr.{state}").last
         expect(row.locator(".then")).to_have_count(coming)
 

@@ -8,11 +8,16 @@ import httpx
 from playwright.sync_api import expect
 
 from tests.flow.page import lab
-from tests.flow.page.conftest import OpenTab, Site
+from tests.flow.page.conftest import NARROW, OpenTab, Site
 from tests.support.stage import SPEC
 from tpujob.domain.model import Cause
 
 NAMED = {"x-test-name": "ada"}
+
+
+def test_the_bar_shows_where_one_is_in_a_narrow_window(open_tab: OpenTab) -> None:
+    page = open_tab("/backend", view=NARROW)
+    expect(page.locator("nav [aria-current]")).to_be_in_viewport(ratio=1)
 
 
 def test_what_happens_appears_on_the_page_of_events(site: Site, open_tab: OpenTab) -> None:
@@ -99,4 +104,5 @@ def test_spend_is_told_by_user_and_leads_to_the_jobs_of_one(site: Site, open_tab
     expect(page.locator("tbody tr")).to_have_count(3)  # all, and two users
     page.get_by_role("link", name="bob").click()
     expect(page.get_by_text("Only jobs of bob")).to_be_visible()
+    expect(page.locator("footer code")).to_have_text("tpujob cost report --by job --user bob")
     assert httpx.get(f"{site.url}/spend?by=colour", headers=NAMED).status_code == 400

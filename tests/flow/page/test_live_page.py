@@ -6,7 +6,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.flow.page import lab
-from tests.flow.page.conftest import OpenTab, Site
+from tests.flow.page.conftest import NARROW, OpenTab, Site
+from tests.flow.page.story import fits
 from tpujob.domain.model import Job, State
 
 ROWS = "rows => rows.map(row => row.id.slice(4))"
@@ -186,8 +187,10 @@ def test_a_backend_that_comes_back_is_found(site: Site, open_tab: OpenTab) -> No
     page = open_tab(EVERYONE, allowed=["ERR_CONNECTION_REFUSED"])
     live(page)
     page.evaluate("window.same = true")
+    page.set_viewport_size(NARROW)
     site.stop()
     expect(page.locator("#live")).to_have_attribute("data-state", "stale")
+    fits(page)
     lab.say(site, first, "attempt 7 runs on 4 hosts")
     site.start()
     live(page)
@@ -233,6 +236,6 @@ def test_who_may_not_watch_any_more_is_told_and_led_on(site: Site, open_tab: Ope
     live(page)
     site.door.forget("bob")
     box = page.get_by_role("alert")
-    expect(box).to_contain_text("nobody is signed in")
+    expect(box).to_contain_text("Nobody is signed in")
     expect(box.get_by_role("link", name="All jobs")).to_be_visible()
     expect(page.locator("#rows tr")).to_have_count(1)

@@ -164,6 +164,20 @@ def test_following_shows_new_lines_and_lets_go_when_somebody_scrolls(site: Site,
     assert len(ids) == len(set(ids)), "each line once"
 
 
+def test_a_search_stays_on_the_page_while_lines_come(site: Site, open_tab: OpenTab):
+    job = job_with_logs(site)
+    lab.ship(site.stage.bucket, job, 0, numbered(300))
+    tab = open_tab(f"/jobs/{job.id}/logs?q=line+12&times=since&host=0")
+    found, command = tab.locator(".logs-found"), tab.locator("footer code")
+    shown = found.inner_text(), command.inner_text()
+    lab.ship(site.stage.bucket, job, 0, numbered(5, 301), first=301, number=2)
+    expect(tab.locator("#log-end")).to_have_attribute("data-total", "305")
+    assert (found.all_inner_texts(), command.all_inner_texts()) == ([shown[0]], [shown[1]])
+    expect(tab.get_by_role("searchbox")).to_have_value("line 12")
+    expect(tab.get_by_label("Times")).to_have_value("since")
+    expect(tab.get_by_label("Host")).to_have_value("0")
+
+
 def test_tracebacks_are_stops(site: Site, open_tab: OpenTab):
     job = job_with_logs(site, lab.State.FAILED)
     trace = [b"Traceback (most recent call last):", b'  File "a.py", line 1', b"ValueError: <no>"]

@@ -106,9 +106,11 @@ def test_a_job_that_is_gone_meanwhile_is_told_among_the_results(site: Site):
     asked = httpx.get(f"{site.url}/confirm/cancel?{jobs}", headers=HTML)
     assert f"there is no job {first.id}" in asked.text
     assert "Cancel 1 job" in asked.text
+    assert f"<code>tpujob cancel {second.id}</code>" in asked.text, "the same in a terminal"
     done = httpx.post(f"{site.url}/do/cancel", headers={**HTML, **FORM}, content=jobs)
     assert done.status_code == 200
     assert "not done" in done.text
+    assert "as JSON" not in done.text, "no address has the same as JSON"
     assert "cancel asked" in done.text
 
 

@@ -92,6 +92,7 @@ def test_a_sweep_is_a_grid_of_its_elements(site: Site, open_tab: OpenTab) -> Non
     expect(page.locator("#job-head .standing")).to_contain_text("running")
     best = page.locator("#job-elements .best")
     expect(best).to_have_text("sweep-1 running 0.125")
+    expect(best.locator("use")).to_have_attribute("href", "#i-running")  # not by colour alone
     expect(page.locator("#job-elements")).to_contain_text("Lowest loss: 0.125, sweep-1")
     axe(page)
     expect(page.locator("#job-elements .cells a").first).to_have_attribute(

@@ -22,7 +22,8 @@ def load_confirmation(action: ActionName, asked: PageRequest) -> PageContent:
     jobs = [_describe(asked.api, action, job) for job in _named(asked.query)]
     count = sum("refused" not in job for job in jobs)
     title = f"{action.capitalize()} {many(count, 'job')}?"
-    return PageContent({"action": action, "jobs": jobs}, title, f"tpujob {action} JOB")
+    words = " ".join(["tpujob", action, *(job["id"] for job in jobs if "refused" not in job)])
+    return PageContent({"action": action, "jobs": jobs}, title, words if count else "")
 
 
 def act_on_all(action: ActionName, request: Request, api: JobsApi, form: PageQuery) -> Response:
@@ -95,9 +96,10 @@ def load_action(name: ActionName, asked: PageRequest) -> PageContent:
 
 
 def act(name: ActionName, request: Request, api: JobsApi, form: PageQuery) -> Response:
-    """Carry the action out, and redirect to the page of the job."""
+    """Carry the action out, and redirect to the page of the job; from one that is cleaned, to the list."""
     job = _do(api, name, request.path_params["job"], form)
-    return RedirectResponse(link(request, f"/jobs/{job['id']}"), 303)
+    to = "/" if name == "clean" else f"/jobs/{job['id']}"
+    return RedirectResponse(link(request, to), 303)
 
 
 def _do(api: JobsApi, name: ActionName, job: str, form: PageQuery) -> JobView:

@@ -111,6 +111,7 @@ class PageRequest:
     job: str  #: as the path names it; empty: the page is not about one job
     path: str  #: without what the page lies under
     now: float
+    again: str = ""  #: what `PageContent.again` of the open page was, when it is fetched again
     channels_file: str = ""  #: where notification channels are written
 
 
@@ -123,7 +124,7 @@ class PageContent:
     command: str = ""  #: prints the same in a terminal
     #: whose changes are on the page: a job's id, or empty for any; None: the page stays as it was loaded
     live: str | None = None
-    again: str = ""  #: the query of the address that is fetched again; empty: the page's own
+    again: str = ""  #: what the loader is told when the open page is fetched again
     shown: Mapping[str, Any] = field(default_factory=dict[str, Any])  #: what the template sees, too
 
 
@@ -147,6 +148,7 @@ def add_page(app: FastAPI, page: PageRow) -> None:
             request.path_params.get("job", ""),
             route_path(request.scope),
             now(app),
+            request.headers.get(AGAIN, ""),
             app.state.channels_file,
         )
         if AGAIN in request.headers and app.state.events:
@@ -206,6 +208,7 @@ def route_path(scope: Scope) -> str:
 
 def _html(request: Request, template: str, content: PageContent, status: int, etag: str) -> str:
     app, path = request.app, route_path(request.scope)
+    twin = "/jobs.json" if path == "/" else f"{path}.json"
     about = {
         "title": content.title,
         "command": content.command,
@@ -218,7 +221,7 @@ def _html(request: Request, template: str, content: PageContent, status: int, et
         "navigation": NAVIGATION,
         "version": app.version,
         "alone": ALONE in request.headers,
-        "twin": "" if status != 200 else "/jobs.json" if path == "/" else f"{path}.json",
+        "twin": twin if status == 200 and request.method == "GET" else "",
     }
     context = {"page": about, "url": _urls(path), "now": now(app), **content.data, **content.shown}
     return environment().get_template(template).render(context)

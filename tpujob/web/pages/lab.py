@@ -77,12 +77,13 @@ def judge_host(request: Request, api: JobsApi, form: PageQuery) -> Response:
 def load_spend(asked: PageRequest) -> PageContent:
     """What TPU slices have cost, by user, job, day or hardware, and where the time went."""
     by = asked.query.one("by", "user")
-    cost = asked.api.cost(by=by, user=asked.query.one("user"))
+    user = asked.query.one("user")
+    cost = asked.api.cost(by=by, user=user)
     rows = _order_rows(cost["rows"], by)
     return PageContent(
         {**cost, "rows": rows, "budgets": asked.api.budgets()},
         "Spend",
-        f"tpujob cost report --by {by}",
+        f"tpujob cost report --by {by}" + (f" --user {shlex.quote(user)}" if user else ""),
         live="",
         shown={"asked": asked.query, "by": by, "groups": GROUPS, "most": SPEND_ROWS},
     )

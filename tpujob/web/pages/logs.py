@@ -19,10 +19,7 @@ from tpujob.web.schemas import Caller, JobRef
 
 #: what an address may say: which lines, what is looked for (`q`; `re`: it is a pattern; `i`: whatever the case; `tb`:
 #: tracebacks), one line in full (`whole`), and the form of times
-FILTERS = (
-    *("attempt", "host", "of", "line", "part", "side", "q", "re", "i", "tb", "whole", "times"),
-    "lines",  #: at most
-)
+FILTERS = ("attempt", "host", "of", "line", "part", "side", "q", "re", "i", "tb", "whole", "times")
 LINES = 150
 WHOLE = 64 * 1024  #: bytes of one line
 TIMES = ("utc", "local", "since")
@@ -31,21 +28,23 @@ TIMES = ("utc", "local", "since")
 def load_logs(asked: PageRequest) -> PageContent:
     api, query = asked.api, asked.query
     job = api.get(asked.job)
-    found = search(api, asked.job, query)
-    place = _place(query, found)
+    if asked.again:  # the end of the open attempt alone: the script asks for lines by itself
+        query = query.but(attempt=asked.again)
+        found, place = None, WindowAsked({**_of(query), "lines": 1})
+    else:
+        found = search(api, asked.job, query)
+        place = _place(query, found)
     window = api.log_window(asked.job, place)
     times = _times(query)
     attempt = str(window["attempt"] or "")
-    here = query.but(attempt=attempt, lines="")  # a link must not mean another attempt tomorrow
-    end = PageQuery({"attempt": [attempt], "host": query.many("host"), "lines": ["1"]})
+    here = query.but(attempt=attempt)  # a link must not mean another attempt tomorrow
     data = {"job": job["id"], "window": window, "found": found}
     return PageContent(
         data,
         f"Logs · {job['name']}",
-        command(job["id"], query),
+        command(job["id"], asked.query),
         live=None if window["done"] else job["id"],
-        # the end alone: the script asks for new lines by itself
-        again=str(end) if attempt else "",
+        again=attempt,
         shown={
             "asked": here,
             "here": _here(place),
@@ -113,8 +112,7 @@ def search(api: JobsApi, job: str, asked: PageQuery) -> LogMatches | None:
 
 def _place(asked: PageQuery, found: LogMatches | None) -> WindowAsked:
     """Return the place that is shown: the one asked for, else that of the first match, else the end."""
-    most = _number("lines", asked.one("lines", str(LINES)))
-    wish: WindowAsked = {**_of(asked), **_line(asked), "lines": min(most, LINES)}
+    wish: WindowAsked = {**_of(asked), **_line(asked), "lines": LINES}
     if part := asked.one("part"):
         wish["part"] = _part(part)
     if asked.one("q"):

@@ -88,9 +88,9 @@
   const refresh = async () => {
     busy = true; hinted = false; asked = Date.now();
     const from = address, began = asked;
-    const headers = { "x-tpujob-again": "1", ...(etag && { "if-none-match": etag }) };
+    const headers = { "x-tpujob-again": by("main").dataset.again ?? "", ...(etag && { "if-none-match": etag }) };
     try {
-      const answer = await fetch(by("main").dataset.again || location.href, { headers, signal: AbortSignal.timeout(PATIENCE), cache: "no-store", redirect: "manual" });
+      const answer = await fetch(location.href, { headers, signal: AbortSignal.timeout(PATIENCE), cache: "no-store", redirect: "manual" });
       const text = await answer.text();
       if (from !== address || !open()) return;
       if (answer.status === 200) { etag = answer.headers.get("etag"); await write(text); } else if (answer.status !== 304) return refused(answer, text);
@@ -114,8 +114,11 @@
     show("over", "no longer live");
     const box = Object.assign(document.createElement("div"), { id: "over", className: "problem" });
     box.setAttribute("role", "alert");
-    const line = (name, text, more) => box.appendChild(Object.assign(document.createElement(name), { textContent: text, ...more }));
-    line("p", message);
+    const line = (name, text, more) => {
+      const made = box.appendChild(Object.assign(document.createElement(name), more));
+      text.split("`").forEach((part, n) => made.append(n % 2 ? Object.assign(document.createElement("code"), { textContent: part }) : part));
+    };
+    line("p", message[0].toUpperCase() + message.slice(1));
     if (hint) line("p", hint);
     line("a", "Reload", { href: location.href });
     box.append(" ");

@@ -65,8 +65,14 @@
     if (!button) return;
     if (button.dataset.star) star(button.dataset.star);
     if (button.dataset.open) document.getElementById(button.dataset.open).showModal();
-    if (button.dataset.copy) navigator.clipboard?.writeText(button.dataset.copy).then(() => say("Copied."), () => say("The browser did not copy it."));
+    if (button.dataset.copy) navigator.clipboard?.writeText(button.dataset.copy).then(() => copied(button), () => say("The browser did not copy it."));
   });
+  const copied = (button) => {
+    say("Copied.");
+    const shape = button.querySelector("use");
+    shape.setAttribute("href", "#i-succeeded");
+    setTimeout(() => shape.setAttribute("href", "#i-copy"), 1500);
+  };
   const say = (text) => { document.getElementById("status").textContent = text; };
 
   // Keys: j and k go through the rows, o opens, x selects.
@@ -100,6 +106,9 @@
     if (row && row !== at()) { at()?.classList.remove("at"); row.classList.add("at"); }
   });
 
+  // What is found is not hidden behind the box of filters.
+  document.addEventListener("submit", ({ target }) => target.querySelector("details[open]")?.removeAttribute("open"));
+
   // A form leaves out what is empty, so that addresses stay short.
   document.addEventListener("formdata", ({ target, formData }) => {
     if (target.method !== "get") return;
@@ -119,5 +128,8 @@
   };
   document.addEventListener("htmx:after:swap", settled);
 
+  // In a narrow window, the name of this page is in sight; by `scrollIntoView`, the first Tab would lead behind it.
+  const here = document.querySelector(".top nav [aria-current]");
+  if (here) here.parentElement.scrollLeft = here.offsetLeft - here.parentElement.offsetLeft - 60;
   settled();
 })();

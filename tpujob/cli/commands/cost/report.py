@@ -87,7 +87,7 @@ MEANING = {
     "provisioning": "requested, not ready yet",
     "preparing": "set-up, and pauses between retries",
     "compiling": "until the first step",
-    "redone": "lost steps, repeated",
+    "redone": "steps that were lost",
     "hung": "no progress, until it was stopped",
     "held": "cancelled, the slice kept",
     "condemned": "a bad slice, until its replacement was ready",
