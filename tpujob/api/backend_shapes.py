@@ -93,7 +93,7 @@ class OfferView(TypedDict):
 
 
 class OpenCircuit(TypedDict):
-    """An offer that the cloud has refused lately: while its circuit is open, no job asks for it."""
+    """An offer that the cloud has refused lately: while its circuit is open, no job requests it."""
 
     cause: str  #: STOCKOUT or QUOTA
     place: str  #: a zone, or a region where a quota holds there

@@ -146,7 +146,7 @@ class DataView(TypedDict):
 
 
 class CopyView(TypedDict):
-    """A copy that a job waits for, before it asks for a slice."""
+    """A copy that a job waits for, before it requests a slice."""
 
     name: str
     region: str

@@ -70,11 +70,11 @@ class JobsApi(Protocol):
 
     @method("GET", "/whoami", VIEWERS, "backend")
     def whoami(self) -> CallerView:
-        """Who the caller is, and what role they have."""
+        """Return the caller's identity and role."""
 
     @method("POST", "/plan", VIEWERS)
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
-        """What `create` would do, resolved; nothing is stored."""
+        """Return what `create` would submit, resolved; nothing is stored."""
 
     @method("PUT", "/bundles/{sha256}", SUBMITTERS, query=("bucket",), within=BUNDLE_TIMEOUT)
     def put_bundle(self, sha256: str, data: bytes | IO[bytes], *, bucket: str) -> str:
@@ -89,33 +89,33 @@ class JobsApi(Protocol):
         code: CodeGiven | None = None,
         idempotency_key: str = "",
     ) -> JobView:
-        """Submit a job of the caller's. The same key of the same caller gives back the job of the first call; raises
-        Conflict when that was of another spec, BadSpec when it names a secret that is not set, NotFound when a bundle
-        is not in the bucket any more: send it again, and repeat the call with the same key."""
+        """Submit a job. The same key of the same caller returns the job of the first call; raises Conflict when that
+        had another spec, BadSpec when it names a secret that is not set, NotFound when a bundle is not in the bucket
+        any more: send it again, and repeat the call with the same key."""
 
     @method("GET", "/secrets", SUBMITTERS)
     def secrets(self) -> Sequence[SecretView]:
-        """The caller's own, by name, without their values."""
+        """Return the caller's own secrets, by name, without their values."""
 
     @method("PUT", "/secrets/{name}", SUBMITTERS)
     def set_secret(self, name: str, value: str) -> None:
-        """Keep a value for the caller's jobs that name it, over an older one. A program that runs already keeps the
-        value that it got. Raises BadRequest."""
+        """Store a value for the caller's jobs that name it, in place of an older one. A running program keeps the value
+        that it got. Raises BadRequest."""
 
     @method("DELETE", "/secrets/{name}", SUBMITTERS, once=True)
     def remove_secret(self, name: str) -> None:
-        """Raises NotFound; IllegalInState while a job that goes on names it."""
+        """Remove the secret. Raises NotFound; IllegalInState while an active job names it."""
 
     @method("GET", "/jobs", VIEWERS, bounds=LIST_BOUNDS, defaults={"limit": MOST_ROWS})
     def list(self, asked: ListAsked | None = None) -> JobPage:
-        """A page of rows out of all jobs, those that `asked` wants in its order; left out: all, the newest first. From
-        page to page (`after`) each job that matches comes once, also when jobs change meanwhile; after a restart of the
-        backend, one whose place has changed may come twice or not. Jobs without a value in the column of the order
-        come last, whichever way round. Raises BadRequest."""
+        """Return a page of the jobs that match `asked`, in its order; by default all, the newest first. From page to
+        page (`after`) each job that matches comes once, also when jobs change meanwhile; after a restart of the
+        backend, one whose place has changed may come twice or not. Jobs without a value in the column of the order come
+        last in both directions. Raises BadRequest."""
 
     @method("GET", "/jobs/{job}", SEEN_JOBS)
     def get(self, job: str) -> JobView:
-        """Everything about one job."""
+        """Return everything about one job."""
 
     @method(
         "GET",
@@ -125,7 +125,7 @@ class JobsApi(Protocol):
         defaults={"limit": PAGE},
     )
     def events(self, job: str, *, after: int = 0, limit: int = 0) -> list[EventView]:
-        """What happened to it, oldest first, with `seq > after`; at most `limit`, 0: all."""
+        """Return its events, oldest first, with `seq > after`; at most `limit`, 0: all."""
 
     @method("GET", "/events", VIEWERS, bounds={"kinds": 100})
     def happened(
@@ -150,17 +150,17 @@ class JobsApi(Protocol):
 
     @method("GET", "/shares", VIEWERS)
     def shares(self) -> Sequence[ShareView]:
-        """What each share has used lately, beside the part that its weight gives it, and its owners."""
+        """Return what each share has used lately, beside the part due to its weight, and its owners."""
 
     @method("GET", "/health", VIEWERS, "backend")
     def health(self) -> HealthView:
-        """How the backend that answers is doing, and what of it is not as it should be. Never raises for an error of
-        the store: that is one of the things it says."""
+        """Return the health of the backend that answers, with what is wrong. Never raises for an error of the store: it
+        reports that too."""
 
     @method("GET", "/metrics", VIEWERS, "backend", within=LONG)
     def backend_metrics(self) -> str:
-        """What Prometheus reads of a backend, in its text format: jobs, recovery, goodput, money, calls, errors. The
-        counters are of the process that answers."""
+        """Return what Prometheus reads of a backend, in its text format: jobs, recovery, goodput, money, calls, errors.
+        The counters are of the process that answers."""
 
     @method("GET", "/jobs/{job}/metrics", SEEN_JOBS)
     def metrics(self, job: str, *, attempt: int | None = None) -> MetricsView:
@@ -184,7 +184,7 @@ class JobsApi(Protocol):
     def log_block(
         self, job: str, *, host: int | None = None, attempt: int | None = None, cursor: str = ""
     ) -> LogBlock:
-        """As `logs`, some mebibytes in one piece, as the program wrote them: not made harmless for a terminal."""
+        """As `logs`, some mebibytes in one piece, as the program wrote them: with escape sequences."""
 
     @method("GET", "/jobs/{job}/logs/window", READ_OWN_JOBS, bounds={"part": (0, 1), "text": 4000})
     def log_window(self, job: str, asked: WindowAsked | None = None) -> LogWindow:
@@ -200,11 +200,11 @@ class JobsApi(Protocol):
 
     @method("GET", "/diff", READ_OWN_JOBS, "one job", within=LONG)
     def diff(self, a: str, b: str) -> DiffView:
-        """What differs between two jobs: spec, outcome, and the files of their bundles."""
+        """Return what differs between two jobs: spec, outcome, and the files of their bundles."""
 
     @method("GET", "/jobs/{job}/patch", READ_OWN_JOBS, within=LONG)
     def patch(self, job: str) -> PatchView:
-        """What was shipped with it beside its commit. Raises NotFound when there is no such thing."""
+        """Return what was shipped with it beside its commit. Raises NotFound when there is no such thing."""
 
     @method("GET", "/cost", VIEWERS, within=LONG)
     def cost(self, *, by: str = "job", user: str = "", job: str = "") -> CostView:
@@ -213,7 +213,7 @@ class JobsApi(Protocol):
 
     @method("GET", "/ledger", VIEWERS, within=LONG)
     def ledger(self) -> LedgerView:
-        """Every slice of every job that was ever billed: when, and at which rate."""
+        """Return every slice of every job that was ever billed: when, and at which rate."""
 
     @method("POST", "/estimate", VIEWERS)
     def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
@@ -232,7 +232,7 @@ class JobsApi(Protocol):
 
     @method("GET", "/budgets", VIEWERS, within=LONG)
     def budgets(self) -> Sequence[SpendingView]:
-        """Budgets of money: those that are shared, then those of jobs that go on."""
+        """Return the budgets of money: the shared ones, then those of active jobs."""
 
     @method("POST", "/jobs/{job}/cancel", OWN_JOBS, query=("release",))
     def cancel(self, job: str, *, release: bool = False) -> JobView:
@@ -240,23 +240,23 @@ class JobsApi(Protocol):
 
     @method("POST", "/jobs/{job}/resume", OWN_JOBS, query=("budget",))
     def resume(self, job: str, *, budget: float | None = None) -> JobView:
-        """Go on, with all jobs that ended because they waited for it; with `budget`, it may cost that many US dollars
-        in all, also if it goes on already. Raises IllegalInState with the arithmetic when its budgets do not let it;
+        """Continue the job, and all jobs that ended because they waited for it; `budget` sets its total budget in US
+        dollars, also while it is active. Raises IllegalInState with the arithmetic when its budgets do not allow it;
         then nothing has changed."""
 
     @method("POST", "/jobs/{job}/delete", OWN_JOBS)
     def delete(self, job: str) -> JobView:
-        """Stop it and release its slice; record and logs stay."""
+        """Stop it and release its slice; record and logs are kept."""
 
     @method("POST", "/jobs/{job}/clean", OWN_JOBS, query=("checkpoints",))
     def clean(self, job: str, *, checkpoints: bool = False) -> JobView:
         """As `delete`; then remove logs, bundle and record, and with `checkpoints` those too. Raises IllegalInState
-        while jobs wait for it that the caller may delete."""
+        while jobs depend on it that the caller may delete."""
 
     @method("POST", "/jobs/{job}/hold", OWN_JOBS)
     def hold(self, job: str) -> JobView:
-        """Request no slice for it, nor for the elements of a group, until it is released; one that it has stays. Raises
-        IllegalInState when it has ended."""
+        """Request no slice for it, nor for the elements of a group, until it is released; it keeps a slice that it has.
+        Raises IllegalInState when it has ended."""
 
     @method("POST", "/jobs/{job}/release", OWN_JOBS)
     def release(self, job: str) -> JobView:
@@ -269,21 +269,21 @@ class JobsApi(Protocol):
 
     @method("POST", "/jobs/{job}/requeue", OWN_JOBS)
     def requeue(self, job: str) -> JobView:
-        """Stop its program, which saves; its slice serves another job of its owner, or is given back, and it waits in
-        the queue from now on. Raises IllegalInState unless its program runs."""
+        """Stop its program, which saves; its slice is handed on to another job of its owner or released, and the job
+        waits in the queue again. Raises IllegalInState unless its program runs."""
 
     @method("POST", "/jobs/{job}/access", OWN_JOBS, bounds={"host": (0, None), "key": 1000})
     def access(self, job: str, *, host: int = 0, key: str) -> HostAccess:
-        """Lets the holder of a key in at a host for some minutes; `key` is its public half, as a line of
+        """Allow the holder of a key to log in at a host for some minutes; `key` is its public half, as a line of
         `authorized_keys`, of type ssh-ed25519. Raises IllegalInState when the job has no slice that can be reached."""
 
     @method("GET", "/hosts", ADMINS, "upkeep")
     def hosts(self) -> list[SuspectView]:
-        """Machines that are suspected of wrong numbers, or pinned, the worst first."""
+        """Return the machines that are suspected of wrong numbers, or pinned, the worst first."""
 
     @method("POST", "/hosts/pin", ADMINS, "upkeep", bounds={"verdict": 16})
     def pin_host(self, physical: str, verdict: str) -> SuspectView:
-        """Call a machine `good` (never refused) or `bad` (always refused) whatever its score; empty undoes that.
+        """Mark a machine `good` (never refused) or `bad` (always refused) whatever its score; empty removes the mark.
         Raises BadRequest."""
 
     @method("POST", "/hosts/clear", ADMINS, "upkeep", once=True)
@@ -308,7 +308,7 @@ class JobsApi(Protocol):
 
     @method("GET", "/members", ADMINS, "upkeep")
     def members(self) -> Sequence[MemberView]:
-        """Who may use this backend beside the account that runs it, by name."""
+        """Return who may use this backend besides the account that runs it, by name."""
 
     @method("PUT", "/members", ADMINS, "upkeep", bounds={"name": 200, "role": 16})
     def give_role(self, name: str, role: str) -> MemberView:
@@ -316,11 +316,11 @@ class JobsApi(Protocol):
 
     @method("DELETE", "/members", ADMINS, "upkeep", once=True)
     def remove_member(self, name: str) -> None:
-        """Afterwards their requests are refused; their jobs go on. Raises NotFound, BadRequest."""
+        """Remove a member: their requests are refused, their jobs continue. Raises NotFound, BadRequest."""
 
     @method("GET", "/leaks", ADMINS, "upkeep", within=LONG)
     def leaks(self) -> SweptView:
-        """What `sweep` would do now: what no job claims, in every zone that a job of ours ever used."""
+        """Return what `sweep` would do now: slices that no job claims, in every zone that a job of ours ever used."""
 
     @method("POST", "/sweep", ADMINS, "upkeep", query=("dry_run",), within=LONG)
     def sweep(self, *, dry_run: bool = False) -> SweptView:
@@ -330,7 +330,7 @@ class JobsApi(Protocol):
 
     @method("GET", "/fsck", ADMINS, "upkeep", within=LONG)
     def fsck(self) -> list[BrokenView]:
-        """Every rule that does not hold of a record or its history; an empty list means that all do."""
+        """Return every rule that does not hold of a record or its history; empty: all hold."""
 
     @method("GET", "/follow", SEEN_JOBS, "follow")
     def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:

@@ -102,7 +102,7 @@ class AttemptView(TypedDict):
 
 
 class IgnoredView(TypedDict):
-    """Objects in the place of the newest attempt's reports that were not believed, as far as backends reported."""
+    """Objects in the place of the newest attempt's reports that were ignored, as far as backends reported."""
 
     unverified: int  #: not signed by its hosts, or about something else
     replayed: int  #: signed, and older than what was heard before
@@ -230,7 +230,7 @@ class CapacityView(TypedDict):
 
 
 class MaintenanceView(TypedDict):
-    """What the cloud announces for the hosts of a job, up to a week ahead. Nothing is done before its notice."""
+    """What the cloud announces for the hosts of a job, up to a week ahead. No action before its notice."""
 
     starts: str
     ends: str | None

@@ -29,7 +29,7 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class SliceSurvey:
-    """What lists show of our slices. A list may lag behind and leave things out: what it does not show may be there."""
+    """What lists show of our slices. A list may lag behind and be incomplete: one that it lacks may exist."""
 
     seen: Mapping[str, SliceSeen]  #: by name
     missed: Mapping[str, str]  #: zones that could not be listed, or not whole, and why
@@ -38,7 +38,7 @@ class SliceSurvey:
 
 class Slices(Protocol):
     def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
-        """What the cloud says about it now. Never raises: an error is Unknown."""
+        """Return what the cloud reports about it now. Never raises: an error is Unknown."""
         ...
 
     def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:

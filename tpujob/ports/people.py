@@ -57,7 +57,7 @@ class Members(Protocol):
         ...
 
     def all(self) -> list[Member]:
-        """By name."""
+        """Return them by name."""
         ...
 
     def change(self, name: str, plan: Callable[[Member | None], Member | None]) -> Member | None:

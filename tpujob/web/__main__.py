@@ -64,8 +64,8 @@ def _serve_own(settings: Settings, ready: Path) -> None:
         sessions = Sessions() if page else None
         if page and sessions:
             kernel_says = unix_sockets.tells_peers()
-            door = BrowserAuthenticator(own, sessions, kernel_says=kernel_says)
-            listeners.append(SocketListener(page, door, loopback=True))
+            authenticator = BrowserAuthenticator(own, sessions, kernel_says=kernel_says)
+            listeners.append(SocketListener(page, authenticator, loopback=True))
             facts |= {"page": address, "page_needs_code": not kernel_says}
         serve(listeners, parts, started=lambda: _announce(ready, facts), sessions=sessions)
     finally:
@@ -80,10 +80,10 @@ def _serve_all(settings: Settings, ready: Path, path: Path, members: Path | None
         parts.members.apply(own, wanted)
     prepare(settings)
     shared_socket.free(path)
-    door = PeerAuthenticator(own, parts.members.recognise)
+    authenticator = PeerAuthenticator(own, parts.members.recognise)
     try:
         facts = {"url": f"unix:{path}", "shared": True}
-        listener = SocketListener(unix_sockets.listen(path, 0o666), door)
+        listener = SocketListener(unix_sockets.listen(path, 0o666), authenticator)
         serve([listener], parts, started=lambda: _announce(ready, facts))
     finally:
         path.unlink(missing_ok=True)

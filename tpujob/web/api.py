@@ -25,7 +25,7 @@ from tpujob.web.pages import frame, routes
 
 def create_app(
     jobs: Callable[[Principal], JobsApi],
-    door: Authenticator,
+    authenticator: Authenticator,
     *,
     watch: Callable[[], int] | None = None,
     changes: Changes | None = None,
@@ -38,7 +38,7 @@ def create_app(
     sessions: Sessions | None = None,
     itself: BackendStatus | None = None,
 ) -> FastAPI:
-    """The backend's app: `jobs` is what a caller may ask, once `door` has recognised them. `changes` of the store are
+    """The backend's app: `jobs` is what a caller recognised by `authenticator` may ask. `changes` of the store are
     sent to open pages, in streams with these `times`; left out, pages ask by themselves. `watch` gives the number of
     the newest change, by default theirs, so that a client that follows all jobs misses none between two polls. Once
     `stopping()` is true, every long poll ends within `LOOK_EVERY`. The backend answers under the names in `hosts`
@@ -66,7 +66,7 @@ def create_app(
             itself.streams = lambda: live.streams
     app.add_middleware(Limiter, limits=limits)
     about: dict[str, Any] = {"hosts": tuple(hosts), "counters": itself.counters if itself else None}
-    app.add_middleware(SecurityMiddleware, authenticator=door, **about)
+    app.add_middleware(SecurityMiddleware, authenticator=authenticator, **about)
     errors.add_handlers(app, frame.problem)
     app.openapi = cache(lambda: routed(_app(version)).openapi())
     routed(app)

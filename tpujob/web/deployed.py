@@ -78,11 +78,11 @@ def _serve(options: argparse.Namespace) -> None:
     parts = backend.backend(settings)
     if options.admin and not any(m["role"] == Role.ADMIN for m in parts.members.members()):
         parts.members.give_role(BACKEND, options.admin, Role.ADMIN)
-    door = SignInAuthenticator(policy, parts.members.recognise, backend.signing_keys(settings))
+    people = SignInAuthenticator(policy, parts.members.recognise, backend.signing_keys(settings))
     port = settings.port if options.port is None else options.port
 
     serve(
-        [SocketListener(socket.create_server((options.host, port)), door)],
+        [SocketListener(socket.create_server((options.host, port)), people)],
         parts,
         with_loop=not options.only_called,
         headers=headers_of(urls),

@@ -188,13 +188,13 @@ def _serve(settings: Settings, *, with_code: bool) -> None:
 
 def opened(relay: Relay, user: str, sessions: Sessions, *, kernel_says: bool) -> ASGIApp:
     """The page of the backend at the other end of `relay`, for this process's user alone."""
-    door = BrowserAuthenticator(
+    authenticator = BrowserAuthenticator(
         Principal(f"uid:{os.geteuid()}", user), sessions, kernel_says=kernel_says
     )
     entry = Route(browser.ENTER + "{code}", browser.entry(sessions))
     return SecurityMiddleware(
         Router([entry], default=BackendProxy(relay), redirect_slashes=False),
-        authenticator=door,
+        authenticator=authenticator,
         open_paths=(),  # what goes through goes with the caller's token
     )
 

@@ -13,7 +13,7 @@ JobRef = Annotated[str, "an id (`000042` or `42`) or a unique name"]
 
 
 async def _caller(request: Request) -> JobsApi:
-    """What the caller may ask of jobs; the door has put the principal there."""
+    """What the caller may ask of jobs; the authenticator has put the principal there."""
     return request.app.state.jobs(request.scope["state"]["principal"])
 
 

@@ -1,4 +1,4 @@
-"""How a backend process serves, wherever it runs: its sockets with a door each, its server, and its end."""
+"""How a backend process serves, wherever it runs: its sockets, each with its authenticator, its server, and its end."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class SocketListener(NamedTuple):
     """A listening socket, and the authenticator of its requests."""
 
     socket: socket.socket
-    door: Authenticator
+    authenticator: Authenticator
     loopback: bool = False  #: a port at which the kernel is asked who connects
 
 
-class Doors:
-    """A door for each listening socket: the one that a connection came in by is asked, and no other."""
+class SocketAuthenticators:
+    """Asks the authenticator of the listening socket at which a connection came in, and no other."""
 
     def __init__(self, listeners: Sequence[SocketListener]) -> None:
-        self._doors = {_place(each.socket.getsockname()): each.door for each in listeners}
+        self._by_place = {_place(x.socket.getsockname()): x.authenticator for x in listeners}
 
     async def principal(self, scope: Scope, headers: Headers) -> Principal:
-        return await self._doors[_place(scope["server"])].principal(scope, headers)
+        return await self._by_place[_place(scope["server"])].principal(scope, headers)
 
 
 def serve(
@@ -54,7 +54,7 @@ def serve(
     gc.set_threshold(COLLECTED)
     app = create_app(
         parts.api.acting_for,
-        Doors(listeners),
+        SocketAuthenticators(listeners),
         changes=parts.changes,
         stopping=lambda: server.should_exit,
         itself=parts.api.itself,

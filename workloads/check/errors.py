@@ -28,7 +28,7 @@ def out_of_memory(text: str) -> OutOfMemory | None:
     match = _EARLY.search(text) or _LATE.search(text)
     if match is not None:
         needed = int(float(match[1]) * _UNITS[match[2]])
-        return OutOfMemory(needed, f"it takes {memory(needed)}")
+        return OutOfMemory(needed, f"it needs {memory(needed)}")
     if "RESOURCE_EXHAUSTED" in text and re.search(r"\bhbm\b", text, re.IGNORECASE):
         return OutOfMemory(0, first_line(text))
     return None

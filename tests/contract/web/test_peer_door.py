@@ -28,7 +28,7 @@ from tpujob.errors import Forbidden
 from tpujob.lib import unix_sockets
 from tpujob.web.auth.authenticator import PeerAuthenticator
 from tpujob.web.middleware.connections import Connections, config_of
-from tpujob.web.serving import Doors, SocketListener
+from tpujob.web.serving import SocketAuthenticators, SocketListener
 
 #: Asks who it is, and says that it is root on this machine, in every way that a header can.
 CLAIMS = {"Peer": "0", "X-Forwarded-For": "127.0.0.1", "Authorization": f"Bearer {TOKEN}"}
@@ -106,7 +106,7 @@ def test_each_listening_socket_has_a_door_of_its_own() -> None:
             SocketListener(place, PeerAuthenticator(ADA)),
             SocketListener(port, TokenDoor(TOKEN, ADA)),
         ]
-        app = scripted_app(ScriptedJobs(), Doors(listeners), limits=LIMITLESS)
+        app = scripted_app(ScriptedJobs(), SocketAuthenticators(listeners), limits=LIMITLESS)
         server = uvicorn.Server(config_of(app, Connections(most=20)))
         thread = threading.Thread(target=server.run, args=([place, port],), daemon=True)
         thread.start()

@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_refused_with_a_setting_that_was_compiled() -> None
     large = ["--hidden=32768,32768", "--batch=2", "--dataset=synthetic"]
     code, out, err = run("mlp", *large, "--check=v5e-1")
     assert code == 78, out + err
-    assert "NO: it takes 16." in out
+    assert "NO: it needs 16." in out
     assert "it fits with --batch=1" in out
 
 

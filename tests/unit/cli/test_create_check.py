@@ -137,7 +137,7 @@ def test_a_command_cannot_be_compiled(tpujob: Tpujob, job_file: Path) -> None:
 
 
 def test_the_page() -> None:
-    no = finding(fit="no", reason="it takes 40.10 GiB", advice="it fits with --remat=full", program=None,
+    no = finding(fit="no", reason="it needs 40.10 GiB", advice="it fits with --remat=full", program=None,
                  needed_bytes=43_057_047_142)  # fmt: skip
     del no["pace"]
     rows = {

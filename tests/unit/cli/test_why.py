@@ -42,7 +42,7 @@ CRASHED = attempt_view(
             "host": 1,
             "text": "Couldn't open iommu group /dev/vfio/0: \x1b[31mDevice or resource busy\x1b[0m",
         },
-        {"host": 0, "text": "ended too: exit code 76"},
+        {"host": 0, "text": "also ended: exit code 76"},
     ],
     step=480,
     checkpoint=400,
@@ -137,7 +137,7 @@ TOLD = [
         for line in ("Traceback", "  File a", "    x()", "  File b", "    y()")
     ),
     {"host": 1, "text": "ValueError: no such file"},
-    {"host": 0, "text": "ended too: exit code 76"},
+    {"host": 0, "text": "also ended: exit code 76"},
 ]
 
 

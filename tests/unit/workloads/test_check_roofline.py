@@ -119,7 +119,7 @@ def test_one_target_is_told_in_full() -> None:
 
 
 def test_several_targets_are_tables_with_the_reasons_below() -> None:
-    other = Finding(target="v5e-4", fit="no", reason="it takes 26.09 GiB", needed_bytes=28_014_000_000,
+    other = Finding(target="v5e-4", fit="no", reason="it needs 26.09 GiB", needed_bytes=28_014_000_000,
                     limit_bytes=int(15.75 * 2**30))  # fmt: skip
     text = page("lm", [finding(), other], Work(1e9, "tokens"))
     rows = text.splitlines()
@@ -127,7 +127,7 @@ def test_several_targets_are_tables_with_the_reasons_below() -> None:
     assert "v5e-16" in rows[3]
     assert rows[4].split() == ["v5e-4", "4", "no", "26.09", "GiB", "15.75", "GiB"]
     assert [row.split()[0] for row in rows[6:8]] == ["Target", "v5e-16"], "how long it takes"
-    assert "v5e-4: it takes 26.09 GiB" in text
+    assert "v5e-4: it needs 26.09 GiB" in text
 
 
 def test_no_line_of_a_page_is_wider_than_a_terminal() -> None:

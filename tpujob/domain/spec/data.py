@@ -97,7 +97,7 @@ class Data(kinds.SpecPart):
     )
 
 
-_PLACE = {"type": "string", "description": "The same by itself."}
+_PLACE = {"type": "string", "description": "The source alone, as `from`."}
 _ONE = Data.model_json_schema() | {"required": ["from"]}
 
 _MANY = {"type": "array", "maxItems": kinds.MAX_ITEMS, "items": {"anyOf": [_PLACE, _ONE]}}

@@ -281,14 +281,14 @@ class JobSpec(kinds.SpecPart):
         description="Notification channels (`tpujob notifications`).",
     )
     after: queue.AfterJobs = Field(
-        (), description="Jobs that must have ended well, or as `on` says, before this one starts."
+        (), description="Jobs that must succeed, or meet `on`, before this one starts."
     )
     priority: queue.Band = Field(
         "normal", description="Jobs of a higher priority get slices first."
     )
     hand_on: bool = Field(
         True,
-        description="Its slice may be handed on to the next job, and it may get one that served another.",
+        description="Its slice may be handed on to the next job, and it may get the slice of another job.",
     )
     share: queue.Share = Field("", description="Project of the context that the job counts for.")
     start: queue.Start = Field(

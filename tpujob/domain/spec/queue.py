@@ -31,7 +31,7 @@ class After(kinds.SpecPart):
     on: Annotated[
         Literal["success", "end", "failure", "start"],
         kinds.one_of(CONDITIONS, "condition"),
-    ] = Field("success", description="What of it to wait for.")
+    ] = Field("success", description="The condition to wait for.")
     each: bool = Field(
         False, description="Of two groups: each element waits for the one of the same index."
     )
