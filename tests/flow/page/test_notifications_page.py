@@ -32,7 +32,7 @@ def test_an_admin_sees_which_channel_fails_and_tests_it(
     site.store_jobs([lab.job_in(State.FAILED)])
     page = open_tab("/notifications", scripts=scripts)
     failing = page.locator("#channel-ops")
-    expect(failing).to_contain_text("failing HTTP 503 1 waiting")
+    expect(failing).to_contain_text("failing HTTP 503 1 message waiting")
     page.get_by_role("button", name="Test ops").click()
     expect(failing).to_contain_text("works")
     expect(failing).to_contain_text("tpujob: test")

@@ -124,7 +124,7 @@ class PageContent:
     command: str = ""  #: prints the same in a terminal
     #: whose changes are on the page: a job's id, or empty for any; None: the page stays as it was loaded
     live: str | None = None
-    again: str = ""  #: what the loader is told when the open page is fetched again
+    again: str = ""  #: what its loader is given when the open page is fetched again
     shown: Mapping[str, Any] = field(default_factory=dict[str, Any])  #: what the template sees, too
 
 
