@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tpujob.api import CodeGiven, EventView, JobRow, JobView, ListAsked, LogLine
 from tpujob.domain.model import State
-from tpujob.domain.pages import PAGE, newest
+from tpujob.domain.paging import PAGE, newest
 from tpujob.errors import BadRequest, Transient
 
 if TYPE_CHECKING:

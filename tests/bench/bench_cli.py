@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tpujob.adapters.sqlite import SqliteStore
-from tpujob.config import stack
+from tpujob.config import stack_processes
 from tpujob.config.settings import load
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import Attempt, DesiredState, Endpoint, Job, Progress, Slice, State
@@ -36,9 +36,9 @@ def main() -> None:
         _store(Path(folder, "bench.db"))
         settings = load(Path(folder, "state"))
         env = {**os.environ, "TPUJOB_STATE": str(settings.state), "COLUMNS": "80"}
-        stack.up(settings)
+        stack_processes.up(settings)
         try:
-            backend = stack.status(settings)[-1].pid
+            backend = stack_processes.status(settings)[-1].pid
             assert backend
             store = SqliteStore(settings.db)
             _fill(store, 10)
@@ -46,7 +46,7 @@ def main() -> None:
             _fill(store, JOBS - 10)
             _commands(env, rounds, backend)
         finally:
-            stack.down(settings)
+            stack_processes.down(settings)
 
 
 def _commands(env: dict[str, str], rounds: int, backend: int) -> None:

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from tpujob.config import stack
+from tpujob.config import stack_processes
 
 
 def stand_in(state: Path, name: str, **facts: object) -> dict[str, object]:
     """Make this process that one of the stack, with these facts in its ready file; returns what is in it."""
     ready = {"pid": os.getpid(), **facts}
     (state / "run" / f"{name}.json").write_text(json.dumps(ready))
-    stack.note(state / "run" / f"{name}.process", os.getpid())
+    stack_processes.note(state / "run" / f"{name}.process", os.getpid())
     return ready
 
 

@@ -14,7 +14,7 @@ from tpujob.agent.base import Wake
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.patterns import PatternWatch
 from tpujob.agent.processes import Find, read_proc
-from tpujob.agent.stacks import collect
+from tpujob.agent.stack_traces import collect
 from tpujob.agent.upload import Log, ProgressReader, ReportWriter, first_lines
 from tpujob.protocol import (
     PREEMPTED,

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from tpujob.api.methods import LONG, method, table
 from tpujob.domain.access import ADMINS, OWN_JOBS, READ_OWN_JOBS, SEEN_JOBS, SUBMITTERS, VIEWERS
-from tpujob.domain.pages import EVENTS, PAGE
+from tpujob.domain.paging import EVENTS, PAGE
 
 if TYPE_CHECKING:
     from tpujob.api.all_shapes import (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from tpujob.domain.access import AccessRule
-from tpujob.domain.pages import PAGE
+from tpujob.domain.paging import PAGE
 
 M = TypeVar("M", bound=Callable[..., Any])
 

@@ -56,12 +56,12 @@ def reconnect() -> JobsApi | None:
 
 def local_stack() -> Settings:
     """Return the settings of the local stack, which is started when its emulator is down."""
-    from tpujob.config import settings, stack
+    from tpujob.config import settings, stack_processes
 
     now = settings.load(context=settings.LOCAL)
-    if any(part.name == "emulator" and part.ready is None for part in stack.status(now)):
+    if any(part.name == "emulator" and part.ready is None for part in stack_processes.status(now)):
         note(f"tpujob: starting {runs_here(now)}")
-        stack.up(now)
+        stack_processes.up(now)
     return now
 
 
@@ -86,12 +86,12 @@ def page_of(job_id: str) -> str:
 
 def died() -> str:
     """Return what to do about processes of this machine that died; empty: none did."""
-    from tpujob.config import stack
+    from tpujob.config import stack_processes
 
     now = current_settings()
     names = [
         one.name
-        for one in stack.status(now)
+        for one in stack_processes.status(now)
         if one.pid is None and now.process_file(one.name).exists()
     ]
     if not names:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 from tpujob.data.checksums import Hash
-from tpujob.data.places import Traffic
+from tpujob.data.locations import Traffic
 from tpujob.errors import Transient
 
 _PROBLEMS = 1_000  #: that are kept with their names

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tpujob.doctor import access, machine, network, places
+from tpujob.doctor import access, machine, network, zones
 from tpujob.doctor.access import Database, Identity, NoIdentity, Project
 from tpujob.doctor.findings import Finding, NotSeen, judged
 from tpujob.doctor.network import FirewallRule, Network, Subnetwork
-from tpujob.doctor.places import Addresses
 from tpujob.doctor.quota import Limit
+from tpujob.doctor.zones import Addresses
 from tpujob.errors import LOGIN
 from tpujob.ports import BucketFacts
 
@@ -62,10 +62,10 @@ def examine(context: Context, seen: ProjectSeen) -> list[Finding]:
     if not context.backend:
         found += _rights(context, seen)
     for zone in context.every_zone:
-        types, quota = (partial(c, context, zone) for c in (places.check_types, places.check_quota))
+        types, quota = (partial(c, context, zone) for c in (zones.check_types, zones.check_quota))
         found.append(judged(f"types {zone}", seen.types[zone], types))
         found.append(judged(f"quota {zone}", seen.limits, quota))
-    found += places.check_buckets(context, seen.buckets)
+    found += zones.check_buckets(context, seen.buckets)
     found.append(judged("network", seen.network, partial(network.check_network, context)))
     if seen.network is not None:
         for region in context.every_region:
@@ -73,7 +73,7 @@ def examine(context: Context, seen: ProjectSeen) -> list[Finding]:
         found.append(network.check_ssh(context, seen.rules).named("SSH"))
     if context.with_external_ips:
         for region in context.every_region:
-            check = partial(places.check_addresses, context, region)
+            check = partial(zones.check_addresses, context, region)
             found.append(judged(f"addresses {region}", seen.addresses[region], check))
     if context.store == "firestore":
         found.append(judged("Firestore", seen.database, partial(access.check_database, context)))

@@ -5,11 +5,11 @@ Effects only: what to do next is decided in `domain/decide/`; who is asked is a 
 
 from tpujob.engine.bundles import Bundles
 from tpujob.engine.counters import Counters
+from tpujob.engine.job_runtime import JobRuntime
 from tpujob.engine.loop import Loop, Pulse
 from tpujob.engine.orphans import Orphans, zones
 from tpujob.engine.queue import Queue
 from tpujob.engine.reconciler import Reconciler
-from tpujob.engine.runtime import JobRuntime
 
 __all__ = [
     "Bundles",

@@ -33,8 +33,8 @@ from tpujob.domain.model import Cause, Job, Slice
 from tpujob.domain.placement import datasets
 from tpujob.engine.bundles import Bundles
 from tpujob.engine.groups import Groups
+from tpujob.engine.job_runtime import JobRuntime
 from tpujob.engine.observer import LOOK
-from tpujob.engine.runtime import JobRuntime
 from tpujob.errors import HostKeyChanged, NotFound, Refused, StoreError, Transient
 from tpujob.ports import Lease, Ports
 from tpujob.protocol import paths

@@ -29,8 +29,8 @@ from tpujob.domain.observations import (
     SliceSeen,
     Unknown,
 )
+from tpujob.engine.job_runtime import JobRuntime
 from tpujob.engine.report_cache import ReportCache
-from tpujob.engine.runtime import JobRuntime
 from tpujob.engine.slice_cache import SliceCache
 from tpujob.errors import NotFound, Refused, Transient
 from tpujob.ports import Blob, Ports

@@ -18,11 +18,11 @@ from tpujob.domain.observations import Funds
 from tpujob.domain.text import dollars
 from tpujob.errors import BadRequest, Conflict, Forbidden, IllegalInState, NotFound
 from tpujob.ports import Clock, Store
-from tpujob.service.actions import check_resumable
 from tpujob.service.authorization import find_job
 from tpujob.service.backend.queue import still_waiting, waits_for
 from tpujob.service.money import budgets
 from tpujob.service.next_step import lacks_dependency
+from tpujob.service.offered_actions import check_resumable
 
 #: how often a wish is written again when the reconciler wrote first
 TRIES = 8
@@ -66,7 +66,7 @@ class JobActions:
             if waiting := still_waiting(live, j, lambda other: self._is_element(other, j)):
                 ids = ", ".join(waiting[:10]) + (" ..." if len(waiting) > 10 else "")
                 raise IllegalInState(
-                    f"job {j.id} cannot be removed: {ids} depend on it and would never start",
+                    f"job {j.id} cannot be removed: without it, {ids} would never start",
                     hint=f"`tpujob delete {' '.join(waiting[:10])}` ends those jobs.",
                 )
             return j.wish is DesiredState.CLEAN and j.wipe_checkpoints == checkpoints

@@ -46,7 +46,7 @@ from tpujob.domain.money import budget as money
 from tpujob.domain.placement import EVERYWHERE, Site
 from tpujob.engine import Bundles, JobRuntime, Loop, Reconciler
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
-from tpujob.service import actions, details, next_step
+from tpujob.service import details, next_step, offered_actions
 from tpujob.service.admin import Admin
 from tpujob.service.authorization import Authorized, find_job, own_key
 from tpujob.service.backend import BackendStatus, ProcessFacts, metrics
@@ -348,7 +348,7 @@ class Jobs:
             private=private,
             host_keys=self._reach.trust(job.slice) if job.slice and job.slice.endpoints else "",
         )
-        offered, view["refused"] = actions.offered(
+        offered, view["refused"] = offered_actions.offered(
             job,
             self._who,
             now,
@@ -356,7 +356,9 @@ class Jobs:
             funds=known.funds,
             prices=self._settings.site.prices,
         )
-        view["actions"] = actions.emulated(offered) if self._settings.around.emulated else offered
+        view["actions"] = (
+            offered_actions.emulated(offered) if self._settings.around.emulated else offered
+        )
         if self._settings.around.emulated:
             view["emulated"] = True
         view["place"] = self._queue.place(job, known.place) if known.place else None

@@ -20,41 +20,41 @@ if TYPE_CHECKING:
     from tpujob.adapters.http.transport import BackendAddress, ProxyClient
     from tpujob.api import CallerView, JobsApi
     from tpujob.config.context import Context
-    from tpujob.config.stack import Access
+    from tpujob.config.stack_processes import Access
 
 
 def client(settings: Settings) -> RemoteJobs:
     """The way in for a command: the backend of the context over HTTP; one on this machine is started when it is down.
     Raises BackendGone; Refused when it would have no credentials for the cloud."""
-    from tpujob.config import stack
+    from tpujob.config import stack_processes
 
     if (running := running_client(settings)) is not None:
         return running
     up(settings)
-    return _remote_here(settings, stack.ensure_backend(settings))
+    return _remote_here(settings, stack_processes.ensure_backend(settings))
 
 
 def running_client(settings: Settings) -> RemoteJobs | None:
     """Return the client if the backend runs already; nothing is started."""
-    from tpujob.config import stack
+    from tpujob.config import stack_processes
 
     if there := deployed(settings):
         from tpujob.adapters.http.client import RemoteJobs
 
         way = _way_to(settings, there)
         return RemoteJobs(way.url, uid=way.uid, sign=way.sign)
-    here = stack.running_backend(settings)
+    here = stack_processes.running_backend(settings)
     return _remote_here(settings, here) if here else None
 
 
 def page(settings: Settings) -> Access | None:
     """The backend on this machine, if it shows its page there; None: the page of this context comes through a relay.
     Raises BadRequest if its page is switched off; BackendGone."""
-    from tpujob.config import stack
+    from tpujob.config import stack_processes
 
     if deployed(settings):
         return None
-    found = stack.ensure_backend(settings)
+    found = stack_processes.ensure_backend(settings)
     if found.page or found.shared:
         return found if found.page else None
     why = "it was started without" if settings.page else "TPUJOB_PAGE is off"
@@ -78,7 +78,7 @@ def page_code(settings: Settings) -> str:
 def way_to_page(settings: Settings, job: str = "") -> str:
     """Return the address of the page, or of a job's, in a browser on this machine, or the command that opens it;
     empty: there is no page. Sends no request."""
-    from tpujob.config import stack
+    from tpujob.config import stack_processes
 
     path = f"/jobs/{job}" if job else "/"
     if url := behind_iap(settings):
@@ -86,7 +86,7 @@ def way_to_page(settings: Settings, job: str = "") -> str:
     command = f"tpujob open {job}".rstrip()
     if deployed(settings):
         return command
-    here = stack.running_backend(settings)
+    here = stack_processes.running_backend(settings)
     if here is None or not (here.page or here.shared):
         return ""
     return here.page + path if here.page and not here.page_needs_code else command
@@ -98,40 +98,40 @@ def proxy_client(settings: Settings) -> ProxyClient:
 
     if there := deployed(settings):
         return ProxyClient(_way_to(settings, there))
-    from tpujob.config import stack
+    from tpujob.config import stack_processes
 
-    return ProxyClient(BackendAddress(stack.ensure_backend(settings).url))
+    return ProxyClient(BackendAddress(stack_processes.ensure_backend(settings).url))
 
 
 def up(settings: Settings) -> None:
     """Start everything of the context that runs on this machine. Raises as `client` does; BadRequest when nothing of it
     runs here."""
-    from tpujob.config import stack
+    from tpujob.config import stack_processes
 
     _not_elsewhere(settings)
     if not settings.local:
         _check_credentials(settings)
-    stack.up(settings)
+    stack_processes.up(settings)
 
 
 def make_way(settings: Settings) -> None:
     """Start everything of the context that a backend needs on this machine, and end the backend itself. Raises as `up`
     does; BadRequest when the context's backend serves others already."""
-    from tpujob.config import stack
+    from tpujob.config import stack_processes
 
     _not_elsewhere(settings)
-    *others, backend = stack.parts(settings)
-    here = stack.status(settings, [backend])[0]
+    *others, backend = stack_processes.parts(settings)
+    here = stack_processes.status(settings, [backend])[0]
     if here.ready and here.ready.get("shared"):
         raise BadRequest(
             f"the backend of {settings.context} serves all users already, at {here.ready['url']}",
             hint=f"end that one first: its pid is {here.pid}",
         )
     if settings.local:
-        stack.up(settings, others)
+        stack_processes.up(settings, others)
     else:
         _check_credentials(settings)
-    stack.down(settings, [backend])
+    stack_processes.down(settings, [backend])
 
 
 def deployed_at(settings: Settings) -> str:
@@ -219,9 +219,9 @@ def _remote_here(settings: Settings, access: Access) -> RemoteJobs:
     from tpujob.adapters.http.client import RemoteJobs
 
     def look_again() -> str | None:
-        from tpujob.config import stack
+        from tpujob.config import stack_processes
 
-        found = stack.backend_after(settings, access)
+        found = stack_processes.backend_after(settings, access)
         return found.url if found else None
 
     return RemoteJobs(access.url, log=str(settings.log_file("backend")), look_again=look_again)

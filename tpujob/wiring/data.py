@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from typing import TYPE_CHECKING
 
 from tpujob.config.settings import Settings, prepare
+from tpujob.data.locations import Place, S3Prefix, Url, UrlList
 from tpujob.data.objects import SourceReader
-from tpujob.data.places import Place, S3Prefix, Url, UrlList
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.errors import NotFound
 
@@ -48,7 +48,7 @@ def reading(source: Place) -> AbstractContextManager[SourceReader | None]:
         return closing(S3Objects())
     if isinstance(source, Url | UrlList):
         from tpujob.adapters.sources.web import WebFiles
-        from tpujob.data.places import web_files
+        from tpujob.data.locations import web_files
 
         return closing(WebFiles(web_files(source)))
     return nullcontext()

@@ -29,9 +29,9 @@ def findings(settings: Settings) -> list[Finding]:
         machine.check_packages(software).named("packages"),
     ]
     if settings.local:
-        from tpujob.config import stack
+        from tpujob.config import stack_processes
 
-        running = {part.name: part.ready is not None for part in stack.status(settings)}
+        running = {part.name: part.ready is not None for part in stack_processes.status(settings)}
         return found + machine.check_laptop(this_machine.laptop(settings.state, running))
     from tpujob.config import context
 

@@ -1,6 +1,7 @@
 """The world that the service runs in, as a context's settings say: the emulator, or Google Cloud.
 
-The local stack and the cloud differ here, in `wiring/client.py`, in `wiring/doctor.py` and in `config/stack.py` alone.
+The local stack and the cloud differ here, in `wiring/client.py`, in `wiring/doctor.py` and in
+`config/stack_processes.py` alone.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import TypeVar
 from tests.support.paths import ROOT
 from tpujob.adapters.http.client import RemoteJobs
 from tpujob.config import settings as settings_module
-from tpujob.config import stack
+from tpujob.config import stack_processes
 from tpujob.config.settings import Settings
 from tpujob.emulator.client import EmulatorClient
 from tpujob.errors import BackendGone, Refused, StoreError, Transient
@@ -70,7 +70,7 @@ class Rig:
         assert found is not None, "the backend is up"
         self.api: RemoteJobs = found
         self.emulator = EmulatorClient.from_ready(settings.ready_file("emulator"))
-        pids = {one.name: one.pid or 0 for one in stack.status(settings)}
+        pids = {one.name: one.pid or 0 for one in stack_processes.status(settings)}
         self.backend, self.cloud = pids["backend"], pids["emulator"]
         self._told = 0.0
         self._random = random.Random(0)  # so that each drill hits other jobs
@@ -190,17 +190,19 @@ def running(report_every: float, hosts: int) -> Generator[Rig]:
         settings = settings_module.load()
         os.environ["PYTHONPATH"] = str(ROOT)
         os.environ["SCALE_HOSTS"] = str(hosts)
-        parts = tuple(_simulated(part) for part in stack.parts(settings))
-        stack.up(settings, parts)
+        parts = tuple(_simulated(part) for part in stack_processes.parts(settings))
+        stack_processes.up(settings, parts)
         try:
             yield Rig(settings)
         finally:
-            stack.down(settings, parts, grace=120)
+            stack_processes.down(settings, parts, grace=120)
 
 
-def _simulated(part: stack.StackProcess) -> stack.StackProcess:
+def _simulated(part: stack_processes.StackProcess) -> stack_processes.StackProcess:
     """The emulator with simulated hosts in place of its own; the other process as it is."""
     if part.name != "emulator":
         return part
     python, run, _, *rest = part.command
-    return stack.StackProcess(part.name, (python, run, "tests.bench.scale.emulator", *rest))
+    return stack_processes.StackProcess(
+        part.name, (python, run, "tests.bench.scale.emulator", *rest)
+    )

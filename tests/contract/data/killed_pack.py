@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.contract.data.rig import Silent, files_in
+from tpujob.data.locations import Folder
 from tpujob.data.pack import records
-from tpujob.data.pack.places import FolderTarget
+from tpujob.data.pack.folder import FolderTarget
 from tpujob.data.pack.run import Pack
-from tpujob.data.places import Folder
 
 #: what a pack does to files, as Python's audit hooks call it; and the reading of each source
 _EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree")

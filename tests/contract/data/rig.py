@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 from tests.contract.emulator.storage_rig import ask
 from tpujob.adapters.gcs.objects import JsonObjects
+from tpujob.data.locations import Place, parse
 from tpujob.data.objects import CopyOutcome, LeftOut, SourceReader
-from tpujob.data.places import Place, parse
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.run import Preview, Sync
 

@@ -14,8 +14,8 @@ from tests.contract.emulator.storage_rig import ask
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.adapters.sources.web import WebFiles
 from tpujob.cli.commands.data.pages import preview_page, preview_record
+from tpujob.data.locations import S3Prefix
 from tpujob.data.objects import ObjectFacts
-from tpujob.data.places import S3Prefix
 from tpujob.data.sync.run import Preview
 from tpujob.data.sync.stream_copy import GONE
 from tpujob.errors import BadRequest, NotFound

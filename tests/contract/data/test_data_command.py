@@ -21,8 +21,8 @@ from tests.contract.emulator.storage_rig import ask
 from tests.support.paths import ROOT
 from tpujob.cli.app import run
 from tpujob.cli.commands.data.pack import survey_page, survey_record
+from tpujob.data.locations import HEADER
 from tpujob.data.pack.run import SourceSurvey
-from tpujob.data.places import HEADER
 
 PAGE = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpujob.data.keys import FoldersAndFiles, key_of, why_no_file, why_no_object
+from tpujob.data.locations import Folder, Prefix, S3Prefix, Url, overlap, parse
 from tpujob.data.objects import LeftOut, LocalFile
-from tpujob.data.places import Folder, Prefix, S3Prefix, Url, overlap, parse
 from tpujob.data.sync.endpoints import files_of
 from tpujob.data.sync.workers import pairs
 from tpujob.errors import BadRequest, TpujobError

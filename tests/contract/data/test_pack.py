@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from tests.contract.data.rig import Silent, files_in, named
+from tpujob.data.locations import Folder
 from tpujob.data.objects import LocalFile
 from tpujob.data.pack import records
 from tpujob.data.pack import run as cutting
+from tpujob.data.pack.folder import FolderSource, FolderTarget
 from tpujob.data.pack.manifest import BadManifest, decode
-from tpujob.data.pack.places import FolderSource, FolderTarget
 from tpujob.data.pack.run import Pack, PackOutcome, cut
 from tpujob.data.pack.unpack import Unpack, UnpackOutcome
-from tpujob.data.places import Folder
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound, TpujobError
 
 MIB = 1 << 20

@@ -16,7 +16,7 @@ from tests.contract.data.rig import Rig
 from tests.contract.data.web import WebServer, serving
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.adapters.sources.web import WebFiles
-from tpujob.data.places import Url, web_files
+from tpujob.data.locations import Url, web_files
 from tpujob.data.sync import upload
 from tpujob.data.sync.checksum_cache import ChecksumCache
 

@@ -19,8 +19,8 @@ from tests.contract.data.rig import Rig, files_in, named
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.adapters.sources.s3 import S3Objects
 from tpujob.data.checksums import Hash
+from tpujob.data.locations import S3Prefix
 from tpujob.data.objects import ObjectContent, ObjectFacts
-from tpujob.data.places import S3Prefix
 from tpujob.data.sync import upload
 from tpujob.data.sync.stream_copy import GONE
 from tpujob.errors import NotFound, Refused, Transient

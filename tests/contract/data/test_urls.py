@@ -17,7 +17,7 @@ from tpujob.data.checksums import (
     identity_of,
     validator_of,
 )
-from tpujob.data.places import HEADER, Folder, Url, UrlList, listed, parse_list, web_files
+from tpujob.data.locations import HEADER, Folder, Url, UrlList, listed, parse_list, web_files
 from tpujob.errors import BadRequest
 
 MD5 = base64.b64encode(hashlib.md5(b"x").digest()).decode()

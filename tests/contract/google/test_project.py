@@ -17,7 +17,7 @@ from tpujob.doctor.access import Database, Project
 from tpujob.doctor.cloud import ProjectSeen, examine
 from tpujob.doctor.findings import Finding, NotSeen, Severity
 from tpujob.doctor.network import Network, Subnetwork
-from tpujob.doctor.places import Addresses
+from tpujob.doctor.zones import Addresses
 from tpujob.ports import BucketFacts
 
 

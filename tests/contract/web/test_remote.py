@@ -30,7 +30,7 @@ from tpujob import __version__, errors
 from tpujob.adapters.http import client as remote_module
 from tpujob.adapters.http.client import RemoteJobs
 from tpujob.api import BrokenView, HostAccess, JobsApi, ListAsked, LogPage
-from tpujob.domain import pages
+from tpujob.domain import paging
 from tpujob.errors import BackendGone, BadRequest, NotFound, Transient
 from tpujob.web import streams
 
@@ -446,7 +446,7 @@ def test_a_poll_does_not_keep_the_backend_from_stopping(api: ScriptedJobs) -> No
 def test_a_long_list_comes_in_pages_and_is_whole(
     api: ScriptedJobs, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "PAGE", 3)
+    monkeypatch.setattr(paging, "PAGE", 3)
     monkeypatch.setattr(remote_module, "PAGE", 3)
     ids = [f"{n:06d}" for n in range(8, 0, -1)]
     api.jobs = {id: job_view(id) for id in ids}

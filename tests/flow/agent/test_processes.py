@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.agent_host import until
-from tpujob.agent import processes, stacks
+from tpujob.agent import processes, stack_traces
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.storage import Storage
 from tpujob.agent.upload.log import Log
@@ -123,12 +123,12 @@ def test_without_sudo_processes_of_others_are_skipped_at_once(
 def test_a_stuck_process_is_reported_with_the_kernel_call_it_waits_in(
     holder: subprocess.Popen[bytes],
 ) -> None:
-    head, thread = stacks.kernel_view(holder.pid, NOTHING)
+    head, thread = stack_traces.kernel_view(holder.pid, NOTHING)
     assert isinstance(holder.args, list)
     assert head == f"process {holder.pid}: {' '.join(map(str, holder.args))[:200]}"
     assert thread.startswith("  1 x python")
     assert " in state " in thread
-    assert stacks.kernel_view(2**22 + 1, NOTHING) == [], "a process that is gone"
+    assert stack_traces.kernel_view(2**22 + 1, NOTHING) == [], "a process that is gone"
 
 
 def test_py_spy_is_used_where_it_is_installed(
@@ -143,7 +143,7 @@ def test_py_spy_is_used_where_it_is_installed(
     spy.chmod(0o755)
     begun = str(tmp_path / "begun")
     log = Log(Storage(MetadataClient()), "gs://shed/log-{}".format, begun, 1000, NOTHING, 300)
-    lines = stacks.collect({holder.pid}, True, log, str(tmp_path))
+    lines = stack_traces.collect({holder.pid}, True, log, str(tmp_path))
     assert lines[:3] == [
         f"Process {holder.pid}: python",
         "Thread 1 (idle): MainThread",
@@ -159,7 +159,7 @@ def test_a_process_without_a_handler_is_not_sent_a_signal(
 ) -> None:
     begun = str(tmp_path / "begun")
     log = Log(Storage(MetadataClient()), "gs://shed/log-{}".format, begun, 1000, NOTHING, 300)
-    lines = stacks.collect({holder.pid}, True, log, str(tmp_path))
+    lines = stack_traces.collect({holder.pid}, True, log, str(tmp_path))
     assert lines[0].startswith("process ")
     assert holder.poll() is None
     assert log.finish(20)

@@ -16,9 +16,9 @@ import pytest
 
 from tests.support.paths import ROOT
 from tests.support.waiting import until
-from tpujob.config import stack
+from tpujob.config import stack_processes
 from tpujob.config.settings import Settings, load
-from tpujob.config.stack import StackProcess
+from tpujob.config.stack_processes import StackProcess
 from tpujob.errors import BackendGone
 
 DUMMY = Path(__file__).with_name("dummy_process.py")
@@ -43,13 +43,13 @@ class Rig:
         return StackProcess(name, (sys.executable, "-I", str(DUMMY), ready, story, name, how))
 
     def up(self, deadline: float = LONG) -> None:
-        stack.up(self.settings, self.parts, deadline=deadline)
+        stack_processes.up(self.settings, self.parts, deadline=deadline)
 
     def down(self, grace: float = LONG) -> list[str]:
-        return stack.down(self.settings, self.parts, grace=grace)
+        return stack_processes.down(self.settings, self.parts, grace=grace)
 
     def pids(self) -> list[int | None]:
-        return [each.pid for each in stack.status(self.settings, self.parts)]
+        return [each.pid for each in stack_processes.status(self.settings, self.parts)]
 
     def story(self) -> list[str]:
         path = self.folder / "story"
@@ -99,7 +99,7 @@ def test_everything_is_started_in_order_and_only_once(rig: Rig) -> None:
 
 def test_a_process_stands_on_its_own(rig: Rig) -> None:
     rig.up()
-    processes = stack.status(rig.settings, rig.parts)
+    processes = stack_processes.status(rig.settings, rig.parts)
     assert len(processes) == 3
     for each in processes:
         assert each.ready
@@ -198,13 +198,13 @@ def test_a_reused_pid_is_not_taken_for_ours(rig: Rig, sleeper: subprocess.Popen[
     ready, noted = rig.settings.ready_file("backend"), rig.settings.process_file("backend")
     ready.write_text(json.dumps({"pid": sleeper.pid, "url": "unix:/old"}))
     noted.write_text(json.dumps({"pid": sleeper.pid, "start": "another boot/1"}))
-    assert stack.running_backend(rig.settings) is None
+    assert stack_processes.running_backend(rig.settings) is None
     assert rig.down() == []
     assert sleeper.poll() is None, "somebody else's process was ended"
 
 
 def test_a_ready_file_alone_proves_nothing(rig: Rig, sleeper: subprocess.Popen[bytes]) -> None:
-    stack.prepare(rig.settings)
+    stack_processes.prepare(rig.settings)
     ready = rig.settings.ready_file("backend")
     ready.write_text(json.dumps({"pid": sleeper.pid, "url": "unix:/old"}))
     assert rig.pids() == [None, None, None]
@@ -216,7 +216,7 @@ def test_a_ready_file_alone_proves_nothing(rig: Rig, sleeper: subprocess.Popen[b
     "text", ["", "{", "[]", "null", '{"pid": "1"}', '{"pid": -1}', '{"pid": 0}']
 )
 def test_a_damaged_ready_file_is_stale(rig: Rig, text: str) -> None:
-    stack.prepare(rig.settings)
+    stack_processes.prepare(rig.settings)
     for path in (rig.settings.ready_file("backend"), rig.settings.process_file("backend")):
         path.write_text(text)
     assert rig.pids() == [None, None, None]
@@ -227,9 +227,9 @@ def test_a_process_that_noted_itself_before_it_became_one_of_the_stack_is_found_
     rig: Rig,
 ) -> None:
     """As `tpujob serve` does."""
-    stack.prepare(rig.settings)
+    stack_processes.prepare(rig.settings)
     script = (
-        "import os, sys; from pathlib import Path; from tpujob.config import stack\n"
+        "import os, sys; from pathlib import Path; from tpujob.config import stack_processes\n"
         "stack.note(Path(sys.argv[1]), os.getpid()); os.execv(sys.argv[2], sys.argv[2:])"
     )
     noted = str(rig.settings.process_file("farm"))
@@ -276,32 +276,32 @@ def test_down_without_a_stack_creates_nothing(rig: Rig) -> None:
 
 
 def test_the_backend_is_started_once_and_then_found(rig: Rig) -> None:
-    assert stack.running_backend(rig.settings) is None
-    access = stack.ensure_backend(rig.settings, rig.parts)
+    assert stack_processes.running_backend(rig.settings) is None
+    access = stack_processes.ensure_backend(rig.settings, rig.parts)
     assert access[:2] == ("unix:/backend", rig.pids()[2])
-    assert stack.ensure_backend(rig.settings, []) == access
-    assert stack.running_backend(rig.settings) == access
+    assert stack_processes.ensure_backend(rig.settings, []) == access
+    assert stack_processes.running_backend(rig.settings) == access
 
 
 def test_a_backend_that_was_killed_is_replaced_when_it_refuses_a_connection(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused = stack.ensure_backend(rig.settings, rig.parts)
+    refused = stack_processes.ensure_backend(rig.settings, rig.parts)
     first = rig.pids()[2]
     assert first
-    monkeypatch.setattr(stack, "DYING", 0.1)
-    assert stack.backend_after(rig.settings, refused, rig.parts) is None, "it still runs"
-    monkeypatch.setattr(stack, "DYING", LONG)
+    monkeypatch.setattr(stack_processes, "DYING", 0.1)
+    assert stack_processes.backend_after(rig.settings, refused, rig.parts) is None, "it still runs"
+    monkeypatch.setattr(stack_processes, "DYING", LONG)
     killer = threading.Timer(0.05, os.kill, (first, signal.SIGKILL))
     killer.start()
-    found = stack.backend_after(rig.settings, refused, rig.parts)
+    found = stack_processes.backend_after(rig.settings, refused, rig.parts)
     assert found
     assert (found.url, found.pid) == (refused.url, rig.pids()[2]), "at the same address"
     assert found.pid != first
 
 
 def test_the_real_stack_is_farm_then_emulator_then_backend(rig: Rig) -> None:
-    parts = stack.parts(rig.settings)
+    parts = stack_processes.parts(rig.settings)
     assert [part.name for part in parts] == ["farm", "emulator", "backend"]
     for part in parts:
         python, option, module, *arguments = part.command

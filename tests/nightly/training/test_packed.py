@@ -12,9 +12,9 @@ import pytest
 
 from tests.contract.data.rig import Silent
 from tests.support.workload_rig import Job
-from tpujob.data.pack.places import FolderTarget
+from tpujob.data.locations import Folder
+from tpujob.data.pack.folder import FolderTarget
 from tpujob.data.pack.run import Pack
-from tpujob.data.places import Folder
 from workloads.contract import Exit
 from workloads.data import packed
 from workloads.data.bundled import digits

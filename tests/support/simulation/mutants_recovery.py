@@ -21,7 +21,7 @@ from tpujob.domain.money import polling_cost
 from tpujob.domain.observations import Silence
 from tpujob.domain.placement import circuits as capacity
 from tpujob.domain.placement import datasets
-from tpujob.engine import runtime
+from tpujob.engine import job_runtime
 from tpujob.engine.report_cache import ReportCache
 from tpujob.protocol import signing
 
@@ -207,13 +207,13 @@ def silence_is_forgotten() -> Patch:
     def take_over(self: Any, job: Any, now: float) -> None:
         self.readable_since = now if self.readable_since is None else self.readable_since
 
-    return mock.patch.object(runtime.JobRuntime, "take_over", take_over)
+    return mock.patch.object(job_runtime.JobRuntime, "take_over", take_over)
 
 
 @bug("no backend lives while its hosts cannot write", "I5")
 def old_watches_count() -> Patch:
     """However long no backend has looked since."""
-    return mock.patch.object(runtime, "WATCH_LASTS", 1e9)
+    return mock.patch.object(job_runtime, "WATCH_LASTS", 1e9)
 
 
 @bug("its end is forged", "I5")

@@ -23,7 +23,7 @@ from tests.support.scripted import (
     url,
 )
 from tests.support.tls import https
-from tpujob.config import settings, stack
+from tpujob.config import settings, stack_processes
 
 __all__ = ["api", "front", "url"]
 
@@ -65,7 +65,7 @@ def _no_real_stack(folder: Path) -> None:
     for ready in (folder / "run").glob("*.json"):
         if json.loads(ready.read_text())["pid"] == os.getpid():
             withdraw(folder, ready.stem)  # or this process would be ended
-    started = stack.down(settings.load(folder))
+    started = stack_processes.down(settings.load(folder))
     assert not started, "the test started a real stack"
 
 

@@ -724,7 +724,7 @@ def test_a_wrong_command_line_with_json_is_answered_as_json(tpujob: Tpujob) -> N
 def test_a_backend_that_does_not_answer_is_reported_with_its_log(
     tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpujob.config.stack.DYING", 0.1)
+    monkeypatch.setattr("tpujob.config.stack_processes.DYING", 0.1)
     ready = tpujob.state / "run" / "backend.json"
     ready.write_text(
         json.dumps(json.loads(ready.read_text()) | {"url": "unix:/nowhere/backend.sock"})

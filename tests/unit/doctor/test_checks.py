@@ -10,14 +10,14 @@ import pytest
 from tests.support.golden import golden
 from tpujob.config.context import Context
 from tpujob.config.queue import ChipsSetting
-from tpujob.doctor import access, machine, network, places
+from tpujob.doctor import access, machine, network, zones
 from tpujob.doctor.access import Database, Identity, NoIdentity, Project
 from tpujob.doctor.cloud import ProjectSeen, examine
 from tpujob.doctor.findings import Finding, NotSeen, Severity, fail, ok, unknown, warn, worst
 from tpujob.doctor.machine import Laptop, Software
 from tpujob.doctor.network import FirewallRule, Network, Subnetwork
-from tpujob.doctor.places import Addresses
 from tpujob.doctor.quota import Limit, QuotaKind
+from tpujob.doctor.zones import Addresses
 from tpujob.domain.hardware import accelerators
 from tpujob.errors import BackendGone, Refused, Transient, Unauthorized
 from tpujob.ports import BucketFacts
@@ -109,24 +109,24 @@ CASES: dict[str, Finding] = {
     "a database of the other mode": access.check_database(
         LAB, Database(False, "DATASTORE_MODE", "nam5")
     ),
-    "types": places.check_types(granted(32), ZONE, frozenset(["v4-8", "v6e-1"])),
-    "no types": places.check_types(LAB, ZONE, frozenset()),
-    "not the granted type": places.check_types(granted(64, "v6e"), ZONE, frozenset(["v4-8"])),
-    "quota for the grant": places.check_quota(granted(32), ZONE, [limit("zone", 64, ZONE)]),
-    "quota without a limit": places.check_quota(granted(32), ZONE, [limit("zone", None)]),
-    "a grant and no quota": places.check_quota(
+    "types": zones.check_types(granted(32), ZONE, frozenset(["v4-8", "v6e-1"])),
+    "no types": zones.check_types(LAB, ZONE, frozenset()),
+    "not the granted type": zones.check_types(granted(64, "v6e"), ZONE, frozenset(["v4-8"])),
+    "quota for the grant": zones.check_quota(granted(32), ZONE, [limit("zone", 64, ZONE)]),
+    "quota without a limit": zones.check_quota(granted(32), ZONE, [limit("zone", None)]),
+    "a grant and no quota": zones.check_quota(
         granted(32), ZONE, [limit("zone", 64, "europe-west4-a"), limit("zone", 0)]
     ),
-    "a grant of something that has no quota at all": places.check_quota(granted(32), ZONE, []),
-    "the region allows less than the zone": places.check_quota(
+    "a grant of something that has no quota at all": zones.check_quota(granted(32), ZONE, []),
+    "the region allows less than the zone": zones.check_quota(
         granted(32), ZONE, [limit("zone", 64, ZONE), limit("region", 16, REGION)]
     ),
-    "chips or cores": places.check_quota(granted(32), ZONE, [limit("zone", 32, ZONE)]),
-    "no grant, some quota": places.check_quota(LAB, ZONE, [limit("zone", 16, ZONE)]),
-    "no grant, no quota": places.check_quota(LAB, ZONE, [limit("zone", 0)]),
-    "addresses": places.check_addresses(LAB, REGION, Addresses(8, 2)),
-    "no address": places.check_addresses(LAB, REGION, Addresses(8, 8)),
-    "fewer addresses than hosts": places.check_addresses(granted(64), REGION, Addresses(8, 0)),
+    "chips or cores": zones.check_quota(granted(32), ZONE, [limit("zone", 32, ZONE)]),
+    "no grant, some quota": zones.check_quota(LAB, ZONE, [limit("zone", 16, ZONE)]),
+    "no grant, no quota": zones.check_quota(LAB, ZONE, [limit("zone", 0)]),
+    "addresses": zones.check_addresses(LAB, REGION, Addresses(8, 2)),
+    "no address": zones.check_addresses(LAB, REGION, Addresses(8, 8)),
+    "fewer addresses than hosts": zones.check_addresses(granted(64), REGION, Addresses(8, 0)),
     "a network": network.check_network(LAB, Network(True)),
     "no network": network.check_network(LAB, None),
     "no subnetwork": network.check_way_out(LAB, REGION, None),
@@ -209,7 +209,7 @@ BUCKETS: dict[str, BucketFacts | NotSeen | None] = {
 
 def test_every_check() -> None:
     buckets = {
-        name: places.check_buckets(LAB, {"gs://lab": one})[0] for name, one in BUCKETS.items()
+        name: zones.check_buckets(LAB, {"gs://lab": one})[0] for name, one in BUCKETS.items()
     }
     cases = CASES | buckets
     for found in cases.values():
@@ -222,7 +222,7 @@ def test_every_check() -> None:
 
 def test_every_region_needs_a_bucket() -> None:
     wants = changed(LAB, zones=(ZONE, "europe-west4-a"))
-    here, there = places.check_buckets(wants, {"gs://lab": GOOD})
+    here, there = zones.check_buckets(wants, {"gs://lab": GOOD})
     assert here.verdict is OK
     assert there.verdict is FAIL
     assert there.cure == "tpujob bucket create --region europe-west4"
@@ -323,4 +323,4 @@ def test_every_generation_is_found_in_what_a_zone_offers() -> None:
             LAB, grants=(ChipsSetting(type=generation.name, zone=ZONE, pricing="spot", chips=8),)
         )
         types = frozenset(t for t in accelerators.ALL if t.startswith(f"{generation.prefix}-"))
-        assert places.check_types(wants, ZONE, types).what == f"offers {generation.name}"
+        assert zones.check_types(wants, ZONE, types).what == f"offers {generation.name}"

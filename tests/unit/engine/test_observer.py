@@ -15,8 +15,8 @@ from tpujob.domain.host import keys
 from tpujob.domain.model import Job, State
 from tpujob.domain.money.polling_cost import LASTS
 from tpujob.domain.observations import Observation, Present, Silence, SliceState, Unknown
+from tpujob.engine.job_runtime import JobRuntime
 from tpujob.engine.observer import PROBE_AFTER, PROBE_EVERY, PROBED
-from tpujob.engine.runtime import JobRuntime
 from tpujob.engine.slice_cache import LAG
 
 

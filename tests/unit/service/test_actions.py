@@ -13,16 +13,16 @@ from tests.support.stage import SPEC, Stage
 from tpujob.domain.access import Principal, Role
 from tpujob.domain.model import Cause, DesiredState, Job, State
 from tpujob.errors import Forbidden, IllegalInState
-from tpujob.service import actions
+from tpujob.service import offered_actions
 
 BOB, EVE = caller("bob"), caller("eve")
 LIVE = [state for state in State if not state.final]
 
 
 def offered(job: Job, who: Principal = ADA) -> dict[str, str]:
-    found, refused = actions.offered(job, who, NOW)
+    found, refused = offered_actions.offered(job, who, NOW)
     names = sorted(one["name"] for one in (*found, *refused))
-    assert names == sorted(actions.ACTIONS), "each is offered, or it is said why not"
+    assert names == sorted(offered_actions.ACTIONS), "each is offered, or it is said why not"
     assert all(one["why"] for one in refused)
     assert all(one["does"] and one["costs"] for one in found)
     return {one["name"]: f"{one['does']} | {one['costs']}" for one in found}
@@ -104,7 +104,7 @@ def test_others_are_told_why_they_have_no_button() -> None:
     job = replace(job_in(State.RUNNING), owner=BOB.id)
     assert set(offered(job, BOB)) == set(offered(job, ADA)) == {"cancel", "delete", "clean"}
     for who in (EVE, replace(BOB, role=Role.VIEWER)):
-        found, refused = actions.offered(job, who, NOW)
+        found, refused = offered_actions.offered(job, who, NOW)
         assert found == []
         assert all("needs the role" in one["why"] for one in refused)
 
@@ -112,23 +112,25 @@ def test_others_are_told_why_they_have_no_button() -> None:
 def test_a_job_whose_own_budget_is_used_up_goes_on_with_a_larger_one_alone() -> None:
     job = job_in(State.FAILED)
     broke = replace(job, cause=Cause.BUDGET, spend_limit=10_000)
-    found, _ = actions.offered(broke, ADA, NOW)
+    found, _ = offered_actions.offered(broke, ADA, NOW)
     (resume,) = [one for one in found if one["name"] == "resume"]
     assert [(ask["name"], ask["needed"]) for ask in resume["asks"]] == [("budget", True)]
-    found, _ = actions.offered(replace(broke, spend_limit=10**9), ADA, NOW)
+    found, _ = offered_actions.offered(replace(broke, spend_limit=10**9), ADA, NOW)
     (resume,) = [one for one in found if one["name"] == "resume"]
     assert [(ask["name"], ask["needed"]) for ask in resume["asks"]] == [("budget", False)]
     crashed = replace(broke, cause=Cause.CRASH)
-    _, refused = actions.offered(crashed, ADA, NOW)
+    _, refused = offered_actions.offered(crashed, ADA, NOW)
     assert "does not pay for a slice" in {one["name"]: one["why"] for one in refused}["resume"]
 
 
 def test_a_job_file_that_was_wrong_is_not_tried_again() -> None:
-    _, refused = actions.offered(replace(job_in(State.FAILED), cause=Cause.BAD_SPEC), ADA, NOW)
+    _, refused = offered_actions.offered(
+        replace(job_in(State.FAILED), cause=Cause.BAD_SPEC), ADA, NOW
+    )
     assert "submit the corrected one" in {one["name"]: one["why"] for one in refused}["resume"]
 
 
-@pytest.mark.parametrize("name", actions.ACTIONS)
+@pytest.mark.parametrize("name", offered_actions.ACTIONS)
 @pytest.mark.parametrize("state", [State.QUEUED, State.RUNNING, State.HOLDING, State.CANCELLED])
 def test_whatever_is_offered_can_be_done_and_changes_the_record(
     stage: Stage, state: State, name: str

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from tests.contract.data.rig import Silent
-from tpujob.data.pack.places import FolderTarget
+from tpujob.data.locations import Folder
+from tpujob.data.pack.folder import FolderTarget
 from tpujob.data.pack.run import Pack
-from tpujob.data.places import Folder
 from workloads.data.bundled import digits
 from workloads.data.images import Augmentation, open_images
 from workloads.data.rows import Dataset, Feed

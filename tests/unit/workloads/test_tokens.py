@@ -12,9 +12,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from tests.contract.data.rig import Silent
-from tpujob.data.pack.places import FolderTarget
+from tpujob.data.locations import Folder
+from tpujob.data.pack.folder import FolderTarget
 from tpujob.data.pack.run import Pack
-from tpujob.data.places import Folder
 from workloads.data.documents import open_documents
 from workloads.data.rows import Dataset, Feed, Rows, RowSource
 from workloads.data.streams import RecordStream

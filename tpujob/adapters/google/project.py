@@ -29,7 +29,7 @@ from tpujob.doctor.access import (
 from tpujob.doctor.cloud import ProjectSeen
 from tpujob.doctor.findings import NotSeen
 from tpujob.doctor.network import FirewallRule, Network, Subnetwork, last_part, network_name
-from tpujob.doctor.places import Addresses
+from tpujob.doctor.zones import Addresses
 from tpujob.errors import TpujobError
 from tpujob.ports import BucketFacts
 

@@ -20,7 +20,7 @@ from tpujob.adapters.http.transport import (
 )
 from tpujob.api import METHODS
 from tpujob.api.methods import HEADER
-from tpujob.domain.pages import PAGE, all_of
+from tpujob.domain.paging import PAGE, all_of
 from tpujob.errors import BackendGone, BadRequest, BadSpec, NotFound, TpujobError, Transient
 from tpujob.version import __version__
 

@@ -12,8 +12,8 @@ import urllib3
 from tpujob.adapters.calling import Backoff, Deadline, repeated
 from tpujob.adapters.connections import pool_manager, proxy_for
 from tpujob.data.checksums import hash_of_web, identity_of, validator_of
+from tpujob.data.locations import WebFile, checked_url, without_query
 from tpujob.data.objects import LeftOut, MustRestart, NotCopied, ObjectContent, ObjectFacts
-from tpujob.data.places import WebFile, checked_url, without_query
 from tpujob.domain.model import Cause
 from tpujob.errors import BadRequest, NotFound, Refused, Transient
 

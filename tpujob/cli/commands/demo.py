@@ -37,9 +37,9 @@ def demo(
     code = _watch(job, plan, preempt)
     page = page_of(job["id"])
     if code == 0 and not (keep or was_running):
-        from tpujob.config import stack
+        from tpujob.config import stack_processes
 
-        stack.down(current_settings())
+        stack_processes.down(current_settings())
         where = f" at\n{page}" if page.startswith("http") else "."
         command = f"`tpujob open {job['id']}`"
         say(f"The local stack is stopped. {command} starts it and shows the job{where}")

@@ -14,8 +14,8 @@ from tpujob.cli.render import words
 from tpujob.cli.render.lines import event_line, event_lines, job_event_line
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip, clip_middle, paint, wrap
-from tpujob.domain.pages import PAGE as MOST
-from tpujob.domain.pages import newest
+from tpujob.domain.paging import PAGE as MOST
+from tpujob.domain.paging import newest
 from tpujob.domain.text import age, clean, many, rate, seconds, span
 from tpujob.errors import BadRequest
 

@@ -45,10 +45,10 @@ def down() -> None:
     """Stop the local stack, or the backend of the context.
 
     Jobs in the cloud continue, without recovery until `tpujob up`."""
-    from tpujob.config import stack
+    from tpujob.config import stack_processes
 
     now = current_settings()
-    ended = stack.down(now)
+    ended = stack_processes.down(now)
     say(f"Stopped: {', '.join(ended)}." if ended else f"Nothing to stop: {runs_here(now)} is down.")
 
 
@@ -66,7 +66,7 @@ def serve(
 
     You are admin; `tpujob members` gives roles to others. They run `tpujob use PATH` once.
     """
-    from tpujob.config import settings, shared_socket, stack
+    from tpujob.config import settings, shared_socket, stack_processes
     from tpujob.wiring import client
 
     now = settings.load(context=context)
@@ -76,17 +76,17 @@ def serve(
             "warning: programs of all members run as you on this machine; nothing keeps them apart"
         )
     client.make_way(now)
-    words = [*stack.parts(now)[-1].command, "--socket", str(path)]
+    words = [*stack_processes.parts(now)[-1].command, "--socket", str(path)]
     words += ["--members", str(members.absolute())] if members else []
     note(f"tpujob: others use this backend with: tpujob use {path}")
     settings.prepare(now)
-    stack.note(now.process_file("backend"), os.getpid())
+    stack_processes.note(now.process_file("backend"), os.getpid())
     os.execve(words[0], words, settings.for_processes())  # noqa: S606, in the foreground and under this pid
 
 
 def status(as_json: Json = False) -> None:
     """Show the processes of tpujob on this machine."""
-    from tpujob.config import stack
+    from tpujob.config import stack_processes
     from tpujob.wiring import client
 
     now = current_settings()
@@ -106,7 +106,7 @@ def status(as_json: Json = False) -> None:
                 "page": str((process.ready or {}).get("page", "")),
                 "log": str(process.log),
             }
-            for process in stack.status(now)
+            for process in stack_processes.status(now)
         ]
         on = screen()
         text = "" if now.local else f"Context {now.context}:\n"

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO
 from tpujob.data.checksums import extend
 from tpujob.data.objects import Changed, LocalFile
 from tpujob.data.pack import records
+from tpujob.data.pack.folder import FolderTarget, described
 from tpujob.data.pack.manifest import IndexEntry, Shard
-from tpujob.data.pack.places import FolderTarget, described
 from tpujob.data.pack.workers import Workers
 from tpujob.data.sync.run import SyncProgress
 from tpujob.data.sync.upload import check_unchanged, opened

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tpujob.data.keys import explained
+from tpujob.data.locations import Folder
 from tpujob.data.objects import LeftOut, LocalFile, Problems
 from tpujob.data.pack import manifest as manifests
 from tpujob.data.pack.build import Built, ShardBuilder
+from tpujob.data.pack.folder import FolderTarget, described
 from tpujob.data.pack.manifest import Manifest, SetFile, Shard, label_of, lines, with_labels
-from tpujob.data.pack.places import FolderTarget, described
 from tpujob.data.pack.workers import Workers, alone_in
-from tpujob.data.places import Folder
 from tpujob.data.sync.endpoints import files_of
 from tpujob.data.sync.run import SyncProgress
 from tpujob.errors import BadRequest, Conflict, NotFound

@@ -14,8 +14,8 @@ from tpujob.data.keys import PARTS_FOLDER, explained, why_no_file
 from tpujob.data.objects import LeftOut, Problems
 from tpujob.data.pack import manifest as manifests
 from tpujob.data.pack import records
+from tpujob.data.pack.folder import FolderSource, remove_stage
 from tpujob.data.pack.manifest import IndexEntry, Shard, lines
-from tpujob.data.pack.places import FolderSource, remove_stage
 from tpujob.data.pack.workers import Workers, alone_in
 from tpujob.data.sync.download import NoPlace, make_folder
 from tpujob.data.sync.run import SyncProgress

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from tpujob.data.keys import FoldersAndFiles, why_no_file, why_no_object
+from tpujob.data.locations import Folder, Place, Prefix
 from tpujob.data.objects import NotCopied, ObjectFacts, Objects, SourceReader
-from tpujob.data.places import Folder, Place, Prefix
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.download import Downloader
 from tpujob.data.sync.endpoints import Items, in_folder, listed

@@ -8,8 +8,8 @@ from functools import partial
 from typing import BinaryIO
 
 from tpujob.data.keys import PARTS_FOLDER
+from tpujob.data.locations import Outside, Prefix
 from tpujob.data.objects import LocalFile, NotCopied, ObjectFacts, SourceReader
-from tpujob.data.places import Outside, Prefix
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.endpoints import local_file
 from tpujob.data.sync.stream_copy import copy_stream

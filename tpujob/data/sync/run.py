@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tpujob.data.keys import PARTS_FOLDER, alone
+from tpujob.data.locations import Folder, Place, Prefix, Traffic, UrlList, overlap, route_of
 from tpujob.data.objects import (
     Changed,
     CopyOutcome,
@@ -20,7 +21,6 @@ from tpujob.data.objects import (
     SourceReader,
 )
 from tpujob.data.pack.manifest import NAME as MANIFEST
-from tpujob.data.places import Folder, Place, Prefix, Traffic, UrlList, overlap, route_of
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.directions import direction
 from tpujob.data.sync.workers import AnyPair, copy_all, pairs

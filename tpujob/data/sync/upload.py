@@ -8,6 +8,7 @@ from functools import partial
 from typing import BinaryIO, Literal
 
 from tpujob.data.checksums import Hash, of_file
+from tpujob.data.locations import Outside, Prefix
 from tpujob.data.objects import (
     Changed,
     LocalFile,
@@ -17,7 +18,6 @@ from tpujob.data.objects import (
     Piece,
     SourceReader,
 )
-from tpujob.data.places import Outside, Prefix
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.endpoints import local_file
 from tpujob.data.sync.stream_copy import copy_stream

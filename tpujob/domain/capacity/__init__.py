@@ -6,10 +6,10 @@ Whether a slice may be requested just now is in `domain/placement/circuits.py`; 
 
 from tpujob.domain.capacity.dependencies import JobEnd, Met, check_edge, facts_of
 from tpujob.domain.capacity.entries import QueueEntry, entry, waiting_since
-from tpujob.domain.capacity.places import describe
 from tpujob.domain.capacity.planning import Others, QueuePlan, plan
 from tpujob.domain.capacity.settings import ANYTHING, NO_LIMITS, OwnerLimits, QueueSettings
 from tpujob.domain.capacity.usage import RecentUsage, used
+from tpujob.domain.capacity.waiting_reasons import describe
 
 __all__ = [
     "ANYTHING",

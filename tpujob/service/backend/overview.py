@@ -11,7 +11,7 @@ from tpujob.domain.events import Event, EventKind
 from tpujob.domain.failures.disclosure import event_in_full
 from tpujob.domain.model import Job, State
 from tpujob.domain.observations import Circuit
-from tpujob.domain.pages import EVENTS, PAGE
+from tpujob.domain.paging import EVENTS, PAGE
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest, NotFound, StoreError
 from tpujob.ports import Clock, EventKey, Store

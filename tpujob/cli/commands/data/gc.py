@@ -52,10 +52,10 @@ def gc(
 
 
 def _bucket(text: str) -> str:
-    from tpujob.data import places
+    from tpujob.data import locations
 
-    place = places.parse(text)
-    if not isinstance(place, places.Prefix) or place.prefix:
+    place = locations.parse(text)
+    if not isinstance(place, locations.Prefix) or place.prefix:
         raise BadRequest(f"{text!r} is not a bucket of Cloud Storage", hint="name gs://BUCKET")
     return place.bucket
 

@@ -15,7 +15,7 @@ from tpujob.domain.text import amount_of_bytes, clean, many, usd
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
-    from tpujob.data.places import Folder
+    from tpujob.data.locations import Folder
 
 
 _ENDED = "Finished files are kept. The same command continues."
@@ -39,7 +39,7 @@ def pack(
 ) -> int:
     """Pack the files of SRC into verified ArrayRecord shards. Safe to repeat: finished shards are kept."""
     from tpujob.cli.commands.data.sync import ProgressBar
-    from tpujob.data.pack.places import FolderTarget
+    from tpujob.data.pack.folder import FolderTarget
     from tpujob.data.pack.run import Pack
 
     from_ = _folder(source, f"copy it here first: tpujob data sync {source} FOLDER")
@@ -63,7 +63,7 @@ def unpack(
 ) -> int:
     """Restore the files of a packed set in DST, byte for byte. Overwrites nothing; safe to repeat."""
     from tpujob.cli.commands.data.sync import ProgressBar
-    from tpujob.data.pack.places import FolderSource
+    from tpujob.data.pack.folder import FolderSource
     from tpujob.data.pack.unpack import Unpack
 
     from_ = _folder(source, f"copy it here first: tpujob data sync {source} FOLDER")
@@ -81,10 +81,10 @@ def unpack(
 
 
 def _folder(text: str, hint: str) -> Folder:
-    from tpujob.data import places
+    from tpujob.data import locations
 
-    place = places.parse(text)
-    if isinstance(place, places.Folder):
+    place = locations.parse(text)
+    if isinstance(place, locations.Folder):
         return place
     raise BadRequest(f"{text} is not a folder of this machine", hint=hint)
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from tpujob.data.locations import Traffic
 from tpujob.data.objects import CopyOutcome, Operations, Problems
-from tpujob.data.places import Traffic
 from tpujob.data.sync.run import Preview
 from tpujob.domain.hardware.prices import GIB, LIST
 from tpujob.domain.text import amount_of_bytes, clean, many, span, usd

@@ -33,13 +33,13 @@ def shell_variables(project: str) -> dict[str, str]:
     """What a terminal exports to reach the emulator of the local stack, which is started when it is down. `project`:
     gcloud's; empty: the context's."""
     from tpujob.cli.backend import current_settings, local_stack
-    from tpujob.config import context, stack
+    from tpujob.config import context, stack_processes
     from tpujob.emulator.client import shell_variables
 
     here, now = local_stack(), current_settings()
     if not project:
         project = here.project if now.local else context.current(now).project or here.project
-    ready = {part.name: part.ready or {} for part in stack.status(here)}
+    ready = {part.name: part.ready or {} for part in stack_processes.status(here)}
     return shell_variables(
         ready["emulator"], ready["farm"], project=project, gcloud=here.state / "gcloud"
     )
