@@ -5,8 +5,8 @@ takes no longer than seconds. `nightly`: the rest; once `--minutes` are over, ea
 A stage that does not end is ended, and has failed. Up to AGAIN tests that fail run once more, alone; those that pass
 then are counted as passed, and named.
 
-Many tests wait for processes, so more processes run at the same time than there are cores. Each line that is printed
-begins with its stage.
+Many tests wait for processes, so pytest has more processes than there are cores, and the checks run beside them with a
+lower priority. Each line that is printed begins with its stage.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ from xml.etree import ElementTree
 PYTEST = (sys.executable, "-m", "pytest", "-q")
 SIMULATION = (sys.executable, "-u", "-m", "tests.support.simulation", "--points", "0")
 YIELDING = ("nice", "-n", "5")
+#: Leaves behind every test file as pytest rewrites it, which takes most of the time of reading it. Processes that begin
+#: at the same time would each do that.
+COLLECT = (*PYTEST[:3], "-o", "addopts=", "-p", "no:terminal", "--collect-only")
 #: Tests of a file share a stack, a server, and what was compiled. The files begin in this order.
 BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 #: Folders whose files take longest. They begin first, so that nothing of them is alone at the end.
@@ -82,12 +85,11 @@ def check() -> list[Sequence[Stage]]:
 
 
 def test() -> list[Sequence[Stage]]:
-    """Each layer has one process, as each process of pytest-xdist would read the files of all."""
-    layers = [
-        [pytest(layer, _files(layer), marks="not slow")] for layer in ("unit", "contract", "flow")
-    ]
     return [
-        *layers,
+        [
+            Stage("collect", (*YIELDING, *COLLECT, "tests/unit", "tests/contract", "tests/flow"), reports=False),
+            pytest("tests", _files("unit", "contract", "flow"), marks="not slow", processes=3),
+        ],
         [lint("lint"), pytest("page", ["tests/flow/page"], marks="not slow")],
         [Stage("seeds", (*YIELDING, *SIMULATION, "--seeds", "1", "--full", "0"))],
     ]  # fmt: skip
