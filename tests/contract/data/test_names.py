@@ -123,15 +123,15 @@ def test_places_are_folders_and_prefixes() -> None:
     ("wrong", "why"),
     [
         ("", "empty"),
-        ("gs://", "no place"),
-        ("gs:///x", "no place"),
-        ("ftp://b/a", "no place"),
+        ("gs://", "copied from or to"),
+        ("gs:///x", "copied from or to"),
+        ("ftp://b/a", "copied from or to"),
         ("http://example.com/f", "no TLS"),
         ("https://user:secret@example.com/f", "password"),
         ("https://example.com/folder/", "no file"),
         ("https://example.com", "no file"),
-        ("https://:x/f", "no URL"),
-        ("https://h/a b", "no URL"),
+        ("https://:x/f", "not a URL"),
+        ("https://h/a b", "not the URL"),
     ],
 )
 def test_what_is_no_place_is_refused_with_the_reason(wrong: str, why: str) -> None:

@@ -214,7 +214,7 @@ def test_a_network_that_was_added_is_accepted_until_it_is_removed(
     with pytest.raises(google.NotFound, match="networks/lab"):
         client.create_node(parent=PARENT, node=node(**in_lab), node_id="r")
     status, answer = control.perform("POST", "/add", {"kind": "vpc", "name": "lab"})
-    assert (status, "none of network, subnetwork" in answer["error"]) == (400, True)
+    assert (status, "not one of network, subnetwork" in answer["error"]) == (400, True)
 
 
 def test_an_unknown_zone_is_not_told_from_a_closed_one(client: tpu_v2.TpuClient) -> None:

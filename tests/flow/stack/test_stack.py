@@ -230,7 +230,7 @@ def test_a_process_that_noted_itself_before_it_became_one_of_the_stack_is_found_
     stack_processes.prepare(rig.settings)
     script = (
         "import os, sys; from pathlib import Path; from tpujob.config import stack_processes\n"
-        "stack.note(Path(sys.argv[1]), os.getpid()); os.execv(sys.argv[2], sys.argv[2:])"
+        "stack_processes.note(Path(sys.argv[1]), os.getpid()); os.execv(sys.argv[2], sys.argv[2:])"
     )
     noted = str(rig.settings.process_file("farm"))
     words = [sys.executable, "-c", script, noted, *rig.part("farm").command]

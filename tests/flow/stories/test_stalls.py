@@ -100,7 +100,7 @@ def test_out_of_memory_is_retried_once(stage: Stage) -> None:
     job = stage.until(job_id, State.FAILED)
     assert job.cause is Cause.OOM_HOST
     assert len(job.attempts) == 2
-    assert "tried again once, which is all" in job.message
+    assert "retried once, the maximum" in job.message
 
 
 def test_a_notice_says_what_was_saved_and_in_what_time(stage: Stage) -> None:

@@ -1,6 +1,7 @@
 """PREPARING and RUNNING: the program is started on every host, runs, and is interrupted or ends. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tpujob.domain.actions import Decision, StartProgram, StopProgram, soon
 from tpujob.domain.decide import holding, releasing, spending
@@ -11,7 +12,14 @@ from tpujob.domain.decide.attempt_end import (
     number,
     slice_name,
 )
-from tpujob.domain.events import AttemptRunning, EventKind, Progressed, ReportsIgnored, Watched
+from tpujob.domain.events import (
+    AttemptRunning,
+    Event,
+    EventKind,
+    Progressed,
+    ReportsIgnored,
+    Watched,
+)
 from tpujob.domain.failures import preemption_notice, stall, triage
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, DesiredState, End, Job, Outcome, Progress, Proof, State
@@ -26,7 +34,7 @@ LAUNCH_DEADLINE = 30 * 60.0
 #: the last seconds of these, in which it must have been possible to hear hosts, and since they took the start: where
 #: the backend or SSH was away for most of the time, they have been started only just now
 LAUNCH_HEARD = 10 * 60.0
-#: seconds after which a minute is enough for that: where many a look fails, ten without a break may never come
+#: seconds after which a minute is enough to hear hosts: where many a look fails, ten without a break may never come
 LAUNCH_LATEST = 2 * LAUNCH_DEADLINE
 #: hosts that report, but do not come to start the program: the slice is not billed for longer than these seconds
 SETUP_DEADLINE = 2 * 3600.0
@@ -85,8 +93,8 @@ def _start(job: Job, seen: Observation, reports: Sequence[HostReport], now: floa
         return over or _watched(job, seen, now) or Decision(wake_in=2)
     waited = now - max(job.attempt.started_at, job.wake) if job.attempt else 0.0
     just = seen.launched_for is not None and seen.launched_for < LAUNCH_HEARD
-    sure = not just and _in_touch(job, seen, LAUNCH_HEARD)
-    if waited > LAUNCH_DEADLINE and (sure or (waited > LAUNCH_LATEST and _in_touch(job, seen))):
+    heard = _in_touch(job, seen, LAUNCH_HEARD if waited <= LAUNCH_LATEST else releasing.SECOND_LOOK)
+    if waited > LAUNCH_DEADLINE and heard and not just:
         unheard = sorted(set(range(job.hosts)) - {r.host for r in reports})
         message = f"no report from {list_hosts(unheard)} in {duration(waited)}"
         lost = End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, unheard[0], message)
@@ -233,6 +241,15 @@ def _watched(job: Job, seen: Observation, now: float) -> Decision | None:
     ssh = f"; {list_hosts(quiet)} {does} not answer over SSH" if quiet else ""
     text = f"some hosts of attempt {number(job)} have not reported lately{ssh}"
     return Decision(event(job, _E.WATCHED, now, text, Watched(fresh)), wake_in=1)
+
+
+def note_launched(job: Job, now: float) -> Event | None:
+    """Store that all hosts took a start that came late: the next backend must not give them up for the time before."""
+    watch = job.attempt.watch if job.attempt else None
+    if watch is None or watch.launched is not None:
+        return None
+    text = f"all hosts of attempt {number(job)} took the start"
+    return event(job, _E.WATCHED, now, text, Watched(replace(watch, launched=now)))
 
 
 def _ignored(job: Job, seen: Observation, now: float) -> Decision | None:

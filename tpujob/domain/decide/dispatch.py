@@ -115,6 +115,8 @@ def follow_up(job: Job, action: Action, result: Result, now: float) -> Event | N
             return provisioning.refuse(job, cause, error, scope, now)
         case StartProgram(), Denied(cause, error):
             return end_attempt(job, End(Outcome.FAILED, cause, None, error), (), now)
+        case StartProgram(), Done():
+            return active.note_launched(job, now)
         case StopProgram(name), Done() if any(s.name == name for s in job.condemned):
             text = f"the program on {name} is stopped"
             return event(job, _E.CONDEMNED_STOPPED, now, text, AboutSlice(name))

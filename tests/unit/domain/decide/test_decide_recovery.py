@@ -20,9 +20,10 @@ from tests.support.records import (
     with_condemned,
 )
 from tests.unit.domain.decide.test_decide import check
-from tpujob.domain.actions import StartProgram
-from tpujob.domain.decide.dispatch import decide
-from tpujob.domain.model import Cause, DesiredState, Job, Outcome, State, Verdict
+from tpujob.domain.actions import Done, StartProgram
+from tpujob.domain.decide.dispatch import decide, follow_up
+from tpujob.domain.lifecycle import apply
+from tpujob.domain.model import Cause, DesiredState, Job, Outcome, State, Verdict, Watch
 from tpujob.domain.observations import (
     Absent,
     Circuit,
@@ -141,20 +142,23 @@ READY_SLICE = Present(SliceState.READY, ENDPOINTS)
 
 
 @pytest.mark.parametrize(
-    ("seen", "readable", "launched", "given_up"),
+    ("seen", "waited", "readable", "launched", "given_up"),
     [
-        (READY_SLICE, 601.0, None, True),
-        (READY_SLICE, 601.0, 601.0, True),
+        (READY_SLICE, 1801, 601.0, None, True),
+        (READY_SLICE, 1801, 601.0, 601.0, True),
         # the backend was away, and has started them only just now; or the storage was; or SSH
-        (READY_SLICE, 500.0, None, False),
-        (READY_SLICE, 601.0, 500.0, False),
-        (Unknown("503"), 601.0, None, False),
+        (READY_SLICE, 1801, 500.0, None, False),
+        (READY_SLICE, 1801, 601.0, 500.0, False),
+        (Unknown("503"), 1801, 601.0, None, False),
+        # later a minute is enough, but not for hosts that took the start only just now
+        (READY_SLICE, 3601, 61.0, None, True),
+        (READY_SLICE, 3601, 61.0, 500.0, False),
     ],
 )
 def test_a_launch_without_a_word_is_given_up_only_by_those_who_could_hear_it(
-    seen: SliceSeen, readable: float, launched: float | None, given_up: bool
+    seen: SliceSeen, waited: float, readable: float, launched: float | None, given_up: bool
 ) -> None:
-    attempt = replace(job_in(State.PREPARING).attempts[0], started_at=NOW - 1801)
+    attempt = replace(job_in(State.PREPARING).attempts[0], started_at=NOW - waited)
     job = replace(job_in(State.PREPARING), attempts=(attempt,))
     look = Observation({"tj-000001-1": seen}, (), readable_for=readable, launched_for=launched)
     decision = decide(job, look, NOW)
@@ -163,3 +167,15 @@ def test_a_launch_without_a_word_is_given_up_only_by_those_who_could_hear_it(
         happened
     )
     assert given_up or isinstance(decision.action, StartProgram), "it is started again"
+
+
+def test_a_start_that_came_late_is_stored_for_the_next_backend() -> None:
+    job = job_in(State.PREPARING)
+    assert follow_up(job, StartProgram(), Done(), NOW) is None, "nothing is late"
+    attempt = replace(job.attempts[0], watch=Watch(since=NOW - 600, at=NOW - 10))
+    stored = follow_up(late := replace(job, attempts=(attempt,)), StartProgram(), Done(), NOW)
+    assert stored is not None
+    after = apply(late, stored)
+    assert after.attempt is not None
+    assert after.attempt.watch == replace(attempt.watch, launched=NOW)
+    assert follow_up(after, StartProgram(), Done(), NOW + 60) is None, "the first start counts"
