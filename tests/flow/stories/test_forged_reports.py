@@ -44,9 +44,7 @@ def test_nobody_else_can_end_a_job_as_succeeded(stage: Stage) -> None:
     stage.succeed(victim)
     assert stage.api.get(victim)["ignored"] == {"unverified": 4, "replayed": 0}, "it is stored"
     said = [e.text for e in stage.store.events(victim) if e.kind is EventKind.REPORTS_IGNORED]
-    assert said == [
-        f"{n} reports of attempt 1 ignored: they do not come from its hosts" for n in (2, 4)
-    ]
+    assert said == [f"{n} reports of attempt 1 ignored: not sent by its hosts" for n in (2, 4)]
 
 
 def test_what_was_not_believed_is_stored_now_and_then_and_outlives_the_backend(

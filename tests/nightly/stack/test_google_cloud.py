@@ -85,7 +85,7 @@ def test_a_job_in_a_project_is_preempted_and_goes_on_with_the_code_that_was_subm
     assert view["code"]["commit"][:12] in tpujob.run("show", job_id)
 
     assert "digits" in tpujob.run("list", "--all")
-    assert "Nothing is left" in tpujob.run("leaks")
+    assert "No slice is left over" in tpujob.run("leaks")
     assert not any(tpujob.json("sweep", "--dry-run").values())
     assert lab.in_the_cloud() == []
     assert lab.local.json("list", "--all") == [], "the jobs of a context are its own"

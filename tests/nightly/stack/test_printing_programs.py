@@ -61,7 +61,7 @@ def test_what_was_lost_is_what_the_next_attempt_made_again(stack: LocalStack) ->
         assert view["attempts"][0]["redone"] == made_again
         events = [event["text"] for event in stack.json("events", job)]
         # until it has printed two steps, a silent program has not shown where it began
-        said = f"; {made_again} steps of earlier attempts are made again"
+        said = f"; {made_again} steps of earlier attempts are repeated"
         said = f"({said})?" if job == silent else said
         assert any(re.fullmatch("first step seen: [0-9]+" + said, text) for text in events), events
         parts = stack.json("cost", "report", job)["total"]["parts"]

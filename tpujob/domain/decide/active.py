@@ -260,7 +260,7 @@ def _ignored(job: Job, seen: Observation, now: float) -> Decision | None:
         return None
     if stored and fresh.total < 2 * stored.total and now - stored.at < PROGRESS_EVERY:
         return None
-    text = f"{many(fresh.total, 'report')} of attempt {number(job)} ignored: they do not come from its hosts"
+    text = f"{many(fresh.total, 'report')} of attempt {number(job)} ignored: not sent by its hosts"
     return Decision(event(job, _E.REPORTS_IGNORED, now, text, ReportsIgnored(fresh)), wake_in=1)
 
 
