@@ -11,6 +11,8 @@ from tpujob.domain.failures.stall import QUIET
 from tpujob.domain.model import Endpoint
 from tpujob.domain.observations import SliceState
 
+LISTED = 15.0  #: seconds: a decision may rest on a list of reports that is as old as that
+
 
 @dataclass(eq=False)
 class Machine:
@@ -137,4 +139,5 @@ class Machine:
         unreachable = max(
             self.down.get(program.host, 0.0), self.repair[1] if self.repair[0] <= now else 0.0
         )
-        return unreachable > now - 60 and now - program.wrote > QUIET
+        listed = program.wrote if now - program.wrote > LISTED else program.wrote_before
+        return unreachable > now - 60 and now - listed > QUIET

@@ -143,7 +143,8 @@ class Program:
     hidden: bool = False  #: somebody has written over its last word
     told_at: float = math.inf  #: a notice was seen
     saved_in: float | None = None
-    wrote: float = -1.0  #: when its newest word was said that is in the bucket
+    wrote: float = -1.0  #: when its newest report in the bucket was written
+    wrote_before: float = -1.0  #: and the one before that
     stopped_by: str = ""
 
     def alive(self, now: float) -> bool:

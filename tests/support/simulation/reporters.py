@@ -124,6 +124,7 @@ class Reporters:
         self._numbers[host] = number
         self._new[host] = cast(ReportDocument, {**report, "seq": number}), evidence, at
         self._schedules[host].note_written(report, evidence, at)
-        self.run.programs[host].wrote = at
+        program = self.run.programs[host]
+        program.wrote_before, program.wrote = program.wrote, at
         if report.get("phase") == Phase.EXITED:
             self._ended.add(host)
