@@ -191,8 +191,8 @@ def running(report_every: float, hosts: int) -> Generator[Rig]:
         os.environ["PYTHONPATH"] = str(ROOT)
         os.environ["SCALE_HOSTS"] = str(hosts)
         parts = tuple(_simulated(part) for part in stack_processes.parts(settings))
-        stack_processes.up(settings, parts)
         try:
+            stack_processes.up(settings, parts)
             yield Rig(settings)
         finally:
             stack_processes.down(settings, parts, grace=120)
