@@ -20,10 +20,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
-from tpujob.domain.capacity import JobEnd, QueueEntry, QueueSettings, RecentUsage, plan
-from tpujob.domain.capacity.entries import Wanted
-from tpujob.domain.capacity.planning import PASSED
-from tpujob.domain.capacity.usage import fade, sums
+from tpujob.domain.capacity.dependencies import JobEnd
+from tpujob.domain.capacity.entries import QueueEntry, Wanted
+from tpujob.domain.capacity.planning import PASSED, plan
+from tpujob.domain.capacity.settings import QueueSettings
+from tpujob.domain.capacity.usage import RecentUsage, fade, sums
 from tpujob.domain.model import State
 
 SLICES, CHIPS, DAYS, SEEDS = 8, 8, 30, 3

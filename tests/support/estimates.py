@@ -7,10 +7,11 @@ from typing import Any, cast
 
 from tpujob.adapters.calling import SystemClock
 from tpujob.api import CompareAsked, CompareView, EstimateSaid, EstimateView
+from tpujob.domain.capacity.offers import offers
+from tpujob.domain.capacity.site import EVERYWHERE, Site, settled
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.model import Job
 from tpujob.domain.money import Surroundings
-from tpujob.domain.placement import EVERYWHERE, Site, offers, settled
 from tpujob.domain.spec import parse
 from tpujob.ports import Store
 from tpujob.service.money.comparison import Comparisons

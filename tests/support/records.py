@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.failures import triage
 from tpujob.domain.model import (
     Attempt,
@@ -19,7 +20,6 @@ from tpujob.domain.model import (
     State,
 )
 from tpujob.domain.observations import Absent, HostReport, Present, SliceSeen, SliceState, Unknown
-from tpujob.domain.placement.offers import Offer
 from tpujob.domain.spec import JobSpec, dump, parse
 
 NOW = 10_000.0

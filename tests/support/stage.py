@@ -22,7 +22,7 @@ from tests.support.world import (
     service,
 )
 from tpujob.adapters.sqlite import SqliteStore
-from tpujob.domain.capacity import ANYTHING
+from tpujob.domain.capacity.settings import ANYTHING
 from tpujob.domain.model import Job, State
 from tpujob.domain.money.shared import SharedBudget
 from tpujob.engine.notification_collector import NotificationSetup

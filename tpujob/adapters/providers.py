@@ -1,5 +1,5 @@
 """Each slice through the adapter of its provider. A further way to get a slice is a package beside `cloud_tpu/`, a
-provider of its own on its offers (`domain/placement/offers.py`), and its entry in `wiring/`."""
+provider of its own on its offers (`domain/capacity/offers.py`), and its entry in `wiring/`."""
 
 from collections.abc import Collection, Mapping, Sequence
 

@@ -25,9 +25,9 @@ from tpujob.config.queue import ChipsSetting, QueueSetting
 from tpujob.config.settings import CONTEXT_NAME, LOCAL, Settings, prepare
 from tpujob.config.sign_in import Door, SignIn
 from tpujob.domain import model
+from tpujob.domain.capacity.site import Site
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.hardware.prices import LIST, PriceList
-from tpujob.domain.placement import Site
 from tpujob.domain.spec import Usd, validate, yaml
 from tpujob.domain.spec import fields as kinds
 from tpujob.errors import BadRequest, BadSpec, NotFound

@@ -11,8 +11,7 @@ from pydantic import Field
 
 from tpujob.config import files
 from tpujob.config.settings import Settings
-from tpujob.domain.capacity import OwnerLimits, QueueSettings
-from tpujob.domain.capacity.settings import HandOnTo
+from tpujob.domain.capacity.settings import HandOnTo, OwnerLimits, QueueSettings
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec import validate, yaml
 from tpujob.domain.spec.fields import Checked

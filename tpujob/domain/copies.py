@@ -1,6 +1,6 @@
 """The data that a job reads, and the copies that bring objects into the region of a slice. Data only.
 
-What is wanted where is decided in `placement/datasets.py`, when a copy is made in `decide/copying.py`; the storage
+What is wanted where is decided in `capacity/datasets.py`, when a copy is made in `decide/copying.py`; the storage
 itself moves the bytes. Every place is a `gs://` prefix without a slash at its end.
 """
 

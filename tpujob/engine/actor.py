@@ -26,11 +26,11 @@ from tpujob.domain.actions import (
     StartProgram,
     StopProgram,
 )
+from tpujob.domain.capacity import datasets
 from tpujob.domain.failures import host_reputation, nonfinite
 from tpujob.domain.failures.retry import POLICIES
 from tpujob.domain.host import keys, plan
 from tpujob.domain.model import Cause, Job, Slice
-from tpujob.domain.placement import datasets
 from tpujob.engine.bundles import Bundles
 from tpujob.engine.groups import Groups
 from tpujob.engine.job_runtime import JobRuntime

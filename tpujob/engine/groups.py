@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
-from tpujob.domain.capacity import facts_of
+from tpujob.domain.capacity.dependencies import facts_of
 from tpujob.domain.codec import to_text
 from tpujob.domain.decide.group import NAMED
 from tpujob.domain.events import Event, EventKind

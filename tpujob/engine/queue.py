@@ -16,23 +16,16 @@ from itertools import takewhile
 from math import inf
 from operator import attrgetter
 
-from tpujob.domain.capacity import (
-    JobEnd,
-    QueueEntry,
-    QueuePlan,
-    QueueSettings,
-    RecentUsage,
-    entry,
-    facts_of,
-    plan,
-    used,
-)
-from tpujob.domain.capacity.usage import fade, sums
+from tpujob.domain.capacity import circuits
+from tpujob.domain.capacity.dependencies import JobEnd, facts_of
+from tpujob.domain.capacity.entries import QueueEntry, entry
+from tpujob.domain.capacity.planning import QueuePlan, plan
+from tpujob.domain.capacity.settings import QueueSettings
+from tpujob.domain.capacity.usage import RecentUsage, fade, sums, used
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import Job, State
 from tpujob.domain.observations import Circuit, HandOver, Place, ReasonKind
-from tpujob.domain.placement import circuits as offers
 from tpujob.domain.spec.elements import at_once
 from tpujob.engine.groups import GETS, STOPPED, Groups
 from tpujob.errors import Conflict, DamagedRecord, NotFound, TpujobError, Transient
@@ -180,10 +173,10 @@ class Queue:
             self._noted[after.id] = self._clock.now()
             if happened.kind is EventKind.SLICE_REQUESTED and after.slice:
                 place = self._plan.places.get(after.id, WAITS)
-                if offers.names(after.slice)[0] not in place.ask:
+                if circuits.names(after.slice)[0] not in place.ask:
                     raise Conflict(f"job {after.id} is not next in the queue any more")
             if happened.kind in GETS and after.slice:
-                self._count_overtaken(after.id, offers.names(after.slice)[0])
+                self._count_overtaken(after.id, circuits.names(after.slice)[0])
                 self._put(after)
 
     def _count_overtaken(self, job_id: str, shape: str) -> None:

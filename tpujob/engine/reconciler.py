@@ -21,7 +21,7 @@ from tpujob.domain.actions import (
     Result,
     StopProgram,
 )
-from tpujob.domain.capacity import ANYTHING, QueueSettings
+from tpujob.domain.capacity.settings import ANYTHING, QueueSettings
 from tpujob.domain.decide import decide, decide_beside, follow_up, handed_on, receive
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.failures import nonfinite

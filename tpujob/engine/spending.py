@@ -1,7 +1,7 @@
 """What the jobs of one backend share, in its memory: budgets and grants, and what the cloud refused lately.
 
 The sums are in `domain/money/shared.py`. They are read from all records once, and after that from those that changed.
-Without shared budgets and grants nothing is read. The rules of refusals are in `domain/placement/circuits.py`; a
+Without shared budgets and grants nothing is read. The rules of refusals are in `domain/capacity/circuits.py`; a
 backend that was just started recalls them from the records.
 """
 
@@ -10,13 +10,13 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tpujob.domain.capacity import circuits
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import budget, covered, shared
 from tpujob.domain.money.ledger import Key
 from tpujob.domain.money.shared import SharedBudget, Sums
 from tpujob.domain.observations import NO_FUNDS, Account, Circuit, Funds
-from tpujob.domain.placement import circuits
 from tpujob.errors import Conflict, NotFound, TpujobError
 from tpujob.ports import Clock, Store
 

@@ -1,7 +1,7 @@
 """Where the data of a job is, in each region in which it may run: looked up before a job is made, and for
 `tpujob data where`.
 
-Reads only. Where it should be is decided in `domain/placement/datasets.py`; copies are made by the reconciler, or,
+Reads only. Where it should be is decided in `domain/capacity/datasets.py`; copies are made by the reconciler, or,
 from a place that the storage cannot read, by the client that submits the job.
 """
 
@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from tpujob.api import DataPlaceView, DataView
+from tpujob.domain.capacity import datasets
+from tpujob.domain.capacity.site import Site, home_region
 from tpujob.domain.copies import Dataset
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.hardware.prices import GIB
 from tpujob.domain.money import DataToCopy
-from tpujob.domain.placement import Site, datasets, home_region
 from tpujob.domain.spec import JobSpec
 from tpujob.domain.spec.data import Data
 from tpujob.errors import BadSpec, NotFound, Refused

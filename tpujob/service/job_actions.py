@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tpujob.domain import access
 from tpujob.domain.access import BACKEND, Principal, Role
-from tpujob.domain.capacity import Met, check_edge, facts_of
+from tpujob.domain.capacity.dependencies import Met, check_edge, facts_of
 from tpujob.domain.events import BudgetChanged, CleanRequested, EventKind, QueueMoved
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.lifecycle import apply, event

@@ -11,13 +11,13 @@ from tpujob.api import (
     NextAction,
     NextView,
 )
-from tpujob.domain.capacity import describe
+from tpujob.domain.capacity import circuits, datasets
+from tpujob.domain.capacity.circuits import Wait
+from tpujob.domain.capacity.waiting_reasons import describe
 from tpujob.domain.failures import retry
 from tpujob.domain.model import Cause, DesiredState, Job, State
 from tpujob.domain.money import budget
 from tpujob.domain.observations import Place, Reason, ReasonKind
-from tpujob.domain.placement import circuits, datasets
-from tpujob.domain.placement.circuits import Wait
 from tpujob.domain.progress import JobProgress
 from tpujob.domain.text import amount_of_bytes, dollars, duration, rfc3339
 

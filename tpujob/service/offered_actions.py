@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from tpujob.api import ActionName, ActionView, AskView, RefusedView
 from tpujob.domain.access import Principal
+from tpujob.domain.capacity import circuits
 from tpujob.domain.hardware.accelerators import several
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import Cause, DesiredState, Job, Progress, Slice, State
 from tpujob.domain.money import budget
 from tpujob.domain.observations import NO_FUNDS, Funds
-from tpujob.domain.placement import circuits
 from tpujob.domain.progress import JobProgress, job_progress
 from tpujob.domain.text import dollars, duration
 from tpujob.errors import Forbidden, IllegalInState

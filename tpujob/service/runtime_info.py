@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tpujob.domain.capacity import circuits
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.model import Ignored, Job, Progress, State
 from tpujob.domain.observations import NO_FUNDS, Circuit, Funds, Maintenance, Place
-from tpujob.domain.placement import circuits as capacity
 from tpujob.engine import JobRuntime
 from tpujob.service.money import budgets
 
@@ -24,7 +24,7 @@ class RuntimeInfo:
     ignored: Ignored | None = None  #: what this process did not believe of its hosts
     trouble: str = ""  #: what is being retried
     trouble_since: float | None = None
-    wait: capacity.Wait | None = None  #: for the hardware that the cloud refused
+    wait: circuits.Wait | None = None  #: for the hardware that the cloud refused
     funds: Funds = NO_FUNDS
     place: Place | None = None  #: in the queue; None: it does not wait for a slice
     unpaid: str = ""  #: the budget for which it waits, with the arithmetic
@@ -78,6 +78,6 @@ class RuntimeReader:
             return None
         return live.verified.ignored(now) if live.verified.attempt == attempt.number else None
 
-    def _wait(self, job: Job) -> capacity.Wait | None:
-        asks = job.state in _ASKING and capacity.refusals(job)
-        return capacity.wait(job, self._circuits()) if asks else None
+    def _wait(self, job: Job) -> circuits.Wait | None:
+        asks = job.state in _ASKING and circuits.refusals(job)
+        return circuits.wait(job, self._circuits()) if asks else None

@@ -12,6 +12,8 @@ from typing import IO, Any, NamedTuple
 from tpujob.api import CodeGiven, PlanView, RefusalView, SecretView
 from tpujob.domain import secrets as rules
 from tpujob.domain.access import Principal
+from tpujob.domain.capacity.offers import Offer, offers, unsure
+from tpujob.domain.capacity.site import Site, check_location, home_region, settled, traffic
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
@@ -19,16 +21,6 @@ from tpujob.domain.host import environment, plan
 from tpujob.domain.model import Code, DesiredState, Job, State
 from tpujob.domain.money import DataToCopy
 from tpujob.domain.observations import Funds
-from tpujob.domain.placement import (
-    Offer,
-    Site,
-    check_location,
-    home_region,
-    offers,
-    settled,
-    traffic,
-    unsure,
-)
 from tpujob.domain.spec import JobSpec, dump, elements, parse
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest, BadSpec, Conflict, IllegalInState, NotFound, Refused

@@ -19,6 +19,7 @@ from tpujob.api import (
     UnreachedView,
     VerdictView,
 )
+from tpujob.domain.capacity import circuits
 from tpujob.domain.events import Event
 from tpujob.domain.failures import host_reputation, stall
 from tpujob.domain.hardware import accelerators
@@ -26,7 +27,6 @@ from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import Attempt, Code, Ignored, Job, Progress, Slice, State, Suspect
 from tpujob.domain.money import free, pace, usd_of_job, usd_of_slice
 from tpujob.domain.observations import HostReport, Maintenance
-from tpujob.domain.placement import circuits
 from tpujob.domain.progress import (
     JobProgress,
     first_step,

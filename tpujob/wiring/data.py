@@ -63,7 +63,7 @@ def _endpoint(settings: Settings) -> str:
 
 def _make(settings: Settings, endpoint: str, bucket: str) -> None:
     from tpujob.adapters.gcs import GcsBlobs
-    from tpujob.domain.placement import EVERYWHERE
+    from tpujob.domain.capacity.site import EVERYWHERE
 
     with closing(GcsBlobs(settings.project, endpoint=endpoint)) as blobs:
         try:

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from tpujob.config.context import Context
     from tpujob.config.notifications import NotificationSettings
     from tpujob.data.copies import ObjectCopies
-    from tpujob.domain.capacity import QueueSettings
+    from tpujob.domain.capacity.settings import QueueSettings
+    from tpujob.domain.capacity.site import Site
     from tpujob.domain.money import Surroundings
     from tpujob.domain.money.shared import SharedBudget
-    from tpujob.domain.placement import Site
     from tpujob.engine import Counters
     from tpujob.ports import Secrets
 
@@ -96,8 +96,8 @@ def _emulated(settings: Settings, count: Callable[[str], Count]) -> Adapters:
     from tpujob.adapters.ssh import SshHosts
     from tpujob.config import queue
     from tpujob.config.notifications import of_local_stack
+    from tpujob.domain.capacity.site import EVERYWHERE
     from tpujob.domain.money import Surroundings
-    from tpujob.domain.placement import EVERYWHERE
 
     emulator, farm = _ready(settings.ready_file("emulator")), _ready(settings.ready_file("farm"))
     slices = CloudTpuSlices(

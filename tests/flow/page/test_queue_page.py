@@ -13,7 +13,7 @@ from tests.flow.page.conftest import OpenTab, Site
 from tests.flow.page.story import axe
 from tests.support.callers import ADA
 from tests.support.stage import SPEC
-from tpujob.domain.capacity import QueueSettings
+from tpujob.domain.capacity.settings import QueueSettings
 
 NAMED = {"x-test-name": "ada"}
 V6E = {"type": "v6e-8", "zones": ["us-east5-a"]}

@@ -8,7 +8,8 @@ from tests.support.callers import ADA, caller
 from tests.support.stage import SPEC, Stage
 from tpujob.domain import invariants
 from tpujob.domain.access import Principal, Role
-from tpujob.domain.capacity import OwnerLimits, QueueSettings, planning
+from tpujob.domain.capacity import planning
+from tpujob.domain.capacity.settings import OwnerLimits, QueueSettings
 from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.money import usd_of_job
 from tpujob.domain.observations import ReasonKind, SliceState

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tests.support.simulation.sim import EPOCH
 from tests.support.simulation.users import ASKED_IN_VAIN, TWO_REGIONS, User, spec
 from tpujob.domain.access import Principal, Role
-from tpujob.domain.capacity import ANYTHING, OwnerLimits, QueueSettings
+from tpujob.domain.capacity.settings import ANYTHING, OwnerLimits, QueueSettings
 from tpujob.domain.model import Job
 from tpujob.errors import BadRequest, BadSpec, Forbidden
 

@@ -13,7 +13,9 @@ from tests.support.simulation.hosts import Hosts
 from tests.support.simulation.patches import Patch, bug, everywhere, folded, replaced, together
 from tests.support.simulation.store import SimStore
 from tpujob.adapters.sqlite import store as sqlite
-from tpujob.domain.capacity import entry, plan, used
+from tpujob.domain.capacity.entries import entry
+from tpujob.domain.capacity.planning import plan
+from tpujob.domain.capacity.usage import used
 from tpujob.domain.decide import group, queued, receive
 from tpujob.domain.events import EventKind
 from tpujob.domain.model import State

@@ -11,6 +11,8 @@ from unittest import mock
 from tests.support.simulation.patches import Patch, bug, everywhere, folded, replaced, together
 from tpujob.agent.upload.report_writer import ReportSchedule
 from tpujob.domain.actions import Copied
+from tpujob.domain.capacity import circuits as capacity
+from tpujob.domain.capacity import datasets
 from tpujob.domain.decide import active, condemned, copying
 from tpujob.domain.events import EventKind
 from tpujob.domain.failures import host_reputation, nonfinite, preemption_notice, stall
@@ -19,8 +21,6 @@ from tpujob.domain.host.report_verifier import accept, add_reports
 from tpujob.domain.model import Cause
 from tpujob.domain.money import polling_cost
 from tpujob.domain.observations import Silence
-from tpujob.domain.placement import circuits as capacity
-from tpujob.domain.placement import datasets
 from tpujob.engine import job_runtime
 from tpujob.engine.report_cache import ReportCache
 from tpujob.protocol import signing

@@ -27,7 +27,7 @@ from tests.support.simulation.store import SimStore
 from tests.support.simulation.users import User
 from tests.support.simulation.world import ZONES, World
 from tests.support.stores import in_memory
-from tpujob.domain.capacity import ANYTHING, QueueSettings
+from tpujob.domain.capacity.settings import ANYTHING, QueueSettings
 from tpujob.domain.decide import group
 from tpujob.domain.model import Job, State
 from tpujob.engine import queue as engine_queue

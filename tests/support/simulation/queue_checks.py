@@ -10,10 +10,10 @@ from tests.support.simulation import queue_rules as rules
 from tests.support.simulation.effects import Outage
 from tests.support.simulation.queue_rules import Planned
 from tests.support.simulation.sim import Broken, Sim
-from tpujob.domain.capacity import JobEnd, Met, QueueEntry, RecentUsage, entry, facts_of, used
-from tpujob.domain.capacity.entries import HANDED_WITHIN
+from tpujob.domain.capacity.dependencies import JobEnd, Met, facts_of
+from tpujob.domain.capacity.entries import HANDED_WITHIN, QueueEntry, entry
 from tpujob.domain.capacity.planning import PASSED
-from tpujob.domain.capacity.usage import sums
+from tpujob.domain.capacity.usage import RecentUsage, sums, used
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import Cause, DesiredState, Job, Slice, State
 from tpujob.domain.observations import Present, SliceSeen, SliceState

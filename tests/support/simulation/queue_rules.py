@@ -11,10 +11,20 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from tpujob.domain.capacity import Met, Others, QueueEntry, QueuePlan, QueueSettings, RecentUsage
-from tpujob.domain.capacity import check_edge as check
-from tpujob.domain.capacity.entries import Wanted
-from tpujob.domain.capacity.planning import AGED, DRAIN, LAPSES, PATIENCE, REQUESTS
+from tpujob.domain.capacity.dependencies import Met
+from tpujob.domain.capacity.dependencies import check_edge as check
+from tpujob.domain.capacity.entries import QueueEntry, Wanted
+from tpujob.domain.capacity.planning import (
+    AGED,
+    DRAIN,
+    LAPSES,
+    PATIENCE,
+    REQUESTS,
+    Others,
+    QueuePlan,
+)
+from tpujob.domain.capacity.settings import QueueSettings
+from tpujob.domain.capacity.usage import RecentUsage
 from tpujob.domain.model import State
 from tpujob.domain.observations import Circuit, Place, Reason, ReasonKind
 

@@ -16,7 +16,7 @@ from tests.support.simulation.profile import RATES, Profile
 from tests.support.simulation.sim import EPOCH, Process, Violation
 from tests.support.simulation.users import spec
 from tpujob.domain.access import BACKEND, Principal, Role
-from tpujob.domain.capacity import ANYTHING, QueueSettings
+from tpujob.domain.capacity.settings import ANYTHING, QueueSettings
 from tpujob.domain.model import Slice, State
 from tpujob.domain.observations import SliceSeen
 from tpujob.errors import Transient

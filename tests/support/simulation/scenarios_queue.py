@@ -11,7 +11,7 @@ from tests.support.simulation.play import Play
 from tests.support.simulation.sim import Process
 from tests.support.simulation.users import spec
 from tpujob.domain.access import Principal, Role
-from tpujob.domain.capacity import OwnerLimits, QueueSettings
+from tpujob.domain.capacity.settings import OwnerLimits, QueueSettings
 from tpujob.domain.model import Job
 from tpujob.service.jobs import Jobs
 

@@ -15,8 +15,8 @@ from tests.support.simulation.programs import Checkpoint, Program, Run
 from tests.support.simulation.reporters import Reporters
 from tests.support.simulation.sim import Sim
 from tpujob.domain.actions import HostPlan
+from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.model import Slice
-from tpujob.domain.placement.offers import region_of
 from tpujob.protocol import ReportDocument
 
 if TYPE_CHECKING:

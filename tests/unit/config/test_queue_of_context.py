@@ -6,7 +6,7 @@ import pytest
 
 from tpujob.config import context
 from tpujob.config.queue import queue_settings
-from tpujob.domain.capacity import OwnerLimits
+from tpujob.domain.capacity.settings import OwnerLimits
 from tpujob.errors import BadSpec
 
 HEAD = """name: lab

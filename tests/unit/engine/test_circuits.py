@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.records import NOW, A, B, job_in, request
 from tests.support.stores import in_memory
+from tpujob.domain.capacity.circuits import PROBE
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import Cause, Job, State
-from tpujob.domain.placement.circuits import PROBE
 from tpujob.engine.spending import CircuitBreaker
 from tpujob.errors import Conflict
 

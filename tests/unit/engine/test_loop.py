@@ -13,7 +13,7 @@ import pytest
 from tests.support.callers import caller
 from tests.support.stage import SPEC, Stage
 from tpujob.domain.access import Role
-from tpujob.domain.capacity import QueueSettings
+from tpujob.domain.capacity.settings import QueueSettings
 from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.money.polling_cost import UNASKED
 from tpujob.domain.observations import Place

@@ -8,10 +8,10 @@ import pytest
 
 from tests.support.records import NOW, V6E, B, job_in, request, with_progress
 from tpujob.api import NextView
-from tpujob.domain.capacity import describe
+from tpujob.domain.capacity import circuits
+from tpujob.domain.capacity.waiting_reasons import describe
 from tpujob.domain.model import Cause, DesiredState, Job, State
 from tpujob.domain.observations import Circuit, Place, Reason, ReasonKind
-from tpujob.domain.placement import circuits
 from tpujob.domain.progress import job_progress
 from tpujob.service import next_step
 

@@ -12,7 +12,8 @@ from tests.support.callers import ADA, caller
 from tests.support.stage import SPEC, Stage
 from tpujob.api import JobsApi
 from tpujob.domain import invariants
-from tpujob.domain.capacity import OwnerLimits, QueueSettings, entry
+from tpujob.domain.capacity.entries import entry
+from tpujob.domain.capacity.settings import OwnerLimits, QueueSettings
 from tpujob.domain.events import Event, EventKind, Finished
 from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import Cause, DesiredState, State

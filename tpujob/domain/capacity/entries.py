@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tpujob.domain.capacity import circuits
+from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.capacity.usage import charge
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import LIST, PriceList, Pricing
 from tpujob.domain.model import Cause, DesiredState, Edge, Job, State
-from tpujob.domain.placement import circuits
-from tpujob.domain.placement.offers import Offer
 from tpujob.domain.spec.queue import BANDS
 
 #: states in which a job holds a slice, or requests one

@@ -10,7 +10,6 @@ from math import exp, log
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job, Slice
-from tpujob.domain.money.ledger import US
 
 HALF_LIFE = 7 * 86_400.0
 _FADE = log(2) / HALF_LIFE
@@ -49,7 +48,7 @@ def _faded(job: Job, one: Slice, now: float) -> float:
 def charge(usd_per_hour: float | None, chips: int, job: Job) -> float:
     """Return the micro-dollars that a slice counts for at its assignment: without a known price, a dollar per chip."""
     per_hour = chips if usd_per_hour is None else usd_per_hour
-    return per_hour * US * _expected(job) / 3600
+    return per_hour * 1e6 * _expected(job) / 3600
 
 
 def _expected(job: Job) -> float:

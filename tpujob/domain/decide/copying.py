@@ -7,12 +7,13 @@ is stored with each of them, so that a backend that is killed is followed by one
 from dataclasses import replace
 
 from tpujob.domain.actions import Copied, Decision, Denied, MakeCopy, Result
+from tpujob.domain.capacity import datasets
+from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.copies import Copy, CopyProgress
 from tpujob.domain.events import CopyMoved, CopyRefused, CopyStarted, Event, EventKind
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Job
-from tpujob.domain.placement import Offer, datasets
 from tpujob.domain.text import amount_of_bytes, dollars, many
 
 _E = EventKind

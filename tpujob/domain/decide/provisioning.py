@@ -1,6 +1,8 @@
 """PROVISIONING: a slice is asked for; it becomes ready, is refused, or makes way for another offer. Pure."""
 
 from tpujob.domain.actions import CreateSlice, Decision, StartProgram, soon
+from tpujob.domain.capacity import circuits
+from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.decide import condemned, holding, releasing, spending
 from tpujob.domain.decide.attempt_end import slice_name
 from tpujob.domain.decide.queued import waited_out, waited_out_text
@@ -9,7 +11,6 @@ from tpujob.domain.failures import retry
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, DesiredState, Job, State
 from tpujob.domain.observations import Absent, Observation, Present, SliceState
-from tpujob.domain.placement import Offer, circuits
 from tpujob.domain.text import duration, many
 from tpujob.errors import Scope
 

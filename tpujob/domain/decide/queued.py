@@ -3,13 +3,13 @@
 from dataclasses import asdict
 
 from tpujob.domain.actions import CreateSlice, Decision
+from tpujob.domain.capacity import circuits, datasets
 from tpujob.domain.decide import condemned, copying, spending
 from tpujob.domain.events import Event, EventKind, Finished, SliceReceived, SliceRequested
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, DesiredState, Job, Slice, State
 from tpujob.domain.money.budget import Short
 from tpujob.domain.observations import Observation, Place, Reason
-from tpujob.domain.placement import circuits, datasets
 from tpujob.domain.text import duration
 
 #: seconds until a job looks again whether a budget that it shares pays for a slice

@@ -10,6 +10,7 @@ force may leave it stuck (axlearn, `tpu.py`). How long suspending takes is not d
 from collections.abc import Iterable
 
 from tpujob.domain.actions import Decision, DeleteSlice, HandOn, soon
+from tpujob.domain.capacity import circuits
 from tpujob.domain.capacity.entries import gives_until
 from tpujob.domain.decide import spending
 from tpujob.domain.events import (
@@ -26,7 +27,6 @@ from tpujob.domain.failures import retry
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, DesiredState, Job, Slice, State
 from tpujob.domain.observations import Absent, Observation, Present, SliceState
-from tpujob.domain.placement import circuits
 from tpujob.domain.text import duration
 
 #: an absent slice is believed gone only when a second look, this many seconds later, agrees

@@ -6,13 +6,14 @@ Nothing of it waits for a look at the cloud or a report of a host: rates and tim
 from collections.abc import Sequence
 
 from tpujob.domain.actions import Decision
+from tpujob.domain.capacity import circuits
+from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.events import BudgetWarned, EventKind
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Job, State
 from tpujob.domain.money import budget
 from tpujob.domain.money.budget import Short
 from tpujob.domain.observations import Observation, Unknown
-from tpujob.domain.placement import Offer, circuits
 from tpujob.domain.text import dollars, duration
 
 

@@ -2,7 +2,7 @@
 
 The tables are not closed: Google opens zones and cuts new sizes at any time. A well-formed type or zone that they lack
 is read by its name; whether it is offered is for the cloud to say. The generations are in `generations.py`, what a type
-costs in `prices.py`; which one a job gets is in `domain/placement/offers.py`. Imports the standard library and `errors`
+costs in `prices.py`; which one a job gets is in `domain/capacity/offers.py`. Imports the standard library and `errors`
 only, as the emulator reads these tables too.
 """
 

@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import ledger
 from tpujob.domain.money.ledger import HOUR, US
 from tpujob.domain.observations import Account, Funds
-from tpujob.domain.placement import Offer
 from tpujob.domain.text import dollars, duration
 
 #: seconds from the moment at which nothing is left until a look finds that out: a pass of a backend that only runs

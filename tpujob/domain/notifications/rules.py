@@ -6,12 +6,12 @@ A job that continues by itself is not reported: a preemption, a retry or a swap 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from tpujob.domain.capacity import circuits, datasets
 from tpujob.domain.events import BudgetWarned, Event, EventKind
 from tpujob.domain.failures.disclosure import ended_by, in_full
 from tpujob.domain.model import Cause, End, Job, State
 from tpujob.domain.notifications.model import Notification, NotificationKind
 from tpujob.domain.observations import Account
-from tpujob.domain.placement import circuits, datasets
 from tpujob.domain.text import dollars, duration, one_line
 
 _E, _K = EventKind, NotificationKind

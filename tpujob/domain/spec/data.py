@@ -1,6 +1,6 @@
 """The part of a job file about the data that the program reads: `data`.
 
-Where each region has its copy is decided in `domain/placement/datasets.py`; here is what may be written.
+Where each region has its copy is decided in `domain/capacity/datasets.py`; here is what may be written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the user asked for: the fields of a job file, with their defaults. Never changes after a job's creation.
 
 What a value may be is in `fields.py`, the sentences for what is wrong in `errors.py`, how YAML is read in
-`yaml.py`, and where a job may run in `domain/placement/offers.py`.
+`yaml.py`, and where a job may run in `domain/capacity/offers.py`.
 """
 
 import json

@@ -10,7 +10,8 @@ from itertools import groupby, islice
 from tpujob.api import OrderView, OwnerUsage, PlaceView, QueueRow, QueueView, ReasonView, ShareView
 from tpujob.domain import access
 from tpujob.domain.access import Principal
-from tpujob.domain.capacity import describe, waiting_since
+from tpujob.domain.capacity.entries import waiting_since
+from tpujob.domain.capacity.waiting_reasons import describe
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import DesiredState, Edge, Job
 from tpujob.domain.money import pace

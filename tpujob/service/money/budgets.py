@@ -6,11 +6,12 @@ The rules are in `domain/money/budget.py`, and what they decide while a job goes
 from collections.abc import Sequence
 
 from tpujob.api import SpendingView
+from tpujob.domain.capacity import circuits
+from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.model import Job, State
 from tpujob.domain.money import CostKind, Estimate, budget
 from tpujob.domain.observations import Account, Funds
-from tpujob.domain.placement import Offer, circuits
 from tpujob.domain.spec import JobSpec, check_usd
 from tpujob.domain.text import dollars, rfc3339
 from tpujob.errors import BadRequest, BadSpec, IllegalInState

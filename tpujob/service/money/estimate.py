@@ -16,6 +16,7 @@ from tpujob.api import (
     PriceView,
     RangeView,
 )
+from tpujob.domain.capacity.site import Site
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.model import Job
@@ -36,7 +37,6 @@ from tpujob.domain.money import (
 from tpujob.domain.money.conditions import Conditions, conditions
 from tpujob.domain.money.forecast import Outlook, PlannedWork, Range, amounts, forecast
 from tpujob.domain.money.samples import SamplePlace, SliceSample, history, program_of
-from tpujob.domain.placement import Site
 from tpujob.domain.spec import JobSpec, elements
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest

@@ -9,18 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpujob.domain.capacity import (
-    JobEnd,
-    OwnerLimits,
-    QueueEntry,
-    QueuePlan,
-    QueueSettings,
-    RecentUsage,
-    describe,
-    plan,
-)
-from tpujob.domain.capacity.entries import Wanted
-from tpujob.domain.capacity.planning import AGED, DRAIN, LAPSES, PATIENCE, REQUESTS
+from tpujob.domain.capacity.dependencies import JobEnd
+from tpujob.domain.capacity.entries import QueueEntry, Wanted
+from tpujob.domain.capacity.planning import AGED, DRAIN, LAPSES, PATIENCE, REQUESTS, QueuePlan, plan
+from tpujob.domain.capacity.settings import OwnerLimits, QueueSettings
+from tpujob.domain.capacity.usage import RecentUsage
+from tpujob.domain.capacity.waiting_reasons import describe
 from tpujob.domain.model import Cause, Edge, State
 from tpujob.domain.observations import Circuit, Reason, ReasonKind
 

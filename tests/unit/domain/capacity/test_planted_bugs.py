@@ -14,17 +14,21 @@ from unittest import mock
 import pytest
 
 from tests.unit.domain.capacity.test_plan import BIG, NOW, SMALL, World, holds, waits, wanted
-from tpujob.domain.capacity import (
-    JobEnd,
-    OwnerLimits,
-    QueueEntry,
+from tpujob.domain.capacity import dependencies
+from tpujob.domain.capacity.dependencies import JobEnd
+from tpujob.domain.capacity.entries import QueueEntry, Wanted
+from tpujob.domain.capacity.planning import (
+    AGED,
+    DRAIN,
+    LAPSES,
+    PASSED,
+    PATIENCE,
+    REQUESTS,
     QueuePlan,
-    QueueSettings,
-    RecentUsage,
-    dependencies,
+    plan,
 )
-from tpujob.domain.capacity.entries import Wanted
-from tpujob.domain.capacity.planning import AGED, DRAIN, LAPSES, PASSED, PATIENCE, REQUESTS, plan
+from tpujob.domain.capacity.settings import OwnerLimits, QueueSettings
+from tpujob.domain.capacity.usage import RecentUsage
 from tpujob.domain.model import Cause, Edge, State
 from tpujob.domain.observations import Circuit
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.records import NOW, job_in, with_condemned
 from tpujob.domain.actions import DeleteSlice, StopProgram
+from tpujob.domain.capacity import circuits
 from tpujob.domain.decide import decide
 from tpujob.domain.decide.condemned import MOST, QUEUED, STOP_PATIENCE, give_back
 from tpujob.domain.model import Cause, DesiredState, Job, State
@@ -21,7 +22,6 @@ from tpujob.domain.observations import (
     SliceState,
     Unknown,
 )
-from tpujob.domain.placement import circuits
 
 BAD, GRACE = "tj-000001-1", 30.0
 THERE = Present(SliceState.READY)

@@ -21,12 +21,12 @@ from tpujob.domain.actions import (
     StartProgram,
     StopProgram,
 )
+from tpujob.domain.capacity import circuits
 from tpujob.domain.decide.dispatch import decide, follow_up
 from tpujob.domain.events import PAYLOADS, CleanRequested, EventKind
 from tpujob.domain.lifecycle import TABLE, IllegalEvent, apply, event
 from tpujob.domain.model import Cause, DesiredState, Job, Outcome, SliceRole, State
 from tpujob.domain.observations import HostReport, Observation, Unknown
-from tpujob.domain.placement import circuits
 
 CODES = (0, 1, 65, 70, 71, 75, 76, 78, 134, 137, 143, -9, -15)
 REPORTS: list[tuple[HostReport, ...] | Unknown] = [

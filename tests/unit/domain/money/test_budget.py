@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.records import NOW, SPEC, job_in
+from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.model import Job, State
 from tpujob.domain.money import budget, usd_of_job
 from tpujob.domain.money.budget import Short
 from tpujob.domain.money.ledger import US
 from tpujob.domain.observations import Account
-from tpujob.domain.placement import Offer
 from tpujob.domain.spec import dump, parse
 
 #: seconds that a slice is billed after it was given up: a look, the grace of the spec, the deletion

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.records import a_job, job_in
+from tpujob.domain.capacity import circuits
 from tpujob.domain.codec import job_from_text, to_json
 from tpujob.domain.hardware.prices import LIST
 from tpujob.domain.model import Attempt, Cause, Grant, Job, Rest, Slice, State
@@ -19,7 +20,6 @@ from tpujob.domain.money import Bill, bill, covered, free, usd_of_job, usd_of_sl
 from tpujob.domain.money.ledger import HOUR as HOUR_US
 from tpujob.domain.money.ledger import accrued, between
 from tpujob.domain.money.report import report
-from tpujob.domain.placement import circuits
 
 HOUR = 3600.0
 SLICE = replace(a_job().slices[0], usd_per_hour=8.0, requested_at=1000.0, endpoints=())

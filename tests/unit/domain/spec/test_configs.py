@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
-from tpujob.domain.placement import offers
+from tpujob.domain.capacity.offers import offers
 from tpujob.domain.spec.jobspec import WORKLOADS, JobSpec, load
 
 FOLDER = ROOT / "configs"

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
+from tpujob.domain.capacity import datasets
+from tpujob.domain.capacity.offers import Offer, offers
 from tpujob.domain.failures import retry
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import Cause, Job, Slice, State
 from tpujob.domain.observations import Circuit
-from tpujob.domain.placement import datasets
-from tpujob.domain.placement.offers import Offer, offers
 from tpujob.domain.text import duration
 from tpujob.errors import Scope
 

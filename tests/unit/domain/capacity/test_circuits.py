@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from tests.support.records import NOW, V6E, A, B, job_in, request
+from tpujob.domain.capacity import circuits as capacity
+from tpujob.domain.capacity.circuits import PROBE
+from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.model import Cause, Job, Slice, State
 from tpujob.domain.observations import Circuit
-from tpujob.domain.placement import circuits as capacity
-from tpujob.domain.placement.circuits import PROBE
-from tpujob.domain.placement.offers import Offer
 from tpujob.errors import Scope
 
 

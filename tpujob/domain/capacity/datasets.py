@@ -17,8 +17,8 @@ from tpujob.domain.hardware.prices import LIST, PriceList, micros
 from tpujob.domain.progress import job_progress
 
 if TYPE_CHECKING:
+    from tpujob.domain.capacity.site import Site
     from tpujob.domain.model import Job
-    from tpujob.domain.placement.site import Site
     from tpujob.domain.spec.data import Data
 
 #: the folder of a bucket that has the copies of all jobs

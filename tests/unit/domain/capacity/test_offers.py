@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from tpujob.domain.capacity.offers import Offer, offers, unsure
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.placement.offers import Offer, offers, region_of, unsure
+from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.spec.jobspec import JobSpec, parse
 from tpujob.errors import BadSpec
 

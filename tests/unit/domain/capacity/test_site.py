@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tpujob.domain.capacity.offers import offers
+from tpujob.domain.capacity.site import EVERYWHERE, Site, check_location, home_region, settled
 from tpujob.domain.hardware.prices import LIST
-from tpujob.domain.placement.offers import offers
-from tpujob.domain.placement.site import EVERYWHERE, Site, check_location, home_region, settled
 from tpujob.domain.spec.jobspec import JobSpec, parse
 from tpujob.errors import BadSpec
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.hardware.accelerators import region_of as region_of
+from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.hardware.prices import LIST, PriceList, Pricing
 from tpujob.domain.model import CLOUD_TPU
 from tpujob.errors import BadSpec
