@@ -11,7 +11,7 @@ from tpujob.domain.capacity.offers import offers
 from tpujob.domain.capacity.site import EVERYWHERE, Site, settled
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.model import Job
-from tpujob.domain.money import Surroundings
+from tpujob.domain.money.estimate_shapes import Surroundings
 from tpujob.domain.spec import parse
 from tpujob.ports import Store
 from tpujob.service.money.comparison import Comparisons

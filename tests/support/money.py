@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 from tpujob.domain.model import Job
-from tpujob.domain.money import Group, bill, covered, free, report, spans
-from tpujob.domain.money.ledger import US, moment
+from tpujob.domain.money.goodput import spans
+from tpujob.domain.money.ledger import US, bill, covered, free, moment
+from tpujob.domain.money.report import Group, report
 
 
 def assert_adds_up(job: Job, now: float, by: Group) -> None:

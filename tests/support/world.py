@@ -18,7 +18,7 @@ from tpujob.api import HostAccess
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.copies import Copy, CopyProgress
 from tpujob.domain.model import Endpoint, Slice
-from tpujob.domain.money import Surroundings
+from tpujob.domain.money.estimate_shapes import Surroundings
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
 from tpujob.engine import Loop, Pulse
 from tpujob.engine.notification_collector import NotificationSetup

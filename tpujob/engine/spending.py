@@ -13,8 +13,8 @@ from dataclasses import replace
 from tpujob.domain.capacity import circuits
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import Job, Slice
-from tpujob.domain.money import budget, covered, shared
-from tpujob.domain.money.ledger import Key
+from tpujob.domain.money import budget, shared
+from tpujob.domain.money.ledger import Key, covered
 from tpujob.domain.money.shared import SharedBudget, Sums
 from tpujob.domain.observations import NO_FUNDS, Account, Circuit, Funds
 from tpujob.errors import Conflict, NotFound, TpujobError

@@ -14,7 +14,7 @@ from tpujob.domain.capacity.site import Site, home_region
 from tpujob.domain.copies import Dataset
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.hardware.prices import GIB
-from tpujob.domain.money import DataToCopy
+from tpujob.domain.money.estimate_shapes import DataToCopy
 from tpujob.domain.spec import JobSpec
 from tpujob.domain.spec.data import Data
 from tpujob.errors import BadSpec, NotFound, Refused

@@ -14,7 +14,7 @@ from typing import IO, Any, Literal, cast
 
 from tpujob.api import ChangeView, DiffSide, DiffView, FileChangeView
 from tpujob.domain.model import Job, Json, Progress
-from tpujob.domain.money import usd_of_job
+from tpujob.domain.money.ledger import usd_of_job
 from tpujob.domain.progress import job_progress
 from tpujob.domain.spec import dump
 from tpujob.errors import NotFound

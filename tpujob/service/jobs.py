@@ -42,8 +42,8 @@ from tpujob.domain.access import BACKEND, Principal
 from tpujob.domain.capacity.site import EVERYWHERE, Site
 from tpujob.domain.failures.disclosure import ended_by, in_full, job_in_full
 from tpujob.domain.model import DesiredState, Job, Slice, State
-from tpujob.domain.money import Surroundings
 from tpujob.domain.money import budget as money
+from tpujob.domain.money.estimate_shapes import Surroundings
 from tpujob.engine import Bundles, JobRuntime, Loop, Reconciler
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
 from tpujob.service import details, next_step, offered_actions

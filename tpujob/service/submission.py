@@ -19,7 +19,7 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.host import environment, plan
 from tpujob.domain.model import Code, DesiredState, Job, State
-from tpujob.domain.money import DataToCopy
+from tpujob.domain.money.estimate_shapes import DataToCopy
 from tpujob.domain.observations import Funds
 from tpujob.domain.spec import JobSpec, dump, elements, parse
 from tpujob.domain.text import rfc3339

@@ -25,7 +25,8 @@ from tpujob.domain.failures import host_reputation, stall
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import Attempt, Code, Ignored, Job, Progress, Slice, State, Suspect
-from tpujob.domain.money import free, pace, usd_of_job, usd_of_slice
+from tpujob.domain.money import pace
+from tpujob.domain.money.ledger import free, usd_of_job, usd_of_slice
 from tpujob.domain.observations import HostReport, Maintenance
 from tpujob.domain.progress import (
     JobProgress,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tpujob.data.copies import ObjectCopies
     from tpujob.domain.capacity.settings import QueueSettings
     from tpujob.domain.capacity.site import Site
-    from tpujob.domain.money import Surroundings
+    from tpujob.domain.money.estimate_shapes import Surroundings
     from tpujob.domain.money.shared import SharedBudget
     from tpujob.engine import Counters
     from tpujob.ports import Secrets
@@ -97,7 +97,7 @@ def _emulated(settings: Settings, count: Callable[[str], Count]) -> Adapters:
     from tpujob.config import queue
     from tpujob.config.notifications import of_local_stack
     from tpujob.domain.capacity.site import EVERYWHERE
-    from tpujob.domain.money import Surroundings
+    from tpujob.domain.money.estimate_shapes import Surroundings
 
     emulator, farm = _ready(settings.ready_file("emulator")), _ready(settings.ready_file("farm"))
     slices = CloudTpuSlices(
@@ -184,7 +184,7 @@ def _slices(settings: Settings, here: Context, owner: str, count: Count) -> Clou
 
 
 def _around(settings: Settings, here: Context) -> Surroundings:
-    from tpujob.domain.money import Surroundings
+    from tpujob.domain.money.estimate_shapes import Surroundings
 
     deployed = "called" if settings.only_called else "always"
     return Surroundings(

@@ -11,7 +11,7 @@ from tpujob.domain.access import Principal, Role
 from tpujob.domain.capacity import planning
 from tpujob.domain.capacity.settings import OwnerLimits, QueueSettings
 from tpujob.domain.model import Cause, Job, State
-from tpujob.domain.money import usd_of_job
+from tpujob.domain.money.ledger import usd_of_job
 from tpujob.domain.observations import ReasonKind, SliceState
 from tpujob.engine import queue
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient

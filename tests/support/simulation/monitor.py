@@ -23,7 +23,7 @@ from tpujob.domain.capacity.settings import HandOnTo
 from tpujob.domain.decide import SUSPENDED_WITHIN
 from tpujob.domain.events import AboutSlice, Event, EventKind
 from tpujob.domain.model import Cause, DesiredState, Job, Outcome, Slice, SliceRole, State
-from tpujob.domain.money import GROUPS
+from tpujob.domain.money.report import GROUPS
 from tpujob.domain.observations import Present, SliceSeen, SliceState, Unknown
 from tpujob.engine.orphans import GRACE
 from tpujob.ports import Lease, Store

@@ -9,7 +9,8 @@ from unittest import mock
 from tests.support.simulation.patches import Patch, bug, everywhere, folded, replaced
 from tpujob.domain.decide.attempt_end import best_progress, ran_since
 from tpujob.domain.events import EventKind
-from tpujob.domain.money import budget, usd_of_job
+from tpujob.domain.money import budget
+from tpujob.domain.money.ledger import usd_of_job
 from tpujob.domain.progress import job_progress, steps_kept
 
 

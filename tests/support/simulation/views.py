@@ -11,7 +11,8 @@ from tests.support.simulation.sim import Broken
 from tests.support.simulation.world import World
 from tpujob.api import AttemptView, JobView
 from tpujob.domain.model import Attempt, Cause, Job, Outcome
-from tpujob.domain.money import covered, report
+from tpujob.domain.money.ledger import covered
+from tpujob.domain.money.report import report
 from tpujob.domain.progress import began_from
 from tpujob.protocol import paths
 from tpujob.service.views import job_view

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.stage import SPEC, Stage
 from tpujob.domain.model import Cause, Job, State
-from tpujob.domain.money import usd_of_job
+from tpujob.domain.money.ledger import usd_of_job
 from tpujob.errors import BadRequest, BadSpec, IllegalInState
 
 RATE = 7.372  #: US dollars an hour for a spot v4-16

@@ -15,8 +15,8 @@ from tests.support.callers import ADA, NamedDoor
 from tests.support.stage import SPEC, Stage
 from tpujob.cli.commands.cost.report import cost_page
 from tpujob.cli.render import words
-from tpujob.domain import money
 from tpujob.domain.model import Grant, Job, State
+from tpujob.domain.money import ledger, report
 from tpujob.domain.text import dollars
 from tpujob.errors import BadRequest
 from tpujob.service.job_index.spending import EndedSpending
@@ -94,10 +94,10 @@ def test_a_report_says_what_all_records_say_whatever_becomes_of_jobs(stage: Stag
             case _:
                 change(stage, job, message=f"turn {turn}")
         clock.sleep(dice.uniform(0, 5000))
-        by, user = dice.choice(money.GROUPS), dice.choice(("", "ada", "bob"))
+        by, user = dice.choice(report.GROUPS), dice.choice(("", "ada", "bob"))
         jobs = store.list()
         wanted = [one for one in jobs if user in ("", one.user)]
-        expected = money.report(wanted, clock.now(), by, money.covered(jobs))
+        expected = report.report(wanted, clock.now(), by, ledger.covered(jobs))
         found, _ = kept.report(by, user, clock.now())
         assert found == expected, f"turn {turn}, by {by}, of {user or 'all'}"
 

@@ -13,7 +13,7 @@ from tests.unit.domain.money.test_goodput import attempt, job_of, slice_of
 from tpujob.domain.capacity.site import EVERYWHERE
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.model import Cause, Grant, Job, Outcome
-from tpujob.domain.money import DataToCopy
+from tpujob.domain.money.estimate_shapes import DataToCopy
 from tpujob.domain.spec import JobSpec, parse
 from tpujob.errors import BadRequest, BadSpec
 

@@ -16,7 +16,8 @@ from tpujob.domain import access
 from tpujob.domain.access import Principal
 from tpujob.domain.failures.disclosure import job_in_full
 from tpujob.domain.model import Cause, DesiredState, Job, Progress, State
-from tpujob.domain.money import ledger, pace, rate
+from tpujob.domain.money import ledger, pace
+from tpujob.domain.money.ledger import rate
 from tpujob.domain.progress import job_progress
 from tpujob.errors import DamagedRecord, NotFound, StoreError
 from tpujob.ports import Clock, Store

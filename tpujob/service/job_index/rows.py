@@ -5,7 +5,8 @@ from itertools import islice
 
 from tpujob.api import CommandView, JobRow, NextView
 from tpujob.domain.model import Cause, Job, State
-from tpujob.domain.money import bill, free, ledger, pace
+from tpujob.domain.money import ledger, pace
+from tpujob.domain.money.ledger import bill, free
 from tpujob.domain.progress import job_progress
 from tpujob.domain.text import within
 from tpujob.service import next_step

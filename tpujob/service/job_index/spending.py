@@ -1,6 +1,6 @@
 """Reports of costs, read as quickly as the jobs that go on: what has ended is summed once, as it changes no more.
 
-They equal what `money.report` computes from all records, which are too many to read at each request.
+They equal what `domain/money/report.py` computes from all records, which are too many to read at each request.
 """
 
 import contextlib
@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tpujob.domain import money
 from tpujob.domain.model import Grant, Job, Slice
-from tpujob.domain.money import CostReport, Group, Row
+from tpujob.domain.money import ledger, report
+from tpujob.domain.money.report import CostReport, Group, Row
 from tpujob.errors import NotFound, StoreError
 from tpujob.lib.lru import LruDict
 from tpujob.ports import Store
@@ -61,8 +61,8 @@ class EndedSpending:
             sums = self._sums[by, user]
             self._sums.move_to_end((by, user))
             wanted = _of(live, user)
-            found = money.report(wanted, now, by, covered)
-            return money.joined(by, sums.rows, found.rows), sums.copies + _copies(wanted)
+            found = report.report(wanted, now, by, covered)
+            return report.joined(by, sums.rows, found.rows), sums.copies + _copies(wanted)
 
     def _include(
         self, asked: tuple[Group, str], live: list[Job], ended: Mapping[int, int], now: float
@@ -74,7 +74,7 @@ class EndedSpending:
         jobs = [job for job in jobs if ended.get(int(job.id)) == job.version]
         new = [job for job in jobs if int(job.id) not in self._versions]
         granted = {int(j.id): _Granted(j.id, j.grants, j.slices) for j in new if j.grants}
-        covered = money.covered([*self._granted.values(), *granted.values(), *live])
+        covered = ledger.covered([*self._granted.values(), *granted.values(), *live])
         if self._covered != frozenset(key for key in covered if int(key[0]) in self._granted):
             self._forget()  # a slice turned out to have been gone earlier than it seemed
             return self._include(asked, live, ended, now)
@@ -103,8 +103,8 @@ def _add(
 ) -> None:
     by, user = question
     wanted = _of(jobs, user)
-    found = money.report(wanted, now, by, covered)
-    joined = money.joined(by, sums.rows, found.rows)
+    found = report.report(wanted, now, by, covered)
+    joined = report.joined(by, sums.rows, found.rows)
     sums.rows = {row.key: row for row in joined.rows}
     sums.copies += _copies(wanted)
 

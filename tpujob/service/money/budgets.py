@@ -10,7 +10,8 @@ from tpujob.domain.capacity import circuits
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.model import Job, State
-from tpujob.domain.money import CostKind, Estimate, budget
+from tpujob.domain.money import budget
+from tpujob.domain.money.estimate_shapes import CostKind, Estimate
 from tpujob.domain.observations import Account, Funds
 from tpujob.domain.spec import JobSpec, check_usd
 from tpujob.domain.text import dollars, rfc3339

@@ -9,9 +9,9 @@ from tpujob.api import CompareAsked, CompareView, EstimateSaid, Unit, WayView
 from tpujob.domain.capacity.site import Site
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job
-from tpujob.domain.money import DataToCopy, steps_of_spec
+from tpujob.domain.money.estimate_shapes import DataToCopy
 from tpujob.domain.money.forecast import Best, Outlook, PlaceOption, best
-from tpujob.domain.money.run_time import SliceKind, Source, Throughput, measured
+from tpujob.domain.money.run_time import SliceKind, Source, Throughput, measured, steps_of_spec
 from tpujob.domain.money.samples import SamplePlace
 from tpujob.domain.spec import JobSpec
 from tpujob.domain.text import many, rfc3339

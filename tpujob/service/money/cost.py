@@ -12,10 +12,11 @@ from tpujob.api import (
     LedgerSliceView,
     LedgerView,
 )
-from tpujob.domain import money
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job, Slice
-from tpujob.domain.money import CostReport, Group, Row, TimePart
+from tpujob.domain.money import ledger, report
+from tpujob.domain.money.goodput import TimePart
+from tpujob.domain.money.report import CostReport, Group, Row
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest
 from tpujob.ports import Clock, Store
@@ -62,7 +63,7 @@ class Costs:
     def _of_one(self, job: str, user: str, now: float, by: Group) -> tuple[CostReport, int]:
         jobs = self._store.list()
         wanted = [j for j in jobs if job in (j.id, j.group) and user in ("", j.user)]
-        found = money.report(wanted, now, by, money.covered(jobs))  # jobs share a grant
+        found = report.report(wanted, now, by, ledger.covered(jobs))  # jobs share a grant
         return found, sum(copy.micros for one in wanted for copy in one.copies)
 
     def _row(self, row: Row) -> CostRowView:
@@ -90,9 +91,9 @@ class Costs:
 
     def ledger(self) -> LedgerView:
         jobs = self._store.list()
-        covered = money.covered(jobs)
+        covered = ledger.covered(jobs)
         return LedgerView(
-            at=money.moment(self._clock.now()),
+            at=ledger.moment(self._clock.now()),
             owner=self._owner,
             jobs=[_ledger_job(job, covered) for job in jobs],
         )
@@ -105,7 +106,7 @@ def _ledger_job(job: Job, covered: Collection[tuple[str, str]]) -> LedgerJobView
         slices=[
             _ledger_slice(job, one, covered)
             for one in job.slices
-            if one.ready_at is not None and not money.free(job, one)
+            if one.ready_at is not None and not ledger.free(job, one)
         ],
     )
 
@@ -116,10 +117,10 @@ def _ledger_slice(job: Job, one: Slice, covered: Collection[tuple[str, str]]) ->
         generation=accelerators.find(one.type).generation,
         zone=one.zone,
         pricing=one.pricing,
-        chips=money.chips(one),
-        ready=money.moment(one.ready_at or 0.0),
-        gone=None if one.gone_at is None else money.moment(one.gone_at),
-        micros_per_hour=money.rate(one),
+        chips=ledger.chips(one),
+        ready=ledger.moment(one.ready_at or 0.0),
+        gone=None if one.gone_at is None else ledger.moment(one.gone_at),
+        micros_per_hour=ledger.rate(one),
         granted=(job.id, one.name) in covered,
     )
 

@@ -20,22 +20,18 @@ from tpujob.domain.capacity.site import Site
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.model import Job
-from tpujob.domain.money import (
+from tpujob.domain.money.conditions import Conditions, conditions
+from tpujob.domain.money.estimate import estimate, sums
+from tpujob.domain.money.estimate_shapes import (
     DataToCopy,
     Estimate,
     EstimateLine,
-    RunTime,
-    StatedWork,
     Surroundings,
     Use,
-    estimate,
-    estimate_run_time,
-    in_use,
-    steps_of_spec,
-    sums,
 )
-from tpujob.domain.money.conditions import Conditions, conditions
 from tpujob.domain.money.forecast import Outlook, PlannedWork, Range, amounts, forecast
+from tpujob.domain.money.ledger import in_use
+from tpujob.domain.money.run_time import RunTime, StatedWork, estimate_run_time, steps_of_spec
 from tpujob.domain.money.samples import SamplePlace, SliceSample, history, program_of
 from tpujob.domain.spec import JobSpec, elements
 from tpujob.domain.text import rfc3339

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.support.records import NOW, SPEC, job_in
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.model import Job, State
-from tpujob.domain.money import budget, usd_of_job
+from tpujob.domain.money import budget
 from tpujob.domain.money.budget import Short
-from tpujob.domain.money.ledger import US
+from tpujob.domain.money.ledger import US, usd_of_job
 from tpujob.domain.observations import Account
 from tpujob.domain.spec import dump, parse
 

@@ -14,20 +14,16 @@ from tests.support.records import job_in
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import LIST, PriceList, Pricing
 from tpujob.domain.model import Grant, Slice, State
-from tpujob.domain.money import (
+from tpujob.domain.money.estimate import estimate, sums
+from tpujob.domain.money.estimate_shapes import (
     CostKind,
     DataToCopy,
     Estimate,
     EstimateLine,
     Surroundings,
     Use,
-    covered,
-    estimate,
-    in_use,
-    sums,
-    usd_of_job,
 )
-from tpujob.domain.money.ledger import HOUR, billed_time
+from tpujob.domain.money.ledger import HOUR, billed_time, covered, in_use, usd_of_job
 
 V4 = Use("v4-8", "us-central2-b", "on-demand", "us-central2", hours=Decimal(1))
 SPOT = replace(V4, type="v4-16", pricing="spot", hours=Decimal(3))

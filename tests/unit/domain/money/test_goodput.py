@@ -27,8 +27,9 @@ from tpujob.domain.model import (
     SliceRole,
     State,
 )
-from tpujob.domain.money import GROUPS, Group, TimePart, report, spans
+from tpujob.domain.money.goodput import TimePart, spans
 from tpujob.domain.money.ledger import US
+from tpujob.domain.money.report import GROUPS, Group, report
 from tpujob.domain.observations import HostReport, Observation, Present, SliceState
 from tpujob.domain.progress import began_from
 

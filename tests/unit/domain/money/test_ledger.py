@@ -16,9 +16,17 @@ from tpujob.domain.capacity import circuits
 from tpujob.domain.codec import job_from_text, to_json
 from tpujob.domain.hardware.prices import LIST
 from tpujob.domain.model import Attempt, Cause, Grant, Job, Rest, Slice, State
-from tpujob.domain.money import Bill, bill, covered, free, usd_of_job, usd_of_slice
 from tpujob.domain.money.ledger import HOUR as HOUR_US
-from tpujob.domain.money.ledger import accrued, between
+from tpujob.domain.money.ledger import (
+    Bill,
+    accrued,
+    between,
+    bill,
+    covered,
+    free,
+    usd_of_job,
+    usd_of_slice,
+)
 from tpujob.domain.money.report import report
 
 HOUR = 3600.0

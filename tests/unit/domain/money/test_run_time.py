@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.records import a_job
 from tpujob.domain.model import Attempt, Job, Progress, State
-from tpujob.domain.money import RunTime, StatedWork, estimate_run_time
+from tpujob.domain.money.run_time import RunTime, StatedWork, estimate_run_time
 from tpujob.domain.spec import JobSpec, parse
 
 HOUR = 3600.0

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.records import job_in
 from tpujob.domain.model import Job, Slice, State
-from tpujob.domain.money import usd_of_job
-from tpujob.domain.money.ledger import US
+from tpujob.domain.money.ledger import US, usd_of_job
 from tpujob.domain.money.shared import Month, SharedBudget, Sums, month, share
 
 DAY = 86400.0

@@ -10,9 +10,8 @@ import pytest
 from tests.support.records import a_job
 from tpujob.domain.copies import Copy
 from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress, Slice, SliceRole, State
-from tpujob.domain.money import usd_of_job
 from tpujob.domain.money.goodput import timeline
-from tpujob.domain.money.ledger import US
+from tpujob.domain.money.ledger import US, usd_of_job
 
 BARE = a_job().slices[0]
 LOST: dict[str, Any] = {"outcome": Outcome.INTERRUPTED, "cause": Cause.PREEMPTED, "message": "gone"}

@@ -9,7 +9,8 @@ from decimal import Decimal
 import pytest
 
 from tpujob.domain.model import Grant
-from tpujob.domain.money import Estimate, Use, estimate
+from tpujob.domain.money.estimate import estimate
+from tpujob.domain.money.estimate_shapes import Estimate, Use
 
 D = Decimal
 BIG = Use("v4-512", "us-central2-b", "on-demand", "us-central2", hours=D(1))
