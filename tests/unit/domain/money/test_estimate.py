@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -62,6 +63,21 @@ def test_what_nobody_said_is_named_and_in_no_sum() -> None:
     )
     assert estimate(said).unknown == ()
     assert estimate(said).list_micros == found.list_micros
+
+
+@pytest.mark.parametrize(
+    ("said", "what", "micros"),
+    [
+        # 500 GiB x 30 d x 24 h / 730 h x $0.020
+        ({"stored_gib": Decimal(500), "stored_days": Decimal(30)}, "what stays", 9_863_014),
+        ({"objects_written": 10**6}, "program writes", 5_000_000),  # x $0.005 / 1,000
+        ({"objects_read": 90 * 10**6}, "program reads", 36_000_000),  # x $0.0004 / 1,000
+        ({"type": "v4-512"}, "external addresses", 320_000),  # 64 hosts x $0.005
+        ({"type": "v4-512"}, "reports of hosts", 19_200),  # 64 x 60 x $0.005 / 1,000
+    ],
+)
+def test_a_line_is_an_amount_times_its_price(said: dict[str, Any], what: str, micros: int) -> None:
+    assert line(estimate(replace(V4, **said)), what).list_micros == micros
 
 
 def test_without_a_length_the_estimate_is_of_one_hour() -> None:

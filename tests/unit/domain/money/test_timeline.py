@@ -8,29 +8,17 @@ from typing import Any
 import pytest
 
 from tests.support.records import a_job
+from tests.unit.domain.money.test_goodput import LOST, attempt, slice_of
 from tpujob.domain.copies import Copy
-from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress, Slice, SliceRole, State
+from tpujob.domain.model import Cause, Job, Progress, Slice, SliceRole, State
 from tpujob.domain.money.goodput import timeline
 from tpujob.domain.money.ledger import US, usd_of_job
 
-BARE = a_job().slices[0]
-LOST: dict[str, Any] = {"outcome": Outcome.INTERRUPTED, "cause": Cause.PREEMPTED, "message": "gone"}
-
-
-def slice_of(k: int, asked: float, ready: float | None, gone: float | None, **more: Any) -> Slice:
-    return replace(
-        BARE, name=f"s{k}", k=k, usd_per_hour=3.6, endpoints=(), requested_at=asked, ready_at=ready,
-        gone_at=gone, **more,
-    )  # fmt: skip
+GONE: dict[str, Any] = LOST | {"message": "gone"}
 
 
 def refused(k: int, asked: float, cause: Cause = Cause.STOCKOUT) -> Slice:
     return slice_of(k, asked, None, asked + 5, refused=cause, delete_reason=f"refused {k}")
-
-
-def attempt(n: int, k: int, start: float, run: float, end: float | None, **more: Any) -> Attempt:
-    progress = Progress(**{key: more.pop(key) for key in [*more] if key in Progress.__slots__})
-    return Attempt(n, f"s{k}", start, run, end, progress=progress, **more)
 
 
 def preempted(**more: Any) -> Job:
@@ -45,7 +33,7 @@ def preempted(**more: Any) -> Job:
             slice_of(4, 1300, 1400, None),
         ),
         attempts=(
-            attempt(1, 1, 100, 200, 1000, step=100, checkpoint=80, first_step_at=200.0, **LOST),
+            attempt(1, 1, 100, 200, 1000, step=100, checkpoint=80, first_step_at=200.0, **GONE),
             attempt(2, 4, 1400, 1500, None, step=90, resumed_from=80),
         ),
         **more,
@@ -125,7 +113,7 @@ def test_a_slice_that_was_swapped_out_is_shown_beside_its_replacement() -> None:
     job = replace(
         preempted(),
         slices=(bad, slice_of(2, 520, 600, None)),
-        attempts=(attempt(1, 1, 100, 200, 500, **LOST), attempt(2, 2, 600, 650, None)),
+        attempts=(attempt(1, 1, 100, 200, 500, **GONE), attempt(2, 2, 600, 650, None)),
     )
     kinds = {(kind, start, end) for kind, start, end, *_ in told(job)}
     assert ("condemned", 500, 700) in kinds
