@@ -45,7 +45,7 @@ class ForecastView(TypedDict):
     releasing_hours: (
         float | None
     )  #: from a program's end until its slice is gone; None: as of the set-up
-    fails: float  #: the share of simulated runs that use up the preemptions or the wait that the job is allowed
+    fails: float  #: the probability that the job uses up the preemptions or the wait that it is allowed
     slices: int  #: of earlier jobs, on which it rests, at this place
     losses: int  #: of them
     half_seconds: HalvesView  #: what it is computed with

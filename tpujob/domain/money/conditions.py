@@ -3,8 +3,8 @@
 Where there is little history of spot slices the prior speaks. Its rates of waits and lives are *assumed*: they are
 those of recorded spot availability of single GPU machines of another cloud in nine zones over 45 days, as no such
 record of TPU slices is public. It counts as little as two preemptions that were seen. Waits, set-ups and releases of
-which no job has met one are marked as not known: the simulated runs of such a job have no wait where it is not spot,
-and a careful guess of set-up and release. A reserved slice has no wait.
+which no job has met one are marked as not known: the forecast of such a job has no wait where it is not spot, and a
+careful guess of set-up and release. A reserved slice has no wait.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class Conditions:
     slices: int  #: that were met at this place
     losses: int  #: of them
     stated: tuple[Literal["wait", "preemptions"], ...] = ()  #: what is not from history
-    #: what no job has met yet and is not stated; runs are simulated without it, or with the prior
+    #: what no job has met yet and is not stated; forecasts are made without it, or with the prior
     unknown: tuple[Unknown, ...] = ()
 
 

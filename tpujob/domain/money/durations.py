@@ -6,7 +6,7 @@ one mean says little. What is still going on, or was cut short by something else
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -43,20 +43,27 @@ class Rates:
 
     @property
     def half(self) -> float:
-        """Seconds after which half have ended."""
-        return self.drawing()(math.log(2))
+        """Seconds after which half have ended, if the rates are right."""
+        return self._reached(math.log(2))
 
-    def drawing(self) -> Callable[[float], float]:
-        """Seconds of a duration, as a function of a number that is exponential with mean 1."""
-        rates = tuple(rate / HOUR for rate in self.per_hour)
+    def quantile(self, share: float) -> float:
+        """Return the seconds after which that share has ended: the less is known of the rates, the wider apart."""
+        left, weight = 1 - share, self.weight
+        exact = math.isinf(weight)
+        return self._reached(-math.log(left) if exact else weight * (left ** (-1 / weight) - 1))
+
+    def survival(self, seconds: float) -> float:
+        """Return the share that lasts longer, as `quantile` has it."""
+        due, weight = self.expected(seconds), self.weight
+        return math.exp(-due) if math.isinf(weight) else (1 + due / weight) ** -weight
+
+    def _reached(self, due: float) -> float:
+        """Return the seconds in which so many ends are expected."""
+        rates = [rate / HOUR for rate in self.per_hour]
         spans = [(end - start) * r for (start, end), r in zip(pairwise(AGES), rates, strict=False)]
         passed = [0.0, *accumulate(spans)]
-
-        def seconds(drawn: float) -> float:
-            i = bisect_right(passed, drawn) - 1
-            return AGES[i] + (drawn - passed[i]) / rates[i]
-
-        return seconds
+        i = bisect_right(passed, due) - 1
+        return AGES[i] + (due - passed[i]) / rates[i]
 
 
 def stated(mean: float) -> Rates:

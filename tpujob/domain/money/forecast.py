@@ -1,21 +1,21 @@
 """What a job will probably take, as a range of time and dollars, with the slices that it loses; which place is best.
 
-Pure. Many runs of the job are simulated: each samples how scarce slices are this time, then wait, life and set-up of
-each slice, as `conditions.py` expects them. The numbers behind the samples are always the same, so the same question
-has the same answer.
+Pure. Losses of slices are a Poisson process whose rate is uncertain, so their number has a gamma-Poisson distribution.
+A bound of a range takes the number of losses, and the wait, set-up and release of one slice, that each have its rank;
+every further slice takes the means.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from operator import itemgetter
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from typing import Generic, NamedTuple, TypeVar
 
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.money.conditions import Conditions
-from tpujob.domain.money.durations import Rates
+from tpujob.domain.money.durations import HOUR, Rates
 from tpujob.domain.money.estimate import estimate
 from tpujob.domain.money.estimate_shapes import Use
 from tpujob.domain.money.run_time import Throughput
@@ -23,12 +23,10 @@ from tpujob.domain.money.samples import SamplePlace
 
 N = TypeVar("N", int, float)
 
-#: runs: many, or fewer if each has many preemptions
-MOST, LEAST = 600, 80
-#: slices over all runs that are worth their time: this many take some 40 ms
-SLICES = 9_000
-#: a run that loses more slices counts as one that fails, whatever the job is allowed
-LOSSES = 1_000
+#: the shares of jobs that take less than each bound of a range
+SHARES = (0.025, 0.1, 0.5, 0.9, 0.975)
+#: seconds of a slice's life whose mean rate of losses counts for all of it
+TYPICAL = 4 * HOUR
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,149 +54,89 @@ class Range(NamedTuple, Generic[N]):
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Of all runs. Those that fail count for what they took until then."""
+    """Times of jobs that fail are those until then."""
 
     wall: Range[float]  #: seconds from submission to the end
     billed: Range[float]  #: seconds for which slices are billed
-    preemptions: Range[float]
+    preemptions: Range[int]
     waiting: float  #: seconds without a ready slice, on average
     setup: float  #: seconds from ready to the first step, on average
     redone: float  #: seconds of steps that are made again, on average
     releasing: float  #: seconds from a program's end until its slice is gone, on average
-    #: the share of runs that use up the preemptions or the wait that the job is allowed
+    #: the probability that the job uses up the preemptions or the wait that it is allowed
     fails: float
 
 
-@dataclass(slots=True)
-class _SimulatedRun:
-    done: float = 0.0
-    waiting: float = 0.0
-    setup: float = 0.0
-    redone: float = 0.0
-    releasing: float = 0.0
-    losses: int = 0
-    failed: bool = False
-
-    @property
-    def billed(self) -> float:
-        return self.setup + self.done + self.redone + self.releasing
-
-
 def forecast(work: PlannedWork, expected: Conditions) -> Forecast:
-    """What the job will probably take. The same arguments have the same answer."""
-    simulation = _Simulation(work, expected)
-    uniform = _uniform()
-    pilot = [simulation.simulate(uniform, 0.5, 0.5) for _ in range(8)]
-    slices = 1 + sum(run.losses for run in pilot) / len(pilot)
-    count = max(LEAST, min(MOST, int(SLICES / slices)))
-    # the factors of waits and of lives, evenly spread and paired without a pattern
-    levels = [(i + 0.5) / count for i in range(count)]
-    mixed = sorted(levels, key=lambda _: uniform())
-    runs = [simulation.simulate(uniform, *pair) for pair in zip(levels, mixed, strict=True)]
+    """What the job will probably take."""
+    first, later = expected.first, expected.later
+    setups = sorted(expected.setup if work.setup is None else (work.setup,))
+    releases = sorted(expected.release)
+    # the part of the time between two checkpoints counts as one that was seen
+    lost = fmean((work.checkpoint / 2, *expected.lost))
+    setup, release = fmean(setups), fmean(releases)
+    per_second = (first.life.expected(TYPICAL) + later.life.expected(TYPICAL)) / 2 / TYPICAL
+    # each loss makes more time in which slices can be lost
+    progress = 1 - per_second * (setup + lost)
+    time = max(1.0, work.seconds + setup)
+    losses = per_second * time / progress if progress > 0 else math.inf
+    most = work.preemptions + 1
+    mean = min(losses, float(most))
 
-    def mean(of: Callable[[_SimulatedRun], float]) -> float:
-        return sum(of(run) for run in runs) / count
+    def wait_of(rates: Rates, share: float) -> float:
+        seconds = rates.quantile(share)
+        return seconds if work.wait is None else min(seconds, work.wait)
 
+    shares = [(i + 0.5) / 50 for i in range(50)]
+    first_wait, later_wait = (fmean(wait_of(t.wait, s) for s in shares) for t in (first, later))
+    numbers, billed, walls = list[int](), list[float](), list[float]()
+    for share, number in zip(SHARES, _numbers(losses, first.life.weight, most), strict=True):
+        numbers.append(min(number, most))
+        time = _pick(setups, share) + _pick(releases, share)
+        time += numbers[-1] * (setup + release + lost)
+        billed.append(min(work.seconds, most / per_second) + time)
+        walls.append(billed[-1] + wait_of(first.wait, share) + numbers[-1] * later_wait)
     return Forecast(
-        wall=_range([c.billed + c.waiting for c in runs]),
-        billed=_range([c.billed for c in runs]),
-        preemptions=_range([c.losses for c in runs]),
-        waiting=mean(lambda c: c.waiting),
-        setup=mean(lambda c: c.setup),
-        redone=mean(lambda c: c.redone),
-        releasing=mean(lambda c: c.releasing),
-        fails=mean(lambda c: c.failed),
+        wall=Range(*walls),
+        billed=Range(*billed),
+        preemptions=Range(*numbers),
+        waiting=first_wait + mean * later_wait,
+        setup=(1 + mean) * setup,
+        redone=mean * lost,
+        releasing=(1 + mean) * release,
+        fails=_fails(work, expected, losses, mean),
     )
 
 
-class _Simulation:
-    """What all runs of one job share."""
-
-    def __init__(self, work: PlannedWork, expected: Conditions) -> None:
-        self.work = work
-        turns = (expected.first, expected.later)
-        self.turns = [(turn.wait.drawing(), turn.life.drawing()) for turn in turns]
-        self.factors = _factor(expected.first.wait), _factor(expected.first.life)
-        self.setups = expected.setup if work.setup is None else (work.setup,)
-        self.releases = expected.release
-        # the part of the time between two checkpoints counts as one that was seen
-        parts = tuple(work.checkpoint * (2 * i + 1) / 10 for i in range(5))
-        self.lost = (*parts, *(value for value in expected.lost for _ in parts))
-
-    def simulate(
-        self, uniform: Callable[[], float], wait_level: float, life_level: float
-    ) -> _SimulatedRun:
-        work, run = self.work, _SimulatedRun()
-        scarce, short = self.factors[0](wait_level), self.factors[1](life_level)
-        wait_of, life_of = self.turns[0]
-        while True:
-            waited = wait_of(-math.log(uniform()) / scarce)
-            if work.wait is not None and waited > work.wait:
-                run.waiting += work.wait
-                return replace(run, failed=True)
-            run.waiting += waited
-            setup = _pick(self.setups, uniform())
-            life = life_of(-math.log(uniform()) / short)
-            run.releasing += _pick(self.releases, uniform())
-            left = work.seconds - run.done
-            if life >= setup + left:
-                run.setup += setup
-                run.done = work.seconds
-                return run
-            run.losses += 1
-            run.setup += min(life, setup)
-            ran = max(0.0, life - setup)
-            lost = min(ran, _pick(self.lost, uniform()))
-            run.redone += lost
-            run.done += ran - lost
-            if run.losses > min(work.preemptions, LOSSES):
-                return replace(run, failed=True)
-            wait_of, life_of = self.turns[1]
+def _numbers(mean: float, weight: float, most: int) -> list[int]:
+    """Return the numbers of losses at `SHARES`: of a Poisson distribution whose mean is known as well as after `weight`
+    losses, by the approximation of Wilson and Hilferty. Below the median they are rounded down."""
+    if mean >= most:
+        return [most] * len(SHARES)
+    spread = (1 / mean + 1 / weight) / 9
+    roots = (1 - spread + NormalDist().inv_cdf(share) * math.sqrt(spread) for share in SHARES)
+    numbers = [mean * max(0.0, root) ** 3 for root in roots]
+    return [
+        math.floor(number) if share < 0.5 else round(number)
+        for number, share in zip(numbers, SHARES, strict=True)
+    ]
 
 
-# Numbers -------------------------------------------------------------------------------------------------------------
+def _fails(work: PlannedWork, expected: Conditions, losses: float, mean: float) -> float:
+    """Return the probability that the job loses more slices, or waits longer, than it may."""
+    most, ends = work.preemptions + 1, 0.0
+    if losses < most:
+        spread = (1 / losses + 1 / expected.first.life.weight) / 9
+        root = (most / losses) ** (1 / 3)
+        ends = NormalDist().cdf((root - 1 + spread) / math.sqrt(spread))
+    if work.wait is not None:
+        ends *= 1 - expected.first.wait.survival(work.wait)
+        ends *= (1 - expected.later.wait.survival(work.wait)) ** mean
+    return 1 - ends
 
 
-def _uniform() -> Callable[[], float]:
-    """Numbers between 0 and 1, always the same ones: Knuth's linear congruential generator of 64 bits."""
-    state = 42
-
-    def following() -> float:
-        nonlocal state
-        state = (state * 6364136223846793005 + 1442695040888963407) & 0xFFFF_FFFF_FFFF_FFFF
-        return ((state >> 11) + 0.5) / 2**53
-
-    return following
-
-
-def _factor(rates: Rates) -> Callable[[float], float]:
-    """By how much the true rates may differ from these, as a function of a level between 0 and 1: gamma distributed
-    with mean 1, by the approximation of Wilson and Hilferty."""
-    if math.isinf(rates.weight):
-        return lambda _: 1.0
-    spread = 1 / (9 * rates.weight)
-    normal = NormalDist()
-
-    def factor(level: float) -> float:
-        return max(0.02, (1 - spread + normal.inv_cdf(level) * math.sqrt(spread)) ** 3)
-
-    return factor
-
-
-def _pick(values: Sequence[float], level: float) -> float:
-    return values[int(level * len(values))]
-
-
-def _range(values: Sequence[float]) -> Range[float]:
-    ordered = sorted(values)
-    last = len(ordered) - 1
-
-    def at(share: float) -> float:
-        place = share * last
-        i = min(int(place), last - 1)
-        return ordered[i] + (ordered[i + 1] - ordered[i]) * (place - i)
-
-    return Range(at(0.025), at(0.1), at(0.5), at(0.9), at(0.975))
+def _pick(ordered: Sequence[float], share: float) -> float:
+    return ordered[int(share * len(ordered))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +169,7 @@ class Outlook(NamedTuple):
 
     @property
     def ends(self) -> bool:
-        """Whether at least half of its runs do not fail."""
+        """Whether it is more likely to end than to fail."""
         return self.forecast.fails <= 0.5
 
 
@@ -250,9 +188,9 @@ class Best(NamedTuple):
 
 
 def best(ways: Sequence[PlaceOption]) -> Best:
-    """Of those that are known: the one of which half of all runs cost less than of any other, and the one of which
-    half end sooner, without waits where one is not known; of several of these the cheaper one, then the first. A run
-    that fails is no end: places where most do are not among them."""
+    """Of those that are known: the one with the least median cost, and the one with the least median time, without
+    waits where one is not known; of several of these the cheaper one, then the first. Places where the job will more
+    likely fail are not among them."""
     ending = [(way.outlook, way.place) for way in ways if way.outlook and way.outlook.ends]
     waits_known = not any("wait" in one.conditions.unknown for one, _ in ending)
 

@@ -41,7 +41,7 @@ def test_without_preemptions_a_job_is_billed_for_its_work_its_setup_and_its_rele
     found = forecast(PlannedWork(2 * HOUR), known())
     assert set(found.billed) == {2 * HOUR + 300 + 60}
     assert set(found.preemptions) == {0}
-    assert found.redone == 0
+    assert found.redone == pytest.approx(0, abs=0.01)
     assert found.waiting == pytest.approx(600, rel=0.1)
     assert found.billed.p50 == 2.1 * HOUR
 
@@ -103,8 +103,8 @@ def met(wait: float, life: float, *, ended: bool = True, setup: float | None = N
 
 def test_rates_are_learned_from_stays_that_ended_and_from_those_that_did_not():
     true, random = Rates((2.0, 2.0, 0.5, 0.5, 0.5, 0.1, 0.1, 0.1), 2.0), Random(1)
-    draw = true.drawing()
-    lives = [draw(random.expovariate(1.0)) for _ in range(2000)]
+    exact = replace(true, weight=math.inf)
+    lives = [exact.quantile(random.random()) for _ in range(2000)]
     limit = 6 * HOUR
     stays = [Stay(min(life, limit), ended=life < limit) for life in lives]
     (found,) = learned([Rates((1.0,) * len(AGES), 2.0)], [stays])

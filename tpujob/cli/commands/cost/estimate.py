@@ -173,8 +173,8 @@ def _speed(text: str) -> tuple[str, float]:
 
 
 LISTED = (
-    "Half of all simulated runs stay below these times and amounts, nine of ten within the range. All lines of an "
-    "estimate are in it, with a bucket in the region of the zone."
+    "Half of such jobs stay below these times and amounts, nine of ten within the range. All lines of an estimate "
+    "are in it, with a bucket in the region of the zone."
 )
 _COLUMNS = (
     Column("Type"),

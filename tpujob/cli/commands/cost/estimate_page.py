@@ -165,8 +165,8 @@ ASSUMED = "One loss in 720 h is assumed: state another with `--preempt-every`."
 HELD = "A reserved slice is held, so there is no wait for it."
 NO_WAIT = "How long the job waits for a slice is not known: state it with `--wait`."
 METHOD = (
-    "Method: a Monte Carlo simulation of a few hundred runs, sampled from earlier jobs or as stated above. The hours "
-    "of each run are priced by the lines above."
+    "Method: losses of slices are a Poisson process. Its rate, the waits and the times of set-up and release come from "
+    "earlier jobs or are as stated above. The hours of each bound are priced by the lines above."
 )
 
 
@@ -200,7 +200,8 @@ def forecast_lines(
     if found["fails"] >= 0.01:
         limits = f"the preemptions{' or the wait' if wall else ''} that `recovery` allows"
         out += wrap(
-            f"{found['fails']:.0%} of the simulated runs fail: they use up {limits}.", columns
+            f"The job fails with a probability of {found['fails']:.0%}: it uses up {limits}.",
+            columns,
         )
     for text in (
         *([NO_WAIT] if wall is None else []),
