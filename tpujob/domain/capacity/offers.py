@@ -74,7 +74,8 @@ def offers(
             usd_per_hour=prices.usd_per_hour(type, zone, spec.tpu.pricing, spec.tpu.slices),
         )
         for type in types
-        for zone in zones or _zones_in(type, region)
+        for zone in zones or accelerators.zones(type)
+        if zones or region_of(zone) == region
         if _go_together(type, zone, types, zones)
     )
 
@@ -133,10 +134,6 @@ def _pick_region(types: Sequence[str], region: str | None) -> str:
 
 def _regions(type: str) -> list[str]:
     return list(dict.fromkeys(region_of(zone) for zone in accelerators.zones(type)))
-
-
-def _zones_in(type: str, region: str | None) -> list[str]:
-    return [zone for zone in accelerators.zones(type) if region_of(zone) == region]
 
 
 def _listed(type: str) -> str:

@@ -307,7 +307,13 @@ class _Walk:
         reasons: list[Reason] = []
         for slice in one.wanted:
             key = one.owner, slice.shape, slice.chips
-            reason = self.against.get(key) or self._against(one, slice)
+            reason = (
+                self.against.get(key)
+                or self._over_limit(one, slice)
+                or self._behind(slice)
+                or self._refused(slice)
+                or self._over_quota(slice)
+            )
             if reason is None:
                 ask.append(slice)
                 continue
@@ -342,15 +348,6 @@ class _Walk:
         if limit is None or self.groups[one.group] < limit[1]:
             return None
         return Reason(_K.GROUP, count=self.groups[one.group], limit=limit[1], what=limit[0])
-
-    def _against(self, one: QueueEntry, slice: Wanted) -> Reason | None:
-        """Return why a job may not request that; None: it may."""
-        return (
-            self._over_limit(one, slice)
-            or self._behind(slice)
-            or self._refused(slice)
-            or self._over_quota(slice)
-        )
 
     def _over_limit(self, one: QueueEntry, slice: Wanted) -> Reason | None:
         for type, limits in (

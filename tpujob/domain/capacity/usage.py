@@ -29,7 +29,7 @@ def used(job: Job, now: float) -> float:
     """Return the micro-dollars that the job's slices count for at `now`: for each, the integral of rate times fading. A
     slice that is held or requested counts for at least the job's expected time, so that 100 jobs of one owner do not
     start before the first has used anything."""
-    return sum(_faded(job, one, now) for one in job.slices) if job.slices else 0.0
+    return sum((_faded(job, one, now) for one in job.slices), 0.0)
 
 
 def _faded(job: Job, one: Slice, now: float) -> float:

@@ -24,7 +24,11 @@ def interrupted(reports: Sequence[HostReport], plain: str) -> End:
     cause = Cause.MAINTENANCE if notice_of(reports) == MAINTENANCE else Cause.PREEMPTED
     word = "preempted" if cause is Cause.PREEMPTED else "taken for maintenance"
     message = f"the slice was {word}; {saved_words(reports) or plain}"
-    return End(Outcome.INTERRUPTED, cause, None, message, _notices(reports))
+    notices = [
+        proof(r.host, f"the metadata server reported: {r.notice}") for r in reports if r.notice
+    ]
+    more = [Proof(None, f"{len(notices) - 3} more hosts got it")] if len(notices) > 3 else []
+    return End(Outcome.INTERRUPTED, cause, None, message, (*notices[:3], *more))
 
 
 def stopped(code: int) -> str:
@@ -50,12 +54,3 @@ def saved_words(reports: Sequence[HostReport]) -> str:
     if lost <= 0:
         return f"step {reached} was saved"
     return f"not saved, {lost} {'step' if lost == 1 else 'steps'} lost"
-
-
-def _notices(reports: Sequence[HostReport]) -> tuple[Proof, ...]:
-    """Return the notices that the hosts got before they ended."""
-    notices = [
-        proof(r.host, f"the metadata server reported: {r.notice}") for r in reports if r.notice
-    ]
-    more = [Proof(None, f"{len(notices) - 3} more hosts got it")] if len(notices) > 3 else []
-    return (*notices[:3], *more)

@@ -2,7 +2,3 @@
 `series` their curves, `environment` tells both of environments and mounts. Pure. The JSON of both is in
 `tpujob/protocol/`; who carries a plan to its host is `adapters/ssh/`, who carries it out `agent/`.
 """
-
-from tpujob.domain.host import environment, plan, reports, series
-
-__all__ = ["environment", "plan", "reports", "series"]

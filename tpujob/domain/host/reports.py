@@ -102,7 +102,7 @@ def read_report(host: int, text: str, *, age: float) -> HostReport | None:
 @lru_cache(maxsize=4096)  # a tick comes several times as often as a new report
 def _read(host: int, text: str) -> tuple[object, HostReport | None, float | None]:
     """Return the job that a text names, the report in it without its age, and when that was made."""
-    document = _report_document(text)
+    document = cast(ReportDocument, _loads(text))  # whose values may be of any kind
     return document.get("job"), _report(host, document), number(document.get("at"))
 
 
@@ -221,11 +221,6 @@ def _progress(document: ReportDocument) -> Progress:
 
 
 # Values that a stranger may have written -----------------------------------------------------------------------------
-
-
-def _report_document(text: str) -> ReportDocument:
-    """Its keys are known, its values may be of any kind."""
-    return cast(ReportDocument, _loads(text))
 
 
 def _loads(text: str) -> dict[str, object]:

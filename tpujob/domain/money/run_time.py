@@ -14,7 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.model import Attempt, Job, Slice, State
+from tpujob.domain.model import Attempt, Job, State
 from tpujob.domain.money import ledger
 from tpujob.domain.money.goodput import TimePart, spans
 from tpujob.domain.money.ledger import HOUR
@@ -99,13 +99,12 @@ def _whole(alike: list[Job], spec: JobSpec, stated: StatedWork) -> RunTime | Non
     times = [sum(ledger.billed_time(one, 0.0) for one in job.slices) for job in done]
     hours = [Decimal(time) / HOUR for time in sorted(times)]
     text = f"as {many(len(times), 'earlier run')} of this program on this type took"
-    work = Decimal(median(_productive(job) for job in done)) / HOUR
+    productive = (
+        sum(s.end - s.start for s in spans(job, 0.0) if s.part is TimePart.PRODUCTIVE)
+        for job in done
+    )
+    work = Decimal(median(productive)) / HOUR
     return RunTime(Decimal(median(hours)), "history", text, hours[0], hours[-1], work)
-
-
-def _productive(job: Job) -> int:
-    """Microseconds of a job that has ended."""
-    return sum(s.end - s.start for s in spans(job, 0.0) if s.part is TimePart.PRODUCTIVE)
 
 
 def _by_steps(alike: list[Job], steps: int | None) -> RunTime | None:
@@ -131,17 +130,15 @@ def _by_steps(alike: list[Job], steps: int | None) -> RunTime | None:
 
 def _around(alike: list[Job]) -> list[float]:
     """Seconds from a ready slice to the first step of its first attempt, of each slice that got so far."""
-    return [
-        found
-        for job in alike
-        for one in job.slices
-        if (found := _until_first(job, one)) is not None
-    ]
-
-
-def _until_first(job: Job, one: Slice) -> float | None:
-    seen = [a.first_step_at for a in job.attempts if a.slice == one.name and a.first_step_at]
-    return None if one.ready_at is None or not seen else max(0.0, seen[0] - one.ready_at)
+    found: list[float] = []
+    for job in alike:
+        for one in job.slices:
+            seen = [
+                a.first_step_at for a in job.attempts if a.slice == one.name and a.first_step_at
+            ]
+            if seen and one.ready_at is not None:
+                found.append(max(0.0, seen[0] - one.ready_at))
+    return found
 
 
 Unit = Literal["steps", "tokens", "samples"]

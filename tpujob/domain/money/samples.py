@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tpujob.domain.model import Attempt, Cause, Job, Pricing, Rest, Slice
+from tpujob.domain.model import Attempt, Cause, Job, Pricing, Slice
 from tpujob.domain.money.durations import Stay
 from tpujob.domain.money.pace import first_step_began, seconds_per_step
 from tpujob.domain.progress import began_from
@@ -61,7 +61,10 @@ def _samples(job: Job, now: float) -> Iterator[tuple[float, SliceSample]]:
     program, pace = program_of(job.spec), _pace(job)
     since, later = job.created_at, False
     for one in job.slices:
-        since = max(since, _rested(job.rests, since, one.requested_at))
+        # the end of the last rest before this request
+        since = max(
+            [since, *(r.end for r in job.rests if since <= r.start and r.end <= one.requested_at)]
+        )
         place = SamplePlace(one.type, one.zone, one.pricing, one.tpu_slices)
         if one.ready_at is None:
             if one is job.slices[-1]:  # else the next slice ends this wait
@@ -131,8 +134,3 @@ def _lost(attempts: Sequence[Attempt], last: Attempt, pace: float | None) -> flo
         return None
     kept = max(0, began - last.first_step)
     return max(0.0, last.ended_at - last.first_step_at - kept * pace)
-
-
-def _rested(rests: Sequence[Rest], since: float, until: float) -> float:
-    """The end of the last rest between the two times; or `since`."""
-    return max((r.end for r in rests if since <= r.start and r.end <= until), default=since)
