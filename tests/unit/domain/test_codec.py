@@ -166,15 +166,11 @@ def test_a_field_of_a_newer_writer_is_ignored() -> None:
     assert read(document) == JOB
 
 
-def test_a_document_two_versions_newer_is_refused() -> None:
-    with pytest.raises(StoreError, match="job 000042 was written by a newer tpujob") as raised:
-        read({**to_json(JOB), "schema_version": SCHEMA_VERSION + 2})
-    assert raised.value.hint == "upgrade tpujob"
-
-
 def test_a_record_of_another_version_is_refused_whatever_its_fields_are() -> None:
-    with pytest.raises(StoreError, match="written by a newer tpujob"):
-        read({"schema_version": SCHEMA_VERSION + 2, "state": ["new"]})
+    for document in (to_json(JOB), {"state": ["new"]}):
+        with pytest.raises(StoreError, match="job 000042 was written by a newer tpujob") as raised:
+            read({**document, "schema_version": SCHEMA_VERSION + 2})
+        assert raised.value.hint == "upgrade tpujob"
     for document in ({"schema_version": OLDEST - 1}, {**to_json(JOB), "schema_version": 1}):
         with pytest.raises(StoreError, match=r"written by a tpujob before 0\.1\.0: its schema is"):
             read(document)

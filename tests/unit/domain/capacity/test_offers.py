@@ -82,11 +82,6 @@ def test_every_type_has_a_place_in_every_region_that_lists_it() -> None:
             assert all(region_of(offer.zone) == region for offer in offers(spec, region=region))
 
 
-def test_zones_of_several_regions_are_tried_in_their_order() -> None:
-    found = offers(job(type="v6e-8", zones=["us-east1-d", "us-east5-a"]))
-    assert [offer.zone for offer in found] == ["us-east1-d", "us-east5-a"]
-
-
 def test_a_zone_without_the_type_is_refused_naming_those_that_have_it() -> None:
     message = refusal(job(type="v4-16", zones=["us-central1-a"]))
     assert message == ("tpu.zones: us-central1-a has no v4-16. v4-16 is offered in us-central2-b")
@@ -100,11 +95,6 @@ def test_a_type_that_none_of_the_zones_has_is_refused() -> None:
 def test_types_that_share_no_region_are_refused() -> None:
     message = refusal(job(type=["v3-32", "v4-8"]))
     assert "no region has all of v3-32, v4-8: v3-32 in europe-west4, us-east1; v4-8 in" in message
-
-
-def test_a_region_is_the_zone_without_its_last_part() -> None:
-    assert region_of("us-central2-b") == "us-central2"
-    assert region_of("us-south1-ai1b") == "us-south1"
 
 
 # What no table has ---------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tpujob.domain.capacity.dependencies import JobEnd
 from tpujob.domain.capacity.entries import QueueEntry, Wanted
-from tpujob.domain.capacity.planning import AGED, DRAIN, LAPSES, PATIENCE, REQUESTS, QueuePlan, plan
+from tpujob.domain.capacity.planning import AGED, PATIENCE, QueuePlan, plan
 from tpujob.domain.capacity.settings import OwnerLimits, QueueSettings
 from tpujob.domain.capacity.usage import RecentUsage
 from tpujob.domain.capacity.waiting_reasons import describe
@@ -100,31 +100,6 @@ def test_the_second_owner_is_next_although_the_first_submitted_a_thousand_jobs()
     assert numbers(planned(*many, other))[:4] == [1, 2000, 2, 3]
 
 
-def test_a_burst_of_one_owner_is_charged_at_once_so_that_owners_take_turns() -> None:
-    jobs = [
-        waits(n, owner=owner)
-        for owner, first in (("ada", 1), ("bob", 101))
-        for n in range(first, first + 4)
-    ]
-    assert numbers(planned(*jobs)) == [1, 101, 2, 102, 3, 103, 4, 104]
-
-
-def test_who_has_used_more_waits_until_the_other_has_used_as_much() -> None:
-    usage = RecentUsage({("", "ada"): 2.5e6}, {"": 2.5e6})
-    jobs = [waits(1), waits(2), *(waits(n, owner="bob") for n in range(11, 16))]
-    assert numbers(planned(*jobs, usage=usage)) == [11, 12, 13, 1, 14, 2, 15]
-
-
-def test_a_share_of_twice_the_weight_gets_twice_as_much() -> None:
-    jobs = [
-        waits(n, share=share)
-        for share, first in (("a", 1), ("b", 101))
-        for n in range(first, first + 6)
-    ]
-    found = numbers(planned(*jobs, settings=QueueSettings(weights={"a": 2.0})))
-    assert sum(n < 100 for n in found[:6]) == 4
-
-
 def test_a_higher_band_comes_first_and_a_day_of_waiting_raises_a_job_by_one() -> None:
     jobs = [waits(1, band=2), waits(2, band=1), waits(3, band=0)]
     assert numbers(planned(*jobs)) == [3, 2, 1]
@@ -134,16 +109,6 @@ def test_a_higher_band_comes_first_and_a_day_of_waiting_raises_a_job_by_one() ->
     order = found.places[old.id].order
     assert order
     assert (order.band, order.raised) == (1, True)
-
-
-def test_time_in_which_a_job_could_not_start_does_not_raise_it() -> None:
-    held = waits(1, band=2, since=NOW - 2 * AGED, waiting_since=NOW - 60)
-    assert numbers(planned(held, waits(2))) == [2, 1]
-
-
-def test_the_rank_moves_a_job_before_those_of_its_owner_alone() -> None:
-    jobs = [waits(1), waits(2, rank=1), waits(3, owner="bob")]
-    assert numbers(planned(*jobs)) == [2, 3, 1]
 
 
 JOBS = st.lists(
@@ -183,17 +148,6 @@ def test_the_same_jobs_give_the_same_plan_however_they_are_sorted(
         assert bool(place.ask) != bool(place.reasons), "a job may start, or there is a reason"
 
 
-@given(JOBS)
-def test_limits_and_quota_are_never_exceeded(jobs: list[QueueEntry]) -> None:
-    settings = QueueSettings(quota={SMALL.pool: 72}, limits=OwnerLimits(running=2, chips=72))
-    found = planned(*jobs, settings=settings)
-    for owner in "abc":
-        started = [one for one in jobs if found.places[one.id].ask and one.owner == owner]
-        assert len(started) <= 2
-        assert sum(one.wanted[0].chips for one in started) <= 72
-    assert sum(one.wanted[0].chips for one in jobs if found.places[one.id].ask) <= 72
-
-
 # The walk ------------------------------------------------------------------------------------------------------------
 
 
@@ -208,59 +162,10 @@ def test_while_the_cloud_refuses_a_shape_others_pass_and_none_of_its_own() -> No
     assert found.next_at == NOW + 300
 
 
-def test_the_head_of_a_shape_alone_asks_when_it_may_be_asked_for_again() -> None:
-    found = planned(waits(1, BIG), waits(2, BIG), circuits=refused(BIG, NOW - 1))
-    assert may_start(found) == [1]
-    assert reason(found, 2) is ReasonKind.ORDER
-
-
 def test_a_job_requests_its_second_choice_while_the_first_is_refused() -> None:
     elsewhere = wanted(64, "us-east1-d")
     found = planned(waits(1, BIG, elsewhere), circuits=refused(BIG, NOW + 300))
     assert found.places["000001"].ask == {elsewhere.shape}
-
-
-def test_some_requests_may_wait_in_the_queue_of_the_cloud_and_the_others_wait_here() -> None:
-    there = [holds(n, in_cloud_queue=True) for n in range(1, REQUESTS + 1)]
-    found = planned(*there, waits(10), waits(11, BIG))
-    assert reason(found, 10) is ReasonKind.REQUESTED
-    assert may_start(found) == [11]
-    assert may_start(planned(*there[1:], waits(10))) == [10]
-
-
-@pytest.mark.parametrize(
-    ("settings", "kind"),
-    [
-        (QueueSettings(limits=OwnerLimits(running=1)), ReasonKind.RUNNING),
-        (QueueSettings(limits=OwnerLimits(chips=15)), ReasonKind.CHIPS),
-        (QueueSettings(by_type={SMALL.type: OwnerLimits(running=1)}), ReasonKind.RUNNING),
-    ],
-)
-def test_limits_hold_an_owner_back_and_nobody_else(
-    settings: QueueSettings, kind: ReasonKind
-) -> None:
-    found = planned(holds(1), waits(2), waits(3, owner="bob"), settings=settings)
-    assert reason(found, 2) is kind
-    assert may_start(found) == [3]
-
-
-def test_a_group_runs_as_many_of_its_elements_as_may() -> None:
-    world = World(groups={"000001": ("sweep", 2)})
-    elements = [waits(n, group="000001", index=n) for n in range(2, 6)]
-    found = planned(holds(9, group="000001", index=9), *elements, world=world)
-    assert may_start(found) == [2]
-    assert reason(found, 3) is ReasonKind.GROUP
-
-
-@pytest.mark.parametrize("ended", [1, 2])
-def test_a_group_runs_no_more_elements_when_slices_are_handed_on_to_it(ended: int) -> None:
-    world = World(groups={"000001": ("sweep", 1)})
-    gives = [holds(n, gives_until=NOW + 60) for n in range(2, 2 + ended)]
-    elements = [waits(n, group="000001", index=n) for n in range(5, 8)]
-    found = planned(*gives, *elements, world=world)
-    assert list(found.heirs.values()) == ["000005"]
-    assert may_start(found) == []
-    assert reason(found, 6) is ReasonKind.GROUP
 
 
 # Quota that is kept free ---------------------------------------------------------------------------------------------
@@ -277,16 +182,6 @@ def test_small_jobs_pass_a_big_one_for_a_while_and_then_the_quota_is_kept_for_it
     assert (reason(found, 11), may_start(found)) == (ReasonKind.RESERVED, [])
     found = planned(replace(big, waiting_since=NOW - PATIENCE), waits(11), settings=QUOTA)
     assert may_start(found) == [10], "all chips are free"
-
-
-def test_the_reservation_ends_after_some_hours_and_when_the_cloud_refuses_the_big_one() -> None:
-    running, big = holds(1), waits(10, BIG, since=NOW - 3 * DRAIN)
-    drained = replace(big, waiting_since=NOW - PATIENCE - DRAIN)
-    assert may_start(planned(running, drained, waits(11), settings=QUOTA)) == [11]
-    again = replace(big, waiting_since=NOW - PATIENCE - 2 * DRAIN)
-    assert may_start(planned(running, again, waits(11), settings=QUOTA)) == []
-    refused = replace(again, refusals=LAPSES)
-    assert may_start(planned(running, refused, waits(11), settings=QUOTA)) == [11]
 
 
 def test_no_quota_is_kept_for_a_job_that_is_larger_than_the_quota() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -12,10 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.records import a_job, job_in
-from tpujob.domain.capacity import circuits
-from tpujob.domain.codec import job_from_text, to_json
-from tpujob.domain.hardware.prices import LIST
-from tpujob.domain.model import Attempt, Cause, Grant, Job, Rest, Slice, State
+from tpujob.domain.model import Attempt, Cause, Grant, Job, Slice, State
 from tpujob.domain.money.ledger import HOUR as HOUR_US
 from tpujob.domain.money.ledger import (
     Bill,
@@ -92,11 +88,6 @@ def test_a_slice_that_is_missing_costs_between_two_amounts() -> None:
     assert bill(gone, 2 * HOUR) == Bill(12_000_000, 12_000_000, open=False)
 
 
-def test_amounts_are_whole_micro_dollars() -> None:
-    odd = replace(SLICE, usd_per_hour=0.24493, ready_at=0.0, gone_at=1.0)
-    assert bill(odd, 9.0).most == 68  # 244,930 micro-dollars an hour are 68.04 a second
-
-
 @given(st.integers(0, 10**10), st.lists(st.integers(0, 10**12), min_size=2))
 def test_the_parts_of_a_time_cost_what_the_whole_costs(rate: int, cuts: list[int]) -> None:
     cuts = sorted(cuts)
@@ -104,18 +95,6 @@ def test_the_parts_of_a_time_cost_what_the_whole_costs(rate: int, cuts: list[int
     assert sum(parts) == between(rate, 10**9, cuts[0], cuts[-1])
     assert all(part >= 0 for part in parts)
     assert abs(accrued(rate, cuts[-1]) - rate * cuts[-1] / HOUR_US) <= 1
-
-
-def test_a_price_list_of_tomorrow_changes_no_bill_of_today() -> None:
-    job = job_with(replace(SLICE, ready_at=0.0, gone_at=HOUR))
-    today = [offer.usd_per_hour for offer in circuits.allowed(job)]
-    before = repr(report([job], HOUR, "job"))
-    tomorrow = LIST.over([replace(price, usd=2 * price.usd) for price in LIST])
-    assert [o.usd_per_hour for o in circuits.allowed(job, tomorrow)] == [
-        2 * usd for usd in today if usd
-    ]
-    assert repr(report([job], HOUR, "job")) == before
-    assert usd_of_job(job, HOUR) == 8.0
 
 
 def test_a_grant_covers_its_chips_and_no_more() -> None:
@@ -137,13 +116,3 @@ def test_a_grant_covers_only_its_type_zone_and_pricing(other: dict[str, Any]) ->
     assert covered([job_with(one, grants=(GRANT,))])
     away = replace(one, **other)
     assert covered([job_with(away, grants=(GRANT,))]) == frozenset()
-
-
-def test_records_without_grants_and_rests_are_read() -> None:
-    document = to_json(job_with(SLICE, grants=(GRANT,), rests=(Rest(1.0, 2.0),)))
-    whole = job_from_text("000001", json.dumps(document))
-    assert (whole.grants, whole.rests) == ((GRANT,), (Rest(1.0, 2.0),))
-    for name in ("grants", "rests"):
-        del document[name]
-    older = job_from_text("000001", json.dumps(document))
-    assert (older.grants, older.rests) == ((), ())

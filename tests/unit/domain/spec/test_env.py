@@ -10,7 +10,7 @@ import pytest
 from tests.support.golden import golden
 from tests.support.records import a_job
 from tpujob.cli.render.answers import plan_page
-from tpujob.domain.host import environment, reports
+from tpujob.domain.host import environment
 from tpujob.domain.host import plan as launch
 from tpujob.domain.spec.jobspec import dump, load, parse
 from tpujob.errors import BadSpec
@@ -190,13 +190,3 @@ def test_the_plan_page_has_a_line_for_each() -> None:
         ["Mount", "m2"],
         ["Warning", "w"],
     ]
-
-
-def test_versions_are_read_from_a_report_as_far_as_they_are_known() -> None:
-    said = (
-        '{"job": "000042", "attempt": 2, "host": 0, "phase": "running", '
-        '"versions": {"jax": "0.10.2", "libtpu": 3, "python": "3.11.7", "torch": "2"}}'
-    )
-    report = reports.read_report(0, said, age=0)
-    assert report is not None
-    assert report.versions == {"python": "3.11.7", "jax": "0.10.2"}
