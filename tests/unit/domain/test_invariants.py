@@ -55,69 +55,49 @@ def test_a_healthy_record_breaks_nothing(state: State) -> None:
 
 
 def test_a_job_without_a_serving_slice_may_keep_a_condemned_one() -> None:
-    assert rules(replace(job_in(State.QUEUED), slices=(CONDEMNED,))) == []
+    assert rules(queued(CONDEMNED)) == []
     asking = replace(job_in(State.PROVISIONING), slices=(CONDEMNED, a_slice(2)))
     assert rules(asking) == []
 
 
 def test_forgotten_requests_leave_gaps_in_the_numbers() -> None:
-    assert rules(replace(job_in(State.QUEUED), slices=(refused(3), refused(7)))) == []
+    assert rules(queued(refused(3), refused(7))) == []
 
 
+def queued(*slices: Slice, **changes: Any) -> Job:
+    return replace(job_in(State.QUEUED), slices=slices, **changes)
+
+
+def failed(*slices: Slice, finished_at: float | None = NOW) -> Job:
+    return replace(job_in(State.FAILED), slices=slices, finished_at=finished_at)
+
+
+def ended(number: int) -> Attempt:
+    return Attempt(number, "s", NOW, outcome=Outcome.FAILED)
+
+
+BEGUN = Attempt(1, "s", NOW)
 PLANTED: dict[str, tuple[str, Job]] = {
     "two serve at once": (
         "I1",
         replace(job_in(State.PROVISIONING), slices=(a_slice(1), a_slice(2))),
     ),
-    "queued with a slice": ("I2", replace(job_in(State.QUEUED), slices=(a_slice(1),))),
-    "final with a slice": (
-        "I2",
-        replace(job_in(State.FAILED), slices=(a_slice(1),), finished_at=NOW),
-    ),
-    "final with a condemned slice": (
-        "I2",
-        replace(job_in(State.FAILED), slices=(CONDEMNED,), finished_at=NOW),
-    ),
-    "condemned without a reason": (
-        "I5",
-        replace(job_in(State.QUEUED), slices=(replace(CONDEMNED, delete_reason=""),)),
-    ),
-    "deleted without a reason": (
-        "I5",
-        replace(job_in(State.QUEUED), slices=(a_slice(1, **{**GONE, "delete_reason": ""}),)),
-    ),
-    "gone by itself": (
-        "I2",
-        replace(job_in(State.QUEUED), slices=(a_slice(1, **{**GONE, "delete_asked_at": None}),)),
-    ),
-    "a number twice": (
-        "I1",
-        replace(job_in(State.QUEUED), slices=(a_slice(2, **GONE), a_slice(2, **GONE))),
-    ),
-    "a number that goes back": (
-        "I1",
-        replace(job_in(State.QUEUED), slices=(a_slice(2, **GONE), a_slice(1, **GONE))),
-    ),
+    "queued with a slice": ("I2", queued(a_slice(1))),
+    "final with a slice": ("I2", failed(a_slice(1))),
+    "final with a condemned slice": ("I2", failed(CONDEMNED)),
+    "condemned without a reason": ("I5", queued(replace(CONDEMNED, delete_reason=""))),
+    "deleted without a reason": ("I5", queued(a_slice(1, **{**GONE, "delete_reason": ""}))),
+    "gone by itself": ("I2", queued(a_slice(1, **{**GONE, "delete_asked_at": None}))),
+    "a number twice": ("I1", queued(a_slice(2, **GONE), a_slice(2, **GONE))),
+    "a number that goes back": ("I1", queued(a_slice(2, **GONE), a_slice(1, **GONE))),
     "releasing to nowhere": ("I6", replace(job_in(State.RELEASING), then=None)),
-    "an attempt skipped": (
-        "I1",
-        replace(job_in(State.QUEUED), attempts=(Attempt(2, "s", NOW, outcome=Outcome.FAILED),)),
-    ),
-    "an attempt without an end": (
-        "I6",
-        replace(job_in(State.QUEUED), attempts=(Attempt(1, "s", NOW),)),
-    ),
-    "an earlier attempt without an end": (
-        "I6",
-        replace(
-            job_in(State.QUEUED),
-            attempts=(Attempt(1, "s", NOW), Attempt(2, "s", NOW, outcome=Outcome.FAILED)),
-        ),
-    ),
-    "live with an end": ("I6", replace(job_in(State.QUEUED), finished_at=NOW)),
-    "final without a time": ("I6", replace(job_in(State.FAILED), finished_at=None)),
-    "a budget overspent": ("I8", replace(job_in(State.QUEUED), spent={"preemptions": 101})),
-    "a common budget overspent": ("I8", replace(job_in(State.QUEUED), spent={"memory": 2})),
+    "an attempt skipped": ("I1", queued(attempts=(ended(2),))),
+    "an attempt without an end": ("I6", queued(attempts=(BEGUN,))),
+    "an earlier attempt without an end": ("I6", queued(attempts=(BEGUN, ended(2)))),
+    "live with an end": ("I6", queued(finished_at=NOW)),
+    "final without a time": ("I6", failed(finished_at=None)),
+    "a budget overspent": ("I8", queued(spent={"preemptions": 101})),
+    "a common budget overspent": ("I8", queued(spent={"memory": 2})),
 }
 
 
@@ -135,13 +115,12 @@ def test_a_job_may_have_other_limits_than_the_usual_ones(
     failures: int, spent: dict[str, int], broken: list[str]
 ) -> None:
     spec = respec(SPEC, recovery={"failures": failures})
-    assert rules(replace(job_in(State.QUEUED), spec=spec, spent=spent)) == broken
+    assert rules(queued(spec=spec, spent=spent)) == broken
 
 
 def test_a_fault_names_the_slice_that_it_is_about() -> None:
     gone = a_slice(2, **GONE)
-    job = replace(job_in(State.FAILED), slices=(CONDEMNED, gone), finished_at=NOW)
-    (broken,) = invariants.of_job(job)
+    (broken,) = invariants.of_job(failed(CONDEMNED, gone))
     assert broken.text == "it is failed, and tj-000001-1 was condemned and is not gone"
 
 
@@ -155,7 +134,7 @@ def step(before: Job, **changes: Any) -> list[str]:
 
 def test_only_the_oldest_requests_that_came_to_nothing_may_be_forgotten() -> None:
     many = tuple(refused(k) for k in range(1, REFUSALS + 3))
-    job = replace(job_in(State.QUEUED), slices=(*many, a_slice(99, **GONE)))
+    job = queued(*many, a_slice(99, **GONE))
     assert step(job) == []
     assert step(job, slices=job.slices[2:]) == []
     assert step(job, slices=job.slices[3:]) == ["tj-000001-3 was taken out of the record"]
@@ -165,7 +144,7 @@ def test_only_the_oldest_requests_that_came_to_nothing_may_be_forgotten() -> Non
 
 
 def test_gone_and_condemned_slices_stay_so() -> None:
-    job = replace(job_in(State.QUEUED), slices=(CONDEMNED, a_slice(2, **GONE)))
+    job = queued(CONDEMNED, a_slice(2, **GONE))
     back = (CONDEMNED, replace(job.slices[1], gone_at=None))
     assert step(job, slices=back) == ["tj-000001-2 was gone and is listed again"]
     assert step(replace(job, slices=back), slices=job.slices) == [], "it goes"
@@ -175,7 +154,7 @@ def test_gone_and_condemned_slices_stay_so() -> None:
 
 
 def test_a_version_and_the_past_are_not_written_over() -> None:
-    job = replace(job_in(State.QUEUED), attempts=(Attempt(1, "s", NOW, outcome=Outcome.FAILED),))
+    job = queued(attempts=(ended(1),))
     assert [b.rule for b in broken_by(job, job)] == ["I6"]
     assert step(job, name="other") == ["name was changed after creation"]
     assert step(job, attempts=()) == ["an attempt was taken out of the record"]
@@ -190,8 +169,7 @@ def test_a_version_and_the_past_are_not_written_over() -> None:
 
 def history() -> tuple[list[Event], Job]:
     """A job that was refused so often that its record has forgotten some of it."""
-    job = replace(job_in(State.QUEUED), slices=(), attempts=())
-    job = invariants.first_record(job)
+    job = invariants.first_record(queued(attempts=()))
     events = [Event(K.CREATED, job.created_at, State.QUEUED, "created", seq=1)]
 
     def happen(kind: EventKind, payload: Payload) -> None:
