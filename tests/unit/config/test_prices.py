@@ -76,7 +76,7 @@ def test_four_of_four_impossible_rows_are_refused_by_name() -> None:
     said = wrong(
         file(
             row(pricing="spot", usd="1.3"),
-            row(where="us-east5", usd="0.84"),
+            row(where="us-east5", usd="5.00"),
             row(item="tpu v4", where="us-central2", usd="12.88"),
             row(where="us-west4", as_of=""),
         )
@@ -86,10 +86,10 @@ def test_four_of_four_impossible_rows_are_refused_by_name() -> None:
         "mine.yaml:2: prices[0]: tpu v5e, us-central1, spot: spot costs $1.3, more than on demand ($1.2)"
     )
     assert said[1].startswith(
-        "mine.yaml:3: prices[1]: tpu v5e, us-east5, on-demand: $0.84 on demand is the rate of a 1-year commitment"
+        "mine.yaml:3: prices[1]: tpu v5e, us-east5, on-demand: $5.0 for a chip-hour, where the list has $1.2"
     )
     assert said[2].startswith("mine.yaml:4: prices[2]: tpu v4, us-central2, on-demand: $12.88")
-    assert said[2].endswith("it is the price of 8 cores; write `unit: 8-core-hour`")
+    assert said[2].endswith("if it is the price of 8 cores, write `unit: 8-core-hour`")
     assert said[3].startswith("mine.yaml:5: prices[3].as_of: tpu v5e: as_of is missing")
 
 
@@ -116,11 +116,10 @@ def test_four_of_four_impossible_rows_are_refused_by_name() -> None:
         (row(item="traffic", where="us-central1", pricing="", unit="GiB"), "where must be two places"),
         (row(item="boot disk", pricing="", unit="GiB-month"), "where goes with no price"),
         (row(item="operations class A", where="", pricing="", unit="1000"), "unit: must be text"),
-        (row(source="'Commitment v1: TpuV5e for 1 Year'", usd="1.0"), "called a commitment by its own source"),
         (row(usd="700"), "$700 for a chip-hour, where the list has $1.2"),
         (row(item="tpu v6e", where="us-central2", usd="700"), "$700 for a chip-hour, where the list has $3.24"),
         (row(item="tpu v4", where="us-central2", pricing="spot", usd="3.686"),
-         "more than on demand ($3.22): it is the price of 8 cores; write `unit: 8-core-hour`"),
+         "more than on demand ($3.22); if it is the price of 8 cores, write `unit: 8-core-hour`"),
         (f"{row()}}}\n  - {{{row()}", "is the second row for tpu v5e, us-central1, on-demand"),
     ],
 )  # fmt: skip
