@@ -168,6 +168,17 @@ def test_a_job_requests_its_second_choice_while_the_first_is_refused() -> None:
     assert found.places["000001"].ask == {elsewhere.shape}
 
 
+@pytest.mark.parametrize("ended", [1, 2])
+def test_a_group_runs_no_more_elements_when_slices_are_handed_on_to_it(ended: int) -> None:
+    world = World(groups={"000001": ("sweep", 1)})
+    gives = [holds(n, gives_until=NOW + 60) for n in range(2, 2 + ended)]
+    elements = [waits(n, group="000001", index=n) for n in range(5, 8)]
+    found = planned(*gives, *elements, world=world)
+    assert list(found.heirs.values()) == ["000005"]
+    assert may_start(found) == []
+    assert reason(found, 6) is ReasonKind.GROUP
+
+
 # Quota that is kept free ---------------------------------------------------------------------------------------------
 
 QUOTA = QueueSettings(quota={SMALL.pool: 64})
