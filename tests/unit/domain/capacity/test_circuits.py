@@ -177,7 +177,6 @@ def test_a_waiting_job_says_how_often_where_since_when_and_what_comes_next() -> 
         "1st stockout in us-east5-b since 02:46 UTC, next try there now"
     )
     wait = capacity.wait(job, circuits)
-    assert wait is not None
     assert (wait.times, wait.since, wait.again_at) == (4, NOW - 240, NOW + 360)
     assert (wait.refused.zone, wait.first.zone, wait.first_at) == ("us-east5-b", "us-east5-a", NOW)
     here = replace(request(A, None, NOW, 5), gone_at=None)

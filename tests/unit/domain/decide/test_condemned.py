@@ -116,7 +116,6 @@ def test_of_several_condemned_slices_only_the_last_is_kept() -> None:
         {"tj-000001-0": THERE, BAD: THERE, "tj-000001-2": Present(SliceState.CREATING)}
     )
     first = give_back(both, looks, NOW)
-    assert first is not None
     assert first.action == DeleteSlice("tj-000001-0")
     going = replace(older, delete_asked_at=NOW - 5)
     leaving = replace(looks, slices={**looks.slices, "tj-000001-0": Present(SliceState.DELETING)})

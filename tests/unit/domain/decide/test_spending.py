@@ -73,7 +73,6 @@ def spent_nine(state: State) -> Job:
 def test_four_fifths_are_told_once_for_each_limit(state: State) -> None:
     job = spent_nine(state)
     told = decide(job, SEEN, NOW).event
-    assert told is not None
     assert (told.kind, told.state) == (EventKind.BUDGET_WARNED, state)
     assert told.text.endswith("of the budget of $10.00 are spent")
     warned = apply(job, told)

@@ -18,7 +18,6 @@ def running(host: int, idle: float, *, step: int | None = 7, looks: int = 100) -
 
 def test_a_program_without_progress_on_any_host_hangs() -> None:
     end = stall.hung(STALL, (running(0, 1000), running(1, 950)))
-    assert end is not None
     assert (end.outcome, end.cause) == (Outcome.FAILED, Cause.HANG)
     assert "no progress on any host for 16 min, since step 7" in end.message
 
@@ -69,7 +68,6 @@ def test_a_stall_of_zero_turns_the_watchdog_off() -> None:
 
 def test_the_host_at_an_earlier_step_is_the_odd_one() -> None:
     end = stall.hung(STALL, (running(0, 1000, step=8), running(1, 1000, step=7)))
-    assert end is not None
     assert end.host == 1
     assert "since step 7; host 1 is the odd one: it is at step 7, others at step 8" in end.message
 
@@ -79,7 +77,6 @@ def test_the_host_whose_stack_differs_is_the_odd_one_and_shown_first() -> None:
     reports = [replace(running(h, 1000), evidence=waits) for h in range(4)]
     reports[2] = replace(reports[2], evidence=("read (data.py:9)", "train (engine/loop.py:80)"))
     end = stall.hung(STALL, tuple(reports))
-    assert end is not None
     assert end.host == 2
     assert end.evidence[0] == Proof(2, "read (data.py:9)")
 
@@ -108,7 +105,6 @@ def test_no_stack_is_the_odd_one_of_two_or_where_all_differ() -> None:
 
 def test_the_host_that_stopped_well_before_the_others_is_the_odd_one() -> None:
     end = stall.hung(STALL, (running(0, 950), running(1, 1000)))
-    assert end is not None
     assert end.host == 1
     assert "host 1 is the odd one: it stopped 17 min ago, before the others" in end.message
     assert stall.odd_one((running(0, 960), running(1, 1000))) == (None, ""), "too close to tell"
@@ -121,7 +117,6 @@ def exited(host: int, age: float, code: int = 0) -> HostReport:
 
 def test_a_host_that_ended_well_while_the_other_does_nothing_more_is_found() -> None:
     end = stall.left_behind((exited(0, 45), running(1, 50)), 2)
-    assert end is not None
     assert (end.cause, end.host) == (Cause.HANG, 1)
     assert "host 0 ended with success, and host 1 did nothing more for 50 s" in end.message
 
@@ -145,7 +140,6 @@ def test_silence_alone_is_not_enough_a_second_signal_is() -> None:
     assert stall.silent(silent(100), {1: Silence(400, 9)}, 15) is None, "it has just reported"
     assert stall.silent(silent(400), {1: Silence(59, 5)}, 15) is None, "asked for too short a time"
     end = stall.silent(silent(400), {1: Silence(60, 3)}, 15)
-    assert end is not None
     assert (end.outcome, end.cause, end.host) == (Outcome.INTERRUPTED, Cause.LOST_CONTACT, 1)
     assert end.message == "host 1 has not reported for 7 min and does not answer over SSH"
 
@@ -157,14 +151,12 @@ def test_a_host_that_has_ended_has_nothing_more_to_report() -> None:
 def test_a_host_that_answers_but_never_reports_has_lost_its_agent() -> None:
     assert stall.silent(silent(1250), {}, 15) is None, "the bucket may refuse it for a while"
     end = stall.silent(silent(stall.SILENCE + 1), {}, 15)
-    assert end is not None
     assert (end.cause, end.host) == (Cause.CRASH, 1), "the slice is not to blame"
     assert "its agent is gone" in end.message
 
 
 def test_a_host_that_knows_that_its_agent_has_died_gets_no_patience() -> None:
     end = stall.silent(silent(80), {}, 15, abandoned={1})
-    assert end is not None
     assert (end.outcome, end.cause, end.host) == (Outcome.FAILED, Cause.CRASH, 1)
     assert end.message == "host 1 has not reported for 80 s: something has killed its agent"
     assert stall.silent((exited(0, 500), running(1, 1)), {}, 15, abandoned={0}) is None

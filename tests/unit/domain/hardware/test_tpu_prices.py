@@ -58,7 +58,5 @@ def test_price_per_hour(type: str, zone: str, pricing: Pricing, usd: float | Non
 def test_the_unit_in_which_a_price_is_sold_is_kept() -> None:
     v4, v5e = (LIST.tpu(type, zone, "on-demand") for type, zone in
                (("v4-8", "us-central2-b"), ("v5e-8", "us-central1-a")))  # fmt: skip
-    assert v4 is not None
     assert v4.quoted == "$12.88 for 8 cores an hour"
-    assert v5e is not None
     assert v5e.quoted == "", "as it is listed"

@@ -38,7 +38,6 @@ def test_a_report_is_read_back() -> None:
     fields: dict[str, Any] = {"loss": 0.5, "first_step": 4, "metrics": {"a": 0.9, "bad": "x"}}
     text = said(error="x\x1b[31m\ny", cause="BAD_HOST", late=True, signalled=False, **fields)
     report = reports.read_report(0, text, age=4.0)
-    assert report is not None
     assert (report.error, report.error_cause) == ("x y", Cause.BAD_HOST)
     assert (report.late, report.signalled) == (True, False)
     assert report.progress == Progress(loss=0.5, first_step=4, metrics={"a": 0.9})
@@ -73,7 +72,6 @@ def test_values_of_a_wrong_type_count_as_missing() -> None:
     assert report == reports.read_report(0, said(), age=0)
     huge = said(step=10**30, loss=10**400, checkpoint=1.5, error="e" * 9000)
     read = reports.read_report(0, huge, age=0)
-    assert read is not None
     assert len(read.error) == 500
     assert replace(read, error="") == report
 
@@ -106,7 +104,6 @@ def test_announced_maintenance_is_read_and_changes_no_decision() -> None:
 )
 def test_maintenance_that_names_no_time_is_passed_over(starts: object) -> None:
     report = reports.read_report(0, said(maintenance={"starts": starts}), age=1.0)
-    assert report is not None
     assert report.maintenance is None
 
 
@@ -181,7 +178,6 @@ def test_a_host_that_another_one_did_not_reach_is_read(
     value: object, read: Unreached | None
 ) -> None:
     report = reports.read_report(0, said(unreached=value, late="yes"), age=0)
-    assert report is not None
     assert (report.unreached, report.late) == (read, False)
 
 

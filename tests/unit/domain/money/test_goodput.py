@@ -314,14 +314,12 @@ def test_the_first_step_is_noted_at_once_and_only_once() -> None:
     first = decide(job, seen, NOW).event
     assert first is not None
     job = apply(job, first)
-    assert job.attempt is not None
     assert (job.attempt.first_step_at, job.attempt.first_step) == (NOW, 3)
     later = replace(seen, reports=_stepping(9))
     assert decide(job, later, NOW + 10).event is None, "progress is stored rarely"
     stored = decide(job, later, NOW + PROGRESS_EVERY).event
     assert stored is not None
     again = apply(job, stored).attempt
-    assert again is not None
     assert (again.first_step, again.progress.step) == (3, 9)
 
 
