@@ -93,22 +93,13 @@ def route(here: str, there: str) -> str:
 def routes(location: str, region: str) -> tuple[str, ...]:
     """The rows that may price traffic from a location to a region, the most exact first. Those of parts of the world
     hold either way."""
-    here, there = _part(location), _part(region)
-    return (
-        route(location, region),
-        route(location, there),
-        route(here, region),
-        *(route(*pair) for pair in ((here, there), (there, here))),
-        *(route(location, ""), route("", region)),
-        *(route(part, "") for part in (here, there)),
-        *(route("", part) for part in (here, there)),
-        route("", ""),
-    )
-
-
-def _part(location: str) -> str:
-    word = location.lower().partition("-")[0].rstrip("0123456789")
-    return PARTS.get(word, word)
+    words = (one.lower().partition("-")[0].rstrip("0123456789") for one in (location, region))
+    here, there = (PARTS.get(word, word) for word in words)
+    ways = (
+        (location, region), (location, there), (here, region), (here, there), (there, here),
+        (location, ""), ("", region), (here, ""), (there, ""), ("", here), ("", there), ("", ""),
+    )  # fmt: skip
+    return tuple(route(*way) for way in ways)
 
 
 _READ = date(2026, 9, 20)

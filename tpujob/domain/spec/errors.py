@@ -23,11 +23,6 @@ M = TypeVar("M", bound=BaseModel)
 
 MAX_SHOWN = 20
 
-#: Keys that are planned and have no effect yet: refused by name, so that no job file relies on them.
-NOT_YET: Mapping[KeyPath, Collection[str]] = {
-    (): {"finish_by"},
-}
-
 #: In a path of `Allowed`: any item of a list, or of a mapping with keys of the user's own.
 EACH = "[]"
 
@@ -111,8 +106,6 @@ def _unknown_key(path: KeyPath, allowed: Allowed, of: str) -> str:
     parent, key = path[:-1], str(path[-1])
     here = sorted(allowed[_any_item(parent, allowed)])
     listed = f"Allowed in {where(parent) or of}: {', '.join(here)}"
-    if key in NOT_YET.get(parent, ()):
-        return f"not supported yet. {listed}"
     near = difflib.get_close_matches(key[:60], here, n=1, cutoff=0.6)
     elsewhere = [
         where((*other, key)).replace(f".'{EACH}'", EACH)
