@@ -15,9 +15,6 @@ from tpujob.adapters.calling import Count, Deadline, Missing, outcome_of, status
 from tpujob.adapters.cloud_tpu import errors
 from tpujob.errors import Refused, TpujobError, Transient
 
-#: calls a minute of one backend in a project. Google publishes no figure for this API; similar APIs allow from 60 a
-#: minute and user, most 600.
-CALLS_PER_MINUTE = 600.0
 #: the share of a minute's calls that may be made at once
 AT_ONCE = 0.1
 #: seconds that the cloud may make us wait; a longer demand is taken for a mistake
@@ -118,9 +115,7 @@ class Api:
     def node(self, zone: str, id: str) -> str:
         return f"{self.parent(zone)}/nodes/{id}"
 
-    def call(
-        self, method: Method, request: dict[str, Any], deadline: Deadline, *, doing: str
-    ) -> Any:
+    def call(self, method: Method, request: dict[str, Any], deadline: Deadline, doing: str) -> Any:
         """One request, answered by `deadline`. `doing` begins the message of an error. Raises Missing, Exists,
         ZoneClosed, Refused or Transient."""
         self._throttle.take(deadline.left(doing=doing))
@@ -137,13 +132,13 @@ class Api:
             self._count(method, outcome_of(failed))
 
     def pages(
-        self, method: Method, request: dict[str, Any], deadline: Deadline, *, doing: str
+        self, method: Method, request: dict[str, Any], deadline: Deadline, doing: str
     ) -> Iterator[Any]:
         """Every page of a list, each within the deadline."""
         token = ""
         while True:
             asked = {**request, "page_token": token}
-            page = self.call(method, asked, deadline, doing=doing)
+            page = self.call(method, asked, deadline, doing)
             yield page
             token = page.next_page_token
             if not token:
