@@ -120,7 +120,7 @@ def test_nothing_starts_anywhere_while_one_host_is_down(rig: Rig):
 
 def test_a_host_without_an_address_is_waited_for(rig: Rig):
     slice = rig.slice(hosts=1)
-    with pytest.raises(Transient, match=r"host 1 of .* has no address yet"):
+    with pytest.raises(Transient, match=r"host 1 of .* has no external address yet"):
         rig.hosts.start(slice, [_plan(0), _plan(1)], timeout=60)
     assert not rig.touched(slice, 0)
 
