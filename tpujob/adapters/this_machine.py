@@ -22,7 +22,10 @@ _LIKE_HOSTS = ("127.3.1.1", "127.250.250.250")
 
 def software() -> Software:
     """Return which of its requirements are installed."""
-    needed = _requirements()
+    needed: list[str] = []
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        # those with a condition are of extras, which only developers and workloads need
+        needed = [one for one in metadata.requires("tpujob") or () if ";" not in one]
     installed: dict[str, str] = {}
     for one in needed:
         name = re.split(r"[^A-Za-z0-9._-]", one)[0]
@@ -45,14 +48,6 @@ def laptop(state: Path, running: Mapping[str, bool]) -> Laptop:
         ssh=shutil.which("ssh") or "",
         running=running,
     )
-
-
-def _requirements() -> list[str]:
-    """Return the requirements without a condition: extras are for developers and workloads only."""
-    try:
-        return [one for one in metadata.requires("tpujob") or () if ";" not in one]
-    except metadata.PackageNotFoundError:
-        return []
 
 
 def _loopback() -> str:
