@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, get_args
@@ -151,25 +150,6 @@ def test_a_call_waits_at_most_its_own_time() -> None:
     assert clock.slept == [], "it does not wait for nothing"
     throttle.take(10)
     assert clock.slept == [pytest.approx(60 / 54)]
-
-
-def test_calls_at_once_share_the_rate() -> None:
-    throttle = Throttle(600, now=lambda: 0.0, sleep=pass_by)
-    let_through = 0
-    lock = threading.Lock()
-
-    def one(_: int) -> None:
-        nonlocal let_through
-        try:
-            throttle.take(0)
-        except Transient:
-            return
-        with lock:
-            let_through += 1
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(one, range(500)))
-    assert let_through == 60
 
 
 # Pauses --------------------------------------------------------------------------------------------------------------

@@ -11,17 +11,7 @@ import pytest
 from google.cloud import tpu_v2
 
 from tests.contract.slices.tpu_slices import SLICE, ask, fail, gone, look, wait_for
-from tests.support.tpu_rig import (
-    PARENT,
-    PROJECT,
-    QUICK,
-    ZONE,
-    Cloud,
-    node,
-    node_name,
-    result,
-    until,
-)
+from tests.support.tpu_rig import PARENT, ZONE, Cloud, node, node_name, until
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.adapters.cloud_tpu.messages import queued_seen
 from tpujob.adapters.cloud_tpu.request import node_ids, slice_of
@@ -35,8 +25,6 @@ from tpujob.adapters.cloud_tpu.slice_state import (
 from tpujob.domain.model import Endpoint
 from tpujob.domain.observations import Absent, Present, SliceState, Unknown
 from tpujob.emulator.faults import inject
-from tpujob.emulator.tpu import nodes as world_nodes
-from tpujob.emulator.tpu.records import NodeState
 
 THREE = replace(SLICE, tpu_slices=3)
 OURS = {"tpujob": "1", "tpujob-job": "000007", "tpujob-owner": "local"}
@@ -63,8 +51,9 @@ def test_the_nodes_of_a_request_are_counted_in_both_forms(specs: list[dict[str, 
 # The life of it ------------------------------------------------------------------------------------------------------
 
 
-def test_several_slices_are_created_and_deleted_as_one(cloud: Cloud) -> None:
-    slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address)
+def test_several_slices_are_created_and_deleted_as_one(
+    cloud: Cloud, slices: CloudTpuSlices
+) -> None:
     assert look(slices, THREE) == Absent()
     ask(slices, THREE)
     seen = wait_for(slices, SliceState.READY, THREE)
@@ -82,16 +71,12 @@ def test_several_slices_are_created_and_deleted_as_one(cloud: Cloud) -> None:
     gone(slices, THREE)
     assert nodes(cloud) == []
     slices.delete(THREE, timeout=10)  # absent is success
-    slices.close()
 
 
-@pytest.mark.parametrize("place", [0, 2])
-def test_one_preempted_slice_of_several_preempts_all(
-    cloud: Cloud, slices: CloudTpuSlices, place: int
-) -> None:
+def test_one_preempted_slice_of_several_preempts_all(cloud: Cloud, slices: CloudTpuSlices) -> None:
     ask(slices, THREE)
     wait_for(slices, SliceState.READY, THREE)
-    cloud.do(inject.preempt, node_ids(THREE)[place], notice_s=0)
+    cloud.do(inject.preempt, node_ids(THREE)[2], notice_s=0)
     seen: set[SliceState] = set()
     while "SUSPENDED" not in str(now := look(slices, THREE)):
         assert isinstance(now, Present), now
@@ -101,30 +86,6 @@ def test_one_preempted_slice_of_several_preempts_all(
     slices.delete(THREE, timeout=10)
     gone(slices, THREE)
     assert nodes(cloud) == []
-
-
-def test_one_deleted_slice_of_several_stops_all(cloud: Cloud, slices: CloudTpuSlices) -> None:
-    ask(slices, THREE)
-    wait_for(slices, SliceState.READY, THREE)
-    result(cloud.client().delete_node(name=node_name(node_ids(THREE)[1])))
-    wait_for(slices, SliceState.STOPPED, THREE)
-
-
-def test_one_failed_slice_of_several_fails_all_and_leaves_nothing() -> None:
-    cloud = Cloud(latencies=replace(QUICK, create=600))
-    slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address)
-    ask(slices, THREE)
-    until(lambda: len(nodes(cloud)) == 3, "all are being made")
-    with cloud.world.lock:
-        one = cloud.world.get_node(node_name(node_ids(THREE)[1]))
-        while one.state is NodeState.CREATING:
-            world_nodes.hosts_not_up(cloud.world, one.name, one.number, "broken")
-    wait_for(slices, SliceState.FAILED, THREE)
-    slices.delete(THREE, timeout=10)
-    gone(slices, THREE)
-    assert nodes(cloud) == []
-    slices.close()
-    cloud.stop()
 
 
 # Half of it ----------------------------------------------------------------------------------------------------------
