@@ -234,22 +234,20 @@ def test_256_hosts_are_pinned_with_one_write(secret_server: SecretServer, secret
 def test_errors_of_the_service_are_passed_on(secret_server: SecretServer, secret_keys: Opened):
     store = secret_keys()
 
-    def deny(method: str, path: str) -> None:
-        raise Refusal(403, "PERMISSION_DENIED", "Permission 'secretmanager.secrets.create' denied")
+    def refuse(code: int, name: str, message: str) -> None:
+        def before(_method: str, _path: str) -> None:
+            raise Refusal(code, name, message)
 
-    secret_server.before = deny
+        secret_server.before = before
+
+    refuse(403, "PERMISSION_DENIED", "Permission 'secretmanager.secrets.create' denied")
     with pytest.raises(Refused, match=r"secretmanager\.secrets\.create") as caught:
         store.private_key(SLICE)
     assert caught.value.cause == "PERMISSION"
-
-    def fail(method: str, path: str) -> None:
-        raise Refusal(503, "UNAVAILABLE", "try again")
-
-    secret_server.before = fail
-    with pytest.raises(Transient, match="try again"):
-        store.private_key(SLICE)
-    with pytest.raises(Transient):
-        store.forget(SLICE)
+    refuse(503, "UNAVAILABLE", "try again")
+    for call in (store.private_key, store.forget):
+        with pytest.raises(Transient, match="try again"):
+            call(SLICE)
     secret_server.before = lambda *_: None
     assert "OPENSSH" in store.private_key(SLICE), "it did not recover"
 

@@ -162,29 +162,6 @@ def test_whoever_is_outside_of_the_network_of_a_host_is_told(rig: Rig, address: 
     assert ("on a machine there" in error.hint) == inside
 
 
-@pytest.mark.slow
-def test_a_host_that_goes_away_in_a_session_is_reported(null: int, tmp_path: Path):
-    rig, pid = Rig(tmp_path), tmp_path / "pid"
-    try:
-        child = rig.client(
-            ["sh", "-c", f"echo $$ > {pid}; exec sleep 1000"],
-            stdin=null,
-            stdout=null,
-            stderr=subprocess.PIPE,
-        )
-        number = int(until(lambda: pid.exists() and pid.read_text(), "the command runs"))
-        rig.farm.kill()  # no word from the host: as when its power is cut
-        _, err = child.communicate(timeout=60)
-        assert child.returncode == 255
-        assert b"closed by remote host" in err, err.decode()
-        with pytest.raises(Transient, match=r"host 0 \(127.*: Connection refused"):
-            open_session(rig.access, rig.key, ["true"], stdin=null, stdout=null, stderr=null)
-    finally:
-        rig.close()
-        FarmProcess(tmp_path).stop()  # cleans up after the first
-    assert not alive(number)
-
-
 def test_a_host_that_is_not_pinned_or_has_changed_is_told_nothing(rig: Rig, null: int):
     with StrangeServer() as server:
         at_server: HostAccess = {**rig.access, "address": "127.0.0.1", "port": server.port}

@@ -182,27 +182,17 @@ def hosts(number: int) -> tuple[Endpoint, ...]:
     return tuple(Endpoint(host, f"10.0.{number}.{host}") for host in range(2))
 
 
-#: one node in each kind of state that the table knows; None: not there
-KINDS: Sequence[NodeSeen | None] = (
-    NodeSeen("PREEMPTED"),
-    NodeSeen("STOPPED"),
-    NodeSeen("DELETING"),
-    None,
-    NodeSeen("UNKNOWN"),
-    NodeSeen("REPAIRING", hosts(0)),
-    NodeSeen("CREATING"),
-    NodeSeen("READY", hosts(0)),
-)
-#: what is seen of two nodes where the stronger one is of that kind
-SEEN = (
-    SliceState.PREEMPTED,
-    SliceState.STOPPED,
-    SliceState.DELETING,
-    SliceState.PREEMPTED,
-    None,
-    SliceState.REPAIRING,
-    SliceState.CREATING,
-    SliceState.READY,
+#: one node in each kind of state that the table knows, or none; and what is seen of two nodes where it is the stronger
+#: one
+KINDS: Sequence[tuple[NodeSeen | None, SliceState | None]] = (
+    (NodeSeen("PREEMPTED"), SliceState.PREEMPTED),
+    (NodeSeen("STOPPED"), SliceState.STOPPED),
+    (NodeSeen("DELETING"), SliceState.DELETING),
+    (None, SliceState.PREEMPTED),
+    (NodeSeen("UNKNOWN"), None),
+    (NodeSeen("REPAIRING", hosts(0)), SliceState.REPAIRING),
+    (NodeSeen("CREATING"), SliceState.CREATING),
+    (NodeSeen("READY", hosts(0)), SliceState.READY),
 )
 
 
@@ -212,31 +202,27 @@ def state(seen: Present | Unknown | None) -> SliceState | None:
 
 
 def test_every_pair_of_nodes_has_the_state_of_the_stronger_one() -> None:
-    assert {NODE_STATES[n.state] for n in KINDS if n} == set(NODE_STATES.values())
+    assert {NODE_STATES[n.state] for n, _ in KINDS if n} == set(NODE_STATES.values())
+    assert slice_state(None, [None, None]) is None
+    assert state(slice_state(QueuedSeen("ACTIVE"), [None, None])) is None, "it should be there"
     for first, second in itertools.product(range(len(KINDS)), repeat=2):
-        pair = [KINDS[first], KINDS[second]]
-        if pair == [None, None]:
-            assert slice_state(None, pair) is None
-            assert state(slice_state(QueuedSeen("ACTIVE"), pair)) is None, (
-                "not known: it should be there"
-            )
-            continue
+        pair = [KINDS[first][0], KINDS[second][0]]
         for queued in (None, QueuedSeen("ACTIVE")):
-            assert state(slice_state(queued, pair)) is SEEN[min(first, second)], pair
+            if any(pair):
+                expected = KINDS[min(first, second)][1]
+                assert state(slice_state(queued, pair)) is expected, pair
 
 
 def test_the_state_of_a_request_comes_before_that_of_its_nodes() -> None:
+    nodes = [node for node, _ in KINDS]
     for word, meaning in QUEUED_STATES.items():
-        for pair in itertools.product(KINDS, repeat=2):
-            if meaning is SliceState.READY:
-                continue  # then the nodes decide
-            seen = slice_state(QueuedSeen(word), pair)
+        if meaning is SliceState.READY:
+            continue  # then the nodes decide
+        for pair in itertools.product(nodes, repeat=2):
             lost = any(n and n.state == "PREEMPTED" for n in pair)
             early = meaning in (SliceState.WAITING, SliceState.CREATING)
-            assert state(seen) is (SliceState.PREEMPTED if lost and early else meaning), (
-                word,
-                pair,
-            )
+            expected = SliceState.PREEMPTED if lost and early else meaning
+            assert state(slice_state(QueuedSeen(word), pair)) is expected, (word, pair)
 
 
 def test_the_node_that_is_in_the_way_is_named() -> None:
@@ -251,12 +237,8 @@ def test_hosts_are_numbered_through_and_only_when_all_are_known() -> None:
     first, second = NodeSeen("READY", hosts(0)), NodeSeen("READY", hosts(1), "TIMEOUT")
     seen = slice_state(QueuedSeen("ACTIVE"), [first, second])
     assert isinstance(seen, Present)
-    assert [(e.host, e.internal_ip) for e in seen.endpoints] == [
-        (0, "10.0.0.0"),
-        (1, "10.0.0.1"),
-        (2, "10.0.1.0"),
-        (3, "10.0.1.1"),
-    ]
+    addresses = ["10.0.0.0", "10.0.0.1", "10.0.1.0", "10.0.1.1"]
+    assert [(e.host, e.internal_ip) for e in seen.endpoints] == [*enumerate(addresses)]
     assert seen.detail.startswith("node 1: TIMEOUT")
     half = slice_state(QueuedSeen("ACTIVE"), [first, NodeSeen("READY", hosts(1)[:1])])
     assert state(half) is SliceState.CREATING
