@@ -15,7 +15,6 @@ from tests.contract.stores.place import Place, go
 from tests.support.stores import a_job, a_slice, an_event, count_up
 from tpujob.adapters import records
 from tpujob.adapters.sqlite import store as sqlite_store
-from tpujob.domain.events import AboutSlice, EventKind
 from tpujob.domain.model import DesiredState, Job, State
 from tpujob.errors import Conflict, Fenced, NotFound, StoreError
 from tpujob.ports import EventKey, Store, Write
@@ -111,13 +110,6 @@ def test_two_writers_of_the_same_jobs_make_them_once(place: Place) -> None:
         made = list(pool.map(lambda each: each.create_many(new, key="sweep:0"), stores))
     assert [[job.id for job in one] for one in made] == [[job.id for job in made[0]]] * 4
     assert len(stores[0].list()) == 20
-
-
-def test_what_an_event_carries_comes_back(store: Store) -> None:
-    job = store.create(a_job(), an_event())
-    gone = replace(an_event(), kind=EventKind.SLICE_GONE, payload=AboutSlice("tj-000001-1"))
-    store.commit(job, gone, expected_version=1, op_id="x", lease=None)
-    assert store.events(job.id)[1] == replace(gone, seq=2)
 
 
 def test_events_of_all_jobs_come_newest_first_in_pages(store: Store) -> None:
@@ -217,12 +209,6 @@ def test_a_commit_makes_the_next_version_and_its_event(store: Store, job: Job) -
     assert store.events(job.id, after=2) == []
 
 
-def test_a_commit_may_have_no_event(store: Store, job: Job) -> None:
-    newer = store.commit(job, None, expected_version=1, op_id="x", lease=None)
-    assert newer.version == 2
-    assert [e.seq for e in store.events(job.id)] == [1]
-
-
 def both(store: Store, first: Job, second: Job, op: str = "both") -> tuple[Job, Job]:
     """Commit two jobs at once, under new leases."""
     writes: list[Write] = []
@@ -296,12 +282,6 @@ def test_a_repeat_from_long_ago_is_never_applied_twice(store: Store, job: Job) -
     with suppress(Conflict):  # when it is forgotten by now, the version says no
         assert moved(store, job, "old").version == 2
     assert store.get(job.id) == newest
-
-
-def test_an_operation_id_belongs_to_one_job(store: Store, job: Job) -> None:
-    other = store.create(a_job("other"), an_event())
-    moved(store, job, "op")
-    assert moved(store, other, "op").name == "other"
 
 
 # Leases and fencing --------------------------------------------------------------------------------------------------
@@ -429,15 +409,6 @@ def test_nothing_has_changed_after_the_newest_and_what_comes_next_has(
     assert place.open().newest() >= store.changes(0)[0]
     moved(place.open(), job)
     assert store.changes(newest)[1] == [job.id]
-
-
-def test_change_numbers_never_go_back(store: Store, job: Job) -> None:
-    before, _ = store.changes(0)
-    store.remove(job.id, lease=None)
-    after, _ = store.changes(before)
-    assert after > before
-    store.create(a_job(), an_event())
-    assert store.changes(after)[0] > after
 
 
 # Damage --------------------------------------------------------------------------------------------------------------
