@@ -40,7 +40,6 @@ def laptop(state: Path, running: Mapping[str, bool]) -> Laptop:
     found = state.stat() if state.exists() else None
     return Laptop(
         loopback=_loopback(),
-        port=_port(),
         disk_free=shutil.disk_usage(there).free,
         state=str(state),
         state_open=found is not None and bool(stat.S_IMODE(found.st_mode) & 0o077),
@@ -57,15 +56,6 @@ def _loopback() -> str:
                 probe.bind((address, 0))
         except OSError as error:
             return f"the address {address} cannot be used: {error.strerror}"
-    return ""
-
-
-def _port() -> str:
-    try:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-    except OSError as error:
-        return f"no free port: {error.strerror}"
     return ""
 
 
