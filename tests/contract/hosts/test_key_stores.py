@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -112,28 +110,6 @@ def test_a_name_that_leads_elsewhere_is_refused(opened: Open):
     for call in (store.private_key, store.pinned, store.forget):
         with pytest.raises(ValueError, match="not the name of a slice"):
             call("../keys")
-
-
-# Files ---------------------------------------------------------------------------------------------------------------
-
-
-def test_a_pin_truncated_by_a_full_disk_does_not_count(tmp_path: Path):
-    code = (
-        "import pathlib, resource, signal, sys; from tpujob.adapters.ssh.keys import FileKeys, HostKey\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (37, 37))\n"
-        "key = HostKey('ssh-ed25519', 'AAAA')\n"
-        f"FileKeys(pathlib.Path(sys.argv[1])).pin({SLICE!r}, {{'h1': key, 'h2': key}})\n"
-    )
-    said = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, check=False)
-    assert b"File too large" in said.stderr
-    keys = FileKeys(tmp_path)
-    assert (
-        tmp_path / SLICE / "known_hosts"
-    ).read_text() == "h1 ssh-ed25519 AAAA\nh2 ssh-ed25519 AA"
-    assert keys.pinned(SLICE) == {"h1": A}
-    keys.pin(SLICE, {"h3": B})
-    keys.pin(SLICE, {"h2": B})
-    assert FileKeys(tmp_path).pinned(SLICE) == {"h1": A, "h2": B, "h3": B}
 
 
 def test_keys_of_what_hosts_say_come_from_one_secret_that_no_sweep_takes(opened: Open):
