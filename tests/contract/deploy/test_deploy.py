@@ -731,16 +731,18 @@ def test_the_audience_of_iap_must_be_that_of_the_service(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("context", "switched"),
-    [(LAB, set()), (f"{LAB}door: public\n", {"invoker-iam-disabled"}),
-     (IAP, {"iap-enabled", "launch-stage"})],
+    ("context", "switched", "way"),
+    [(LAB, set(), ""), (f"{LAB}door: public\n", {"invoker-iam-disabled"}, " --door public"),
+     (IAP, {"iap-enabled", "launch-stage"}, " --door iap")],
     ids=["iam", "public", "iap"],
 )  # fmt: skip
 def test_what_stands_in_front_is_a_switch_of_the_context(
-    desk: Desk, context: str, switched: set[str]
+    desk: Desk, context: str, switched: set[str], way: str
 ) -> None:
     (desk.folder / "lab.yaml").write_text(context)
-    desk.run("up.sh", WAKE="called")
+    said = desk.run("up.sh", WAKE="called").splitlines()
+    use = f"  tpujob use {NAMED} --client-id {CLIENT} --client-secret GOCSPX-x"
+    assert f"{use}{way}" in said, "what people run"
     found = _service(desk)["metadata"]["annotations"]
     given = {name.removeprefix("run.googleapis.com/") for name in found}
     assert given == {"ingress", "custom-audiences"} | switched
