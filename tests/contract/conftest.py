@@ -25,6 +25,7 @@ def cloud() -> Iterator[Cloud]:
 @pytest.fixture
 def secret_server() -> Iterator[SecretServer]:
     made = SecretServer()
+    made.start()
     yield made
     made.stop()
 

@@ -95,6 +95,11 @@ class GoogleServer:
     def paths(self) -> list[str]:
         return [one.path for one in self.asked]
 
+    def answer(self, asked: Asked) -> Any:
+        missing = status(404, "NOT_FOUND", f"Resource {asked.path} was not found.")
+        found = self.answers.get(asked.path, missing)
+        return found(asked) if callable(found) else found
+
 
 def healthy() -> GoogleServer:
     """A project in which everything is as it should be, with 32 chips of v4 and 64 of v6e."""
@@ -354,7 +359,7 @@ def _handler(google: GoogleServer) -> type[BaseHTTPRequestHandler]:
             is_json = "json" in self.headers.get("Content-Type", "")
             self._answer(json.loads(raw) if is_json else raw)
 
-        do_PUT = do_POST  # noqa: N815
+        do_PUT = do_PATCH = do_POST  # noqa: N815
 
         def _answer(self, body: Any) -> None:
             parts = urlsplit(self.path)
@@ -364,10 +369,7 @@ def _handler(google: GoogleServer) -> type[BaseHTTPRequestHandler]:
             if path in google.silent:
                 google.released.wait(30)
                 return
-            missing = status(404, "NOT_FOUND", f"Resource {path} was not found.")
-            answer = google.answers.get(path, missing)
-            if callable(answer):
-                answer = answer(asked)
+            answer = google.answer(asked)
             code, found = (
                 (answer.status, answer.body) if isinstance(answer, Error) else (200, answer)
             )

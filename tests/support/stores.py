@@ -132,20 +132,14 @@ def commit_for_ever(store: Store, job_id: str) -> None:
         print(job.version, flush=True)
 
 
-def create(store: Store, key: str) -> None:
-    print(store.create(a_job(), an_event(), idempotency_key=key).id)
-
-
 def main(adapter: str, place: str, deed: str, *arguments: str) -> None:
     store = ADAPTERS[adapter](place)
     print("ready", flush=True)
     sys.stdin.readline()  # all begin at once
     if deed == "count_up":
         count_up(store, arguments[0], arguments[1], int(arguments[2]))
-    elif deed == "commit_for_ever":
-        commit_for_ever(store, arguments[0])
     else:
-        create(store, arguments[0])
+        commit_for_ever(store, arguments[0])
 
 
 def a_slice(zone: str, k: int = 1) -> Slice:

@@ -22,7 +22,10 @@ _LIKE_HOSTS = ("127.3.1.1", "127.250.250.250")
 
 def software() -> Software:
     """Return which of its requirements are installed."""
-    needed = _requirements()
+    needed: list[str] = []
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        # those with a condition are of extras, which only developers and workloads need
+        needed = [one for one in metadata.requires("tpujob") or () if ";" not in one]
     installed: dict[str, str] = {}
     for one in needed:
         name = re.split(r"[^A-Za-z0-9._-]", one)[0]
@@ -37,7 +40,6 @@ def laptop(state: Path, running: Mapping[str, bool]) -> Laptop:
     found = state.stat() if state.exists() else None
     return Laptop(
         loopback=_loopback(),
-        port=_port(),
         disk_free=shutil.disk_usage(there).free,
         state=str(state),
         state_open=found is not None and bool(stat.S_IMODE(found.st_mode) & 0o077),
@@ -47,14 +49,6 @@ def laptop(state: Path, running: Mapping[str, bool]) -> Laptop:
     )
 
 
-def _requirements() -> list[str]:
-    """Return the requirements without a condition: extras are for developers and workloads only."""
-    try:
-        return [one for one in metadata.requires("tpujob") or () if ";" not in one]
-    except metadata.PackageNotFoundError:
-        return []
-
-
 def _loopback() -> str:
     for address in _LIKE_HOSTS:
         try:
@@ -62,15 +56,6 @@ def _loopback() -> str:
                 probe.bind((address, 0))
         except OSError as error:
             return f"the address {address} cannot be used: {error.strerror}"
-    return ""
-
-
-def _port() -> str:
-    try:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-    except OSError as error:
-        return f"no free port: {error.strerror}"
     return ""
 
 

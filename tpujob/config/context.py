@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 #: characters of the word by which a backend knows its own; a slice's name has 63 in all
 MAX_OWNER = 36
-#: calls a minute of the Cloud TPU API that a context's backend makes at most, unless the file says otherwise
+#: calls a minute of the Cloud TPU API that a context's backend makes at most, unless the file says otherwise. Google
+#: publishes no figure for this API; similar APIs allow from 60 a minute and user, most 600.
 CALLS_PER_MINUTE = 600
 
 _PROJECT = r"([a-z][-a-z0-9.]{0,60}:)?[a-z][-a-z0-9]{4,28}[a-z0-9]"

@@ -28,7 +28,6 @@ class Laptop:
     """What the stack on this machine needs of it. An empty text: nothing is wrong there."""
 
     loopback: str  #: why the loopback addresses of the hosts cannot be used
-    port: str  #: why no port is free
     disk_free: int  #: bytes, where the state is
     state: str  #: the folder
     state_open: bool  #: other users can read it
@@ -90,7 +89,6 @@ def check_laptop(seen: Laptop) -> list[Finding]:
     """Return a finding for each thing that the local stack needs."""
     return [
         _loopback(seen).named("loopback"),
-        _port(seen).named("ports"),
         _disk(seen).named("disk"),
         _state(seen).named("state"),
         _ssh(seen).named("SSH"),
@@ -103,12 +101,6 @@ def _loopback(seen: Laptop) -> Finding:
         cure = "use Linux, where all of 127.0.0.0/8 is loopback, or a context: `tpujob init`"
         return fail(seen.loopback, cure)
     return ok("every emulated host can have an address of its own")
-
-
-def _port(seen: Laptop) -> Finding:
-    if seen.port:
-        return fail(seen.port, "end the process that holds them: ss -ltnp")
-    return ok("there are free ones")
 
 
 def _disk(seen: Laptop) -> Finding:

@@ -237,4 +237,4 @@ def _check_credentials(settings: Settings) -> None:
         return
     from tpujob.adapters.google import identity
 
-    identity.check(f"the context {settings.context}")
+    identity.default(f"the context {settings.context}")

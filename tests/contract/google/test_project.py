@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,13 +18,6 @@ from tpujob.doctor.findings import Finding, NotSeen, Severity
 from tpujob.doctor.network import Network, Subnetwork
 from tpujob.doctor.zones import Addresses
 from tpujob.ports import BucketFacts
-
-
-@pytest.fixture(scope="module", name="cloud")
-def _cloud() -> Iterator[Cloud]:
-    made = Cloud()
-    yield made
-    made.stop()
 
 
 @pytest.fixture(name="look")
@@ -131,32 +123,24 @@ def test_missing_is_distinguished_from_unreadable(google: GoogleServer, look: An
         assert one.cure.startswith(("gcloud ", "tpujob bucket create ")), one
 
 
-def test_an_api_that_is_not_enabled_says_how_to_enable_it(google: GoogleServer, look: Any) -> None:
-    google.answers[g.QUOTAS] = g.disabled("serviceusage.googleapis.com")
-    google.answers[g.FIREWALLS] = g.disabled("compute.googleapis.com")
-    google.answers[g.SERVICES] = g.enabled("firestore", "tpu")
-    seen = look()
-    quota = finding(WANTS, seen, f"quota {g.ZONE}")
-    assert quota.verdict is Severity.UNKNOWN
-    assert quota.cure == f"gcloud services enable serviceusage.googleapis.com --project {g.PROJECT}"
-    assert "services enable compute.googleapis.com" in finding(WANTS, seen, "SSH").cure
-    apis = finding(WANTS, seen, "APIs")
-    assert apis.verdict is Severity.FAIL
-    assert apis.what == "not enabled: tpu.googleapis.com, firestore.googleapis.com"
-    assert apis.cure.startswith("gcloud services enable tpu.googleapis.com firestore.")
-
-
-def test_a_missing_permission_is_reported_with_the_role_to_ask_for(
-    google: GoogleServer, look: Any
+@pytest.mark.parametrize(
+    ("path", "answer", "name", "cure"),
+    [
+        (g.QUOTAS, g.disabled("serviceusage.googleapis.com"), f"quota {g.ZONE}",
+         f"gcloud services enable serviceusage.googleapis.com --project {g.PROJECT}"),
+        (g.FIREWALLS, g.disabled("compute.googleapis.com"), "SSH",
+         f"gcloud services enable compute.googleapis.com --project {g.PROJECT}"),
+        (g.QUOTAS, g.DENIED, f"quota {g.ZONE}", "--role=roles/viewer"),
+        (g.PROJECT_PATH, g.EXPIRED, "project", "gcloud auth application-default login"),
+        (g.SERVICES, g.enabled("firestore", "tpu"), "APIs",
+         "gcloud services enable tpu.googleapis.com firestore."),
+    ],
+)  # fmt: skip
+def test_what_google_refuses_comes_with_what_to_do(
+    google: GoogleServer, look: Any, path: str, answer: Any, name: str, cure: str
 ) -> None:
-    google.answers[g.QUOTAS] = g.DENIED
-    assert "--role=roles/viewer" in finding(WANTS, look(), f"quota {g.ZONE}").cure
-
-
-def test_refused_credentials_say_how_to_get_others(google: GoogleServer, look: Any) -> None:
-    google.answers[g.PROJECT_PATH] = g.EXPIRED
-    one = finding(WANTS, look(), "project")
-    assert one.cure == "gcloud auth application-default login"
+    google.answers[path] = answer
+    assert cure in finding(WANTS, look(), name).cure
 
 
 def test_a_service_that_does_not_answer_is_given_up(
@@ -172,10 +156,8 @@ def test_a_service_that_does_not_answer_is_given_up(
 def test_a_port_where_nothing_listens_is_reported(cloud: Cloud) -> None:
     seen = project.look(WANTS, endpoint="http://127.0.0.1:9", tpu_endpoint=cloud.tpu.address)
     assert isinstance(seen.project, NotSeen)
-    assert (
-        seen.project.why
-        == "cloudresourcemanager.googleapis.com cannot be reached from this machine"
-    )
+    why = "cloudresourcemanager.googleapis.com cannot be reached from this machine"
+    assert seen.project.why == why
     assert isinstance(seen.ahead_s, NotSeen)
 
 

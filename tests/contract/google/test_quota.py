@@ -23,13 +23,6 @@ from tpujob.emulator.faults import inject
 from tpujob.errors import Refused, TpujobError, Transient
 
 
-@pytest.fixture(name="cloud")
-def _cloud() -> Iterator[Cloud]:
-    made = Cloud()
-    yield made
-    made.stop()
-
-
 @pytest.fixture(name="rest")
 def _rest(google: GoogleServer) -> Iterator[GoogleRest]:
     made = GoogleRest(g.PROJECT, endpoint=google.url)

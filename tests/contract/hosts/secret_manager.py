@@ -4,19 +4,18 @@ pages have it: numbered versions, states, `latest`, ttl, labels, errors as `goog
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+
+from tests.support.google_server import Asked, GoogleServer, status
 
 HOST = "secretmanager.googleapis.com"
 NUMBER = "471147114711"  #: the service calls a project so, whatever the caller does
 _PATH = re.compile(
-    rf"/{HOST}/v1/projects/(?P<project>[^/]+)/secrets"
+    rf"{HOST}/v1/projects/(?P<project>[^/]+)/secrets"
     r"(/(?P<secret>[^/:]+)(/versions/(?P<version>[^/:]+))?)?(:(?P<verb>\w+))?"
 )
 
@@ -28,35 +27,24 @@ class Secret:
     versions: list[str | None] = field(default_factory=list[str | None])
 
 
-class SecretServer:
-    """Up from the constructor to `stop`. `before`: called with verb and path of each request, without the lock; it may
-    raise Refusal."""
+@dataclass
+class SecretServer(GoogleServer):
+    """`before`: called with verb and path of each request, without the lock; it may raise Refusal."""
 
-    def __init__(self) -> None:
-        self.secrets: dict[str, Secret] = {}
-        self.asked: list[str] = []
-        self.before: Callable[[str, str], None] = lambda *_: None
-        self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = False
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+    secrets: dict[str, Secret] = field(default_factory=dict[str, Secret])
+    before: Callable[[str, str], None] = lambda *_: None
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-    def answer(self, method: str, url: str, body: dict[str, Any]) -> dict[str, Any]:
-        parts = urlsplit(url)
-        self.before(method, parts.path)
-        found = _PATH.fullmatch(parts.path)
-        if found is None:
-            raise Refusal(404, "NOT_FOUND", f"no such path {parts.path}")
-        with self._lock:
-            self.asked.append(f"{method} {parts.path.partition('/secrets')[2]}")
-            return self._do(method, found, parse_qs(parts.query), body)
+    def answer(self, asked: Asked) -> Any:
+        try:
+            self.before(asked.verb, asked.path)
+            found = _PATH.fullmatch(asked.path)
+            if found is None:
+                return super().answer(asked)
+            with self.lock:
+                return self._do(asked.verb, found, asked.params, asked.body)
+        except Refusal as refusal:
+            return refusal.error
 
     def _do(
         self, method: str, found: re.Match[str], query: dict[str, list[str]], body: dict[str, Any]
@@ -124,30 +112,6 @@ class SecretServer:
 class Refusal(Exception):
     """An answer that is none."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(self, code: int, name: str, message: str) -> None:
         super().__init__(message)
-        self.status = status
-        self.body = {"error": {"code": status, "message": message, "status": code}}
-
-
-def _handler(server: SecretServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def _any(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            body = json.loads(self.rfile.read(length) or b"{}")
-            try:
-                status, answer = 200, server.answer(self.command, self.path, body)
-            except Refusal as refusal:
-                status, answer = refusal.status, refusal.body
-            text = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        do_GET = do_POST = do_PATCH = do_DELETE = _any  # noqa: N815 - http.server's names
-
-        def log_message(self, *_: object) -> None: ...
-
-    return Handler
+        self.error = status(code, name, message)

@@ -2,78 +2,64 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
+import io
+import socket
 import threading
-from typing import Any
 
-import asyncssh
+import paramiko
+
+from tpujob.adapters.ssh import new_private_key
 
 
-class StrangeServer:
+class StrangeServer(paramiko.ServerInterface):
     """Use with `with`. `seen` holds what came after the key exchange: logins and requests."""
 
     def __init__(self, port: int = 0) -> None:
-        self.port = port
-        self.met: list[Any] = []
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self.port = self._listener.getsockname()[1]
+        self.met: list[paramiko.Transport] = []
         self.seen: list[str] = []
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._acceptor: Any = None
+        self._thread = threading.Thread(target=self._accept)
 
     def __enter__(self) -> StrangeServer:
         self._thread.start()
-        self._acceptor = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(20)
-        self.port = self._acceptor.get_port()
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(20)
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join()
-        self._loop.close()
+        self._listener.close()
+        for transport in self.met:
+            transport.close()
+            transport.join()
 
     @property
     def connections(self) -> int:
         """How many there have been."""
         return len(self.met)
 
-    async def _listen(self) -> Any:
-        return await asyncssh.listen(
-            "127.0.0.1",
-            self.port,
-            server_factory=lambda: _Recorder(self),
-            server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
-            config=None,
-        )
+    def _accept(self) -> None:
+        key = paramiko.Ed25519Key.from_private_key(io.StringIO(new_private_key()))
+        with contextlib.suppress(OSError):
+            while True:
+                self.met.append(paramiko.Transport(self._listener.accept()[0]))
+                self.met[-1].add_server_key(key)
+                self.met[-1].start_server(threading.Event(), self)
 
-    async def _close(self) -> None:
-        self._acceptor.close()
-        for connection in self.met:
-            connection.abort()
-        await asyncio.gather(*(c.wait_closed() for c in self.met), return_exceptions=True)
-        await self._acceptor.wait_closed()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.gather(*others, return_exceptions=True)
+    # What a client asks for
 
+    def get_allowed_auths(self, username: str) -> str:
+        return "publickey"
 
-class _Recorder(asyncssh.SSHServer):
-    def __init__(self, server: StrangeServer) -> None:
-        self._server = server
+    def check_auth_none(self, username: str) -> int:
+        self.seen.append(f"login {username}")
+        return paramiko.AUTH_FAILED
 
-    def connection_made(self, conn: Any) -> None:
-        self._server.met.append(conn)
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        self.seen.append("key")
+        return paramiko.AUTH_SUCCESSFUL
 
-    def begin_auth(self, username: str) -> bool:
-        self._server.seen.append(f"login {username}")
-        return True
-
-    def public_key_auth_supported(self) -> bool:
-        return True
-
-    def validate_public_key(self, username: str, key: Any) -> bool:
-        self._server.seen.append("key")
-        return True
-
-    def session_requested(self) -> bool:
-        self._server.seen.append("session")
-        return False
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        self.seen.append(kind)
+        return paramiko.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED

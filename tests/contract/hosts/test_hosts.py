@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import socket
 import stat
 import threading
@@ -20,9 +19,8 @@ from hypothesis import strategies as st
 
 from tests.contract.hosts.strange_server import StrangeServer
 from tests.support.farm_rig import FarmProcess, alive, slice_at, until
-from tpujob.adapters.ssh import FileKeys, SshHosts
+from tpujob.adapters.ssh import SshHosts
 from tpujob.adapters.ssh.agent_calls import plan_name
-from tpujob.adapters.ssh.keys import HostKey, host_label
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Slice
 from tpujob.errors import HostKeyChanged, NotFound, Refused, TpujobError, Transient
@@ -120,7 +118,7 @@ def test_nothing_starts_anywhere_while_one_host_is_down(rig: Rig):
 
 def test_a_host_without_an_address_is_waited_for(rig: Rig):
     slice = rig.slice(hosts=1)
-    with pytest.raises(Transient, match=r"host 1 of .* has no address yet"):
+    with pytest.raises(Transient, match=r"host 1 of .* has no external address yet"):
         rig.hosts.start(slice, [_plan(0), _plan(1)], timeout=60)
     assert not rig.touched(slice, 0)
 
@@ -191,13 +189,6 @@ def test_a_host_that_is_switched_off_in_the_middle_is_no_contact(rig: Rig):
     assert isinstance(error, Transient)
     assert "host 1" in error.message
 
-    def both_refuse() -> bool:  # a host that is being switched off may answer once more
-        with pytest.raises(Transient) as caught:
-            rig.hosts.stop(slice, grace=1, timeout=30)
-        return bool(re.search(r"host 0 .* refused; host 1 .* refused", caught.value.message))
-
-    until(both_refuse, "no host listens any more")
-
 
 def test_a_host_knows_that_its_agent_has_died(rig: Rig):
     slice = rig.slice(hosts=3)
@@ -225,15 +216,6 @@ def test_stop_reaches_the_rest_when_one_host_is_gone(rig: Rig):
     with pytest.raises(Transient, match="host 1"):
         rig.hosts.stop(half, grace=1, timeout=30)
     assert not alive(pid)
-
-
-def test_a_host_that_rejects_the_key_is_no_contact(rig: Rig, tmp_path: Path):
-    slice = rig.slice(hosts=1)
-    stranger = SshHosts(tmp_path / "other-keys", port=rig.farm.ssh_port, agent=AGENT)
-    stranger.public_key(slice)
-    with pytest.raises(Transient, match="does not accept the key"):
-        stranger.stop(slice, grace=1, timeout=30)
-    stranger.close()
 
 
 # Listening -----------------------------------------------------------------------------------------------------------
@@ -298,14 +280,7 @@ def test_hosts_that_run_a_command_count_as_alive(rig: Rig):
     assert rig.hosts.alive(slice_at("tj-000009-1"), timeout=30) == frozenset()
 
 
-def test_a_host_that_was_alive_is_seen_to_be_dead(rig: Rig):
-    slice = rig.slice(hosts=2)
-    assert rig.hosts.alive(slice, timeout=30) == {0, 1}
-    rig.farm.call("POST", f"/slices/{slice.name}/preempt", {"notice_s": 0})
-    until(lambda: not rig.hosts.alive(slice, timeout=10), "both hosts are off")
-
-
-def test_a_host_that_takes_connections_and_is_silent_is_not_alive(rig: Rig, tmp_path: Path):
+def test_a_host_that_takes_connections_and_is_silent_is_not_alive(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0), backlog=8) as silent:
         hosts = SshHosts(tmp_path, port=silent.getsockname()[1], agent=AGENT)
         hosts.public_key(slice := slice_at("tj-000009-1", "127.0.0.1"))
@@ -313,42 +288,19 @@ def test_a_host_that_takes_connections_and_is_silent_is_not_alive(rig: Rig, tmp_
         hosts.close()
 
 
-def test_a_host_that_lets_nobody_do_anything_is_not_alive(rig: Rig, tmp_path: Path):
+def test_a_host_that_lets_nobody_do_anything_is_not_alive(tmp_path: Path):
     with StrangeServer() as server:
         hosts = SshHosts(tmp_path, port=server.port, agent=AGENT)
         hosts.public_key(slice := slice_at("tj-000009-1", "127.0.0.1"))
         assert hosts.alive(slice, timeout=20) == frozenset()
         assert "session" in server.seen, "it was not asked to carry out a command"
-    stranger = SshHosts(tmp_path / "other-keys", port=rig.farm.ssh_port, agent=AGENT)
-    stranger.public_key(slice := rig.slice(hosts=1))
-    assert stranger.alive(slice, timeout=20) == frozenset(), "its key is not let in"
-    stranger.close()
     hosts.close()
 
 
 # Host keys -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_changed_host_key_stops_everything_before_a_byte_is_sent(tmp_path: Path):
-    with StrangeServer() as server:
-        hosts = SshHosts(tmp_path, port=server.port, agent=AGENT)
-        slice = slice_at("tj-000009-1", "127.0.0.1")
-        hosts.public_key(slice)
-        other = hosts.public_key(slice_at("tj-000009-2")).split()[1]
-        label = host_label("127.0.0.1", server.port)
-        FileKeys(tmp_path).pin(slice.name, {label: HostKey("ssh-ed25519", other)})
-        for call in (
-            lambda: hosts.start(slice, [_plan(0)], timeout=20),
-            lambda: hosts.stop(slice, grace=1, timeout=20),
-        ):
-            with pytest.raises(HostKeyChanged, match=r"host 0 \(127\.0\.0\.1\)"):
-                call()
-        hosts.close()
-    assert server.connections >= 2, "the server was not even asked"
-    assert server.seen == [], f"it was told something: {server.seen}"
-
-
-def test_the_first_contact_pins_the_key(tmp_path: Path):
+def test_the_first_contact_pins_the_key_and_nothing_is_sent_to_another(tmp_path: Path):
     slice = slice_at("tj-000009-1", "127.0.0.1")
     with StrangeServer() as server:
         hosts = SshHosts(tmp_path, port=server.port, agent=AGENT)
@@ -359,9 +311,15 @@ def test_the_first_contact_pins_the_key(tmp_path: Path):
     assert server.seen, "the first contact did not get as far as the login"
     (line,) = (tmp_path / slice.name / "known_hosts").read_text().splitlines()
     assert line.startswith(f"[127.0.0.1]:{port} ssh-ed25519 ")
-    with StrangeServer(port) as impostor, pytest.raises(HostKeyChanged):
-        hosts.start(slice, [_plan(0)], timeout=20)
-    assert impostor.seen == []
+    with StrangeServer(port) as impostor:
+        for call in (
+            lambda: hosts.start(slice, [_plan(0)], timeout=20),
+            lambda: hosts.stop(slice, grace=1, timeout=20),
+        ):
+            with pytest.raises(HostKeyChanged, match=r"host 0 \(127\.0\.0\.1\)"):
+                call()
+    assert impostor.connections >= 2, "the server was not even asked"
+    assert impostor.seen == [], f"it was told something: {impostor.seen}"
     hosts.close()
 
 

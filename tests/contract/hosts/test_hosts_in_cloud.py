@@ -5,14 +5,10 @@ Real emulated hosts, and the emulated Cloud TPU API in front of them.
 
 from __future__ import annotations
 
-import json
 import os
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -26,9 +22,7 @@ from tests.contract.hosts.strange_server import StrangeServer
 from tests.support.farm_rig import FarmProcess, slice_at
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud, node_state, queued, until
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
-from tpujob.adapters.ssh import FileKeys, SshHosts, connection, open_session
-from tpujob.adapters.ssh.connection import Login
-from tpujob.adapters.ssh.host_keys import HostKeys
+from tpujob.adapters.ssh import FileKeys, SshHosts, open_session
 from tpujob.adapters.ssh.hosts import LOGIN_PATIENCE
 from tpujob.adapters.ssh.keys import new_private_key, public_line
 from tpujob.adapters.ssh.pool import Bounds
@@ -308,14 +302,13 @@ def test_tunnels_are_bounded(world: World, tmp_path: Path):
     """Sixteen hosts: never more than MAX_TUNNELS programs, and every host is tried."""
     program = tmp_path / "tunnel.py"
     program.write_text(
-        "import os, sys, time\n"
-        f"place = {str(tmp_path)!r}\n"
-        "mine = os.path.join(place, 'now-%d' % os.getpid())\n"
-        "open(mine, 'w').close()\n"
-        "seen = len([n for n in os.listdir(place) if n.startswith('now-')])\n"
-        "open(os.path.join(place, 'seen-%d-%d' % (seen, os.getpid())), 'w').close()\n"
+        "import os, pathlib, sys, time\n"
+        f"place = pathlib.Path({str(tmp_path)!r})\n"
+        "mine = place / ('now-%d' % os.getpid())\n"
+        "mine.touch()\n"
+        "(place / ('seen-%d-%d' % (len([*place.glob('now-*')]), os.getpid()))).touch()\n"
         "time.sleep(0.2)\n"
-        "os.unlink(mine)\n"
+        "mine.unlink()\n"
         "sys.exit('no')\n"
     )
     names = tuple(PublishedHost(f"w-{i}") for i in range(16))
@@ -343,70 +336,3 @@ def test_all_are_asked_to_stop_before_one_is_waited_for(world: World, tmp_path: 
     assert calls.read_text().split() == ["--ask", "--ask", "30", "30"]
     world.hosts(agent=agent).stop(slice, grace=30, timeout=60)
     assert calls.read_text().split()[4:] == ["30", "30"], "two hosts are worked on at once"
-
-
-@pytest.mark.slow
-def test_connections_that_are_made_at_once_do_not_meet_each_other_half_made():
-    """Fabric's config may not be shared between threads: seen as hosts that failed for no reason of theirs."""
-    ours, theirs = socket.socketpair()
-    line = SimpleNamespace(socket=ours)
-    target = Login("127.0.0.1", 22, "tpujob", new_private_key())
-
-    def make(_: int) -> None:
-        made = connection._fabric_connection(target, line, HostKeys({}, hosts=1), 10.0)  # pyright: ignore
-        assert (made.user, made.gateway) == ("tpujob", None)
-
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        with ours, theirs, ThreadPoolExecutor(20) as pool:
-            list(pool.map(make, range(400)))
-    finally:
-        sys.setswitchinterval(usual)
-
-
-CLIENT = """
-import json, sys, threading, time
-from pathlib import Path
-import psutil
-from tests.support.farm_rig import slice_at
-from tpujob.adapters.ssh import SshHosts
-from tpujob.domain.actions import HostPlan
-
-keys, port, agent, name, addresses = json.load(sys.stdin)
-hosts, slice = SshHosts(Path(keys), port=port, agent=Path(agent)), slice_at(name, *addresses)
-over, most = threading.Event(), 0
-def watch():
-    global most
-    while not over.wait(0.01):
-        most = max(most, psutil.Process().num_threads())
-thread = threading.Thread(target=watch)
-thread.start()
-plans = [HostPlan(e.host, {"job": "000001", "attempt": 1}) for e in slice.endpoints]
-hosts.start(slice, plans, timeout=240)
-over.set()
-thread.join()
-hosts.close()
-print(most - 1)
-"""
-
-
-@pytest.mark.slow
-def test_64_hosts_take_no_more_threads_than_the_bounds_say(world: World, tmp_path: Path):
-    agent = tmp_path / "agent.py"
-    agent.write_text('print(\'{"ok": true, "state": "started"}\')')
-    name = "tj-000097-1"
-    key = world.hosts().public_key(slice_at(name))
-    addresses = world.farm.slice(name, 64, key=key)
-    told = [str(world.keys), world.farm.ssh_port, str(agent), name, addresses]
-    done = subprocess.run(
-        [sys.executable, "-c", CLIENT],
-        input=json.dumps(told),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    world.farm.call("DELETE", f"/slices/{name}")
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) <= 64

@@ -28,7 +28,6 @@ from tpujob.domain.actions import HostPlan
 from tpujob.errors import BadRequest, HostKeyChanged, TpujobError, Transient
 
 AGENT = Path(__file__).parent / "fake_agent.py"
-MIB = 1024 * 1024
 
 #: a process that opens a session on its own streams
 CLIENT = """
@@ -122,15 +121,6 @@ def test_a_shell_without_a_terminal_reads_its_commands(rig: Rig):
     assert (child.returncode, out) == (4, b"no terminal\n")
 
 
-def test_input_and_output_flow_at_once_however_much(rig: Rig):
-    child = rig.client(
-        ["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    sent = os.urandom(8 * MIB)  # more than all windows and pipes on the way can hold
-    out, _ = child.communicate(sent, timeout=60)
-    assert (child.returncode, out == sent) == (0, True)
-
-
 def test_a_reader_that_goes_away_ends_the_session(rig: Rig):
     child = rig.client(
         ["yes"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -143,33 +133,17 @@ def test_a_reader_that_goes_away_ends_the_session(rig: Rig):
     child.stderr.close()
 
 
-def test_a_person_gets_a_terminal_that_follows_the_window(rig: Rig):
+def test_a_person_gets_a_terminal_of_the_size_of_the_window(rig: Rig):
     ours, theirs = pty.openpty()
-    _size(theirs, rows=31, columns=101)
-    # a session of its own, whose terminal this is: else the kernel would not tell it of a new size
-    take = ["sh", "-c", 'exec "$@" <>"$0" >&0 2>&1', os.ttyname(theirs)]
-    text = json.dumps([rig.access, rig.key, None])
-    child = subprocess.Popen([*take, sys.executable, "-c", CLIENT, text], start_new_session=True)
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 31, 101, 0, 0))
+    child = rig.client(None, stdin=theirs, stdout=theirs, stderr=theirs)
     try:
-        screen = Screen(ours)
-        os.write(ours, b"stty size; tty; echo rea''dy\n")
-        screen.wait_for("31 101")
-        screen.wait_for("/dev/pts/")
-        screen.wait_for("ready")
-        _size(ours, rows=41, columns=121)
-        os.write(
-            ours, b"until test \"$(stty size)\" = '41 121'; do sleep 0.1; done; echo resi''zed\n"
-        )
-        screen.wait_for("resized")
-        os.write(ours, b"sh -c 'echo go''ing; exec sleep 1000'\n")
-        screen.wait_for("going")
-        os.write(ours, b"\x03")  # the host's program, not ours, is interrupted
-        screen.wait_for("^C")
-        os.write(ours, b"exit 3\n")
-        assert child.wait(30) == 3
+        os.write(ours, b"stty size; tty; exit 3\n")
+        assert child.wait(60) == 3
+        shown = os.read(ours, 65536).decode(errors="replace")
+        assert "31 101" in shown
+        assert "/dev/pts/" in shown
     finally:
-        child.kill()
-        child.wait()
         os.close(ours)
         os.close(theirs)
 
@@ -188,37 +162,13 @@ def test_whoever_is_outside_of_the_network_of_a_host_is_told(rig: Rig, address: 
     assert ("on a machine there" in error.hint) == inside
 
 
-@pytest.mark.slow
-def test_a_host_that_goes_away_in_a_session_is_reported(null: int, tmp_path: Path):
-    rig, pid = Rig(tmp_path), tmp_path / "pid"
-    try:
-        child = rig.client(
-            ["sh", "-c", f"echo $$ > {pid}; exec sleep 1000"],
-            stdin=null,
-            stdout=null,
-            stderr=subprocess.PIPE,
-        )
-        number = int(until(lambda: pid.exists() and pid.read_text(), "the command runs"))
-        rig.farm.kill()  # no word from the host: as when its power is cut
-        _, err = child.communicate(timeout=60)
-        assert child.returncode == 255
-        assert b"closed by remote host" in err, err.decode()
-        with pytest.raises(Transient, match=r"host 0 \(127.*: Connection refused"):
-            open_session(rig.access, rig.key, ["true"], stdin=null, stdout=null, stderr=null)
-    finally:
-        rig.close()
-        FarmProcess(tmp_path).stop()  # cleans up after the first
-    assert not alive(number)
-
-
 def test_a_host_that_is_not_pinned_or_has_changed_is_told_nothing(rig: Rig, null: int):
     with StrangeServer() as server:
         at_server: HostAccess = {**rig.access, "address": "127.0.0.1", "port": server.port}
-        stranger = at_server
         with pytest.raises(TpujobError, match="no host key is pinned for \\[127"):
-            open_session(stranger, rig.key, ["true"], stdin=null, stdout=null, stderr=null)
+            open_session(at_server, rig.key, ["true"], stdin=null, stdout=null, stderr=null)
         (line,) = rig.access["host_keys"]
-        stranger = {
+        stranger: HostAccess = {
             **at_server,
             "host_keys": [f"[127.0.0.1]:{server.port} {line.split(' ', 1)[1]}"],
         }
@@ -288,9 +238,7 @@ def test_a_certificate_says_whose_it_is_and_allows_a_terminal_alone(rig: Rig, tm
     assert re.search(r"Extensions: \n\s+permit-pty\n?$", shown)
 
 
-@pytest.mark.parametrize(
-    "key", ["", "ssh-ed25519 AAAA", "ssh-rsa AAAA", "x" * 900, "ssh-ed25519 \u00e4"]
-)
+@pytest.mark.parametrize("key", ["", "ssh-ed25519 AAAA", "ssh-rsa AAAA", "ssh-ed25519 \u00e4"])
 def test_what_is_no_key_is_let_in_nowhere(rig: Rig, key: str):
     with pytest.raises(BadRequest, match="not a public key of type ssh-ed25519") as refused:
         rig.hosts.access(rig.host, 0, key, "ada")
@@ -349,20 +297,3 @@ def test_nothing_of_an_owner_is_left_after_a_hand_over_to_another(rig: Rig, null
         rig.hosts.start(heirs, [HostPlan(0, {**plan, "job": "000002"})], timeout=30)
     theirs = rig.hosts.access(heirs, 0, public_line(rig.key), "bob for job 000002")
     assert open_session(theirs, rig.key, ["true"], **streams) == 0
-
-
-class Screen:
-    """What a terminal has shown so far."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._text = ""
-
-    def wait_for(self, text: str) -> None:
-        while text not in self._text:
-            self._text += os.read(self._fd, 4096).decode(errors="replace")
-        self._text = self._text.partition(text)[2]
-
-
-def _size(terminal: int, *, rows: int, columns: int) -> None:
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.hosts.secret_manager import Refusal, SecretServer
+from tests.contract.hosts.secret_manager import SecretServer
 from tests.support.world import SecretsInMemory
 from tpujob.adapters.google.secrets import GoogleSecrets, SecretManager, encoded
 from tpujob.adapters.secret_files import SecretFiles
-from tpujob.errors import NotFound, Refused, StoreError, Transient
+from tpujob.errors import NotFound, StoreError, Transient
 from tpujob.ports import Secrets
 
 ADA, BOB = "uid:1000", "uid:1000-b"
@@ -59,7 +59,8 @@ def test_the_newest_value_counts_at_once_where_it_was_set(opened: Open) -> None:
     for value in ("one", "two", "three"):
         secrets.put(ADA, KEY, value)
         assert secrets.get(ADA, KEY) == value
-    assert [one.name for one in secrets.list(ADA)] == [KEY]
+    (listed,) = secrets.list(ADA)
+    assert (listed.name, listed.set_at > 1.7e9) == (KEY, True)
 
 
 def test_nobody_finds_what_another_has_set(opened: Open) -> None:
@@ -88,12 +89,6 @@ def test_what_was_removed_is_gone_and_can_be_set_again(opened: Open) -> None:
         opened().get(ADA, KEY)
     secrets.put(ADA, KEY, "two")
     assert opened().get(ADA, KEY) == "two"
-
-
-def test_it_is_told_when_a_secret_was_set(opened: Open) -> None:
-    secrets = opened()
-    secrets.put(ADA, KEY, "one")
-    assert secrets.list(ADA)[0].set_at > 1.7e9
 
 
 # Files ---------------------------------------------------------------------------------------------------------------
@@ -149,18 +144,8 @@ def test_a_prefix_names_one_owner_and_one_version_is_kept(
 
 
 def test_owners_are_told_apart_in_a_secrets_name() -> None:
-    owners = [
-        "ada",
-        "Ada",
-        "a-da",
-        "a_da",
-        "ada@example.org",
-        "ada_40example",
-        "ä",
-        "x" * 80,
-        "x" * 81,
-        "",
-    ]
+    odd = ["ada", "Ada", "a-da", "a_da", "ada@example.org", "ada_40example", "ä", ""]
+    owners = [*odd, "x" * 80, "x" * 81]
     codes = [encoded(owner) for owner in owners]
     assert len(set(codes)) == len(owners)
     assert not [code for code in codes if len(code) > 63 or "-" in code]
@@ -176,12 +161,3 @@ def test_a_reader_whose_list_of_versions_is_old_waits(
     )
     with pytest.raises(Transient, match=f"{KEY} is just being set"):
         secrets.get(ADA, KEY)
-
-
-def test_who_may_not_read_is_told_so(secret_server: SecretServer, in_google: Open) -> None:
-    def deny(method: str, path: str) -> None:
-        raise Refusal(403, "PERMISSION_DENIED", "Permission 'secretmanager.versions.access' denied")
-
-    secret_server.before = deny
-    with pytest.raises(Refused, match=r"secretmanager\.versions\.access"):
-        in_google().get(ADA, KEY)

@@ -67,11 +67,3 @@ def test_a_slice_that_the_cloud_is_suspending_is_not_deleted_by_force(
     assert queued_state(cloud.client(), SLICE.name) == "SUSPENDING", "nothing was sent"
     slices.delete(SLICE, timeout=10, even_suspending=True)
     wait_for(slices, SliceState.DELETING)
-
-
-def test_a_slice_at_the_end_of_its_maximum_run_is_lost(
-    cloud: Cloud, slices: CloudTpuSlices
-) -> None:
-    cloud.do(inject.max_run, 0.05)
-    ask(slices)
-    wait_for(slices, SliceState.PREEMPTED)

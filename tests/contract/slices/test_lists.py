@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
 
-from tests.contract.slices.tpu_slices import SLICE, ask, fail, look
-from tests.support.tpu_rig import PROJECT, ZONE, Cloud, queued
-from tpujob.adapters.cloud_tpu import CloudTpuSlices, Throttle, count_usage
+from tests.contract.slices.tpu_slices import SLICE, ask, fail, gone, look, wait_for
+from tests.support.tpu_rig import PROJECT, QUICK, ZONE, Cloud, queued
+from tpujob.adapters.cloud_tpu import CloudTpuSlices, count_usage, lists
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.observations import Absent, Unknown
+from tpujob.domain.observations import Absent, SliceState, Unknown
 from tpujob.emulator.faults import inject
 from tpujob.errors import Transient
 
@@ -20,38 +20,38 @@ EAST = "us-east5-a"
 EVERYWHERE = accelerators.all_zones()
 
 
-class Counted(Throttle):
-    """Counts the calls; `then` happens before one of them."""
+class Calls(Counter[str]):
+    """The calls that were made, by method; `after` happens when so many were made."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls = 0
-        self._counting = threading.Lock()
-        self.then: dict[int, Callable[[], None]] = {}
+    after: dict[int, Callable[[], None]]
 
-    def take(self, at_most: float) -> None:
-        with self._counting:
-            self.calls += 1
-            then = self.then.pop(self.calls, lambda: None)
-        then()
-        super().take(at_most)
+    def note(self, method: str, _outcome: str) -> None:
+        self[method] += 1
+        self.after.pop(self.total(), lambda: None)()
 
 
 @pytest.fixture
-def counted() -> Counted:
-    return Counted()
+def calls() -> Calls:
+    made = Calls()
+    made.after = {}
+    return made
 
 
 @pytest.fixture
-def two(cloud: Cloud, counted: Counted) -> Iterator[CloudTpuSlices]:
-    """Slices in two zones; calls are counted from here on."""
-    slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, throttle=counted)
-    ask(slices)
-    east = replace(SLICE, name="tj-000007-2", k=2, zone=EAST, type="v5p-8")
-    ask(slices, replace(east, runtime_version="v2-alpha-tpuv5"))
-    counted.calls = 0
+def counted(cloud: Cloud, calls: Calls) -> Iterator[CloudTpuSlices]:
+    slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, count=calls.note)
     yield slices
     slices.close()
+
+
+@pytest.fixture
+def two(counted: CloudTpuSlices, calls: Calls) -> CloudTpuSlices:
+    """Slices in two zones; calls are counted from here on."""
+    ask(counted)
+    east = replace(SLICE, name="tj-000007-2", k=2, zone=EAST, type="v5p-8")
+    ask(counted, replace(east, runtime_version="v2-alpha-tpuv5"))
+    calls.clear()
+    return counted
 
 
 def names(slices: CloudTpuSlices, *zones: str) -> list[str]:
@@ -62,10 +62,10 @@ def unreachable(cloud: Cloud, *, off: bool = False) -> None:
     cloud.do(inject.unreachable, EAST, off)
 
 
-def test_all_zones_take_two_calls(two: CloudTpuSlices, counted: Counted) -> None:
+def test_all_zones_take_two_calls(two: CloudTpuSlices, calls: Calls) -> None:
     assert len(EVERYWHERE) >= 30
     assert names(two) == [SLICE.name, "tj-000007-2"]
-    assert counted.calls == 2
+    assert calls.total() == 2
     assert names(two, ZONE, "us-east1-d") == [SLICE.name], "what is elsewhere was not asked for"
 
 
@@ -77,33 +77,33 @@ def test_a_zone_that_lists_cannot_reach_fails_the_list(cloud: Cloud, two: CloudT
 
 
 def test_a_zone_that_the_list_of_all_could_not_reach_is_listed_by_itself(
-    cloud: Cloud, two: CloudTpuSlices, counted: Counted
+    cloud: Cloud, two: CloudTpuSlices, calls: Calls
 ) -> None:
     unreachable(cloud)
-    counted.then[3] = lambda: unreachable(cloud, off=True)
+    calls.after[2] = lambda: unreachable(cloud, off=True)
     assert names(two) == [SLICE.name, "tj-000007-2"]
-    assert counted.calls == 4
+    assert calls.total() == 4
 
 
 @pytest.mark.parametrize("code", ["INVALID_ARGUMENT", "UNIMPLEMENTED", "PERMISSION_DENIED"])
 def test_where_the_list_of_all_zones_is_refused_each_is_listed(
-    cloud: Cloud, two: CloudTpuSlices, counted: Counted, code: str
+    cloud: Cloud, two: CloudTpuSlices, calls: Calls, code: str
 ) -> None:
     fail(cloud, "ListQueuedResources", code)
     assert names(two, ZONE, EAST) == [SLICE.name, "tj-000007-2"]
-    before = counted.calls
+    before = calls.total()
     assert before <= 2 + 2 * 2, "both lists of all, at most, and both of each zone"
     assert names(two, ZONE, EAST) == [SLICE.name, "tj-000007-2"]
-    assert counted.calls - before == 2 * 2, "and it is not asked for again"
+    assert calls.total() - before == 2 * 2, "and it is not asked for again"
 
 
 def test_an_error_of_the_list_of_all_zones_is_no_empty_list(
-    cloud: Cloud, two: CloudTpuSlices, counted: Counted
+    cloud: Cloud, two: CloudTpuSlices, calls: Calls
 ) -> None:
     fail(cloud, "ListQueuedResources", "UNAVAILABLE")
     with pytest.raises(Transient):
         names(two)
-    assert counted.calls <= 2, "nor are forty lists asked of an API that does not answer"
+    assert calls.total() <= 2, "nor are forty lists asked of an API that does not answer"
     assert names(two) == [SLICE.name, "tj-000007-2"]
 
 
@@ -117,17 +117,6 @@ def test_a_slice_is_not_absent_where_its_zone_cannot_be_reached(
     assert look(two, missing) == Absent()
 
 
-def test_what_is_held_of_a_quota_is_counted_by_the_same_lists(
-    cloud: Cloud, two: CloudTpuSlices
-) -> None:
-    used = count_usage(PROJECT, EVERYWHERE, timeout=10, endpoint=cloud.tpu.address)
-    assert {(one.zone, one.chips) for one in used.held} == {(ZONE, 8), (EAST, 4)}
-    assert not used.closed
-    unreachable(cloud)
-    used = count_usage(PROJECT, EVERYWHERE, timeout=10, endpoint=cloud.tpu.address)
-    assert list(used.closed) == [EAST]
-
-
 def test_what_is_held_is_counted_of_a_request_that_names_its_topology(cloud: Cloud) -> None:
     asked = queued("wide")
     spec = asked["queued_resource"]["tpu"]["node_spec"][0]["node"]
@@ -136,3 +125,36 @@ def test_what_is_held_is_counted_of_a_request_that_names_its_topology(cloud: Clo
     cloud.client().create_queued_resource(asked)
     used = count_usage(PROJECT, [ZONE], timeout=10, endpoint=cloud.tpu.address)
     assert [one.chips for one in used.held] == [8]
+
+
+# The end of a slice: many may be lost at once ------------------------------------------------------------------------
+
+
+def test_a_lost_slice_takes_one_call_to_see_and_one_more_to_delete(
+    cloud: Cloud, counted: CloudTpuSlices, calls: Calls
+) -> None:
+    ask(counted)
+    wait_for(counted, SliceState.READY)
+    cloud.do(inject.preempt, SLICE.name, notice_s=0)
+    while wait_for(counted, SliceState.PREEMPTED).suspending:
+        pass
+    calls.clear()
+    look(counted)
+    assert calls == {"get_queued_resource": 1}, "its node has nothing to add"
+    counted.delete(SLICE, timeout=10)
+    assert calls == {"get_queued_resource": 2, "delete_queued_resource": 1}
+    gone(counted)
+
+
+def test_many_that_are_gone_at_once_share_the_lists_that_agree(
+    cloud: Cloud, counted: CloudTpuSlices, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "SHARED", 60.0)
+    with cloud.world.lock:
+        cloud.world.latencies = QUICK
+    names = [replace(SLICE, name=f"tj-{n:06}-1") for n in range(20)]
+    assert {look(counted, one) for one in names} == {Absent()}
+    assert calls["list_queued_resources"] == calls["list_nodes"] == 1
+    ask(counted)
+    look(counted, names[0])
+    assert calls["list_nodes"] == 2, "nothing that was listed before a request is believed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from tests.support.tpu_rig import (
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.adapters.cloud_tpu.errors import CALL_CODES
 from tpujob.domain.model import Cause
-from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
+from tpujob.domain.observations import Absent, Present, SliceState, Unknown
 from tpujob.emulator.faults import inject
 from tpujob.emulator.tpu.server import TpuServer
 from tpujob.errors import Refused, Transient
@@ -42,8 +41,7 @@ def test_a_slice_is_created_seen_ready_and_deleted(
     assert look(slices, slice) == Absent()
     ask(slices, slice)
     seen = wait_for(slices, SliceState.READY, slice)
-    assert [e.host for e in seen.endpoints] == [0, 1]
-    assert all(e.address for e in seen.endpoints)
+    assert [(e.host, bool(e.address)) for e in seen.endpoints] == [(0, True), (1, True)]
     ask(slices, slice)  # what is there already is adopted
     assert wait_for(slices, SliceState.READY, slice) == seen
     made = cloud.client().get_node(name=node_name(slice.name))
@@ -67,7 +65,6 @@ def test_a_stockout_is_recognised(cloud: Cloud, slices: CloudTpuSlices) -> None:
     ask(slices)
     seen = wait_for(slices, SliceState.FAILED)
     assert seen.cause is Cause.STOCKOUT
-    assert "no more capacity" in seen.detail
     (owned,) = slices.list_all([ZONE], timeout=10)
     assert "queued resource FAILED" in owned.detail, "it counts against quota until it is deleted"
     slices.delete(SLICE, timeout=10)
@@ -82,19 +79,22 @@ def test_an_exhausted_quota_is_recognised(cloud: Cloud, slices: CloudTpuSlices) 
 
 
 @pytest.mark.parametrize(
-    ("change", "cause"),
+    ("change", "cause", "cure"),
     [
-        ({"type": "v5p-8"}, Cause.BAD_SPEC),
-        ({"zone": "mars-1-a"}, Cause.PERMISSION),
-        ({"runtime_version": "v0"}, Cause.BAD_SPEC),
+        ({"type": "v5p-8"}, Cause.BAD_SPEC, "this zone does not offer that type"),
+        ({"zone": "mars-1-a"}, Cause.PERMISSION, "name others in tpu.zones"),
+        ({"runtime_version": "v0"}, Cause.BAD_SPEC, ""),
     ],
 )
-def test_an_impossible_slice_is_refused(
-    slices: CloudTpuSlices, change: dict[str, str], cause: Cause
+def test_an_impossible_slice_is_refused_in_one_line_and_leaves_nothing(
+    cloud: Cloud, slices: CloudTpuSlices, change: dict[str, str], cause: Cause, cure: str
 ) -> None:
     with pytest.raises(Refused) as refused:
         ask(slices, replace(SLICE, **change))
     assert refused.value.cause == cause
+    assert cure in refused.value.message
+    assert "\n" not in refused.value.message
+    assert not cloud.world.queued
 
 
 # Preemption ----------------------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_a_slice_of_another_job_is_not_adopted(slices: CloudTpuSlices) -> None:
         ask(slices, job_id="000007")
 
 
-def test_all_our_slices_are_listed(cloud: Cloud) -> None:
+def test_all_our_slices_are_listed_also_in_short_pages() -> None:
     paged = Cloud(page_size=2)
     slices = CloudTpuSlices(PROJECT, endpoint=paged.tpu.address)
     for k in range(1, 6):
@@ -197,6 +197,8 @@ def test_all_our_slices_are_listed(cloud: Cloud) -> None:
     assert [o.name for o in listed] == [f"tj-000007-{k}" for k in range(1, 6)]
     assert {(o.zone, o.job_id) for o in listed} == {(ZONE, "000007")}
     assert all(time.time() - 60 < o.created_at < time.time() + 60 for o in listed)
+    found = slices.survey([ZONE, "us-east5-a"], timeout=10)
+    assert ({*found.seen}, found.calls) == ({o.name for o in listed}, 6)
     slices.close()
     paged.stop()
 
@@ -219,13 +221,6 @@ def test_what_is_listed_says_its_type_and_pricing(
     with cloud.world.lock:
         cloud.world.queued.clear()
     assert listed() == ("v4-16", pricing)
-
-
-def test_a_zone_that_cannot_be_listed_fails_the_list(cloud: Cloud, slices: CloudTpuSlices) -> None:
-    ask(slices)
-    fail(cloud, "ListNodes", "UNAVAILABLE")
-    with pytest.raises(Transient):
-        slices.list_all([f"us-east{n}-a" for n in range(20)] + [ZONE], timeout=10)
 
 
 # Not knowing ---------------------------------------------------------------------------------------------------------
@@ -274,30 +269,14 @@ def test_an_emulator_that_is_gone_is_unknown_and_comes_back(cloud: Cloud, tmp_pa
     back.stop()
 
 
-def test_an_emulator_that_dies_ends_the_call(cloud: Cloud) -> None:
-    doomed = Cloud()
-    slices = CloudTpuSlices(PROJECT, endpoint=doomed.tpu.address)
-    assert look(slices) == Absent()
-    doomed.do(inject.api_error, "GetQueuedResource", "OK", hang_s=60)
-    answers: list[SliceSeen] = []
-    caller = threading.Thread(target=lambda: answers.append(slices.look(SLICE, timeout=50)))
-    caller.start()
-    until(lambda: not doomed.world.faults.calls, "the call is under way")
-    doomed.tpu.stop()
-    caller.join(timeout=20)
-    assert [type(answer) for answer in answers] == [Unknown]
-    slices.close()
-    doomed.stop()
-
-
 def test_without_time_left_no_call_is_made(slices: CloudTpuSlices) -> None:
     with pytest.raises(Transient):
         slices.create(SLICE, job_id="000007", public_key=KEY, timeout=0)
     assert isinstance(slices.look(SLICE, timeout=-1), Unknown)
 
 
-@pytest.mark.parametrize("code", sorted(set(CALL_CODES) - {"OK", "ALREADY_EXISTS"}))
-def test_every_refusal_of_a_create_is_translated(
+@pytest.mark.parametrize("code", ["PERMISSION_DENIED", "ABORTED"])
+def test_an_error_of_a_create_is_translated(
     cloud: Cloud, slices: CloudTpuSlices, code: str
 ) -> None:
     fail(cloud, "CreateQueuedResource", code)

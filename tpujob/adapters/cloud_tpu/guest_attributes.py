@@ -23,7 +23,6 @@ _log = logging.getLogger(__name__)
 KEY_TYPES = frozenset(
     {"ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa"}
 )
-NAME = "hostname"
 
 
 class GuestAttributes:
@@ -40,7 +39,7 @@ class GuestAttributes:
             request = {"name": self._api.node(slice.zone, id)}
             doing = f"reading the guest attributes of {id}"
             try:
-                answer = self._api.call("get_guest_attributes", request, deadline, doing=doing)
+                answer = self._api.call("get_guest_attributes", request, deadline, doing)
             except Refused as refused:
                 _log.warning("%s; their host keys are pinned at the first contact", refused.message)
                 return ()
@@ -54,7 +53,7 @@ class GuestAttributes:
             request = {"name": self._api.node(slice.zone, id)}
             doing = f"finding out why {id} refuses the key"
             try:
-                node = self._api.call("get_node", request, deadline, doing=doing)
+                node = self._api.call("get_node", request, deadline, doing)
             except Missing:
                 continue
             metadata = dict(node.metadata)
@@ -67,6 +66,6 @@ class GuestAttributes:
 
 def _guest(attributes: Any) -> PublishedHost:
     items = [(item.key, item.value) for item in attributes.query_value.items]
-    name = next((value for key, value in items if key == NAME), "")
+    name = next((value for key, value in items if key == "hostname"), "")
     keys = frozenset((key, value) for key, value in items if key in KEY_TYPES and value)
     return PublishedHost(name, keys)

@@ -35,11 +35,6 @@ AT_ONCE = 8
 #: seconds for which a zone's list answers whether a slice is gone: many threads may ask at once
 SHARED = 1.0
 
-_LISTS: tuple[tuple[Method, str], ...] = (
-    ("list_queued_resources", "queued_resources"),
-    ("list_nodes", "nodes"),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class ZoneList:
@@ -134,29 +129,20 @@ class Lists:
         doing = "listing all zones" if zone == ALL_ZONES else f"listing {zone}"
 
         def listed(method: Method) -> list[Any]:
-            return [page_of(page) for page in api.pages(method, request, deadline, doing=doing)]
+            return [raw(next(one.pages)) for one in api.pages(method, request, deadline, doing)]
 
-        methods: list[Method] = [method for method, _ in _LISTS]
+        methods: list[Method] = ["list_queued_resources", "list_nodes"]
         if zone == ALL_ZONES:
             with ThreadPoolExecutor(len(methods), thread_name_prefix="pages") as pool:
-                every = [*pool.map(listed, methods)]
+                queued, nodes = pool.map(listed, methods)
         else:
-            every = [*map(listed, methods)]
-        pages = dict(zip([field for _, field in _LISTS], every, strict=True))
-        self.calls += sum(map(len, pages.values()))
-        found = {
-            field: [one for page in listed for one in getattr(page, field)]
-            for field, listed in pages.items()
-        }
-        missed = {
-            id_of(z) for listed in pages.values() for page in listed for z in page.unreachable
-        }
-        return ZoneList(found["queued_resources"], found["nodes"]), missed
-
-
-def page_of(pager: Any) -> Any:
-    """The page that the library's pager stands on, without its wrapper."""
-    return raw(next(pager.pages))
+            queued, nodes = map(listed, methods)
+        self.calls += len(queued) + len(nodes)
+        found = ZoneList(
+            [one for page in queued for one in page.queued_resources],
+            [one for page in nodes for one in page.nodes],
+        )
+        return found, {id_of(zone) for page in (*queued, *nodes) for zone in page.unreachable}
 
 
 def zone_of(name: str) -> str:

@@ -124,16 +124,9 @@ def _tier(slice: Slice, options: Options, project: str) -> dict[str, Any]:
         return {"spot": {}}
     if slice.pricing == "on-demand":
         return {}
-    return {"reservation_name": _reservation(options.reservation or ANY, project, slice.zone)}
-
-
-#: in place of a reservation's name: whichever the project has there
-ANY = "-"
-
-
-def _reservation(given: str, project: str, zone: str) -> str:
-    """The full name that the API wants, of one in the slice's zone. gcloud also takes it without the zone:
-    `projects/P/reservations/R`."""
-    owner, _, name = given.rpartition("/reservations/")
+    # "-": any reservation that the project has there. The zone may be missing, as gcloud takes it:
+    # projects/P/reservations/R
+    owner, _, name = (options.reservation or "-").rpartition("/reservations/")
     owner = owner or f"projects/{project}"
-    return f"{owner if '/locations/' in owner else f'{owner}/locations/{zone}'}/reservations/{name}"
+    owner = owner if "/locations/" in owner else f"{owner}/locations/{slice.zone}"
+    return {"reservation_name": f"{owner}/reservations/{name}"}

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from tpujob.adapters.calling import Count, Deadline, Missing, uncounted
-from tpujob.adapters.cloud_tpu.calls import Api, Exists, Method, Throttle, ZoneClosed, refusal
+from tpujob.adapters.cloud_tpu.calls import Api, Exists, Throttle, ZoneClosed, refusal
 from tpujob.adapters.cloud_tpu.catalog import Catalog
 from tpujob.adapters.cloud_tpu.guest_attributes import GuestAttributes
 from tpujob.adapters.cloud_tpu.lists import Lists, ZoneList
@@ -96,14 +96,14 @@ class CloudTpuSlices:
                 if there.suspending and not even_suspending:
                     raise Transient(f"{doing}: waiting until the cloud has suspended it")
                 request = {"name": self._queued_name(slice), "force": True}
-                self._call("delete_queued_resource", request, deadline, doing)
+                self.api.call("delete_queued_resource", request, deadline, doing)
                 return
         for id, node in zip(node_ids(slice), self._nodes(slice, deadline, doing), strict=True):
             if node is not None:
                 self._check_ours(slice, node.marks)
                 with contextlib.suppress(Missing):
                     request = {"name": self.api.node(slice.zone, id)}
-                    self._call("delete_node", request, deadline, doing)
+                    self.api.call("delete_node", request, deadline, doing)
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
         listed, found = self._lists.zones(zones, Deadline(timeout)), list[Owned]()
@@ -166,13 +166,13 @@ class CloudTpuSlices:
     def _queued(self, slice: Slice, deadline: Deadline, doing: str) -> QueuedSeen | None:
         request = {"name": self._queued_name(slice)}
         with contextlib.suppress(Missing):
-            return queued_seen(self._call("get_queued_resource", request, deadline, doing))
+            return queued_seen(self.api.call("get_queued_resource", request, deadline, doing))
         return None
 
     def _node(self, slice: Slice, id: str, deadline: Deadline, doing: str) -> NodeSeen | None:
         request = {"name": self.api.node(slice.zone, id)}
         with contextlib.suppress(Missing):
-            return node_seen(self._call("get_node", request, deadline, doing))
+            return node_seen(self.api.call("get_node", request, deadline, doing))
         return None
 
     def _nodes(self, slice: Slice, deadline: Deadline, doing: str) -> list[NodeSeen | None]:
@@ -193,7 +193,7 @@ class CloudTpuSlices:
     def _listed(self, slice: Slice, deadline: Deadline, doing: str) -> dict[str, NodeSeen]:
         """Every node in the slice's zone, by id. Raises Transient where the list is not complete."""
         request, found = {"parent": self.api.parent(slice.zone)}, dict[str, NodeSeen]()
-        for page in self.api.pages("list_nodes", request, deadline, doing=doing):
+        for page in self.api.pages("list_nodes", request, deadline, doing):
             if page.unreachable:
                 raise Transient(f"{doing}: the list of nodes is not complete")
             found |= {id_of(node.name): node_seen(node) for node in page.nodes}
@@ -217,38 +217,18 @@ class CloudTpuSlices:
 
     def _owned(self, zone: str, there: ZoneList) -> list[Owned]:
         """Return our slices in that list; a queued resource and its nodes are one."""
-        found = dict[str, Owned]()
-        for queued in there.queued:
-            seen = queued_seen(queued)
-            self._add(found, id_of(queued.name), zone, seen, seen.nodes)
-        for node in there.nodes:
-            name, place = slice_of(id_of(node.name))
-            self._add(found, name, zone, node_seen(node), place + 1)
-        return list(found.values())
-
-    def _add(
-        self,
-        found: dict[str, Owned],
-        name: str,
-        zone: str,
-        seen: QueuedSeen | NodeSeen,
-        tpu_slices: int,
-    ) -> None:
-        if self._ours(seen.marks):
-            job = seen.marks.get(JOB_LABEL, "")
-            kind = "node" if isinstance(seen, NodeSeen) else "queued resource"
-            detail = f"{kind} {seen.state}"
-            type, pricing = seen.type, seen.pricing
-            if known := found.get(name):
-                details = known.detail.split(", ")
-                detail = known.detail if detail in details else f"{known.detail}, {detail}"
-                type, pricing = type or known.type, pricing or known.pricing
-                tpu_slices = max(tpu_slices, known.tpu_slices)
-            suspending = isinstance(seen, QueuedSeen) and seen.suspending
-            suspending = suspending or (known is not None and known.suspending)
-            found[name] = Owned(
-                name, zone, job, seen.created_at, detail, type, pricing, tpu_slices, suspending
-            )
+        parts = defaultdict[str, list[tuple[QueuedSeen | NodeSeen, int]]](list)
+        for message in there.queued:
+            queued = queued_seen(message)
+            parts[id_of(message.name)].append((queued, queued.nodes))
+        for message in there.nodes:
+            name, place = slice_of(id_of(message.name))
+            parts[name].append((node_seen(message), place + 1))
+        return [
+            _together(name, zone, ours)
+            for name, each in parts.items()
+            if (ours := [part for part in each if self._ours(part[0].marks)])
+        ]
 
     # Asking
 
@@ -268,7 +248,7 @@ class CloudTpuSlices:
 
     def _create(self, request: dict[str, Any], deadline: Deadline, doing: str) -> Any:
         # as it was answered: to ask for its state would be another call
-        return self._call("create_queued_resource", request, deadline, doing).operation
+        return self.api.call("create_queued_resource", request, deadline, doing).operation
 
     def _adopt(self, slice: Slice, job_id: str, deadline: Deadline) -> None:
         doing = f"requesting {slice.name}"
@@ -289,10 +269,22 @@ class CloudTpuSlices:
     def _ours(self, marks: Mapping[str, str]) -> bool:
         return marks.get(LABEL) == "1" and marks.get(OWNER_LABEL) == self.owner
 
-    # Names
-
-    def _call(self, method: Method, request: dict[str, Any], deadline: Deadline, doing: str) -> Any:
-        return self.api.call(method, request, deadline, doing=doing)
-
     def _queued_name(self, slice: Slice) -> str:
         return f"{self.api.parent(slice.zone)}/queuedResources/{slice.name}"
+
+
+def _together(name: str, zone: str, parts: Sequence[tuple[QueuedSeen | NodeSeen, int]]) -> Owned:
+    """The slice that consists of these parts, each with the number of TPU slices that it shows."""
+    newest_first = [part for part, _ in reversed(parts)]
+    words = {QueuedSeen: "queued resource", NodeSeen: "node"}
+    return Owned(
+        name,
+        zone,
+        newest_first[0].marks.get(JOB_LABEL, ""),
+        newest_first[0].created_at,
+        ", ".join(dict.fromkeys(f"{words[type(part)]} {part.state}" for part, _ in parts)),
+        next((part.type for part in newest_first if part.type), ""),
+        next((part.pricing for part in newest_first if part.pricing), ""),
+        max(tpu_slices for _, tpu_slices in parts),
+        any(isinstance(part, QueuedSeen) and part.suspending for part in newest_first),
+    )

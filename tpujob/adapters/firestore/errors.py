@@ -27,7 +27,8 @@ REFUSALS = {
 @contextlib.contextmanager
 def translated(doing: str) -> Generator[None]:
     """Turn the library's errors into ours: Transient for what may succeed later, StoreError for a clear no."""
-    _load()
+    with _LOADING:
+        importlib.import_module("google.cloud.firestore_v1.services.firestore.transports")
     from google.api_core.exceptions import GoogleAPICallError
     from google.auth.exceptions import GoogleAuthError
 
@@ -70,11 +71,6 @@ def moved(error: Any, transaction: bytes) -> bool:
 
 _MOVED = frozenset({"FAILED_PRECONDITION", "ALREADY_EXISTS", "NOT_FOUND"})
 
+#: The library is imported in one thread at a time: its modules import each other, so two threads that begin in
+#: different places would wait for one another.
 _LOADING = threading.Lock()
-
-
-def _load() -> None:
-    """Import the library in one thread at a time: its modules import each other, so two threads that begin in
-    different places would wait for one another."""
-    with _LOADING:
-        importlib.import_module("google.cloud.firestore_v1.services.firestore.transports")

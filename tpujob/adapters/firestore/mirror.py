@@ -79,15 +79,6 @@ class Mirror:
             return known
         return self.keep(records.job(doc))
 
-    def pass_by(self, doc: Found) -> Job:
-        """As `read`; a job that has ended is not kept."""
-        with self._lock:
-            known = self._jobs.get(doc.id)
-        if known and known.version == doc.fields.get("version"):
-            return known
-        job = records.job(doc)
-        return job if job.state.final else self.keep(job)
-
     def removed(self, job_id: str) -> None:
         with self._lock:
             self._gone.add(job_id)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tpujob.adapters.firestore import records
-from tpujob.adapters.firestore.calls import BATCH, Docs, Firestore, Plan
+from tpujob.adapters.firestore.calls import BATCH, Docs, Firestore
 from tpujob.adapters.firestore.records import Found, Put, Remove, Where
 from tpujob.domain.access import Role
 from tpujob.domain.codec import message_from_text, to_text
@@ -145,7 +145,17 @@ class FirestoreOutbox:
 
             self._db.change("store messages", list(puts), plan)
         if position is not None:
-            self._db.change("note how far events were read", [_POSITION], _move_to(position))
+            self._move_to(position)
+
+    def _move_to(self, position: ReadPosition) -> None:
+        def plan(docs: Docs) -> tuple[None, list[Put | Remove]]:
+            known = _position(docs[_POSITION])
+            if known and known.change >= position.change:
+                return None, []
+            since = float(known.since if known else position.since)
+            return None, [Put(_POSITION, {"change": position.change, "since": since})]
+
+        self._db.change("note how far events were read", [_POSITION], plan)
 
     def due(self, now: float, limit: int) -> list[Message]:
         return self._select([("due", "<=", float(now))], "due", limit)
@@ -204,17 +214,6 @@ class FirestoreOutbox:
             limit=limit,
         )
         return [message_from_text(records.document(doc)) for doc in found]
-
-
-def _move_to(position: ReadPosition) -> Plan[None]:
-    def plan(docs: Docs) -> tuple[None, list[Put | Remove]]:
-        known = _position(docs[_POSITION])
-        if known and known.change >= position.change:
-            return None, []
-        since = float(known.since if known else position.since)
-        return None, [Put(_POSITION, {"change": position.change, "since": since})]
-
-    return plan
 
 
 def _position(found: Found | None) -> ReadPosition | None:

@@ -144,10 +144,10 @@ class FirestoreStore:
         return [job for page in pages for job in self._mirror.reader.readable(page)]
 
     def walk(self) -> Iterator[Job]:
-        """As the port says. Costs one read for each job; what has ended is not kept in memory."""
+        """As the port says. Costs one read for each job, and keeps none in memory."""
         few = store_records.WALKED
         for page in self._db.pages("list jobs", "jobs", limit=few, **_NEWEST_FIRST):
-            yield from self._mirror.reader.readable(page, self._mirror.pass_by)
+            yield from self._mirror.reader.readable(page, records.job)
 
     def commit(
         self,

@@ -81,7 +81,7 @@ def usual_project() -> str:
     """The project's id, from the application default credentials or from gcloud's settings; empty: nothing says."""
     logging.getLogger("google.auth").setLevel(logging.ERROR)  # its warnings do not matter here
     try:
-        return _found()
+        return default("the project")[1]
     except Refused:
         return ""
 
@@ -94,25 +94,18 @@ def in_google_cloud(firmware: Path = Path("/sys/class/dmi/id/product_name")) -> 
         return False
 
 
-def check(needed_by: str) -> None:
-    """Raises Refused, with what to run, when this machine has no credentials. Whether they work shows at the first
-    call."""
-    try:
-        _found()
-    except Refused as error:
-        raise Refused(
-            f"no credentials for Google Cloud, which {needed_by} needs",
-            cause=error.cause,
-            hint=f"run `{LOGIN}`; or `tpujob use local`",
-        ) from error
-
-
-def _found() -> str:
+def default(needed_by: str) -> tuple[Any, str]:
+    """Return this machine's credentials and their project; empty: it is not known. Whether they work shows at the first
+    call. Raises Refused, with what to run, when there are none."""
     import google.auth
     from google.auth.exceptions import GoogleAuthError
 
     try:
-        _, project = google.auth.default()
+        credentials, project = google.auth.default(scopes=[SCOPE])
     except (GoogleAuthError, OSError, ValueError) as error:
-        raise Refused(str(error), cause="PERMISSION") from error
-    return str(project or "")
+        raise Refused(
+            f"no credentials for Google Cloud, which {needed_by} needs",
+            cause="PERMISSION",
+            hint=f"run `{LOGIN}`; or `tpujob use local`",
+        ) from error
+    return credentials, str(project or "")

@@ -6,8 +6,9 @@ What the answers mean is in `doctor/`. An answer that is refused or fails is a `
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpujob.adapters.calling import Missing
@@ -78,45 +79,35 @@ class _Looks:
 
     def seen(self, identity: Identity | NoIdentity | NotSeen) -> ProjectSeen:
         context = self._context
-        project = self._start(self._project)
-        services = self._start(self._services)
-        permissions = self._start(self._permissions)
-        account = self._start(self._service_account)
-        limits = self._start(lambda: google_quota.limits(self._google, context.project))
-        network = self._start(self._network)
-        rules = self._start(self._rules)
-        types = self._each(context.every_zone, self._types)
-        addresses = self._each(context.every_region, self._addresses)
-        subnetworks = self._each(context.every_region, self._subnetwork)
-        buckets = self._each(context.buckets.values(), self._bucket)
-        objects = self._each(context.buckets.values(), self._objects)
-        database = self._start(self._database)
-        return ProjectSeen(
-            identity=identity,
-            project=_or_absent(project),
-            services=_or_unseen(services),
-            permissions=_or_unseen(permissions),
-            service_account=_or_absent(account),
-            limits=_or_unseen(limits),
-            network=_or_absent(network),
-            rules=_or_unseen(rules),
-            types={zone: _or_unseen(one) for zone, one in types.items()},
-            addresses={region: _or_unseen(one) for region, one in addresses.items()},
-            subnetworks={region: _or_absent(one) for region, one in subnetworks.items()},
-            buckets={url: _or_absent(one) for url, one in buckets.items()},
-            objects={url: _or_unseen(one) for url, one in objects.items()},
-            database=_or_absent(database),
-            ahead_s=self._ahead(),  # last: by now something has answered
-        )
+        asked = {
+            "project": self._ask(_or_absent, self._project),
+            "services": self._ask(_or_unseen, self._services),
+            "permissions": self._ask(_or_unseen, self._permissions),
+            "service_account": self._ask(_or_absent, self._service_account),
+            "limits": self._ask(_or_unseen, google_quota.limits, self._google, context.project),
+            "network": self._ask(_or_absent, self._network),
+            "rules": self._ask(_or_unseen, self._rules),
+            "database": self._ask(_or_absent, self._database),
+        }
+        regions, buckets = context.every_region, context.buckets.values()
+        asked_of = {
+            "types": {z: self._ask(_or_unseen, self._types, z) for z in context.every_zone},
+            "addresses": {r: self._ask(_or_unseen, self._addresses, r) for r in regions},
+            "subnetworks": {r: self._ask(_or_absent, self._subnetwork, r) for r in regions},
+            "buckets": {url: self._ask(_or_absent, self._bucket, url) for url in buckets},
+            "objects": {url: self._ask(_or_unseen, self._objects, url) for url in buckets},
+        }
+        answers: dict[str, Any] = {name: each.result() for name, each in asked.items()}
+        for name, places in asked_of.items():
+            answers[name] = {place: each.result() for place, each in places.items()}
+        # the clock last: by now something has answered
+        return ProjectSeen(identity=identity, **answers, ahead_s=self._ahead())
 
-    def _start(self, ask: Callable[[], T]) -> Callable[[], T]:
-        return self._pool.submit(self._refuse if self._blind else ask).result
-
-    def _each(self, names: Iterable[str], ask: Callable[[str], T]) -> dict[str, Callable[[], T]]:
-        return {name: self._start(lambda name=name: ask(name)) for name in names}
-
-    def _refuse(self) -> Any:
-        raise TpujobError("there are no credentials")
+    def _ask(self, how: Callable[..., Any], ask: Callable[..., Any], *of: Any) -> Future[Any]:
+        """Ask in another thread; `how` makes a record of the answer."""
+        if self._blind:
+            return self._pool.submit(NotSeen, "there are no credentials")
+        return self._pool.submit(how, partial(ask, *of))
 
     def _ahead(self) -> float | NotSeen:
         ahead = self._google.ahead_s

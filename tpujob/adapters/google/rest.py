@@ -131,11 +131,10 @@ class GoogleRest:
         }.get(reason, "")
 
 
-def part(found: Any, *names: str) -> dict[str, Any]:
-    """The object below these names; empty where it is missing, as the APIs leave out empty fields."""
-    for name in names:
-        found = cast("dict[str, Any]", found).get(name) if isinstance(found, dict) else None
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+def part(found: Any, name: str) -> dict[str, Any]:
+    """The object of that name; empty where it is missing, as the APIs leave out empty fields."""
+    value = cast("dict[str, Any]", found).get(name) if isinstance(found, dict) else None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def parts(found: Mapping[str, Any], name: str) -> list[dict[str, Any]]:

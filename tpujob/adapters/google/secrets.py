@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tpujob.adapters.calling import Missing
-from tpujob.adapters.google.rest import SCOPE, GoogleRest, part
+from tpujob.adapters.google import identity
+from tpujob.adapters.google.rest import GoogleRest, part
 from tpujob.domain.model import Cause
-from tpujob.errors import LOGIN, NotFound, Refused, Transient
+from tpujob.errors import NotFound, Refused, Transient
 from tpujob.ports import KeptSecret
 from tpujob.protocol import LABEL
 
@@ -113,7 +114,8 @@ class SecretManager:
         self._replication: dict[str, Any] = {"automatic": {}}
         if region:
             self._replication = {"userManaged": {"replicas": [{"location": region}]}}
-        self._rest = GoogleRest(project, None if endpoint else _credentials(), endpoint=endpoint)
+        credentials = None if endpoint else identity.default("Secret Manager")[0]
+        self._rest = GoogleRest(project, credentials, endpoint=endpoint)
 
     def name(self, id: str) -> str:
         return f"projects/{self._project}/secrets/{id}"
@@ -168,17 +170,6 @@ class SecretManager:
 
     def close(self) -> None:
         self._rest.close()
-
-
-def _credentials() -> Any:
-    import google.auth
-    from google.auth.exceptions import DefaultCredentialsError
-
-    try:
-        return google.auth.default(scopes=[SCOPE])[0]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    except DefaultCredentialsError as error:
-        message = "no credentials for Secret Manager"
-        raise Refused(message, cause="PERMISSION", hint=LOGIN) from error
 
 
 def _number(answer: dict[str, Any]) -> int:

@@ -78,7 +78,7 @@ class AgentCalls:
         """Start the program of an uploaded plan. `secrets` travels as input of the command: no file and no command line
         of the host has it."""
         words = ["start", f"{HOST_FOLDER}/{plan_name(document)}", "--told"]
-        return _parsed(self._call(on, words, deadline, stdin=secrets))
+        return self._call(on, words, deadline, stdin=secrets)
 
     def stop(
         self,
@@ -92,20 +92,16 @@ class AgentCalls:
         """`discard`: as `Hosts.stop` has it. `ask`: send the signal and do not wait for the end."""
         words = ["stop", "--grace", f"{grace:g}"]
         words += ["--discard"] * discard + ["--ask"] * ask
-        output = self._call(on, words, deadline)
-        if _NEED in output.text:
-            self._install(on, deadline)
-            output = self._call(on, words, deadline)
-        return _parsed(output)
+        return self._call(on, words, deadline)
 
     def wipe(self, on: Connection, epoch: int, key: str, deadline: Deadline) -> Mapping[str, Any]:
         """`epoch`: of the job that gives the slice. `key`: the slice's public key, which alone may log in afterwards,
         when a job of another owner is next; else empty."""
-        return _parsed(self._call(on, ["wipe", f"--epoch={epoch}", f"--key={key}"], deadline))
+        return self._call(on, ["wipe", f"--epoch={epoch}", f"--key={key}"], deadline)
 
     def is_gone(self, on: Connection, job: str, attempt: int, deadline: Deadline) -> bool:
         """Whether the host knows that the daemon of that attempt runs no more, and has recorded no end."""
-        known = _parsed(self._call(on, ["status"], deadline))["attempts"]
+        known = self._call(on, ["status"], deadline)["attempts"]
         found = [one for one in known if (one["job"], one["attempt"]) == (job, attempt)]
         return any(not one["live"] and one["phase"] != Phase.EXITED for one in found)
 
@@ -129,9 +125,14 @@ class AgentCalls:
 
     def _call(
         self, on: Connection, words: Sequence[str], deadline: Deadline, *, stdin: bytes = b""
-    ) -> Output:
+    ) -> Mapping[str, Any]:
+        """The agent's answer; it is uploaded where the host lacks it."""
         command = _script(_CALL, [f"{HOST_FOLDER}/{self._name}", self._size, *words])
-        return on.run(command, deadline, stdin=stdin)
+        output = on.run(command, deadline, stdin=stdin)
+        if _NEED in output.text:
+            self._install(on, deadline)
+            output = on.run(command, deadline, stdin=stdin)
+        return _parsed(output)
 
     def _install(self, on: Connection, deadline: Deadline) -> None:
         _write(on, _WRITE, self._name, self._bytes, deadline)

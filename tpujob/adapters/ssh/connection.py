@@ -9,7 +9,6 @@ Fabric's `run()` is not used: it keeps all output, joins it again for every chun
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import logging
 import threading
@@ -163,15 +162,20 @@ def _fabric_connection(
     login: Login, transport: Transport, host_keys: HostKeys, patience: float
 ) -> Any:
     import fabric
+    from paramiko import Ed25519Key, SSHConfig
 
+    # An explicit, empty ssh_config excludes the user's and the system's, which can name proxies and other keys; `lazy`
+    # excludes fabric.yml. Each connection needs its own: Fabric changes the config for a moment while it connects, and
+    # another thread would see it half changed.
+    config: Any = fabric.Config(ssh_config=SSHConfig(), lazy=True)
     connection: Any = fabric.Connection(
         login.address,
         user=login.user,
         port=login.port,
-        config=_config(),
+        config=config,
         forward_agent=False,
         connect_kwargs={
-            "pkey": _private_key(login.key),
+            "pkey": Ed25519Key.from_private_key(io.StringIO(login.key)),
             "allow_agent": False,
             "look_for_keys": False,
             "sock": transport.socket,
@@ -183,23 +187,6 @@ def _fabric_connection(
     connection.connect_timeout = patience
     connection.client.set_missing_host_key_policy(_policy(login, host_keys))
     return connection
-
-
-def _config() -> Any:
-    """An explicit, empty ssh_config excludes the user's and the system's, which can name proxies and other keys; `lazy`
-    excludes fabric.yml. Each connection needs its own: Fabric changes the config for a moment while it connects, and
-    another thread would see it half changed."""
-    import fabric
-    from paramiko import SSHConfig
-
-    return fabric.Config(ssh_config=SSHConfig(), lazy=True)
-
-
-@functools.lru_cache(maxsize=8)
-def _private_key(text: str) -> Any:
-    import paramiko
-
-    return paramiko.Ed25519Key.from_private_key(io.StringIO(text))
 
 
 def _policy(login: Login, host_keys: HostKeys) -> Any:

@@ -30,7 +30,7 @@ from tpujob.adapters.ssh.pool import Bounds, Outcomes, Pool, SliceSession
 from tpujob.adapters.ssh.transport import MAX_TUNNELS, Reach, Tunnel, address
 from tpujob.api import HostAccess
 from tpujob.domain.actions import HostPlan
-from tpujob.domain.model import Cause, Endpoint, Slice
+from tpujob.domain.model import Cause, Slice
 from tpujob.domain.text import duration, rfc3339
 from tpujob.errors import Refused, TpujobError, Transient
 from tpujob.ports import Listening, PublishedHost
@@ -113,7 +113,9 @@ class SshHosts:
         hosts = [endpoint.host for endpoint in slice.endpoints]
         with self._session(slice, hosts, deadline) as session:
             answers = self._halt_all(session, hosts, grace, deadline, discard=discard)
-            session.insist({host: _not_yet(answer) for host, answer in answers.items()})
+            # a stop cannot be refused: it is tried again
+            again = {h: Transient(a.message) for h, a in answers.items() if isinstance(a, Refused)}
+            session.insist({**answers, **again})
 
     def wipe(self, slice: Slice, *, others: bool, timeout: float) -> None:
         deadline, key = Deadline(timeout), public_line(self._key(slice)) if others else ""
@@ -124,7 +126,8 @@ class SshHosts:
     def alive(self, slice: Slice, *, timeout: float) -> frozenset[int]:
         deadline = Deadline(timeout)
         hosts = [e.host for e in slice.endpoints if address(e, self._reach)]
-        return self._those(slice, hosts, lambda on: _answers(on, deadline), deadline)
+        # a host is not alive if only its kernel answers, nor by an old connection, which may look open long after
+        return self._those(slice, hosts, lambda on: on.run("true", deadline).code == 0, deadline)
 
     def abandoned(
         self, slice: Slice, hosts: Collection[int], *, job: str, attempt: int, timeout: float
@@ -256,9 +259,10 @@ class SshHosts:
         return self._guests.look(slice, timeout) if self._guests is not None else ()
 
     def _login(self, slice: Slice, host: int, guests: Sequence[PublishedHost], key: str) -> Login:
-        where = address(_endpoint(slice, host), self._reach)
-        if not where:
+        found = [address(one, self._reach) for one in slice.endpoints if one.host == host]
+        if found in ([], [""]):
             raise Transient(f"host {host} of {slice.name} has no {self._reach} address yet")
+        (where,) = found
         tunnel = None
         if self._reach == "iap":
             name = guests[host].name if host < len(guests) else ""
@@ -318,24 +322,6 @@ def _silent(age: float) -> Refused:
         cause=Cause.BAD_HOST,
         hint="Its guest agent should have done it, or another machine answers at its address; another slice is tried.",
     )
-
-
-def _endpoint(slice: Slice, host: int) -> Endpoint:
-    for endpoint in slice.endpoints:
-        if endpoint.host == host:
-            return endpoint
-    raise Transient(f"host {host} of {slice.name} has no address yet")
-
-
-def _answers(connection: Connection, deadline: Deadline) -> bool:
-    """Whether the host runs a command: a host is not alive if only its kernel answers. The connection is new, as an old
-    one may look open long after its host is gone."""
-    return connection.run("true", deadline).code == 0
-
-
-def _not_yet(answer: Mapping[str, Any] | TpujobError) -> Mapping[str, Any] | TpujobError:
-    """Turn a refusal into an error that is retried: a stop cannot be refused."""
-    return Transient(answer.message) if isinstance(answer, Refused) else answer
 
 
 def _may_have_begun(answer: Mapping[str, Any] | TpujobError) -> bool:

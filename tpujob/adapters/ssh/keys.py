@@ -90,19 +90,20 @@ class FileKeys:
 
     def pinned(self, slice: str) -> dict[str, HostKey]:
         try:
-            return read_pins(_whole_lines(self._pins_path(slice).read_text(encoding="ascii")))
+            return read_pins((self._folder(slice) / "known_hosts").read_text(encoding="ascii"))
         except FileNotFoundError:
             return {}
 
     def pin(self, slice: str, keys: Pins) -> None:
-        path = self._pins_path(slice)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        with os.fdopen(fd, "r+", encoding="ascii") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # released with the file
-            whole = _whole_lines(file.read())
-            file.truncate(len(whole))
-            file.write(write_pins(unpinned(read_pins(whole), keys)))
+        folder = self._folder(slice)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            pinned = self.pinned(slice)
+            files.put(folder / "known_hosts", write_pins({**pinned, **unpinned(pinned, keys)}))
+        finally:
+            os.close(lock)
 
     def forget(self, slice: str) -> None:
         self._known.pop(slice, None)
@@ -111,9 +112,6 @@ class FileKeys:
     def names(self) -> list[str]:
         folders = self._root.iterdir() if self._root.is_dir() else ()
         return sorted(f.name for f in folders if _NAME.fullmatch(f.name))
-
-    def _pins_path(self, slice: str) -> Path:
-        return self._folder(slice) / "known_hosts"
 
     def _folder(self, slice: str) -> Path:
         return self._root / checked_name(slice)
@@ -190,11 +188,6 @@ def read_pins(text: str) -> dict[str, HostKey]:
     """The pins in a known_hosts file as we write it; other lines are ignored."""
     fields = (line.split() for line in text.splitlines())
     return {f[0]: HostKey(f[1], f[2], f[3:] == [_PUBLISHED]) for f in fields if 3 <= len(f) <= 4}
-
-
-def _whole_lines(text: str) -> str:
-    """Return the text without a partial last line, which a full disk may leave: half a key would be another key."""
-    return text[: text.rfind("\n") + 1]
 
 
 def write_pins(pins: Pins) -> str:

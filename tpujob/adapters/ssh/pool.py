@@ -125,18 +125,17 @@ class SliceSession:
     def insist(self, outcomes: Outcomes[T], *, afterword: str = "") -> None:
         """Raise the worst kind of error there is, naming every host with it: HostKeyChanged, then Refused, then
         Transient."""
-        errors = [(h, o) for h, o in sorted(outcomes.items()) if isinstance(o, TpujobError)]
-        if not errors:
-            return
-        worst = min(_severity(error) for _, error in errors)
-        chosen = [(host, error) for host, error in errors if _severity(error) == worst]
-        text = "; ".join(f"{self._label(h)}: {e.message}" for h, e in chosen) + afterword
-        first = chosen[0][1]
-        if isinstance(first, HostKeyChanged):
-            raise HostKeyChanged(text, hint=first.hint)
-        if isinstance(first, Refused):
-            raise Refused(text, cause=first.cause, hint=first.hint)
-        raise Transient(text, hint=first.hint)
+        for kind in (HostKeyChanged, Refused, TpujobError):
+            errors = [(h, o) for h, o in sorted(outcomes.items()) if isinstance(o, kind)]
+            if not errors:
+                continue
+            text = "; ".join(f"{self._label(h)}: {e.message}" for h, e in errors) + afterword
+            first = errors[0][1]
+            if isinstance(first, HostKeyChanged):
+                raise HostKeyChanged(text, hint=first.hint)
+            if isinstance(first, Refused):
+                raise Refused(text, cause=first.cause, hint=first.hint)
+            raise Transient(text, hint=first.hint)
 
     def _one(
         self, host: int, work: Callable[[int, Connection], T], deadline: Deadline
@@ -153,8 +152,3 @@ class SliceSession:
 
     def _label(self, host: int) -> str:
         return f"host {host} ({self._connections[host].login.address})"
-
-
-def _severity(error: TpujobError) -> int:
-    """The smaller, the worse."""
-    return 0 if isinstance(error, HostKeyChanged) else 1 if isinstance(error, Refused) else 2

@@ -40,7 +40,7 @@ class SecretKeys:
     ) -> None:
         """`owner`: the label value of this backend's slices. `region` and `endpoint`: as of SecretManager. Raises
         Refused when there are no credentials."""
-        self._owner = owner
+        self._labels = {LABEL: "1", OWNER_LABEL: owner}
         self._secrets = SecretManager(project, region=region, endpoint=endpoint)
         self._keys: dict[str, str] = {}
         self._pins: dict[str, dict[str, HostKey]] = {}
@@ -137,10 +137,6 @@ class SecretKeys:
             with contextlib.suppress(Refused, Transient):  # there is time until the next day
                 self._secrets.change(name, "ttl", f"{_lifetime(slice)}s")
         self._renewed[slice] = now
-
-    @property
-    def _labels(self) -> dict[str, str]:
-        return {LABEL: "1", OWNER_LABEL: self._owner}
 
     def _pins_secret(self, slice: str) -> str:
         return f"{self._secret(slice)}{_PINS}"
