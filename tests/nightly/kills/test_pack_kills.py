@@ -1,4 +1,4 @@
-"""A pack that is killed leaves no shard visible that is not verified, and the same command goes on.
+"""A pack that is killed leaves no shard visible that is not verified, and the same command makes the whole set.
 
 `make kills` tries 50 points.
 """
@@ -16,7 +16,7 @@ from tests.contract.data.test_pack import some, tree
 POINTS = 50 if "TPUJOB_KILLS" in os.environ else 3
 
 
-def test_a_killed_pack_shows_nothing_unverified_and_goes_on(tmp_path: Path) -> None:
+def test_a_killed_pack_shows_nothing_unverified_and_can_be_run_again(tmp_path: Path) -> None:
     tree(tmp_path / "source", some(400))
     ran = subprocess.run(
         [
@@ -37,6 +37,4 @@ def test_a_killed_pack_shows_nothing_unverified_and_goes_on(tmp_path: Path) -> N
     assert sum(point["status"] == 9 for point in points) == POINTS, "each was killed"
     assert sum(point["wrong"] for point in points) == 0, "each visible shard is whole"
     assert all(point["same"] for point in points), "and in the end the set is that of an easy run"
-    half = [point for point in points if point["shards"] and not point["manifest"]]
-    assert half
-    assert not any(point["remade"] for point in half), "shards that were there were not remade"
+    assert any(point["shards"] and not point["manifest"] for point in points)
