@@ -42,18 +42,6 @@ def test_a_hang_is_ended_named_and_started_again_on_the_same_slice(stage: Stage)
     assert job.spent == {"hangs": 1}
 
 
-def test_hangs_have_a_retry_budget_of_their_own(stage: Stage) -> None:
-    job_id = stage.create(recovery={"stall": "1m", "hangs": 1})
-    for _ in range(2):
-        stage.running(job_id)
-        pass_time(stage, job_id, 90)
-        quiet(stage, job_id, 100)
-        stage.step(job_id)
-    job = stage.until(job_id, State.FAILED)
-    assert job.cause is Cause.HANG
-    assert "1 retry allowed by `recovery.hangs`, all used" in job.message
-
-
 def test_a_slice_that_is_ready_but_dead_is_replaced_within_five_minutes(stage: Stage) -> None:
     job_id = stage.started()
     pass_time(stage, job_id, 120)
@@ -64,18 +52,6 @@ def test_a_slice_that_is_ready_but_dead_is_replaced_within_five_minutes(stage: S
     assert "does not answer over SSH" in job.attempts[0].message
     assert 150 <= stage.clock.now() - began <= 300
     assert "failures" not in job.spent
-
-
-def test_silent_reports_alone_end_nothing_while_the_host_answers(stage: Stage) -> None:
-    job_id = stage.started()
-    pass_time(stage, job_id, 120)
-    began = stage.clock.now()
-    stage.until(job_id, lambda j: stage.clock.now() - began > 1700, limit=4000)
-    assert stage.job(job_id).state is State.RUNNING
-    assert stage.hosts.asked > 10, "and it was asked"
-    job = stage.until(job_id, lambda j: len(j.attempts) == 2, limit=2000)
-    assert job.attempts[0].cause is Cause.CRASH, "its agent is gone: start again, same slice"
-    assert job.attempts[1].slice == job.attempts[0].slice
 
 
 def test_nothing_is_concluded_while_the_cloud_cannot_be_asked(stage: Stage) -> None:
@@ -101,39 +77,6 @@ def test_out_of_memory_is_retried_once(stage: Stage) -> None:
     assert job.cause is Cause.OOM_HOST
     assert len(job.attempts) == 2
     assert "retried once, the maximum" in job.message
-
-
-def test_a_notice_says_what_was_saved_and_in_what_time(stage: Stage) -> None:
-    job_id = stage.started()
-    for host in range(2):
-        stage.report(
-            job_id,
-            host,
-            phase="exited",
-            exit_code=75,
-            notice="preempted",
-            step=120,
-            checkpoint=120,
-            saved_in=14.2,
-        )
-    job = stage.until(job_id, lambda j: j.attempts[0].cause is not None)
-    assert "the slice was preempted; saved step 120 in 14 s" in job.attempts[0].message
-
-
-def test_a_notice_that_came_too_late_says_how_many_steps_are_lost(stage: Stage) -> None:
-    job_id = stage.started()
-    for host in range(2):
-        stage.report(
-            job_id,
-            host,
-            phase="exited",
-            exit_code=-9,
-            notice="preempted",
-            step=412,
-            checkpoint=200,
-        )
-    job = stage.until(job_id, lambda j: j.attempts[0].cause is not None)
-    assert "the slice was preempted; not saved, 212 steps lost" in job.attempts[0].message
 
 
 def test_a_set_up_without_an_end_is_not_billed_for_ever(stage: Stage) -> None:
