@@ -200,22 +200,6 @@ def test_a_bucket_in_another_region_is_refused_and_one_in_ours_is_used(blobs: Bl
         blobs.ensure_bucket("gs://NOT A NAME", REGION, timeout=T)
 
 
-def test_buckets_are_private_and_keep_nothing_that_was_deleted(
-    blobs: Blobs, server: StorageServer
-) -> None:
-    from google.auth.credentials import AnonymousCredentials
-    from google.cloud import storage
-
-    client = storage.Client(
-        "p", credentials=AnonymousCredentials(), client_options={"api_endpoint": server.url}
-    )
-    bucket = client.get_bucket(BUCKET.removeprefix("gs://"))
-    assert bucket.iam_configuration.uniform_bucket_level_access_enabled
-    assert bucket.iam_configuration.public_access_prevention == "enforced"
-    assert bucket.soft_delete_policy.retention_duration_seconds == 0
-    client.close()
-
-
 def test_two_callers_that_make_the_same_bucket_both_succeed(blobs: Blobs) -> None:
     with ThreadPoolExecutor(4) as pool:
         for made in [

@@ -377,18 +377,6 @@ def test_a_pack_trusts_no_shard_of_one_that_was_interrupted(source: Path, tmp_pa
     assert files_in(tmp_path / "back") == files_in(source)
 
 
-def test_ctrl_c_leaves_nothing_half_made(source: Path, tmp_path: Path) -> None:
-    class Person(Silent):
-        def planned(self, size: int) -> None:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        Pack(str(source), shard_bytes=MIB).run(str(tmp_path / "packed"), Person())
-    assert not list((tmp_path / "packed").glob("*.json"))
-    pack(source, tmp_path / "packed")
-    assert not (tmp_path / "packed" / ".tpujob-parts").exists()
-
-
 def test_a_full_disk_is_one_clear_error_and_the_same_command_packs_it_all(
     source: Path, tmp_path: Path
 ) -> None:

@@ -14,11 +14,9 @@ import pytest
 import urllib3
 
 from tests.contract.data import moto as moto_server
-from tests.contract.data.proxy import between
 from tests.contract.data.rig import Rig, files_in, named
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.adapters.sources.s3 import S3Objects
-from tpujob.data.checksums import Hash
 from tpujob.data.locations import S3Prefix
 from tpujob.data.objects import ObjectContent, ObjectFacts
 from tpujob.data.sync import upload
@@ -220,47 +218,6 @@ def test_an_object_whose_bytes_are_wrong_twice_is_left_out_by_name_and_the_rest_
         assert (problem.name, problem.reason, reader.read) == ("bad", reason, 2)
     fetched = {n for n in files_in(rig.folder / "back") if not n.startswith(".tpujob-parts/")}
     assert rig.stored().keys() == fetched == {"0", "1", "2", "3", "4"}
-
-
-class WrongETag(S3Objects):
-    """As a server that makes up ETags which look like an MD5."""
-
-    @contextmanager
-    def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:
-        with super().open(bucket, facts, start) as content:
-            content.hash = Hash("md5", bytes(16), certain=False)
-            yield content
-
-
-def test_what_only_looks_like_a_hash_is_outvoted_by_two_reads_that_agree(
-    rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(upload, "SMALL", 1000)
-    monkeypatch.setattr("time.sleep", lambda _: None)
-    put(s3, {"small": b"x" * 10, "large": b"y" * 5000})
-    for target in (rig.place, rig.folder / "back"):
-        done = fetch(rig, target, reader=WrongETag())
-        assert (done.copied, done.unverified) == (2, 2)
-    assert (
-        rig.stored() == files_in(rig.folder / "back") == {"small": b"x" * 10, "large": b"y" * 5000}
-    )
-
-
-@pytest.mark.parametrize("seed", range(1))
-def test_flips_and_cuts_on_the_way_from_s3_are_caught(
-    rig: Rig, s3: Any, moto: str, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(upload, "SMALL", 30_000)
-    chance = random.Random(seed)
-    files = {f"{i:02d}": chance.randbytes(chance.randrange(5_000, 60_000)) for i in range(60)}
-    put(s3, files)
-    for target in (rig.place, rig.folder / "back"):
-        with between(moto, share=0.12, most=8, seed=seed, passing=rb"GET /data\?") as proxy:
-            monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
-            done = fetch(rig, target)
-            assert proxy.flipped + proxy.cut >= 2, "the proxy did its work"
-        assert (done.copied, done.left_out, done.conflicts, done.unverified) == (60, 0, 0, 0)
-    assert rig.stored() == files_in(rig.folder / "back") == files
 
 
 def test_an_object_that_is_replaced_in_mid_copy_is_named_and_comes_with_the_next_sync(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -165,32 +164,6 @@ def test_what_somebody_else_wrote_meanwhile_is_reported_once_and_kept(
 def test_the_same_bytes_from_somebody_else_are_no_conflict(rig: Rig) -> None:
     rig.write({"fought": b"ours"})
     assert rig.sync(objects=Meddling(rig, b"ours")).conflicts == 0
-
-
-def test_two_syncs_of_two_folders_into_one_place_lose_nothing(rig: Rig) -> None:
-    other = rig.folder / "other"
-    other.mkdir()
-    for i in range(60):
-        (other / f"{i}").write_bytes(b"two")
-    rig.write({f"{i}": b"one" for i in range(60)})
-    ends: list[Any] = []
-    both = [
-        threading.Thread(
-            target=lambda s=source: ends.append(rig.sync(s, objects=JsonObjects(rig.url)))
-        )
-        for source in (rig.source, other)
-    ]
-    for thread in both:
-        thread.start()
-    for thread in both:
-        thread.join()
-    first, second = ends
-    assert first.copied + second.copied + first.conflicts + second.conflicts == 120
-    stored = rig.stored()
-    assert len(stored) == 60
-    wins = {data: list(stored.values()).count(data) for data in (b"one", b"two")}
-    assert first.conflicts + second.conflicts <= 60, "each key conflicts once, at most"
-    assert sum(wins.values()) == 60, "every object is whole, one's or the other's"
 
 
 class Replacing(JsonObjects):

@@ -125,25 +125,6 @@ def test_of_a_list_that_is_not_looked_at_the_same_holds(rig: Rig, web: WebServer
     assert rig.stored() == {"127.0.0.1/good": b"good"}
 
 
-def test_a_file_with_a_wrong_md5_in_a_list_is_left_out_by_name(
-    rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(upload, "SMALL", 1000)
-    monkeypatch.setattr("time.sleep", lambda _: None)
-    for size in (500, 3000):
-        web.files["x"] = b"y" * size
-        path = list_of(rig, web.url, {"x": b"z" * size})
-        for target in (rig.place, rig.folder / "back"):
-            done = fetch(rig, path, target)
-            assert (done.copied, done.left_out) == (0, 1)
-            (reason,) = named(done.problems).values()
-            assert reason == "its bytes do not have the checksum that its source gives"
-    assert rig.stored() == {}
-    assert set(files_in(rig.folder / "back")) <= {
-        name for name in files_in(rig.folder / "back") if name.startswith(".tpujob-parts/")
-    }
-
-
 @pytest.mark.parametrize("poor", ["ranges", "heads", "etags", "times"])
 def test_a_poor_server_serves_a_large_file_through_cuts(
     rig: Rig, web: WebServer, poor: str, monkeypatch: pytest.MonkeyPatch

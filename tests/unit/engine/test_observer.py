@@ -194,22 +194,6 @@ def test_only_what_a_decision_needs_is_read_again(stage: Stage, job: Job) -> Non
 # What is in the way --------------------------------------------------------------------------------------------------
 
 
-def test_trouble_with_looking_is_reported_since_it_began_and_ends_with_it(
-    stage: Stage, job: Job
-) -> None:
-    look(stage, job)
-    assert live(stage, job).trouble == ""
-    stage.faults.broken |= {"look", "list"}
-    look(stage, job, after=15)
-    began = stage.clock.now()
-    look(stage, job, after=15)
-    assert "503" in live(stage, job).trouble
-    assert live(stage, job).trouble_since == began
-    stage.faults.broken.clear()
-    look(stage, job)
-    assert live(stage, job).trouble == ""
-
-
 def test_trouble_with_acting_stays_while_only_looking_works() -> None:
     known = JobRuntime()
     known.meet("no route to host", 10.0, looking=False)

@@ -82,16 +82,6 @@ def test_one_list_serves_every_slice_for_some_seconds(
     assert cloud.made == {"list": 2}
 
 
-def test_the_more_calls_a_list_takes_the_longer_it_serves(
-    stage: Stage, cloud: Counted, listing: SliceCache
-) -> None:
-    wanted, cloud.calls = slices(stage, 1), 20
-    for _ in range(int(20 * FOR_EACH_CALL)):
-        looks(listing, *wanted)
-        stage.clock.sleep(1)
-    assert cloud.made == {"list": 1}, "20 calls in 24 s are 50 a minute"
-
-
 def test_the_jobs_of_lost_slices_are_told_of_as_soon_as_a_list_shows_it(
     stage: Stage, listing: SliceCache
 ) -> None:
@@ -137,17 +127,6 @@ def test_while_a_cloud_takes_long_for_a_list_the_one_before_serves(
     looks(listing, one)
     assert [(type(seen), listed) for seen, listed in told] == [(Present, True)]
     assert cloud.made["look"] == 0
-
-
-def test_what_was_just_asked_for_is_looked_at_by_name(
-    stage: Stage, cloud: Counted, listing: SliceCache
-) -> None:
-    old = slices(stage, 1)
-    young = replace(old[0], name="tj-000002-1", requested_at=stage.clock.now() - LAG + 1)
-    stage.cloud.add(young, "000002")
-    stage.cloud.unlisted.add(young.name)  # as it may be for a while
-    looks(listing, *old, young)
-    assert cloud.made == {"list": 1, "look": 1}
 
 
 def test_what_was_just_asked_for_is_seen_in_lists_as_soon_as_they_show_it(
