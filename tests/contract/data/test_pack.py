@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -352,29 +353,28 @@ def test_what_a_disk_damages_is_found_before_it_has_a_name(
     pack(source, tmp_path / "packed")
 
 
-def test_a_pack_trusts_no_shard_of_one_that_was_interrupted(source: Path, tmp_path: Path) -> None:
-    class Interrupted(Silent):
-        files = 0
-
-        def moved(self, size: int) -> None:
-            self.files += 1
-            if self.files == 150:
-                raise KeyboardInterrupt
-
+@pytest.mark.parametrize("shards", [0, 1, 6])
+def test_a_pack_that_was_killed_shows_nothing_torn_and_can_be_run_again(
+    source: Path, tmp_path: Path, shards: int
+) -> None:
+    pack(source, tmp_path / "whole", size=MIB // 16)
     packed = tmp_path / "packed"
-    job = Pack(str(source), shard_bytes=MIB // 4)
-    with pytest.raises(KeyboardInterrupt):
-        job.run(str(packed), Interrupted())
-    first, second, *_ = sorted(packed.glob("*.arrayrecord"))
-    data = bytearray(first.read_bytes())
-    data[1000] ^= 1
-    first.write_bytes(data)
-    of_second = sorted(files_in(source))[40]
-    tree(source, {of_second: b"another content"})
-    pack(source, packed, size=MIB // 4)
-    assert not second.exists(), "its files are others now, and so is its name"
-    unpack(packed, tmp_path / "back")
-    assert files_in(tmp_path / "back") == files_in(source)
+    code = (
+        "import sys; from tests.contract.data.test_pack import Path, pack;"
+        f"pack(Path(sys.argv[1]), Path(sys.argv[2]), size={MIB // 16})"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, source, packed])
+    while not packed.exists() or len(list(packed.glob("*.arrayrecord"))) < shards:
+        assert process.poll() is None
+        time.sleep(0.001)
+    process.kill()
+    process.wait()
+    found = {name: data for name, data in files_in(packed).items() if "/" not in name}
+    assert found.items() <= files_in(tmp_path / "whole").items(), "each visible shard is whole"
+    for name, data in found.items():
+        (packed / name).write_bytes(data[:1000] + b"!" + data[1001:])
+    pack(source, packed, size=MIB // 16)
+    assert files_in(packed) == files_in(tmp_path / "whole"), "a shard that is there is not trusted"
 
 
 def test_a_full_disk_is_one_clear_error_and_the_same_command_packs_it_all(
