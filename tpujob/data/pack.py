@@ -89,6 +89,15 @@ class PackSummary(Problems):
     shards: int = 0  #: to pack in another order than that of the keys: about so many
     shard_bytes: int = 0  #: 0: nothing was packed
 
+    def count(self, run: list[LocalFile]) -> list[LocalFile]:
+        """Count the files of one more shard, and return them."""
+        self.shards += 1
+        self.files += len(run)
+        self.bytes += sum(file.size for file in run)
+        for file in run:
+            self.labels.add(file.key)
+        return run
+
 
 class Pack:
     """One folder becomes one packed set."""
@@ -107,8 +116,8 @@ class Pack:
     def survey(self) -> PackSummary:
         """List the folder; no file is read. Raises BadRequest when there is nothing to pack."""
         found = PackSummary(order=self._order)
-        for _ in _runs(_files_to_pack(self._folder, found), self._size, found):
-            pass
+        for run in cut(_files_to_pack(self._folder, found), self._size):
+            found.count(run)
         if not found.files:
             raise BadRequest(f"there is no file in {self._name} that can be packed")
         return found
@@ -151,10 +160,10 @@ class Pack:
         files = _files_to_pack(self._folder, made)
         if self._seed is not None:
             files = _shuffled(files, self._seed)
-        tasks = enumerate(_runs(files, self._size, made))
         shards: list[Shard] = []
         with (place.stage / "index.part").open("wb") as index:
-            for shard, lines in _Shards(place, progress).made(tasks):
+            runs = map(made.count, cut(files, self._size))
+            for shard, lines in _Shards(place, progress).made(enumerate(runs)):
                 shards.append(replace(shard, index_start=index.tell()))
                 index.write(lines)
         if not shards:
@@ -320,17 +329,6 @@ def _files_to_pack(folder: bytes, left_out: Problems) -> Iterator[LocalFile]:
             left_out.note(LeftOut(file.key, reason))
         else:
             yield file
-
-
-def _runs(files: Iterable[LocalFile], size: int, found: PackSummary) -> Iterator[list[LocalFile]]:
-    """The files of each shard, which are counted in `found`."""
-    for run in cut(files, size):
-        found.shards += 1
-        found.files += len(run)
-        found.bytes += sum(file.size for file in run)
-        for file in run:
-            found.labels.add(file.key)
-        yield run
 
 
 def cut(
