@@ -60,13 +60,6 @@ def test_a_put_replaces_the_bytes_and_the_metadata(blobs: Blobs) -> None:
     assert blobs.list(f"{BUCKET}/a", timeout=T)[0].metadata == {"k": "2"}
 
 
-def test_an_empty_object_and_a_large_one(blobs: Blobs) -> None:
-    large = os.urandom(1 << 20) * 10
-    for name, data in (("empty", b""), ("large", large)):
-        assert blobs.put(f"{BUCKET}/{name}", data, timeout=T).size == len(data)
-        assert blobs.get(f"{BUCKET}/{name}", timeout=T) == data
-
-
 @pytest.mark.parametrize("size", [0, 10, 40 << 20])
 def test_a_file_is_stored_whole_and_never_held_whole(
     blobs: Blobs, tmp_path: Path, size: int

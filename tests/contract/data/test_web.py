@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import random
 import threading
 from collections.abc import Iterator
@@ -76,14 +75,6 @@ def test_a_file_that_changed_at_its_server_is_copied_again(rig: Rig, web: WebSer
         web.files["x"] = b"after!"
         assert fetch(rig, f"{web.url}/x", target).copied == 1
     assert rig.stored() == files_in(rig.folder / "back") == {"x": b"after!"}
-
-
-def test_a_local_edit_is_no_copy_any_more(rig: Rig, web: WebServer) -> None:
-    web.files["x"] = b"before"
-    fetch(rig, f"{web.url}/x", rig.folder / "back")
-    (rig.folder / "back" / "x").write_bytes(b"edited")
-    assert fetch(rig, f"{web.url}/x", rig.folder / "back").copied == 1
-    assert files_in(rig.folder / "back") == {"x": b"before"}
 
 
 def test_a_list_with_sizes_and_md5s_needs_one_request_a_file(rig: Rig, web: WebServer) -> None:
@@ -222,14 +213,6 @@ def test_a_list_is_no_target_and_a_url_neither(rig: Rig, web: WebServer) -> None
         rig.sync(target=f"{web.url}/x")
     with pytest.raises(TpujobError):
         rig.sync(target="s3://bucket/x")
-
-
-def test_the_source_is_kept_with_the_object(rig: Rig, web: WebServer) -> None:
-    web.files["x"] = b"x"
-    fetch(rig, f"{web.url}/x", rig.place)
-    (facts,) = [one for page in rig.objects.pages(rig.bucket, "data/") for one in page]
-    assert facts.source.endswith("1 bytes")
-    assert json.dumps(facts.source).startswith('"\\"'), "the ETag, then the time"
 
 
 def test_an_empty_file_is_verified(rig: Rig, web: WebServer) -> None:

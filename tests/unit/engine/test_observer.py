@@ -47,17 +47,6 @@ def heard(stage: Stage, job: Job, *hosts: int) -> None:
 # Hosts that fell silent ----------------------------------------------------------------------------------------------
 
 
-def test_hosts_are_probed_over_ssh_only_when_their_reports_stop(stage: Stage, job: Job) -> None:
-    stage.hosts.dead = {0, 1, 2}
-    heard(stage, job, 0, 1, 2)
-    assert look(stage, job, after=PROBE_AFTER).silent == {}
-    assert stage.hosts.asked == 0
-    heard(stage, job, 0)
-    seen = look(stage, job, after=LASTS)
-    assert seen.silent == {1: Silence(0.0, 1), 2: Silence(0.0, 1)}, "host 0 has just reported"
-    assert stage.hosts.asked == 1
-
-
 def test_most_ticks_go_on_while_the_hosts_of_many_jobs_are_probed(stage: Stage, job: Job) -> None:
     """Reports of all jobs are late when the storage is, and a host that does not answer takes ten seconds."""
     observer, asked = stage.reconciler.observer, stage.hosts.asked
