@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from tests.support.stage import Stage
-from tpujob.domain.model import Cause, Job, State
+from tpujob.domain.model import Job
 from tpujob.domain.spec import dump
 from tpujob.errors import BadSpec
 from tpujob.ports import BucketPlace
@@ -116,18 +116,6 @@ def test_a_region_that_refuses_the_copy_makes_way_for_the_next(lab: Stage) -> No
     job = lab.running(job_id)
     assert [s.zone for s in job.slices] == [EUROPE]
     assert "copy_refused" in lab.kinds(job_id)
-
-
-def test_a_job_whose_data_can_be_copied_nowhere_ends_and_a_resume_tries_again(lab: Stage) -> None:
-    job_id = create(lab, EAST)
-    lab.copies.refused[target(lab, job_id, "us-east5")] = "PERMISSION"
-    job = lab.until(job_id, State.FAILED)
-    assert (job.cause, lab.cloud.created) == (Cause.PERMISSION, [])
-    assert "fineweb cannot be copied to us-east5: Permission denied" in job.message
-    lab.copies.refused.clear()
-    lab.api.resume(job_id)
-    assert below(lab, target(lab, job_id, "us-east5")) == {}
-    lab.running(job_id)
 
 
 def test_the_wait_for_data_is_told_with_its_size(lab: Stage) -> None:

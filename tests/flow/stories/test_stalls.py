@@ -54,18 +54,6 @@ def test_a_slice_that_is_ready_but_dead_is_replaced_within_five_minutes(stage: S
     assert "failures" not in job.spent
 
 
-def test_nothing_is_concluded_while_the_cloud_cannot_be_asked(stage: Stage) -> None:
-    """It may be the backend that is cut off."""
-    job_id = stage.started()
-    pass_time(stage, job_id, 120)
-    stage.hosts.dead = {0, 1}
-    stage.faults.broken.add("look")
-    began = stage.clock.now()
-    stage.until(job_id, lambda j: stage.clock.now() - began > 3000, limit=2000)
-    assert stage.job(job_id).state is State.RUNNING
-    assert stage.cloud.machines
-
-
 def test_out_of_memory_is_retried_once(stage: Stage) -> None:
     job_id = stage.create()
     for _ in range(2):
