@@ -367,8 +367,7 @@ def test_the_element_with_the_lowest_loss_is_named(stage: Stage) -> None:
     assert stage.api.get(group).get("best") is None
     for job, loss in zip(elements(stage, group), (2.5, 0.75, float("nan")), strict=False):
         stage.running(job.id)
-        for host in (0, 1):
-            stage.report(job.id, host, phase="running", step=10, loss=loss)
+        stage.reports(job.id, phase="running", step=10, loss=loss)
         stage.step(job.id)
     best = stage.api.get(group).get("best")
     assert best == {

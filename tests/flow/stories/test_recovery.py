@@ -33,8 +33,7 @@ def test_a_preempted_slice_is_replaced_and_the_failure_budget_is_untouched(stage
 
 def test_a_preempted_host_that_still_reports_is_not_cut_off_while_it_saves(stage: Stage) -> None:
     job_id = stage.started()
-    for host in (0, 1):
-        stage.report(job_id, host, notice="preempted")
+    stage.reports(job_id, notice="preempted")
     stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
     stage.step(job_id)
     assert "tj-000001-1" in stage.cloud.machines
@@ -55,8 +54,7 @@ def test_after_a_long_outage_of_the_storage_the_hosts_get_time_to_report_again(
     assert stage.job(job_id).state is State.RUNNING, (
         "old reports after an outage are nobody's silence"
     )
-    for host in (0, 1):
-        stage.report(job_id, host, step=5)
+    stage.reports(job_id, step=5)
     for _ in range(20):
         stage.step(job_id)
     assert stage.job(job_id).attempt.number == 1
@@ -91,8 +89,7 @@ def test_a_slice_that_dies_silently_during_set_up_is_given_back(stage: Stage) ->
     stage.faults.broken.add("start")
     stage.until(job_id, State.PREPARING)
     stage.faults.broken.clear()
-    for host in (0, 1):
-        stage.report(job_id, host, phase="fetching")
+    stage.reports(job_id, phase="fetching")
     stage.hosts.dead = {0, 1}
     stage.clock.sleep(1000)  # READY all the while, and not one more word
     job = stage.until(job_id, lambda j: len(j.attempts) == 2)

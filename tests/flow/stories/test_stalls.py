@@ -7,8 +7,7 @@ from tpujob.domain.model import Cause, Job, State
 
 
 def quiet(stage: Stage, job_id: str, idle: float) -> None:
-    for host in range(2):
-        stage.report(job_id, host, idle=idle, looks=int(idle), step=12, program_phase="train")
+    stage.reports(job_id, idle=idle, looks=int(idle), step=12, program_phase="train")
 
 
 def pass_time(stage: Stage, job_id: str, seconds: float, idle: float = 0.0) -> None:
@@ -27,8 +26,7 @@ def test_a_hang_is_ended_named_and_started_again_on_the_same_slice(stage: Stage)
     stage.last_words(job_id, 1, "Thread 1: psum (collective.py:31)")
     began = stage.clock.now()
     for n in range(40):
-        for host in range(2):
-            stage.report(job_id, host, idle=15.0 * n, looks=15 * n, step=12, program_phase="train")
+        stage.reports(job_id, idle=15.0 * n, looks=15 * n, step=12, program_phase="train")
         stage.last_words(job_id, 1, "Thread 1: psum (collective.py:31)")
         stage.reconciler.tick(job_id)
         if len(stage.job(job_id).attempts) == 2:
@@ -74,8 +72,7 @@ def test_a_set_up_without_an_end_is_not_billed_for_ever(stage: Stage) -> None:
     stage.faults.broken.clear()
     began = stage.clock.now()
     for _ in range(600):
-        for host in range(2):
-            stage.report(job_id, host, phase="setup")
+        stage.reports(job_id, phase="setup")
         stage.step(job_id)
         stage.clock.sleep(15)
         if stage.job(job_id).state is State.FAILED:
@@ -144,7 +141,6 @@ def test_nothing_is_stored_while_there_is_word_of_every_host(stage: Stage) -> No
     stage.running(job_id := stage.create())
     version = stage.job(job_id).version
     for _ in range(10):
-        for host in range(2):
-            stage.report(job_id, host)
+        stage.reports(job_id)
         called_once_a_minute(stage, job_id, 1)
     assert stage.job(job_id).version == version

@@ -122,8 +122,7 @@ def test_a_slice_is_not_taken_from_a_program_that_cannot_be_told_to_stop_before_
 
 def test_a_checkpoint_saved_during_a_stop_is_in_the_record(stage: Stage) -> None:
     job_id = stage.started()
-    for host in (0, 1):
-        stage.report(job_id, host, step=40, checkpoint=30)
+    stage.reports(job_id, step=40, checkpoint=30)
     stage.api.cancel(job_id)
     stage.until(job_id, lambda j: j.state is State.HOLDING and j.stopped)
     stage.report(job_id, 0, phase="exited", exit_code=75, step=42, checkpoint=42)

@@ -73,8 +73,7 @@ def test_reports_of_what_is_over_are_removed_and_the_curves_are_kept(stage: Stag
     stage.reconciler.tidy()
     assert len(there()) == 4, "an agent may still be writing"
     stage.clock.sleep(STALE + 1)
-    for host in range(2):
-        stage.report(second, host)
+    stage.reports(second)
     stage.reconciler.tidy()
     assert there() == {f"{second}/1/host-0", f"{second}/1/host-1"}
     assert stage.bucket.objects[paths.kept_report_path(job.workdir, 1, 0)]
