@@ -49,7 +49,7 @@ hf: $(READY)  ## the tiny Llama of the tests made anew by transformers, and one 
 	@folder=$$(mktemp -d) && $(BIN)/python -m tests.unit.workloads.data.export_llama $$folder && \
 		$(HF) tests/unit/workloads/data/make_llama.py $$folder
 
-kills: $(READY)  ## data sync, data pack and the backend, killed at many points; KILLS=30 of each sync and of the backend
+kills: $(READY)  ## data sync and the backend, killed at many points; KILLS=30 of each sync and of the backend
 	@TPUJOB_KILLS=$(or $(KILLS),30) TPUJOB_RACES=1000 $(BIN)/python -m pytest tests/nightly/kills \
 		tests/contract/data/test_races.py
 

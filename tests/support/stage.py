@@ -154,6 +154,11 @@ class Stage:
         assert job.attempt is not None
         self.bucket.report(job.workdir, job.attempt.number, host, **fields)
 
+    def reports(self, job_id: str, **fields: object) -> None:
+        """Every host says the same."""
+        for host in range(self.cloud.hosts):
+            self.report(job_id, host, **fields)
+
     def finish(self, job_id: str, *codes: int) -> None:
         """The program ends on every host with these exit codes."""
         for host, code in enumerate(codes):
@@ -198,8 +203,7 @@ DEVICE = {
 
 
 def bad_device(stage: Stage, job_id: str) -> None:
-    for host in range(2):
-        stage.report(job_id, host, phase="exited", exit_code=71, verdict=DEVICE, step=41)
+    stage.reports(job_id, phase="exited", exit_code=71, verdict=DEVICE, step=41)
 
 
 def leftover(

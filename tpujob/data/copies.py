@@ -7,8 +7,9 @@ itself remembers, so that nothing is lost with the progress of a round but a few
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 from tpujob.data.objects import ObjectFacts, Objects
@@ -74,10 +75,7 @@ class ObjectCopies:
             wanted = (pair for pair in wanted if not pair.key.startswith(_STAYS))
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="copy") as pool:
             while batch := list(islice(wanted, _BATCH)):
-                moving = [pool.submit(self._move, copy, pair, progress, until) for pair in batch]
-                steps = [
-                    _Step(pair, *_result(task)) for pair, task in zip(batch, moving, strict=True)
-                ]
+                steps = list(pool.map(partial(self._step, copy, progress, until), batch))
                 before, progress = progress, _after(progress, steps)
                 failed = next((step.error for step in steps if step.error), None)
                 if failed and progress == before:
@@ -129,6 +127,12 @@ class ObjectCopies:
         return (*sorted(numbers[n] for n in usable if n >= known), _OUTPUTS)
 
     # One object
+
+    def _step(self, copy: Copy, progress: CopyProgress, until: float, pair: _Pair) -> "_Step":
+        try:
+            return _Step(pair, self._move(copy, pair, progress, until))
+        except Transient as error:
+            return _Step(pair, None, error)
 
     def _move(
         self, copy: Copy, pair: _Pair, progress: CopyProgress, until: float
@@ -194,15 +198,6 @@ class _Step:
     @property
     def done(self) -> bool:
         return isinstance(self.found, ObjectFacts)
-
-
-def _result(
-    task: Future[str | ObjectFacts | None],
-) -> tuple[str | ObjectFacts | None, Transient | None]:
-    try:
-        return task.result(), None
-    except Transient as error:
-        return None, error
 
 
 def _after(progress: CopyProgress, steps: list[_Step]) -> CopyProgress:

@@ -60,13 +60,6 @@ def test_a_put_replaces_the_bytes_and_the_metadata(blobs: Blobs) -> None:
     assert blobs.list(f"{BUCKET}/a", timeout=T)[0].metadata == {"k": "2"}
 
 
-def test_an_empty_object_and_a_large_one(blobs: Blobs) -> None:
-    large = os.urandom(1 << 20) * 10
-    for name, data in (("empty", b""), ("large", large)):
-        assert blobs.put(f"{BUCKET}/{name}", data, timeout=T).size == len(data)
-        assert blobs.get(f"{BUCKET}/{name}", timeout=T) == data
-
-
 @pytest.mark.parametrize("size", [0, 10, 40 << 20])
 def test_a_file_is_stored_whole_and_never_held_whole(
     blobs: Blobs, tmp_path: Path, size: int
@@ -198,22 +191,6 @@ def test_a_bucket_in_another_region_is_refused_and_one_in_ours_is_used(blobs: Bl
     assert told.value.cause == Cause.BAD_SPEC
     with pytest.raises(Refused, match="Invalid bucket name"):
         blobs.ensure_bucket("gs://NOT A NAME", REGION, timeout=T)
-
-
-def test_buckets_are_private_and_keep_nothing_that_was_deleted(
-    blobs: Blobs, server: StorageServer
-) -> None:
-    from google.auth.credentials import AnonymousCredentials
-    from google.cloud import storage
-
-    client = storage.Client(
-        "p", credentials=AnonymousCredentials(), client_options={"api_endpoint": server.url}
-    )
-    bucket = client.get_bucket(BUCKET.removeprefix("gs://"))
-    assert bucket.iam_configuration.uniform_bucket_level_access_enabled
-    assert bucket.iam_configuration.public_access_prevention == "enforced"
-    assert bucket.soft_delete_policy.retention_duration_seconds == 0
-    client.close()
 
 
 def test_two_callers_that_make_the_same_bucket_both_succeed(blobs: Blobs) -> None:

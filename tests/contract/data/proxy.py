@@ -33,6 +33,8 @@ class Proxy:
         self._met: Counter[bytes] = Counter()  #: chunks that were tampered with, by what was read
         self.up = self.down = 0  #: bytes that were forwarded
         self.watch: Callable[[], None] = lambda: None  #: called before each chunk is forwarded
+        #: what becomes of a chunk, which goes up or down; None: the connection is cut
+        self.change: Callable[[bytes, bool], bytes | None] = lambda data, up: data
         self._lock = threading.Lock()
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
@@ -84,7 +86,9 @@ class Proxy:
                     if b" HTTP/" in data[:_HEAD]:
                         line = data.partition(b" HTTP/")[0]
                         state["read"] = line if line.startswith(b"GET ") else b""
-                tampered = self._tamper(data, state["read"], passing=state["list"])
+                tampered = self.change(data, up)
+                if tampered:
+                    tampered = self._tamper(tampered, state["read"], passing=state["list"])
                 with self._lock:
                     self.up += len(data) if up else 0
                     self.down += 0 if up else len(data)

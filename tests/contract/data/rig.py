@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -57,6 +58,19 @@ class Rig:
     ) -> CopyOutcome:
         """Up, unless another source and target are given. Operations are counted from 0."""
         return self._sync(source, target, objects).run()
+
+    def before(self, method: str, act: Callable[[], object]) -> JsonObjects:
+        """Cloud Storage, where something happens once, just before the first call of that method."""
+        objects = JsonObjects(self.url, patience=10)
+        real = getattr(objects, method)
+
+        def first(*given: Any) -> Any:
+            setattr(objects, method, real)
+            act()
+            return real(*given)
+
+        setattr(objects, method, first)
+        return objects
 
     def preview(self, source: object = "", target: object = "") -> Preview:
         return self._sync(source, target, None).preview()

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from tests.contract.data.rig import Rig, named
 from tests.contract.emulator.storage_rig import ask
-from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.adapters.sources.web import WebFiles
 from tpujob.cli.commands.data.pages import preview_page, preview_record
 from tpujob.data.locations import S3Prefix
-from tpujob.data.objects import ObjectFacts
 from tpujob.data.sync.run import Preview
 from tpujob.data.sync.stream_copy import GONE
 from tpujob.errors import BadRequest, NotFound
@@ -71,19 +68,6 @@ def test_the_bytes_between_regions_are_priced(rig: Rig, far: str) -> None:
     assert "the price is not known" in preview_page(record), "unknown is not free"
 
 
-class Meddling(JsonObjects):
-    """Somebody else does something just before the first copy."""
-
-    def __init__(self, rig: Rig, act: Any) -> None:
-        super().__init__(rig.url, patience=10)
-        self._act = act
-
-    def rewrite(self, *given: Any) -> str | ObjectFacts:
-        act, self._act = self._act, lambda: None
-        act()
-        return super().rewrite(*given)
-
-
 def put_in(rig: Rig, bucket: str, name: str, data: bytes) -> None:
     path = f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}"
     assert ask(rig.url, "POST", path, data)[0] == 200
@@ -91,17 +75,16 @@ def put_in(rig: Rig, bucket: str, name: str, data: bytes) -> None:
 
 def test_what_somebody_else_wrote_at_the_target_stays(rig: Rig, far: str) -> None:
     rig.put("data/x", b"ours")
-    act = Meddling(rig, lambda: put_in(rig, far, "x", b"theirs"))
-    done = rig.sync(rig.place, f"gs://{far}/", act)
+    meddled = rig.before("rewrite", lambda: put_in(rig, far, "x", b"theirs"))
+    done = rig.sync(rig.place, f"gs://{far}/", meddled)
     assert (done.copied, done.conflicts) == (0, 1)
     assert named(done.problems) == {"x": "something else was written there meanwhile"}
 
 
 def test_the_same_bytes_from_somebody_else_are_no_conflict(rig: Rig, far: str) -> None:
     rig.put("data/x", b"ours")
-    done = rig.sync(
-        rig.place, f"gs://{far}/", Meddling(rig, lambda: put_in(rig, far, "x", b"ours"))
-    )
+    meddled = rig.before("rewrite", lambda: put_in(rig, far, "x", b"ours"))
+    done = rig.sync(rig.place, f"gs://{far}/", meddled)
     assert (done.copied, done.conflicts) == (1, 0)
 
 
@@ -109,7 +92,8 @@ def test_a_source_that_is_replaced_in_mid_copy_is_named_and_comes_with_the_next_
     rig: Rig, far: str
 ) -> None:
     rig.put("data/x", b"before")
-    done = rig.sync(rig.place, f"gs://{far}/", Meddling(rig, lambda: rig.put("data/x", b"after!")))
+    meddled = rig.before("rewrite", lambda: rig.put("data/x", b"after!"))
+    done = rig.sync(rig.place, f"gs://{far}/", meddled)
     assert (done.copied, named(done.problems)) == (0, {"x": GONE})
     assert rig.sync(rig.place, f"gs://{far}/").copied == 1
     assert list(copied(rig, far).values()) == list(copied(rig, rig.bucket).values())
@@ -118,7 +102,8 @@ def test_a_source_that_is_replaced_in_mid_copy_is_named_and_comes_with_the_next_
 def test_a_source_that_is_deleted_in_mid_copy_is_named(rig: Rig, far: str) -> None:
     rig.put("data/x", b"before")
     path = f"/storage/v1/b/{rig.bucket}/o/data%2Fx"
-    done = rig.sync(rig.place, f"gs://{far}/", Meddling(rig, lambda: ask(rig.url, "DELETE", path)))
+    meddled = rig.before("rewrite", lambda: ask(rig.url, "DELETE", path))
+    done = rig.sync(rig.place, f"gs://{far}/", meddled)
     assert named(done.problems) == {"x": GONE}
     assert copied(rig, far) == {}
 

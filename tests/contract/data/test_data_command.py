@@ -20,9 +20,9 @@ from tests.contract.data.web import WebServer, serving
 from tests.contract.emulator.storage_rig import ask
 from tests.support.paths import ROOT
 from tpujob.cli.app import run
-from tpujob.cli.commands.data.pack import survey_page, survey_record
+from tpujob.cli.commands.data.pack import pack_page, pack_record
 from tpujob.data.locations import HEADER
-from tpujob.data.pack.run import SourceSurvey
+from tpujob.data.pack import Labels, PackSummary
 
 PAGE = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
 
@@ -126,12 +126,14 @@ def test_grain_reads_a_packed_set_as_the_page_shows(
 def test_a_million_images_cost_what_the_page_says(
     reader: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    survey = SourceSurvey(files=10**6, bytes=110 * 10**9, labels=("cat", "dog"), shards=205)
-    record = survey_record(survey, epochs=90)
+    labels = Labels()
+    labels.add("cat/1.jpg")
+    found = PackSummary(files=10**6, bytes=110 * 10**9, labels=labels, shards=205)
+    record = pack_record(found, epochs=90)
     assert (record["class_a_as_files"], record["class_b_as_files"]) == (1_000_000, 90_000_000)
     assert record["usd_as_files"] == 5 + 36
     assert record["class_a_as_shards"] + record["class_b_as_shards"] == 18_658
-    assert "$0.0084" in survey_page(record)
+    assert "$0.0084" in pack_page(record)
     assert "91,000,000 operations for $41.00, against 18,658 for" in " ".join(PAGE.split())
     assert run(["data", "pack", "photos", "packed", "--dry-run", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 
 from tests.contract.data.proxy import between
 from tests.contract.data.rig import Rig, files_in
-from tests.contract.emulator import storage_rig
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.data.sync import upload
 from tpujob.emulator.storage import StorageFault, StorageFaults, StorageServer
@@ -66,6 +66,17 @@ def test_a_large_file_survives_the_same(
     assert files_in(rig.folder / "back") == files
 
 
+@pytest.fixture
+def faulty(tmp_path: Path) -> Iterator[tuple[Rig, StorageFaults]]:
+    """A storage of its own, which fails on demand."""
+    faults = StorageFaults()
+    server = StorageServer(tmp_path / "storage", faults=faults)
+    rig = Rig(server.url, tmp_path)
+    yield rig, faults
+    rig.close()
+    server.stop()
+
+
 @pytest.mark.parametrize(
     "fault",
     [
@@ -74,60 +85,43 @@ def test_a_large_file_survives_the_same(
     ],
 )
 def test_a_write_that_fails_is_repeated_and_no_conflict_with_oneself(
-    tmp_path: Path, fault: StorageFault
+    faulty: tuple[Rig, StorageFaults], fault: StorageFault
 ) -> None:
-    faults = StorageFaults()
-    server = StorageServer(tmp_path / "storage", faults=faults)
-    rig = Rig(server.url, tmp_path)
-    try:
-        rig.write({"file": b"ours"})
-        faults.add(fault)
-        done = rig.sync()
-        assert (done.copied, done.conflicts) == (1, 0)
-        assert rig.stored() == {"file": b"ours"}
-    finally:
-        rig.close()
-        server.stop()
+    rig, faults = faulty
+    rig.write({"file": b"ours"})
+    faults.add(fault)
+    done = rig.sync()
+    assert (done.copied, done.conflicts) == (1, 0)
+    assert rig.stored() == {"file": b"ours"}
 
 
-def test_no_permission_ends_the_sync_with_what_to_do(tmp_path: Path) -> None:
-    faults = StorageFaults()
-    server = StorageServer(tmp_path / "storage", faults=faults)
-    rig = Rig(server.url, tmp_path)
-    try:
-        rig.write({f"{i}": b"x" for i in range(100)})
-        faults.add(StorageFault(403, 1000, method="POST"))
-        with pytest.raises(Refused) as refused:
-            rig.sync()
-        assert "roles/storage.objectUser" in refused.value.hint
-        faults.clear()
-        assert rig.sync().copied == 100
-    finally:
-        rig.close()
-        server.stop()
+def test_no_permission_ends_the_sync_with_what_to_do(faulty: tuple[Rig, StorageFaults]) -> None:
+    rig, faults = faulty
+    rig.write({f"{i}": b"x" for i in range(100)})
+    faults.add(StorageFault(403, 1000, method="POST"))
+    with pytest.raises(Refused) as refused:
+        rig.sync()
+    assert "roles/storage.objectUser" in refused.value.hint
+    faults.clear()
+    assert rig.sync().copied == 100
 
 
 def test_a_session_that_the_storage_has_lost_begins_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upload, "SMALL", MIB)
-    with storage_rig.running(tmp_path / "storage") as server:
-        rig = Rig(server.url, tmp_path)
-        try:
-            files = {"large": random.Random(7).randbytes(5 * MIB)}
-            rig.write(files)
+    files = {"large": random.Random(7).randbytes(5 * MIB)}
+    rig.write(files)
 
-            class Ending(JsonObjects):
-                pieces = 0
+    class Ending(JsonObjects):
+        pieces = 0
 
-                def send(self, session: str, *rest: Any) -> Any:
-                    self.pieces += 1
-                    if self.pieces == 2:
-                        self.drop(session)
-                    return super().send(session, *rest)
+        def send(self, session: str, *rest: Any) -> Any:
+            self.pieces += 1
+            if self.pieces == 2:
+                self.drop(session)
+            return super().send(session, *rest)
 
-            done = rig.sync(objects=Ending(rig.url, patience=10))
-            assert (done.copied, done.conflicts) == (1, 0)
-            assert rig.stored() == files
-        finally:
-            rig.close()
+    done = rig.sync(objects=Ending(rig.url, patience=10))
+    assert (done.copied, done.conflicts) == (1, 0)
+    assert rig.stored() == files

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from tests.contract.data.rig import Rig, files_in, named
 from tpujob.adapters.gcs.objects import JsonObjects
-from tpujob.data.objects import ObjectFacts
 from tpujob.data.sync import upload
 from tpujob.data.sync.stream_copy import GONE
 from tpujob.errors import BadRequest, NotFound, TpujobError, Transient
@@ -167,51 +165,12 @@ def test_the_same_bytes_from_somebody_else_are_no_conflict(rig: Rig) -> None:
     assert rig.sync(objects=Meddling(rig, b"ours")).conflicts == 0
 
 
-def test_two_syncs_of_two_folders_into_one_place_lose_nothing(rig: Rig) -> None:
-    other = rig.folder / "other"
-    other.mkdir()
-    for i in range(60):
-        (other / f"{i}").write_bytes(b"two")
-    rig.write({f"{i}": b"one" for i in range(60)})
-    ends: list[Any] = []
-    both = [
-        threading.Thread(
-            target=lambda s=source: ends.append(rig.sync(s, objects=JsonObjects(rig.url)))
-        )
-        for source in (rig.source, other)
-    ]
-    for thread in both:
-        thread.start()
-    for thread in both:
-        thread.join()
-    first, second = ends
-    assert first.copied + second.copied + first.conflicts + second.conflicts == 120
-    stored = rig.stored()
-    assert len(stored) == 60
-    wins = {data: list(stored.values()).count(data) for data in (b"one", b"two")}
-    assert first.conflicts + second.conflicts <= 60, "each key conflicts once, at most"
-    assert sum(wins.values()) == 60, "every object is whole, one's or the other's"
-
-
-class Replacing(JsonObjects):
-    """The object is replaced after it was listed, before it is read."""
-
-    def __init__(self, rig: Rig, data: bytes | None) -> None:
-        super().__init__(rig.url, patience=10)
-        self._rig, self._data = rig, data
-
-    def open(self, bucket: str, facts: ObjectFacts, start: int) -> Any:
-        data, self._data = self._data, None
-        if data is not None:
-            self._rig.put(facts.name, data)
-        return super().open(bucket, facts, start)
-
-
 def test_an_object_that_is_replaced_in_mid_copy_is_named_and_comes_with_the_next_sync(
     rig: Rig,
 ) -> None:
     rig.put("data/file", b"before")
-    done = rig.sync(rig.place, rig.folder / "back", Replacing(rig, b"after"))
+    replaced = rig.before("open", lambda: rig.put("data/file", b"after"))
+    done = rig.sync(rig.place, rig.folder / "back", replaced)
     assert (done.copied, named(done.problems)) == (0, {"file": GONE})
     assert rig.sync(rig.place, rig.folder / "back").copied == 1
     assert files_in(rig.folder / "back") == {"file": b"after"}
@@ -223,13 +182,11 @@ def test_a_file_that_changes_in_mid_copy_has_no_object(
     monkeypatch.setattr(upload, "SMALL", 1 << 20)
     rig.write({"file": random.Random(1).randbytes(3 << 20), "still": b"still"})
 
-    class Writing(JsonObjects):
-        def send(self, *given: Any) -> Any:
-            with (rig.source / "file").open("r+b") as file:
-                file.write(b"changed")
-            return super().send(*given)
+    def write() -> None:
+        with (rig.source / "file").open("r+b") as file:
+            file.write(b"changed")
 
-    done = rig.sync(objects=Writing(rig.url, patience=10))
+    done = rig.sync(objects=rig.before("send", write))
     assert named(done.problems) == {"file": "it was written to while it was being copied"}
     assert rig.stored() == {"still": b"still"}
     assert rig.sync().copied == 1
@@ -240,12 +197,8 @@ def test_a_local_file_that_was_edited_during_a_download_stays(rig: Rig) -> None:
     back = rig.folder / "back"
     back.mkdir()
 
-    class Editing(JsonObjects):
-        def open(self, *given: Any) -> Any:
-            (back / "file").write_bytes(b"edited")
-            return super().open(*given)
-
-    done = rig.sync(rig.place, back, Editing(rig.url, patience=10))
+    edited = rig.before("open", lambda: (back / "file").write_bytes(b"edited"))
+    done = rig.sync(rig.place, back, edited)
     assert done.conflicts == 1
     assert (back / "file").read_bytes() == b"edited"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import random
 import threading
 from collections.abc import Iterator
@@ -78,14 +77,6 @@ def test_a_file_that_changed_at_its_server_is_copied_again(rig: Rig, web: WebSer
     assert rig.stored() == files_in(rig.folder / "back") == {"x": b"after!"}
 
 
-def test_a_local_edit_is_no_copy_any_more(rig: Rig, web: WebServer) -> None:
-    web.files["x"] = b"before"
-    fetch(rig, f"{web.url}/x", rig.folder / "back")
-    (rig.folder / "back" / "x").write_bytes(b"edited")
-    assert fetch(rig, f"{web.url}/x", rig.folder / "back").copied == 1
-    assert files_in(rig.folder / "back") == {"x": b"before"}
-
-
 def test_a_list_with_sizes_and_md5s_needs_one_request_a_file(rig: Rig, web: WebServer) -> None:
     web.files = {f"d/{i:03d}": bytes([i]) * i for i in range(40)}
     path = list_of(rig, web.url, web.files)
@@ -123,25 +114,6 @@ def test_of_a_list_that_is_not_looked_at_the_same_holds(rig: Rig, web: WebServer
         assert problems["127.0.0.1/missing"] == GONE
         assert "HTTP 403" in problems["127.0.0.1/secret"]
     assert rig.stored() == {"127.0.0.1/good": b"good"}
-
-
-def test_a_file_with_a_wrong_md5_in_a_list_is_left_out_by_name(
-    rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(upload, "SMALL", 1000)
-    monkeypatch.setattr("time.sleep", lambda _: None)
-    for size in (500, 3000):
-        web.files["x"] = b"y" * size
-        path = list_of(rig, web.url, {"x": b"z" * size})
-        for target in (rig.place, rig.folder / "back"):
-            done = fetch(rig, path, target)
-            assert (done.copied, done.left_out) == (0, 1)
-            (reason,) = named(done.problems).values()
-            assert reason == "its bytes do not have the checksum that its source gives"
-    assert rig.stored() == {}
-    assert set(files_in(rig.folder / "back")) <= {
-        name for name in files_in(rig.folder / "back") if name.startswith(".tpujob-parts/")
-    }
 
 
 @pytest.mark.parametrize("poor", ["ranges", "heads", "etags", "times"])
@@ -241,14 +213,6 @@ def test_a_list_is_no_target_and_a_url_neither(rig: Rig, web: WebServer) -> None
         rig.sync(target=f"{web.url}/x")
     with pytest.raises(TpujobError):
         rig.sync(target="s3://bucket/x")
-
-
-def test_the_source_is_kept_with_the_object(rig: Rig, web: WebServer) -> None:
-    web.files["x"] = b"x"
-    fetch(rig, f"{web.url}/x", rig.place)
-    (facts,) = [one for page in rig.objects.pages(rig.bucket, "data/") for one in page]
-    assert facts.source.endswith("1 bytes")
-    assert json.dumps(facts.source).startswith('"\\"'), "the ETag, then the time"
 
 
 def test_an_empty_file_is_verified(rig: Rig, web: WebServer) -> None:

@@ -6,7 +6,6 @@ import ipaddress
 import json
 import socket
 import ssl
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -153,19 +152,16 @@ def test_a_url_is_a_secret_also_when_it_was_pasted_badly(receiver: Web, end: str
         assert receiver.got[0].path.endswith("/T0KEN")
 
 
-def test_a_receiver_that_says_nothing_is_cut_off(receiver: Web) -> None:
-    receiver.release = threading.Event()
-    receipt = webhook(receiver.url).send(a_message(), timeout=0.3)
-    receiver.release.set()
-    assert receipt.error
-    assert not receipt.permanent
-
-
-def test_a_receiver_that_drips_for_ever_is_cut_off(receiver: Web) -> None:
+def test_a_receiver_that_says_nothing_or_drips_for_ever_is_cut_off(receiver: Web) -> None:
     receiver.drip = True
     began = time.monotonic()
-    receipt = webhook(receiver.url).send(a_message(), timeout=0.5)
-    assert receipt.error
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        mail = Mail(server_at(port), "ada@example.org", lambda: "")
+        for sink in (webhook(receiver.url), webhook(f"http://127.0.0.1:{port}"), mail):
+            receipt = sink.send(a_message(), timeout=0.3)
+            assert receipt.error
+            assert not receipt.permanent
     assert time.monotonic() - began < 30
 
 
@@ -182,6 +178,13 @@ def test_nobody_there_is_an_error_for_now() -> None:
 
 
 @pytest.mark.parametrize(
+    "address", ["8.8.8.8", "2001:4860:4860::8888", "::ffff:8.8.8.8", "64:ff9b::808:808"]
+)
+def test_public_addresses_are_allowed(address: str) -> None:
+    assert public(ipaddress.ip_address(address))
+
+
+@pytest.mark.parametrize(
     "address",
     [
         "127.0.0.1", "127.8.9.1", "10.0.0.1", "172.16.5.4", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0",
@@ -193,13 +196,6 @@ def test_nobody_there_is_an_error_for_now() -> None:
 )  # fmt: skip
 def test_addresses_that_are_not_public_are_refused_however_they_are_written(address: str) -> None:
     assert not public(ipaddress.ip_address(address))
-
-
-@pytest.mark.parametrize(
-    "address", ["8.8.8.8", "2001:4860:4860::8888", "::ffff:8.8.8.8", "64:ff9b::808:808"]
-)
-def test_public_addresses_are_not(address: str) -> None:
-    assert public(ipaddress.ip_address(address))
 
 
 @pytest.mark.parametrize(
@@ -273,27 +269,21 @@ def test_a_certificate_must_be_trusted_and_of_that_name(
 
 def test_slack_gets_plain_text_one_link_and_the_command(receiver: Web) -> None:
     evil = "<!channel> <https://evil.example|click> *bold* `code` &amp; :smile:\n<@U123>"
-    message = a_message(name="llama", text=evil)
+    message = a_message(name="<!here>&<@U1>", text=evil)
     assert (
         Slack(lambda: receiver.url, page=PAGE, private=True).send(message, timeout=5) == Receipt()
     )
     body = json.loads(receiver.got[0].body)
     header, section, context = body["blocks"]
-    assert header["text"]["text"] == "llama (000042) failed: CRASH in us-central2-b"
+    assert header["text"]["text"] == "<!here>&<@U1> (000042) failed: CRASH in us-central2-b"
+    assert body["text"].startswith("&lt;!here&gt;&amp;"), "on a phone"
+    assert "<" not in body["text"]
     for block in (header, section):
         assert (block["text"]["type"], block["text"]["emoji"]) == ("plain_text", False)
     assert "<!channel>" in section["text"]["text"], "shown as it is, in text that means nothing"
     (foot,) = context["elements"]
     assert foot["text"] == f"<{PAGE}/jobs/000042|Open> `tpujob why 000042`"
     assert body["unfurl_links"] is False
-
-
-def test_text_for_a_phone_has_no_mention_either(receiver: Web) -> None:
-    message = a_message(name="<!here>&<@U1>")
-    Slack(lambda: receiver.url, private=True).send(message, timeout=5)
-    text = json.loads(receiver.got[0].body)["text"]
-    assert "<" not in text
-    assert text.startswith("&lt;!here&gt;&amp;")
 
 
 def test_a_url_that_is_not_slacks_is_refused(receiver: Web) -> None:
@@ -400,11 +390,3 @@ def test_a_mail_servers_no_is_for_now_or_for_good(answer: str, permanent: bool) 
         sink = Mail(server_at(told.port), "ada@example.org", lambda: "")
         receipt = sink.send(a_message(), timeout=5)
     assert receipt == Receipt(f"SMTP {answer[:3]}: {answer[4:]}", permanent=permanent)
-
-
-def test_a_mail_server_that_says_nothing_is_cut_off() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        sink = Mail(server_at(silent.getsockname()[1]), "ada@example.org", lambda: "")
-        receipt = sink.send(a_message(), timeout=0.3)
-    assert receipt.error
-    assert not receipt.permanent

@@ -72,16 +72,14 @@ def tell(stage: Stage, job_id: str, first: int, last: int, *, seconds: float, **
         )
         if step in (first, last):
             stage.clock.time = max(stage.clock.time, at)
-            for host in range(2):
-                stage.report(
-                    job_id,
-                    host,
-                    step=step,
-                    steps=8000,
-                    program_phase="train",
-                    loss=round(loss, 4),
-                    **more,
-                )
+            stage.reports(
+                job_id,
+                step=step,
+                steps=8000,
+                program_phase="train",
+                loss=round(loss, 4),
+                **more,
+            )
             stage.step(job_id)
     stage.draw(job_id, series.line())
     stage.step(job_id)

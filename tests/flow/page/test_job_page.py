@@ -58,8 +58,7 @@ def test_a_job_tells_what_it_does_where_its_time_went_and_how_its_numbers_go(
 def test_retries_and_the_steps_of_an_attempt_are_those_of_the_terminal(site: Site) -> None:
     stage = site.stage
     job = stage.started(recovery={"failures": 0, "hangs": 2})
-    for host in (0, 1):
-        stage.report(job, host, step=30, resumed_from=25)
+    stage.reports(job, step=30, resumed_from=25)
     stage.step(job)
     page = httpx.get(f"{site.url}/jobs/{job}", headers={"accept": "text/html"}).text
     assert ">failures: no retry is allowed<" in page

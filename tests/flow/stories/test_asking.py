@@ -9,11 +9,9 @@ import pytest
 
 from tests.support.stage import SPEC, Stage
 from tests.support.world import NoLoop, service
-from tpujob.api import ListAsked
 from tpujob.domain.model import DesiredState, Job, State
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
 from tpujob.ports import Store
-from tpujob.protocol import paths
 
 # Which job -----------------------------------------------------------------------------------------------------------
 
@@ -40,55 +38,6 @@ def test_a_name_means_the_live_job_and_the_ended_one_where_none_lives(stage: Sta
     stage.until(second, State.CANCELLED)
     with pytest.raises(BadRequest, match=r"^2 jobs"):
         stage.api.get("digits")
-
-
-@pytest.mark.parametrize("asked", ["nobody", "9", "1234567", "", "000001-1"])
-def test_a_job_that_does_not_exist_is_not_found(stage: Stage, asked: str) -> None:
-    stage.create()
-    with pytest.raises(NotFound, match="no job"):
-        stage.api.get(asked)
-
-
-def listed(stage: Stage, asked: ListAsked | None = None) -> list[str]:
-    return [row["id"] for row in stage.api.list(asked)["rows"]]
-
-
-def test_a_list_is_of_all_jobs_of_those_that_go_on_or_of_those_that_have_ended(
-    stage: Stage,
-) -> None:
-    first, second = stage.create(), stage.create()
-    stage.api.delete(first)
-    stage.until(first, State.CANCELLED)
-    assert listed(stage, {"active": True}) == [second]
-    assert listed(stage, {"active": False}) == [first]
-    assert listed(stage) == listed(stage, {}) == [second, first]
-    assert listed(stage, {"user": "eve"}) == []
-
-
-def test_events_come_in_order_from_where_the_reader_stopped(stage: Stage) -> None:
-    job_id = stage.started()
-    told = stage.api.events("digits")
-    assert [(e["seq"], e["kind"], e["state"]) for e in told] == [
-        (1, "created", "queued"),
-        (2, "slice_requested", "provisioning"),
-        (3, "slice_ready", "preparing"),
-        (4, "attempt_running", "running"),
-    ]
-    assert told[0]["text"] == "ada submitted digits for spot v4-16"
-    assert stage.api.events(job_id, after=2) == told[2:]
-
-
-def test_logs_are_of_the_job_host_and_attempt_that_were_asked_for(stage: Stage) -> None:
-    job = stage.running(stage.create())
-    for host in (0, 1):
-        text = "".join(f"{1000 + n}.000 line {n} of host {host}\n" for n in range(3))
-        path = paths.log_path(job.workdir, 1, host, 1)
-        stage.bucket.put(path, text.encode(), timeout=1)
-    assert len(stage.api.logs("digits")["lines"]) == 6
-    page = stage.api.logs("digits", host=1, attempt=1, tail=1)
-    assert [line["text"] for line in page["lines"]] == ["line 2 of host 1"]
-    rest = stage.api.logs(job.id, host=1, cursor=page["cursor"])
-    assert rest["lines"] == [], "all of it was read"
 
 
 # Who hears of it -----------------------------------------------------------------------------------------------------
@@ -181,19 +130,6 @@ def test_a_host_is_reached_only_where_there_is_one(stage: Stage) -> None:
     stage.until(job_id, State.RELEASING)
     with pytest.raises(IllegalInState, match="is releasing"):
         stage.api.access(job_id, key=KEY)
-
-
-def test_a_group_has_no_hosts_of_its_own(stage: Stage) -> None:
-    job_id = stage.create(array=2)
-    with pytest.raises(BadRequest, match="job 000001 is a group: each of its jobs") as refused:
-        stage.api.access(job_id, key=KEY)
-    assert refused.value.hint == "tpujob ssh digits-0"
-
-
-def test_bundles_of_another_bucket_make_no_job(stage: Stage) -> None:
-    with pytest.raises(BadRequest, match=r"bundles must be in gs://[^ ]+/bundles/"):
-        stage.api.create(SPEC, bundles=["gs://of-somebody-else/bundles/x.tar.gz"])
-    assert stage.store.list() == []
 
 
 # Who wrote in between ------------------------------------------------------------------------------------------------

@@ -36,24 +36,6 @@ def test_the_next_job_does_not_ask_where_the_first_was_just_refused(stage: Stage
     assert asked(stage, second) == ["a"]
 
 
-def test_a_zone_that_is_not_open_to_the_project_sends_the_job_to_the_next_one(
-    stage: Stage,
-) -> None:
-    stage.cloud.hosts = 1
-    stage.faults.refuse_create = [("PERMISSION", "Location us-east5-b is not found")]
-    job_id = stage.create(tpu=V6E)
-    assert asked(stage, stage.running(job_id).id) == ["b", "a"]
-
-
-def test_a_job_that_every_zone_refuses_for_good_ends_and_says_why(stage: Stage) -> None:
-    stage.faults.refuse_create = [("PERMISSION", "the API is disabled")] * 9
-    job_id = stage.create(tpu=V6E)
-    job = stage.until(job_id, State.FAILED)
-    assert asked(stage, job_id) == ["b", "a", "c"], "each is asked once"
-    assert job.cause is Cause.PERMISSION
-    assert "the API is disabled" in job.message
-
-
 def test_without_room_anywhere_pauses_grow_and_the_wait_is_shown(stage: Stage) -> None:
     stage.cloud.full = set(ZONES)
     job_id = stage.create(tpu=V6E)
@@ -69,15 +51,6 @@ def test_without_room_anywhere_pauses_grow_and_the_wait_is_shown(stage: Stage) -
     assert stage.until(job_id, State.RUNNING, limit=2000).spent.get("stockouts") is None
 
 
-def test_a_new_backend_recalls_what_was_refused(stage: Stage) -> None:
-    stage.cloud.full = set(ZONES)
-    job_id = stage.create(tpu=V6E)
-    stage.until(job_id, lambda j: j.spent.get("stockouts") == 9, limit=2000)
-    known = dict(stage.reconciler.circuits())
-    again = dict(stage.new_backend().circuits())
-    assert {k: c.refusals for k, c in again.items()} == {k: c.refusals for k, c in known.items()}
-
-
 def test_a_limit_on_waiting_ends_the_job_and_says_so(stage: Stage) -> None:
     stage.cloud.full = {"us-central2-b"}
     job_id = stage.create(recovery={"wait": "2h"})
@@ -88,14 +61,6 @@ def test_a_limit_on_waiting_ends_the_job_and_says_so(stage: Stage) -> None:
     assert len(job.slices) <= 21, "requests that came to nothing do not fill the record"
 
 
-def test_a_limit_on_waiting_counts_in_the_clouds_queue_too(stage: Stage) -> None:
-    stage.cloud.queues = {"us-central2-b"}
-    job_id = stage.create(recovery={"wait": "1h"})
-    job = stage.until(job_id, State.FAILED, limit=3000)
-    assert "which `recovery.wait` allows" in job.message
-    assert stage.cloud.machines == {}, "the request is taken back"
-
-
 def test_resume_gives_a_job_that_waited_too_long_its_time_again(stage: Stage) -> None:
     stage.cloud.full = {"us-central2-b"}
     job_id = stage.create(recovery={"wait": "30m"})
@@ -104,14 +69,6 @@ def test_resume_gives_a_job_that_waited_too_long_its_time_again(stage: Stage) ->
     stage.clock.sleep(100_000)
     stage.api.resume(job_id)
     stage.running(job_id)
-
-
-def test_a_request_that_only_waits_in_the_queue_makes_way_for_another_zone(stage: Stage) -> None:
-    stage.cloud.hosts = 1
-    stage.cloud.queues = {"us-east5-b"}
-    job_id = stage.create(tpu=V6E)
-    stage.until(job_id, State.RUNNING, limit=500)
-    assert asked(stage, job_id) == ["b", "a"]
 
 
 def test_in_the_only_zone_the_place_in_the_queue_is_kept(stage: Stage) -> None:

@@ -115,25 +115,6 @@ def test_jobs_of_the_same_id_share_neither_slice_nor_folder(
     assert len(nodes(cloud)) == 2
 
 
-def test_zones_come_from_the_context_and_the_bucket_binds_them(
-    cloud: Cloud, people: list[Person], tmp_path: Path
-) -> None:
-    ada, _ = people
-    plan = ada.backend.api.plan({"name": "a", "tpu": {"type": "v4-8"}, "run": {"command": "x"}})
-    assert plan["zones"] == [US]
-    assert plan["spec"]["tpu"]["zones"] == [US]
-    with pytest.raises(BadSpec, match="europe-west4, where the context lab has no bucket"):
-        ada.create(type="v5e-8")
-    assert nodes(cloud, EU) == []
-    spec = {"name": "a", "tpu": {"type": "v5e-8", "cross_region": True}, "run": {"command": "x"}}
-    (warning,) = ada.backend.api.plan(spec)["warnings"]
-    assert "the bucket is in us-central2; from europe-west4-b, each GiB" in warning
-    assert plan["warnings"] == []
-    job = ada.create(type="v5e-8", cross_region=True)
-    assert job["workdir"].startswith("gs://lab-us/ada-")
-    until(lambda: nodes(cloud, EU), "the slice is asked for in Europe", 60)
-
-
 def test_a_bucket_that_is_missing_or_lies_elsewhere_is_refused_before_anything_is_asked_for(
     cloud: Cloud, people: list[Person]
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from tests.support.stage import Stage
-from tpujob.domain.model import Cause, Job, State
+from tpujob.domain.model import Job
 from tpujob.domain.spec import dump
 from tpujob.errors import BadSpec
 from tpujob.ports import BucketPlace
@@ -91,14 +91,6 @@ def test_the_second_job_finds_the_copy_of_the_first(lab: Stage) -> None:
     assert (copy.progress.objects, copy.progress.same, copy.micros) == (0, 4, 0)
 
 
-def test_each_of_several_sources_has_its_variable(lab: Stage) -> None:
-    put(lab, "gs://corpus/c4", {"x": b"x"})
-    job = lab.running(create(lab, EUROPE, data=[SOURCE, {"from": "gs://corpus/c4", "to": "c-4"}]))
-    told = environment(lab, job)
-    assert (told["TPUJOB_DATA"], told["TPUJOB_DATA_FINEWEB"]) == (SOURCE, SOURCE)
-    assert told["TPUJOB_DATA_C_4"] == "gs://corpus/c4"
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_backend_that_is_killed_in_mid_copy_is_followed_by_one_that_goes_on(
     lab: Stage, when: str
@@ -118,50 +110,12 @@ def test_a_backend_that_is_killed_in_mid_copy_is_followed_by_one_that_goes_on(
     assert len(lab.copies.made) == len(FILES), "nothing is copied twice"
 
 
-def test_a_storage_that_does_not_answer_is_asked_again(lab: Stage) -> None:
-    job_id = create(lab, EAST)
-    lab.faults.broken.add("copy")
-    for _ in range(5):
-        lab.step(job_id)
-    assert lab.job(job_id).slices == ()
-    assert "503" in lab.api.get(job_id)["trouble"]
-    lab.faults.broken.clear()
-    lab.running(job_id)
-
-
-def test_what_is_changed_at_the_source_is_copied_anew(lab: Stage) -> None:
-    job_id = create(lab, EAST)
-    lab.until(job_id, lambda j: bool(j.copies) and j.copies[0].progress.objects > 0)
-    put(lab, SOURCE, {"b": b"other"})
-    lab.running(job_id)
-    assert below(lab, target(lab, job_id, "us-east5"))["b"] == b"other"
-
-
 def test_a_region_that_refuses_the_copy_makes_way_for_the_next(lab: Stage) -> None:
     job_id = create(lab, EAST, EUROPE)
     lab.copies.refused[target(lab, job_id, "us-east5")] = "PERMISSION"
     job = lab.running(job_id)
     assert [s.zone for s in job.slices] == [EUROPE]
     assert "copy_refused" in lab.kinds(job_id)
-
-
-def test_a_job_whose_data_can_be_copied_nowhere_ends_and_a_resume_tries_again(lab: Stage) -> None:
-    job_id = create(lab, EAST)
-    lab.copies.refused[target(lab, job_id, "us-east5")] = "PERMISSION"
-    job = lab.until(job_id, State.FAILED)
-    assert (job.cause, lab.cloud.created) == (Cause.PERMISSION, [])
-    assert "fineweb cannot be copied to us-east5: Permission denied" in job.message
-    lab.copies.refused.clear()
-    lab.api.resume(job_id)
-    assert below(lab, target(lab, job_id, "us-east5")) == {}
-    lab.running(job_id)
-
-
-def test_a_cancelled_copy_leaves_nothing_to_wait_for(lab: Stage) -> None:
-    job_id = create(lab, EAST)
-    lab.until(job_id, lambda j: bool(j.copies))
-    lab.api.cancel(job_id)
-    assert lab.until(job_id, State.CANCELLED).slices == ()
 
 
 def test_the_wait_for_data_is_told_with_its_size(lab: Stage) -> None:
@@ -274,19 +228,6 @@ def test_the_last_checkpoint_follows_the_job_into_another_region(stage: Stage) -
     assert copy.micros > 0
 
 
-def test_everything_of_a_program_that_tells_no_step_follows_it_but_not_its_reports(
-    stage: Stage,
-) -> None:
-    job_id = moved(stage, step=None)
-    job = stage.job(job_id)
-    found = below(stage, job.workdir)
-    assert {name for name in found if not name.startswith("attempts/2/")} == {
-        "checkpoints/20/w",
-        "checkpoints/40/w",
-        "checkpoints/60/w",
-    }
-
-
 def test_a_job_that_moves_is_cleaned_in_every_region(stage: Stage) -> None:
     job_id = moved(stage, step=40)
     stage.api.clean(job_id, checkpoints=True)
@@ -296,25 +237,3 @@ def test_a_job_that_moves_is_cleaned_in_every_region(stage: Stage) -> None:
         stage.step(job_id)
     assert stage.store.list() == []
     assert [path for path in stage.bucket.objects if "/jobs/" in path] == []
-
-
-def test_a_copy_that_is_killed_while_a_job_moves_goes_on(stage: Stage) -> None:
-    job_id = create(stage, EAST, EUROPE, data=[])
-    job = stage.running(job_id)
-    files = {f"40/{n}": bytes([n]) for n in range(5)}
-    put(stage, f"{job.workdir}/checkpoints", files)
-    for host in range(2):
-        stage.report(job_id, host, step=50, checkpoint=40)
-    stage.cloud.full.add(EAST)
-    stage.cloud.machines.clear()
-
-    killed: list[int] = []
-
-    def strike() -> None:
-        copies = stage.job(job_id).copies
-        if copies and copies[-1].progress.objects not in killed:
-            killed.append(copies[-1].progress.objects)
-            stage.faults.kill_at = (stage.faults.effects + 1, "after")
-
-    stage.until(job_id, lambda j: len(j.attempts) == 2, each=strike)
-    assert below(stage, f"{stage.job(job_id).workdir}/checkpoints") == files

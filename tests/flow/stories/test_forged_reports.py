@@ -9,7 +9,6 @@ import pytest
 
 from tests.support.stage import Stage
 from tpujob.domain.events import EventKind
-from tpujob.domain.failures import stall
 from tpujob.domain.model import Cause, State
 from tpujob.protocol import paths, signing
 
@@ -85,33 +84,3 @@ def test_nonsense_that_a_program_signs_ends_its_own_job_alone(stage: Stage, at: 
     assert gone.attempts[0].cause is Cause.LOST_CONTACT
     stage.hosts.dead = set()
     stage.succeed(other)
-
-
-def test_somebody_who_overwrites_reports_without_pause_ends_nothing(stage: Stage) -> None:
-    """Every look finds something else than what the hosts say, and they answer over SSH."""
-    job = stage.running(victim := stage.create())
-    until = stage.clock.now() + 2 * stall.SILENCE
-    while stage.clock.now() < until:
-        forge(stage, victim, phase="exited", exit_code=0)
-        stage.step(victim)
-    assert (stage.job(victim).state, len(stage.job(victim).attempts)) == (State.RUNNING, 1)
-    stage.hosts.dead = {0, 1}
-    gone = stage.until(
-        victim,
-        lambda j: j.attempts[0].ended_at is not None,
-        each=lambda: forge(stage, victim, phase="running"),
-    )
-    assert gone.attempts[0].cause is Cause.LOST_CONTACT, "hosts that do not answer are gone"
-    assert job.attempts[0].ended_at is None
-
-
-def test_an_end_that_somebody_writes_over_is_not_waited_for_for_ever(stage: Stage) -> None:
-    """Its agents have gone, and never say it again: nothing else tells that the slice is paid for in vain."""
-    stage.running(victim := stage.create())
-    stage.finish(victim, 0, 0)
-    forge(stage, victim, phase="running")
-    began = stage.clock.now()
-    over = stage.until(victim, lambda j: j.attempts[0].ended_at is not None)
-    assert over.attempts[0].cause is Cause.CRASH
-    assert "its agent is gone" in over.attempts[0].message
-    assert stage.clock.now() - began < stall.SILENCE + 300

@@ -15,7 +15,7 @@ from tpujob.domain import invariants
 from tpujob.domain.access import Role
 from tpujob.domain.host.plan import group_variables
 from tpujob.domain.model import Cause, DesiredState, Job, State
-from tpujob.errors import BadRequest, BadSpec, Conflict, IllegalInState
+from tpujob.errors import BadRequest, BadSpec, IllegalInState
 
 SWEEP: dict[str, Any] = {
     "name": "sweep",
@@ -91,22 +91,6 @@ def test_a_sweep_makes_its_jobs_and_succeeds_when_all_have(stage: Stage) -> None
     assert stage.kinds(group) == ["created", "group_extended", "succeeded"]
     assert len({job.workdir for job in jobs}) == 6
     sound(stage)
-
-
-def test_no_more_than_at_once_hold_or_ask_for_a_slice(stage: Stage) -> None:
-    group = made(stage, name="a", matrix=None, array="0-23%8", run={"command": "true"})
-    most = 0
-    for _ in range(200):
-        round_of(stage, group)
-        active = [j for j in elements(stage, group) if j.state not in (State.QUEUED, *ENDED)]
-        most = max(most, len(active))
-        for job in active:
-            if job.state is State.RUNNING:
-                stage.finish(job.id, 0, 0)
-        if stage.job(group).state.final:
-            break
-    assert stage.job(group).state is State.SUCCEEDED
-    assert most == 8
 
 
 def test_two_elements_that_ask_at_the_same_moment_do_not_both_get_the_last_place(
@@ -285,21 +269,6 @@ def test_one_element_is_cancelled_and_resumed_by_itself(stage: Stage) -> None:
         stage.api.resume(group, budget=5.0)
 
 
-def test_one_element_of_an_ended_sweep_is_resumed_alone(stage: Stage) -> None:
-    group = made(stage, recovery={"failures": 0})
-    jobs = elements(stage, group)
-    for job in jobs:
-        end(stage, job, 1 if job.index in (1, 4) else 0)
-    stage.until(group, State.FAILED)
-    stage.api.resume("sweep-4")
-    assert stage.job(group).state is State.QUEUED
-    round_of(stage, group, 3)
-    assert stage.job(jobs[1].id).state is State.FAILED, "it was not resumed"
-    end(stage, jobs[4])
-    assert stage.until(group, State.FAILED).message == "5 of 6 succeeded, 1 failed: sweep-1"
-    sound(stage)
-
-
 def test_an_element_that_ends_again_by_a_slow_clock_is_resumed_once(stage: Stage) -> None:
     """It waits for a job that failed, and the backend that ends it has a clock behind the other's."""
     first = stage.job(stage.create(name="first", recovery={"failures": 0}))
@@ -398,8 +367,7 @@ def test_the_element_with_the_lowest_loss_is_named(stage: Stage) -> None:
     assert stage.api.get(group).get("best") is None
     for job, loss in zip(elements(stage, group), (2.5, 0.75, float("nan")), strict=False):
         stage.running(job.id)
-        for host in (0, 1):
-            stage.report(job.id, host, phase="running", step=10, loss=loss)
+        stage.reports(job.id, phase="running", step=10, loss=loss)
         stage.step(job.id)
     best = stage.api.get(group).get("best")
     assert best == {
@@ -435,14 +403,6 @@ def test_a_plan_says_how_many_jobs_it_is(stage: Stage) -> None:
     assert plan["command"] == "python3 train.py --lr 0.001 --seed 0", "of the first"
     with pytest.raises(BadSpec, match=re.escape("must be from 1 to 10,000")):
         stage.create(name="a", array=10_001)
-
-
-def test_the_same_key_makes_one_group(stage: Stage) -> None:
-    spec = {**SWEEP, "tpu": {"type": "v4-16"}}
-    made = [stage.api.create(spec, idempotency_key="k")["id"] for _ in range(2)]
-    assert made[0] == made[1]
-    with pytest.raises(Conflict):
-        stage.api.create({**spec, "at_once": 2}, idempotency_key="k")
 
 
 def test_a_budget_is_that_of_each_element(stage: Stage) -> None:

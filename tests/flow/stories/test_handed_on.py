@@ -20,14 +20,24 @@ ZONE = "us-central2-b"
 BOB = caller("bob", Role.SUBMITTER)
 
 
-def waits_beside(stage: Stage, **spec: object) -> tuple[str, str]:
-    """A job that runs, and one that waits for the same, of which the cloud has no more."""
-    first = stage.api.acting_for(ADA).create(SPEC)["id"]
+def full(stage: Stage, **spec: object) -> str:
+    """A job of Ada that has the last slice of its zone."""
+    first = stage.api.acting_for(ADA).create({**SPEC, **spec})["id"]
     stage.running(first)
     stage.cloud.full.add(ZONE)
-    second = stage.api.acting_for(ADA).create({**SPEC, "name": "second", **spec})["id"]
-    stage.until(second, lambda j: j.state is State.QUEUED and bool(j.slices))
-    return first, second
+    return first
+
+
+def waiting(stage: Stage, owner: Principal = ADA, name: str = "second", **spec: object) -> str:
+    """A job that waits for a slice, of which the cloud has no more."""
+    job_id = stage.api.acting_for(owner).create({**SPEC, "name": name, **spec})["id"]
+    stage.until(job_id, lambda j: j.state is State.QUEUED and bool(j.slices))
+    return job_id
+
+
+def waits_beside(stage: Stage, **spec: object) -> tuple[str, str]:
+    """A job that runs, and one that waits for the same, of which the cloud has no more."""
+    return full(stage), waiting(stage, **spec)
 
 
 def end(stage: Stage, job_id: str, code: int = 0) -> Job:
@@ -43,6 +53,7 @@ def test_the_next_job_starts_on_the_slice_at_once_and_the_money_is_divided_at_th
     assert gave.state is State.SUCCEEDED
     got = stage.job(second)
     assert got.state is State.PREPARING, "before any other tick"
+    assert [others for _, _, others in stage.hosts.wiped] == [False], "of the attempt alone"
     (name,) = stage.cloud.machines
     assert (gave.slices[-1].name, got.slices[-1].name) == (name, name)
     assert gave.slices[-1].gone_at == got.slices[-1].ready_at
@@ -115,11 +126,7 @@ def test_each_job_shows_from_whom_its_slice_came_and_to_whom_it_went(stage: Stag
 def test_a_program_that_failed_by_itself_says_nothing_against_its_hosts(
     stage: Stage, code: int
 ) -> None:
-    first = stage.api.acting_for(ADA).create({**SPEC, "recovery": {"failures": 0}})["id"]
-    stage.running(first)
-    stage.cloud.full.add(ZONE)
-    second = stage.api.acting_for(ADA).create({**SPEC, "name": "second"})["id"]
-    stage.until(second, lambda j: j.state is State.QUEUED and bool(j.slices))
+    first, second = full(stage, recovery={"failures": 0}), waiting(stage)
     assert end(stage, first, code).state is State.FAILED
     assert stage.job(second).state is State.PREPARING
 
@@ -178,39 +185,18 @@ def test_a_slice_that_does_not_fit_is_deleted(stage: Stage, spec: dict[str, obje
     deleted(stage, first, second)
 
 
-def test_a_job_that_keeps_its_slice_to_itself_hands_nothing_on(stage: Stage) -> None:
-    first = stage.api.acting_for(ADA).create({**SPEC, "hand_on": False})["id"]
-    stage.running(first)
-    stage.cloud.full.add(ZONE)
-    second = stage.api.acting_for(ADA).create({**SPEC, "name": "second"})["id"]
-    stage.until(second, lambda j: j.state is State.QUEUED and bool(j.slices))
-    end(stage, first)
-    deleted(stage, first, second)
-
-
 @pytest.mark.parametrize("passed", [0, 4])
 def test_it_passes_the_job_of_another_owner_who_waits_so_many_times_and_goes_to_no_other_owner(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, passed: int
 ) -> None:
     monkeypatch.setattr(planning, "PASSED", passed)
-    first = stage.api.acting_for(ADA).create(SPEC)["id"]
-    stage.running(first)
-    stage.cloud.full.add(ZONE)
-    theirs = stage.api.acting_for(BOB).create({**SPEC, "name": "theirs"})["id"]
-    stage.until(theirs, lambda j: j.state is State.QUEUED and bool(j.slices))
+    first, theirs = full(stage), waiting(stage, BOB, "theirs")
     own = stage.api.acting_for(ADA).create({**SPEC, "name": "own"})["id"]
     stage.step(own)
     end(stage, first)
     assert stage.job(theirs).state is State.QUEUED
     expected = State.PREPARING if passed else State.QUEUED
     assert stage.job(own).state is expected
-
-
-def test_hosts_that_do_not_answer_are_deleted_and_the_next_job_waits_on(stage: Stage) -> None:
-    first, second = waits_beside(stage)
-    stage.faults.broken.add("stop")
-    end(stage, first)
-    deleted(stage, first, second)
 
 
 def test_a_slice_that_was_preempted_meanwhile_is_not_handed_on(stage: Stage) -> None:
@@ -334,26 +320,11 @@ def in_a_lab(stage: Stage, hand_on: str = "lab", **settings: object) -> None:
     stage.reconciler = stage.new_backend()
 
 
-def bobs(stage: Stage, **spec: object) -> str:
-    theirs = stage.api.acting_for(BOB).create({**SPEC, "name": "theirs", **spec})["id"]
-    stage.until(theirs, lambda j: j.state is State.QUEUED and bool(j.slices))
-    return theirs
-
-
-def full(stage: Stage, **spec: object) -> str:
-    """A job of Ada that has the last slice of its zone."""
-    first = stage.api.acting_for(ADA).create({**SPEC, **spec})["id"]
-    stage.running(first)
-    stage.cloud.full.add(ZONE)
-    return first
-
-
 def test_in_a_lab_the_next_job_in_order_gets_it_and_its_hosts_are_wiped_before(
     stage: Stage,
 ) -> None:
     in_a_lab(stage)
-    first = full(stage)
-    theirs = bobs(stage)
+    first, theirs = full(stage), waiting(stage, BOB, "theirs")
     own = stage.api.acting_for(ADA).create({**SPEC, "name": "own"})["id"]
     stage.step(own)
     gave = end(stage, first)
@@ -362,12 +333,6 @@ def test_in_a_lab_the_next_job_in_order_gets_it_and_its_hosts_are_wiped_before(
     stage.running(theirs)
     assert end(stage, theirs).slices[-1].handed_to == own
     assert stage.hosts.wiped[1:] == [(gave.slices[-1].name, 1, True)]
-
-
-def test_within_an_owner_the_hosts_are_wiped_of_the_attempt_alone(stage: Stage) -> None:
-    first, _ = waits_beside(stage)
-    end(stage, first)
-    assert [others for _, _, others in stage.hosts.wiped] == [False]
 
 
 @pytest.mark.parametrize(
@@ -384,9 +349,7 @@ def test_a_wipe_that_fails_deletes_the_slice(
     stage: Stage, error: TpujobError, owner: Principal
 ) -> None:
     in_a_lab(stage)
-    first = full(stage)
-    second = stage.api.acting_for(owner).create({**SPEC, "name": "second"})["id"]
-    stage.until(second, lambda j: j.state is State.QUEUED and bool(j.slices))
+    first, second = full(stage), waiting(stage, owner)
     stage.hosts.wipe_error = error
     assert end(stage, first).state is State.SUCCEEDED
     deleted(stage, first, second)
@@ -404,15 +367,13 @@ def test_a_job_keeps_out_of_it_in_a_lab_as_well(
     stage: Stage, giver: dict[str, object], heir: dict[str, object]
 ) -> None:
     in_a_lab(stage)
-    first = full(stage, **giver)
-    theirs = bobs(stage, **heir)
+    first, theirs = full(stage, **giver), waiting(stage, BOB, **heir)
     end(stage, first)
     deleted(stage, first, theirs)
 
 
 def test_an_owner_at_the_limit_gets_nothing_from_others(stage: Stage) -> None:
-    first = full(stage)
-    theirs = bobs(stage)
+    first, theirs = full(stage), waiting(stage, BOB)
     stage.cloud.full.clear()
     stage.running(theirs)
     stage.cloud.full.add(ZONE)

@@ -54,33 +54,15 @@ def test_a_stopped_program_that_ends_with_0_has_succeeded_only_at_its_last_step(
         job_id = stage.started(hold="1m")
         WISHES[wish](stage.api, job_id)
         stage.until(job_id, State.HOLDING)
-        for host in (0, 1):
-            progress = {"step": step, "steps": 9}
-            stage.report(job_id, host, phase="exited", exit_code=0, signalled=True, **progress)
+        progress = {"step": step, "steps": 9}
+        stage.reports(job_id, phase="exited", exit_code=0, signalled=True, **progress)
         assert stage.until(job_id, lambda job: job.state.final).state is state
-
-
-def test_what_a_program_saves_while_it_is_stopped_is_kept_when_its_job_is_deleted(
-    stage: Stage,
-) -> None:
-    job_id = stage.started()
-    for host in (0, 1):
-        stage.report(job_id, host, step=68, checkpoint=50)
-    stage.api.delete(job_id)
-    stage.until(job_id, State.HOLDING)
-    for host in (0, 1):
-        saved = {"step": 79, "checkpoint": 79, "signalled": True}
-        stage.report(job_id, host, phase="exited", exit_code=75, **saved)
-    job = stage.until(job_id, State.CANCELLED)
-    progress = job.attempts[0].progress
-    assert (job.attempts[0].cause, progress.step, progress.checkpoint) == (Cause.CANCELLED, 79, 79)
 
 
 def stopping(stage: Stage, wish: str) -> str:
     """A job at step 68, with checkpoint 50, whose program is being stopped."""
     job_id = stage.started(stop_grace="10s")
-    for host in (0, 1):
-        stage.report(job_id, host, step=68, checkpoint=50)
+    stage.reports(job_id, step=68, checkpoint=50)
     stage.step(job_id)
     WISHES[wish](stage.api, job_id)
     stage.until(job_id, State.HOLDING)
@@ -163,14 +145,6 @@ def test_a_delete_waits_for_last_reports_for_a_bounded_time(stage: Stage, troubl
     stage.until(job_id, State.CANCELLED)
 
 
-def test_a_slice_that_is_lost_after_its_program_has_succeeded_changes_nothing(stage: Stage) -> None:
-    job_id = stage.started()
-    stage.finish(job_id, 0, 0)
-    stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
-    job = stage.until(job_id, lambda job: job.state.final)
-    assert (job.state, len(job.attempts)) == (State.SUCCEEDED, 1)
-
-
 def started(stage: Stage) -> str:
     """A job whose hosts have just taken its program; no backend can read their reports."""
     stage.faults.broken.add("blobs")
@@ -210,8 +184,7 @@ def test_a_program_that_began_before_a_wish_and_is_seen_later_takes_no_event_bac
     job_id = started(stage)
     began = stage.clock.now()
     stage.clock.sleep(8)
-    for host in (0, 1):
-        stage.report(job_id, host, phase="exited", exit_code=0, ran=8.0)
+    stage.reports(job_id, phase="exited", exit_code=0, ran=8.0)
     stage.clock.sleep(8)
     WISHES[wish](stage.api, job_id)
     stage.faults.broken.clear()
@@ -224,8 +197,7 @@ def test_a_program_that_began_before_a_wish_and_is_seen_later_takes_no_event_bac
 
 def test_a_program_that_was_never_started_has_not_run(stage: Stage) -> None:
     job_id = started(stage)
-    for host in (0, 1):
-        stage.report(job_id, host, phase="exited", error="no such package", cause="SETUP")
+    stage.reports(job_id, phase="exited", error="no such package", cause="SETUP")
     stage.faults.broken.clear()
     job = stage.until(job_id, State.FAILED)
     assert (job.attempts[0].running_at, job.attempts[0].cause) == (None, Cause.SETUP)

@@ -208,21 +208,6 @@ def test_the_code_of_other_owners_stays(stage: Stage) -> None:
     assert set(stage.bucket.objects) == {bobs}
 
 
-def test_two_jobs_that_are_cleaned_at_once_leave_nothing(stage: Stage) -> None:
-    bundle = ship(stage.api, "one")
-    first, second = made(stage, bundle), made(stage, bundle)
-    clean(stage, first, second)
-    assert stage.bucket.objects == {}
-
-
-def test_a_damaged_record_may_name_the_code(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    bundle = ship(stage.api, "one")
-    job_id = made(stage, bundle)
-    monkeypatch.setattr(stage.store, "damaged", lambda: [("000009", "not JSON")])
-    clean(stage, job_id)
-    assert set(stage.bucket.objects) == {bundle}
-
-
 def test_a_bucket_that_is_busy_does_not_refuse_a_job_that_is_stored(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,8 +7,7 @@ from tpujob.domain.model import Cause, Job, State
 
 
 def quiet(stage: Stage, job_id: str, idle: float) -> None:
-    for host in range(2):
-        stage.report(job_id, host, idle=idle, looks=int(idle), step=12, program_phase="train")
+    stage.reports(job_id, idle=idle, looks=int(idle), step=12, program_phase="train")
 
 
 def pass_time(stage: Stage, job_id: str, seconds: float, idle: float = 0.0) -> None:
@@ -27,8 +26,7 @@ def test_a_hang_is_ended_named_and_started_again_on_the_same_slice(stage: Stage)
     stage.last_words(job_id, 1, "Thread 1: psum (collective.py:31)")
     began = stage.clock.now()
     for n in range(40):
-        for host in range(2):
-            stage.report(job_id, host, idle=15.0 * n, looks=15 * n, step=12, program_phase="train")
+        stage.reports(job_id, idle=15.0 * n, looks=15 * n, step=12, program_phase="train")
         stage.last_words(job_id, 1, "Thread 1: psum (collective.py:31)")
         stage.reconciler.tick(job_id)
         if len(stage.job(job_id).attempts) == 2:
@@ -42,18 +40,6 @@ def test_a_hang_is_ended_named_and_started_again_on_the_same_slice(stage: Stage)
     assert job.spent == {"hangs": 1}
 
 
-def test_hangs_have_a_retry_budget_of_their_own(stage: Stage) -> None:
-    job_id = stage.create(recovery={"stall": "1m", "hangs": 1})
-    for _ in range(2):
-        stage.running(job_id)
-        pass_time(stage, job_id, 90)
-        quiet(stage, job_id, 100)
-        stage.step(job_id)
-    job = stage.until(job_id, State.FAILED)
-    assert job.cause is Cause.HANG
-    assert "1 retry allowed by `recovery.hangs`, all used" in job.message
-
-
 def test_a_slice_that_is_ready_but_dead_is_replaced_within_five_minutes(stage: Stage) -> None:
     job_id = stage.started()
     pass_time(stage, job_id, 120)
@@ -64,30 +50,6 @@ def test_a_slice_that_is_ready_but_dead_is_replaced_within_five_minutes(stage: S
     assert "does not answer over SSH" in job.attempts[0].message
     assert 150 <= stage.clock.now() - began <= 300
     assert "failures" not in job.spent
-
-
-def test_silent_reports_alone_end_nothing_while_the_host_answers(stage: Stage) -> None:
-    job_id = stage.started()
-    pass_time(stage, job_id, 120)
-    began = stage.clock.now()
-    stage.until(job_id, lambda j: stage.clock.now() - began > 1700, limit=4000)
-    assert stage.job(job_id).state is State.RUNNING
-    assert stage.hosts.asked > 10, "and it was asked"
-    job = stage.until(job_id, lambda j: len(j.attempts) == 2, limit=2000)
-    assert job.attempts[0].cause is Cause.CRASH, "its agent is gone: start again, same slice"
-    assert job.attempts[1].slice == job.attempts[0].slice
-
-
-def test_nothing_is_concluded_while_the_cloud_cannot_be_asked(stage: Stage) -> None:
-    """It may be the backend that is cut off."""
-    job_id = stage.started()
-    pass_time(stage, job_id, 120)
-    stage.hosts.dead = {0, 1}
-    stage.faults.broken.add("look")
-    began = stage.clock.now()
-    stage.until(job_id, lambda j: stage.clock.now() - began > 3000, limit=2000)
-    assert stage.job(job_id).state is State.RUNNING
-    assert stage.cloud.machines
 
 
 def test_out_of_memory_is_retried_once(stage: Stage) -> None:
@@ -103,39 +65,6 @@ def test_out_of_memory_is_retried_once(stage: Stage) -> None:
     assert "retried once, the maximum" in job.message
 
 
-def test_a_notice_says_what_was_saved_and_in_what_time(stage: Stage) -> None:
-    job_id = stage.started()
-    for host in range(2):
-        stage.report(
-            job_id,
-            host,
-            phase="exited",
-            exit_code=75,
-            notice="preempted",
-            step=120,
-            checkpoint=120,
-            saved_in=14.2,
-        )
-    job = stage.until(job_id, lambda j: j.attempts[0].cause is not None)
-    assert "the slice was preempted; saved step 120 in 14 s" in job.attempts[0].message
-
-
-def test_a_notice_that_came_too_late_says_how_many_steps_are_lost(stage: Stage) -> None:
-    job_id = stage.started()
-    for host in range(2):
-        stage.report(
-            job_id,
-            host,
-            phase="exited",
-            exit_code=-9,
-            notice="preempted",
-            step=412,
-            checkpoint=200,
-        )
-    job = stage.until(job_id, lambda j: j.attempts[0].cause is not None)
-    assert "the slice was preempted; not saved, 212 steps lost" in job.attempts[0].message
-
-
 def test_a_set_up_without_an_end_is_not_billed_for_ever(stage: Stage) -> None:
     job_id = stage.create(recovery={"failures": 0})
     stage.faults.broken.add("start")
@@ -143,8 +72,7 @@ def test_a_set_up_without_an_end_is_not_billed_for_ever(stage: Stage) -> None:
     stage.faults.broken.clear()
     began = stage.clock.now()
     for _ in range(600):
-        for host in range(2):
-            stage.report(job_id, host, phase="setup")
+        stage.reports(job_id, phase="setup")
         stage.step(job_id)
         stage.clock.sleep(15)
         if stage.job(job_id).state is State.FAILED:
@@ -213,7 +141,6 @@ def test_nothing_is_stored_while_there_is_word_of_every_host(stage: Stage) -> No
     stage.running(job_id := stage.create())
     version = stage.job(job_id).version
     for _ in range(10):
-        for host in range(2):
-            stage.report(job_id, host)
+        stage.reports(job_id)
         called_once_a_minute(stage, job_id, 1)
     assert stage.job(job_id).version == version

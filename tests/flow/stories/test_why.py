@@ -11,7 +11,6 @@ from tpujob.cli.render.job_page import why_page
 from tpujob.domain.codec import job_from_text, to_json, to_text
 from tpujob.domain.lifecycle import PROVEN
 from tpujob.domain.model import State
-from tpujob.domain.text import seconds
 
 
 def why(stage: Stage, job_id: str) -> str:
@@ -36,48 +35,6 @@ def test_trouble_is_shown_with_its_time_and_forgotten_when_it_is_over(
     stage.step(job_id)
     view = stage.api.get(job_id)
     assert (view["trouble"], view["trouble_since"]) == ("", None)
-
-
-def test_a_wait_for_capacity_is_counted_and_says_when_it_ends(stage: Stage) -> None:
-    stage.faults.refuse_create = [("STOCKOUT", "There is no more capacity in the zone")] * 9
-    job_id = stage.create()
-    stage.until(job_id, lambda j: j.spent.get("stockouts") == 4 and j.state is State.QUEUED)
-    view = stage.api.get(job_id)
-    waits, coming = view.get("capacity"), view.get("next")
-    assert waits
-    assert coming
-    assert (waits["cause"], waits["zone"], waits["refusals"]) == ("STOCKOUT", "us-central2-b", 4)
-    assert "There is no more capacity in the zone" in waits["said"]
-    assert (coming["action"], coming["at"]) == ("request_slice", waits["first_at"])
-    assert (seconds(coming["at"]) or 0) > stage.clock.now()
-    assert view["spent"] == {"stockouts": 4}
-    page = why(stage, job_id)
-    assert "Waiting   4th stockout in us-central2-b since" in page
-    assert "Next      in " in page
-    stage.faults.refuse_create.clear()
-    stage.running(job_id)
-    assert "stockout" not in why(stage, job_id).partition("Recent events")[0]
-
-
-def test_the_age_of_the_newest_step_is_known(stage: Stage) -> None:
-    job_id = stage.create()
-    job = stage.running(job_id)
-    assert job.attempt is not None
-    assert seconds(stage.api.get(job_id)["progress_at"]) == job.attempt.running_at
-    stage.report(job_id, 0, step=7, steps=100)
-    stage.step(job_id)
-    stage.step(job_id)
-    moved = seconds(stage.api.get(job_id)["progress_at"])
-    assert moved is not None
-    assert moved > (job.attempt.running_at or 0)
-    for _ in range(60):
-        stage.step(job_id)
-        stage.report(job_id, 0, step=7)
-        stage.report(job_id, 1)
-    assert seconds(stage.api.get(job_id)["progress_at"]) == moved
-    said = next(line for line in why(stage, job_id).splitlines() if "Stuck" in line)
-    assert said.startswith("  Stuck     no new step for")
-    assert said.endswith("; stall at 15m00s")
 
 
 def test_many_attempts_do_not_fill_the_record_with_evidence(stage: Stage) -> None:
@@ -119,22 +76,3 @@ def test_a_swap_is_shown_with_its_verdict_and_what_is_billed_meanwhile(stage: St
     stage.until(job_id, lambda j: not j.condemned)
     assert stage.api.get(job_id)["condemned"] == []
     assert "Swap" not in why(stage, job_id)
-
-
-def test_the_time_at_which_a_program_counts_as_hung_is_shown(stage: Stage) -> None:
-    """One that tells its phases gets longer for its first step; `stall: 0s` means never."""
-    job_id = stage.create(recovery={"stall": "20m"})
-    assert stage.api.get(job_id)["stall_s"] is None, "nothing runs"
-    stage.running(job_id)
-    for host in range(2):
-        stage.report(job_id, host, program_phase="compile")
-    stage.step(job_id)
-    stage.step(job_id)
-    assert stage.api.get(job_id)["stall_s"] == 40 * 60
-    for host in range(2):
-        stage.report(job_id, host, program_phase="train", step=1)
-    stage.step(job_id)
-    stage.step(job_id)
-    assert stage.api.get(job_id)["stall_s"] == 20 * 60
-    never = stage.started(name="never", recovery={"stall": "0s"})
-    assert stage.api.get(never)["stall_s"] is None

@@ -12,9 +12,7 @@ import pytest
 
 from tests.contract.data.rig import Silent
 from tests.support.workload_rig import Job
-from tpujob.data.locations import Folder
-from tpujob.data.pack.folder import FolderTarget
-from tpujob.data.pack.run import Pack
+from tpujob.data.pack import Pack
 from workloads.contract import Exit
 from workloads.data import packed
 from workloads.data.bundled import digits
@@ -43,8 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("digits")
     rows = every(digits().test)
     source = npy(place / "source", rows["x"], rows["y"])
-    target = FolderTarget(str(place / "packed"))
-    Pack(Folder(str(source)), shard_bytes=64 << 10, seed=1).run(target, Silent())
+    Pack(str(source), shard_bytes=64 << 10, seed=1).run(str(place / "packed"), Silent())
     assert len(list((place / "packed").glob("*.arrayrecord"))) > 1
     return place / "packed"
 
@@ -99,16 +96,12 @@ def test_what_cannot_be_read_is_one_line(folder: Path, tmp_path: Path) -> None:
     flat.mkdir()
     (flat / "a.npy").write_bytes(b"x")
     few = npy(tmp_path / "few", np.zeros((2, 64)), np.zeros(2, dtype=int))
-    target = FolderTarget(str(tmp_path / "few-packed"))
-    Pack(Folder(str(few)), shard_bytes=1 << 20).run(target, Silent())
-    target = FolderTarget(str(tmp_path / "flat-packed"))
-    Pack(Folder(str(flat)), shard_bytes=1 << 20).run(target, Silent())
     text = tmp_path / "text"
     (text / "a").mkdir(parents=True)
     for name in "abcde":
         (text / "a" / name).write_bytes(b"no array")
-    target = FolderTarget(str(tmp_path / "text-packed"))
-    Pack(Folder(str(text)), shard_bytes=1 << 20).run(target, Silent())
+    for source in (few, flat, text):
+        Pack(str(source), shard_bytes=1 << 20).run(f"{source}-packed", Silent())
     for place, words in (
         (short, "copy it again"),
         (newer, "version 1"),

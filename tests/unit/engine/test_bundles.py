@@ -29,16 +29,6 @@ def kept(stage: Stage) -> int:
     return sum("/bundles/" in path for path in stage.bucket.objects)
 
 
-def test_code_that_two_jobs_share_goes_with_the_second(stage: Stage) -> None:
-    first, second = with_code(stage), with_code(stage)
-    assert kept(stage) == 1
-    for job_id, left in ((first, 1), (second, 0)):
-        stage.api.clean(job_id)
-        while stage.reconciler.tick(job_id) is not None:
-            stage.clock.sleep(5)
-        assert kept(stage) == left
-
-
 def test_nothing_is_removed_while_a_record_cannot_be_read(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

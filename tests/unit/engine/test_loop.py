@@ -57,17 +57,6 @@ def test_of_several_times_for_a_job_the_earliest_counts_and_it_is_ticked_once(
     assert ticks(loop) == 3, "the two at their own time, and this one ten seconds after its last"
 
 
-def test_a_job_whose_hosts_have_ended_is_ticked_as_soon_as_another_one_has_seen_it(
-    stage: Stage, loop: Loop
-) -> None:
-    stage.clock.sleep(5.5)
-    loop.poke("000001")
-    stage.finish("000003", 75, 75)
-    stage.clock.sleep(HEARD)
-    assert ticks(loop) >= 2, "job 1 by command; job 3, as the listing of job 1 had its news"
-    assert stage.job("000003").attempts[0].ended_at is not None
-
-
 def test_a_job_whose_tick_failed_is_looked_at_again_in_seconds_and_then_ever_less_often(
     stage: Stage, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,8 +125,7 @@ def test_a_bucket_that_refuses_keeps_no_end_in_another_one_from_being_seen(
     bob = stage.api.acting_for(caller("bob", Role.SUBMITTER)).create(SPEC)["id"]
     stage.running(bob)
     for job_id in ("000001", bob):
-        for host in (0, 1):
-            stage.report(job_id, host, step=1)
+        stage.reports(job_id, step=1)
     stage.clock.sleep(10)
     loop.make_pass()
     stage.finish(bob, 75, 75)

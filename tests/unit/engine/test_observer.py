@@ -47,17 +47,6 @@ def heard(stage: Stage, job: Job, *hosts: int) -> None:
 # Hosts that fell silent ----------------------------------------------------------------------------------------------
 
 
-def test_hosts_are_probed_over_ssh_only_when_their_reports_stop(stage: Stage, job: Job) -> None:
-    stage.hosts.dead = {0, 1, 2}
-    heard(stage, job, 0, 1, 2)
-    assert look(stage, job, after=PROBE_AFTER).silent == {}
-    assert stage.hosts.asked == 0
-    heard(stage, job, 0)
-    seen = look(stage, job, after=LASTS)
-    assert seen.silent == {1: Silence(0.0, 1), 2: Silence(0.0, 1)}, "host 0 has just reported"
-    assert stage.hosts.asked == 1
-
-
 def test_most_ticks_go_on_while_the_hosts_of_many_jobs_are_probed(stage: Stage, job: Job) -> None:
     """Reports of all jobs are late when the storage is, and a host that does not answer takes ten seconds."""
     observer, asked = stage.reconciler.observer, stage.hosts.asked
@@ -192,22 +181,6 @@ def test_only_what_a_decision_needs_is_read_again(stage: Stage, job: Job) -> Non
 
 
 # What is in the way --------------------------------------------------------------------------------------------------
-
-
-def test_trouble_with_looking_is_reported_since_it_began_and_ends_with_it(
-    stage: Stage, job: Job
-) -> None:
-    look(stage, job)
-    assert live(stage, job).trouble == ""
-    stage.faults.broken |= {"look", "list"}
-    look(stage, job, after=15)
-    began = stage.clock.now()
-    look(stage, job, after=15)
-    assert "503" in live(stage, job).trouble
-    assert live(stage, job).trouble_since == began
-    stage.faults.broken.clear()
-    look(stage, job)
-    assert live(stage, job).trouble == ""
 
 
 def test_trouble_with_acting_stays_while_only_looking_works() -> None:

@@ -73,21 +73,12 @@ def test_reports_of_what_is_over_are_removed_and_the_curves_are_kept(stage: Stag
     stage.reconciler.tidy()
     assert len(there()) == 4, "an agent may still be writing"
     stage.clock.sleep(STALE + 1)
-    for host in range(2):
-        stage.report(second, host)
+    stage.reports(second)
     stage.reconciler.tidy()
     assert there() == {f"{second}/1/host-0", f"{second}/1/host-1"}
     assert stage.bucket.objects[paths.kept_report_path(job.workdir, 1, 0)]
     stage.api.clean(first)
     stage.until(first, lambda j: True, limit=1)
-
-
-def test_what_is_cleaned_leaves_no_report(stage: Stage) -> None:
-    stage.running(job_id := stage.create())
-    stage.succeed(job_id)
-    stage.api.clean(job_id)
-    stage.step(job_id)
-    assert not [path for path in stage.bucket.objects if f"/{job_id}/" in path]
 
 
 def test_a_sweep_removes_nothing_that_was_just_written(stage: Stage) -> None:

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.contract.blobs.storage_network import BUCKET, T, network, once
+from tests.contract.blobs.storage_network import BUCKET, REGION, T
 from tests.contract.slices.tpu_slices import SLICE
 from tests.support.stage import Stage, leftover
 from tests.support.tpu_rig import PROJECT, Cloud
@@ -20,7 +20,7 @@ from tpujob.adapters.gcs import GcsBlobs
 from tpujob.domain.events import EventKind
 from tpujob.domain.model import Cause, State
 from tpujob.domain.observations import SliceState
-from tpujob.emulator.storage import StorageServer
+from tpujob.emulator.storage import StorageFault, StorageFaults, StorageServer
 from tpujob.engine import Pulse
 from tpujob.engine.loop import Loop
 from tpujob.errors import NotFound, Refused, StoreError
@@ -124,20 +124,21 @@ def test_calls_of_the_cloud_are_counted_by_service_method_and_outcome(
 ) -> None:
     """Each try counts: what is repeated is transient first."""
     count = counting(stage.reconciler.counters)
-    server, cloud = StorageServer(tmp_path / "storage"), Cloud()
+    faults, cloud = StorageFaults(), Cloud()
+    server = StorageServer(tmp_path / "storage", faults=faults)
     slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, count=count("tpu"))
     try:
-        with network(server) as (between, _):
-            blobs = GcsBlobs("test-project", between.url, count=count("storage"))
-            blobs.put(f"{BUCKET}/a", b"precious", timeout=T)
-            between.fault = once("503", b"GET")
-            assert blobs.get(f"{BUCKET}/a", timeout=T) == b"precious"
-            with pytest.raises(NotFound):
-                blobs.get(f"{BUCKET}/b", timeout=T)
-            between.fault = lambda _: "403"
-            with pytest.raises(Refused):
-                blobs.get(f"{BUCKET}/a", timeout=T)
-            blobs.close()
+        blobs = GcsBlobs("test-project", server.url, count=count("storage"))
+        blobs.ensure_bucket(BUCKET, REGION, timeout=T)
+        blobs.put(f"{BUCKET}/a", b"x", timeout=T)
+        faults.add(StorageFault(503, 1, "GET"))
+        assert blobs.get(f"{BUCKET}/a", timeout=T) == b"x"
+        with pytest.raises(NotFound):
+            blobs.get(f"{BUCKET}/b", timeout=T)
+        faults.add(StorageFault(403, 1))
+        with pytest.raises(Refused):
+            blobs.get(f"{BUCKET}/a", timeout=T)
+        blobs.close()
         slices.look(SLICE, timeout=10)
     finally:
         slices.close()

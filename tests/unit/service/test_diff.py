@@ -68,8 +68,7 @@ def test_what_a_running_job_has_is_compared_as_it_is_now(stage: Stage) -> None:
     a, b = stage.create(run={"command": "t", "env": {"LR": "1"}}), stage.create()
     stage.running(a)
     for step, loss in ((10, 2.5), (780, 0.5166123456)):  # the record has the first alone
-        for host in range(2):
-            stage.report(a, host, step=step, loss=loss)
+        stage.reports(a, step=step, loss=loss)
         stage.step(a)
         stage.clock.sleep(10)
     found = stage.api.diff(a, b)

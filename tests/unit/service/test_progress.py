@@ -16,14 +16,12 @@ from tpujob.domain.progress import job_progress
 
 def tell(stage: Stage, job: str, **facts: Any) -> None:
     """Both hosts report these facts, and the backend reads them."""
-    for host in range(2):
-        stage.report(job, host, **facts)
+    stage.reports(job, **facts)
     stage.step(job)
 
 
 def crash(stage: Stage, job: str, **facts: Any) -> None:
-    for host in range(2):
-        stage.report(job, host, phase="exited", exit_code=1, **facts)
+    stage.reports(job, phase="exited", exit_code=1, **facts)
 
 
 def not_finite(stage: Stage, job: str, at: int | None, **facts: Any) -> None:

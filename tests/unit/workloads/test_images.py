@@ -10,9 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.contract.data.rig import Silent
-from tpujob.data.locations import Folder
-from tpujob.data.pack.folder import FolderTarget
-from tpujob.data.pack.run import Pack
+from tpujob.data.pack import Pack
 from workloads.data.bundled import digits
 from workloads.data.images import Augmentation, open_images
 from workloads.data.rows import Dataset, Feed
@@ -45,8 +43,7 @@ def pack(files: dict[str, bytes], place: Path) -> str:
         path = place / "source" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    target = FolderTarget(str(place / "packed"))
-    Pack(Folder(str(place / "source")), shard_bytes=64 << 10).run(target, Silent())
+    Pack(str(place / "source"), shard_bytes=64 << 10).run(str(place / "packed"), Silent())
     return str(place / "packed")
 
 

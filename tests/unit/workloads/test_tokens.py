@@ -12,9 +12,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from tests.contract.data.rig import Silent
-from tpujob.data.locations import Folder
-from tpujob.data.pack.folder import FolderTarget
-from tpujob.data.pack.run import Pack
+from tpujob.data.pack import Pack
 from workloads.data.documents import open_documents
 from workloads.data.rows import Dataset, Feed, Rows, RowSource
 from workloads.data.streams import RecordStream
@@ -46,7 +44,7 @@ def write(folder: Path, documents: list[str]) -> Path:
 
 
 def packed_from(source: Path, target: Path) -> Path:
-    Pack(Folder(str(source)), shard_bytes=4 << 10, seed=1).run(FolderTarget(str(target)), Silent())
+    Pack(str(source), shard_bytes=4 << 10, seed=1).run(str(target), Silent())
     return target
 
 

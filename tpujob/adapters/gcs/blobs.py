@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import builtins
 import io
-import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import IO, Any
 from urllib.parse import urlencode
@@ -17,13 +16,12 @@ from urllib.parse import urlencode
 from tpujob.adapters.calling import Count, Deadline, ServerClock, uncounted
 from tpujob.adapters.gcs import bucket as gcs_bucket
 from tpujob.adapters.gcs.client import DamagedBytes, StorageClient, parsed
-from tpujob.adapters.gcs.objects import bucket_path, frame, object_path
+from tpujob.adapters.gcs.objects import bucket_path, multipart, object_path
 from tpujob.data.checksums import decode, encode, extend, of_file
 from tpujob.errors import BadRequest, Conflict, NotFound, TpujobError, Transient
 from tpujob.ports import Blob, BucketFacts, BucketPlace
 
 _FACTS = "name,size,generation,metageneration,updated,metadata,crc32c"
-_READ = 1 << 20
 #: metadata key by which a conditional write recognises its own first try; not shown to callers
 _WRITE_ID = "tpujob-write"
 
@@ -65,7 +63,7 @@ class GcsBlobs:
         resource = {"name": name, "contentType": kind, "metadata": kept, "crc32c": encode(crc32c)}
 
         def once(left: float, failures: int) -> Blob:
-            headers, body = _multipart(resource, file, deadline)
+            headers, body = multipart(resource, file, deadline)
             try:
                 reply = self._client.request("POST", target, headers, body, timeout=left)
             except Conflict as conflict:
@@ -246,26 +244,6 @@ def split_path(path: str, *, empty: bool = False) -> tuple[str, str]:
     if not path.startswith("gs://") or not bucket or not (name or empty):
         raise BadRequest(f"{path!r} is not the gs:// path of an object")
     return bucket, name
-
-
-def _multipart(
-    resource: Mapping[str, Any], file: IO[bytes], deadline: Deadline
-) -> tuple[dict[str, str], Iterator[bytes]]:
-    """Headers and body of an upload in one request: what the object is, then the file, which is read as it is sent."""
-    mark = f"tpujob-{uuid.uuid4().hex}"
-    head, tail = frame(mark.encode(), resource)
-
-    def body() -> Iterator[bytes]:
-        yield head
-        file.seek(0)
-        while data := file.read(_READ):
-            deadline.left()
-            yield data
-        yield tail
-
-    length = len(head) + file.seek(0, os.SEEK_END) + len(tail)
-    kind = f"multipart/related; boundary={mark}"
-    return {"Content-Type": kind, "Content-Length": str(length)}, body()
 
 
 def _blob(bucket: str, resource: Mapping[str, Any]) -> Blob:

@@ -1,9 +1,12 @@
 """Objects as copying needs them: `data.objects.Objects`."""
 
 import contextlib
+import io
 import json
+import os
+import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from tpujob.adapters.calling import Deadline
@@ -17,6 +20,7 @@ T = TypeVar("T")
 
 #: what an object was copied from, in its custom metadata
 _SOURCE = "tpujob-source"
+_READ = 1 << 20
 _FACTS = f"name,size,crc32c,generation,metadata/{_SOURCE}"
 
 
@@ -57,8 +61,11 @@ class JsonObjects(StorageClient):
     def put(
         self, bucket: str, name: str, data: bytes, crc32c: int, generation: int, source: str = ""
     ) -> ObjectFacts:
-        headers, body = multipart({**_resource(name, source), "crc32c": encode(crc32c)}, data)
+        resource = {**_resource(name, source), "crc32c": encode(crc32c)}
         target = _upload(bucket, "multipart", generation)
+
+        headers, chunks = multipart(resource, io.BytesIO(data), Deadline(self._patience))
+        body = b"".join(chunks)
 
         def once() -> ObjectFacts:
             stored = _facts(parsed(self.request("POST", target, headers, body, a=1)))
@@ -213,20 +220,26 @@ def object_path(bucket: str, name: str) -> str:
     return f"/storage/v1/b/{quote(bucket, safe='')}/o/{quote(name, safe='')}"
 
 
-def multipart(resource: Mapping[str, Any], data: bytes) -> tuple[dict[str, str], bytes]:
-    """Headers and body of an upload in one request: what the object is, then its bytes."""
-    mark = f"tpujob-{len(data):x}-{id(data):x}".encode()
-    while mark in data:
-        mark += b"-"
-    head, tail = frame(mark, resource)
-    return {"Content-Type": f"multipart/related; boundary={mark.decode()}"}, head + data + tail
+def multipart(
+    resource: Mapping[str, Any], file: IO[bytes], deadline: Deadline
+) -> tuple[dict[str, str], Iterator[bytes]]:
+    """Headers and body of an upload in one request: what the object is, then the file, which is read as it is sent."""
+    mark = f"tpujob-{uuid.uuid4().hex}"
+    facts = json.dumps(resource)
+    head = f"--{mark}\r\nContent-Type: application/json\r\n\r\n{facts}\r\n--{mark}\r\n\r\n".encode()
+    tail = f"\r\n--{mark}--".encode()
 
+    def body() -> Iterator[bytes]:
+        yield head
+        file.seek(0)
+        while data := file.read(_READ):
+            deadline.left()
+            yield data
+        yield tail
 
-def frame(mark: bytes, resource: Mapping[str, Any]) -> tuple[bytes, bytes]:
-    """Return what of such a body comes before the bytes and after them."""
-    facts = json.dumps(resource).encode()
-    head = b"--%b\r\nContent-Type: application/json\r\n\r\n%b\r\n--%b\r\n\r\n" % (mark, facts, mark)
-    return head, b"\r\n--%b--" % mark
+    length = len(head) + file.seek(0, os.SEEK_END) + len(tail)
+    kind = f"multipart/related; boundary={mark}"
+    return {"Content-Type": kind, "Content-Length": str(length)}, body()
 
 
 def _upload(bucket: str, kind: str, generation: int) -> str:

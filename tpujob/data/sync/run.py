@@ -11,6 +11,7 @@ from typing import Protocol
 
 from tpujob.data.keys import PARTS_FOLDER, alone
 from tpujob.data.locations import Folder, Place, Prefix, Traffic, UrlList, overlap, route_of
+from tpujob.data.manifest import NAME as MANIFEST
 from tpujob.data.objects import (
     Changed,
     CopyOutcome,
@@ -20,7 +21,6 @@ from tpujob.data.objects import (
     Problems,
     SourceReader,
 )
-from tpujob.data.pack.manifest import NAME as MANIFEST
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.directions import direction
 from tpujob.data.sync.workers import AnyPair, copy_all, pairs

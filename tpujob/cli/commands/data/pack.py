@@ -9,16 +9,14 @@ from tpujob.cli.commands.data.pages import problem_fields, problem_lines
 from tpujob.cli.errors import FOUND, on_interrupt
 from tpujob.cli.options import Json, argument, flag, option
 from tpujob.cli.output import say, say_json
-from tpujob.data.pack.run import PackOutcome, SourceSurvey
 from tpujob.domain.hardware.prices import LIST
 from tpujob.domain.text import amount_of_bytes, clean, many, usd
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
-    from tpujob.data.locations import Folder
+    from tpujob.data.pack import PackSummary
 
-
-_ENDED = "Finished files are kept. The same command continues."
+_ENDED = "Nothing is damaged: run the same command again."
 
 
 def pack(
@@ -37,22 +35,20 @@ def pack(
     ] = False,
     as_json: Json = False,
 ) -> int:
-    """Pack the files of SRC into verified ArrayRecord shards. Safe to repeat: finished shards are kept."""
+    """Pack the files of SRC into verified ArrayRecord shards. Safe to repeat."""
     from tpujob.cli.commands.data.sync import ProgressBar
-    from tpujob.data.pack.folder import FolderTarget
-    from tpujob.data.pack.run import Pack
+    from tpujob.data.pack import Pack
 
     from_ = _folder(source, f"copy it here first: tpujob data sync {source} FOLDER")
     to = _folder(target, f"pack to a folder, then upload it: tpujob data sync FOLDER {target}")
     job = Pack(from_, shard_bytes=shard_mib << 20, seed=shuffle)
     if dry_run:
-        survey = job.survey()
-        record, page = survey_record(survey, epochs), survey_page
+        found = job.survey()
     else:
         with ProgressBar(shown=True) as progress, on_interrupt(_ENDED):
-            made = job.run(FolderTarget(to.path), progress, replace=replace)
-        record, page = pack_record(made, epochs), pack_page
-    say_json(record) if as_json else say(page(record))
+            found = job.run(to, progress, replace=replace)
+    record = pack_record(found, epochs)
+    say_json(record) if as_json else say(pack_page(record))
     return FOUND if record["left_out"] else 0
 
 
@@ -63,13 +59,12 @@ def unpack(
 ) -> int:
     """Restore the files of a packed set in DST, byte for byte. Overwrites nothing; safe to repeat."""
     from tpujob.cli.commands.data.sync import ProgressBar
-    from tpujob.data.pack.folder import FolderSource
-    from tpujob.data.pack.unpack import Unpack
+    from tpujob.data.unpack import Unpack
 
     from_ = _folder(source, f"copy it here first: tpujob data sync {source} FOLDER")
     to = _folder(target, f"unpack to a folder, then upload it: tpujob data sync FOLDER {target}")
     with ProgressBar(shown=True) as progress, on_interrupt(_ENDED):
-        found = Unpack(FolderSource(from_.path), to.path, progress).run()
+        found = Unpack(from_, to, progress).run()
     record = {
         "files": found.files,
         "bytes": found.bytes,
@@ -80,12 +75,12 @@ def unpack(
     return FOUND if record["left_out"] + record["conflicts"] else 0
 
 
-def _folder(text: str, hint: str) -> Folder:
+def _folder(text: str, hint: str) -> str:
     from tpujob.data import locations
 
     place = locations.parse(text)
     if isinstance(place, locations.Folder):
-        return place
+        return place.path
     raise BadRequest(f"{text} is not a folder of this machine", hint=hint)
 
 
@@ -95,46 +90,27 @@ def _folder(text: str, hint: str) -> Folder:
 _LABELS = 8  #: that are named
 
 
-def survey_record(found: SourceSurvey, epochs: int) -> dict[str, Any]:
-    objects = found.shards + 2 + bool(found.labels)  # beside them: index, manifest, labels
+def pack_record(found: PackSummary, epochs: int) -> dict[str, Any]:
+    """Of what is to be packed, or was."""
+    labels = found.labels.names()
+    objects = found.shards + 2 + bool(labels)  # beside them: index, manifest, labels
+    made = {"shard_bytes": found.shard_bytes, "order": found.order} if found.shard_bytes else {}
     return {
         "files": found.files,
         "bytes": found.bytes,
         "shards": found.shards,
-        "labels": list(found.labels),
+        **made,
+        "labels": list(labels),
         **_operations(found.files, found.shards, objects, epochs),
         **problem_fields(found),
     }
 
 
-def pack_record(made: PackOutcome, epochs: int) -> dict[str, Any]:
-    manifest = made.manifest
-    objects = len(manifest.files()) + 1
-    return {
-        "files": manifest.records,
-        "bytes": manifest.content,
-        "shards": len(manifest.shards),
-        "shard_bytes": manifest.stored,
-        "order": manifest.order,
-        "labels": list(manifest.labels),
-        **_operations(manifest.records, len(manifest.shards), objects, epochs),
-        **problem_fields(made),
-    }
-
-
-def survey_page(record: Mapping[str, Any]) -> str:
-    head = f"To pack: {_files(record)}, into {_shards(record)}."
-    return _page(head, record)
-
-
 def pack_page(record: Mapping[str, Any]) -> str:
-    stored = amount_of_bytes(record["shard_bytes"])
-    head = f"Packed {_files(record)}, into {_shards(record)}, {stored}; each record was read back"
-    return _page(head, record)
-
-
-def _page(head: str, record: Mapping[str, Any]) -> str:
-    lines = [head]
+    lines = [f"To pack: {_files(record)}, into {many(record['shards'], 'shard')}."]
+    if "shard_bytes" in record:
+        into = f"{many(record['shards'], 'shard')}, {amount_of_bytes(record['shard_bytes'])}"
+        lines = [f"Packed {_files(record)}, into {into}; each record was read back"]
     if record["labels"]:
         named = map(clean, record["labels"][:_LABELS])
         more = ", ..." if len(record["labels"]) > _LABELS else ""
@@ -182,7 +158,3 @@ def _price_lines(record: Mapping[str, Any]) -> list[str]:
 
 def _files(record: Mapping[str, Any]) -> str:
     return f"{many(record['files'], 'file')}, {amount_of_bytes(record['bytes'])}"
-
-
-def _shards(record: Mapping[str, Any]) -> str:
-    return many(record["shards"], "shard")

@@ -1,0 +1,83 @@
+"""ArrayRecord files: the one place that knows the package that writes and reads them.
+
+A file that was cut short raises nothing when it is opened: it says that it is not `ok` and has no records (tried with
+0.8.6). So both are asked, always.
+"""
+
+import importlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from tpujob.data.checksums import extend
+from tpujob.data.manifest import IndexEntry
+from tpujob.errors import TpujobError
+
+#: one record in each chunk, as Grain's random access needs it. Equal records make equal bytes.
+_OPTIONS = "group_size:1,zstd:1"
+#: what the package raises for a file that it cannot write or whose chunks do not fit their hashes
+_ERRORS = (RuntimeError, ValueError, IndexError, OSError)
+
+
+class Damaged(Exception):
+    """The file does not hold the records that it should. `str(error)` says how it differs."""
+
+
+def write(path: str, contents: Iterable[bytes]) -> None:
+    """Afterwards the file has these records, as far as its writer knows. Raises OSError, and the TpujobErrors of
+    `contents`; what is in the file by then is to be removed."""
+    package, writer = _package(), None
+    try:
+        writer = package.ArrayRecordWriter(path, _OPTIONS)
+        for content in contents:
+            writer.write(content)
+        if not writer.ok():
+            raise OSError(0, "the writer of the shard failed")
+        writer.close()
+    except BaseException as error:
+        _close_anyway(writer)
+        if isinstance(error, _ERRORS):
+            raise OSError(0, _first(error)) from error
+        raise
+
+
+def read(path: str, entries: Sequence[IndexEntry]) -> Iterator[bytes]:
+    """The records, each of which must have the size and the CRC32C of its entry. Raises Damaged."""
+    reader = _package().ArrayRecordReader(path, "readahead_buffer_size:0,max_parallelism:0")
+    try:
+        if not reader.ok() or reader.num_records() != len(entries):
+            found = reader.num_records() if reader.ok() else "no readable number of"
+            raise Damaged(f"it has {found} records instead of {len(entries)}")
+        for number, entry in enumerate(entries):
+            try:
+                (content,) = reader.read(number, number + 1)
+            except _ERRORS as error:
+                raise Damaged(f"record {number} cannot be read: {_first(error)}") from error
+            if len(content) != entry.size:
+                raise Damaged(f"record {number} has {len(content)} bytes instead of {entry.size}")
+            if extend(0, content) != entry.crc32c:
+                raise Damaged(f"record {number} does not have its checksum")
+            yield content
+    finally:
+        _close_anyway(reader)
+
+
+def _close_anyway(file: Any) -> None:
+    """Closing a file that is damaged raises once more."""
+    with suppress(*_ERRORS):
+        if file:
+            file.close()
+
+
+def _first(error: Exception) -> str:
+    return str(error).partition(";")[0]
+
+
+def _package() -> Any:
+    try:
+        return importlib.import_module("array_record.python.array_record_module")
+    except ImportError:
+        raise TpujobError(
+            "packed data needs the package array_record, which is not installed",
+            hint="pip install 'tpujob[pack]' (there is one for Linux and macOS, none for Windows)",
+        ) from None
