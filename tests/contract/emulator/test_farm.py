@@ -188,7 +188,7 @@ def test_impossible_slices_are_refused(farm: FarmProcess, path: str, body: objec
 
 
 def test_a_slice_that_is_not_there_cannot_be_disturbed(farm: FarmProcess):
-    assert farm.refusal("POST", "/slices/tj-nobody/preempt", {}) == 404
+    assert farm.refusal("POST", "/slices/tj-nobody/preempt", {"notice_s": 0}) == 404
 
 
 def test_a_farm_that_ends_takes_its_processes_along(tmp_path: Path):

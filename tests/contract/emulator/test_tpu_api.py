@@ -27,8 +27,8 @@ from tests.support.tpu_rig import (
     result,
     until,
 )
+from tpujob.emulator import inject
 from tpujob.emulator.control import Control
-from tpujob.emulator.faults import inject
 from tpujob.emulator.tpu.convert import id_of
 from tpujob.emulator.tpu.records import Latencies
 from tpujob.emulator.tpu.world import World

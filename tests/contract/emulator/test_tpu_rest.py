@@ -29,7 +29,7 @@ from tests.support.tpu_rig import (
     result,
     until,
 )
-from tpujob.emulator.faults.commands import perform
+from tpujob.emulator.fault_commands import perform
 from tpujob.emulator.tpu import rest
 from tpujob.emulator.tpu.server import services
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.contract.emulator.world_rig import SPEC, ZONE, Model
+from tpujob.emulator import inject, inject_hosts
 from tpujob.emulator.control import status
-from tpujob.emulator.faults import inject, inject_hosts
 from tpujob.emulator.tpu import nodes, queue
 from tpujob.emulator.tpu.records import ApiError, BringUp, Disturb, TakeDown
 
@@ -123,21 +123,13 @@ def test_a_node_deleted_while_its_hosts_come_up_takes_them_down() -> None:
     model = Model()
     model.ask("q")
     coming = model.coming()
-    model.do(nodes.delete, coming.node, api="v2")
+    model.do(nodes.delete, coming.node.name, api="v2")
     model.go(60)
     assert model.state("q")[1] == "DELETING", "it waits for the hosts' answer"
-    model.do(nodes.hosts_up, coming.node, coming.number, ("10.0.0.1", "10.0.0.2"))
+    model.do(nodes.hosts_up, coming.node, ("10.0.0.1", "10.0.0.2"))
     model.go(1)
     assert model.state("q")[1] == ""
     assert [type(effect) for effect in model.done] == [TakeDown]
-
-
-def test_an_answer_for_an_earlier_node_of_the_name_is_ignored() -> None:
-    model = Model()
-    model.ask("q")
-    coming = model.coming()
-    model.do(nodes.hosts_up, coming.node, coming.number - 1, ("10.0.0.9",) * 2)
-    assert model.state("q") == ("PROVISIONING", "CREATING")
 
 
 @pytest.mark.parametrize(

@@ -75,14 +75,14 @@ class Model:
         for effect in effects:
             self.done.append(effect)
             if isinstance(effect, BringUp) and self.broken:
-                nodes.hosts_not_up(self.world, effect.node, effect.number, "no room")
+                nodes.hosts_not_up(self.world, effect.node, "no room")
             elif isinstance(effect, BringUp):
                 addresses = self._farm.bring_up(effect)
-                nodes.hosts_up(self.world, effect.node, effect.number, addresses)
+                nodes.hosts_up(self.world, effect.node, addresses)
             elif isinstance(effect, TakeDown):
-                nodes.hosts_down(self.world, effect.node, effect.number)
+                nodes.hosts_down(self.world, effect.node)
             elif isinstance(effect, SwitchOn):
-                interruptions.hosts_back(self.world, effect.node, effect.number)
+                interruptions.hosts_back(self.world, effect.node)
         return bool(effects)
 
     def state(self, id: str) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from tests.support.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node
 from tpujob.adapters.cloud_tpu import Catalog, CloudTpuSlices, Throttle
 from tpujob.adapters.cloud_tpu.calls import CALLS_PER_MINUTE, LONGEST_PAUSE, Method
 from tpujob.domain.observations import SliceState, Unknown
-from tpujob.emulator.faults import inject
+from tpujob.emulator import inject
 from tpujob.errors import Refused, Transient
 
 #: seconds that a call gets; the next only where the one before was too short to get to the silent part

@@ -12,7 +12,7 @@ from tests.contract.slices.tpu_slices import SLICE, ask, gone, look, wait_for
 from tests.support.tpu_rig import PROJECT, QUICK, Cloud
 from tpujob.adapters.cloud_tpu import CloudTpuSlices, lists
 from tpujob.domain.observations import Absent, Present, SliceState
-from tpujob.emulator.faults import inject
+from tpujob.emulator import inject
 
 
 @pytest.fixture

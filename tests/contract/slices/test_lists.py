@@ -13,7 +13,7 @@ from tests.support.tpu_rig import PROJECT, ZONE, Cloud, queued
 from tpujob.adapters.cloud_tpu import CloudTpuSlices, Throttle, count_usage
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.observations import Absent, Unknown
-from tpujob.emulator.faults import inject
+from tpujob.emulator import inject
 from tpujob.errors import Transient
 
 EAST = "us-east5-a"

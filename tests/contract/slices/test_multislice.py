@@ -34,7 +34,7 @@ from tpujob.adapters.cloud_tpu.slice_state import (
 )
 from tpujob.domain.model import Endpoint
 from tpujob.domain.observations import Absent, Present, SliceState, Unknown
-from tpujob.emulator.faults import inject
+from tpujob.emulator import inject
 from tpujob.emulator.tpu import nodes as world_nodes
 from tpujob.emulator.tpu.records import NodeState
 
@@ -118,7 +118,7 @@ def test_one_failed_slice_of_several_fails_all_and_leaves_nothing() -> None:
     with cloud.world.lock:
         one = cloud.world.get_node(node_name(node_ids(THREE)[1]))
         while one.state is NodeState.CREATING:
-            world_nodes.hosts_not_up(cloud.world, one.name, one.number, "broken")
+            world_nodes.hosts_not_up(cloud.world, one, "broken")
     wait_for(slices, SliceState.FAILED, THREE)
     slices.delete(THREE, timeout=10)
     gone(slices, THREE)

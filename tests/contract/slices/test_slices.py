@@ -27,7 +27,7 @@ from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.adapters.cloud_tpu.errors import CALL_CODES
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
-from tpujob.emulator.faults import inject
+from tpujob.emulator import inject
 from tpujob.emulator.tpu.server import TpuServer
 from tpujob.errors import Refused, Transient
 

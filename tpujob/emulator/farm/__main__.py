@@ -65,10 +65,6 @@ async def _run(ready: Path, state: Path, ssh_port: int) -> None:
 # The control API: JSON over HTTP, for the emulated cloud and for injected faults --------------------------------------
 
 
-NOTICE = 30.0  #: seconds between SIGTERM and off; the cloud promises at most this
-WINDOW = 60.0
-
-
 class FarmControl:
     """Routes a request to the farm."""
 
@@ -102,17 +98,17 @@ class FarmControl:
         return {}
 
     async def _disturb(self, name: str, what: str, body: dict[str, Any]) -> None:
-        host = int(_number(body, "host", 0))
-        host_or_all = None if body.get("host") is None else host
+        host_or_all = None if body.get("host") is None else int(_number(body, "host"))
+        host = host_or_all or 0
         match what:
             case "preempt":
-                self._farm.preempt(name, _number(body, "notice_s", NOTICE))
+                self._farm.preempt(name, _number(body, "notice_s"))
             case "maintain":
-                self._farm.maintain(name, _number(body, "window_s", WINDOW))
+                self._farm.maintain(name, _number(body, "window_s"))
             case "announce":
                 self._farm.announce(name, _texts(body.get("upcoming", {})))
             case "slow":
-                self._farm.slow(name, host, _number(body, "factor", 1))
+                self._farm.slow(name, host, _number(body, "factor"))
             case "off":
                 await self._farm.switch_off(name, host_or_all)
             case "on":
@@ -135,9 +131,8 @@ class FarmControl:
                 raise NotFound(f"there is no disturbance {what!r}")
 
 
-def _number(body: dict[str, Any], key: str, default: float) -> float:
+def _number(body: dict[str, Any], key: str) -> float:
     value = body.get(key)
-    value = default if value is None else value
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e6:
         raise BadRequest(f"{key} must be a number from 0 to 1,000,000")
     return float(value)

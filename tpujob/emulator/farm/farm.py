@@ -81,7 +81,9 @@ class Farm:
             victim = self._slices.get(name)
             if victim is None:
                 return
-            _disarm(victim)
+            for planned in (victim.ending, victim.window):
+                if planned is not None:
+                    planned.cancel()
             await self._cut(victim.hosts)
             await asyncio.to_thread(shutil.rmtree, self._folder(name), ignore_errors=True)
             del self._slices[name]
@@ -237,13 +239,6 @@ class Farm:
 
     def _folder(self, name: str = "") -> Path:
         return self._state / "slices" / name
-
-
-def _disarm(victim: _Slice) -> None:
-    if victim.ending is not None:
-        victim.ending.cancel()
-    if victim.window is not None:
-        victim.window.cancel()
 
 
 def _announce(chosen: _Slice, event: str) -> None:

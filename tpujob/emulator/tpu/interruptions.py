@@ -69,19 +69,16 @@ def hosts_lost(world: World, node: Node) -> None:
         _lose(world, node, NodeState.TERMINATED)
 
 
-def hosts_back(world: World, name: str, number: int) -> None:
-    node = nodes.same(world, name, number)
-    if node is not None and node.state is NodeState.REPAIRING:
+def hosts_back(world: World, node: Node) -> None:
+    if node.state is NodeState.REPAIRING:
         node.state, node.maintenance_until = NodeState.READY, 0.0
         node.silent.clear()
         node.slowed.clear()
         world.record(f"{node.id}: ready again")
 
 
-def hosts_not_back(world: World, name: str, number: int) -> None:
-    node = nodes.same(world, name, number)
-    if node is not None:
-        world.after(_RETRY_S, lambda: _switch_on(world, node))
+def hosts_not_back(world: World, node: Node) -> None:
+    world.after(_RETRY_S, lambda: _switch_on(world, node))
 
 
 def _check(node: Node, what: str) -> None:
@@ -96,7 +93,7 @@ def _preempted(world: World, node: Node) -> None:
 
 def _lose(world: World, node: Node, state: NodeState) -> None:
     node.state, node.preempted_at = state, None
-    world.stock.give_back(node.name)
+    world.stock.give_back(node)
     world.record(f"{node.id}: {state}")
     nodes.notify(node, NodeChange.LOST)
     world.room_changed()
@@ -113,4 +110,4 @@ def _repair(world: World, node: Node, window: float) -> None:
 
 def _switch_on(world: World, node: Node) -> None:
     if node.state is NodeState.REPAIRING:
-        world.ask_hosts(SwitchOn(node.name, node.number, node.farm_name))
+        world.ask_hosts(SwitchOn(node))

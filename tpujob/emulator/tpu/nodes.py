@@ -120,15 +120,11 @@ def start(world: World, name: str, *, api: str) -> Operation:
 
 def hosts_up(
     world: World,
-    name: str,
-    number: int,
+    node: Node,
     addresses: tuple[str, ...],
     guests: tuple[Mapping[str, str], ...] = (),
 ) -> None:
     """`guests`: the hosts' guest attributes."""
-    node = same(world, name, number)
-    if node is None:
-        return
     node.hosts_coming, node.attempts = False, 0
     node.addresses, node.guests = addresses, guests
     if node.state is NodeState.DELETING:
@@ -140,11 +136,8 @@ def hosts_up(
         world.finish(node.operation, response=node)
 
 
-def hosts_not_up(world: World, name: str, number: int, reason: str) -> None:
+def hosts_not_up(world: World, node: Node, reason: str) -> None:
     """Try again for a while: the farm may still be starting."""
-    node = same(world, name, number)
-    if node is None:
-        return
     node.hosts_coming = False
     node.attempts += 1
     if node.state is NodeState.DELETING:
@@ -152,12 +145,15 @@ def hosts_not_up(world: World, name: str, number: int, reason: str) -> None:
     elif node.attempts < _BRING_UP_TRIES:
         world.after(_RETRY_S, lambda: _bring_up(world, node))
     else:
-        _fail(world, node, ApiError("INTERNAL", f"the hosts of '{name}' did not come up: {reason}"))
+        _fail(
+            world,
+            node,
+            ApiError("INTERNAL", f"the hosts of '{node.name}' did not come up: {reason}"),
+        )
 
 
-def hosts_down(world: World, name: str, number: int) -> None:
-    node = same(world, name, number)
-    if node is None:
+def hosts_down(world: World, node: Node) -> None:
+    if node.removed_at is not None:
         return
     node.hosts_exist = False
     if node.state is NodeState.STOPPING:
@@ -167,10 +163,8 @@ def hosts_down(world: World, name: str, number: int) -> None:
         _remove(world, node)
 
 
-def hosts_not_down(world: World, name: str, number: int) -> None:
-    node = same(world, name, number)
-    if node is not None:
-        world.after(_RETRY_S, lambda: _take_down(world, node))
+def hosts_not_down(world: World, node: Node) -> None:
+    world.after(_RETRY_S, lambda: _take_down(world, node))
 
 
 def farm_name(world: World, node: Node) -> str:
@@ -193,8 +187,7 @@ def _bring_up(world: World, node: Node) -> None:
     node.farm_name = node.farm_name or farm_name(world, node)
     node.hosts_exist = node.hosts_coming = True
     effect = BringUp(
-        node=node.name,
-        number=node.number,
+        node=node,
         slice=node.farm_name,
         zone=node.zone,
         type=node.spec.type,
@@ -216,9 +209,9 @@ def _take_down(world: World, node: Node) -> None:
     if node.removed_at is not None or node.hosts_coming:
         return
     if node.hosts_exist:
-        world.ask_hosts(TakeDown(node.name, node.number, node.farm_name))
+        world.ask_hosts(TakeDown(node))
     else:
-        hosts_down(world, node.name, node.number)
+        hosts_down(world, node)
 
 
 def _fail(world: World, node: Node, error: ApiError) -> None:
@@ -232,18 +225,12 @@ def _fail(world: World, node: Node, error: ApiError) -> None:
 
 
 def _remove(world: World, node: Node) -> None:
-    world.stock.give_back(node.name)
+    world.stock.give_back(node)
     world.remove(node)
     world.record(f"{node.id}: gone")
     world.finish(node.operation)
     notify(node, NodeChange.GONE)
     world.room_changed()
-
-
-def same(world: World, name: str, number: int) -> Node | None:
-    """The node that an answer is for; None: it is gone, though another node may have its name."""
-    node = world.nodes.get(name)
-    return node if node and node.number == number else None
 
 
 def notify(node: Node, change: NodeChange, error: ApiError | None = None) -> None:

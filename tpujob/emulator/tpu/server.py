@@ -10,6 +10,7 @@ they take a port; gcloud, which cannot, uses the REST API.
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -128,12 +129,8 @@ def _handler(world: World, name: str, handler: Handler, request_class: Any) -> A
     return grpc.unary_unary_rpc_method_handler(
         call,
         request_deserializer=message_class(request_class).FromString,
-        response_serializer=_to_bytes,
+        response_serializer=methodcaller("SerializeToString"),
     )
-
-
-def _to_bytes(message: Message) -> bytes:
-    return message.SerializeToString()
 
 
 # Operations and locations --------------------------------------------------------------------------------------------
