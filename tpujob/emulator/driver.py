@@ -63,33 +63,6 @@ class FarmApi(Protocol):
         ...
 
 
-class NoFarm:
-    """Slices without hosts, at addresses that do not answer: for work on the API alone."""
-
-    def __init__(self) -> None:
-        self._given = 0
-        self._lock = threading.Lock()
-
-    def bring_up(self, wanted: BringUp) -> tuple[str, ...]:
-        with self._lock:
-            first = self._given
-            self._given += len(wanted.hosts)
-        numbers = range(first, first + len(wanted.hosts))
-        return tuple(f"10.{128 + n // 65000}.{n // 250 % 256}.{n % 250 + 2}" for n in numbers)
-
-    def guests(self, slice: str) -> tuple[dict[str, str], ...]:  # noqa: ARG002
-        return ()
-
-    def take_down(self, slice: str) -> None:
-        """There is nothing to take down; the other methods do nothing, too."""
-
-    def disturb(self, wanted: Disturb) -> None: ...
-
-    def switch_on(self, slice: str) -> None: ...
-
-    def slices(self) -> None: ...
-
-
 class FarmClient:
     """The farm of another process; each call reads its ready file again."""
 

@@ -133,8 +133,7 @@ def test_a_node_deleted_while_its_hosts_come_up_takes_them_down() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
-    [("", "no slice is ready"), ("nobody", "no slice or job 'nobody'")],
+    ("wanted", "said"), [("", "no slice is ready"), ("nobody", "no slice or job 'nobody'")]
 )
 def test_an_injected_fault_needs_a_slice(wanted: str, said: str) -> None:
     model = Model()

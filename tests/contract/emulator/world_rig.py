@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests.support.tpu_rig import NoFarm
 from tests.support.waiting import T
 from tpujob.emulator.control import Control
-from tpujob.emulator.driver import NoFarm
 from tpujob.emulator.tpu import interruptions, nodes, queue
 from tpujob.emulator.tpu.records import BringUp, Effect, Latencies, NodeSpec, SwitchOn, TakeDown
 from tpujob.emulator.tpu.world import World

@@ -268,7 +268,6 @@ def test_an_emulator_that_is_gone_is_unknown_and_comes_back(cloud: Cloud, tmp_pa
     with pytest.raises(Transient):
         slices.list_all([ZONE], timeout=5)
     back = TpuServer(cloud.world, tmp_path)
-    back.start()
     until(lambda: look(slices) == Absent(), "seen again, without a new client")
     slices.close()
     back.stop()

@@ -90,10 +90,7 @@ def create_before_intent() -> Patch:
                 return Decision(wake_in=3)
         return made
 
-    return together(
-        replaced(Reconciler, "tick", tick),
-        everywhere(decide, planted),
-    )
+    return together(replaced(Reconciler, "tick", tick), everywhere(decide, planted))
 
 
 @bug("handed on", "I5")
@@ -385,10 +382,7 @@ def missing_in_a_list_is_gone() -> Patch:
         seen, listed = real(self, one, **given | {"by_name": False})
         return (Absent() if listed and isinstance(seen, Unknown) else seen), False
 
-    return together(
-        BUGS["never_by_name"].plant(),
-        replaced(SliceCache, "look", look),
-    )
+    return together(BUGS["never_by_name"].plant(), replaced(SliceCache, "look", look))
 
 
 @bug("lists show it in part", "I5")

@@ -68,8 +68,7 @@ def every_step_since_a_known_checkpoint_is_lost() -> Patch:
 @bug("preempted while running", "I17")
 def only_the_newest_slice_is_paid() -> Patch:
     return everywhere(
-        usd_of_job,
-        lambda real, job, now: real(replace(job, slices=job.slices[-1:]), now),
+        usd_of_job, lambda real, job, now: real(replace(job, slices=job.slices[-1:]), now)
     )
 
 

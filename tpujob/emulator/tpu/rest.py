@@ -15,7 +15,6 @@ from google.cloud.tpu_v2.services.tpu.transports import rest_base
 from google.protobuf import json_format
 
 from tpujob.emulator.http_messages import Handler, Request, Response, json_response
-from tpujob.emulator.http_server import HttpThread
 from tpujob.emulator.tpu.convert import Message
 from tpujob.emulator.tpu.records import ApiError, invalid
 from tpujob.emulator.tpu.server import carry_out, message_class, next_fault, services
@@ -40,17 +39,6 @@ _HTTP_STATUS = {
     "UNAVAILABLE": 503,
     "DATA_LOSS": 500,
 }
-
-
-class RestServer:
-    """Serves a world from the constructor to `stop`. `url` has no slash at its end."""
-
-    def __init__(self, world: World, port: int = 0) -> None:
-        self._http = HttpThread(handler(world), port, name="tpu-rest")
-        self.url = self._http.url
-
-    def stop(self) -> None:
-        self._http.stop()
 
 
 def handler(world: World) -> Handler:

@@ -35,7 +35,8 @@ Methods = dict[str, tuple[Handler, Any]]
 
 
 class TpuServer:
-    """Serves a world on a socket in `folder`. `address` is what a client of gRPC takes."""
+    """Serves a world, from the constructor to `stop`, on a socket in `folder`. `address` is what a client of gRPC
+    takes."""
 
     def __init__(self, world: World, folder: Path) -> None:
         self._server = grpc.server(
@@ -51,8 +52,6 @@ class TpuServer:
         self.address = f"unix:{quote(str(self._socket))}"
         self._server.add_insecure_port(self.address)
         self._socket.chmod(0o600)
-
-    def start(self) -> None:
         self._server.start()
 
     def stop(self) -> None:

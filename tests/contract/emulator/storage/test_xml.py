@@ -225,9 +225,7 @@ def test_a_client_of_s3_lists_page_by_page(s3: Any, version: str) -> None:
 def account() -> service_account.Credentials:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     pem = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     signer = crypt.RSASigner.from_string(pem)
     return service_account.Credentials(signer, "lab@p.iam.gserviceaccount.com", "")
