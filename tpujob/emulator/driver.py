@@ -191,14 +191,15 @@ class Driver:
                 return lambda: interruptions.hosts_back(world, node)
 
     def _failed(self, effect: Effect, reason: str) -> None:
-        self._world.record(f"host farm: {reason}")
+        world = self._world
+        world.record(f"host farm: {reason}")
         match effect:
             case BringUp(node):
-                nodes.hosts_not_up(self._world, node, reason)
+                nodes.hosts_not_up(world, node, reason)
             case TakeDown(node):
-                nodes.hosts_not_down(self._world, node)
+                world.after(nodes.RETRY_S, lambda: nodes.take_down(world, node))
             case SwitchOn(node):
-                interruptions.hosts_not_back(self._world, node)
+                world.after(nodes.RETRY_S, lambda: interruptions.switch_on(world, node))
             case Disturb():
                 pass
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tpujob.emulator.farm import image
-from tpujob.emulator.farm.hosts import Homes, Host, SliceRequest
+from tpujob.emulator.farm.hosts import Host, SliceRequest
 from tpujob.emulator.farm.metadata import (
     COMING_MAINTENANCE,
     MAINTENANCE,
@@ -51,7 +51,6 @@ class Farm:
         self._hole = BlackHole()
         self._imaging = threading.Lock()
         self._shared = state / "shared"  #: what belongs to no slice
-        self._homes = Homes(self._shared / "homes")
         self.ssh_port = ssh_port or free_everywhere()
 
     async def clear(self) -> None:
@@ -181,7 +180,7 @@ class Farm:
                 ),
                 census=self._census,
                 programs=programs,
-                homes=self._homes,
+                homes=self._shared / "homes",
             )
             for spec, address in zip(request.hosts, addresses, strict=True)
         )

@@ -5,7 +5,6 @@ from tpujob.emulator.tpu import nodes
 from tpujob.emulator.tpu.records import Disturb, Node, NodeChange, NodeState, SwitchOn
 from tpujob.emulator.tpu.world import World
 
-_RETRY_S = 1.0
 _UP = (NodeState.READY, NodeState.REPAIRING)
 
 
@@ -77,10 +76,6 @@ def hosts_back(world: World, node: Node) -> None:
         world.record(f"{node.id}: ready again")
 
 
-def hosts_not_back(world: World, node: Node) -> None:
-    world.after(_RETRY_S, lambda: _switch_on(world, node))
-
-
 def _check(node: Node, what: str) -> None:
     if node.state is not NodeState.READY or node.preempted_at is not None:
         raise nodes.wrong_state(what, node)
@@ -105,9 +100,9 @@ def _repair(world: World, node: Node, window: float) -> None:
     node.state = NodeState.REPAIRING
     world.record(f"{node.id}: REPAIRING for {window:g} s")
     world.ask_hosts(Disturb(node.farm_name, "off", {"host": None}))
-    world.after(window, lambda: _switch_on(world, node))
+    world.after(window, lambda: switch_on(world, node))
 
 
-def _switch_on(world: World, node: Node) -> None:
+def switch_on(world: World, node: Node) -> None:
     if node.state is NodeState.REPAIRING:
         world.ask_hosts(SwitchOn(node))

@@ -20,7 +20,7 @@ from tpujob.emulator.tpu.world import World
 from workloads.contract.faults import VARIABLE
 
 _BRING_UP_TRIES = 20
-_RETRY_S = 1.0
+RETRY_S = 1.0  #: until the host farm is asked again
 
 
 def create(
@@ -86,7 +86,7 @@ def begin_delete(world: World, node: Node, takes_s: float | None = None) -> None
     world.record(f"{node.id}: being deleted")
     notify(node, NodeChange.LEAVING)
     takes_s = world.latencies.delete if takes_s is None else takes_s
-    world.after(takes_s, lambda: _take_down(world, node))
+    world.after(takes_s, lambda: take_down(world, node))
 
 
 def stop(world: World, name: str, *, api: str) -> Operation:
@@ -101,7 +101,7 @@ def stop(world: World, name: str, *, api: str) -> Operation:
         )
     operation = world.start_operation("stop", name, api)
     node.state, node.operation = NodeState.STOPPING, operation.name
-    world.after(world.latencies.stop, lambda: _take_down(world, node))
+    world.after(world.latencies.stop, lambda: take_down(world, node))
     return operation
 
 
@@ -128,7 +128,7 @@ def hosts_up(
     node.hosts_coming, node.attempts = False, 0
     node.addresses, node.guests = addresses, guests
     if node.state is NodeState.DELETING:
-        _take_down(world, node)
+        take_down(world, node)
     elif node.state in (NodeState.CREATING, NodeState.STARTING):
         node.state = NodeState.READY
         world.record(f"{node.id}: ready")
@@ -141,9 +141,9 @@ def hosts_not_up(world: World, node: Node, reason: str) -> None:
     node.hosts_coming = False
     node.attempts += 1
     if node.state is NodeState.DELETING:
-        _take_down(world, node)
+        take_down(world, node)
     elif node.attempts < _BRING_UP_TRIES:
-        world.after(_RETRY_S, lambda: _bring_up(world, node))
+        world.after(RETRY_S, lambda: _bring_up(world, node))
     else:
         _fail(
             world,
@@ -161,10 +161,6 @@ def hosts_down(world: World, node: Node) -> None:
         world.finish(node.operation, response=node)
     elif node.state is NodeState.DELETING:
         _remove(world, node)
-
-
-def hosts_not_down(world: World, node: Node) -> None:
-    world.after(_RETRY_S, lambda: _take_down(world, node))
 
 
 def farm_name(world: World, node: Node) -> str:
@@ -205,7 +201,8 @@ def _env_of(world: World, physical: str) -> dict[str, str]:
     return {VARIABLE: host.fault} if host and host.fault else {}
 
 
-def _take_down(world: World, node: Node) -> None:
+def take_down(world: World, node: Node) -> None:
+    """Let the farm remove its hosts, unless that was done or they are still coming up."""
     if node.removed_at is not None or node.hosts_coming:
         return
     if node.hosts_exist:
