@@ -20,7 +20,7 @@ from tests.support.waiting import until as until
 from tpujob.adapters.ssh import FileKeys
 from tpujob.adapters.ssh.keys import public_line
 from tpujob.domain.model import Endpoint, Slice
-from tpujob.emulator.client import call_control
+from tpujob.emulator.client import EmulatorClient, call_control
 from tpujob.emulator.farm.processes import MARKER
 
 
@@ -123,6 +123,25 @@ class FarmProcess:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait(timeout=60)
+
+
+class EmulatorProcess:
+    """The emulator's own process, beside the farm of the same folder; started by the constructor."""
+
+    def __init__(self, folder: Path) -> None:
+        said = folder / "emulator.ready"
+        said.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "tpujob.emulator", "--ready", said]
+        arguments = ["--state", folder / "emulator", "--farm-ready", folder / "farm.ready"]
+        self.process = subprocess.Popen([*command, *arguments])
+        until(lambda: said.exists() or self.process.poll() is not None, "it is up", 120)
+        assert said.exists(), f"the emulator ended with {self.process.returncode}"
+        self.ready: dict[str, Any] = json.loads(said.read_text())
+        self.client = EmulatorClient.from_ready(said)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=60)
 
 
 def refuses(address: str, port: int) -> bool:

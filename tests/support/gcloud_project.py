@@ -256,10 +256,6 @@ class Project:
         agent = f"gcp-sa-{service.partition('.')[0]}"
         self.state.accounts.add(f"service-{NUMBER}@{agent}.iam.gserviceaccount.com")
 
-    @_command("iam service-accounts describe")
-    def _account(self, email: str) -> None:
-        self._has(email, self.state.accounts)
-
     @_command("iam service-accounts create", "display-name")
     def _new_account(self, id: str, display_name: str) -> None:
         assert re.fullmatch(r"[a-z][-a-z0-9]{4,28}[a-z0-9]", id), id
@@ -274,7 +270,7 @@ class Project:
 
     @_command("iam service-accounts delete")
     def _no_account(self, email: str) -> None:
-        self._account(email)
+        self._has(email, self.state.accounts)
         self.state.accounts.discard(email)
         # on other resources they stay, and give nothing
         self.state.bindings = {
@@ -312,10 +308,6 @@ class Project:
         self._role_again(name, "")
         self.state.roles[name] = True
 
-    @_command("firestore databases describe", "database")
-    def _database(self, database: str) -> None:
-        self._has(database, self.state.databases)
-
     @_command("firestore databases create", "database location type delete-protection enable-pitr")
     def _new_database(self, database: str, location: str, type: str, **switches: str) -> None:
         self._make(database, self.state.databases)
@@ -323,7 +315,7 @@ class Project:
 
     @_command("firestore databases update", "database delete-protection enable-pitr")
     def _database_again(self, database: str, **switches: str) -> None:
-        self._database(database)
+        self._has(database, self.state.databases)
         self.state.databases[database] = tuple(sorted(switches))
 
     @_command(
@@ -331,14 +323,10 @@ class Project:
         "database query-scope collection-group field-config async",
     )
     def _index(self, database: str, **flags: str) -> None:
-        self._database(database)
+        self._has(database, self.state.databases)
         index = " ".join(word for word in self.calls[-1] if "field-config" in word or "group" in word)  # fmt: skip
         self._make(index, self.state.indexes)
         self.state.indexes.add(index)
-
-    @_command("secrets describe")
-    def _secret(self, name: str) -> None:
-        self._has(name, self.state.secrets)
 
     @_command("secrets list", "filter")
     def _secrets(self, filter: str, format: str = "") -> str:
@@ -350,19 +338,14 @@ class Project:
         assert bool(locations) == (replication_policy == "user-managed")
         self.state.secrets[name], self.state.replication[name] = [], locations
 
-    @_command("secrets delete")
-    def _no_secret(self, name: str) -> None:
-        self._secret(name)
-        del self.state.secrets[name]
-
     @_command("secrets versions add", "data-file")
     def _version(self, name: str, data_file: str) -> None:
-        self._secret(name)
+        self._has(name, self.state.secrets)
         self.state.secrets[name].append((self.folder / data_file).read_text())
 
     @_command("secrets versions access", "secret")
     def _newest(self, version: str, secret: str) -> str:
-        self._secret(secret)
+        self._has(secret, self.state.secrets)
         if not self.state.secrets[secret]:
             raise Refused("NOT_FOUND: Secret Version [versions/latest] not found")
         return self.state.secrets[secret][-1] or ""
@@ -377,10 +360,6 @@ class Project:
     def _no_version(self, version: str, secret: str) -> None:
         self.state.secrets[secret][int(version) - 1] = None
 
-    @_command("artifacts repositories describe", "location")
-    def _repository(self, name: str, location: str) -> None:
-        self._has(name, self.state.repositories)
-
     @_command("artifacts repositories create", "location repository-format")
     def _new_repository(self, name: str, location: str, repository_format: str) -> None:
         self._make(name, self.state.repositories)
@@ -388,17 +367,8 @@ class Project:
 
     @_command("artifacts repositories set-cleanup-policies", "location policy no-dry-run")
     def _cleanup(self, name: str, location: str, policy: str, no_dry_run: str) -> None:
-        self._repository(name, location)
+        self._has(name, self.state.repositories)
         self.state.repositories[name] = json.loads(Path(policy).read_text())
-
-    @_command("artifacts repositories delete", "location")
-    def _no_repository(self, name: str, location: str) -> None:
-        self._repository(name, location)
-        del self.state.repositories[name]
-
-    @_command("storage buckets describe")
-    def _bucket(self, url: str) -> None:
-        self._has(url, self.state.buckets)
 
     @_command(
         "storage buckets create", "location uniform-bucket-level-access public-access-prevention"
@@ -455,10 +425,6 @@ class Project:
         if name not in self.state.services:
             raise Refused(f"Cannot find service [{name}]")
 
-    @_command("scheduler jobs describe", "location")
-    def _job(self, name: str, location: str) -> None:
-        self._has(name, self.state.jobs)
-
     _SCHEDULED = "location schedule uri http-method oidc-service-account-email oidc-token-audience attempt-deadline"
 
     @_command("scheduler jobs create http", _SCHEDULED)
@@ -470,11 +436,6 @@ class Project:
     def _job_again(self, name: str, uri: str, **_: str) -> None:
         self._has(name, self.state.jobs)
         self.state.jobs[name] = uri
-
-    @_command("scheduler jobs delete", "location")
-    def _no_job(self, name: str, location: str) -> None:
-        self._has(name, self.state.jobs)
-        del self.state.jobs[name]
 
     def _bind(
         self, resource: str, add: bool, member: str, role: str, condition: str | None
@@ -521,6 +482,31 @@ class Project:
         return json.dumps({"name": f"projects/{PROJECT}/databases/{database}/operations/1"})
 
 
+def _declare_lookups() -> None:
+    """`describe` and `delete` of what has nothing but a name."""
+
+    def handler(collection: str, *, delete: bool) -> Handler:
+        def do(project: Project, name: str = "", **flags: str) -> None:
+            kept, wanted = getattr(project.state, collection), name or flags["database"]
+            project._has(wanted, kept)
+            if delete:
+                del kept[wanted]
+
+        return do
+
+    for kind, collection, flag in (
+        ("secrets", "secrets", ""),
+        ("artifacts repositories", "repositories", "location"),
+        ("scheduler jobs", "jobs", "location"),
+        ("firestore databases", "databases", "database"),
+        ("iam service-accounts", "accounts", ""),
+        ("storage buckets", "buckets", ""),
+    ):
+        _COMMANDS[f"{kind} describe"] = handler(collection, delete=False), {*flag.split()}
+        if collection in ("secrets", "repositories", "jobs"):
+            _COMMANDS[f"{kind} delete"] = handler(collection, delete=True), {*flag.split()}
+
+
 def _declare_bindings() -> None:
     kinds = {
         "projects": "condition",
@@ -538,7 +524,7 @@ def _declare_bindings() -> None:
             if file := flags.get("condition_from_file"):
                 condition = str(yaml.safe_load(Path(file).read_text()))
             if kind == "iam service-accounts":
-                project._account(name)
+                project._has(name, project.state.accounts)
             if kind == "run services":
                 project._has_service(name)
             resource = " ".join((kind, name or flags["service"]))
@@ -552,4 +538,5 @@ def _declare_bindings() -> None:
             _COMMANDS[name] = handler(kind, verb), {"member", "role", *flags.split()}
 
 
+_declare_lookups()
 _declare_bindings()

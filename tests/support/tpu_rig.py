@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,9 +17,10 @@ from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport a
 from tests.support.waiting import T
 from tests.support.waiting import until as until
 from tpujob.emulator.control import ControlServer
-from tpujob.emulator.driver import Driver, FarmApi, NoFarm
-from tpujob.emulator.tpu.records import Latencies
-from tpujob.emulator.tpu.rest import RestServer
+from tpujob.emulator.driver import Driver, FarmApi
+from tpujob.emulator.http_server import HttpThread
+from tpujob.emulator.tpu.records import BringUp, Disturb, Latencies
+from tpujob.emulator.tpu.rest import handler
 from tpujob.emulator.tpu.server import TpuServer
 from tpujob.emulator.tpu.world import World
 
@@ -26,6 +28,28 @@ PROJECT = "p"
 ZONE = "us-central2-b"
 PARENT = f"projects/{PROJECT}/locations/{ZONE}"
 QUICK = Latencies(accept=0.01, create=0.03, delete=0.02, suspend=0.02, stop=0.01)
+
+
+class NoFarm:
+    """Slices without hosts, at addresses that do not answer: for work on the API alone."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+
+    def bring_up(self, wanted: BringUp) -> tuple[str, ...]:
+        numbers = [next(self._numbers) for _ in wanted.hosts]
+        return tuple(f"10.{128 + n // 65000}.{n // 250 % 256}.{n % 250 + 2}" for n in numbers)
+
+    def guests(self, slice: str) -> tuple[dict[str, str], ...]:
+        return ()
+
+    def take_down(self, slice: str) -> None: ...
+
+    def disturb(self, wanted: Disturb) -> None: ...
+
+    def switch_on(self, slice: str) -> None: ...
+
+    def slices(self) -> None: ...
 
 
 class Cloud:
@@ -39,9 +63,8 @@ class Cloud:
         self._driver.start()
         self._folder = tempfile.TemporaryDirectory(prefix="cloud-")
         self.tpu = TpuServer(self.world, Path(self._folder.name))
-        self.tpu.start()
         self._control: ControlServer | None = None
-        self._rest: RestServer | None = None
+        self._rest: HttpThread | None = None
         self._channels: list[grpc.Channel] = []
 
     def do(self, what: Callable[..., T], *given: Any, **more: Any) -> T:
@@ -62,10 +85,10 @@ class Cloud:
             self._control = ControlServer(self.world, Path(self._folder.name))
         return self._control
 
-    def rest(self) -> RestServer:
+    def rest(self) -> HttpThread:
         """The REST face, started when first asked for."""
         if self._rest is None:
-            self._rest = RestServer(self.world)
+            self._rest = HttpThread(handler(self.world), 0, name="tpu-rest")
         return self._rest
 
     def _channel(self) -> grpc.Channel:

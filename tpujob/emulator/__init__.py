@@ -1,5 +1,20 @@
 """Google Cloud on a laptop: the TPU API, Cloud Storage, hosts with SSH and metadata servers, and fault injection.
 
 It knows nothing of jobs. Callers import the modules, for the cost of imports: `client` is what commands need,
-`faults` what they offer, `storage` a server for tests; `__main__` and `farm` run as processes.
+`fault_commands` what they offer, `storage` a server for tests; `__main__` and `farm` run as processes.
 """
+
+from collections.abc import Mapping
+
+#: How often each kind of fault comes in an hour of chaos at rate 1.
+CHAOS_PER_HOUR: Mapping[str, float] = {
+    "preempt": 6.0,
+    "maintain": 1.0,
+    "stockout": 4.0,
+    "api-error": 20.0,
+    "storage-error": 20.0,
+    "slow": 4.0,
+    "hang": 0.5,
+    "silence": 0.5,
+    "oom": 0.5,
+}

@@ -16,11 +16,12 @@ from typing import Any
 
 from tpujob.emulator.client import storage_variables, write_ready_file
 from tpujob.emulator.control import ControlServer
-from tpujob.emulator.driver import Driver, FarmApi, FarmClient, FarmError, NoFarm
+from tpujob.emulator.driver import Driver, FarmApi, FarmClient, FarmError
+from tpujob.emulator.http_server import HttpThread
 from tpujob.emulator.storage import StorageServer
 from tpujob.emulator.storage.faults import Billed
 from tpujob.emulator.tpu.errors import Faults
-from tpujob.emulator.tpu.rest import RestServer
+from tpujob.emulator.tpu.rest import handler
 from tpujob.emulator.tpu.server import TpuServer
 from tpujob.emulator.tpu.world import World
 
@@ -63,9 +64,8 @@ def running(
         driver.start()
         stack.callback(driver.stop)
         tpu = TpuServer(world, args.state)
-        tpu.start()
         stack.callback(tpu.stop)
-        rest = RestServer(world, args.tpu_rest_port)
+        rest = HttpThread(handler(world), args.tpu_rest_port, name="tpu-rest")
         stack.callback(rest.stop)
         control = ControlServer(world, args.state)
         stack.callback(control.stop)
@@ -79,8 +79,6 @@ def running(
 
 def _farm(args: argparse.Namespace, _storage: str) -> FarmApi:
     """Takes hosts of an earlier emulator down first, as their slices are unknown now."""
-    if args.farm_ready is None:
-        return NoFarm()
     farm = FarmClient(args.farm_ready)
     with contextlib.suppress(FarmError):  # it may not be up yet; then it has no hosts
         farm.take_all_down()
@@ -91,7 +89,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tpujob.emulator", description=__doc__)
     parser.add_argument("--ready", type=Path, required=True, help="written when everything is up")
     parser.add_argument("--state", type=Path, required=True, help="folder for what is kept")
-    parser.add_argument("--farm-ready", type=Path, help="the host farm's; without it no hosts")
+    parser.add_argument("--farm-ready", type=Path, required=True, help="the host farm's")
     for what in ("tpu-rest", "storage"):
         parser.add_argument(f"--{what}-port", type=int, default=0)
     return parser.parse_args(arguments)

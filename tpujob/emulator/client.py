@@ -49,7 +49,7 @@ class EmulatorClient:
         return self._call("GET", "/status")
 
     def do(self, command: str, **values: Any) -> dict[str, Any]:
-        """One of the commands in `faults/commands.py`, or `chaos`, `schedule`, `end-plan` and `settings`, with the
+        """One of the commands in `fault_commands.py`, or `chaos`, `schedule`, `end-plan` and `settings`, with the
         parameters of its signature."""
         return self._call("POST", f"/{command}", **values)
 

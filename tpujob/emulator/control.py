@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tpujob.emulator import CHAOS_PER_HOUR, schedule
 from tpujob.emulator.farm import image
-from tpujob.emulator.faults import PER_HOUR, schedule
-from tpujob.emulator.faults.commands import COMMANDS, Answer, arguments, bad_request, perform
+from tpujob.emulator.fault_commands import COMMANDS, Answer, arguments, perform
 from tpujob.emulator.http_messages import Request, Response, json_response
 from tpujob.emulator.http_server import HttpThread
 from tpujob.emulator.tpu import rules
-from tpujob.emulator.tpu.records import ApiError, Latencies, Node, Queued
+from tpujob.emulator.tpu.records import ApiError, Latencies, Node, Queued, check_known, invalid
 from tpujob.emulator.tpu.world import World
 from tpujob.errors import BadSpec
 from tpujob.lib import unix_sockets
@@ -83,10 +83,9 @@ class Control:
         multiple of the usual one. Replaces the running plan. Answers with the next faults."""
         kinds = [kind.strip() for kind in only.split(",") if kind.strip()]
         for kind in kinds:
-            if kind not in PER_HOUR:
-                raise bad_request(f"{kind!r} is not one of {', '.join(PER_HOUR)}")
+            check_known(kind, CHAOS_PER_HOUR)
         if not 0 < rate <= _FASTEST:
-            raise bad_request(f"the rate must be above 0, and at most {_FASTEST:g}")
+            raise invalid(f"the rate must be above 0, and at most {_FASTEST:g}")
         return self._begin(f"chaos {seed}", schedule.chaos_steps(seed, rate, kinds, for_s))
 
     def _schedule(self, given: Mapping[str, Any]) -> Answer:
@@ -101,8 +100,7 @@ class Control:
 
     def _profile(self, name: str) -> Answer:
         """What is installed on hosts that come up from now on; answers with that, and in what it falls short."""
-        if name not in image.IMAGES:
-            raise bad_request(f"{name!r} is not one of {', '.join(image.IMAGES)}")
+        check_known(name, image.IMAGES)
         self._world.image = name
         lacks = image.shortcomings() if name == image.BARE else []
         return {"profile": name, "shortcomings": lacks}

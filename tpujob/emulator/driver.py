@@ -7,9 +7,10 @@ One thread advances the world, one looks at the farm; a few more wait for the fa
 import http.client
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -62,33 +63,6 @@ class FarmApi(Protocol):
         ...
 
 
-class NoFarm:
-    """Slices without hosts, at addresses that do not answer: for work on the API alone."""
-
-    def __init__(self) -> None:
-        self._given = 0
-        self._lock = threading.Lock()
-
-    def bring_up(self, wanted: BringUp) -> tuple[str, ...]:
-        with self._lock:
-            first = self._given
-            self._given += len(wanted.hosts)
-        numbers = range(first, first + len(wanted.hosts))
-        return tuple(f"10.{128 + n // 65000}.{n // 250 % 256}.{n % 250 + 2}" for n in numbers)
-
-    def guests(self, slice: str) -> tuple[dict[str, str], ...]:  # noqa: ARG002
-        return ()
-
-    def take_down(self, slice: str) -> None:
-        """There is nothing to take down; the other methods do nothing, too."""
-
-    def disturb(self, wanted: Disturb) -> None: ...
-
-    def switch_on(self, slice: str) -> None: ...
-
-    def slices(self) -> None: ...
-
-
 class FarmClient:
     """The farm of another process; each call reads its ready file again."""
 
@@ -96,9 +70,9 @@ class FarmClient:
         self._ready = ready_file
 
     def bring_up(self, wanted: BringUp) -> tuple[str, ...]:
-        body = asdict(wanted)
-        for own in ("node", "number", "slice"):  # of no interest to the farm
-            del body[own]
+        names = ("zone", "type", "metadata", "env", "image", "cut")
+        body = {name: getattr(wanted, name) for name in names}
+        body["hosts"] = [asdict(host) for host in wanted.hosts]
         answer = self._call("PUT", _path(wanted.slice), body, timeout=_BRING_UP_TIMEOUT_S)
         try:
             by_index = {int(h["index"]): str(h["address"]) for h in answer["hosts"]}
@@ -193,40 +167,41 @@ class Driver:
 
     def _perform(self, effect: Effect) -> None:
         try:
-            addresses = self._carry(effect)
-            guests = self._farm.guests(effect.slice) if isinstance(effect, BringUp) else ()
+            done = self._carry_out(effect)
         except FarmError as error:
-            self._failed(effect, str(error))
-            return
+            done = partial(self._failed, effect, str(error))
         with self._world.lock:
-            if isinstance(effect, BringUp):
-                nodes.hosts_up(self._world, effect.node, effect.number, addresses, guests)
-            elif isinstance(effect, TakeDown):
-                nodes.hosts_down(self._world, effect.node, effect.number)
-            elif isinstance(effect, SwitchOn):
-                interruptions.hosts_back(self._world, effect.node, effect.number)
+            done()
 
-    def _carry(self, effect: Effect) -> tuple[str, ...]:
+    def _carry_out(self, effect: Effect) -> Callable[[], None]:
+        """Let the farm do it; returns what its answer means to the world. Raises FarmError."""
+        world, farm = self._world, self._farm
         match effect:
-            case BringUp():
-                return self._farm.bring_up(effect)
-            case TakeDown():
-                self._farm.take_down(effect.slice)
+            case BringUp(node, slice):
+                addresses, guests = farm.bring_up(effect), farm.guests(slice)
+                return lambda: nodes.hosts_up(world, node, addresses, guests)
+            case TakeDown(node):
+                farm.take_down(node.farm_name)
+                return lambda: nodes.hosts_down(world, node)
             case Disturb():
-                self._farm.disturb(effect)
-            case SwitchOn():
-                self._farm.switch_on(effect.slice)
-        return ()
+                farm.disturb(effect)
+                return lambda: None
+            case SwitchOn(node):
+                farm.switch_on(node.farm_name)
+                return lambda: interruptions.hosts_back(world, node)
 
     def _failed(self, effect: Effect, reason: str) -> None:
-        with self._world.lock:
-            self._world.record(f"host farm: {reason}")
-            if isinstance(effect, BringUp):
-                nodes.hosts_not_up(self._world, effect.node, effect.number, reason)
-            elif isinstance(effect, TakeDown):
-                nodes.hosts_not_down(self._world, effect.node, effect.number)
-            elif isinstance(effect, SwitchOn):
-                interruptions.hosts_not_back(self._world, effect.node, effect.number)
+        world = self._world
+        world.record(f"host farm: {reason}")
+        match effect:
+            case BringUp(node):
+                nodes.hosts_not_up(world, node, reason)
+            case TakeDown(node):
+                world.after(nodes.RETRY_S, lambda: nodes.take_down(world, node))
+            case SwitchOn(node):
+                world.after(nodes.RETRY_S, lambda: interruptions.switch_on(world, node))
+            case Disturb():
+                pass
 
 
 class FarmWatch:

@@ -22,8 +22,9 @@ BUCKET = "test-bucket"
 
 
 @contextmanager
-def running(state: Path) -> Iterator[StorageServer]:
-    server = StorageServer(state)
+def running(state: Path, *given: Any) -> Iterator[StorageServer]:
+    """`given`: the faults of the server, and what counts its operations."""
+    server = StorageServer(state, 0, *given)
     try:
         yield server
     finally:

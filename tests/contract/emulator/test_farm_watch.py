@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.contract.emulator.world_rig import Model
-from tpujob.emulator.driver import FarmError, FarmGone, FarmWatch, NoFarm
+from tests.support.tpu_rig import NoFarm
+from tpujob.emulator.driver import FarmError, FarmGone, FarmWatch
 from tpujob.emulator.tpu import convert
 
 

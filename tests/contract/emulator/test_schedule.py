@@ -17,9 +17,9 @@ from tests.contract.emulator.world_rig import ZONE, Model
 from tests.support.tpu_rig import Cloud, queued, queued_state, until
 from tpujob.cli.commands.emulator import group as cli
 from tpujob.cli.commands.emulator import options
+from tpujob.emulator import CHAOS_PER_HOUR, fault_commands, schedule
 from tpujob.emulator.client import EmulatorClient
-from tpujob.emulator.faults import PER_HOUR, commands, schedule
-from tpujob.emulator.faults.schedule import Step
+from tpujob.emulator.schedule import Step
 from tpujob.emulator.tpu.records import ApiError
 from tpujob.errors import BadRequest
 
@@ -48,7 +48,7 @@ def test_leaving_out_kinds_of_faults_does_not_move_the_others() -> None:
 
     everything = first_day()
     assert [at for at, _, _ in everything] == sorted(at for at, _, _ in everything)
-    for kind in PER_HOUR:
+    for kind in CHAOS_PER_HOUR:
         assert first_day((kind,)) == [step for step in everything if step[1] == kind]
 
 
@@ -56,7 +56,7 @@ def test_leaving_out_kinds_of_faults_does_not_move_the_others() -> None:
 def test_a_plan_has_as_many_faults_as_were_asked_for(rate: float) -> None:
     hours = 200
     came = Counter(step.do for step in schedule.chaos_steps(1, rate, until=hours * HOUR))
-    for kind, per_hour in PER_HOUR.items():
+    for kind, per_hour in CHAOS_PER_HOUR.items():
         mean = per_hour * rate * hours
         assert abs(came[kind] - mean) < 5 * mean**0.5, f"{kind}: {came[kind]}, not about {mean}"
 
@@ -75,7 +75,7 @@ def test_the_target_of_a_fault_follows_from_the_seed_and_what_is_there() -> None
         how = step.aim(model.world)
         assert how == step.aim(model.world)
         assert how is not None
-        assert step.do in commands.COMMANDS
+        assert step.do in fault_commands.COMMANDS
         assert (how.get("host") or 0) < 2
 
 
@@ -191,13 +191,13 @@ def storm(model: Model, hours: float, **more: Any) -> list[tuple[float, str]]:
 def came(seen: list[tuple[float, str]]) -> set[str]:
     """The kinds of fault that chaos brought, whether there was something to hit or not."""
     said = [text.removeprefix("chaos 11: ") for _, text in seen if text.startswith("chaos 11: ")]
-    return {kind for kind in PER_HOUR if any(re.match(rf"{kind}\b", s) for s in said)}
+    return {kind for kind in CHAOS_PER_HOUR if any(re.match(rf"{kind}\b", s) for s in said)}
 
 
 def test_the_same_seed_does_the_same_to_the_same_world() -> None:
     one = storm(Model(), 3)
     assert one == storm(Model(), 3)
-    assert came(one) == set(PER_HOUR), "not everything came in three hours of storm"
+    assert came(one) == set(CHAOS_PER_HOUR), "not everything came in three hours of storm"
     assert not any("INVALID" in text or "must be" in text for _, text in one)
 
 

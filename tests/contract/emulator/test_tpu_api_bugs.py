@@ -21,7 +21,7 @@ from tests.support.tpu_rig import (
     result,
     until,
 )
-from tpujob.emulator.faults import inject
+from tpujob.emulator import inject
 
 EVERYWHERE = f"projects/{PROJECT}/locations/-"
 

@@ -27,6 +27,7 @@ from tpujob.cli import backend
 from tpujob.cli.commands.emulator import group as cli
 from tpujob.cli.commands.emulator import options
 from tpujob.emulator.client import EmulatorClient
+from tpujob.emulator.tpu.errors import Faults
 from tpujob.errors import BackendGone, BadRequest, IllegalInState, NotFound
 
 Run = Callable[..., str]
@@ -48,13 +49,7 @@ def cloud(shared: Cloud) -> Iterator[Cloud]:
     until(lambda: queued_state(client, "tj-000007-1") == "ACTIVE", "ACTIVE")
     yield shared
     with shared.world.lock:
-        shared.world.faults.calls.clear()
-        shared.world.faults.stockouts.clear()
-        shared.world.faults.quotas.clear()
-        shared.world.faults.api_bugs.clear()
-        shared.world.faults.unreachable.clear()
-        shared.world.faults.max_run_s = 0
-        shared.world.latencies = QUICK
+        shared.world.faults, shared.world.latencies = Faults(), QUICK
     for asked in client.list_queued_resources(parent=PARENT):
         client.delete_queued_resource({"name": asked.name, "force": True})
     until(lambda: not shared.world.queued and not shared.world.nodes, "an empty world")
@@ -93,31 +88,34 @@ def test_status_shows_the_faults_that_are_set(cloud: Cloud, control: EmulatorCli
     assert control.do("settings", create=0.03)["create"] == 0.03
 
 
-def test_an_invalid_command_is_refused(control: EmulatorClient) -> None:
-    with pytest.raises(NotFound, match="no physical host 'nowhere-h001'"):
-        control.do("break-host", physical="nowhere-h001", fault="nan:step=3")
-    with pytest.raises(NotFound, match="hosts 0 to 1, not 9"):
-        control.do("slow", target="7", host=9, factor=2)
-    with pytest.raises(BadRequest, match="from which step on"):
-        control.do("break-host", physical=f"{ZONE}-h003", fault="nan")
-    with pytest.raises(BadRequest, match="418 is not one of 200, 403"):
-        control.do("storage-error", status=418)
-    with pytest.raises(BadRequest, match="'TEA' is not one of GET"):
-        control.do("storage-error", method="tea")
-    with pytest.raises(NotFound, match="no slice or job '8'"):
-        control.do("delete", target="8")
-    with pytest.raises(NotFound, match="there is no call 'MakeTea'"):
-        control.do("api-error", method="MakeTea", code="UNAVAILABLE")
-    with pytest.raises(BadRequest, match="'TEAPOT' is not one of"):
-        control.do("api-error", method="GetNode", code="TEAPOT")
-    with pytest.raises(BadRequest, match="no such type"):
-        control.do("quota", zone=ZONE, type="v4-17", limit=1)
-    with pytest.raises(BadRequest, match="mars-1-a"):
-        control.do("stockout", zone="mars-1-a")
-    with pytest.raises(BadRequest, match="'odd' is not one of late-conflict"):
-        control.do("api-bug", name="odd")
-    with pytest.raises(BadRequest, match="mars-1-a"):
-        control.do("unreachable", zone="mars-1-a")
+@pytest.mark.parametrize(
+    ("command", "values", "said"),
+    [
+        ("break-host", {"physical": "nowhere-h001"}, "no physical host 'nowhere-h001'"),
+        ("break-host", {"physical": f"{ZONE}-h003", "fault": "nan"}, "from which step on"),
+        ("slow", {"target": "7", "host": 9}, "hosts 0 to 1, not 9"),
+        ("storage-error", {"status": 418}, "418 is not one of 200, 403"),
+        ("storage-error", {"method": "tea"}, "'TEA' is not one of GET"),
+        ("delete", {"target": "8"}, "no slice or job '8'"),
+        ("api-error", {"method": "MakeTea", "code": "UNKNOWN"}, "there is no call 'MakeTea'"),
+        ("api-error", {"method": "GetNode", "code": "TEAPOT"}, "'TEAPOT' is not one of"),
+        ("quota", {"zone": ZONE, "type": "v4-17", "limit": 1}, "no such type"),
+        (
+            "quota",
+            {"zone": ZONE, "type": "v4", "limit": 1, "pricing": "x"},
+            "'x' is not one of spot",
+        ),
+        ("stockout", {"zone": "mars-1-a"}, "mars-1-a"),
+        ("unreachable", {"zone": "mars-1-a"}, "mars-1-a"),
+        ("api-bug", {"name": "odd"}, "'odd' is not one of late-conflict"),
+        ("add", {"kind": "network", "name": ""}, "the network has no name"),
+    ],
+)
+def test_an_invalid_command_is_refused(
+    control: EmulatorClient, command: str, values: dict[str, object], said: str
+) -> None:
+    with pytest.raises((BadRequest, NotFound), match=said):
+        control.do(command, **values)
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b'{"notice_s": "soon"}', b'{"notice_s": -1}'])

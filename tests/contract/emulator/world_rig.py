@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests.support.tpu_rig import NoFarm
 from tests.support.waiting import T
 from tpujob.emulator.control import Control
-from tpujob.emulator.driver import NoFarm
 from tpujob.emulator.tpu import interruptions, nodes, queue
 from tpujob.emulator.tpu.records import BringUp, Effect, Latencies, NodeSpec, SwitchOn, TakeDown
 from tpujob.emulator.tpu.world import World
@@ -75,14 +75,14 @@ class Model:
         for effect in effects:
             self.done.append(effect)
             if isinstance(effect, BringUp) and self.broken:
-                nodes.hosts_not_up(self.world, effect.node, effect.number, "no room")
+                nodes.hosts_not_up(self.world, effect.node, "no room")
             elif isinstance(effect, BringUp):
                 addresses = self._farm.bring_up(effect)
-                nodes.hosts_up(self.world, effect.node, effect.number, addresses)
+                nodes.hosts_up(self.world, effect.node, addresses)
             elif isinstance(effect, TakeDown):
-                nodes.hosts_down(self.world, effect.node, effect.number)
+                nodes.hosts_down(self.world, effect.node)
             elif isinstance(effect, SwitchOn):
-                interruptions.hosts_back(self.world, effect.node, effect.number)
+                interruptions.hosts_back(self.world, effect.node)
         return bool(effects)
 
     def state(self, id: str) -> tuple[str, str]:

@@ -18,8 +18,8 @@ from tpujob.adapters.google import quota
 from tpujob.adapters.google.quota import kind_of_metric
 from tpujob.adapters.google.rest import GoogleRest
 from tpujob.doctor.quota import ONE_HOST, Held, Limit, QuotaKind, QuotaOverview, chips
+from tpujob.emulator import inject
 from tpujob.emulator.control import status
-from tpujob.emulator.faults import inject
 from tpujob.errors import Refused, TpujobError, Transient
 
 

@@ -10,7 +10,7 @@ from tests.contract.slices.tpu_slices import SLICE, ask, gone, look, wait_for
 from tests.support.tpu_rig import PROJECT, QUICK, ZONE, Cloud, queued_state, until
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.domain.observations import Absent, Present, SliceState
-from tpujob.emulator.faults import inject
+from tpujob.emulator import inject
 from tpujob.errors import Refused, Transient
 
 

@@ -16,7 +16,7 @@ from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options
 from tpujob.adapters.cloud_tpu.request import queued_request
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import Present, SliceState
-from tpujob.emulator.faults import inject
+from tpujob.emulator import inject
 from tpujob.errors import Transient
 
 FULL = Options(

@@ -12,7 +12,7 @@ from tests.contract.slices.tpu_slices import SLICE, ask, look
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud
 from tpujob.adapters.cloud_tpu import CloudTpuSlices, Throttle
 from tpujob.domain.observations import Unknown
-from tpujob.emulator.faults import inject
+from tpujob.emulator import inject
 from tpujob.errors import Transient
 
 #: seconds that a call gets; the next only where the one before was too short to get to the silent part

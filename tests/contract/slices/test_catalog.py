@@ -13,7 +13,7 @@ from tpujob.adapters.cloud_tpu import Api, Catalog, CloudTpuSlices
 from tpujob.adapters.cloud_tpu.catalog import FRESH
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.observations import SliceState
-from tpujob.emulator.faults import inject
+from tpujob.emulator import inject
 from tpujob.errors import Refused
 
 

@@ -13,7 +13,7 @@ from tests.support.tpu_rig import PROJECT, QUICK, ZONE, Cloud, queued
 from tpujob.adapters.cloud_tpu import CloudTpuSlices, count_usage, lists
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.observations import Absent, SliceState, Unknown
-from tpujob.emulator.faults import inject
+from tpujob.emulator import inject
 from tpujob.errors import Transient
 
 EAST = "us-east5-a"

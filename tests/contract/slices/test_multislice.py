@@ -24,7 +24,7 @@ from tpujob.adapters.cloud_tpu.slice_state import (
 )
 from tpujob.domain.model import Endpoint
 from tpujob.domain.observations import Absent, Present, SliceState, Unknown
-from tpujob.emulator.faults import inject
+from tpujob.emulator import inject
 
 THREE = replace(SLICE, tpu_slices=3)
 OURS = {"tpujob": "1", "tpujob-job": "000007", "tpujob-owner": "local"}

@@ -26,7 +26,7 @@ from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.adapters.cloud_tpu.errors import CALL_CODES
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import Absent, Present, SliceState, Unknown
-from tpujob.emulator.faults import inject
+from tpujob.emulator import inject
 from tpujob.emulator.tpu.server import TpuServer
 from tpujob.errors import Refused, Transient
 
@@ -263,7 +263,6 @@ def test_an_emulator_that_is_gone_is_unknown_and_comes_back(cloud: Cloud, tmp_pa
     with pytest.raises(Transient):
         slices.list_all([ZONE], timeout=5)
     back = TpuServer(cloud.world, tmp_path)
-    back.start()
     until(lambda: look(slices) == Absent(), "seen again, without a new client")
     slices.close()
     back.stop()

@@ -15,7 +15,7 @@ from tests.support.world import Cloud as InMemory
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.domain.model import Slice
 from tpujob.domain.observations import Present, SliceState
-from tpujob.emulator.faults import inject
+from tpujob.emulator import inject
 from tpujob.ports import Slices, SliceSurvey
 
 EAST = "us-east5-a"

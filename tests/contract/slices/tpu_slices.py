@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.tpu_rig import ZONE, Cloud, until
 from tpujob.domain.model import Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState
-from tpujob.emulator.faults import inject
+from tpujob.emulator import inject
 from tpujob.ports import Slices
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIexample tpujob"

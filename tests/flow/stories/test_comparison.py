@@ -23,7 +23,7 @@ from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Slice, State
 from tpujob.domain.observations import Present, SliceSeen, SliceState
-from tpujob.emulator.faults import inject
+from tpujob.emulator import inject
 from tpujob.emulator.tpu.errors import CallFault, Faults
 from tpujob.errors import Transient
 from tpujob.ports import SliceSurvey

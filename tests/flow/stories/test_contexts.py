@@ -14,7 +14,7 @@ from tests.support.tpu_rig import Cloud, until
 from tpujob.cli.render.job_page import why_page
 from tpujob.config import context
 from tpujob.config.settings import Settings, load
-from tpujob.emulator.faults import inject
+from tpujob.emulator import inject
 from tpujob.emulator.storage import StorageServer
 from tpujob.emulator.tpu.records import Latencies
 from tpujob.errors import BadSpec

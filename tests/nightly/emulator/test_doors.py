@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support import stranger
-from tests.support.farm_rig import FarmProcess, until
+from tests.support.farm_rig import EmulatorProcess, FarmProcess
 
 #: Connects to each port and socket, begins to speak gRPC, HTTP with and without what a metadata server asks for, and
 #: says what came back.
@@ -51,12 +46,8 @@ class Emulator:
 
     def __init__(self, folder: Path) -> None:
         self.farm = FarmProcess(folder)
-        ready = folder / "emulator.ready"
-        words = ("--ready", ready, "--state", folder / "emulator", "--farm-ready")
-        command = [sys.executable, "-m", "tpujob.emulator", *map(str, words)]
-        self.process = subprocess.Popen([*command, str(folder / "farm.ready")])
-        until(ready.exists, "the emulator is up", 120)
-        self.ready: dict[str, Any] = json.loads(ready.read_text())
+        self.emulator = EmulatorProcess(folder)
+        self.process, self.ready = self.emulator.process, self.emulator.ready
         self.address = self.farm.slice("tj-door")[0]
 
     def ports(self) -> list[tuple[str, int]]:
@@ -68,9 +59,7 @@ class Emulator:
         ]
 
     def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(60) == 0
-        assert self.farm.stop() == 0
+        assert self.emulator.stop() == self.farm.stop() == 0
 
 
 @pytest.fixture(scope="module")

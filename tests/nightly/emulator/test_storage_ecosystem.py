@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.emulator.storage_rig import BUCKET, official, running
+from tpujob.emulator.client import storage_variables
 
 Script = Callable[[str], None]
 
@@ -24,9 +25,7 @@ def run_script(tmp_path: Path) -> Iterator[Script]:
         env = {
             "PATH": os.environ["PATH"],
             "HOME": str(tmp_path),
-            "STORAGE_EMULATOR_HOST": server.url,
-            "TENSORSTORE_GCS_HTTP_URL": server.url,
-            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
+            **storage_variables(server.url),
             "JAX_PLATFORMS": "cpu",
             "BUCKET": BUCKET,
         }

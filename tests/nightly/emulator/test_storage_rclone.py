@@ -11,11 +11,9 @@ import pytest
 
 from tests.contract.emulator.storage_rig import BUCKET, official, running
 
-pytestmark = [
-    pytest.mark.skipif(
-        shutil.which("rclone") is None, reason="NOT TESTED: rclone is not installed"
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    shutil.which("rclone") is None, reason="NOT TESTED: rclone is not installed"
+)
 
 
 def test_rclone_uploads_in_pieces_copies_moves_and_downloads(tmp_path: Path) -> None:

@@ -101,12 +101,8 @@ def fails(status: int, answer: bytes) -> str:
         return "a traceback"
     if status >= 400 and answer.startswith(b"<!doctype html>"):
         return ""
-    if status >= 400 and set(json.loads(answer)["error"]) < {
-        "type",
-        "message",
-        "hint",
-        "exit_code",
-    }:
+    form = {"type", "message", "hint", "exit_code"}
+    if status >= 400 and set(json.loads(answer)["error"]) < form:
         return "no error form"
     return ""
 
@@ -163,49 +159,14 @@ JSON = st.recursive(
     max_leaves=10,
 )
 NAMES = [
-    "name",
-    "tpu",
-    "run",
-    "env",
-    "data",
-    "type",
-    "zones",
-    "slices",
-    "pricing",
-    "command",
-    "args",
-    "budget",
-]
-NAMES += [
-    "retries",
-    "workload",
-    "code",
-    "setup",
-    "environment",
-    "outputs",
-    "secrets",
-    "notify",
-    "grace",
-    "watch",
-]
-ODD = st.sampled_from(
-    [
-        "",
-        "\n",
-        "\0",
-        "\ud800",
-        "../..",
-        "a" * 70,
-        "é",
-        "%s",
-        "{}",
-        "1e400",
-        "-1",
-        "💥",
-        " x ",
-        "x\u202ey",
-    ]
-)
+    "name", "tpu", "run", "env", "data", "type", "zones", "slices", "pricing", "command",
+    "args", "budget", "retries", "workload", "code", "setup", "environment", "outputs",
+    "secrets", "notify", "grace", "watch",
+]  # fmt: skip
+ODD = st.sampled_from([
+    "", "\n", "\0", "\ud800", "../..", "a" * 70, "é", "%s", "{}", "1e400", "-1", "💥", " x ",
+    "x\u202ey",
+])  # fmt: skip
 ODD_VALUE = JSON | ODD | st.sampled_from([0, -1, 2**63, 10**400, True, 1e308])
 
 
@@ -251,16 +212,7 @@ def test_no_name_of_a_job_makes_the_backend_fail(
 
 
 HEADER = st.sampled_from(
-    [
-        b"host",
-        b"authorization",
-        b"content-type",
-        b"content-length",
-        b"idempotency-key",
-        b"origin",
-        b"cookie",
-        b"x",
-    ]
+    b"host authorization content-type content-length idempotency-key origin cookie x".split()
 )
 
 
@@ -278,24 +230,12 @@ def test_no_header_makes_the_backend_fail(
 
 
 #: what addresses and forms of pages have, by its name
-ASKED = (
-    *(
-        "view",
-        "to",
-        "who",
-        "show",
-        "state",
-        "cause",
-        "type",
-        "zone",
-        "user",
-        "q",
-        "order",
-        "reverse",
-    ),
-    *("after", "attempt", "host", "of", "line", "part", "side", "re", "i", "tb", "whole", "times"),
-    *("before", "kind", "channel", "by", "leaks", "a", "b", "job", "budget", "machine", "do", "id"),
-)
+ASKED = [
+    "view", "to", "who", "show", "state", "cause", "type", "zone", "user", "q", "order",
+    "reverse", "after", "attempt", "host", "of", "line", "part", "side", "re", "i", "tb",
+    "whole", "times", "before", "kind", "channel", "by", "leaks", "a", "b", "job", "budget",
+    "machine", "do", "id",
+]  # fmt: skip
 PLACES = ("/jobs/1", "/jobs/1/logs", "/", "/events", "//[", "http://[x/", "/jobs/\ud800?before=1")
 SAID = (
     st.text(max_size=30)

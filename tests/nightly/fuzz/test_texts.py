@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -73,6 +72,7 @@ def test_a_context_is_read_or_refused_by_one_error(at: int, length: int, by: str
 @given(said=st.text(max_size=200) | JSON.map(json.dumps), code=st.integers(0, 255))
 @example(said=DEEP, code=0)
 @example(said='{"ok": ' + DEEP, code=0)
+@example(said='{"ok": true, "a": ' + DEEP + "]" * 60_000 + "}", code=0)
 def test_what_an_agent_says_is_an_answer_or_an_error(said: str, code: int) -> None:
     told = refusal(TpujobError, lambda: agent_calls._parsed(Output(code, said)))  # pyright: ignore[reportPrivateUsage]
     assert told is None or clean(told) == told
@@ -112,12 +112,3 @@ def test_printed_text_is_one_line_that_a_terminal_can_show(text: str) -> None:
     )
     assert len(one_line(text, 50)) <= 50
     assert isinstance(reports.read_evidence(text.encode(errors="replace")), tuple)
-
-
-@pytest.mark.parametrize(
-    "said", [DEEP, '{"ok": ' + DEEP, '{"ok": true, "a": ' + DEEP + "]" * 60_000 + "}"]
-)
-def test_nested_answers_of_hosts_are_no_crash(said: str) -> None:
-    with pytest.raises(TpujobError):
-        agent_calls._parsed(Output(0, said))  # pyright: ignore[reportPrivateUsage]
-    reports.read_report(0, said, age=1.0)

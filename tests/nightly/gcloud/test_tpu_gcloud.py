@@ -136,10 +136,7 @@ def test_a_slice_is_asked_for_with_the_fields_that_gcloud_sends(stage: Stage, na
     what = ("--accelerator-type=v4-8", f"--runtime-version={RUNTIME}", IN_ZONE, "--async")
     stage.gcloud(*QUEUED, "create", name, *which, *what, *tier.words)
     (create,) = [one for one in stage.sent if one.query.get("queuedResourceId") == name]
-    assert (create.method, create.path) == (
-        "POST",
-        f"/v2/{PARENT}/queuedResources",
-    )
+    assert (create.method, create.path) == ("POST", f"/v2/{PARENT}/queuedResources")
     theirs = fields({**create.query, "queuedResource": create.body})
     theirs.pop("alt")  # of HTTP
     ours = fields(our_request(name, tier))

@@ -9,20 +9,19 @@ import logging
 import secrets
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from xml.etree import ElementTree
 
 from tests.support.simulation import bugs, killpoints
-from tests.support.simulation.play import play
-from tests.support.simulation.profile import RATES
+from tests.support.simulation.play import Result
+from tests.support.simulation.profile import RATES, Seed
 from tests.support.simulation.scenarios import SCENARIOS
-from tests.support.simulation.shrink import command, history, shrink
+from tests.support.simulation.shrink import command, history, replay, shrink
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -32,44 +31,9 @@ SHOWN = 3  #: violations that are shrunk and explained
 KNOWN = Path(__file__).parent / "seeds.txt"
 
 
-@dataclass(frozen=True)
-class Seed:
-    number: int
-    short: bool
-    lab: bool = True  #: several people share the queue
-
-    def __str__(self) -> str:
-        words = (str(self.number), "--short" * self.short, "" if self.lab else "--off lab")
-        return " ".join(filter(None, words))
-
-    @property
-    def off(self) -> frozenset[str]:
-        return frozenset() if self.lab else frozenset({"lab"})
-
-
-@dataclass(frozen=True)
-class Summary:
-    seed: Seed
-    violation: str
-    effects: int
-    faults: int
-    kills: int
-    pauses: int
-    days: float
-    seconds: float
-    detected: dict[str, list[float]] = field(default_factory=dict)
-    job_hours: float = 0.0
-    calls: Counter[str] = field(default_factory=Counter)
-
-
-def summary(seed: Seed) -> Summary:
-    r = play(seed.number, short=seed.short, off=seed.off)
-    violation = str(r.violation) if r.violation else ""
-    c = r.counts
-    return Summary(
-        seed, violation, c.effects, r.faults, c.kills, c.pauses, r.days, r.seconds, r.detected,
-        r.job_hours, c.calls,
-    )  # fmt: skip
+def summary(seed: Seed) -> Result:
+    """Without the log, which is long."""
+    return replace(replay(seed), log=[])
 
 
 def seeds(count: int, first: int, fresh: float, full: int | None = None) -> list[Seed]:
@@ -78,20 +42,18 @@ def seeds(count: int, first: int, fresh: float, full: int | None = None) -> list
     fixed = count - int(count * fresh)
     base = 1_000_000 + secrets.randbelow(1_000_000_000)
     numbers = (*range(first, first + fixed), *range(base, base + count - fixed))
-    return sorted(dict.fromkeys([*known(full), *map(_seed, numbers)]), key=lambda seed: seed.short)
+    wanted = [Seed(number, short=number % FULL != 0) for number in numbers]
+    return sorted(dict.fromkeys([*known(full), *wanted]), key=lambda seed: seed.short)
 
 
 def known(full: int | None = None) -> list[Seed]:
     """Those from before people shared the queue are played as they were then."""
     lines = [line.split() for line in KNOWN.read_text().splitlines() if line[:1] not in ("", "#")]
-    every = [Seed(int(words[0]), "--short" in words, "--lab" in words) for words in lines]
+    off = {True: frozenset[str](), False: frozenset({"lab"})}
+    every = [Seed(int(words[0]), "--short" in words, off["--lab" in words]) for words in lines]
     return [seed for seed in every if not seed.short][:full] + [
         seed for seed in every if seed.short
     ]
-
-
-def _seed(number: int) -> Seed:
-    return Seed(number, short=number % FULL != 0)
 
 
 def many(what: str, do: Callable[[T], R], given: Sequence[T], processes: int) -> list[R]:
@@ -115,13 +77,11 @@ def _prepare() -> None:
     gc.set_threshold(100_000, 20, 20)
 
 
-def figures(done: Sequence[Summary]) -> str:
-    days = sum(r.days for r in done)
-    effects, faults = sum(r.effects for r in done), sum(r.faults for r in done)
-    kills, pauses = sum(r.kills for r in done), sum(r.pauses for r in done)
-    bad, n = sum(bool(r.violation) for r in done), len(done)
-    cpu = sum(r.seconds for r in done)
-    full = sum(not r.seed.short for r in done)
+def figures(done: Sequence[Result]) -> str:
+    n, days, cpu = len(done), sum(r.days for r in done), sum(r.seconds for r in done)
+    effects, faults = sum(r.counts.effects for r in done), sum(r.faults for r in done)
+    kills, pauses = sum(r.counts.kills for r in done), sum(r.counts.pauses for r in done)
+    bad, full = sum(bool(r.violation) for r in done), sum(not r.seed.short for r in done)
     return (
         f"{n} seeds ({full} in full), {days:.1f} virtual days, {effects:,} effects, {faults:,} faults, "
         f"{kills:,} kills, {pauses:,} pauses, {bad} violations; for each seed {faults / n:,.0f} faults, "
@@ -129,27 +89,7 @@ def figures(done: Sequence[Summary]) -> str:
     )
 
 
-#: what an effect of a backend costs in the cloud
-BILLED: Mapping[str, Mapping[str, int]] = {
-    "class A": {"objects": 1, "copy": 1},
-    "class B": {"get": 1},
-    "calls of Cloud TPU": {"look": 2, "survey": 2, "list": 2, "create": 1, "delete": 2},
-    "writes of the store": {"submit": 1, "commit": 1, "lease": 1, "release": 1, "remove": 1, "accuse": 1},
-}  # fmt: skip
-
-
-def operations(done: Sequence[Summary]) -> str:
-    """Of the backends, which look less often here at what goes well (`SimReconciler`)."""
-    hours = sum(r.job_hours for r in done) or 1.0
-    calls = sum((r.calls for r in done), Counter[str]())
-    words = (
-        f"{sum(calls[name] * each for name, each in effects.items()) / hours:.0f} {what}"
-        for what, effects in BILLED.items()
-    )
-    return f"for each of {hours:,.0f} job-hours: {', '.join(words)}"
-
-
-def detection(done: Sequence[Summary]) -> str:
+def detection(done: Sequence[Result]) -> str:
     """How long it took from what could be seen to the decision, while every service answered."""
     words: list[str] = []
     for kind in sorted({k for r in done for k in r.detected}):
@@ -167,21 +107,13 @@ def point(one: killpoints.Point) -> str:
 def explain(seed: Seed) -> None:
     """The shortest history found that shows the violation, and how to see it again."""
     print(f"\nseed {seed}: looking for a shorter history ...", flush=True)
-    small = shrink(seed.number, short=seed.short, off=seed.off)
-    print(f"{small.result.violation}\n" + "\n".join(history(small.result)))
-    print(f"replay: {command(small)}")
+    small = shrink(seed)
+    print(f"{small.violation}\n" + "\n".join(history(small)))
+    print(f"replay: {command(small.seed)}")
 
 
-def replay(given: argparse.Namespace) -> int:
-    off = frozenset(filter(None, given.off.split(",")))
-    result = play(
-        given.seed,
-        short=given.short,
-        off=off,
-        jobs=given.jobs,
-        backends=given.backends,
-        hours=given.hours,
-    )
+def show(seed: Seed) -> int:
+    result = replay(seed)
     print("\n".join(result.log))
     print(result.violation or "no violation")
     return 1 if result.violation else 0
@@ -227,7 +159,9 @@ def main() -> int:
     parser.add_argument("--junitxml", type=Path, help="a file for the counts, as pytest writes one")
     given = parser.parse_args()
     if given.seed is not None:
-        return replay(given)
+        off = frozenset(filter(None, given.off.split(",")))
+        seed = Seed(given.seed, given.short, off, given.jobs, given.backends, given.hours)
+        return show(seed)
     if given.point:
         return replay_point(given.point)
     if given.where:
@@ -239,7 +173,6 @@ def main() -> int:
     fresh = [r.seed.number for r in done if r.seed.number >= 1_000_000]
     print(figures(done))
     print(detection(done))
-    print(operations(done))
     if fresh:
         print(f"fresh seeds: --first {min(fresh)} --seeds {len(fresh)}")
     points, bad_points = play_points(given.points, given.processes)

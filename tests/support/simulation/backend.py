@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.support.simulation.sim import Process, Sim, Task, Violation
 from tests.support.simulation.world import ZONES, World
+from tests.support.virtual_threads import Condition
 from tests.support.world import Inline, SecretsInMemory
 from tpujob.api import HostAccess
 from tpujob.domain.lifecycle import IllegalEvent
@@ -39,28 +40,6 @@ class SimClock:
 
     def sleep(self, seconds: float) -> None:
         self.sim.sleep(seconds)
-
-
-class SimCondition:
-    """`threading.Condition` in virtual time. One task runs at a time, so nothing needs locking."""
-
-    def __init__(self, sim: Sim) -> None:
-        self.sim = sim
-        self.waiting: Task | None = None
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *error: object) -> None: ...
-
-    def wait(self, timeout: float) -> None:
-        self.waiting = self.sim.me
-        self.sim.sleep(max(timeout, 0.001))  # less would vanish in the rounding of the time
-        self.waiting = None
-
-    def notify_all(self) -> None:
-        if self.waiting:
-            task, self.waiting = self.waiting, None
-            self.sim.wake(task)
 
 
 class SimLock:
@@ -178,7 +157,7 @@ class Backend:
             store,
             clock,
             sweep=lambda: self.reconciler.tidy(orphans.sweep().live),
-            wakeup=SimCondition(sim),  # type: ignore[arg-type]
+            wakeup=Condition(sim),  # type: ignore[arg-type]
             pool=SimPool(sim, self.process),  # type: ignore[arg-type]
         )
         setup, outbox = NotificationSetup(), store.real.outbox  # no channels: nothing is ever sent

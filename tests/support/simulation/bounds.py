@@ -36,25 +36,14 @@ HANG = 300.0
 #: a job with a slice is looked at by somebody: a lease, a resync, a patient look
 UNATTENDED = 420.0
 
-_WITH_SLICE = (
-    State.PROVISIONING,
-    State.PREPARING,
-    State.RUNNING,
-    State.HOLDING,
-    State.RELEASING,
-)
+_WITH_SLICE = (State.PROVISIONING, State.PREPARING, State.RUNNING, State.HOLDING, State.RELEASING)
 
 
 class Bounds:
     queue: QueueChecks
 
     def __init__(
-        self,
-        sim: Sim,
-        world: World,
-        jobs: Mapping[str, Job],
-        broken: Broken,
-        budgets: Budgets,
+        self, sim: Sim, world: World, jobs: Mapping[str, Job], broken: Broken, budgets: Budgets
     ) -> None:
         self.sim, self.world, self.jobs, self.broken = sim, world, jobs, broken
         self.budgets = budgets

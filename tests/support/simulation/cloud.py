@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
+from tests.support.simulation.effects import T
 from tests.support.simulation.faults import SliceFaults
 from tests.support.simulation.machines import Machine
 from tests.support.simulation.world import World
@@ -24,12 +25,16 @@ class Cloud:
         self.faults = SliceFaults(world)
         self.surveys = world.sim.random("surveys")
 
+    def _call(self, fault: str, name: str, about: str, do: Callable[[], T], timeout: float) -> T:
+        """`fault`: what loses the call, or its reply; empty: that of calls that change something."""
+        before, after = fault or "cloud_before", fault or "cloud_after"
+        return self.effect(name, about, do, timeout=timeout, before=before, after=after)
+
     def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
         try:
-            seen = self.effect(
-                "look", slice.name, lambda: self._look(slice), timeout=timeout,
-                before="look_unknown", after="look_unknown",
-            )  # fmt: skip
+            seen = self._call(
+                "look_unknown", "look", slice.name, lambda: self._look(slice), timeout
+            )
         except Transient as error:
             seen = Unknown(str(error))
         self.world.monitor.looked(slice, seen)
@@ -64,10 +69,8 @@ class Cloud:
 
     def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
         try:
-            return self.effect(
-                "survey", ",".join(zones), lambda: self._survey(zones), timeout=timeout,
-                before="look_unknown", after="look_unknown",
-            )  # fmt: skip
+            about = ",".join(zones)
+            return self._call("look_unknown", "survey", about, lambda: self._survey(zones), timeout)
         except Transient as error:
             return SliceSurvey({}, dict.fromkeys(zones, str(error)), 1)
 
@@ -100,10 +103,7 @@ class Cloud:
     def create(
         self, slice: Slice, *, job_id: str, public_key: str, timeout: float, user: str = ""
     ) -> None:
-        self.effect(
-            "create", slice.name, lambda: self._create(slice, job_id), timeout=timeout,
-            before="cloud_before", after="cloud_after",
-        )  # fmt: skip
+        self._call("", "create", slice.name, lambda: self._create(slice, job_id), timeout)
 
     def _create(self, slice: Slice, job_id: str) -> None:
         world, now, fate = self.world, self.sim.now, self.world.fate
@@ -134,10 +134,7 @@ class Cloud:
         world.monitor.created(machine)
 
     def delete(self, slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
-        self.effect(
-            "delete", slice.name, lambda: self._delete(slice, even_suspending), timeout=timeout,
-            before="cloud_before", after="cloud_after",
-        )  # fmt: skip
+        self._call("", "delete", slice.name, lambda: self._delete(slice, even_suspending), timeout)
 
     def _delete(self, slice: Slice, even_suspending: bool) -> None:
         world, now = self.world, self.sim.now
@@ -165,10 +162,7 @@ class Cloud:
         self.sim.after(pause, lambda: world.vanish(machine))
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
-        return self.effect(
-            "list", ",".join(zones), lambda: self._list(zones), timeout=timeout,
-            before="cloud_before", after="cloud_after",
-        )  # fmt: skip
+        return self._call("", "list", ",".join(zones), lambda: self._list(zones), timeout)
 
     def _list(self, zones: Sequence[str]) -> list[Owned]:
         self.world.cloud_outage.check("list")

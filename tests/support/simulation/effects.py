@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 from typing import TypeVar
 
 from tests.support.simulation.profile import Profile
@@ -16,18 +16,7 @@ from tpujob.errors import Transient
 T = TypeVar("T")
 #: effects that change nothing: whoever dies there dies as well before the next one that does
 READS = frozenset(
-    {
-        "look",
-        "survey",
-        "objects",
-        "get",
-        "list",
-        "jobs",
-        "damaged",
-        "suspects",
-        "alive",
-        "probe",
-    }
+    ("look", "survey", "objects", "get", "list", "jobs", "damaged", "suspects", "alive", "probe")
 )
 HOUR = 3600.0
 
@@ -38,7 +27,6 @@ class Counts:
     faults: dict[str, int] = field(default_factory=dict)
     kills: int = 0
     pauses: int = 0
-    calls: Counter[str] = field(default_factory=Counter[str])  #: of backends, by effect
 
     def add(self, fault: str) -> None:
         self.faults[fault] = self.faults.get(fault, 0) + 1
@@ -54,9 +42,8 @@ class Effects:
         #: (effect number, "before" or "after": a kill; "pause": longer than a lease)
         self.strike_at: tuple[int, str] | None = None
         self.writes: list[int] = []  #: the numbers of the effects that change something
-        self.at: dict[
-            int, Callable[[], None]
-        ] = {}  #: what somebody else does just before an effect
+        #: what somebody else does just before an effect
+        self.at: dict[int, Callable[[], None]] = {}
 
     def hits(self, fault: str) -> bool:
         """Draws in any case, so that a rate of 0 shifts nothing else."""
@@ -64,6 +51,12 @@ class Effects:
         if hit:
             self.counts.add(fault)
         return hit
+
+    def some_time(self, random: Random, rate: float, do: Callable[[], object]) -> None:
+        """Let it happen once, at that rate for an hour, unless the faults have ended by then."""
+        pause = random.expovariate(rate / HOUR) if rate else math.inf
+        if pause < 1e7:
+            self.sim.after(pause, lambda: None if self.calm else do() and None)
 
     def __call__(
         self,
@@ -83,8 +76,6 @@ class Effects:
         number = counts.effects
         if name not in READS and sim.me.process is not None:
             self.writes.append(number)
-        if sim.me.process is not None:
-            counts.calls[name] += 1
         if number in self.at:
             self.at[number]()
         deadline = sim.now + timeout
@@ -103,10 +94,8 @@ class Effects:
             raise Transient(f"{name}: deadline exceeded")
         result = do()
         self._maybe_kill("after", number, name, about)
-        if self.hits("pause") or self.strike_at == (
-            number,
-            "pause",
-        ):  # the reply is there; what it is used for comes late
+        if self.hits("pause") or self.strike_at == (number, "pause"):
+            # the reply is there; what it is used for comes late
             self._pause("after", name, about)
             return result
         if not store and self.hits("slow"):
@@ -149,22 +138,16 @@ class Outage:
         self.sim, self.effects, self.fault, self.longest = sim, effects, fault, longest
         self.random = sim.random(fault)
         self.until = 0.0
-        self.times: list[tuple[float, float]] = []  #: begin and end of each so far
         self._next()
 
     def _next(self) -> None:
-        rate = self.effects.profile[self.fault]
-        pause = self.random.expovariate(rate / HOUR) if rate else math.inf
-        if pause < 1e9:
-            self.sim.after(pause, self._begin)
+        self.effects.some_time(self.random, self.effects.profile[self.fault], self._begin)
 
     def _begin(self) -> None:
-        if not self.effects.calm:
-            self.effects.counts.add(self.fault)
-            self.until = self.sim.now + self.random.uniform(5, self.longest)
-            self.times.append((self.sim.now, self.until))
-            self.sim.note(f"{self.fault} for {self.until - self.sim.now:.0f} s")
-            self._next()
+        self.effects.counts.add(self.fault)
+        self.until = self.sim.now + self.random.uniform(5, self.longest)
+        self.sim.note(f"{self.fault} for {self.until - self.sim.now:.0f} s")
+        self._next()
 
     def check(self, name: str) -> None:
         if self.sim.now < self.until:

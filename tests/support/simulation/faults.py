@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tests.support.simulation.effects import HOUR
 from tests.support.simulation.machines import Machine
 from tests.support.simulation.world import World
 
@@ -13,9 +12,7 @@ from tests.support.simulation.world import World
 class SliceFaults:
     def __init__(self, world: World) -> None:
         self.world, self.sim = world, world.sim
-        self.fate = world.sim.random(
-            "mishaps"
-        )  # another name would make another history of every seed
+        self.fate = world.sim.random("mishaps")
         self.suspends = world.sim.random("suspends")
 
     def begin(self, machine: Machine) -> None:
@@ -31,24 +28,15 @@ class SliceFaults:
         ):
             self._fated(machine, fault, do)
 
-    def _fated(
-        self,
-        machine: Machine,
-        fault: str,
-        do: Callable[[Machine], None],
-    ) -> None:
-        rate = self.world.rate(fault)
-        pause = self.fate.expovariate(rate / HOUR) if rate else math.inf
-
+    def _fated(self, machine: Machine, fault: str, do: Callable[[Machine], None]) -> None:
         def happen() -> None:
-            if machine.gone_at == math.inf and not self.world.effects.calm:
+            if machine.gone_at == math.inf:
                 self.world.effects.counts.add(fault)
                 self.sim.note(f"{fault} {machine.name}")
                 do(machine)
                 self.world.stirred(machine.job)
 
-        if pause < 1e7:
-            self.sim.after(pause, happen)
+        self.world.effects.some_time(self.fate, self.world.rate(fault), happen)
 
     def preempt(self, machine: Machine) -> None:
         now = self.sim.now

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 from tests.support.simulation.machines import Machine
 from tests.support.simulation.programs import key_for
@@ -65,24 +66,37 @@ class Hosts:
         """None: agents that are silent here hang, or may not write."""
         return frozenset()
 
+    def _call(
+        self,
+        name: str,
+        slice: Slice,
+        host: int,
+        do: Callable[[Machine], None],
+        *,
+        until: float,
+        timeout: float,
+        after: str = "ssh_after",
+    ) -> None:
+        """One call to one host over SSH."""
+        self.effect(
+            name,
+            f"{slice.name}/{host}",
+            lambda: do(self._reach(slice, host)),
+            timeout=self._left(until, timeout),
+            before="ssh_before",
+            after=after,
+        )
+
     def start(self, slice: Slice, plans: Sequence[HostPlan], *, timeout: float) -> None:
         until = self.sim.now + timeout
         if [p.host for p in plans] != list(range(len(slice.endpoints))):
             text = f"started on hosts {[p.host for p in plans]} of {len(slice.endpoints)}"
             raise Violation("I3", slice.name, text)
-        for step in (self._reach, None):
-            for plan in plans:
-
-                def do(plan: HostPlan = plan, probe: object = step) -> None:
-                    machine = self._reach(slice, plan.host)
-                    if not probe:
-                        self._start(machine, plan)
-
-                self.effect(
-                    "probe" if step else "start", f"{slice.name}/{plan.host}", do,
-                    timeout=self._left(until, timeout),
-                    before="ssh_before", after="" if step else "ssh_after",
-                )  # fmt: skip
+        how = {"until": until, "timeout": timeout}
+        for plan in plans:
+            self._call("probe", slice, plan.host, lambda machine: None, after="", **how)
+        for plan in plans:
+            self._call("start", slice, plan.host, partial(self._start, plan=plan), **how)
 
     def _start(self, machine: Machine, plan: HostPlan) -> None:
         now, attempt, host = self.sim.now, int(plan.document["attempt"]), plan.host
@@ -110,41 +124,30 @@ class Hosts:
         until = self.sim.now + timeout
         self.world.monitor.queue.stops.add(slice.name)
         for host in range(len(slice.endpoints)):
+            do = partial(self._stop, host=host, note="stopped")
+            self._call("stop", slice, host, do, until=until, timeout=timeout)
 
-            def do(host: int = host) -> None:
-                machine = self._reach(slice, host)
-                for program in [p for p in machine.running(self.sim.now) if p.host == host]:
-                    self.world.monitor.stopping(machine, program, "stopped")
-                    self.sim.note(f"stopped {machine.name}/{host}")
-                    self.world.stop(program)
-
-            self.effect(
-                "stop", f"{slice.name}/{host}", do,
-                timeout=self._left(until, timeout),
-                before="ssh_before", after="ssh_after",
-            )  # fmt: skip
+    def _stop(self, machine: Machine, host: int, note: str) -> None:
+        for program in [p for p in machine.running(self.sim.now) if p.host == host]:
+            self.world.monitor.stopping(machine, program, note)
+            if note == "stopped":
+                self.sim.note(f"stopped {machine.name}/{host}")
+            self.world.stop(program)
 
     def wipe(self, slice: Slice, *, others: bool, timeout: float) -> None:
         until = self.sim.now + timeout
         self.world.monitor.queue.stops.add(slice.name)
         for host in range(len(slice.endpoints)):
+            do = partial(self._wipe, host=host, epoch=slice.epoch, others=others)
+            self._call("wipe", slice, host, do, until=until, timeout=timeout)
 
-            def do(host: int = host) -> None:
-                machine = self._reach(slice, host)
-                newest, wiped = machine.epochs.get(host, 0), machine.wiped.get(host)
-                if newest > slice.epoch and (newest > slice.epoch + 1 or wiped is None):
-                    raise Refused("another job has this slice by now", cause="SETUP")
-                machine.epochs[host] = slice.epoch + 1
-                machine.wiped[host] = others or bool(wiped)
-                if others:
-                    for program in [p for p in machine.running(self.sim.now) if p.host == host]:
-                        self.world.monitor.stopping(machine, program, "wiped")
-                        self.world.stop(program)
-                    machine.left.pop(host, None)
-                self.sim.note(f"wiped {machine.name}/{host}")
-
-            self.effect(
-                "wipe", f"{slice.name}/{host}", do,
-                timeout=self._left(until, timeout),
-                before="ssh_before", after="ssh_after",
-            )  # fmt: skip
+    def _wipe(self, machine: Machine, host: int, epoch: int, others: bool) -> None:
+        newest, wiped = machine.epochs.get(host, 0), machine.wiped.get(host)
+        if newest > epoch and (newest > epoch + 1 or wiped is None):
+            raise Refused("another job has this slice by now", cause="SETUP")
+        machine.epochs[host] = epoch + 1
+        machine.wiped[host] = others or bool(wiped)
+        if others:
+            self._stop(machine, host, "wiped")
+            machine.left.pop(host, None)
+        self.sim.note(f"wiped {machine.name}/{host}")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from tests.support.simulation.sim import EPOCH
-from tests.support.simulation.users import ASKED_IN_VAIN, TWO_REGIONS, User, spec
+from tests.support.simulation.users import ASKED_IN_VAIN, TWO_REGIONS, VERBS, User, spec
 from tpujob.domain.access import Principal, Role
 from tpujob.domain.capacity.settings import ANYTHING, OwnerLimits, QueueSettings
 from tpujob.domain.model import Job
@@ -18,7 +18,6 @@ from tpujob.errors import BadRequest, BadSpec, Forbidden
 
 if TYPE_CHECKING:
     from tests.support.simulation.play import Play
-    from tpujob.service.jobs import Jobs
 
 MOST = 4  #: people beside the others
 SHARES = ("", "vision", "speech")
@@ -52,10 +51,18 @@ def settings(random: Random) -> QueueSettings:
     )
 
 
+#: what they may ask for, with the weight of each
+MEDDLES: Mapping[str, float] = {
+    "hold": 3, "release": 3, "top": 2, "requeue": 1, "cancel": 2, "cancel --release": 1, "resume": 5,
+    "delete": 1, "clean": 0.5,
+}  # fmt: skip
+
+
 class Member(User):
     """One person with several jobs and sweeps."""
 
     in_vain = (*ASKED_IN_VAIN, BadRequest, BadSpec, Forbidden)
+    meddles = MEDDLES
 
     def __init__(self, play: Play, number: int) -> None:
         super().__init__(play, number)
@@ -76,7 +83,7 @@ class Member(User):
             self._meddle()
         sim.sleep(max(0.0, EPOCH + hours * 3600 - sim.now) + 1)
         for job in [j for j in self._own() if j.held_by and not j.state.final]:
-            self._ask("release", job, lambda api, job=job: api.release(job.id))
+            self._ask("release", job)
         self.done = True
 
     def _own(self) -> list[Job]:
@@ -144,20 +151,8 @@ class Member(User):
         if not own:
             return
         job = self.random.choice(groups if groups and self.random.random() < 0.4 else own)
-        verbs: dict[str, tuple[float, Callable[[Jobs], object]]] = {
-            "hold": (3, lambda api: api.hold(job.id)),
-            "release": (3, lambda api: api.release(job.id)),
-            "top": (2, lambda api: api.top(job.id)),
-            "requeue": (1, lambda api: api.requeue(job.id)),
-            "cancel": (2, lambda api: api.cancel(job.id)),
-            "cancel --release": (1, lambda api: api.cancel(job.id, release=True)),
-            "resume": (5, lambda api: api.resume(job.id)),
-            "delete": (1, lambda api: api.delete(job.id)),
-            "clean": (0.5, lambda api: api.clean(job.id, checkpoints=True)),
-        }
-        word = self.random.choices([*verbs], [weight for weight, _ in verbs.values()])[0]
-        self._ask(word, job, verbs[word][1])
+        self._ask(self.random.choices([*self.meddles], [*self.meddles.values()])[0], job)
 
-    def _ask(self, word: str, job: Job, verb: Callable[[Jobs], object]) -> None:
+    def _ask(self, word: str, job: Job) -> None:
         self.play.sim.note(f"{self.who.name} wants {word} {job.id}")
-        self.insist(verb)
+        self.insist(lambda api: VERBS[word](api, job.id))

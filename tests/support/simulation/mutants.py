@@ -12,14 +12,17 @@ from unittest import mock
 from tests.support.simulation.cloud import Cloud
 from tests.support.simulation.hosts import Hosts
 from tests.support.simulation.patches import (
+    BUGS,
     Instead,
     Patch,
+    always,
     bug,
     everywhere,
     folded,
     replaced,
     ticking,
     together,
+    value_bug,
 )
 from tests.support.simulation.store import SimStore
 from tpujob.adapters.sqlite import store as sqlite
@@ -37,6 +40,36 @@ from tpujob.engine.reconciler import Reconciler
 from tpujob.engine.slice_cache import SliceCache
 from tpujob.errors import Transient
 from tpujob.ports import Owned
+
+BUGS["gone_at_first_sight"] = value_bug(
+    "cut off, and its deletion fails unseen", "I2", releasing, "missing_twice", always(True)
+)
+BUGS["one_look_after_a_delete_is_enough"] = value_bug(
+    "cut off, and its deletion fails unseen", "I2", releasing, "deletion_is_sure", always(True)
+)
+BUGS["suspending_is_not_waited_for"] = value_bug(
+    "preempted, and suspended late", "I13", releasing, "SUSPENDED_WITHIN", 0.0
+)
+BUGS["suspending_is_waited_for_for_ever"] = value_bug(
+    "preempted, and never suspended", "I9", releasing, "SUSPENDED_WITHIN", 1e9
+)
+BUGS["looks_agree_whenever_they_were"] = value_bug(
+    "missed twice, minutes apart", "I5", releasing, "AGREES_FOR", 1e9
+)
+BUGS["sweep_without_grace"] = value_bug(1, "I2", orphans, "GRACE", -1.0)
+BUGS["no_sweep"] = value_bug("orphans", "I2", Orphans, "sweep", always(Swept()))
+BUGS["retries_without_backoff"] = value_bug(
+    "stockout, then the next zone", "I8", retry, "backoff", always(0.0)
+)
+# A slice that the cloud calls ready runs, whatever its hosts do not say.
+BUGS["ready_is_trusted"] = value_bug("dead, and called ready", "L2", stall, "silent", always(None))
+BUGS["impatient_with_silence"] = value_bug(
+    "the bucket refuses its hosts for 20 min", "I5", stall, "SILENCE", 900.0
+)
+# What lists do not show stays unknown.
+BUGS["never_by_name"] = value_bug(
+    "deleted by a person, and lists had left it out", "L2", slice_cache, "AHEAD", -1e12
+)
 
 
 @bug("happy", "I6")
@@ -57,10 +90,7 @@ def create_before_intent() -> Patch:
                 return Decision(wake_in=3)
         return made
 
-    return together(
-        replaced(Reconciler, "tick", tick),
-        everywhere(decide, planted),
-    )
+    return together(replaced(Reconciler, "tick", tick), everywhere(decide, planted))
 
 
 @bug("handed on", "I5")
@@ -119,26 +149,6 @@ def unknown_is_gone() -> Patch:
     return replaced(Cloud, "look", look)
 
 
-@bug("cut off, and its deletion fails unseen", "I2")
-def gone_at_first_sight() -> Patch:
-    return mock.patch.object(releasing, "missing_twice", return_value=True)
-
-
-@bug("cut off, and its deletion fails unseen", "I2")
-def one_look_after_a_delete_is_enough() -> Patch:
-    return mock.patch.object(releasing, "deletion_is_sure", return_value=True)
-
-
-@bug("preempted, and suspended late", "I13")
-def suspending_is_not_waited_for() -> Patch:
-    return mock.patch.object(releasing, "SUSPENDED_WITHIN", 0.0)
-
-
-@bug("preempted, and never suspended", "I9")
-def suspending_is_waited_for_for_ever() -> Patch:
-    return mock.patch.object(releasing, "SUSPENDED_WITHIN", 1e9)
-
-
 @bug("preempted, and never suspended", "I9")
 def the_time_of_suspending_starts_again() -> Patch:
     """From each minute on, as if by backends that live no longer."""
@@ -148,11 +158,6 @@ def the_time_of_suspending_starts_again() -> Patch:
         return real(job, one if known else replace(one, suspending_since=None), seen, now)
 
     return everywhere(releasing.leaving, leaving)
-
-
-@bug("missed twice, minutes apart", "I5")
-def looks_agree_whenever_they_were() -> Patch:
-    return mock.patch.object(releasing, "AGREES_FOR", 1e9)
 
 
 @bug("missed twice, minutes apart", "I5")
@@ -192,16 +197,6 @@ def no_delete_at_all() -> Patch:
     return ticking(slices=slices)
 
 
-@bug(1, "I2")
-def sweep_without_grace() -> Patch:
-    return mock.patch.object(orphans, "GRACE", -1.0)
-
-
-@bug("orphans", "I2")
-def no_sweep() -> Patch:
-    return mock.patch.object(Orphans, "sweep", return_value=Swept())
-
-
 @bug("orphans", "I1")
 def sweep_takes_foreign_slices() -> Patch:
     """No look at the labels."""
@@ -216,19 +211,9 @@ def sweep_takes_foreign_slices() -> Patch:
 @bug("happy", "I5")
 def sweep_believes_an_empty_list_of_jobs() -> Patch:
     # Not a patch within the patch: a process may be killed in the middle of a sweep, and would leave it planted.
-    class NoJobs:
-        def __init__(self, store: Any) -> None:
-            self.store = store
-
-        def list(self, *given: Any, **more: Any) -> Any:
-            return []
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.store, name)
-
     def sweep(real: Any, self: Orphans, *, dry_run: bool = False) -> Any:
         blind: Any = copy.copy(self)
-        blind.store = NoJobs(self.store)
+        blind.store = Instead(self.store, list=always([]))
         return real(blind, dry_run=dry_run)
 
     return replaced(Orphans, "sweep", sweep)
@@ -314,11 +299,6 @@ def no_deadline() -> Patch:
     return ticking(store=store)
 
 
-@bug("stockout, then the next zone", "I8")
-def retries_without_backoff() -> Patch:
-    return mock.patch.object(retry, "backoff", return_value=0.0)
-
-
 @bug("a host ends, and the others wait for it", "I5")
 def success_on_one_host() -> Patch:
     def ended(real: Any, reports: Any, hosts: int, *given: Any, **more: Any) -> Any:
@@ -326,17 +306,6 @@ def success_on_one_host() -> Patch:
         return real(good or reports, len(good) or hosts, *given, **more)
 
     return replaced(triage, "ended", ended)
-
-
-@bug("dead, and called ready", "L2")
-def ready_is_trusted() -> Patch:
-    """A slice that the cloud calls ready runs, whatever its hosts do not say."""
-    return mock.patch.object(stall, "silent", return_value=None)
-
-
-@bug("the bucket refuses its hosts for 20 min", "I5")
-def impatient_with_silence() -> Patch:
-    return mock.patch.object(stall, "SILENCE", 900.0)
 
 
 @bug("stockout, then the next zone", "I6")
@@ -407,22 +376,13 @@ def secrets_are_shown() -> Patch:
     return everywhere(decide, planted)
 
 
-@bug("deleted by a person, and lists had left it out", "L2")
-def never_by_name() -> Patch:
-    """What lists do not show stays unknown."""
-    return mock.patch.object(slice_cache, "AHEAD", -1e12)
-
-
 @bug("lists leave it out", "I5")
 def missing_in_a_list_is_gone() -> Patch:
     def look(real: Any, self: Any, one: Any, **given: Any) -> Any:
         seen, listed = real(self, one, **given | {"by_name": False})
         return (Absent() if listed and isinstance(seen, Unknown) else seen), False
 
-    return together(
-        never_by_name(),
-        replaced(SliceCache, "look", look),
-    )
+    return together(BUGS["never_by_name"].plant(), replaced(SliceCache, "look", look))
 
 
 @bug("lists show it in part", "I5")

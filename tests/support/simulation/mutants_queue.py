@@ -10,7 +10,17 @@ from typing import Any
 from unittest import mock
 
 from tests.support.simulation.hosts import Hosts
-from tests.support.simulation.patches import Patch, bug, everywhere, folded, replaced, together
+from tests.support.simulation.patches import (
+    BUGS,
+    Patch,
+    always,
+    bug,
+    everywhere,
+    folded,
+    replaced,
+    together,
+    value_bug,
+)
 from tests.support.simulation.store import SimStore
 from tpujob.adapters.sqlite import store as sqlite
 from tpujob.domain.capacity.entries import entry
@@ -26,11 +36,26 @@ from tpujob.errors import Transient
 
 plans: Any = import_module("tpujob.domain.capacity.planning")
 
-
-@bug("crashes for good, and is handed on", "Q6")
-def hands_on_while_a_program_runs() -> Patch:
-    """A stop is answered before it has stopped anything."""
-    return replaced(Hosts, "stop", lambda real, self, *given, **more: None)
+# A stop is answered before it has stopped anything.
+BUGS["hands_on_while_a_program_runs"] = value_bug(
+    "crashes for good, and is handed on", "Q6", Hosts, "stop", always(None)
+)
+BUGS["nothing_is_wiped"] = value_bug("handed on", "Q6", Hosts, "wipe", always(None))
+BUGS["what_others_change_is_not_read"] = value_bug(
+    "others wait, under two backends", "Q1", SimStore, "changes", lambda self, after: (after, [])
+)
+BUGS["nothing_is_kept_for_a_big_one"] = value_bug(
+    "small ones pass a big one", "Q2", plans, "PATIENCE", 1e9
+)
+BUGS["all_of_a_sweep_at_once"] = value_bug(
+    "a sweep, two at once", "Q8", Queue, "group", always(None)
+)
+BUGS["nobody_is_handed_a_slice"] = value_bug(
+    "others wait", "Q15", Queue, "hand_over", always(HandOver())
+)
+BUGS["a_group_ends_before_its_elements_are_known"] = value_bug(
+    "a sweep, under two backends", "I6", Queue, "read", always(None)
+)
 
 
 @bug("handed on to another owner", "Q6")
@@ -43,11 +68,6 @@ def the_wipe_is_skipped_for_another_owner() -> Patch:
             self, slice, others=False, timeout=timeout
         ),
     )
-
-
-@bug("handed on", "Q6")
-def nothing_is_wiped() -> Patch:
-    return replaced(Hosts, "wipe", lambda real, self, *given, **more: None)
 
 
 def _received(**changes: Any) -> Patch:
@@ -120,11 +140,6 @@ def the_order_of_the_records_counts() -> Patch:
     return everywhere(plan, planted)
 
 
-@bug("others wait, under two backends", "Q1")
-def what_others_change_is_not_read() -> Patch:
-    return mock.patch.object(SimStore, "changes", lambda self, after: (after, []))
-
-
 @bug("the last is first", "Q2")
 def the_top_is_no_better() -> Patch:
     return _planned(lambda one: replace(one, rank=0))
@@ -135,21 +150,11 @@ def who_is_held_asks() -> Patch:
     return _entries(lambda job: replace(job, held_by=""))
 
 
-@bug("small ones pass a big one", "Q2")
-def nothing_is_kept_for_a_big_one() -> Patch:
-    return mock.patch.object(plans, "PATIENCE", 1e9)
-
-
 @bug("others wait", "Q8")
 def who_requests_does_not_count() -> Patch:
     return _planned(
         lambda one: replace(one, holds=None) if one.state is State.PROVISIONING else one
     )
-
-
-@bug("a sweep, two at once", "Q8")
-def all_of_a_sweep_at_once() -> Patch:
-    return mock.patch.object(Queue, "group", return_value=None)
 
 
 @bug("others wait", "Q8")
@@ -192,11 +197,6 @@ def jobs_wait_for_no_reason() -> Patch:
 def another_reason_is_told() -> Patch:
     refused = (Reason(ReasonKind.REFUSED, until=1e12),)
     return _planned(place=lambda p: p._replace(reasons=refused) if p.reasons else p)
-
-
-@bug("others wait", "Q15")
-def nobody_is_handed_a_slice() -> Patch:
-    return mock.patch.object(Queue, "hand_over", return_value=HandOver())
 
 
 @bug("others wait", "Q6")
@@ -251,8 +251,3 @@ def a_slice_is_not_charged_at_once() -> Patch:
         return real(replace(job, slices=tuple(began)), now)
 
     return everywhere(used, planted)
-
-
-@bug("a sweep, under two backends", "I6")
-def a_group_ends_before_its_elements_are_known() -> Patch:
-    return replaced(Queue, "read", lambda real, self: None)

@@ -8,7 +8,17 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from tests.support.simulation.patches import Patch, bug, everywhere, folded, replaced, together
+from tests.support.simulation.patches import (
+    BUGS,
+    Patch,
+    always,
+    bug,
+    everywhere,
+    folded,
+    replaced,
+    together,
+    value_bug,
+)
 from tpujob.agent.upload.report_writer import ReportSchedule
 from tpujob.domain.actions import Copied
 from tpujob.domain.capacity import circuits as capacity
@@ -25,16 +35,66 @@ from tpujob.engine import job_runtime
 from tpujob.engine.report_cache import ReportCache
 from tpujob.protocol import signing
 
-
-@bug("every machine is bad", "I9")
-def condemned_slice_is_never_deleted() -> Patch:
-    return mock.patch.object(condemned, "may_go", return_value=False)
+BUGS["condemned_slice_is_never_deleted"] = value_bug(
+    "every machine is bad", "I9", condemned, "may_go", always(False)
+)
+# Even of a program that was asked to stop.
+BUGS["exit_code_0_is_success"] = value_bug(
+    "preempted, and its program ends with 0", "I5", preemption_notice, "complete", always(True)
+)
+BUGS["hang_by_looks_alone"] = value_bug(
+    "preempted while running", "I5", stall, "limit", always(0.0)
+)
+BUGS["hang_while_others_are_prepared"] = value_bug(4, "I5", stall, "ON_THE_WAY", frozenset())
+BUGS["no_grace_for_the_first_step"] = value_bug(
+    "every machine is bad", "I5", stall, "limit", lambda limit, running: limit
+)
+BUGS["no_watchdog"] = value_bug("hangs", "L2", stall, "hung", always(None))
+BUGS["waiting_hosts_go_on_for_ever"] = value_bug(
+    "a host ends, and the others wait for it", "L2", stall, "left_behind", always(None)
+)
+BUGS["launches_take_for_ever"] = value_bug("a host dies", "L2", active, "LAUNCH_DEADLINE", 1e9)
+BUGS["launches_count_while_no_backend_lives"] = value_bug(
+    "started late, and heard later", "I5", active, "LAUNCH_HEARD", 60.0
+)
+BUGS["circuits_are_ignored"] = value_bug(
+    "stockout, then the next zone",
+    "L1",
+    capacity,
+    "refused",
+    lambda circuits, slice, now: dict(circuits),
+)
+BUGS["half_open_lets_all_through"] = value_bug(
+    "two jobs wait for the same",
+    "I8",
+    capacity,
+    "asked",
+    lambda circuits, offer, now: dict(circuits),
+)
+# Whoever comes past any step has shown that the machines before it were bad.
+BUGS["maths_is_held_against_machines"] = value_bug(
+    "the maths breaks", "I5", nonfinite, "passed", always(True)
+)
+BUGS["suspects_are_never_taken"] = value_bug(
+    "every machine is bad", "I5", host_reputation, "REFUSALS", 10**6
+)
+# However long no backend has looked since.
+BUGS["old_watches_count"] = value_bug(
+    "no backend lives while its hosts cannot write", "I5", job_runtime, "WATCH_LASTS", 1e9
+)
+BUGS["reports_are_not_verified"] = value_bug(
+    "its end is forged", "I5", signing, "verify", always(True)
+)
+# Also when no host has written there for hours.
+BUGS["what_was_overwritten_disturbs_for_ever"] = value_bug(
+    "its end is written over", "L2", report_verifier, "DISTURBS", math.inf
+)
 
 
 @bug("every machine is bad", "I10")
 def condemned_slices_pile_up() -> Patch:
     return together(
-        condemned_slice_is_never_deleted(),
+        BUGS["condemned_slice_is_never_deleted"].plant(),
         mock.patch.object(condemned, "MOST_KEPT", 99),
     )
 
@@ -61,12 +121,6 @@ def wrong_numbers_are_resumed() -> Patch:
     return folded(change)
 
 
-@bug("preempted, and its program ends with 0", "I5")
-def exit_code_0_is_success() -> Patch:
-    """Even of a program that was asked to stop."""
-    return mock.patch.object(preemption_notice, "complete", return_value=True)
-
-
 @bug("no backend lives while its hosts cannot write", "I5")
 def silence_alone_is_death() -> Patch:
     """A host that does not report is dead, although it answers over SSH."""
@@ -75,11 +129,6 @@ def silence_alone_is_death() -> Patch:
         return real(reports, {r.host: Silence(1e6, 99) for r in reports}, *more, **given)
 
     return replaced(stall, "silent", silent)
-
-
-@bug("preempted while running", "I5")
-def hang_by_looks_alone() -> Patch:
-    return mock.patch.object(stall, "limit", return_value=0.0)
 
 
 @bug("frozen, and thaws", "I5")
@@ -98,46 +147,6 @@ def hang_by_one_host() -> Patch:
         return real(limit, [replace(r, idle=most, looks=99) for r in reports])
 
     return replaced(stall, "hung", hung)
-
-
-@bug(4, "I5")
-def hang_while_others_are_prepared() -> Patch:
-    return mock.patch.object(stall, "ON_THE_WAY", frozenset())
-
-
-@bug("every machine is bad", "I5")
-def no_grace_for_the_first_step() -> Patch:
-    return mock.patch.object(stall, "limit", lambda limit, running: limit)
-
-
-@bug("hangs", "L2")
-def no_watchdog() -> Patch:
-    return mock.patch.object(stall, "hung", return_value=None)
-
-
-@bug("a host ends, and the others wait for it", "L2")
-def waiting_hosts_go_on_for_ever() -> Patch:
-    return mock.patch.object(stall, "left_behind", return_value=None)
-
-
-@bug("a host dies", "L2")
-def launches_take_for_ever() -> Patch:
-    return mock.patch.object(active, "LAUNCH_DEADLINE", 1e9)
-
-
-@bug("started late, and heard later", "I5")
-def launches_count_while_no_backend_lives() -> Patch:
-    return mock.patch.object(active, "LAUNCH_HEARD", 60.0)
-
-
-@bug("stockout, then the next zone", "L1")
-def circuits_are_ignored() -> Patch:
-    return mock.patch.object(capacity, "refused", lambda circuits, slice, now: dict(circuits))
-
-
-@bug("two jobs wait for the same", "I8")
-def half_open_lets_all_through() -> Patch:
-    return mock.patch.object(capacity, "asked", lambda circuits, offer, now: dict(circuits))
 
 
 @bug("two slices in a row are bad", "I5")
@@ -165,17 +174,6 @@ def _all_of(job: Any, found: nonfinite.Accusation) -> nonfinite.Accusation:
     if attempt.cause is not Cause.BAD_HOST:
         return found
     return replace(found, physicals=tuple(p for p in attempt.physical if p))
-
-
-@bug("the maths breaks", "I5")
-def maths_is_held_against_machines() -> Patch:
-    """Whoever comes past any step has shown that the machines before it were bad."""
-    return mock.patch.object(nonfinite, "passed", return_value=True)
-
-
-@bug("every machine is bad", "I5")
-def suspects_are_never_taken() -> Patch:
-    return mock.patch.object(host_reputation, "REFUSALS", 10**6)
 
 
 @bug("data is brought first", "I15")
@@ -208,17 +206,6 @@ def silence_is_forgotten() -> Patch:
         self.readable_since = now if self.readable_since is None else self.readable_since
 
     return mock.patch.object(job_runtime.JobRuntime, "take_over", take_over)
-
-
-@bug("no backend lives while its hosts cannot write", "I5")
-def old_watches_count() -> Patch:
-    """However long no backend has looked since."""
-    return mock.patch.object(job_runtime, "WATCH_LASTS", 1e9)
-
-
-@bug("its end is forged", "I5")
-def reports_are_not_verified() -> Patch:
-    return mock.patch.object(signing, "verify", return_value=True)
 
 
 @bug("happy", "L2")
@@ -275,9 +262,3 @@ def what_matters_waits() -> Patch:
         return left
 
     return replaced(ReportSchedule, "seconds_left", seconds_left)
-
-
-@bug("its end is written over", "L2")
-def what_was_overwritten_disturbs_for_ever() -> Patch:
-    """Also when no host has written there for hours."""
-    return mock.patch.object(report_verifier, "DISTURBS", math.inf)

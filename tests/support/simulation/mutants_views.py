@@ -4,14 +4,34 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
-from tests.support.simulation.patches import Patch, bug, everywhere, folded, replaced
+from tests.support.simulation.patches import (
+    BUGS,
+    Patch,
+    always,
+    bug,
+    everywhere,
+    folded,
+    replaced,
+    value_bug,
+)
 from tpujob.domain.decide.attempt_end import best_progress, ran_since
 from tpujob.domain.events import EventKind
 from tpujob.domain.money import budget
 from tpujob.domain.money.ledger import usd_of_job
 from tpujob.domain.progress import job_progress, steps_kept
+
+BUGS["budgets_are_only_shown"] = value_bug(
+    "the budget is used up", "I14", budget, "used_up", always(False)
+)
+# As if billing ended with the decision.
+BUGS["stopping_is_free"] = value_bug("the budget is used up", "I14", budget, "reserve", always(0))
+BUGS["any_slice_is_paid_for"] = value_bug(
+    "preempted, and little money is left", "I14", budget, "pays_for", always(True)
+)
+BUGS["stops_long_before_the_limit"] = value_bug(
+    "the budget is used up", "I14", budget, "DELETION", 250.0
+)
 
 
 @bug("its numbers are wrong before its first checkpoint", "I17")
@@ -49,20 +69,8 @@ def every_step_since_a_known_checkpoint_is_lost() -> Patch:
 @bug("preempted while running", "I17")
 def only_the_newest_slice_is_paid() -> Patch:
     return everywhere(
-        usd_of_job,
-        lambda real, job, now: real(replace(job, slices=job.slices[-1:]), now),
+        usd_of_job, lambda real, job, now: real(replace(job, slices=job.slices[-1:]), now)
     )
-
-
-@bug("the budget is used up", "I14")
-def budgets_are_only_shown() -> Patch:
-    return mock.patch.object(budget, "used_up", return_value=False)
-
-
-@bug("the budget is used up", "I14")
-def stopping_is_free() -> Patch:
-    """As if billing ended with the decision."""
-    return mock.patch.object(budget, "reserve", return_value=0)
 
 
 @bug("two slices are paid from one budget", "I14")
@@ -74,16 +82,6 @@ def budget_of_each_slice() -> Patch:
         "account",
         lambda real, job, *given: real(replace(job, slices=job.slices[-1:]), *given),
     )
-
-
-@bug("preempted, and little money is left", "I14")
-def any_slice_is_paid_for() -> Patch:
-    return mock.patch.object(budget, "pays_for", return_value=True)
-
-
-@bug("the budget is used up", "I14")
-def stops_long_before_the_limit() -> Patch:
-    return mock.patch.object(budget, "DELETION", 250.0)
 
 
 @bug("the budget is used up, and is raised in time", "L1")

@@ -7,6 +7,7 @@ import copy
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -93,3 +94,12 @@ def bug(where: str | int, rule: str) -> Callable[[Callable[[], Patch]], Callable
         return plant
 
     return put
+
+
+def value_bug(where: str | int, rule: str, owner: Any, attribute: str, value: Any) -> PlantedBug:
+    """One that replaces a number or a function."""
+    return PlantedBug(partial(mock.patch.object, owner, attribute, value), where, rule)
+
+
+def always(value: Any) -> Callable[..., Any]:
+    return lambda *given, **more: value

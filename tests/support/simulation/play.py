@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-import math
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 from unittest import mock
 
 from tests.support.simulation import lab
@@ -21,7 +21,7 @@ from tests.support.simulation.hosts import Hosts
 from tests.support.simulation.machines import Machine
 from tests.support.simulation.monitor import Monitor
 from tests.support.simulation.patches import replaced
-from tests.support.simulation.profile import FULL, SHORT, Profile, draw
+from tests.support.simulation.profile import Profile, Seed, draw
 from tests.support.simulation.sim import EPOCH, Process, Sim, Violation
 from tests.support.simulation.store import SimStore
 from tests.support.simulation.users import User
@@ -29,7 +29,7 @@ from tests.support.simulation.world import ZONES, World
 from tests.support.stores import in_memory
 from tpujob.domain.capacity.settings import ANYTHING, QueueSettings
 from tpujob.domain.decide import group
-from tpujob.domain.model import Job, State
+from tpujob.domain.model import State
 from tpujob.engine import queue as engine_queue
 
 #: after the last fault, in virtual seconds, for everything to come to its end
@@ -42,14 +42,13 @@ BATCH = 4
 
 @dataclass
 class Result:
-    seed: int
+    seed: Seed
     violation: Violation | None
     log: list[str]
     counts: Counts
     now: float  #: when it ended, or was violated
     seconds: float
     detected: dict[str, list[float]]  #: what was wrong -> seconds until that was decided
-    job_hours: float  #: from the submits to the ends
 
     @property
     def days(self) -> float:
@@ -171,16 +170,11 @@ class Play:
         self.sim.note(f"planted {name}")
 
     def _plant(self, fault: str, *, ours: bool) -> None:
-        rate = self.world.rate(fault)
-        pause = self.random.expovariate(rate / HOUR) if rate else math.inf
-
         def plant() -> None:
-            if not self.effects.calm:
-                self.plant(fault, ours=ours, age=self.random.choice([0.0, 0.0, 4000.0]))
-                self._plant(fault, ours=ours)
+            self.plant(fault, ours=ours, age=self.random.choice([0.0, 0.0, 4000.0]))
+            self._plant(fault, ours=ours)
 
-        if pause < 1e7:
-            self.sim.after(pause, plant)
+        self.effects.some_time(self.random, self.world.rate(fault), plant)
 
     def play(self) -> None:
         self.sim.run_until(EPOCH + self.profile.hours * HOUR)
@@ -203,24 +197,12 @@ class Play:
         return submitted and ended and not [m for m in self.world.machines.values() if m.ours]
 
 
-def play(
-    seed: int,
-    *,
-    short: bool = False,
-    off: Set[str] = frozenset(),
-    jobs: int | None = None,
-    backends: int | None = None,
-    hours: float | None = None,
-) -> Result:
-    """Play one seed. The violation that ended it, if any, is in the result."""
-    begun = time.perf_counter()
-    size = SHORT if short else FULL
-    profile = draw(
-        Sim(seed).random("profile"), size, off=off, jobs=jobs, backends=backends, hours=hours
-    )
+def play(number: int, **how: Any) -> Result:
+    """Play one seed; `how`: as in `Seed`. The violation that ended it, if any, is in the result."""
+    begun, seed = time.perf_counter(), Seed(number, **how)
     logging.disable(logging.CRITICAL)
     violation = None
-    it = Play(seed, profile)
+    it = Play(number, draw(Sim(number).random("profile"), seed))
     try:
         it.play()
     except Violation as error:
@@ -228,18 +210,5 @@ def play(
     finally:
         it.close()
         logging.disable(logging.NOTSET)
-    seconds = time.perf_counter() - begun
-    return Result(
-        seed,
-        violation,
-        it.sim.log,
-        it.effects.counts,
-        it.sim.now,
-        seconds,
-        it.monitor.bounds.detected,
-        sum(_lived(job, it.sim.now) for job in it.monitor.jobs.values()) / HOUR,
-    )
-
-
-def _lived(job: Job, now: float) -> float:
-    return (job.state_since if job.state.final else now) - job.created_at
+    seconds, detected = time.perf_counter() - begun, it.monitor.bounds.detected
+    return Result(seed, violation, it.sim.log, it.effects.counts, it.sim.now, seconds, detected)

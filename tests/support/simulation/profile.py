@@ -53,14 +53,10 @@ _FIRST: dict[str, tuple[float, float]] = {
 #: drawn after all else, so that seeds that are known keep their histories
 _LATER: dict[str, tuple[float, float]] = {
     "suspending": (0.3, 1.0),  #: of each preemption: the cloud takes its time to suspend the slice
-    "survey_lags": (
-        0.1,
-        0.8,
-    ),  #: of each list of all slices: it shows what was there up to a minute ago
-    "survey_misses": (
-        0.05,
-        0.5,
-    ),  #: it could not reach a zone, and says so; or a page of it is missing, unsaid
+    #: of each list of all slices: it shows what was there up to a minute ago
+    "survey_lags": (0.1, 0.8),
+    #: it could not reach a zone, and says so; or a page of it is missing, unsaid
+    "survey_misses": (0.05, 0.5),
     "survey_torn": (0.02, 0.3),  #: a slice looks as one whose nodes are on a page that is missing
     "lab": (0.05, 1.0),  #: no fault: how many people share the queue, of `lab.MOST`
 }
@@ -91,21 +87,36 @@ class Profile:
         return self.rates[name]
 
 
-def draw(
-    random: Random,
-    size: Size = FULL,
-    *,
-    off: Set[str] = frozenset(),
-    jobs: int | None = None,
-    backends: int | None = None,
-    hours: float | None = None,
-) -> Profile:
+@dataclass(frozen=True)
+class Seed:
+    """A seed, and how it is played: short, without some faults, with fewer jobs, backends or hours."""
+
+    number: int
+    short: bool = False
+    off: Set[str] = frozenset()
+    jobs: int | None = None
+    backends: int | None = None
+    hours: float | None = None
+
+    def __str__(self) -> str:
+        """As the command that plays it takes it."""
+        words = [f"{self.number}", *["--short"] * self.short]
+        words += [f"--jobs {self.jobs}"] if self.jobs else []
+        words += [f"--backends {self.backends}"] if self.backends else []
+        words += [f"--hours {self.hours:g}"] if self.hours else []
+        words += [f"--off {','.join(sorted(self.off))}"] if self.off else []
+        return " ".join(words)
+
+
+def draw(random: Random, seed: Seed) -> Profile:
     """The profile of a seed; what is given replaces what was drawn, and shifts nothing else."""
+    size = SHORT if seed.short else FULL
     drawn = _drawn(random, _FIRST)
-    backends = backends or random.randint(1, 3)
+    backends = seed.backends or random.randint(1, 3)
     drawn |= _drawn(random, _LATER)
-    rates = {name: 0.0 if name in off else rate for name, rate in drawn.items()}
-    return Profile(rates, jobs or size.jobs, backends, hours or size.hours, size.lengths)
+    rates = {name: 0.0 if name in seed.off else rate for name, rate in drawn.items()}
+    hours = seed.hours or size.hours
+    return Profile(rates, seed.jobs or size.jobs, backends, hours, size.lengths)
 
 
 def _drawn(random: Random, rates: Mapping[str, tuple[float, float]]) -> dict[str, float]:

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.simulation import scenarios_queue as queue
+from tests.support.simulation.acts import EAST, ask, crash_for_good, once
 from tests.support.simulation.faults import SliceFaults
 from tests.support.simulation.machines import Machine
 from tests.support.simulation.plans import Work
 from tests.support.simulation.play import Play
 from tests.support.simulation.profile import RATES, Profile
-from tests.support.simulation.sim import EPOCH, Process, Violation
-from tests.support.simulation.users import spec
+from tests.support.simulation.sim import EPOCH, Violation
+from tests.support.simulation.users import TWO_REGIONS, spec
 from tpujob.domain.access import BACKEND, Principal, Role
 from tpujob.domain.capacity.settings import ANYTHING, QueueSettings
 from tpujob.domain.model import Slice, State
@@ -28,8 +29,6 @@ JOB = "000001"
 LONG = 6 * 3600.0
 CORPUS = "gs://corpus/fineweb"
 BOB = Principal("test:bob", "bob", Role.SUBMITTER)
-EITHER = {"type": ["v5p-16", "v4-16"], "zones": ["us-east5-a", "us-central2-b"], "pricing": "spot"}
-EAST = {"type": "v5p-16", "zones": ["us-east5-a", "us-east5-b"], "pricing": "spot"}
 
 Script = Callable[[Play], None]
 
@@ -69,7 +68,7 @@ def tell(
             play.effects.at[cancel_at] = lambda: ask(play, lambda api: api.cancel(JOB))
         if scenario.data:
             _put_data(play)
-        submit(play, scenario)
+        _submit(play, scenario)
         scenario.script(play)
 
     play = Play(seed, profile, script, scenario.queue)
@@ -100,17 +99,12 @@ def _to_the_end(play: Play) -> None:
 # What a script does --------------------------------------------------------------------------------------------------
 
 
-def ask(play: Play, verb: Callable[[Jobs], object]) -> None:
-    user = play.users[0]
-    play.sim.spawn(lambda: user.insist(verb), Process("user"))
-
-
-def submit(play: Play, scenario: Scenario) -> None:
+def _submit(play: Play, scenario: Scenario) -> None:
     wanted = spec(1, play.sim.random("spec"))
     wanted |= {"tpu": EAST, "hold": "1m", "recovery": {"stall": scenario.stall}}
     wanted |= {"budget": {"usd": scenario.budget}} if scenario.budget else {}
     wanted |= {"data": CORPUS} if scenario.data else {}
-    wanted |= {"tpu": EITHER} if scenario.moves else {}
+    wanted |= {"tpu": TWO_REGIONS} if scenario.moves else {}
     wanted |= scenario.more
     ask(play, lambda api: api.create(wanted, idempotency_key="key"))
 
@@ -149,24 +143,21 @@ def when(
 ) -> None:
     """Once, that many seconds after the job is first seen in this state; with its slice, if there is one by then."""
 
-    def watch() -> None:
-        while True:
-            play.sim.sleep(0.5)
-            job = play.monitor.jobs.get(JOB)
-            if job and job.state is state:
-                break
-            if job and job.state.final:
-                return
+    def later() -> None:
         play.sim.sleep(then)
         machines = [m for m in play.world.machines.values() if m.job == JOB]
         do(machines[-1] if machines else None)
 
-    play.sim.spawn(watch, Process("fate"))
+    once(play, lambda job: job.state is state, later)
 
 
 def at(state: State, do: Callable[[Play, Machine], object], *, then: float = 3.0) -> Script:
     """To its slice, if there is one."""
     return lambda play: when(play, state, lambda m: m and do(play, m), then=then)
+
+
+def running(do: Callable[[Play, Machine], object], *, then: float = 3.0) -> Script:
+    return at(_S.RUNNING, do, then=then)
 
 
 def user(state: State, verb: Callable[[Jobs], object]) -> Script:
@@ -186,10 +177,7 @@ def _stockout(play: Play) -> None:
 
 def _two_wait(play: Play) -> None:
     """For the same, of which there is none for a while; and the cloud takes its time to say so."""
-    wanted = spec(2, play.sim.random("another")) | {"tpu": EAST}
-    play.world.scarce |= dict.fromkeys(("us-east5-a", "us-east5-b"), EPOCH + 600)
-    play.world.work["000002"] = Work()
-    ask(play, lambda api: api.create(wanted, idempotency_key="another"))
+    _waits(play, None, 600)
     _slow_to_create(play)
 
 
@@ -203,11 +191,11 @@ def _bob_waits(play: Play, machine: Machine) -> None:
     _waits(play, BOB)
 
 
-def _waits(play: Play, who: Principal = BACKEND) -> None:
+def _waits(play: Play, who: Principal | None = BACKEND, seconds: float = 7200) -> None:
     wanted = spec(2, play.sim.random("another")) | {"tpu": EAST}
-    play.world.scarce |= dict.fromkeys(("us-east5-a", "us-east5-b"), play.sim.now + 7200)
+    play.world.scarce |= dict.fromkeys(("us-east5-a", "us-east5-b"), play.sim.now + seconds)
     play.world.work["000002"] = Work()
-    ask(play, lambda api: api.acting_for(who).create(wanted, idempotency_key="another"))
+    ask(play, lambda api: api.create(wanted, idempotency_key="another"), who=who)
 
 
 def _both_look(play: Play) -> None:
@@ -369,12 +357,6 @@ def _crashes(play: Play, machine: Machine) -> None:
         program.end(play.sim.now + program.host, 76 if program.host else 1)
 
 
-def _crashes_for_good(play: Play, machine: Machine) -> None:
-    """It says that its configuration is wrong; the other host waits for it."""
-    for program in machine.running(play.sim.now):
-        program.end(play.sim.now + 60, 78) if not program.host else None
-
-
 def _cut_off(play: Play, machine: Machine) -> None:
     """Its programs run on, and nobody hears of them. Its deletion fails, unseen."""
     machine.blocked.append((play.sim.now, math.inf))
@@ -516,63 +498,63 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("happy", nothing),
         Scenario("stockout, then the next zone", _stockout),
         Scenario("two jobs wait for the same", _two_wait),
-        Scenario("handed on", at(_S.RUNNING, _another_waits)),
-        Scenario("handed on, with two backends", at(_S.RUNNING, _another_waits), backends=2),
-        Scenario("handed on to another owner", at(_S.RUNNING, _bob_waits), queue=_LAB),
+        Scenario("handed on", running(_another_waits)),
+        Scenario("handed on, with two backends", running(_another_waits), backends=2),
+        Scenario("handed on to another owner", running(_bob_waits), queue=_LAB),
         Scenario(
-            "handed on to another owner, with two backends", at(_S.RUNNING, _bob_waits), backends=2, queue=_LAB
+            "handed on to another owner, with two backends", running(_bob_waits), backends=2,
+            queue=_LAB
         ),
         Scenario(
             "its hold runs out, and it is handed on",
-            both(at(_S.RUNNING, _another_waits), user(_S.RUNNING, lambda api: api.cancel(JOB))),
-            ends=_CANCELLED, late=_SUCCEEDED,
+            both(running(_another_waits), user(_S.RUNNING, lambda api: api.cancel(JOB))),
+            ends=_CANCELLED, late=_SUCCEEDED
         ),
         Scenario(
             "crashes for good, and is handed on",
-            both(at(_S.RUNNING, _another_waits), at(_S.RUNNING, _crashes_for_good)), ends=_FAILED,
-            late=_SUCCEEDED,
+            both(running(_another_waits), running(crash_for_good)), ends=_FAILED, late=_SUCCEEDED
         ),
         Scenario(
             "preempted while it is handed on",
-            both(at(_S.RUNNING, _another_waits), at(_S.RELEASING, _preempted)),
+            both(running(_another_waits), at(_S.RELEASING, _preempted))
         ),
-        Scenario("preempted while running", at(_S.RUNNING, _preempted, then=70.0)),
-        Scenario("preempted, and its program ends with 0", at(_S.RUNNING, _ends_with_0, then=70.0)),
+        Scenario("preempted while running", running(_preempted, then=70.0)),
+        Scenario("preempted, and its program ends with 0", running(_ends_with_0, then=70.0)),
         Scenario("preempted while it is prepared", at(_S.PREPARING, _preempted)),
         Scenario("preempted before it is ready", at(_S.PROVISIONING, _preempted)),
-        Scenario("preempted, and suspended late", at(_S.RUNNING, _suspended_late)),
-        Scenario("preempted, and never suspended", at(_S.RUNNING, _never_suspended)),
-        Scenario("dead, and called ready", at(_S.RUNNING, _dead_ready)),
+        Scenario("preempted, and suspended late", running(_suspended_late)),
+        Scenario("preempted, and never suspended", running(_never_suspended)),
+        Scenario("dead, and called ready", running(_dead_ready)),
         Scenario(
-            "dead, under short-lived backends",
-            both(at(_S.RUNNING, _dead_ready), at(_S.RUNNING, _short_lives)),
+            "dead, under short-lived backends", both(running(_dead_ready), running(_short_lives))
         ),
         Scenario(
-            "no backend lives while its hosts cannot write", at(_S.RUNNING, _no_backend_and_no_reports), work=_LONG,
+            "no backend lives while its hosts cannot write", running(_no_backend_and_no_reports),
+            work=_LONG
         ),
-        Scenario("the bucket refuses its hosts for 20 min", at(_S.RUNNING, _refused), work=_LONG),
+        Scenario("the bucket refuses its hosts for 20 min", running(_refused), work=_LONG),
         Scenario(
             "started late, and heard later",
-            both(at(_S.PROVISIONING, _unreachable), at(_S.PREPARING, _started_late)),
+            both(at(_S.PROVISIONING, _unreachable), at(_S.PREPARING, _started_late))
         ),
-        Scenario("its second host dies", at(_S.RUNNING, _dies_for_ever)),
+        Scenario("its second host dies", running(_dies_for_ever)),
         Scenario(
             "its second host dies, under short-lived backends",
-            both(at(_S.RUNNING, _dies_for_ever), at(_S.RUNNING, _short_lives)),
+            both(running(_dies_for_ever), running(_short_lives))
         ),
-        Scenario("its end is forged", at(_S.RUNNING, _forged)),
-        Scenario("its end is written over", at(_S.RUNNING, _overwritten)),
-        Scenario("dead, and its old reports are put back", at(_S.RUNNING, _hidden)),
+        Scenario("its end is forged", running(_forged)),
+        Scenario("its end is written over", running(_overwritten)),
+        Scenario("dead, and its old reports are put back", running(_hidden)),
         Scenario(
             "dead, and its old reports are put back, under short-lived backends",
-            both(at(_S.RUNNING, _hidden), at(_S.RUNNING, _short_lives)),
+            both(running(_hidden), running(_short_lives))
         ),
         Scenario(
-            "a host ends first, and its old report is put back", at(_S.RUNNING, _ends_by_turns, then=70.0),
+            "a host ends first, and its old report is put back", running(_ends_by_turns, then=70.0),
             late=_FAILED, budget=3.0,  # which pays for no second attempt
         ),
         Scenario("two slices in a row are bad", _bad_machines, work=Work(120, contract=True)),
-        Scenario("dead, and the cloud is away", at(_S.RUNNING, _dies_unseen)),
+        Scenario("dead, and the cloud is away", running(_dies_unseen)),
         Scenario("a machine makes wrong numbers", _bad_machine, work=Work(120, contract=True)),
         Scenario("its numbers are wrong after a checkpoint", _bad_machine, work=Work(17)),
         Scenario("its numbers are wrong before its first checkpoint", _bad_machine, work=Work(8)),
@@ -581,97 +563,102 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("the maths breaks", nothing, ends=_FAILED, work=Work(30, contract=False, maths=8)),
         Scenario("a suspected machine is refused", _suspected),
         Scenario(
-            "wrong numbers, and its hosts cannot be reached", both(_bad_machine, at(_S.RUNNING, _deaf)),
-            work=Work(120, contract=False),
+            "wrong numbers, and its hosts cannot be reached", both(_bad_machine, running(_deaf)),
+            work=Work(120, contract=False)
         ),
-        Scenario("cut off, and its deletion fails unseen", at(_S.RUNNING, _cut_off)),
-        Scenario("missed twice, minutes apart", at(_S.RUNNING, _missed_twice), work=Work(120)),
-        Scenario("lists leave it out", at(_S.RUNNING, _left_out), work=Work(400)),
-        Scenario("lists show it in part", at(_S.RUNNING, _torn), work=Work(400)),
+        Scenario("cut off, and its deletion fails unseen", running(_cut_off)),
+        Scenario("missed twice, minutes apart", running(_missed_twice), work=Work(120)),
+        Scenario("lists leave it out", running(_left_out), work=Work(400)),
+        Scenario("lists show it in part", running(_torn), work=Work(400)),
         Scenario(
-            "deleted by a person, and lists had left it out", at(_S.RUNNING, _deleted_unseen),
-            work=Work(400),
+            "deleted by a person, and lists had left it out", running(_deleted_unseen),
+            work=Work(400)
         ),
-        Scenario("hangs", at(_S.RUNNING, _hangs)),
-        Scenario("a host ends, and the others wait for it", at(_S.RUNNING, _half_done)),
-        Scenario(
-            "frozen, and thaws", at(_S.RUNNING, _frozen, then=3.0), work=Work(60, contract=False),
-            stall="1m",
-        ),
-        Scenario("crashes once", at(_S.RUNNING, _crashes)),
-        Scenario("a host dies", at(_S.RUNNING, lambda p, m: SliceFaults(p.world).kill_host(m))),
+        Scenario("hangs", running(_hangs)),
+        Scenario("a host ends, and the others wait for it", running(_half_done)),
+        Scenario("frozen, and thaws", running(_frozen), work=Work(60, contract=False), stall="1m"),
+        Scenario("crashes once", running(_crashes)),
+        Scenario("a host dies", running(lambda p, m: SliceFaults(p.world).kill_host(m))),
         Scenario(
             "cancelled early", user(_S.PROVISIONING, lambda a: a.cancel(JOB)), ends=_CANCELLED,
-            late=_SUCCEEDED,
+            late=_SUCCEEDED
         ),
         Scenario(
-            "cancelled between a look and a request", _cancelled_meanwhile, ends=_CANCELLED, late=_SUCCEEDED,
-            backends=2,
+            "cancelled between a look and a request", _cancelled_meanwhile, ends=_CANCELLED,
+            late=_SUCCEEDED, backends=2
         ),
         Scenario(
-            "cancelled while it is prepared", user(_S.PREPARING, lambda a: a.cancel(JOB)), ends=_CANCELLED,
-            late=_SUCCEEDED,
+            "cancelled while it is prepared", user(_S.PREPARING, lambda a: a.cancel(JOB)),
+            ends=_CANCELLED, late=_SUCCEEDED
         ),
         Scenario(
             "cancelled while running", user(_S.RUNNING, lambda a: a.cancel(JOB)), ends=_CANCELLED,
-            late=_SUCCEEDED,
+            late=_SUCCEEDED
         ),
         Scenario(
             "held, and resumed",
             both(user(_S.RUNNING, lambda a: a.cancel(JOB)), user(_S.HOLDING, lambda a: a.resume(JOB))),
-            late=_CANCELLED,
+            late=_CANCELLED
         ),
         Scenario(
             "deleted while running", user(_S.RUNNING, lambda a: a.delete(JOB)), ends=_CANCELLED,
-            late=_SUCCEEDED,
+            late=_SUCCEEDED
         ),
-        Scenario("done, and then cancelled", at(_S.RUNNING, _done_and_then(lambda a: a.cancel(JOB)))),
-        Scenario("done, and then deleted", at(_S.RUNNING, _done_and_then(lambda a: a.delete(JOB)))),
+        Scenario("done, and then cancelled", running(_done_and_then(lambda a: a.cancel(JOB)))),
+        Scenario("done, and then deleted", running(_done_and_then(lambda a: a.delete(JOB)))),
         Scenario("two backends, and a slow cloud", _both_look, backends=2),
         Scenario("replies are lost", _replies_lost),
-        Scenario("two backends", at(_S.RUNNING, _preempted, then=70.0), backends=2),
-        Scenario("the store is away", at(_S.RUNNING, _store_away)),
-        Scenario("the storage is away", at(_S.RUNNING, _bucket_away)),
-        Scenario("orphans", at(_S.RUNNING, _orphan)),
+        Scenario("two backends", running(_preempted, then=70.0), backends=2),
+        Scenario("the store is away", running(_store_away)),
+        Scenario("the storage is away", running(_bucket_away)),
+        Scenario("orphans", running(_orphan)),
         Scenario("the budget is used up", nothing, ends=_FAILED, work=_LONG, budget=3.0),
         Scenario(
-            "preempted, and little money is left", at(_S.RUNNING, _preempted, then=150.0), ends=_FAILED,
-            work=_LONG, budget=2.4,
+            "preempted, and little money is left", running(_preempted, then=150.0), ends=_FAILED,
+            work=_LONG, budget=2.4
         ),
         Scenario(
-            "two slices are paid from one budget", at(_S.RUNNING, _preempted, then=150.0), ends=_FAILED,
-            work=_LONG, budget=5.0,
+            "two slices are paid from one budget", running(_preempted, then=150.0), ends=_FAILED,
+            work=_LONG, budget=5.0
         ),
         Scenario(
             "the budget is used up, and is raised in time",
-            user(_S.HOLDING, lambda a: a.resume(JOB, budget=80.0)), late=_FAILED, work=Work(120), budget=3.0,
+            user(_S.HOLDING, lambda a: a.resume(JOB, budget=80.0)), late=_FAILED, work=Work(120),
+            budget=3.0
         ),
         Scenario("data is brought first", nothing, data=True),
         Scenario("data is changed on the way", _source_changes, data=True),
         Scenario(
-            "its checkpoint follows it into another region", at(_S.RUNNING, _preempted_and_full, then=150.0),
-            work=_LONG, moves=True,
+            "its checkpoint follows it into another region",
+            running(_preempted_and_full, then=150.0), work=_LONG, moves=True
         ),
         Scenario("a sweep, two at once", queue.sweep, more=queue.SWEEP),
-        Scenario("a sweep, under two backends", queue.both_look_at_it, more=queue.SWEEP, backends=2),
+        Scenario(
+            "a sweep, under two backends", queue.both_look_at_it, more=queue.SWEEP, backends=2
+        ),
         Scenario(
             "a sweep is cancelled", queue.sweep_is_cancelled, more=queue.SWEEP, ends=_CANCELLED,
-            late=_SUCCEEDED,
+            late=_SUCCEEDED
         ),
         Scenario("a sweep after a sweep", queue.next_sweep, more={"array": 5}),
         Scenario("others wait", queue.others_wait, queue=queue.ONE_AT_A_TIME),
         Scenario("kept, and given back", nothing, queue=queue.KEPT),
         Scenario("kept, and handed on", queue.comes_late, queue=queue.KEPT, backends=2),
         Scenario("kept, while another waits", queue.another_waits, queue=queue.KEPT_ALONE),
-        Scenario("others wait, under two backends", queue.others_wait, queue=queue.ONE_AT_A_TIME, backends=2),
+        Scenario(
+            "others wait, under two backends", queue.others_wait, queue=queue.ONE_AT_A_TIME,
+            backends=2
+        ),
         Scenario("the last is first", queue.the_last_is_first, queue=queue.ONE_AT_A_TIME),
         Scenario("held, and released", queue.held_and_released),
-        Scenario("others wait for it, and it fails", at(_S.RUNNING, queue.one_fails), ends=_FAILED, late=_SUCCEEDED),
+        Scenario(
+            "others wait for it, and it fails", running(queue.one_fails), ends=_FAILED,
+            late=_SUCCEEDED
+        ),
         Scenario("one after another", queue.one_after_another),
         Scenario(
-            "small ones pass a big one", queue.small_ones_pass,
-            more=queue.SMALL,
-            queue=QueueSettings(quota={"us-central2-b/v4/spot": 16}),
+            "small ones pass a big one", queue.small_ones_pass, more=queue.SMALL,
+            queue=QueueSettings(quota={"us-central2-b/v4/spot": 16})
         ),
         Scenario("data may not be copied", _copy_refused, ends=_FAILED, late=_SUCCEEDED, data=True),
     )

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from tests.support.simulation.acts import ask, crash_for_good, once, submit, work_of_all
 from tests.support.simulation.machines import Machine
 from tests.support.simulation.plans import Work
 from tests.support.simulation.play import Play
-from tests.support.simulation.sim import Process
-from tests.support.simulation.users import spec
 from tpujob.domain.access import Principal, Role
 from tpujob.domain.capacity.settings import OwnerLimits, QueueSettings
-from tpujob.domain.model import Job
 from tpujob.service.jobs import Jobs
 
 #: a few minutes
@@ -20,47 +18,11 @@ BRIEF = Work(12)
 ONE_AT_A_TIME = QueueSettings(limits=OwnerLimits(running=1))
 KEPT = QueueSettings(keep=600.0)
 KEPT_ALONE = QueueSettings(keep=600.0, limits=OwnerLimits(running=1))
-EAST = {"type": "v5p-16", "zones": ["us-east5-a", "us-east5-b"], "pricing": "spot"}
 SMALL: Mapping[str, Any] = {
     "tpu": {"type": "v4-16", "zones": ["us-central2-b"], "pricing": "spot"},
     "hand_on": False,
 }
 SWEEP: Mapping[str, Any] = {"array": {"count": 5, "at_once": 2}}
-
-Verb = Callable[[Jobs], object]
-
-
-def ask(play: Play, verb: Verb, *, who: Principal | None = None) -> None:
-    def asked(api: Jobs) -> object:
-        return verb(api.acting_for(who) if who else api)  # type: ignore[arg-type]
-
-    play.sim.spawn(lambda: play.users[0].insist(asked), Process("user"))
-
-
-def submit(play: Play, name: str, *, who: Principal | None = None, **more: object) -> None:
-    """Another job of the same user, or of somebody else."""
-    wanted = spec(2, play.sim.random(name)) | {"name": name, "tpu": EAST, "hold": "1m"} | more
-    ask(play, lambda api: api.create(wanted, idempotency_key=name), who=who)
-
-
-def work_of_all(play: Play, work: Work) -> None:
-    play.world.work |= {f"{number:06d}": work for number in range(1, 20)}
-
-
-def when(play: Play, name: str, is_so: Callable[[Job], bool], verb: Verb) -> None:
-    """Once the job of that name is so."""
-
-    def watch() -> None:
-        while True:
-            play.sim.sleep(0.5)
-            found = [job for job in play.monitor.jobs.values() if job.name == name]
-            if found and is_so(found[0]):
-                break
-            if found and found[0].state.final:
-                return
-        play.users[0].insist(verb)
-
-    play.sim.spawn(watch, Process("fate"))
 
 
 def sweep(play: Play) -> None:
@@ -77,13 +39,14 @@ def both_look_at_it(play: Play) -> None:
         for backend in play.backends:
             backend.loop.poke(groups[0])
 
-    when(play, "next-4", lambda job: True, look)
+    once(play, lambda job: True, lambda: play.users[0].insist(look), name="next-4")
 
 
 def sweep_is_cancelled(play: Play) -> None:
     """While two of its elements run, and the others wait."""
     work_of_all(play, BRIEF)
-    when(play, "job-1-1", lambda job: bool(job.attempts), lambda api: api.cancel("job-1"))
+    cancel = lambda: play.users[0].insist(lambda api: api.cancel("job-1"))  # noqa: E731
+    once(play, lambda job: bool(job.attempts), cancel, name="job-1-1")
 
 
 def others_wait(play: Play) -> None:
@@ -98,7 +61,8 @@ def others_wait(play: Play) -> None:
 
 def the_last_is_first(play: Play) -> None:
     others_wait(play)
-    when(play, "other-4", lambda job: True, lambda api: api.top("other-4"))
+    top = lambda: play.users[0].insist(lambda api: api.top("other-4"))  # noqa: E731
+    once(play, lambda job: True, top, name="other-4")
 
 
 def held_and_released(play: Play) -> None:
@@ -108,12 +72,11 @@ def held_and_released(play: Play) -> None:
 
 
 def one_fails(play: Play, machine: Machine) -> None:
-    """It says that its configuration is wrong. Two jobs wait for it: one for its success, one for its failure."""
+    """Two jobs wait for it: one for its success, one for its failure."""
     work_of_all(play, BRIEF)
     submit(play, "next", after=[{"job": "job-1"}])
     submit(play, "otherwise", after=[{"job": "job-1", "on": "failure"}])
-    for program in machine.running(play.sim.now):
-        program.end(play.sim.now + 60, 78) if not program.host else None
+    crash_for_good(play, machine)
 
 
 def one_after_another(play: Play) -> None:
@@ -148,7 +111,7 @@ def comes_late(play: Play) -> None:
         play.sim.sleep(120)
         submit(play, "late")
 
-    when(play, "job-1", lambda job: job.hold_until is not None, late)
+    once(play, lambda job: job.hold_until is not None, lambda: play.users[0].insist(late))
 
 
 def another_waits(play: Play) -> None:

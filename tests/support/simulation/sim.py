@@ -25,6 +25,9 @@ class Violation(BaseException):
         super().__init__(f"{rule}: {'job ' + job + ': ' if job else ''}{text}")
         self.rule, self.job, self.text = rule, job, text
 
+    def __reduce__(self) -> tuple[type[Violation], tuple[str, str, str]]:
+        return Violation, (self.rule, self.job, self.text)
+
 
 #: is called with the rule, the job, and what is wrong
 Broken = Callable[[str, str, str], NoReturn]

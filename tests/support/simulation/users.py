@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -49,9 +49,28 @@ TWO_REGIONS = {
 }
 
 
+#: what people ask for, by its words
+VERBS: Mapping[str, Callable[[Jobs, str], object]] = {
+    "hold": lambda api, job: api.hold(job),
+    "release": lambda api, job: api.release(job),
+    "top": lambda api, job: api.top(job),
+    "requeue": lambda api, job: api.requeue(job),
+    "cancel": lambda api, job: api.cancel(job),
+    "cancel --release": lambda api, job: api.cancel(job, release=True),
+    "resume": lambda api, job: api.resume(job),
+    "delete": lambda api, job: api.delete(job),
+    "clean": lambda api, job: api.clean(job, checkpoints=True),
+}
+#: what a person with one job may ask for, with the weight of each
+MEDDLES: Mapping[str, float] = {
+    "cancel": 4, "cancel --release": 1, "resume": 6, "delete": 1, "clean": 0.3,
+}  # fmt: skip
+
+
 class User:
     """One person with one job: it is submitted some time, and perhaps meddled with."""
 
+    meddles = MEDDLES
     in_vain: tuple[type[TpujobError], ...] = ASKED_IN_VAIN
 
     def __init__(self, play: Play, number: int) -> None:
@@ -82,20 +101,9 @@ class User:
             self._meddle()
 
     def _meddle(self) -> None:
-        job = self.job_id
-        verbs: list[tuple[str, Callable[[Jobs], object]]] = [
-            ("cancel", lambda api: api.cancel(job)),
-            ("cancel --release", lambda api: api.cancel(job, release=True)),
-            ("resume", lambda api: api.resume(job)),
-            ("resume", lambda api: api.resume(job)),
-            ("resume", lambda api: api.resume(job)),
-            ("delete", lambda api: api.delete(job)),
-            ("clean", lambda api: api.clean(job, checkpoints=True)),
-        ]
-        weights = [4, 1, 2, 2, 2, 1, 0.3]
-        word, verb = self.random.choices(verbs, weights)[0]
-        self.play.sim.note(f"user wants {word} {job}")
-        self.insist(verb)
+        word = self.random.choices([*self.meddles], [*self.meddles.values()])[0]
+        self.play.sim.note(f"user wants {word} {self.job_id}")
+        self.insist(lambda api: VERBS[word](api, self.job_id))
 
     def insist(self, verb: Callable[[Jobs], object]) -> dict[str, str] | None:
         """Until a backend has answered. A user's call ends with the backend that carries it."""

@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from tests.support.simulation import plans
-from tests.support.simulation.effects import HOUR, Effects, Outage
+from tests.support.simulation.effects import Effects, Outage
 from tests.support.simulation.machines import Machine
 from tests.support.simulation.programs import Checkpoint, Program, Run
 from tests.support.simulation.reporters import Reporters
@@ -72,17 +72,14 @@ class World:
 
     def _scarcity(self, place: str, random: Random) -> None:
         """Times in which a zone has no capacity, or a region refuses more quota."""
-        rate = self.effects.profile["quota" if place.startswith("quota") else "stockout"]
-        pause = random.expovariate(rate / HOUR) if rate else math.inf
 
         def begin() -> None:
-            if not self.effects.calm:
-                self.scarce[place] = self.sim.now + random.uniform(60, 5400)
-                self.sim.note(f"no more of {place} for {random.random():.2f}")
-                self._scarcity(place, random)
+            self.scarce[place] = self.sim.now + random.uniform(60, 5400)
+            self.sim.note(f"no more of {place} for {random.random():.2f}")
+            self._scarcity(place, random)
 
-        if pause < 1e7:
-            self.sim.after(pause, begin)
+        rate = self.effects.profile["quota" if place.startswith("quota") else "stockout"]
+        self.effects.some_time(random, rate, begin)
 
     def refusal(self, slice: Slice) -> str:
         """STOCKOUT or QUOTA, while one of them is in force; or empty."""

@@ -11,7 +11,7 @@ from tests.support.commands import Tpujob, same
 from tests.support.golden import golden
 from tpujob.cli.commands.emulator import faults, options
 from tpujob.cli.commands.emulator.status_page import status_page
-from tpujob.emulator.faults.commands import COMMANDS, parameters
+from tpujob.emulator.fault_commands import COMMANDS, parameters
 
 NO_FAULTS: dict[str, Any] = {
     "stockouts": [],

@@ -9,6 +9,7 @@ import fcntl
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -49,7 +50,7 @@ async def _run(ready: Path, state: Path, ssh_port: int) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     farm = Farm(state, ssh_port)
     await farm.clear()
-    server = HttpServer(FarmControl(farm).answer)
+    server = HttpServer(partial(answer, farm))
     control = unix_sockets.place(state, "control.sock")
     try:
         await server.serve(unix_sockets.listen(control))
@@ -65,79 +66,71 @@ async def _run(ready: Path, state: Path, ssh_port: int) -> None:
 # The control API: JSON over HTTP, for the emulated cloud and for injected faults --------------------------------------
 
 
-NOTICE = 30.0  #: seconds between SIGTERM and off; the cloud promises at most this
-WINDOW = 60.0
+async def answer(farm: Farm, request: Request) -> Response:
+    """Route a request to the farm."""
+    try:
+        body = await request.json_object()
+        return json_response(await _route(farm, request.method, request.path, body))
+    except TpujobError as error:
+        return json_response({"error": error.message, "hint": error.hint}, error.http_status)
+    except ValueError as error:
+        return json_response({"error": str(error)}, 400)
 
 
-class FarmControl:
-    """Routes a request to the farm."""
-
-    def __init__(self, farm: Farm) -> None:
-        self._farm = farm
-
-    async def answer(self, request: Request) -> Response:
-        try:
-            body = await request.json_object()
-            return json_response(await self._route(request.method, request.path, body))
-        except TpujobError as error:
-            return json_response({"error": error.message, "hint": error.hint}, error.http_status)
-        except ValueError as error:
-            return json_response({"error": str(error)}, 400)
-
-    async def _route(self, method: str, path: str, body: dict[str, Any]) -> Any:
-        match method, unquote(path).strip("/").split("/"):
-            case "GET", ["slices"]:
-                return self._farm.hung()
-            case "GET", ["slices", name, "guests"]:
-                return {"guests": self._farm.guests(name)}
-            case "PUT", ["slices", name]:
-                hosts = await self._farm.create(_slice_request(name, body))
-                return {"hosts": [{"index": h.spec.index, "address": h.address} for h in hosts]}
-            case "DELETE", ["slices", name]:
-                await self._farm.delete(name)
-            case "POST", ["slices", name, what]:
-                await self._disturb(name, what, body)
-            case _:
-                raise NotFound(f"nothing at {method} {path}")
-        return {}
-
-    async def _disturb(self, name: str, what: str, body: dict[str, Any]) -> None:
-        host = int(_number(body, "host", 0))
-        host_or_all = None if body.get("host") is None else host
-        match what:
-            case "preempt":
-                self._farm.preempt(name, _number(body, "notice_s", NOTICE))
-            case "maintain":
-                self._farm.maintain(name, _number(body, "window_s", WINDOW))
-            case "announce":
-                self._farm.announce(name, _texts(body.get("upcoming", {})))
-            case "slow":
-                self._farm.slow(name, host, _number(body, "factor", 1))
-            case "off":
-                await self._farm.switch_off(name, host_or_all)
-            case "on":
-                await self._farm.switch_on(name)
-            case "hang":
-                off = body.get("off") is True
-                hung = [one.hang(off=off) for one in self._farm.hosts(name, host_or_all)]
-                if not any(hung):
-                    raise NotFound(f"no program runs on {name}")
-            case "cut":
-                self._farm.cut(name, host_or_all, off=body.get("off") is True)
-            case "oom":
-                for one in self._farm.hosts(name, host):
-                    one.run_out_of_memory()
-            case "env":
-                for variable, value in _texts(body.get("set", {})).items():
-                    for one in self._farm.hosts(name, host):
-                        one.set_env(variable, value)
-            case _:
-                raise NotFound(f"there is no disturbance {what!r}")
+async def _route(farm: Farm, method: str, path: str, body: dict[str, Any]) -> Any:
+    match method, unquote(path).strip("/").split("/"):
+        case "GET", ["slices"]:
+            return farm.hung()
+        case "GET", ["slices", name, "guests"]:
+            return {"guests": farm.guests(name)}
+        case "PUT", ["slices", name]:
+            hosts = await farm.create(_slice_request(name, body))
+            return {"hosts": [{"index": h.spec.index, "address": h.address} for h in hosts]}
+        case "DELETE", ["slices", name]:
+            await farm.delete(name)
+        case "POST", ["slices", name, what]:
+            await _disturb(farm, name, what, body)
+        case _:
+            raise NotFound(f"nothing at {method} {path}")
+    return {}
 
 
-def _number(body: dict[str, Any], key: str, default: float) -> float:
+async def _disturb(farm: Farm, name: str, what: str, body: dict[str, Any]) -> None:
+    host_or_all = None if body.get("host") is None else int(_number(body, "host"))
+    host = host_or_all or 0
+    match what:
+        case "preempt":
+            farm.preempt(name, _number(body, "notice_s"))
+        case "maintain":
+            farm.maintain(name, _number(body, "window_s"))
+        case "announce":
+            farm.announce(name, _texts(body.get("upcoming", {})))
+        case "slow":
+            farm.slow(name, host, _number(body, "factor"))
+        case "off":
+            await farm.switch_off(name, host_or_all)
+        case "on":
+            await farm.switch_on(name)
+        case "hang":
+            off = body.get("off") is True
+            hung = [one.hang(off=off) for one in farm.hosts(name, host_or_all)]
+            if not any(hung):
+                raise NotFound(f"no program runs on {name}")
+        case "cut":
+            farm.cut(name, host_or_all, off=body.get("off") is True)
+        case "oom":
+            for one in farm.hosts(name, host):
+                one.run_out_of_memory()
+        case "env":
+            for variable, value in _texts(body.get("set", {})).items():
+                for one in farm.hosts(name, host):
+                    one.set_env(variable, value)
+        case _:
+            raise NotFound(f"there is no disturbance {what!r}")
+
+
+def _number(body: dict[str, Any], key: str) -> float:
     value = body.get(key)
-    value = default if value is None else value
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e6:
         raise BadRequest(f"{key} must be a number from 0 to 1,000,000")
     return float(value)

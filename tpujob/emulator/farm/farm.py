@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tpujob.emulator.farm import image
-from tpujob.emulator.farm.hosts import Homes, Host, SliceRequest
+from tpujob.emulator.farm.hosts import Host, SliceRequest
 from tpujob.emulator.farm.metadata import (
     COMING_MAINTENANCE,
     MAINTENANCE,
@@ -51,7 +51,6 @@ class Farm:
         self._hole = BlackHole()
         self._imaging = threading.Lock()
         self._shared = state / "shared"  #: what belongs to no slice
-        self._homes = Homes(self._shared / "homes")
         self.ssh_port = ssh_port or free_everywhere()
 
     async def clear(self) -> None:
@@ -81,7 +80,9 @@ class Farm:
             victim = self._slices.get(name)
             if victim is None:
                 return
-            _disarm(victim)
+            for planned in (victim.ending, victim.window):
+                if planned is not None:
+                    planned.cancel()
             await self._cut(victim.hosts)
             await asyncio.to_thread(shutil.rmtree, self._folder(name), ignore_errors=True)
             del self._slices[name]
@@ -179,7 +180,7 @@ class Farm:
                 ),
                 census=self._census,
                 programs=programs,
-                homes=self._homes,
+                homes=self._shared / "homes",
             )
             for spec, address in zip(request.hosts, addresses, strict=True)
         )
@@ -237,13 +238,6 @@ class Farm:
 
     def _folder(self, name: str = "") -> Path:
         return self._state / "slices" / name
-
-
-def _disarm(victim: _Slice) -> None:
-    if victim.ending is not None:
-        victim.ending.cancel()
-    if victim.window is not None:
-        victim.window.cancel()
 
 
 def _announce(chosen: _Slice, event: str) -> None:

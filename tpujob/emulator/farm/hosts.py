@@ -59,21 +59,16 @@ class SliceRequest:
             raise BadRequest("hosts must be numbered from 0, in order")
 
 
-class Homes:
-    """Paths of home folders: links in `folder`, numbered from 0. On TPU VMs a home has the same path everywhere, and an
-    environment in the bucket holds it; here a path leads to one host's home after another's."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def path_of(self, home: Path) -> Path:
-        """From now on the first path that leads nowhere leads to this folder, until the folder is removed."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        paths = (self._folder / str(number) for number in itertools.count())
-        path = next(path for path in paths if not path.exists())
-        path.unlink(missing_ok=True)
-        path.symlink_to(home)
-        return path
+def home_path(folder: Path, home: Path) -> Path:
+    """Return the first numbered link in `folder` that leads nowhere; it leads to `home` from now on. On TPU VMs a home
+    has the same path everywhere, and an environment in the bucket holds it; here a path leads to one host's home after
+    another's."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    paths = (folder / str(number) for number in itertools.count())
+    path = next(path for path in paths if not path.exists())
+    path.unlink(missing_ok=True)
+    path.symlink_to(home)
+    return path
 
 
 class Host:
@@ -89,7 +84,7 @@ class Host:
         facts: Mapping[str, str],
         census: processes.Census,
         programs: str,
-        homes: Homes,
+        homes: Path,
     ) -> None:
         self.spec = spec
         self.address = address
@@ -189,7 +184,7 @@ class Host:
             folder.mkdir(parents=True, mode=0o700)
         for chip in range(self.spec.chips):
             (devices / f"accel{chip}").touch(mode=0o600)
-        home = self._homes.path_of(home)
+        home = home_path(self._homes, home)
         self._vmstat.write_text("oom_kill 0\n")
         # The whole environment of a session; of the farm's own environment only the language is kept.
         self._env = {

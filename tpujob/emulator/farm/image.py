@@ -51,7 +51,8 @@ def bare_path(folder: Path) -> str:
         for name in _TOOLS.split():
             if found := shutil.which(name):
                 (usr / "bin" / name).symlink_to(Path(found).resolve())
-        _write_program(usr / "bin" / "docker", _DOCKER)
+        (usr / "bin" / "docker").write_text(_DOCKER)
+        (usr / "bin" / "docker").chmod(0o755)
         _install_python(usr, _python_like_ubuntus())
         made.touch()
     return str(usr / "bin")
@@ -108,8 +109,3 @@ def _install_python(usr: Path, found: _Found) -> None:
             (own / entry.name).symlink_to(entry)
     shutil.copy2(program, usr / "bin" / f"python{version}")
     (usr / "bin" / "python3").symlink_to(f"python{version}")
-
-
-def _write_program(path: Path, text: str) -> None:
-    path.write_text(text)
-    path.chmod(0o755)

@@ -55,12 +55,19 @@ def vm_facts(
             {"access_token": "emulated", "expires_in": 3599, "token_type": "Bearer"}
         ),
     }
+    env = {
+        "ACCELERATOR_TYPE": accelerator,
+        "CONSUMER_PROJECT_ID": _PROJECT,
+        "NODE_ID": slice_name,
+        "WORKER_ID": str(host),
+        "ZONE": zone,
+    }
     own = {
         **attributes,
         "accelerator-type": accelerator,
         "agent-worker-number": str(host),
         "physical-host": physical,
-        "tpu-env": _tpu_env(slice_name, zone, accelerator, host),
+        "tpu-env": "".join(f"{key}: '{value}'\n" for key, value in env.items()),
         "worker-network-endpoints": ",".join(f"unknown:unknown:{a}" for a in addresses),
     }
     instance = {
@@ -177,14 +184,3 @@ def _nested(flat: Mapping[str, str]) -> dict[str, Any]:
 def _camel(name: str) -> str:
     head, *rest = name.split("-")
     return head + "".join(word.capitalize() for word in rest) if "@" not in name else name
-
-
-def _tpu_env(slice_name: str, zone: str, accelerator: str, host: int) -> str:
-    facts = {
-        "ACCELERATOR_TYPE": accelerator,
-        "CONSUMER_PROJECT_ID": _PROJECT,
-        "NODE_ID": slice_name,
-        "WORKER_ID": str(host),
-        "ZONE": zone,
-    }
-    return "".join(f"{key}: '{value}'\n" for key, value in facts.items())

@@ -44,7 +44,7 @@ class Incoming:
     def write(self, chunk: bytes) -> None:
         self._file.write(chunk)
         self.size += len(chunk)
-        self._crc = _crc32c(self._crc, chunk)
+        self._crc = int(_extend(self._crc, chunk))  # pyright: ignore[reportUnknownArgumentType]
         if self._md5:
             self._md5.update(chunk)
 
@@ -72,10 +72,6 @@ class Incoming:
         with suppress(OSError):  # closing flushes, which fails on a full disk
             self._file.close()
         self.path.unlink(missing_ok=True)
-
-
-def _crc32c(before: int, chunk: bytes) -> int:
-    return int(_extend(before, chunk))  # pyright: ignore[reportUnknownArgumentType]
 
 
 _SCHEMA = """

@@ -6,7 +6,6 @@ Resumable sessions live in memory and end with the server; clients then start ag
 import json
 import re
 import uuid
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -27,7 +26,6 @@ from tpujob.emulator.storage.model import (
     object_json,
 )
 
-_SESSIONS_LIMIT = 10_000  # the oldest is forgotten
 _PREAMBLE_LIMIT = 1 << 20  # bytes before the content of a multipart upload
 _PATH = re.compile(r"/(?:resumable/)?upload/storage/v1/b/([^/]+)/o/?")
 
@@ -49,7 +47,7 @@ class Session:
 class Uploads:
     def __init__(self, disk: ObjectStore) -> None:
         self._disk = disk
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._sessions: dict[str, Session] = {}
 
     async def handle(self, request: Request) -> Response | None:
         """None: not a path of uploads."""
@@ -100,8 +98,6 @@ class Uploads:
         declared = _declared(given)
         session = Session(bucket, name, fields, declared, conditions, self._disk.incoming())
         self._sessions[key] = session
-        if len(self._sessions) > _SESSIONS_LIMIT:
-            self._sessions.popitem(last=False)[1].incoming.discard()
         query = f"uploadType=resumable&upload_id={key}"
         location = f"{request.base}/upload/storage/v1/b/{bucket}/o?{query}"
         return Response(200, {"Location": location, "X-GUploader-UploadID": key})

@@ -17,7 +17,6 @@ from google.protobuf import empty_pb2, json_format
 
 from tpujob.domain.hardware import accelerators
 from tpujob.emulator.tpu.records import (
-    ApiError,
     Node,
     NodeSpec,
     NodeState,
@@ -25,6 +24,7 @@ from tpujob.emulator.tpu.records import (
     Pricing,
     Queued,
     QueuedState,
+    invalid,
 )
 
 TPU_PORT = 8470
@@ -83,8 +83,7 @@ def node_tier(node: Message) -> Pricing:
 def queued_tier(queued: Message, node: Message) -> Pricing:
     """Raises ApiError where the node says it: public code found that the API refuses that; the text is ours."""
     if node.HasField("scheduling_config"):
-        raise ApiError(
-            "INVALID_ARGUMENT",
+        raise invalid(
             "Cloud TPU received a bad request. scheduling_config must not be set in the node of a "
             "queued resource",
         )
@@ -226,7 +225,7 @@ def zone_of(parent: str) -> tuple[str, str]:
     """Project and zone of `projects/P/locations/Z` or of anything below it."""
     match = _NAME.fullmatch(parent)
     if match is None:
-        raise ApiError("INVALID_ARGUMENT", f"Invalid resource name {parent[:200]!r}")
+        raise invalid(f"Invalid resource name {parent[:200]!r}")
     return match[1], match[2]
 
 

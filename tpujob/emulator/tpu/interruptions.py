@@ -5,7 +5,6 @@ from tpujob.emulator.tpu import nodes
 from tpujob.emulator.tpu.records import Disturb, Node, NodeChange, NodeState, SwitchOn
 from tpujob.emulator.tpu.world import World
 
-_RETRY_S = 1.0
 _UP = (NodeState.READY, NodeState.REPAIRING)
 
 
@@ -69,19 +68,12 @@ def hosts_lost(world: World, node: Node) -> None:
         _lose(world, node, NodeState.TERMINATED)
 
 
-def hosts_back(world: World, name: str, number: int) -> None:
-    node = nodes.same(world, name, number)
-    if node is not None and node.state is NodeState.REPAIRING:
+def hosts_back(world: World, node: Node) -> None:
+    if node.state is NodeState.REPAIRING:
         node.state, node.maintenance_until = NodeState.READY, 0.0
         node.silent.clear()
         node.slowed.clear()
         world.record(f"{node.id}: ready again")
-
-
-def hosts_not_back(world: World, name: str, number: int) -> None:
-    node = nodes.same(world, name, number)
-    if node is not None:
-        world.after(_RETRY_S, lambda: _switch_on(world, node))
 
 
 def _check(node: Node, what: str) -> None:
@@ -96,7 +88,7 @@ def _preempted(world: World, node: Node) -> None:
 
 def _lose(world: World, node: Node, state: NodeState) -> None:
     node.state, node.preempted_at = state, None
-    world.stock.give_back(node.name)
+    world.stock.give_back(node)
     world.record(f"{node.id}: {state}")
     nodes.notify(node, NodeChange.LOST)
     world.room_changed()
@@ -108,9 +100,9 @@ def _repair(world: World, node: Node, window: float) -> None:
     node.state = NodeState.REPAIRING
     world.record(f"{node.id}: REPAIRING for {window:g} s")
     world.ask_hosts(Disturb(node.farm_name, "off", {"host": None}))
-    world.after(window, lambda: _switch_on(world, node))
+    world.after(window, lambda: switch_on(world, node))
 
 
-def _switch_on(world: World, node: Node) -> None:
+def switch_on(world: World, node: Node) -> None:
     if node.state is NodeState.REPAIRING:
-        world.ask_hosts(SwitchOn(node.name, node.number, node.farm_name))
+        world.ask_hosts(SwitchOn(node))

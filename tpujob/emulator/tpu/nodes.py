@@ -20,7 +20,7 @@ from tpujob.emulator.tpu.world import World
 from workloads.contract.faults import VARIABLE
 
 _BRING_UP_TRIES = 20
-_RETRY_S = 1.0
+RETRY_S = 1.0  #: until the host farm is asked again
 
 
 def create(
@@ -86,7 +86,7 @@ def begin_delete(world: World, node: Node, takes_s: float | None = None) -> None
     world.record(f"{node.id}: being deleted")
     notify(node, NodeChange.LEAVING)
     takes_s = world.latencies.delete if takes_s is None else takes_s
-    world.after(takes_s, lambda: _take_down(world, node))
+    world.after(takes_s, lambda: take_down(world, node))
 
 
 def stop(world: World, name: str, *, api: str) -> Operation:
@@ -101,7 +101,7 @@ def stop(world: World, name: str, *, api: str) -> Operation:
         )
     operation = world.start_operation("stop", name, api)
     node.state, node.operation = NodeState.STOPPING, operation.name
-    world.after(world.latencies.stop, lambda: _take_down(world, node))
+    world.after(world.latencies.stop, lambda: take_down(world, node))
     return operation
 
 
@@ -120,19 +120,15 @@ def start(world: World, name: str, *, api: str) -> Operation:
 
 def hosts_up(
     world: World,
-    name: str,
-    number: int,
+    node: Node,
     addresses: tuple[str, ...],
     guests: tuple[Mapping[str, str], ...] = (),
 ) -> None:
     """`guests`: the hosts' guest attributes."""
-    node = same(world, name, number)
-    if node is None:
-        return
     node.hosts_coming, node.attempts = False, 0
     node.addresses, node.guests = addresses, guests
     if node.state is NodeState.DELETING:
-        _take_down(world, node)
+        take_down(world, node)
     elif node.state in (NodeState.CREATING, NodeState.STARTING):
         node.state = NodeState.READY
         world.record(f"{node.id}: ready")
@@ -140,24 +136,24 @@ def hosts_up(
         world.finish(node.operation, response=node)
 
 
-def hosts_not_up(world: World, name: str, number: int, reason: str) -> None:
+def hosts_not_up(world: World, node: Node, reason: str) -> None:
     """Try again for a while: the farm may still be starting."""
-    node = same(world, name, number)
-    if node is None:
-        return
     node.hosts_coming = False
     node.attempts += 1
     if node.state is NodeState.DELETING:
-        _take_down(world, node)
+        take_down(world, node)
     elif node.attempts < _BRING_UP_TRIES:
-        world.after(_RETRY_S, lambda: _bring_up(world, node))
+        world.after(RETRY_S, lambda: _bring_up(world, node))
     else:
-        _fail(world, node, ApiError("INTERNAL", f"the hosts of '{name}' did not come up: {reason}"))
+        _fail(
+            world,
+            node,
+            ApiError("INTERNAL", f"the hosts of '{node.name}' did not come up: {reason}"),
+        )
 
 
-def hosts_down(world: World, name: str, number: int) -> None:
-    node = same(world, name, number)
-    if node is None:
+def hosts_down(world: World, node: Node) -> None:
+    if node.removed_at is not None:
         return
     node.hosts_exist = False
     if node.state is NodeState.STOPPING:
@@ -165,12 +161,6 @@ def hosts_down(world: World, name: str, number: int) -> None:
         world.finish(node.operation, response=node)
     elif node.state is NodeState.DELETING:
         _remove(world, node)
-
-
-def hosts_not_down(world: World, name: str, number: int) -> None:
-    node = same(world, name, number)
-    if node is not None:
-        world.after(_RETRY_S, lambda: _take_down(world, node))
 
 
 def farm_name(world: World, node: Node) -> str:
@@ -193,8 +183,7 @@ def _bring_up(world: World, node: Node) -> None:
     node.farm_name = node.farm_name or farm_name(world, node)
     node.hosts_exist = node.hosts_coming = True
     effect = BringUp(
-        node=node.name,
-        number=node.number,
+        node=node,
         slice=node.farm_name,
         zone=node.zone,
         type=node.spec.type,
@@ -212,13 +201,14 @@ def _env_of(world: World, physical: str) -> dict[str, str]:
     return {VARIABLE: host.fault} if host and host.fault else {}
 
 
-def _take_down(world: World, node: Node) -> None:
+def take_down(world: World, node: Node) -> None:
+    """Let the farm remove its hosts, unless that was done or they are still coming up."""
     if node.removed_at is not None or node.hosts_coming:
         return
     if node.hosts_exist:
-        world.ask_hosts(TakeDown(node.name, node.number, node.farm_name))
+        world.ask_hosts(TakeDown(node))
     else:
-        hosts_down(world, node.name, node.number)
+        hosts_down(world, node)
 
 
 def _fail(world: World, node: Node, error: ApiError) -> None:
@@ -232,18 +222,12 @@ def _fail(world: World, node: Node, error: ApiError) -> None:
 
 
 def _remove(world: World, node: Node) -> None:
-    world.stock.give_back(node.name)
+    world.stock.give_back(node)
     world.remove(node)
     world.record(f"{node.id}: gone")
     world.finish(node.operation)
     notify(node, NodeChange.GONE)
     world.room_changed()
-
-
-def same(world: World, name: str, number: int) -> Node | None:
-    """The node that an answer is for; None: it is gone, though another node may have its name."""
-    node = world.nodes.get(name)
-    return node if node and node.number == number else None
 
 
 def notify(node: Node, change: NodeChange, error: ApiError | None = None) -> None:

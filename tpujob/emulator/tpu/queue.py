@@ -14,6 +14,7 @@ from tpujob.emulator.tpu.records import (
     Operation,
     Queued,
     QueuedState,
+    invalid,
 )
 from tpujob.emulator.tpu.world import World
 
@@ -41,7 +42,7 @@ def create(
     rules.check_zone(world, zone)
     rules.check_id(id)
     if not specs:
-        raise ApiError("INVALID_ARGUMENT", "A queued resource must have at least one node spec.")
+        raise invalid("A queued resource must have at least one node spec.")
     queued = Queued(project, zone, id, tuple(specs), specs[0][1].pricing, world.clock(), body)
     if queued.name in world.queued:
         raise rules.already_exists(queued.name)

@@ -4,7 +4,7 @@ States are spelled as in the API (`CREATING`, `SUSPENDED`). Requests arrive as p
 message as bytes, so nothing below the gRPC services knows protobuf.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
@@ -19,6 +19,16 @@ class ApiError(Exception):
         super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
+
+
+def invalid(message: str) -> ApiError:
+    return ApiError("INVALID_ARGUMENT", message)
+
+
+def check_known(value: object, known: Collection[object]) -> None:
+    """Raises ApiError for a value that is not in `known`."""
+    if value not in known:
+        raise invalid(f"{value!r} is not one of {', '.join(map(str, known))}")
 
 
 class NodeState(StrEnum):
@@ -167,8 +177,7 @@ class HostWanted:
 
 @dataclass(frozen=True, slots=True)
 class BringUp:
-    node: str  #: full name of the node
-    number: int  #: of the node, to recognise answers for an earlier node of that name
+    node: Node
     slice: str  #: its name in the host farm
     zone: str
     type: str
@@ -181,9 +190,7 @@ class BringUp:
 
 @dataclass(frozen=True, slots=True)
 class TakeDown:
-    node: str
-    number: int
-    slice: str
+    node: Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +206,7 @@ class Disturb:
 class SwitchOn:
     """Switch hosts on again."""
 
-    node: str
-    number: int
-    slice: str
+    node: Node
 
 
 Effect = BringUp | TakeDown | Disturb | SwitchOn

@@ -15,9 +15,8 @@ from google.cloud.tpu_v2.services.tpu.transports import rest_base
 from google.protobuf import json_format
 
 from tpujob.emulator.http_messages import Handler, Request, Response, json_response
-from tpujob.emulator.http_server import HttpThread
 from tpujob.emulator.tpu.convert import Message
-from tpujob.emulator.tpu.records import ApiError
+from tpujob.emulator.tpu.records import ApiError, invalid
 from tpujob.emulator.tpu.server import carry_out, message_class, next_fault, services
 from tpujob.emulator.tpu.world import World
 
@@ -40,17 +39,6 @@ _HTTP_STATUS = {
     "UNAVAILABLE": 503,
     "DATA_LOSS": 500,
 }
-
-
-class RestServer:
-    """Serves a world from the constructor to `stop`. `url` has no slash at its end."""
-
-    def __init__(self, world: World, port: int = 0) -> None:
-        self._http = HttpThread(handler(world), port, name="tpu-rest")
-        self.url = self._http.url
-
-    def stop(self) -> None:
-        self._http.stop()
 
 
 def handler(world: World) -> Handler:
@@ -108,7 +96,7 @@ async def _body(request: Request) -> dict[str, Any]:
         return await request.json_object()
     except ValueError as error:
         text = f"Invalid JSON payload received. {error}"
-        raise ApiError("INVALID_ARGUMENT", text) from error
+        raise invalid(text) from error
 
 
 def _error(error: ApiError) -> Response:
@@ -199,7 +187,7 @@ def read_request(
     try:
         return json_format.ParseDict(fields, message_class())
     except json_format.ParseError as error:
-        raise ApiError("INVALID_ARGUMENT", f"{_INVALID} {error}") from error
+        raise invalid(f"{_INVALID} {error}") from error
 
 
 def message_json(message: Message, query: Mapping[str, str]) -> Any:
@@ -214,7 +202,7 @@ def _put(fields: dict[str, Any], kind: Any, name: str, text: str) -> None:
     field = _field(kind, first)
     if field is None or (rest and field.message_type is None):
         what = f"Cannot bind query parameter. Field '{name}' could not be found in request message."
-        raise ApiError("INVALID_ARGUMENT", f'{_INVALID} Unknown name "{name}": {what}')
+        raise invalid(f'{_INVALID} Unknown name "{name}": {what}')
     if rest:
         _put(fields.setdefault(field.name, {}), field.message_type, rest, text)
         return
@@ -232,9 +220,7 @@ def _check(fields: dict[str, Any], kind: Any, place: str) -> None:
         if field is None:
             if value not in _NEWER.get(name, ()):
                 at = f" at '{place}'" if place else ""
-                raise ApiError(
-                    "INVALID_ARGUMENT", f'{_INVALID} Unknown name "{name}"{at}: Cannot find field.'
-                )
+                raise invalid(f'{_INVALID} Unknown name "{name}"{at}: Cannot find field.')
             del fields[name]
         elif field.message_type is not None:
             inside = f"{place}.{field.name}" if place else field.name

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from tpujob.domain.hardware import accelerators
 from tpujob.emulator.tpu.convert import id_of
 from tpujob.emulator.tpu.errors import units
-from tpujob.emulator.tpu.records import ApiError, NodeSpec, Pricing
+from tpujob.emulator.tpu.records import ApiError, NodeSpec, Pricing, invalid
 from tpujob.emulator.tpu.world import World
 
 #: the versions that a zone lists: the usual one of each generation, and one of each family
@@ -64,8 +64,7 @@ def check_zone(world: World, zone: str) -> None:
 
 def check_id(id: str) -> None:
     if not _ID.fullmatch(id):
-        raise ApiError(
-            "INVALID_ARGUMENT",
+        raise invalid(
             f'Cloud TPU received a bad request. the name "{id[:80]}" is invalid: it must start with a '
             "lowercase letter followed by up to 62 lowercase letters, numbers, or hyphens",
         )
@@ -75,21 +74,18 @@ def check_spec(world: World, zone: str, spec: NodeSpec) -> None:
     """The zone must offer the type and the runtime version, the version must not be another generation's, labels must
     have the form of labels, and what the node uses must exist."""
     if spec.type not in world.stock.types(zone) or _for_other_generation(spec):
-        raise ApiError(
-            "INVALID_ARGUMENT",
+        raise invalid(
             f'CloudTpu received an invalid AcceleratorType, "{spec.type}" for zone "{zone}" and '
             f'version "{spec.runtime_version}".',
         )
     if not _RUNTIME.fullmatch(spec.runtime_version):
-        raise ApiError(
-            "INVALID_ARGUMENT",
+        raise invalid(
             f'Cloud TPU received a bad request. the runtime version "{spec.runtime_version}" '
             f"is not available in the zone {zone}",
         )
     for key, value in spec.labels.items():
         if not (_is_label(key) and _is_label(value) and key[:1].isalpha()):
-            raise ApiError(
-                "INVALID_ARGUMENT",
+            raise invalid(
                 f'Cloud TPU received a bad request. the label "{key[:80]}: {value[:80]}" is invalid: it may have '
                 "lowercase letters, numbers, underscores and dashes, 63 of them",
             )
@@ -125,8 +121,7 @@ def check_reservation(world: World, zone: str, name: str) -> None:
     """Its form, that it is one of the zone, and that it exists."""
     match = _RESERVATION.fullmatch(name)
     if name and (match is None or match["zone"] not in (None, zone)):
-        raise ApiError(
-            "INVALID_ARGUMENT",
+        raise invalid(
             f'Cloud TPU received a bad request. the reservation name "{name[:200]}" is invalid: it must '
             f"be projects/PROJECT/locations/{zone}/reservations/RESERVATION",
         )

@@ -10,6 +10,7 @@ they take a port; gcloud, which cannot, uses the REST API.
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -34,7 +35,8 @@ Methods = dict[str, tuple[Handler, Any]]
 
 
 class TpuServer:
-    """Serves a world on a socket in `folder`. `address` is what a client of gRPC takes."""
+    """Serves a world, from the constructor to `stop`, on a socket in `folder`. `address` is what a client of gRPC
+    takes."""
 
     def __init__(self, world: World, folder: Path) -> None:
         self._server = grpc.server(
@@ -50,8 +52,6 @@ class TpuServer:
         self.address = f"unix:{quote(str(self._socket))}"
         self._server.add_insecure_port(self.address)
         self._socket.chmod(0o600)
-
-    def start(self) -> None:
         self._server.start()
 
     def stop(self) -> None:
@@ -128,12 +128,8 @@ def _handler(world: World, name: str, handler: Handler, request_class: Any) -> A
     return grpc.unary_unary_rpc_method_handler(
         call,
         request_deserializer=message_class(request_class).FromString,
-        response_serializer=_to_bytes,
+        response_serializer=methodcaller("SerializeToString"),
     )
-
-
-def _to_bytes(message: Message) -> bytes:
-    return message.SerializeToString()
 
 
 # Operations and locations --------------------------------------------------------------------------------------------

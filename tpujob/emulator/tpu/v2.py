@@ -21,8 +21,8 @@ from tpujob.emulator.tpu.convert import (
     queued_tier,
     zone_of,
 )
-from tpujob.emulator.tpu.records import ApiError, Node, NodeSpec, Queued
-from tpujob.emulator.tpu.world import World
+from tpujob.emulator.tpu.records import Node, NodeSpec, Queued, invalid
+from tpujob.emulator.tpu.world import World, not_found
 
 Handler = Callable[[Message], Message]
 
@@ -75,7 +75,7 @@ class TpuV2:
         node = self._world.get_node(request.name)
         asked = [id for id in request.worker_ids if id]
         if not all(id.isdecimal() and int(id) < len(node.addresses) for id in asked):
-            raise ApiError("INVALID_ARGUMENT", f"{node.id} has no workers {', '.join(asked)}")
+            raise invalid(f"{node.id} has no workers {', '.join(asked)}")
         workers = [int(id) for id in asked] or range(len(node.addresses))
         response = v2.GetGuestAttributesResponse.pb()()
         for worker in workers:
@@ -135,8 +135,7 @@ class TpuV2:
         valid_for = _valid_for(asked, self._world.clock())
         if valid_for is not None and valid_for <= 0:
             text = "Cloud TPU received a bad request. the valid-until time must be in the future"
-            raise ApiError("INVALID_ARGUMENT", text)
-        _with_absolute_times(asked, self._world.clock())
+            raise invalid(text)
         started = queue.create(
             self._world,
             project,
@@ -175,7 +174,7 @@ class TpuV2:
     def get_type(self, request: Message) -> Message:
         _, zone = self._zone_of(request.name)
         if (type := id_of(request.name)) not in self._world.stock.types(zone):
-            raise _not_found(request.name)
+            raise not_found(request.name)
         return _type_message(request.name.partition("/acceleratorTypes")[0], type)
 
     def list_versions(self, request: Message) -> Message:
@@ -188,7 +187,7 @@ class TpuV2:
     def get_version(self, request: Message) -> Message:
         self._zone_of(request.name)
         if (version := id_of(request.name)) not in rules.RUNTIME_VERSIONS:
-            raise _not_found(request.name)
+            raise not_found(request.name)
         return _version_message(request.name.partition("/runtimeVersions")[0], version)
 
     # Shared
@@ -230,7 +229,7 @@ def _specs(queued: Message, parent: str, id: str) -> list[tuple[str, NodeSpec]]:
     for wanted in queued.tpu.node_spec:
         if wanted.parent.rpartition("/")[2] != parent.rpartition("/")[2]:
             text = f"node_spec.parent {wanted.parent!r} must name the zone of {parent!r}"
-            raise ApiError("INVALID_ARGUMENT", text)
+            raise invalid(text)
         spec = node_spec(wanted.node, queued_tier(queued, wanted.node))
         if wanted.WhichOneof("name_strategy") == "multislice_params":
             specs += _several(wanted.multislice_params, id, spec)
@@ -242,28 +241,21 @@ def _specs(queued: Message, parent: str, id: str) -> list[tuple[str, NodeSpec]]:
 def _several(many: Message, id: str, spec: NodeSpec) -> list[tuple[str, NodeSpec]]:
     if many.node_count < 2:
         text = f"multislice_params.node_count must be greater than 1, not {many.node_count}"
-        raise ApiError("INVALID_ARGUMENT", text)
+        raise invalid(text)
     prefix, one = many.node_id_prefix or id, replace(spec, multislice=True)
     return [(f"{prefix}-{k}", one) for k in range(many.node_count)]
 
 
 def _valid_for(queued: Message, now: float) -> float | None:
-    policy = queued.queueing_policy
-    match policy.WhichOneof("start_timing_constraints"):
-        case "valid_until_duration":
-            return policy.valid_until_duration.ToNanoseconds() / 1e9
-        case "valid_until_time":
-            return policy.valid_until_time.ToNanoseconds() / 1e9 - now
-        case _:
-            return None
-
-
-def _with_absolute_times(queued: Message, now: float) -> None:
-    """The API answers with the time until which a request is valid, whatever it was sent."""
+    """How many seconds a request may wait; None: for ever. Afterwards it has the time until which it is valid, as the
+    API answers with that, whatever it was sent."""
     policy = queued.queueing_policy
     if policy.WhichOneof("start_timing_constraints") == "valid_until_duration":
         until = int(now * 1e9) + policy.valid_until_duration.ToNanoseconds()
         policy.valid_until_time.FromNanoseconds(until)
+    if policy.WhichOneof("start_timing_constraints") != "valid_until_time":
+        return None
+    return policy.valid_until_time.ToNanoseconds() / 1e9 - now
 
 
 def _type_message(parent: str, type: str) -> Message:
@@ -276,7 +268,3 @@ def _type_message(parent: str, type: str) -> Message:
 
 def _version_message(parent: str, version: str) -> Message:
     return v2.RuntimeVersion.pb()(name=f"{parent}/runtimeVersions/{version}", version=version)
-
-
-def _not_found(name: str) -> ApiError:
-    return ApiError("NOT_FOUND", f"Resource '{name}' was not found")

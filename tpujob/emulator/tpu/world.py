@@ -13,7 +13,7 @@ import itertools
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import TypeVar
 
@@ -36,26 +36,18 @@ class PhysicalHost:
     fault: str = ""  #: the TPUJOB_FAULT of programs that start here
 
 
-@dataclass(slots=True)
 class HostStock:
-    """The hosts, the nodes that occupy them, and the faults of bad ones."""
+    """The hosts of all zones, the nodes that occupy them, and the faults of bad ones."""
 
-    hosts: dict[str, dict[str, PhysicalHost]] = field(
-        default_factory=dict[str, dict[str, PhysicalHost]]
-    )  #: by zone, then by name
-    #: types that a zone offers besides those of the table, by zone
-    opened: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    _taken: dict[str, list[PhysicalHost]] = field(default_factory=dict[str, list[PhysicalHost]])
-
-    @staticmethod
-    def of_all_zones(per_generation: int = HOSTS_PER_GENERATION) -> HostStock:
-        stock = HostStock()
+    def __init__(self, per_generation: int) -> None:
+        self.hosts: dict[str, dict[str, PhysicalHost]] = {}  #: by zone, then by name
+        #: types that a zone offers besides those of the table, by zone
+        self.opened: dict[str, list[str]] = {}
         for generation in accelerators.GENERATIONS:
             for zone in accelerators.zones(generation):
-                stock._add(zone, generation, per_generation)
-        return stock
+                self._add(zone, generation, per_generation)
 
-    def open(self, zone: str, type: str, hosts: int = HOSTS_PER_GENERATION) -> None:
+    def open(self, zone: str, type: str) -> None:
         """The zone, which may be a new one, offers that type from now on, and has hosts of its generation. Raises
         BadSpec for what can be no type."""
         found = accelerators.find(type)
@@ -63,7 +55,7 @@ class HostStock:
             self.opened.setdefault(zone, []).append(found.type)
         there = self.hosts.get(zone, {})
         if not any(host.generation == found.generation for host in there.values()):
-            self._add(zone, found.generation, hosts)
+            self._add(zone, found.generation, HOSTS_PER_GENERATION)
 
     def types(self, zone: str) -> list[str]:
         """What the zone offers."""
@@ -83,31 +75,29 @@ class HostStock:
         """Occupy the free hosts with the lowest numbers; nothing if there are too few. Faults play no role: a bad host
         with a low number is the first to be handed out again, so a caller who wants other hardware must ask before
         giving it back."""
-        wanted = accelerators.find(type)
-        free = [
-            host
-            for host in self.hosts[zone].values()
-            if host.generation == wanted.generation and not host.used_by
-        ]
-        if len(free) < wanted.hosts:
+        if not self.room_for(zone, [type]):
             return ()
-        for host in free[: wanted.hosts]:
+        taken = self._free(zone, type)[: accelerators.find(type).hosts]
+        for host in taken:
             host.used_by = node
-        self._taken[node] = free[: wanted.hosts]
-        return tuple(host.name for host in free[: wanted.hosts])
+        return tuple(host.name for host in taken)
 
     def room_for(self, zone: str, types: list[str]) -> bool:
         """Whether slices of all these types (one generation) fit at once."""
         wanted = sum(accelerators.find(type).hosts for type in types)
-        generation = accelerators.find(types[0]).generation
-        free = sum(
-            host.generation == generation and not host.used_by for host in self.hosts[zone].values()
-        )
-        return free >= wanted
+        return len(self._free(zone, types[0])) >= wanted
 
-    def give_back(self, node: str) -> None:
-        for host in self._taken.pop(node, ()):
-            host.used_by = ""
+    def _free(self, zone: str, type: str) -> list[PhysicalHost]:
+        generation, there = accelerators.find(type).generation, self.hosts[zone].values()
+        return [host for host in there if host.generation == generation and not host.used_by]
+
+    def give_back(self, node: Node) -> None:
+        for name in node.physical:
+            host = self.find(name)
+            if (
+                host and host.used_by == node.name
+            ):  # else it was given back, and another node has it
+                host.used_by = ""
 
     def bad(self) -> list[PhysicalHost]:
         return [host for there in self.hosts.values() for host in there.values() if host.fault]
@@ -140,7 +130,7 @@ class World:
         self.host_env = dict(host_env or {})  #: variables of every host
         self.image = "default"  #: of hosts that come up from now on
         self.cut = False  #: whether hosts that come up from now on cannot reach each other
-        self.stock = HostStock.of_all_zones(hosts_per_generation)
+        self.stock = HostStock(hosts_per_generation)
         self.named: set[str] = set()  #: what the projects have besides the defaults: `networks/lab`
         self.faults, self.billed = faults or Faults(), billed or Billed()
         self.calls: Counter[str] = Counter()  #: of this API, by method
@@ -284,5 +274,9 @@ _Found = TypeVar("_Found")
 def _get(table: Mapping[str, _Found], name: str) -> _Found:
     found = table.get(name)
     if found is None:
-        raise ApiError("NOT_FOUND", f"Resource '{name}' was not found")
+        raise not_found(name)
     return found
+
+
+def not_found(name: str) -> ApiError:
+    return ApiError("NOT_FOUND", f"Resource '{name}' was not found")

@@ -1,6 +1,6 @@
 """The commands of `tpujob emulator` that inject one fault: a table of their words, which are sent as they are given.
 
-What a command does, how it reads its values, its defaults and what it prints are in `tpujob/emulator/faults/`. It is
+What a command does, how it reads its values, its defaults and what it prints are in `emulator/fault_commands.py`. It is
 not imported: that would take longer than the command.
 """
 

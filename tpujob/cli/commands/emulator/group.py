@@ -16,7 +16,7 @@ from tpujob.cli.commands.emulator import options as given
 from tpujob.cli.commands.emulator.status_page import plan_lines, status_page
 from tpujob.cli.options import Json, argument, duration, flag, option
 from tpujob.cli.output import note, say, say_json, say_page
-from tpujob.emulator.faults import PER_HOUR
+from tpujob.emulator import CHAOS_PER_HOUR
 
 app = typer.Typer(
     no_args_is_help=True, help="Inject faults into the local Cloud TPU, and show its state."
@@ -94,7 +94,7 @@ def chaos(
     seed: Annotated[int | None, option("N", "Seed.", min=0)] = None,
     rate: Annotated[float, option("RATE", "Factor of how often faults come.")] = 1.0,
     lasts: Annotated[float | None, _time("Default: until --off.", "--for")] = None,
-    only: Annotated[str, option("KINDS", f"Comma-separated, of {', '.join(PER_HOUR)}.")] = "",
+    only: Annotated[str, option("KINDS", f"Comma-separated, of {', '.join(CHAOS_PER_HOUR)}.")] = "",
     off: _OFF = False,
 ) -> None:
     """Inject faults at random.

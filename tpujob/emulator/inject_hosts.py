@@ -2,11 +2,13 @@
 
 from typing import Any, Literal
 
-from tpujob.emulator.faults import USUAL_HOST_FAULT, inject
-from tpujob.emulator.tpu.records import ApiError, Disturb, Node, NodeState
+from tpujob.emulator import inject
+from tpujob.emulator.tpu.records import ApiError, Disturb, Node, NodeState, invalid
 from tpujob.emulator.tpu.world import World
 from workloads.contract import faults
 from workloads.contract.faults import VARIABLE
+
+USUAL_HOST_FAULT = "nan:step=20,device=0"  #: of a bad host without a named fault
 
 
 def slow(
@@ -15,7 +17,7 @@ def slow(
     """Give one host's processes 1/factor of their time, for `for_s` seconds or until a factor of 1 ends it."""
     node, host = _host_of(world, target, host)
     if factor < 1:
-        raise ApiError("INVALID_ARGUMENT", "the factor must be 1 or more")
+        raise invalid("the factor must be 1 or more")
     node.slowed[host] = factor
     if factor == 1:
         del node.slowed[host]
@@ -91,7 +93,7 @@ def check_fault(fault: str) -> None:
         faults.parse(fault)
     except ValueError as error:
         usual = f"{USUAL_HOST_FAULT}, hang:step=20, oom:step=20, exit:step=20,code=1 or preflight:device=0"
-        raise ApiError("INVALID_ARGUMENT", f"{error}; write it as {usual}") from error
+        raise invalid(f"{error}; write it as {usual}") from error
 
 
 def _end_slow(world: World, node: Node, host: int, factor: float) -> None:

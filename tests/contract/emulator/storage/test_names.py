@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from google.cloud import storage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.contract.emulator.storage_rig import BUCKET, official, running
+from tests.contract.emulator.storage_rig import BUCKET
 from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.listing import Listing, successor
 from tpujob.emulator.storage.model import Preconditions
@@ -22,12 +21,6 @@ HOSTILE = [
     "größe/∞/日本語/🚀", "e\u0301", "é", "$(reboot)", "<script>", "'; DROP TABLE objects; --", "a\tb", "\x01", "\x7f",
     "-rf", ".", "x" * 1024, "y/" * 512, "z" * 300 + "/w", "ü" * 512, "/" * 1024, "con", "nul", ".lock", "index.db",
 ]  # fmt: skip
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[storage.Client]:
-    with running(tmp_path / "storage") as server, official(server.url) as client:
-        yield client
 
 
 def test_hostile_names_are_names_like_any_other(client: storage.Client, tmp_path: Path) -> None:

@@ -12,7 +12,16 @@ from tpujob.emulator.storage import METHODS, STATUSES, StorageFault
 from tpujob.emulator.tpu import interruptions, nodes, queue, rules, server
 from tpujob.emulator.tpu.convert import id_of
 from tpujob.emulator.tpu.errors import API_BUGS, CallFault, Quota, Stockout, generation_of
-from tpujob.emulator.tpu.records import ApiError, Node, NodeSpec, NodeState, Pricing, Queued
+from tpujob.emulator.tpu.records import (
+    ApiError,
+    Node,
+    NodeSpec,
+    NodeState,
+    Pricing,
+    Queued,
+    check_known,
+    invalid,
+)
 from tpujob.emulator.tpu.world import World
 from tpujob.protocol import JOB_LABEL
 
@@ -137,8 +146,7 @@ def stockout(
 def quota(world: World, zone: str, type: str, limit: int | None, pricing: str = "") -> None:
     """Limit what a project may hold of a generation in a zone; None removes the limit. Empty pricing: each of them."""
     every: tuple[Pricing, ...] = get_args(Pricing)
-    if pricing not in ("", *every):
-        raise ApiError("INVALID_ARGUMENT", f"pricing must be one of {', '.join(every)}")
+    check_known(pricing or every[0], every)
     pricings: list[Pricing] = [each for each in every if pricing in ("", each)]
     rules.check_zone(world, zone)
     generation = generation_of(type)
@@ -157,7 +165,7 @@ def quota(world: World, zone: str, type: str, limit: int | None, pricing: str = 
 def offer(world: World, zone: str, type: str) -> None:
     """The zone, a new one too, offers that type from now on, as when Google opens one. Raises BadSpec."""
     if not re.fullmatch(accelerators.ZONE, zone):
-        raise ApiError("INVALID_ARGUMENT", f"{zone[:80]!r} cannot be a zone")
+        raise invalid(f"{zone[:80]!r} cannot be a zone")
     world.stock.open(zone, type)
     world.record(f"{zone} offers {type}")
     world.room_changed()
@@ -166,9 +174,9 @@ def offer(world: World, zone: str, type: str) -> None:
 def add(world: World, kind: str, name: str, off: bool = False) -> None:
     """From now on there is a network, subnetwork, service account, reservation or disk of that name in each project;
     `off` removes it. Slices that use it stay."""
-    if kind not in rules.COLLECTIONS or not name:
-        known = ", ".join(rules.COLLECTIONS)
-        raise ApiError("INVALID_ARGUMENT", f"{kind!r} is not one of {known}, or has no name")
+    check_known(kind, rules.COLLECTIONS)
+    if not name:
+        raise invalid(f"the {kind} has no name")
     one = f"{rules.COLLECTIONS[kind]}/{id_of(name)}"
     world.named.discard(one) if off else world.named.add(one)
     world.record(f"{one} {'is gone' if off else 'exists'}")
@@ -176,8 +184,7 @@ def add(world: World, kind: str, name: str, off: bool = False) -> None:
 
 def api_bug(world: World, name: str, off: bool = False) -> None:
     """Switch on what the service is reported to do only at times (`errors.API_BUGS`); `off` ends it."""
-    if name not in API_BUGS:
-        raise ApiError("INVALID_ARGUMENT", f"{name!r} is not one of {', '.join(API_BUGS)}")
+    check_known(name, API_BUGS)
     bugs = world.faults.api_bugs
     bugs.discard(name) if off else bugs.add(name)
     world.record(f"{name} is {'off' if off else f'on: {API_BUGS[name]}'}")
@@ -209,8 +216,7 @@ def api_error(
     """The next `count` calls hang for `hang_s` and answer `code`, `after` taking effect or before. `OK` only hangs. A
     count of 0 removes the method's faults."""
     name, code = server.method_name(world, method), code.upper()
-    if code not in CODES:
-        raise ApiError("INVALID_ARGUMENT", f"{code!r} is not one of {', '.join(CODES)}")
+    check_known(code, CODES)
     calls, when = world.faults.calls, "post" if after else "pre"
     if count <= 0:
         world.faults.calls = [c for c in calls if c.method != name and name != "*"]
@@ -238,11 +244,8 @@ def storage_error(
         world.faults.storage.clear()
         world.record("Cloud Storage: no more faults")
         return
-    if method not in (*METHODS, "*"):
-        raise ApiError("INVALID_ARGUMENT", f"{method!r} is not one of {', '.join(METHODS)}, *")
-    if status not in STATUSES:
-        known = ", ".join(map(str, STATUSES))
-        raise ApiError("INVALID_ARGUMENT", f"{status} is not one of {known}")
+    check_known(method, (*METHODS, "*"))
+    check_known(status, STATUSES)
     if count > 0:
         world.faults.storage.add(StorageFault(status, count, method, when, hang_s, path))
         what = many(count, "request" if method == "*" else f"{method} request")

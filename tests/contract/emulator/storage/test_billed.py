@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from google.api_core import exceptions
 from google.cloud import storage, tpu_v2
 
-from tests.contract.emulator.storage_rig import BUCKET, official
+from tests.contract.emulator.storage_rig import BUCKET
 from tests.support.tpu_rig import PARENT, Cloud, node_name
 from tpujob.emulator.control import status
-from tpujob.emulator.storage import StorageServer
 from tpujob.emulator.storage.faults import Billed
-
-
-@pytest.fixture
-def billed() -> Billed:
-    return Billed()
-
-
-@pytest.fixture
-def client(tmp_path: Path, billed: Billed) -> Iterator[storage.Client]:
-    server = StorageServer(tmp_path, billed=billed)
-    with official(server.url) as client:
-        yield client
-    server.stop()
 
 
 def grown(billed: Billed, before: dict[str, int]) -> tuple[int, int]:

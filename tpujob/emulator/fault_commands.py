@@ -10,8 +10,8 @@ from functools import cache
 from types import NoneType
 from typing import Any, get_args
 
-from tpujob.emulator.faults import inject, inject_hosts
-from tpujob.emulator.tpu.records import ApiError, Node, Queued
+from tpujob.emulator import inject, inject_hosts
+from tpujob.emulator.tpu.records import Node, Queued, invalid
 from tpujob.emulator.tpu.world import World
 
 Answer = dict[str, Any]
@@ -61,10 +61,10 @@ def arguments(command: Callable[..., Any], values: Mapping[str, Any]) -> dict[st
     takes = parameters(command)
     if unknown := [name for name in values if name not in takes]:
         words = ", ".join(name.removesuffix("_s") for name in takes) or "nothing"
-        raise bad_request(f"there is {words} to give, not {unknown[0]!r}")
+        raise invalid(f"there is {words} to give, not {unknown[0]!r}")
     needed = [name for name, each in takes.items() if each.default is inspect.Parameter.empty]
     if missing := [name for name in needed if name not in values]:
-        raise bad_request(f"{', '.join(missing)} must be given")
+        raise invalid(f"{', '.join(missing)} must be given")
     return {name: value_of(takes[name], value) for name, value in values.items()}
 
 
@@ -76,7 +76,7 @@ def value_of(parameter: inspect.Parameter, value: Any) -> Any:
         return None
     if kinds[0] is bool:
         if text.lower() not in ("true", "false"):
-            raise bad_request(f"{name} must be true or false")
+            raise invalid(f"{name} must be true or false")
         return text.lower() == "true"
     if kinds[0] not in (int, float):
         return text if kinds[0] is str else value
@@ -84,9 +84,5 @@ def value_of(parameter: inspect.Parameter, value: Any) -> Any:
     match = re.fullmatch(r"(\d{1,9}(?:\.\d+)?(?:e-\d+)?)([smhd]?)", text)
     if match is None or (match[2] and not seconds):
         must = "a duration such as 30s, 10m or 2h" if seconds else "a number from 0"
-        raise bad_request(f"{name} must be {must}")
+        raise invalid(f"{name} must be {must}")
     return kinds[0](float(match[1]) * _UNITS[match[2]])
-
-
-def bad_request(message: str) -> ApiError:
-    return ApiError("INVALID_ARGUMENT", message)

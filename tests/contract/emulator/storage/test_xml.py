@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import boto3
@@ -23,23 +21,11 @@ from google.oauth2 import service_account
 from obstore.exceptions import AlreadyExistsError, NotModifiedError, PreconditionError
 from obstore.store import GCSStore
 
-from tests.contract.emulator.storage_rig import BUCKET, ask, official, running
+from tests.contract.emulator.storage_rig import BUCKET, ask
 from tpujob.emulator.storage import StorageServer
 
 NAME = "run 1/a+b&<ü>"
 OBJECT = f"/{BUCKET}/run"
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[StorageServer]:
-    with running(tmp_path / "storage") as server:
-        yield server
-
-
-@pytest.fixture
-def bucket(server: StorageServer) -> Iterator[storage.Bucket]:
-    with official(server.url) as client:
-        yield client.bucket(BUCKET)
 
 
 @pytest.fixture
@@ -239,9 +225,7 @@ def test_a_client_of_s3_lists_page_by_page(s3: Any, version: str) -> None:
 def account() -> service_account.Credentials:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     pem = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     signer = crypt.RSASigner.from_string(pem)
     return service_account.Credentials(signer, "lab@p.iam.gserviceaccount.com", "")

@@ -2,64 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from google.api_core.exceptions import Forbidden, NotFound, ServiceUnavailable, TooManyRequests
-from google.cloud import storage
 from google.cloud.storage.bucket import Bucket
 
-from tests.contract.emulator.storage_rig import BUCKET, ask, official
+from tests.contract.emulator.storage_rig import BUCKET, ask
 from tpujob.emulator.storage import StorageFault, StorageFaults, StorageServer
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[storage.Client, str]]:
-    server = StorageServer(tmp_path_factory.mktemp("storage"), faults=FAULTS)
-    with official(server.url) as client:
-        yield client, server.url
-    server.stop()
-
-
-FAULTS = StorageFaults()
-
-
-@pytest.fixture
-def bucket(served: tuple[storage.Client, str]) -> Iterator[Bucket]:
-    yield served[0].bucket(BUCKET)
-    FAULTS.clear()
 
 
 def put(bucket: Bucket, name: str, text: str = "x") -> None:
     bucket.blob(name).upload_from_string(text, retry=None)
 
 
-def test_a_write_fails_before_it_takes_effect(bucket: Bucket) -> None:
-    FAULTS.add(StorageFault(503, count=2, method="POST"))
+def test_a_write_fails_before_it_takes_effect(bucket: Bucket, faults: StorageFaults) -> None:
+    faults.add(StorageFault(503, count=2, method="POST"))
     for _ in range(2):
         with pytest.raises(ServiceUnavailable):
             put(bucket, "before/a")
     assert not bucket.blob("before/a").exists(), "it took effect all the same"
     put(bucket, "before/a")
-    assert FAULTS.all() == [], "the count was not used up"
+    assert faults.all() == [], "the count was not used up"
 
 
-def test_a_write_fails_after_it_took_effect(bucket: Bucket) -> None:
-    FAULTS.add(StorageFault(503, count=1, method="POST", when="post"))
+def test_a_write_fails_after_it_took_effect(bucket: Bucket, faults: StorageFaults) -> None:
+    faults.add(StorageFault(503, count=1, method="POST", when="post"))
     with pytest.raises(ServiceUnavailable):
         put(bucket, "after/a", "kept")
     assert bucket.blob("after/a").download_as_bytes() == b"kept"
-    FAULTS.add(StorageFault(403, count=1, method="GET", when="post"))
+    faults.add(StorageFault(403, count=1, method="GET", when="post"))
     with pytest.raises(Forbidden):
         bucket.blob("after/a").download_as_bytes(retry=None)
 
 
-def test_the_client_survives_transient_errors(bucket: Bucket) -> None:
+def test_the_client_survives_transient_errors(bucket: Bucket, faults: StorageFaults) -> None:
     """The library repeats what is safe to repeat, and 503 and 429 are such answers."""
     put(bucket, "retry/a", "there")
-    FAULTS.add(StorageFault(503, count=1, method="GET"))
+    faults.add(StorageFault(503, count=1, method="GET"))
     assert bucket.blob("retry/a").download_as_bytes() == b"there"
-    assert FAULTS.all() == [], "the read did not meet the fault"
+    assert faults.all() == [], "the read did not meet the fault"
 
 
 @pytest.mark.parametrize(
@@ -72,18 +52,20 @@ def test_the_client_survives_transient_errors(bucket: Bucket) -> None:
         ("*", lambda b: put(b, "kind/b")),
     ],
 )
-def test_each_kind_of_request_is_recognised(bucket: Bucket, method: str, act) -> None:
+def test_each_kind_of_request_is_recognised(
+    bucket: Bucket, faults: StorageFaults, method: str, act
+) -> None:
     put(bucket, "kind/a")
-    FAULTS.add(StorageFault(429, count=1, method=method))
+    faults.add(StorageFault(429, count=1, method=method))
     for other in {"LIST", "GET", "DELETE", "PUT"} - {method}:
-        FAULTS.add(StorageFault(404, count=1, method=other))
+        faults.add(StorageFault(404, count=1, method=other))
     with pytest.raises(TooManyRequests):
         act(bucket)
 
 
-def test_only_what_the_path_names_fails(bucket: Bucket) -> None:
+def test_only_what_the_path_names_fails(bucket: Bucket, faults: StorageFaults) -> None:
     """An upload says its name in its body."""
-    FAULTS.add(StorageFault(404, count=100, path="jobs/7/report"))
+    faults.add(StorageFault(404, count=100, path="jobs/7/report"))
     put(bucket, "jobs/6/report")
     put(bucket, "jobs/7/log")
     with pytest.raises(NotFound):
@@ -94,20 +76,20 @@ def test_only_what_the_path_names_fails(bucket: Bucket) -> None:
     assert bucket.blob("jobs/6/report").download_as_bytes() == b"x"
 
 
-def test_a_request_hangs_and_is_answered(bucket: Bucket) -> None:
+def test_a_request_hangs_and_is_answered(bucket: Bucket, faults: StorageFaults) -> None:
     put(bucket, "slow/a")
-    FAULTS.add(StorageFault(200, count=1, method="GET", hang_s=0.2))
+    faults.add(StorageFault(200, count=1, method="GET", hang_s=0.2))
     with pytest.raises(OSError, match=r"(?i)timed out"):
         bucket.blob("slow/a").download_as_bytes(timeout=0.05, retry=None)
-    FAULTS.add(StorageFault(200, count=1, method="GET", hang_s=0.05))
+    faults.add(StorageFault(200, count=1, method="GET", hang_s=0.05))
     assert bucket.blob("slow/a").download_as_bytes(timeout=20) == b"x"
 
 
 def test_the_error_is_one_that_clients_can_read(
-    served: tuple[storage.Client, str], bucket: Bucket
+    server: StorageServer, faults: StorageFaults
 ) -> None:
-    FAULTS.add(StorageFault(429, count=1))
-    status, headers, body = ask(served[1], "GET", f"/storage/v1/b/{BUCKET}/o")
+    faults.add(StorageFault(429, count=1))
+    status, headers, body = ask(server.url, "GET", f"/storage/v1/b/{BUCKET}/o")
     assert status == 429
     assert b"rateLimitExceeded" in body
     assert headers["content-type"].startswith("application/json")

@@ -16,16 +16,15 @@ from inspect import Parameter
 from random import Random
 from typing import Any, cast
 
-from tpujob.emulator.faults import PER_HOUR, inject_hosts
-from tpujob.emulator.faults.commands import (
+from tpujob.emulator import CHAOS_PER_HOUR, inject_hosts
+from tpujob.emulator.fault_commands import (
     COMMANDS,
     arguments,
-    bad_request,
     parameters,
     perform,
     value_of,
 )
-from tpujob.emulator.tpu.records import ApiError, Node, NodeState
+from tpujob.emulator.tpu.records import ApiError, Node, NodeState, invalid
 from tpujob.emulator.tpu.world import World
 from tpujob.errors import BadSpec
 
@@ -101,26 +100,26 @@ class Schedule:
 def parse(items: Any) -> list[Step]:
     """The steps in the order of time. Raises ApiError, naming the step."""
     if not isinstance(items, list) or not items:
-        raise bad_request("a schedule is a list of steps such as {at: 30s, do: preempt}")
+        raise invalid("a schedule is a list of steps such as {at: 30s, do: preempt}")
     steps = cast(list[Any], items)
     if len(steps) > _MOST_STEPS:
-        raise bad_request(f"a schedule has at most {_MOST_STEPS} steps")
+        raise invalid(f"a schedule has at most {_MOST_STEPS} steps")
     return sorted((_step(n, item) for n, item in enumerate(steps, 1)), key=lambda step: step.at)
 
 
 def _step(number: int, item: Any) -> Step:
     if not isinstance(item, Mapping):
-        raise bad_request(f"step {number} is not a mapping such as {{at: 30s, do: preempt}}")
+        raise invalid(f"step {number} is not a mapping such as {{at: 30s, do: preempt}}")
     given = dict(cast(Mapping[str, Any], item))
     do = str(given.pop("do", ""))
     if do not in COMMANDS:
-        raise bad_request(f"step {number}: do must be one of {', '.join(COMMANDS)}, not {do!r}")
+        raise invalid(f"step {number}: do must be one of {', '.join(COMMANDS)}, not {do!r}")
     names = {name.removesuffix("_s"): name for name in parameters(COMMANDS[do])}
     try:
         at = value_of(_AT, given.pop("at", None))
         how = arguments(COMMANDS[do], {names.get(word, word): one for word, one in given.items()})
     except ApiError as error:
-        raise bad_request(f"step {number}: {do}: {error.message}") from error
+        raise invalid(f"step {number}: {do}: {error.message}") from error
     if how.get("fault"):
         inject_hosts.check_fault(how["fault"])
     return Step(at, do, _text(how), lambda _: how)
@@ -145,7 +144,7 @@ def chaos_steps(
 ) -> Iterator[Step]:
     """The faults of a seed before `until` (None: endless), in the order of time. Each kind has its own generator, so
     leaving one out does not change the others. `rate` multiplies how often everything comes."""
-    kinds = [kind for kind in PER_HOUR if not only or kind in only]
+    kinds = [kind for kind in CHAOS_PER_HOUR if not only or kind in only]
     planned = heapq.merge(*(_of_kind(seed, kind, rate) for kind in kinds), key=lambda s: s.at)
     return itertools.takewhile(lambda step: until is None or step.at < until, planned)
 
@@ -153,7 +152,7 @@ def chaos_steps(
 def _of_kind(seed: int, kind: str, rate: float) -> Iterator[Step]:
     random, at = Random(f"{seed}/{kind}"), 0.0  # noqa: S311, not a secret
     while True:
-        at += random.expovariate(PER_HOUR[kind] * rate / 3600)
+        at += random.expovariate(CHAOS_PER_HOUR[kind] * rate / 3600)
         pick = random.randrange(_PICKS)
         yield Step(round(at, 3), kind, f"pick {pick}", partial(aim_at, kind=kind, pick=pick))
 

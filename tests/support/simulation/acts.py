@@ -1,0 +1,59 @@
+"""What scripts of stories do: submit jobs, ask for things, and wait until a job is in some state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.support.simulation.machines import Machine
+from tests.support.simulation.plans import Work
+from tests.support.simulation.play import Play
+from tests.support.simulation.sim import Process
+from tests.support.simulation.users import spec
+from tpujob.domain.access import Principal
+from tpujob.domain.model import Job
+from tpujob.service.jobs import Jobs
+
+EAST = {"type": "v5p-16", "zones": ["us-east5-a", "us-east5-b"], "pricing": "spot"}
+
+Verb = Callable[[Jobs], object]
+
+
+def ask(play: Play, verb: Verb, *, who: Principal | None = None) -> None:
+    def asked(api: Jobs) -> object:
+        return verb(api.acting_for(who) if who else api)  # type: ignore[arg-type]
+
+    play.sim.spawn(lambda: play.users[0].insist(asked), Process("user"))
+
+
+def submit(play: Play, name: str, *, who: Principal | None = None, **more: object) -> None:
+    """Another job of the same user, or of somebody else."""
+    wanted = spec(2, play.sim.random(name)) | {"name": name, "tpu": EAST, "hold": "1m"} | more
+    ask(play, lambda api: api.create(wanted, idempotency_key=name), who=who)
+
+
+def once(
+    play: Play, is_so: Callable[[Job], bool], do: Callable[[], object], *, name: str = "job-1"
+) -> None:
+    """Once the job of that name is so, unless it ends before."""
+
+    def watch() -> None:
+        while True:
+            play.sim.sleep(0.5)
+            job = next((j for j in play.monitor.jobs.values() if j.name == name), None)
+            if job and is_so(job):
+                do()
+                return
+            if job and job.state.final:
+                return
+
+    play.sim.spawn(watch, Process("fate"))
+
+
+def work_of_all(play: Play, work: Work) -> None:
+    play.world.work |= {f"{number:06d}": work for number in range(1, 20)}
+
+
+def crash_for_good(play: Play, machine: Machine) -> None:
+    """It says that its configuration is wrong; the other host waits for it."""
+    for program in machine.running(play.sim.now):
+        program.end(play.sim.now + 60, 78) if not program.host else None
