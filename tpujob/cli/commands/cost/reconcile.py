@@ -78,9 +78,8 @@ def _page(found: dict[str, Any], on: Screen) -> str:
     out: list[str] = []
     if jobs:
         rows = [_job_row(line) for line in (*(differing or jobs[:20]), whole)]
-        title = f"TPU time of jobs, {found['from'][:16]} to {until}, UTC"
-        out += [paint(title, "bold", on.color)]
-        out += [table(_JOBS, rows, on.columns, color=on.color), ""]
+        title = paint(f"TPU time of jobs, {found['from'][:16]} to {until}, UTC", "bold", on.color)
+        out += [title, table(_JOBS, rows, on.columns, color=on.color), ""]
     rows = [
         (
             clean(f"{line['key']} {line['name']}".strip()),
