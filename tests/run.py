@@ -42,7 +42,7 @@ NIGHTLY = (
     "stack", "kills", "silence", "gcloud", "emulator", "fuzz", "estimator", "training", "page", "bare",
 )  # fmt: skip
 #: Rooms whose tests neither read files by the dozen nor compile anything.
-PURE = ("domain", "engine", "billing", "config", "doctor", "submit", "project")
+PURE = ("domain", "engine", "config", "doctor", "submit", "project")
 MOST = 3600  #: seconds of a stage, after which its processes are killed
 GRACE = 600  #: seconds that a test may take that began before `--minutes` were over
 UNTIL = "TPUJOB_TESTS_UNTIL"  #: the variable with the time after which no test begins

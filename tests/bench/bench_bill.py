@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import random
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from tests.unit.billing.bill import DAY, HOUR, START, Noise, Row, Use, rows_of, write_csv
-from tpujob.billing import LedgerSlice, reconcile
+from tests.support.bill import (
+    DAY,
+    HOUR,
+    START,
+    Row,
+    Use,
+    ledger_of,
+    ledger_slice,
+    other_rows,
+    rows_of,
+    write_csv,
+)
+from tpujob.cli.commands.cost.bill import compare
 
 ROWS = 1_000_000
 TARGET_CPU, TARGET_MIB = 10.0, 500
@@ -26,7 +36,7 @@ JOBS = [
 
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else ROWS
-    some = [row for use in JOBS for row in rows_of(use)] + Noise(random.Random(1)).make(20_000)
+    some = [row for use in JOBS for row in rows_of(use)] + other_rows(1, 20_000)
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, "export.json"), Path(folder, "export.csv")]
         for path in files:
@@ -42,7 +52,7 @@ def _write(path: Path, some: list[Row], count: int) -> None:
     if path.suffix == ".json":
         lines, head = [json.dumps(row) + "\n" for row in some], ""
     else:
-        head, *lines = write_csv(path, some, between="_").read_text().splitlines(keepends=True)
+        head, *lines = write_csv(path, some).read_text().splitlines(keepends=True)
     with path.open("w") as file:
         file.write(head)
         for at in range(count):
@@ -50,20 +60,15 @@ def _write(path: Path, some: list[Row], count: int) -> None:
 
 
 def _measure(paths: list[Path]) -> None:
-    slices = [
-        LedgerSlice(u.job, u.slice, u.generation, u.zone, u.spot, u.chips, round(u.start * 1e6), round(u.end * 1e6),
-                    3_840_000, granted=False)
-        for u in JOBS
-    ]  # fmt: skip
-    jobs = {use.job: "bench" for use in JOBS}
+    ledger = ledger_of(map(ledger_slice, JOBS), START + 60 * DAY) | {"owner": "lab"}
     before = time.process_time()
-    found = reconcile(paths, jobs, slices, "lab", round((START + 60 * DAY) * 1e6))
+    found = compare(paths, ledger)
     spent = time.process_time() - before
     status = Path("/proc/self/status").read_text()
     peak = int(status.partition("VmHWM:")[2].split()[0]) / 1024
     names = " and ".join(path.suffix[1:] for path in paths)
     print(
-        f"cost reconcile {names:12} {found.billed.rows:,} rows: {spent:5.1f} s CPU ({TARGET_CPU:g} s), "
+        f"cost reconcile {names:12} {found['total']['rows']:,} rows: {spent:5.1f} s CPU ({TARGET_CPU:g} s), "
         f"peak {peak:,.0f} MiB ({TARGET_MIB})"
     )
 

@@ -11,18 +11,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, cast
+from types import NoneType
+from typing import IO, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import pytest
 import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
+from typing_extensions import is_typeddict
 
 from tests.support.callers import ADA
 from tests.support.estimates import compare_view, estimate_view
 from tpujob.api import (
     METHODS,
     ActionView,
+    AttemptView,
     BrokenView,
     BudgetView,
     CallerView,
@@ -52,6 +55,7 @@ from tpujob.api import (
     MetricsView,
     NextView,
     PatchView,
+    PlanView,
     QueueView,
     RefusalView,
     SecretView,
@@ -73,47 +77,46 @@ TOKEN = "a-token-of-the-tests"
 AT = "2026-01-02T03:04:05.000Z"
 
 
+V = TypeVar("V")
+HARDWARE = {
+    "type": "v4-16",
+    "tpu_slices": 1,
+    "zone": "us-central2-b",
+    "pricing": "spot",
+    "usd_per_hour": 7.37,
+}
+MACHINE = {"chips": 8, "hosts": 2, "topology": "2x2x2", "runtime_version": "tpu-ubuntu2204-base"}
+
+
+def example(shape: type[V], given: Mapping[str, Any]) -> V:
+    """Return that shape. A field that is not given is None where it may be, else empty."""
+    hints = get_type_hints(shape)
+    known = {name: _empty(hints[name]) for name in shape.__annotations__ if name not in given}
+    return cast(V, {**known, **given})
+
+
+def _empty(hint: Any) -> Any:
+    if NoneType in get_args(hint):
+        return None
+    if get_origin(hint) is Literal:
+        return get_args(hint)[0]
+    return example(hint, {}) if is_typeddict(hint) else (get_origin(hint) or hint)()
+
+
 def slice_view(name: str, **more: Any) -> SliceView:
-    view = {
-        "name": name,
-        "type": "v4-16",
-        "tpu_slices": 1,
-        "zone": "us-central2-b",
-        "pricing": "spot",
-        "role": "serving",
-        "usd_per_hour": 7.37,
-        "usd": 0.12,
-        "requested_at": AT,
-        "ready_at": AT,
-        "gone_at": None,
-        "reason": "",
-        "hosts": ["127.1.0.1", "127.1.0.2"],
-    }
-    return cast(SliceView, view | more)
+    of = {"name": name, "role": "serving", "usd": 0.12, "requested_at": AT, "ready_at": AT}
+    return example(SliceView, {**HARDWARE, **of, "hosts": ["127.1.0.1", "127.1.0.2"], **more})
 
 
-def attempt_view(number: int, **more: Any) -> dict[str, Any]:
-    view = {
+def attempt_view(number: int, **more: Any) -> AttemptView:
+    of = {
         "number": number,
         "slice": f"tj-000042-{number}",
         "started_at": AT,
         "running_at": AT,
-        "ended_at": None,
-        "outcome": None,
-        "cause": None,
-        "host": None,
-        "message": "",
-        "evidence": [],
-        "physical": [],
-        "verdict": None,
-        "step": None,
-        "checkpoint": None,
-        "resumed_from": None,
-        "first_step": None,
         "redone": 0,
-        "versions": {},
     }
-    return view | more
+    return example(AttemptView, {**of, **more})
 
 
 def budget(name: str, used: int, limit: int | None) -> BudgetView:
@@ -136,35 +139,22 @@ def action(
 
 
 def job_view(job_id: str = "000042", **more: Any) -> JobView:
+    """A job that runs at step 480 of 600."""
+    goes_on = (
+        "it succeeds when every host exits with 0; if the slice is preempted, it requests another "
+        "and resumes from its checkpoint"
+    )
     view = {
+        **HARDWARE,
+        **MACHINE,
         "id": job_id,
         "name": "digits",
         "user": "ada",
         "state": "running",
         "wish": "run",
         "message": "attempt 1 runs on 2 hosts",
-        "trouble": "",
-        "trouble_since": None,
-        "next": coming(
-            "finish",
-            "it succeeds when every host exits with 0; if the slice is preempted, it requests another "
-            "and resumes from its checkpoint",
-        ),
-        "waiting": "",
-        "capacity": None,
-        "outcome": None,
-        "cause": None,
-        "type": "v4-16",
-        "tpu_slices": 1,
-        "chips": 8,
-        "hosts": 2,
-        "topology": "2x2x2",
-        "zone": "us-central2-b",
-        "pricing": "spot",
-        "runtime_version": "tpu-ubuntu2204-base",
-        "usd_per_hour": 7.37,
+        "next": coming("finish", goes_on),
         "usd_spent": 0.12,
-        "condemned": [],
         "host0_ip": "127.1.0.1",
         "attempt": 1,
         "phase": "train",
@@ -174,33 +164,18 @@ def job_view(job_id: str = "000042", **more: Any) -> JobView:
         "stall_s": 900.0,
         "loss": 0.01234,
         "checkpoint": 400,
-        "metrics": {},
         "workdir": f"gs://tpujob-us-central2/jobs/{job_id}",
-        "bundles": [],
-        "code": None,
         "version": 7,
         "created_at": AT,
         "state_since": AT,
-        "finished_at": None,
-        "group": "",
-        "index": None,
-        "group_size": 0,
-        "elements": {},
-        "hold_until": None,
-        "wake_at": None,
-        "spent": {},
         "budgets": [budget("preemptions", 0, 100), budget("failures", 0, 3)],
         "slices": [slice_view(f"tj-{job_id}-1")],
         "attempts": [attempt_view(1)],
         "spec": {"name": "digits"},
-        "actions": [],
-        "refused": [],
-        "timeline": [],
-        "on_hosts": [],
+        **more,
     }
-    view |= more
-    waits = view["waiting"] if view["state"] == "queued" else ""
-    return cast(JobView, {"why": waits or view["message"], **view})
+    waits = view.get("waiting") if view["state"] == "queued" else ""
+    return example(JobView, {"why": waits or view["message"], **view})
 
 
 FINAL = ("succeeded", "failed", "cancelled")
@@ -208,9 +183,9 @@ FINAL = ("succeeded", "failed", "cancelled")
 
 def job_row(job: JobView) -> JobRow:
     """The row of a job, as a list has it."""
-    known = {"mine": True, "preemptions": 0, "warned": [], "params": {}}
-    view = {"steps_per_s": None, "left_s": None, **known, **job}
-    return cast(JobRow, {name: view[name] for name in JobRow.__annotations__})
+    return example(
+        JobRow, {"mine": True, **{k: job[k] for k in JobRow.__annotations__ if k in job}}
+    )
 
 
 TRAIN_DIFF = "--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-one\n+two\n"
@@ -245,22 +220,9 @@ def cost_row(key: str, **more: Any) -> CostRowView:
         CostPartView(part="waiting", chip_hours=1.0, list_micros=0),
         CostPartView(part="redone", chip_hours=4 / 3, list_micros=1_228_667),
     ]
-    row = CostRowView(
-        key=key,
-        name="",
-        jobs=1,
-        slices=1,
-        open_slices=0,
-        chip_hours=4.0,
-        unpriced_chip_hours=0.0,
-        list_micros=3_686_000,
-        least_micros=3_686_000,
-        pay_micros=0,
-        goodput=8 / 15,
-        all_chip_hours=5.0,
-        parts=parts,
-    )
-    return cast(CostRowView, row | more)
+    hours = {"chip_hours": 4.0, "goodput": 8 / 15, "all_chip_hours": 5.0, "parts": parts}
+    micros = {"list_micros": 3_686_000, "least_micros": 3_686_000}
+    return example(CostRowView, {"key": key, "jobs": 1, "slices": 1, **hours, **micros, **more})
 
 
 def cost_view(**more: Any) -> CostView:
@@ -271,31 +233,30 @@ def cost_view(**more: Any) -> CostView:
 
 
 def suspect_view(physical: str, **more: Any) -> SuspectView:
-    view = {
+    of = {
         "physical": physical,
         "zone": "us-central2-b",
         "score": 2.0,
         "refused": True,
-        "pinned": "",
-        "reasons": ["job 000042, attempt 1: a replay names host 1"],
         "updated_at": AT,
     }
-    return cast(SuspectView, view | more)
+    reasons = ["job 000042, attempt 1: a replay names host 1"]
+    return example(SuspectView, {**of, "reasons": reasons, **more})
 
 
 def leak_view(name: str, **more: Any) -> LeakView:
-    view = {
+    detail = "queued resource ACTIVE, node READY"
+    of = {
         "name": name,
         "zone": "us-central2-b",
         "job": "000042",
         "age_s": 7200.0,
         "usd_per_hour": 7.37,
-        "detail": "queued resource ACTIVE, node READY",
     }
-    return cast(LeakView, view | more)
+    return example(LeakView, {**of, "detail": detail, **more})
 
 
-def delivery_view(**more: Any) -> DeliveryView:
+def delivery_view() -> DeliveryView:
     view = {
         "id": "msg_1",
         "channel": "lab",
@@ -309,22 +270,13 @@ def delivery_view(**more: Any) -> DeliveryView:
         "tries": 1,
         "tried_at": AT,
         "error": "HTTP 404: no_service",
-        "due": None,
     }
-    return cast(DeliveryView, view | more)
+    return example(DeliveryView, view)
 
 
-def channel_view(**more: Any) -> ChannelView:
-    view = {
-        "name": "lab",
-        "kind": "slack",
-        "to": "the webhook in SLACK_LAB",
-        "rules": [{"users": [], "on": []}],
-        "state": "failing",
-        "waiting": 0,
-        "last": delivery_view(),
-    }
-    return cast(ChannelView, view | more)
+def channel_view() -> ChannelView:
+    of = {"name": "lab", "kind": "slack", "to": "the webhook in SLACK_LAB", "state": "failing"}
+    return example(ChannelView, {**of, "rules": [{"users": [], "on": []}], "last": delivery_view()})
 
 
 class ScriptedJobs:
@@ -337,20 +289,8 @@ class ScriptedJobs:
         self.turn = 0
         self.happened: dict[str, list[EventView]] = {}
         self.pages: list[LogPage] = []
-        self.window = LogWindow(
-            attempt=1,
-            began_at=AT,
-            lines=[],
-            before=0,
-            total=0,
-            hosts=[],
-            notes=[],
-            cursor="",
-            done=True,
-        )
-        self.matches = LogMatches(
-            matches=[], first=1, matching=0, previous=None, complete=True, searched=0, bytes=0
-        )
+        self.window = example(LogWindow, {"attempt": 1, "began_at": AT, "done": True})
+        self.matches = example(LogMatches, {"first": 1, "complete": True})
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.created: dict[str, JobView] = {}
         self.raises: Exception | None = None
@@ -395,30 +335,17 @@ class ScriptedJobs:
 
         return call
 
-    def _on_plan(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        return {
+    def _on_plan(self, spec: Mapping[str, Any]) -> PlanView:
+        of = {
             "name": spec.get("name", "?"),
-            "type": "v4-16",
             "generation": "v4",
-            "tpu_slices": 1,
-            "chips": 8,
-            "hosts": 2,
-            "topology": "2x2x2",
-            "zone": "us-central2-b",
             "zones": ["us-central2-b"],
-            "pricing": "spot",
-            "runtime_version": "tpu-ubuntu2204-base",
-            "usd_per_hour": 7.37,
-            "hbm_gib": 256,
-            "peak_bf16_tflops": 2200.0,
-            "bucket": "gs://tpujob-us-central2",
-            "command": "echo hello",
-            "environment": "",
-            "mounts": [],
-            "refused": list(self.refused),
-            "warnings": list(self.warnings),
             "spec": dict(spec),
         }
+        what = {"hbm_gib": 256, "peak_bf16_tflops": 2200.0, "command": "echo hello"}
+        bucket = {"bucket": "gs://tpujob-us-central2"}
+        found = {"refused": list(self.refused), "warnings": list(self.warnings)}
+        return example(PlanView, {**HARDWARE, **MACHINE, **of, **what, **bucket, **found})
 
     def _on_put_bundle(self, sha256: str, data: bytes | IO[bytes], *, bucket: str) -> str:
         data = data if isinstance(data, bytes) else data.read()

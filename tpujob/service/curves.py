@@ -34,7 +34,6 @@ ATTEMPTS = 12  #: that are shown, the newest
 POINTS = 1200  #: of one chart: twice as many as a screen has columns for it
 CHARTS = 8
 WITHIN = 5.0  #: seconds to read all of them
-MADE = 8  #: jobs whose charts are remembered, of about a megabyte each
 
 TITLES = {
     "loss": "Loss",
@@ -57,17 +56,15 @@ class Curves:
         """`key`: see `Hosts.key`."""
         self._blobs, self._clock, self._key = blobs, clock, key
         self._known: LruDict[tuple[str, int], AttemptCurves] = LruDict(KEPT)
-        #: charts of the jobs that were looked at last, and what they were made of
-        self._made: LruDict[tuple[str, int], tuple[object, list[ChartView]]] = LruDict(MADE)
 
-    def metrics(self, job: Job, attempt: int | None = None) -> MetricsView:
+    def metrics(self, job: Job, *, attempt: int | None = None) -> MetricsView:
         """Return the curves of that attempt, or of the newest ones. Raises NotFound if the job has no such attempt."""
         if attempt is not None and not 1 <= attempt <= len(job.attempts):
             raise NotFound(f"job {job.id} has no attempt {attempt}")
         ran = [a for a in job.attempts if a.running_at is not None]
         asked = [a for a in ran if a.number == attempt] if attempt else ran[-ATTEMPTS:]
         deadline, trouble = time.monotonic() + WITHIN, ""
-        found: dict[int, bytes] = {}
+        found: dict[int, dict[str, list[Point]]] = {}
         unread: list[int] = []
         for one in reversed(asked):
             try:
@@ -77,11 +74,12 @@ class Curves:
                 unread.append(one.number)
                 trouble = trouble or f"they cannot be read from the bucket now: {error.message}"
                 continue
-            found[one.number] = series.line
+            if series.line:
+                found[one.number] = read_series(series.line)
             if series.doubted:
                 unread.append(one.number)
                 trouble = trouble or NOT_SIGNED
-        charts = self._charts(job, [a for a in asked if found.get(a.number)], found, attempt or 0)
+        charts = _charts([a for a in asked if found.get(a.number)], found, steps_kept(job))
         of_elements = OF_ELEMENTS.format(name=job.name) if job.spec.is_group else ""
         none = of_elements or (NO_STEPS if ran else NO_ATTEMPT)
         why = trouble or ("" if charts else none)
@@ -136,18 +134,6 @@ class Curves:
             return self._blobs.get(path, end=most, timeout=left)
         except NotFound:
             return b""
-
-    def _charts(
-        self, job: Job, asked: Sequence[Attempt], lines: Mapping[int, bytes], number: int
-    ) -> list[ChartView]:
-        kept = steps_kept(job)
-        of = [(a.number, lines[a.number], kept.get(a.number)) for a in asked]
-        before, charts = self._made.get((job.id, number), (None, []))
-        if before != of:
-            found = {a.number: read_series(lines[a.number]) for a in asked}
-            charts = _charts([a for a in asked if found[a.number]], found, kept)
-            self._made[job.id, number] = of, charts
-        return charts
 
 
 def _charts(

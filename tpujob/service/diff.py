@@ -8,8 +8,7 @@ import difflib
 import hashlib
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import IO, Any, Literal, cast
 
 from tpujob.api import ChangeView, DiffSide, DiffView, FileChangeView
@@ -51,7 +50,7 @@ class Entry:
     sha256: str  #: of its content
     size: int
     mode: str  #: `file`, `program`, or `link`
-    place: int  #: which archive has it
+    place: int = field(compare=False)  #: which archive has it
     link: str = ""  #: where a link leads
 
 
@@ -82,7 +81,7 @@ def files(a: Sequence[Opens], b: Sequence[Opens]) -> tuple[list[FileChangeView],
     large."""
     before, after = _entries(a), _entries(b)
     names = sorted({*before, *after})
-    changed = [name for name in names if _differ(before.get(name), after.get(name))]
+    changed = [name for name in names if before.get(name) != after.get(name)]
     old, new = _Texts(a, before, changed), _Texts(b, after, changed)
     shown = _Shown()
     found = [
@@ -158,12 +157,6 @@ def _entry(member: ArchiveMember, place: int) -> Entry:
         digest.update(piece)
     mode = "program" if info.mode & 0o100 else "file"
     return Entry(digest.hexdigest(), info.size, mode, place)
-
-
-def _differ(a: Entry | None, b: Entry | None) -> bool:
-    if a is None or b is None:
-        return True
-    return (a.sha256, a.mode, a.link) != (b.sha256, b.mode, b.link)
 
 
 def _kind(a: Entry | None, b: Entry | None) -> Kind:
@@ -273,17 +266,16 @@ def _fetched(a: Job, b: Job, blobs: Blobs) -> tuple[list[FileChangeView], str, b
     if [_name(path) for path in a.bundles] == [_name(path) for path in b.bundles]:
         return [], "", False
     try:
-        old, new = ([partial(_fetching, blobs, path) for path in job.bundles] for job in (a, b))
+        old, new = (
+            [lambda path=path: io.BufferedReader(_Fetched(blobs, path)) for path in job.bundles]
+            for job in (a, b)
+        )
         found, cut = files(old, new)
     except NotFound as error:
         return [], f"a bundle is gone: {error.message}", False
     except BadBundle as error:
         return [], str(error), False
     return found, "", cut
-
-
-def _fetching(blobs: Blobs, path: str) -> IO[bytes]:
-    return io.BufferedReader(_Fetched(blobs, path))
 
 
 class _Fetched(io.RawIOBase):

@@ -91,7 +91,11 @@ class JobActions:
 
         found = find_job(self._store, who, "resume", job)
         if budget is not None:
-            _check_single(found)
+            if found.spec.is_group:
+                raise BadRequest(
+                    "the budget of a group is that of each of its elements",
+                    hint="`tpujob resume NAME-INDEX --budget USD` raises that of one.",
+                )
             self._change_budget(who, job, budget)
         group = self._store.get(found.group) if found.group else None
         if group and group.wish is not DesiredState.RUN:
@@ -244,14 +248,6 @@ class JobActions:
         raise Conflict(
             f"job {job} could not be changed: other changes came first, {TRIES} times in a row",
             hint="Try again in a moment.",
-        )
-
-
-def _check_single(job: Job) -> None:
-    if job.spec.is_group:
-        raise BadRequest(
-            "the budget of a group is that of each of its elements",
-            hint="`tpujob resume NAME-INDEX --budget USD` raises that of one.",
         )
 
 

@@ -66,18 +66,20 @@ class RuntimeReader:
 
     def going(self, job: Job) -> JobRuntime | None:
         """Return what the reports of the running attempt say; None: none runs, or they were not read yet."""
-        live, attempt = self._live.get(job.id), job.attempt
-        if live is None or attempt is None or attempt.ended_at is not None:
-            return None
-        return live if live.attempt == attempt.number else None
+        live = self._live.get(job.id)
+        return live if live and live.attempt == _running(job) else None
 
     def _ignored(self, job: Job, now: float) -> Ignored | None:
         """Also while no report was believed."""
-        live, attempt = self._live.get(job.id), job.attempt
-        if live is None or attempt is None or attempt.ended_at is not None:
-            return None
-        return live.verified.ignored(now) if live.verified.attempt == attempt.number else None
+        live = self._live.get(job.id)
+        of_it = live is not None and live.verified.attempt == _running(job)
+        return live.verified.ignored(now) if live and of_it else None
 
     def _wait(self, job: Job) -> circuits.Wait | None:
         asks = job.state in _ASKING and circuits.refusals(job)
         return circuits.wait(job, self._circuits()) if asks else None
+
+
+def _running(job: Job) -> int:
+    """Return the number of the attempt that runs; -1: none does."""
+    return job.attempt.number if job.attempt and job.attempt.ended_at is None else -1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -38,21 +39,16 @@ def test_a_runaway_job_keeps_its_limit(stage: Stage, usd: float) -> None:
     assert spent(stage, job) <= usd + max(usd / 100, RATE * 10 / 3600)
     assert spent(stage, job) >= usd - RATE * (60 + 30 + 120) / 3600, "no sooner than need be"
     assert stage.cloud.machines == {}
-    if usd == 50:  # at four fifths of the other one it is too late already
-        kinds = stage.kinds(job.id)
-        assert kinds.count("budget_warned") == 1
-        assert kinds.index("budget_warned") < kinds.index("held")
-
-
-def test_its_program_is_stopped_before_the_slice_goes(stage: Stage) -> None:
-    job = stopped(stage, 1.2)
     kinds = stage.kinds(job.id)
     way_out = ["held", "program_stopped", "release_started", "delete_asked"]
-    assert [kind for kind in kinds if kind in way_out] == way_out
+    assert [kind for kind in kinds if kind in way_out] == way_out, "its program is stopped first"
     assert job.attempts[0].cause is Cause.BUDGET
     view = stage.api.get(job.id)
     assert view["next"]["commands"][0]["command"] == f"tpujob resume {job.id} --budget USD"
-    assert "the budget, $1.20, is used up: $0.7" in view["message"]
+    assert f"the budget, ${usd:.2f}, is used up: $" in view["message"]
+    if usd == 50:  # at four fifths of the other one it is too late already
+        assert kinds.count("budget_warned") == 1
+        assert kinds.index("budget_warned") < kinds.index("held")
 
 
 def test_what_is_left_and_until_when_is_shown(stage: Stage) -> None:
@@ -129,20 +125,14 @@ def test_more_money_lets_it_go_on(stage: Stage) -> None:
     assert 4.5 < spent(stage, ended) <= 5.0, "what it spent before counts"
 
 
-def test_a_job_that_runs_can_be_given_more(stage: Stage) -> None:
-    job_id = stage.started(budget={"usd": 2})
+@pytest.mark.parametrize("first", [{"budget": {"usd": 2}}, {}])
+def test_a_job_that_runs_can_be_given_a_budget_or_more(stage: Stage, first: dict[str, Any]) -> None:
+    job_id = stage.started(**first)
     stage.api.resume(job_id, budget=3)
     stage.api.resume(job_id, budget=3)
     assert stage.kinds(job_id).count("budget_changed") == 1
     ended = stage.until(job_id, State.FAILED, limit=10_000)
     assert 2.0 < spent(stage, ended) <= 3.0
-
-
-def test_a_job_without_a_budget_can_be_given_one(stage: Stage) -> None:
-    job_id = stage.started()
-    assert stage.api.get(job_id)["spending"] == []
-    stage.api.resume(job_id, budget=2)
-    assert stage.until(job_id, State.FAILED, limit=10_000).cause is Cause.BUDGET
 
 
 @pytest.mark.parametrize("usd", [0.0, -5.0, math.nan, math.inf])

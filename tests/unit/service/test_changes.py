@@ -107,19 +107,6 @@ def test_the_removal_of_a_job_wakes_its_followers(store: Counted) -> None:
     assert watch.wait(job.id, start, LONG) > start
 
 
-def test_from_now_on_means_from_now_on(store: Counted) -> None:
-    job = store.create(a_job(), an_event())
-    watch = Changes(store, interval=0.01)
-    start = watch.now()
-    assert watch.wait(job.id, start, 0.05) == start
-    with ThreadPoolExecutor(1) as pool:
-        asked = store.asked
-        waiting = pool.submit(watch.wait, None, start, LONG)
-        until(lambda: store.asked > asked + 2, "the listener is there")
-        moved(store, job)
-        assert waiting.result(timeout=LONG) > start
-
-
 def test_many_listeners_share_one_follower_of_the_store(store: Counted) -> None:
     job = store.create(a_job(), an_event())
     watch = Changes(store, interval=0.02)
@@ -137,20 +124,6 @@ def test_many_listeners_share_one_follower_of_the_store(store: Counted) -> None:
     watch.poke()
     assert store.asked == asked
     assert watch.wait(job.id, start, LONG) > start, "and the next listener is served again"
-
-
-def test_a_store_that_fails_for_a_while_only_delays(store: Counted) -> None:
-    job = store.create(a_job(), an_event())
-    watch = Changes(store, interval=0.01)
-    start = watch.now()
-    store.broken = True
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(watch.wait, job.id, start, LONG)
-        asked = store.asked
-        until(lambda: store.asked > asked + 3, "it goes on asking")
-        store.broken = False
-        moved(store, job)
-        assert waiting.result(timeout=LONG) > start
 
 
 # A store that fails --------------------------------------------------------------------------------------------------

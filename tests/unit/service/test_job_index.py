@@ -109,11 +109,8 @@ def test_mine_are_those_that_i_own_and_not_those_of_my_name(desk: Desk) -> None:
     ancient = desk.add(user="bob", owner="").id
     assert desk.ids({"mine": True}, who=BOB) == [mine]
     assert desk.ids({"mine": True}, who=ADA) == [ancient], "of before there were owners"
-    assert {row["id"]: row["mine"] for row in desk.page(who=BOB)["rows"]} == {
-        mine: True,
-        namesake: False,
-        ancient: False,
-    }
+    shown = {row["id"]: row["mine"] for row in desk.page(who=BOB)["rows"]}
+    assert shown == {mine: True, namesake: False, ancient: False}
 
 
 @pytest.mark.parametrize(
@@ -177,10 +174,6 @@ def test_a_page_says_which_number_its_first_row_has(desk: Desk) -> None:
 
 
 # In which order ------------------------------------------------------------------------------------------------------
-
-
-def test_the_columns_of_the_api_are_those_of_the_domain() -> None:
-    assert set(COLUMNS) == set(listing.COLUMNS)
 
 
 def test_jobs_without_a_value_come_last_whichever_way_round(desk: Desk) -> None:
@@ -336,21 +329,11 @@ def test_what_is_spent_meanwhile_makes_no_job_come_twice(desk: Desk) -> None:
 
 # Rows ----------------------------------------------------------------------------------------------------------------
 
-HOSTILE = [
-    '"' * 10_000,
-    "\\" * 10_000,
-    "🦙" * 10_000,
-    "\x1b[31m" * 5_000,
-    "x" * 10_000,
-    "é\u202e" * 9999,
-]
 
-
-@pytest.mark.parametrize(
-    "text", HOSTILE, ids=["quotes", "backslashes", "llamas", "escapes", "x", "é"]
-)
+@pytest.mark.parametrize("text", ['"', "\\", "🦙", "\x1b[31m", "x", "é\u202e"])
 @pytest.mark.parametrize("state", [State.QUEUED, State.RUNNING, State.RELEASING, State.FAILED])
 def test_a_row_is_small_whatever_strangers_write(desk: Desk, state: State, text: str) -> None:
+    text = text * 10_000
     fields = running(0.0, step=2**53, steps=2**53, loss=-1.2345678901234567e-300, phase=text)
     held = replace(fields["slices"][0], zone=text, name=text)
     job = desk.add(
@@ -397,20 +380,12 @@ def test_a_row_says_what_the_view_says_also_of_what_moves(desk: Desk) -> None:
     desk.report(job.id, step=200, steps=1000, metrics={"steps_per_second": 4.0})
     (row,) = desk.page()["rows"]
     assert (row["steps_per_s"], row["left_s"]) == (4.0, 200.0), "as the program says"
-    lost = replace(
-        desk.store.get(job.id).attempts[0],
-        ended_at=100.0,
-        cause=Cause.PREEMPTED,
-        outcome=Outcome.INTERRUPTED,
-    )
+    ended: dict[str, Any] = {"cause": Cause.PREEMPTED, "outcome": Outcome.INTERRUPTED}
+    lost = replace(desk.store.get(job.id).attempts[0], ended_at=100.0, **ended)
     desk.change(job.id, state=State.FAILED, cause=Cause.PREEMPTED, attempts=(lost,))
     (row,) = desk.page()["rows"]
-    assert (row["preemptions"], row["cause"], row["left_s"], row["trouble"]) == (
-        1,
-        "PREEMPTED",
-        None,
-        "",
-    )
+    assert (row["preemptions"], row["cause"]) == (1, "PREEMPTED")
+    assert (row["left_s"], row["trouble"]) == (None, "")
 
 
 @settings(
@@ -447,15 +422,6 @@ LISTS = [
         ListAsked(states=["failed"]),
     )
 ]
-
-
-def test_another_store_makes_the_index_new(desk: Desk) -> None:
-    desk.add()
-    desk.add()
-    assert len(desk.ids()) == 2
-    desk.index._revision = desk.store.newest() + 100  # as of a store that was there before
-    desk.index._jobs.clear()
-    assert len(desk.ids()) == 2
 
 
 # What the store is asked ---------------------------------------------------------------------------------------------

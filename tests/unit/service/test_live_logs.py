@@ -194,20 +194,6 @@ def test_what_an_agent_takes_along_is_shown_and_said_to_be_lost() -> None:
     assert (late.last[0], len(late.notes)) == (50, 1), "as long as this backend remembers it"
 
 
-def test_what_is_stored_at_the_end_is_not_said_to_be_lost() -> None:
-    shelf, heard = Shelf(), Heard(10**6)
-    agent = Agent(shelf, 0)
-    agent.write(50)
-    heard.take(agent.tell())
-    reader = Reader(reading(shelf, heard), blocks=True)
-    reader.read()
-    agent.ship(50)
-    heard.over, heard.settled_at = True, time.monotonic()
-    reader.job = replace(JOB, state=State.SUCCEEDED)
-    reader.read()
-    assert (reader.last[0], reader.notes) == (50, [])
-
-
 def test_a_host_that_died_before_it_had_shipped_its_last_lines_is_named() -> None:
     shelf = Shelf()
     for host in (0, 1):

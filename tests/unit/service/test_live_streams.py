@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
@@ -29,6 +29,43 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tpujob.service.logs.live_stream.FIRST", LONG)
 
 
+@dataclass
+class Followed:
+    """Two hosts of a running job, and what follows them."""
+
+    written: int = 5
+    deaf: set[int] = field(default_factory=set[int])
+
+    def __post_init__(self) -> None:
+        self.shelf = Shelf()
+        self.agents = [Agent(self.shelf, host, written=self.written) for host in (0, 1)]
+        self.streams = Streams(self.agents, deaf=self.deaf)
+        self.heard: Any = LiveLogs(self.streams)  # pyright: ignore[reportArgumentType]
+        self.logs: Any = Logs(self.shelf, self.heard)  # pyright: ignore[reportArgumentType]
+
+    def fresh(self) -> Logs:
+        """Logs whose lists are never shared."""
+        return reading(self.shelf, self.heard)
+
+
+@pytest.fixture
+def following() -> Iterator[Callable[..., Followed]]:
+    made: list[Followed] = []
+
+    def follow(**given: Any) -> Followed:
+        made.append(Followed(**given))
+        return made[-1]
+
+    yield follow
+    for each in made:
+        each.heard.close()
+
+
+@pytest.fixture
+def two(following: Callable[..., Followed]) -> Followed:
+    return following()
+
+
 def closed(stream: Stream) -> bool:
     """Whether it is within ten seconds."""
     with stream.change:
@@ -36,13 +73,10 @@ def closed(stream: Stream) -> bool:
 
 
 def test_many_readers_share_the_streams_and_they_are_closed_behind_them(
-    monkeypatch: pytest.MonkeyPatch,
+    two: Followed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shelf = Shelf()
-    agents = [Agent(shelf, host, written=5) for host in (0, 1)]
-    streams = Streams(agents)
-    heard = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
-    readers = [Reader(reading(shelf, heard), blocks=bool(n % 2)) for n in range(4)]
+    streams = two.streams
+    readers = [Reader(two.fresh(), blocks=bool(n % 2)) for n in range(4)]
     for reader in readers:
         reader.read()
         assert reader.last == {0: 5, 1: 5}
@@ -53,111 +87,92 @@ def test_many_readers_share_the_streams_and_they_are_closed_behind_them(
     assert all(closed(stream) for _, stream in streams.opened)
 
 
-def test_a_backend_that_stops_closes_its_streams() -> None:
-    streams = Streams([Agent(Shelf(), 0, written=5), Agent(Shelf(), 1)])
-    heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
-    heard.tails(JOB, len(JOB.attempts), Until(10))
+def test_a_backend_that_stops_closes_its_streams(two: Followed) -> None:
+    two.heard.tails(JOB, len(JOB.attempts), Until(10))
     nobody: Any = mock.Mock()
-    Backend(nobody, nobody, nobody, nobody, nobody, heard, nobody).stop()
-    assert all(closed(stream) for _, stream in streams.opened)
+    Backend(nobody, nobody, nobody, nobody, nobody, two.heard, nobody).stop()
+    assert all(closed(stream) for _, stream in two.streams.opened)
 
 
 def test_a_stream_that_breaks_is_opened_again(
-    monkeypatch: pytest.MonkeyPatch,
+    two: Followed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", (0.01,))
-    shelf = Shelf()
-    agents = [Agent(shelf, host, written=5) for host in (0, 1)]
-    streams = Streams(agents)
-    heard = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
-    reader = Reader(reading(shelf, heard), blocks=True)
+    reader = Reader(two.fresh(), blocks=True)
     reader.read()
-    assert reader.last == {0: 5, 1: 5}
-    assert sorted(host for host, _ in streams.opened) == [0, 1]
-    agents[0].write(3)
-    agents[1].write(4)  # and both tell it to whoever calls them again
-    for _, stream in list(streams.opened):
+    two.agents[0].write(3)
+    two.agents[1].write(4)  # and both tell it to whoever calls them again
+    for _, stream in list(two.streams.opened):
         stream.tell(None)
     until = time.monotonic() + 20
     while reader.last != {0: 8, 1: 9} and time.monotonic() < until:
         reader.read()
     assert reader.last == {0: 8, 1: 9}
-    heard.close()
 
 
-def test_lines_of_a_host_that_is_heard_come_where_another_one_is_not() -> None:
-    shelf = Shelf()
-    agents = [Agent(shelf, host) for host in (0, 1)]
-    streams = Streams(agents, deaf={1})
-    heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
-    reader = Reader(Logs(shelf, heard), blocks=True)  # pyright: ignore[reportArgumentType]
+def test_lines_of_a_host_that_is_heard_come_where_another_one_is_not(
+    following: Callable[..., Followed],
+) -> None:
+    half = following(written=0, deaf={1})
+    agent, reader = half.agents[0], Reader(half.logs, blocks=True)
 
     def told(line: int) -> None:
-        agents[0].write(line - agents[0].written)
-        ((_, stream),) = streams.opened
-        stream.tell(live.written(agents[0].tell()))
-        until = time.monotonic() + 20
-        while heard.tails(JOB, len(JOB.attempts), Until(10)).of[0].end < line:
-            assert time.monotonic() < until, f"line {line} was not heard"
+        agent.write(line - agent.written)
+        ((_, stream),) = half.streams.opened
+        stream.tell(live.written(agent.tell()))
+        heard_until(half.heard, JOB, lambda tails: tails.of[0].end >= line)
 
-    agents[0].write(100)
+    agent.write(100)
     reader.read()
     assert reader.last[0] == 100
     told(150)
-    agents[0].ship(10**6)
+    agent.ship(10**6)
     told(160)  # and that all lines up to 150 are stored
     reader.read()
     assert reader.last[0] == 160
-    heard.close()
 
 
-def test_where_no_host_answers_the_log_is_what_is_stored() -> None:
-    shelf = Shelf()
-    agents = [Agent(shelf, host, written=5) for host in (0, 1)]
-    heard = LiveLogs(Streams(agents, deaf={0, 1}))  # pyright: ignore[reportArgumentType]
-    reader = Reader(reading(shelf, heard), blocks=True)
+def test_where_no_host_answers_the_log_is_what_is_stored(
+    following: Callable[..., Followed],
+) -> None:
+    mute = following(deaf={0, 1})
+    reader = Reader(mute.fresh(), blocks=True)
     reader.read()
     assert reader.last == {0: 0, 1: 0}
     (note,) = reader.logs.window(JOB, {})["notes"]
     assert "cannot be followed over SSH (no route to host)" in note
     assert reader.logs.block(JOB).note == note
-    for agent in agents:
+    for agent in mute.agents:
         agent.ship(5)
     reader.read()
     assert reader.last == {0: 5, 1: 5}
-    heard.close()
 
 
 MANY = [replace(JOB, id=f"{n:06d}") for n in range(1, 5)]
 
 
 def test_who_follows_more_than_are_followed_at_once_takes_the_place_of_what_nobody_reads(
-    monkeypatch: pytest.MonkeyPatch, clock: Clock
+    two: Followed, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     monkeypatch.setattr("tpujob.service.logs.live_stream.ATTEMPTS", 2)
-    shelf = Shelf()
-    streams = Streams([Agent(shelf, host, written=5) for host in (0, 1)])
-    heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
-    logs = Logs(shelf, heard)  # pyright: ignore[reportArgumentType]
+    logs = two.logs
     for job in MANY[:2]:
         assert logs.block(job).data.count(b"\n") == 10
         clock.passes(IDLE / 2)
     refused = logs.block(MANY[2])
-    assert (refused.data, len(streams.opened)) == (b"", 4), "both are read"
+    assert (refused.data, len(two.streams.opened)) == (b"", 4), "both are read"
     assert "(too many logs are followed at once)" in refused.note
     clock.passes(IDLE * 0.3)
     assert logs.block(MANY[2]).data.count(b"\n") == 10
     assert logs.block(MANY[2]).note == ""
     assert "(too many" in logs.block(MANY[0]).note, "it was read longest ago, and gave its place up"
-    heard.close()
 
 
 def test_what_nobody_reads_any_more_is_forgotten_though_nobody_else_comes(
-    monkeypatch: pytest.MonkeyPatch, clock: Clock
+    two: Followed, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     monkeypatch.setattr("tpujob.service.logs.live_stream.TIDIED", 0.01)
-    streams = Streams([Agent(Shelf(), host, written=5) for host in (0, 1)])
-    heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
+    heard = two.heard
     heard.tails(JOB, len(JOB.attempts), Until(10))
     assert heard.held > 0
     clock.passes(IDLE + KEPT / 2)
@@ -168,16 +183,13 @@ def test_what_nobody_reads_any_more_is_forgotten_though_nobody_else_comes(
     while heard.held == both:
         assert time.perf_counter() < until, "it is still there"
     assert heard.held > 0, "and only that"
-    heard.close()
 
 
 def test_the_memory_for_all_that_is_heard_is_bounded(
-    monkeypatch: pytest.MonkeyPatch, clock: Clock
+    following: Callable[..., Followed], monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    shelf = Shelf()
-    streams = Streams([Agent(shelf, host, written=200) for host in (0, 1)])
-    heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
-    logs = Logs(shelf, heard)  # pyright: ignore[reportArgumentType]
+    large = following(written=200)
+    heard, logs = large.heard, large.logs
     logs.block(MANY[0])
     one = heard.held
     monkeypatch.setattr("tpujob.service.logs.live_stream.HELD", 2 * one)
@@ -191,7 +203,6 @@ def test_the_memory_for_all_that_is_heard_is_bounded(
     assert heard.held <= 2 * one
     notes = [said.note, *(logs.block(job).note for job in MANY[1:3])]
     assert any("(more is printed than the backend can keep)" in note for note in notes)
-    heard.close()
 
 
 ENDED = replace(JOB, attempts=tuple(replace(one, ended_at=50.0) for one in JOB.attempts))
@@ -201,18 +212,14 @@ RETRIED = replace(JOB, state=State.PREPARING, wake=4e9)
 
 
 @pytest.mark.parametrize("job", [STOPPING, HELD, RETRIED, ENDED])
-def test_hosts_are_not_asked_after_the_end_of_an_attempt_nor_before_its_start(job: Job) -> None:
-    shelf = Shelf()
-    agents = [Agent(shelf, host, written=5) for host in (0, 1)]
-    agents[0].ship(5)
-    streams = Streams(agents)
-    heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
-    logs = Logs(shelf, heard)  # pyright: ignore[reportArgumentType]
-    block = logs.block(job)
+def test_hosts_are_not_asked_after_the_end_of_an_attempt_nor_before_its_start(
+    two: Followed, job: Job
+) -> None:
+    two.agents[0].ship(5)
+    block = two.logs.block(job)
     assert (block.data.count(b"\n"), block.note) == (5, "")
-    assert logs.window(job, {})["notes"] == []
-    assert streams.opened == []
-    heard.close()
+    assert two.logs.window(job, {})["notes"] == []
+    assert two.streams.opened == []
 
 
 def heard_until(heard: Any, job: Job, arrived: Callable[[Tails], bool]) -> None:
@@ -222,14 +229,11 @@ def heard_until(heard: Any, job: Job, arrived: Callable[[Tails], bool]) -> None:
 
 
 def test_hosts_that_are_heard_when_their_program_is_stopped_are_heard_to_their_end(
-    monkeypatch: pytest.MonkeyPatch, clock: Clock
+    two: Followed, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", (0.01,))
-    shelf, others = Shelf(), set(threading.enumerate())
-    agents = [Agent(shelf, host, written=5) for host in (0, 1)]
-    streams = Streams(agents)
-    heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
-    reader = Reader(reading(shelf, heard), blocks=True)
+    others, agents, streams = set(threading.enumerate()), two.agents, two.streams
+    reader = Reader(two.fresh(), blocks=True)
     reader.read()
     reader.job = STOPPING
     for _ in range(3):
@@ -239,7 +243,7 @@ def test_hosts_that_are_heard_when_their_program_is_stopped_are_heard_to_their_e
     for agent in agents:
         agent.write(3)
         by_host[agent.host].tell(live.written(agent.tell()))
-    heard_until(heard, STOPPING, lambda tails: all(t.end == 8 for t in tails.of.values()))
+    heard_until(two.heard, STOPPING, lambda tails: all(t.end == 8 for t in tails.of.values()))
     reader.read()
     assert reader.last == {0: 8, 1: 8}
     for stream in by_host.values():
@@ -255,47 +259,38 @@ def test_hosts_that_are_heard_when_their_program_is_stopped_are_heard_to_their_e
     reader.read()
     (said,) = reader.notes
     assert "before it had stored lines 1 to 8" in said, "those of host 1"
-    heard.close()
 
 
-def test_a_host_that_could_not_be_heard_troubles_nobody_after_the_end() -> None:
-    shelf = Shelf()
-    streams = Streams([Agent(shelf, host, written=5) for host in (0, 1)], deaf={1})
-    heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
-    logs = Logs(shelf, heard)  # pyright: ignore[reportArgumentType]
+def test_a_host_that_could_not_be_heard_troubles_nobody_after_the_end(
+    following: Callable[..., Followed],
+) -> None:
+    logs = following(deaf={1}).logs
     assert "no route to host" in logs.block(JOB).note
     assert logs.block(STOPPING).note == ""
-    heard.close()
 
 
 def test_a_host_whose_agent_has_just_ended_troubles_nobody(
-    monkeypatch: pytest.MonkeyPatch,
+    two: Followed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program has ended a moment before the backend knows it."""
     monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", (LONG,))
-    shelf = Shelf()
-    streams = Streams([Agent(shelf, host, written=5) for host in (0, 1)])
-    heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
-    logs = Logs(shelf, heard)  # pyright: ignore[reportArgumentType]
-    assert logs.block(JOB).note == ""
-    for _, stream in streams.opened:
+    assert two.logs.block(JOB).note == ""
+    for _, stream in two.streams.opened:
         stream.tell(None)
-    heard_until(heard, JOB, lambda tails: not tails.whole)
-    assert logs.block(JOB).note == ""
-    heard.close()
+    heard_until(two.heard, JOB, lambda tails: not tails.whole)
+    assert two.logs.block(JOB).note == ""
 
 
-def test_what_a_host_stores_until_its_stream_ends_is_not_said_to_be_lost(clock: Clock) -> None:
-    shelf = Shelf()
-    agent = Agent(shelf, 0, written=5)
-    streams = Streams([agent, Agent(shelf, 1)])
-    heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
-    logs = Logs(shelf, heard)  # pyright: ignore[reportArgumentType]
-    reader, late = Reader(logs, blocks=True), Reader(logs, blocks=True, job=HELD)
+def test_what_a_host_stores_until_its_stream_ends_is_not_said_to_be_lost(
+    two: Followed, clock: Clock
+) -> None:
+    agent, heard = two.agents[0], two.heard
+    two.agents[1].ship(5)
+    reader, late = Reader(two.logs, blocks=True), Reader(two.logs, blocks=True, job=HELD)
     reader.read()
     reader.job = HELD
     reader.read()
-    by_host = dict(streams.opened)
+    by_host = dict(two.streams.opened)
     agent.ship(5)
     agent.write(15)
     by_host[0].tell(live.written(agent.tell()))
@@ -310,4 +305,3 @@ def test_what_a_host_stores_until_its_stream_ends_is_not_said_to_be_lost(clock: 
     heard_until(heard, HELD, lambda tails: tails.over)
     reader.read()
     assert (reader.last[0], reader.notes) == (20, [])
-    heard.close()

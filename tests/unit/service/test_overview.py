@@ -17,30 +17,14 @@ NOW = lab.NOW
 
 
 def a_slice(number: int, **fields: object) -> Slice:
-    made = Slice(
-        name=f"tj-000001-{number}",
-        k=number,
-        type="v4-16",
-        zone="us-central2-b",
-        pricing="spot",
-        runtime_version="tpu-ubuntu2204-base",
-        usd_per_hour=7.0,
-        requested_at=NOW - 1000,
-    )
+    name = f"tj-000001-{number}"
+    made = Slice(name, number, "v4-16", "us-central2-b", "spot", "rt", 7.0, NOW - 1000)
     return replace(made, **fields)  # pyright: ignore[reportArgumentType]
 
 
-def test_an_offer_counts_what_is_held_and_asked_and_what_became_of_requests_within_the_day() -> (
-    None
-):
-    gone = Attempt(
-        1,
-        "tj-000001-2",
-        NOW - 500,
-        ended_at=NOW - 300,
-        outcome=Outcome.INTERRUPTED,
-        cause=Cause.PREEMPTED,
-    )
+def test_an_offer_counts_what_is_held_and_asked_and_requests_within_the_day() -> None:
+    ended = {"ended_at": NOW - 300, "outcome": Outcome.INTERRUPTED, "cause": Cause.PREEMPTED}
+    gone = Attempt(1, "tj-000001-2", NOW - 500, **ended)  # pyright: ignore[reportArgumentType]
     old = replace(gone, slice="tj-000001-9", ended_at=NOW - 2 * capacity.DAY)
     job = replace(
         next(iter(lab.full())),

@@ -12,7 +12,6 @@ from tests.support.callers import ADA, caller
 from tests.support.stage import SPEC, Stage
 from tpujob.api import JobsApi
 from tpujob.domain import invariants
-from tpujob.domain.capacity.entries import entry
 from tpujob.domain.capacity.settings import OwnerLimits, QueueSettings
 from tpujob.domain.events import Event, EventKind, Finished
 from tpujob.domain.lifecycle import apply, event
@@ -630,13 +629,6 @@ def test_the_limit_counts_jobs_that_a_group_has_yet_to_make(stage: Stage, bob: J
     submit(bob, array=5)
 
 
-def test_a_share_is_one_that_the_context_has(stage: Stage, bob: JobsApi) -> None:
-    """Else each job could have a share of its own, of which nothing was used."""
-    with pytest.raises(BadSpec, match="share: there is no share vision") as raised:
-        submit(bob, share="vision")
-    assert "`queue.shares`" in raised.value.hint
-
-
 def test_shares_say_what_was_used_beside_what_is_due(
     stage: Stage, bob: JobsApi, eve: JobsApi
 ) -> None:
@@ -783,11 +775,6 @@ def test_an_old_record_of_a_job_that_has_ended_does_not_bring_it_back(
     assert not known.of(old).ask
     known.learn(old)
     assert order(stage) == []
-
-
-def test_a_cancelled_job_has_no_place(stage: Stage, bob: JobsApi) -> None:
-    job = stage.job(submit(bob))
-    assert not entry(replace(job, wish=DesiredState.CANCEL)).waits
 
 
 def _away() -> NoReturn:

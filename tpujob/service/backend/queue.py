@@ -107,7 +107,17 @@ class QueueReader:
         return PlaceView(
             position=place.position,
             starts_about=None if at is None else rfc3339(at),
-            reasons=[_reason_view(one) for one in place.reasons],
+            reasons=[
+                ReasonView(
+                    kind=one.kind.value,
+                    text=describe(one),
+                    jobs=list(one.jobs),
+                    count=one.count,
+                    limit=one.limit,
+                    until=None if one.until is None else rfc3339(one.until),
+                )
+                for one in place.reasons
+            ],
             order=_order_view(place.order) if place.order else None,
             helps=list(
                 dict.fromkeys(filter(None, (_help(job, one, live) for one in place.reasons)))
@@ -242,17 +252,6 @@ def _same(reason: Reason) -> tuple[object, ...]:
     return (reason.kind, reason.what, () if reason.kind is _K.ORDER else reason.jobs)
 
 
-def _reason_view(reason: Reason) -> ReasonView:
-    return ReasonView(
-        kind=reason.kind.value,
-        text=describe(reason),
-        jobs=list(reason.jobs),
-        count=reason.count,
-        limit=reason.limit,
-        until=None if reason.until is None else rfc3339(reason.until),
-    )
-
-
 def _order_view(order: Order) -> OrderView:
     return OrderView(
         priority=BANDS[order.band],
@@ -275,7 +274,9 @@ def _help(job: Job, reason: Reason, live: Mapping[str, Job]) -> str:
             return f"`tpujob queue release {held_id(job)}` lets it start"
         case _K.DEPENDENCY:
             return f"`tpujob why {reason.jobs[0]}` says how far that is"
-        case _K.ORDER if any(_same_owner(job, live.get(other)) for other in reason.jobs):
+        case _K.ORDER if any(
+            one in live and live[one].submitter == job.submitter for one in reason.jobs
+        ):
             return f"`tpujob queue top {job.id}` moves it before {job.user}'s other jobs"
         case _K.RUNNING | _K.CHIPS:
             return f"it is a limit of the context: it starts when one of {job.user}'s jobs ends"
@@ -283,7 +284,3 @@ def _help(job: Job, reason: Reason, live: Mapping[str, Job]) -> str:
             return "a new job may name more types or zones: `tpujob capacity` shows where slices were got lately"
         case _:
             return ""
-
-
-def _same_owner(job: Job, other: Job | None) -> bool:
-    return other is not None and job.submitter == other.submitter

@@ -1,1 +1,0 @@
-"""Google's billing exports: reading, sorting, and the sums."""
