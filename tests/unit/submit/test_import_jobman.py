@@ -7,8 +7,8 @@ import pytest
 from tests.unit.submit.jobman_files import FILES, STATE, TASKS, WORKER
 from tpujob.domain.spec import jobspec, yaml
 from tpujob.errors import BadSpec
-from tpujob.submit.imports.jobman import read_jobman
-from tpujob.submit.imports.plan import ImportPlan, text_of
+from tpujob.submit.import_plan import ImportPlan, text_of
+from tpujob.submit.jobman import read_jobman
 
 TASK = "accelerators: {{v4-8: {{tasks: [{}]}}}}\n"
 
@@ -39,7 +39,12 @@ def test_a_labs_queue_becomes_job_files_that_load() -> None:
         jobspec.load(text_of(draft).replace("array: 2\n", ""), draft.name)
     assert found["eval-seed42"] == {
         "name": "eval-seed42",
-        "tpu": {"type": "v6e-64", "pricing": "spot", "zones": ["us-central1-b"]},
+        "tpu": {
+            "type": "v6e-64",
+            "pricing": "spot",
+            "runtime_version": "v2-alpha-tpuv6e",
+            "zones": ["us-central1-b"],
+        },
         "run": {
             "env": {"BUCKET_NAME": "lab-data"},
             "secrets": ["WANDB_API_KEY"],
@@ -48,12 +53,7 @@ def test_a_labs_queue_becomes_job_files_that_load() -> None:
         "mounts": [
             {"bucket": "gs://lab-data", "to": "~/gcs", "read_only": False},
             {"bucket": "gs://lab-data", "to": "~/gcs-data", "read_only": False},
-            {
-                "bucket": "gs://lab-c4",
-                "to": "/mnt/c4",
-                "read_only": False,
-                "cache": {"size": "50000MiB", "ttl": "90d"},
-            },
+            {"bucket": "gs://lab-c4", "to": "/mnt/c4", "read_only": False},
         ],
         "env": {"uv": "requirements.txt", "python": "3.10"},
         "code": "assets",
@@ -69,7 +69,7 @@ def test_a_labs_queue_becomes_job_files_that_load() -> None:
         "name": "hello-world",
         "tpu": {"type": "v4-16", "pricing": "reserved", "zones": "us-central2-b"},
         "run": {"command": "echo us-central2-b\npython3 train.py"},
-        "env": {"docker": "lab/image:latest", "args": ["--env", "HOME=/home/ada"]},
+        "env": {"docker": "lab/image:latest"},
     }
 
 
@@ -109,7 +109,7 @@ def test_every_key_is_in_the_table_and_no_value_of_a_secret_anywhere() -> None:
         ("job.environment.TPU_PREFIX", "dropped", "no slice has that name"),
         ("job.environment.WANDB_API_KEY", "kept", "tpujob secret set WANDB_API_KEY"),
         ("prefix[].run", "warning", "gcloud config"),
-        ("cache.dir", "question", "RAM disk"),
+        ("gcsfuse.cache", "question", "stage: memory"),
         ("gcsfuse.mount_path", "warning", "must name ~/gcs"),
         ("ssh.private_key", "dropped", "never go to hosts"),
         ("command.cmd", "warning", "300 s"),
@@ -153,12 +153,6 @@ def test_the_shipped_worker_has_placeholders_which_are_asked_for() -> None:
     plan = read_jobman({"tasks.yaml": TASKS, "worker.yaml": worker})
     assert ("question", "a placeholder, left out; write the value") in notes(plan, "tpu.zone")
     assert [one["bucket"] for one in jobs(plan)["train-seed42"]["mounts"]] == ["gs://lab-c4"]
-
-
-def test_the_flat_form_is_read_and_flagged() -> None:
-    plan = read("tasks:\n  - {id: a, accelerator: v6e-128, run: x, max_jobs: 1}\n")
-    assert jobs(plan)["a"]["tpu"] == {"type": "v6e-128", "pricing": "spot"}
-    assert any("outside `accelerators`" in reason for _, reason in notes(plan, "tasks[].id"))
 
 
 def test_multihost_runner_is_unwrapped() -> None:
@@ -220,7 +214,7 @@ def test_running_tasks_are_an_error_until_jobman_has_stopped() -> None:
             "these wait for each other: ",
         ),
         ("{id: a, run: x, depends_on: a}", "these wait for each other: a -> a"),
-        ("{id: a}", "tasks[]: a task needs id, run and accelerator"),
+        ("{id: a}", "tasks[]: a task needs id and run, below an accelerator"),
         ("{id: a, run: 7}", "tasks[].run: must be text, not the number 7"),
         ("{id: a, run: x, max_jobs: many}", "tasks[].max_jobs: must be a whole number"),
         ("{id: a, run: x, workers: [{a: 1}]}", "tasks[].workers: must be a whole number"),
@@ -238,11 +232,9 @@ def test_what_is_wrong_is_said_with_its_line(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.yaml", "tasks: [{id: a, run: x}]", ":1: tasks[]: a task needs id, run and accelerator"),
         ("a.yaml", "accelerators: {h100-8: {tasks: [{id: a, run: x}]}}", ":1: tasks[].accelerator: "),
         ("tasks_state.yaml", "tasks:\n  small: [a]", ":2: state[]: must be a mapping"),
         ("tasks_state.yaml", "tasks:\n  small: {running: ", ":2: not valid YAML"),
-        ("w.yaml", "tpu: {accelerator: v4-8, flags: [-x]}", ":1: tpu.flags: a job file has no equal"),
         ("w.yaml", "tpu: {accelerator: v4-8, pricing: cheap}", ":1: tpu.pricing: cheap is not a pricing"),
         ("w.yaml", "tpu: {}", ":1: tpu.accelerator: "),
         ("w.yaml", "tpu: v4-8", ":1: tpu: must be a mapping"),
@@ -266,5 +258,5 @@ def test_a_value_that_no_job_file_takes_is_reported_at_its_task() -> None:
     job = "job: {name: w, environment: {TPUJOB_X: 1}}\ntpu: {accelerator: v4-8}\ncommand: {cmd: x}"
     with pytest.raises(BadSpec) as caught:
         read_jobman({"w.yaml": job})
-    start = "w.yaml:1: w, a job of jobman cannot be a job here: run.env.TPUJOB_X"
+    start = "w.yaml:1: w cannot be a job here: run.env.TPUJOB_X"
     assert caught.value.message.startswith(start)
