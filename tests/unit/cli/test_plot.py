@@ -1,4 +1,4 @@
-"""`tpujob show --plot` and `tpujob list --html`."""
+"""`tpujob show --plot`."""
 
 from __future__ import annotations
 
