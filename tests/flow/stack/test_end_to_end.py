@@ -215,23 +215,6 @@ def test_a_users_own_script_travels_with_the_job_and_resumes(stack: LocalStack) 
 
 
 @pytest.mark.slow
-def test_an_interrupted_create_says_that_the_job_goes_on(stack: LocalStack) -> None:
-    (stack.folder / "follow.yaml").write_text(
-        "name: followed\ntpu: {type: v4-8}\nrun: {command: sleep 60}\n"
-    )
-    follower = stack.popen("create", "follow.yaml", "--follow")
-    assert follower.stdout
-    assert any("submitted followed" in line for line in follower.stdout), "it is not followed"
-    found = [j for j in stack.json("list") if j["name"] == "followed"]
-    follower.send_signal(signal.SIGINT)
-    _, err = follower.communicate(timeout=30)
-    assert follower.returncode == 130
-    assert found[0]["id"] in err
-    assert stack.job(found[0]["id"])["state"] != "cancelled"
-    stack.run("delete", "followed", "--yes")
-
-
-@pytest.mark.slow
 def test_commands_that_need_the_local_stack_start_it_also_after_the_emulator_died(
     tmp_path: Path,
 ) -> None:
