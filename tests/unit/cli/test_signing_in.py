@@ -295,36 +295,39 @@ def test_a_clock_ten_minutes_off_signs_in_and_renews_as_any_other(
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "code", "said"),
     [
-        ("", "invalid_grant, Token revoked."),
-        ("admin_policy_enforced", "the admin of your Google Workspace blocks this OAuth client"),
-        ("invalid_client", "the OAuth client of the context is wrong"),
-        ("\x1b]0;x\x07", "\\x1b]0;x"),
+        ("revoked", 77, "invalid_grant, Token revoked."),
+        (
+            "admin_policy_enforced",
+            77,
+            "the admin of your Google Workspace blocks this OAuth client",
+        ),
+        ("invalid_client", 77, "the OAuth client of the context is wrong"),
+        ("\x1b]0;x\x07", 77, "\\x1b]0;x"),
+        ("no connection", 75, "cannot request a token from Google"),
     ],
 )
 def test_what_google_refuses_is_said_and_only_a_revoked_sign_in_is_forgotten(
-    cloud: Cloud, tpujob: Tpujob, error: str, said: str
+    cloud: Cloud,
+    tpujob: Tpujob,
+    monkeypatch: pytest.MonkeyPatch,
+    error: str,
+    code: int,
+    said: str,
 ) -> None:
     cloud.paste()
     _outdate(cloud.file)
-    cloud.issuer.refuses = error
-    if not error:
+    if error == "revoked":
         cloud.issuer.people.clear()
-    refused = tpujob("list", code=77).err
+    elif error == "no connection":
+        monkeypatch.setenv("TPUJOB_GOOGLE_ENDPOINT", "http://127.0.0.1:9")
+    else:
+        cloud.issuer.refuses = error
+    refused = tpujob("list", code=code).err
     assert said in refused
-    assert error or "sign in again: tpujob login" in refused
-    assert cloud.file.exists() is bool(error)
-
-
-def test_a_google_that_cannot_be_reached_is_no_reason_to_sign_in_again(
-    cloud: Cloud, tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cloud.paste()
-    _outdate(cloud.file)
-    monkeypatch.setenv("TPUJOB_GOOGLE_ENDPOINT", "http://127.0.0.1:9")
-    assert "cannot request a token from Google" in tpujob("show", "42", code=75).err
-    assert cloud.file.exists()
+    assert ("sign in again: tpujob login" in refused) is (error == "revoked")
+    assert cloud.file.exists() is (error != "revoked")
 
 
 def _outdate(file: Path) -> None:
