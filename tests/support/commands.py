@@ -69,7 +69,3 @@ class Tpujob:
         process = subprocess.Popen(command, text=True, **(streams | more))
         self.started.append(process)
         return process
-
-
-def same(got: str, wanted: str) -> None:
-    assert got.strip("\n").splitlines() == wanted.strip("\n").splitlines(), f"\n{got}"

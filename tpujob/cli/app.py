@@ -200,8 +200,8 @@ def run(words: Sequence[str]) -> int:
             show_error(BadRequest(text), screen(), as_json=_wants_json(words))
         elif _wants_json(words):
             show_error(BadRequest(error.format_message()), screen(), as_json=True)
-        else:
-            _show_usage(error)
+        elif show := getattr(error, "show", None):
+            show()
         return error.exit_code
     except typer.Abort:
         return 130
@@ -210,9 +210,3 @@ def run(words: Sequence[str]) -> int:
 def _wants_json(words: Sequence[str]) -> bool:
     """Whether the command prints JSON; what follows `--` is of another program."""
     return "--json" in takewhile(lambda word: word != "--", words)
-
-
-def _show_usage(error: typer.TyperException) -> None:
-    show = getattr(error, "show", None)
-    if show:
-        show()

@@ -82,7 +82,9 @@ def pack(folder: Path, *, allow_keys: bool = False) -> Bundle:
     if tracked:
         standing = git.standing(folder, frozenset(names), allow_keys=allow_keys)
         packed = replace(packed, standing=standing)
-    return replace(packed, warnings=_warnings(keys, missing))
+    known = [f"{n} looks like a key and is shipped; {IGNORE_FILE} can leave it out" for n in keys]
+    lost = [f"the submodule {n} is not checked out, so nothing of it is shipped" for n in missing]
+    return replace(packed, warnings=(*known, *lost))
 
 
 @cache
@@ -133,13 +135,6 @@ def _refused(folder: Path, keys: list[str]) -> BadRequest:
         f"code: {many(len(keys), 'file')} of {folder} would be shipped and may hold a key: {listed}{more}",
         hint=f"Name them in {IGNORE_FILE}; tell the program its keys by `tpujob secret set` and `run.secrets`. "
         "`--allow-keys` ships them all the same.",
-    )
-
-
-def _warnings(keys: Iterable[str], missing: Iterable[str]) -> tuple[str, ...]:
-    return (
-        *(f"{n} looks like a key and is shipped; {IGNORE_FILE} can leave it out" for n in keys),
-        *(f"the submodule {n} is not checked out, so nothing of it is shipped" for n in missing),
     )
 
 

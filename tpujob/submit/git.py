@@ -103,14 +103,11 @@ def _diff(folder: Path, shipped: Collection[str], allow_keys: bool) -> str:
     plain = ("--no-color", "--no-ext-diff", "--no-textconv", "--relative")
     answer = _git(folder, "--literal-pathspecs", "diff", *plain, "HEAD", "--", *shown) or b""
     if not allow_keys:
-        answer = b"".join(part for part in _FILES.split(answer) if not _shows_a_key(part))
+        # a key that a line of the diff adds or takes away
+        lines = {part: re.sub(rb"(?m)^[-+ ]", b"", part) for part in _FILES.split(answer)}
+        answer = b"".join(p for p, text in lines.items() if not holds_a_key(text, prose=True))
     text = answer[:DIFF_LIMIT].decode(errors="replace")
     return text if len(answer) <= DIFF_LIMIT else f"{text}\n[cut at {DIFF_LIMIT >> 10} KiB]\n"
-
-
-def _shows_a_key(diff: bytes) -> bool:
-    """Whether the diff of one file has a key in it, added or taken away."""
-    return holds_a_key(re.sub(rb"(?m)^[-+ ]", b"", diff), prose=True)
 
 
 def _in_repository(folder: Path) -> bool:

@@ -17,7 +17,7 @@ from tpujob.domain.spec import FROM_FILE, JobSpec, elements, jobspec, yaml
 from tpujob.domain.spec.group import value_text
 from tpujob.domain.text import clean
 from tpujob.errors import BadSpec
-from tpujob.submit.imports.plan import job_name
+from tpujob.submit.import_plan import job_name
 
 if TYPE_CHECKING:
     from tpujob.submit.archive import Bundle

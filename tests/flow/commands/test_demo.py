@@ -14,29 +14,29 @@ import pytest
 
 from tests.support.commands import Tpujob, stand_in
 from tests.support.scripted import ScriptedJobs, attempt_view, event_view, job_view
-from tpujob.cli.commands.demo import quickstart, time_to_preempt
+from tpujob.cli.commands.demo import time_to_preempt
 from tpujob.emulator.http_messages import Request, Response, json_response
 from tpujob.emulator.http_server import HttpThread
 
 
-def at(step: int | None, checkpoint: int | None, **more: Any) -> bool:
-    return time_to_preempt(job_view(step=step, steps=1000, checkpoint=checkpoint, **more))
-
-
-def test_the_demo_preempts_in_the_middle_of_the_run_and_after_a_checkpoint() -> None:
-    assert not at(None, None)
-    assert not at(50, None)
-    assert not at(120, 100), "too early to hurt"
-    assert not at(300, 300), "nothing would be lost"
-    assert at(340, 300)
-    assert at(600, 600), "late: no longer picky"
-    assert not at(340, None), "without a checkpoint there is nothing to go on from"
-    assert not at(340, 300, attempt=2)
-    assert not at(340, 300, state="releasing")
-
-
-def test_the_quickstart_is_found() -> None:
-    assert quickstart().name == "quickstart.yaml"
+@pytest.mark.parametrize(
+    ("step", "checkpoint", "more", "preempts"),
+    [
+        pytest.param(None, None, {}, False, id="not begun"),
+        pytest.param(340, None, {}, False, id="nothing to resume from"),
+        pytest.param(120, 100, {}, False, id="too early to hurt"),
+        pytest.param(300, 300, {}, False, id="nothing would be lost"),
+        pytest.param(340, 300, {}, True, id="in the middle"),
+        pytest.param(600, 600, {}, True, id="late: no longer picky"),
+        pytest.param(340, 300, {"attempt": 2}, False, id="once is enough"),
+        pytest.param(340, 300, {"state": "releasing"}, False, id="no longer running"),
+    ],
+)
+def test_the_demo_preempts_in_the_middle_of_the_run_and_after_a_checkpoint(
+    step: int | None, checkpoint: int | None, more: dict[str, Any], preempts: bool
+) -> None:
+    job = job_view(step=step, steps=1000, checkpoint=checkpoint, **more)
+    assert time_to_preempt(job) is preempts
 
 
 @pytest.fixture
@@ -119,28 +119,11 @@ def test_without_jax_the_demo_says_what_to_install_and_starts_nothing(tmp_path: 
     assert not list(tmp_path.glob("new/**/*.json")), "it started something"
 
 
-@pytest.mark.parametrize(
-    ("accuracy", "attempts", "why"),
-    [(0.5, 2, "test accuracy is 50.0%"), (0.99, 1, "1 attempt instead of 2")],
-)
 def test_a_demo_that_does_not_show_what_it_should_fails(
-    tpujob: Tpujob,
-    api: ScriptedJobs,
-    asked: list[Any],
-    accuracy: float,
-    attempts: int,
-    why: str,
-) -> None:
-    story(api, accuracy, attempts)
-    assert why in tpujob("demo", code=1).out
-
-
-def test_a_demo_without_preemption_expects_one_attempt(
     tpujob: Tpujob, api: ScriptedJobs, asked: list[Any]
 ) -> None:
-    story(api, attempts=1)
-    tpujob("demo", "--no-preempt")
-    assert asked == []
+    story(api, accuracy=0.5)
+    assert "test accuracy is 50.0%" in tpujob("demo", code=1).out
 
 
 def test_the_demo_reports_a_dead_emulator_and_goes_on_following(
@@ -150,3 +133,6 @@ def test_the_demo_reports_a_dead_emulator_and_goes_on_following(
     said = tpujob("demo", code=1)
     assert "could not preempt" in said.err
     assert "1 attempt instead of 2" in said.out
+    del api.jobs["000002"]
+    story(api, attempts=1)
+    assert tpujob("demo", "--no-preempt").err == "", "it expects one attempt, and asks nothing"

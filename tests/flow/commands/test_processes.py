@@ -10,6 +10,7 @@ import re
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -65,21 +66,23 @@ class Terminal:
         return True
 
 
-@pytest.mark.parametrize("words", [["wait", "42"], ["logs", "-f", "42"], ["events", "-f", "42"]])
+@pytest.mark.parametrize("words", ["wait 42", "logs -f 42", "events -f 42", "create FILE --follow"])
 def test_ctrl_c_says_that_the_job_goes_on(
-    tpujob: Tpujob, api: ScriptedJobs, words: list[str]
+    tpujob: Tpujob, api: ScriptedJobs, job_file: Path, words: str
 ) -> None:
     api.pages = [LogPage(lines=[], cursor="", done=False)] * 1000
-    process = tpujob.popen(*words)
-    if words[0] == "logs":
+    command, *rest = words.replace("FILE", str(job_file)).split()
+    process = tpujob.popen(command, *rest)
+    if command == "logs":
         until(lambda: api.named("log_block"), lambda: "the log is read")
     else:
         assert api.polling.acquire(timeout=30)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
+    job = "000002" if command == "create" else "000042"
+    again = f"logs {job} -f" if command == "logs" else f"show {job}"
     assert process.returncode == 130
-    assert "Job 000042 continues" in err
-    again = "logs 000042 -f" if words[0] == "logs" else "show 000042"
+    assert f"Job {job} continues" in err
     assert f"follow it again: tpujob {again}\n" in err
     assert "Traceback" not in out + err
     assert api.named("cancel") == []
@@ -112,17 +115,15 @@ def test_ctrl_c_while_a_job_is_submitted_tells_how_to_repeat_safely(
     assert len(api.jobs) == 2, "one job, although it was submitted twice"
 
 
-@pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["logs", "42"]])
-def test_a_full_disk_is_reported(tpujob: Tpujob, api: ScriptedJobs, words: list[str]) -> None:
+@pytest.mark.parametrize("words", ["list --json", "logs 42"])
+def test_a_full_disk_is_reported(tpujob: Tpujob, api: ScriptedJobs, words: str) -> None:
     api.pages = [LogPage(lines=[log_line(0, "x" * 500)] * 100, cursor="", done=True)]
     with open("/dev/full", "w") as full:
-        process = tpujob.popen(*words, stdout=full)
+        process = tpujob.popen(*words.split(), stdout=full)
         _, err = process.communicate(timeout=30)
     message = "the output cannot be written: No space left on device"
-    if "--json" in words:
-        assert json.loads(err)["error"]["message"] == message
-    else:
-        assert err == f"tpujob: {message}\n"
+    said = json.loads(err)["error"]["message"] if "--json" in words else err
+    assert said == (message if "--json" in words else f"tpujob: {message}\n")
     assert process.returncode == 1
 
 
@@ -140,29 +141,18 @@ def test_a_closed_pipe_is_quiet(tpujob: Tpujob, api: ScriptedJobs) -> None:
 def test_a_person_is_asked_before_a_slice_is_given_back(tpujob: Tpujob, api: ScriptedJobs) -> None:
     gives_back = action("delete", "gives tj-000042-1 back", "$7.37/h until the slice is gone")
     api.jobs["000042"] = job_view(actions=[gives_back])
-    no = Terminal(tpujob, "delete", "42")
-    no.shows("[y/N]")
-    no.type("n\n")
-    assert "$7.37/h" in no.ends(1)
-    assert api.named("delete") == []
-    yes = Terminal(tpujob, "delete", "digits")
-    yes.shows("[y/N]")
-    yes.type("y\n")
-    yes.ends(0)
+    for answer, code in (("n\n", 1), ("", 130), ("y\n", 0)):
+        asked = Terminal(tpujob, "delete", "digits")
+        asked.shows("[y/N]")
+        assert api.named("delete") == []
+        if answer:
+            asked.type(answer)
+        else:
+            os.kill(asked.process.pid, signal.SIGINT)
+        assert "$7.37/h" in asked.ends(code)
     assert api.named("delete") == [{"job": "000042"}]
-
-
-def test_ctrl_c_at_a_question_does_nothing(tpujob: Tpujob, api: ScriptedJobs) -> None:
-    asked = Terminal(tpujob, "clean", "42")
-    asked.shows("[y/N]")
-    os.kill(asked.process.pid, signal.SIGINT)
-    asked.ends(130)
-    assert api.named("clean") == []
-
-
-def test_nothing_is_asked_when_nothing_can_be_lost(tpujob: Tpujob, api: ScriptedJobs) -> None:
     api.jobs["000042"] = job_view(state="cancelled", slices=[])
-    assert "[y/N]" not in Terminal(tpujob, "delete", "42").ends(0)
+    assert "[y/N]" not in Terminal(tpujob, "delete", "42").ends(0), "nothing can be lost"
 
 
 def test_colour_is_only_for_terminals_that_allow_it(
@@ -228,25 +218,12 @@ def test_completion_in_a_shell(tpujob: Tpujob, tmp_path: Path) -> None:
 
 def test_commands_pay_only_for_what_they_use(tpujob: Tpujob) -> None:
     """A heavy import on the common path costs every command; `make bench` has the figures."""
-    heavy = {
-        "pydantic",
-        "yaml",
-        "rich",
-        "google",
-        "fabric",
-        "paramiko",
-        "fastapi",
-        "jax",
-        "asyncssh",
-    }
+    heavy = "pydantic yaml rich google fabric paramiko fastapi jax asyncssh"
     code = (
         "import sys; from tpujob.cli.app import run; run(sys.argv[1:]);"
         " print(*{m.partition('.')[0] for m in sys.modules}, file=sys.stderr)"
     )
-    for words in (["--help"], ["list"], ["show", "42"], ["logs", "42"], ["cancel", "42"]):
-        import sys
-
-        done = subprocess.run(
-            [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
-        )
-        assert not heavy & set(done.stderr.split()), f"tpujob {' '.join(words)}"
+    for words in ("--help", "list", "show 42", "logs 42", "cancel 42"):
+        command = [sys.executable, "-c", code, *words.split()]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert not {*heavy.split()} & {*done.stderr.split()}, f"tpujob {words}"

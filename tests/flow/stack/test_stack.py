@@ -86,7 +86,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def test_everything_is_started_in_order_and_only_once(rig: Rig) -> None:
+def test_everything_is_started_in_order_and_only_once_and_stands_on_its_own(rig: Rig) -> None:
     assert rig.pids() == [None, None, None]
     rig.up()
     pids = rig.pids()
@@ -95,37 +95,24 @@ def test_everything_is_started_in_order_and_only_once(rig: Rig) -> None:
     assert rig.pids() == pids
     names = ("farm", "emulator", "backend")
     assert rig.story() == [f"{name} {what}" for name in names for what in ("began", "up")]
-
-
-def test_a_process_stands_on_its_own(rig: Rig) -> None:
-    rig.up()
-    processes = stack_processes.status(rig.settings, rig.parts)
-    assert len(processes) == 3
-    for each in processes:
+    for each in stack_processes.status(rig.settings, rig.parts):
         assert each.ready
-        assert each.ready["session"] == each.pid
-        assert each.ready["stdin"] == "/dev/null"
-        assert each.ready["folder"] == "/"
+        facts = [each.ready[name] for name in ("session", "stdin", "folder")]
+        assert facts == [each.pid, "/dev/null", "/"]
         assert each.log.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_stack_outlives_the_terminal_that_started_it(rig: Rig) -> None:
-    terminal = rig.elsewhere()
-    _, said = terminal.communicate(timeout=LONG)
-    assert terminal.returncode == 0, said
-    pids = rig.pids()
-    assert None not in pids
-    rig.up()
-    assert rig.pids() == pids, "and is found again by the next"
-
-
-def test_two_terminals_at_once_start_one_stack(rig: Rig) -> None:
+def test_several_terminals_at_once_start_one_stack_that_outlives_them(rig: Rig) -> None:
     terminals = [rig.elsewhere() for _ in range(3)]
     for terminal in terminals:
         _, said = terminal.communicate(timeout=LONG)
         assert terminal.returncode == 0, said
     assert rig.story().count("farm began") == 1
     assert rig.story().count("backend began") == 1
+    pids = rig.pids()
+    assert None not in pids
+    rig.up()
+    assert rig.pids() == pids, "and is found again by the next"
 
 
 def test_an_interrupted_start_is_completed(rig: Rig) -> None:
@@ -162,10 +149,15 @@ def test_a_process_that_ends_at_once_is_reported_with_its_output(rig: Rig) -> No
     rig.how = {"emulator": "crash"}
     with pytest.raises(BackendGone) as raised:
         rig.up()
+    log = rig.settings.log_file("emulator")
     assert "the emulator ended at once" in raised.value.message
     assert "the port is taken" in raised.value.message
-    assert str(rig.settings.log_file("emulator")) in raised.value.hint
+    assert str(log) in raised.value.hint
     assert not any(line.startswith("backend") for line in rig.story())
+    rig.how = {}
+    rig.up()
+    assert "the port is taken" in log.with_suffix(".log.1").read_text(), "the log before is kept"
+    assert "the port is taken" not in log.read_text()
 
 
 def test_a_process_that_never_comes_up_is_ended(rig: Rig) -> None:
@@ -178,43 +170,26 @@ def test_a_process_that_never_comes_up_is_ended(rig: Rig) -> None:
     assert None not in rig.pids()
 
 
-def test_the_log_of_the_process_before_is_kept(rig: Rig) -> None:
-    rig.how = {"farm": "crash"}
-    with pytest.raises(BackendGone):
-        rig.up()
-    rig.how = {}
-    rig.up()
-    before = rig.settings.log_file("farm").with_suffix(".log.1")
-    assert "the port is taken" in before.read_text()
-    assert "the port is taken" not in rig.settings.log_file("farm").read_text()
-
-
 # Which process is ours -----------------------------------------------------------------------------------------------
 
 
-def test_a_reused_pid_is_not_taken_for_ours(rig: Rig, sleeper: subprocess.Popen[bytes]) -> None:
-    rig.up()
-    rig.down()
+def test_a_ready_file_or_a_reused_pid_proves_nothing(
+    rig: Rig, sleeper: subprocess.Popen[bytes]
+) -> None:
+    stack_processes.prepare(rig.settings)
     ready, noted = rig.settings.ready_file("backend"), rig.settings.process_file("backend")
     ready.write_text(json.dumps({"pid": sleeper.pid, "url": "unix:/old"}))
-    noted.write_text(json.dumps({"pid": sleeper.pid, "start": "another boot/1"}))
-    assert stack_processes.running_backend(rig.settings) is None
-    assert rig.down() == []
+    for start in ("", "another boot/1"):
+        if start:
+            noted.write_text(json.dumps({"pid": sleeper.pid, "start": start}))
+        assert stack_processes.running_backend(rig.settings) is None
+        assert rig.pids() == [None, None, None]
+        assert rig.down() == []
+        ready.write_text(json.dumps({"pid": sleeper.pid, "url": "unix:/old"}))
     assert sleeper.poll() is None, "somebody else's process was ended"
 
 
-def test_a_ready_file_alone_proves_nothing(rig: Rig, sleeper: subprocess.Popen[bytes]) -> None:
-    stack_processes.prepare(rig.settings)
-    ready = rig.settings.ready_file("backend")
-    ready.write_text(json.dumps({"pid": sleeper.pid, "url": "unix:/old"}))
-    assert rig.pids() == [None, None, None]
-    assert rig.down() == []
-    assert sleeper.poll() is None, "somebody else's process was ended"
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", "null", '{"pid": "1"}', '{"pid": -1}', '{"pid": 0}']
-)
+@pytest.mark.parametrize("text", ["", "[]", "null", '{"pid": "1"}', '{"pid": -1}', '{"pid": 0}'])
 def test_a_damaged_ready_file_is_stale(rig: Rig, text: str) -> None:
     stack_processes.prepare(rig.settings)
     for path in (rig.settings.ready_file("backend"), rig.settings.process_file("backend")):
@@ -250,6 +225,8 @@ def test_a_process_that_noted_itself_before_it_became_one_of_the_stack_is_found_
 
 
 def test_down_ends_in_reverse_order_and_leaves_no_trace(rig: Rig) -> None:
+    assert rig.down() == []
+    assert not rig.settings.state.exists()
     rig.up()
     assert rig.down() == ["backend", "emulator", "farm"]
     assert rig.story()[-3:] == ["backend ended", "emulator ended", "farm ended"]
@@ -265,11 +242,6 @@ def test_a_process_that_ignores_the_stop_is_killed(rig: Rig) -> None:
     assert rig.down(grace=0.2) == ["backend", "emulator", "farm"]
     assert rig.pids() == [None, None, None]
     assert "emulator ended" not in rig.story()
-
-
-def test_down_without_a_stack_creates_nothing(rig: Rig) -> None:
-    assert rig.down() == []
-    assert not rig.settings.state.exists()
 
 
 # The way to the backend ----------------------------------------------------------------------------------------------

@@ -108,6 +108,8 @@ def test_nothing_saved_after_a_nan_is_kept_so_that_the_maths_is_found(stack: Loc
     view = stack.job(job_id)
     assert [(a["cause"], a["verdict"]["step"]) for a in view["attempts"]] == [("NONFINITE", 45)] * 2
     assert "at step 45, as in attempt 1 on other hardware" in view["message"]
+    machines = [set(a["physical"]) for a in view["attempts"]]
+    assert not machines[0] & machines[1], f"not the same machines again: {machines}"
     assert "not yet" not in stack.run("why", job_id)
     assert "from 40" in stack.run("logs", job_id), "the newest checkpoint before the bad step"
     kept = [json.loads(path.read_text()) for path in stack.state.rglob("place.json")]

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from tests.support.commands import Tpujob
 from tests.support.scripted import (
@@ -20,36 +22,27 @@ from tests.support.scripted import (
     window_line,
 )
 from tpujob import __version__, errors
-from tpujob.api import HostAccess, JobView, LogPage
+from tpujob.api import HostAccess, LogPage
+from tpujob.cli.app import COMMANDS, build
 from tpujob.cli.errors import EXIT_CODES
-
-
-def state_of(job: JobView, **more: Any) -> JobView:
-    return cast(JobView, job | more)
-
+from tpujob.cli.options import complete_job
 
 # Make ----------------------------------------------------------------------------------------------------------------
 
 
-def test_create_says_the_id_what_was_asked_its_price_and_what_to_type_next(
+def test_create_submits_a_job_once_for_each_key(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path
 ) -> None:
     said = tpujob("create", str(job_file))
     for part in ("000002", "counting", "v4-16", "$7.37/h", "tpujob logs 000002 -f"):
         assert part in said.out
     (call,) = api.named("create")
-    assert call["spec"]["tpu"]["type"] == ["v4-16"] or call["spec"]["tpu"]["type"] == "v4-16"
     assert len(call["idempotency_key"]) >= 16
-
-
-def test_create_json_is_one_object(tpujob: Tpujob, job_file: Path) -> None:
-    job = tpujob("create", str(job_file), "--json", "--name", "renamed").json
-    assert (job["id"], job["name"]) == ("000002", "renamed")
-
-
-def test_create_with_the_same_key_makes_one_job(tpujob: Tpujob, job_file: Path) -> None:
-    first = tpujob("create", str(job_file), "--json", "--key", "k").json
-    assert tpujob("create", str(job_file), "--json", "--key", "k").json["id"] == first["id"]
+    words = ("create", str(job_file), "--json", "--name", "renamed", "--key", "k")
+    job = tpujob(*words).json
+    assert (job["id"], job["name"]) == ("000003", "renamed")
+    assert tpujob(*words).json["id"] == job["id"]
+    assert "name" in tpujob("create", str(job_file), "--name", "A b", code=65).err
 
 
 def test_dry_run_submits_nothing(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
@@ -81,15 +74,6 @@ def test_values_on_the_command_line_make_a_sweep(
     assert "did you mean" in unknown.err
 
 
-def test_dry_run_reports_a_missing_folder(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
-) -> None:
-    job_file.write_text(job_file.read_text() + "code: ./nowhere\n")
-    said = tpujob("create", str(job_file), "--dry-run", code=65)
-    assert f"{job_file}: code: {job_file.parent / 'nowhere'} is not a folder" in said.err
-    assert api.calls == []
-
-
 def test_create_ships_the_folder_of_the_code(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path
 ) -> None:
@@ -104,6 +88,23 @@ def test_create_ships_the_folder_of_the_code(
     assert api.named("create")[0]["code"]["commit"] == "", "it is no checkout"
 
 
+def test_a_requirements_file_that_is_not_in_the_code_or_lacks_a_package_is_named(
+    tpujob: Tpujob, api: ScriptedJobs, tmp_path: Path
+) -> None:
+    file, packages = tmp_path / "mlp.yaml", tmp_path / "requirements.txt"
+    file.write_text(
+        "name: a\ntpu: {type: v4-8}\nrun: {workload: mlp}\ncode: .\nenv: {uv: requirements.txt}\n"
+    )
+    said = tpujob("create", str(file), code=65)
+    assert "env.uv: there is no file requirements.txt in" in said.err
+    assert api.named("create") == []
+    packages.write_text("optax\n")
+    said = tpujob("create", str(file), "--dry-run")
+    assert "requirements.txt does not name jax, which mlp needs; without `env`" in said.err
+    packages.write_text("jax[tpu]\n")
+    assert "jax" not in tpujob("create", str(file), "--dry-run").err
+
+
 def test_create_says_what_the_plan_warns_of(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path
 ) -> None:
@@ -116,9 +117,7 @@ def test_create_says_what_the_plan_warns_of(
 def test_create_refuses_what_the_plan_refuses_once_and_before_the_code_is_shipped(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path
 ) -> None:
-    code = job_file.parent / "code"
-    code.mkdir()
-    job_file.write_text(job_file.read_text() + "code: code\n")
+    job_file.write_text(job_file.read_text() + "code: .\n")
     why = "data: gs://nowhere/x: there is no bucket gs://nowhere"
     api.refused = [{"message": why, "hint": "make it"}]
     said = tpujob("create", str(job_file), code=65).err
@@ -131,13 +130,10 @@ def test_create_refuses_what_the_plan_refuses_once_and_before_the_code_is_shippe
 def test_create_ships_what_looks_like_a_key_only_if_told_to(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path
 ) -> None:
-    code = job_file.parent / "code"
-    code.mkdir()
-    (code / ".env").write_text("TOKEN=1")
-    job_file.write_text(job_file.read_text() + "code: code\n")
+    (job_file.parent / ".env").write_text("TOKEN=1")
+    job_file.write_text(job_file.read_text() + "code: .\n")
     refused = tpujob("create", str(job_file), code=2).err
     assert "1 file of" in refused
-    assert ".env" in refused
     assert "--allow-keys" in refused
     assert api.named("put_bundle") == api.named("create") == []
     assert "code: .env looks like a key" in tpujob("create", str(job_file), "--allow-keys").err
@@ -162,20 +158,18 @@ def test_diff_shows_what_differs(tpujob: Tpujob, api: ScriptedJobs) -> None:
     ("text", "named"),
     [
         ("name: x\ntpu: {type: v4-17}\nrun: {command: a}\n", "v4-17"),
-        ("name: x\nname: y\n", "name"),
         ("name: $(reboot)\ntpu: {type: v4-8}\nrun: {command: a}\n", "reboot"),
-        ("name: <script>\ntpu: {type: v4-8}\nrun: {command: a}\n", "script"),
         ("\tname: x", "tab"),
+        (None, "there is no such file"),
     ],
 )
 def test_a_bad_file_is_explained_and_nothing_is_submitted(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path, text: str, named: str
+    tpujob: Tpujob, api: ScriptedJobs, job_file: Path, text: str | None, named: str
 ) -> None:
-    job_file.write_text(text)
+    job_file.unlink() if text is None else job_file.write_text(text)
     said = tpujob("create", str(job_file), code=65)
     assert named in said.err
     assert "job.yaml" in said.err
-    assert "Traceback" not in said.err
     assert api.calls == []
 
 
@@ -191,30 +185,12 @@ def test_an_error_of_the_backend_about_a_job_names_its_file_and_both_versions(
     )
 
 
-def test_a_missing_file_is_explained(tpujob: Tpujob) -> None:
-    said = tpujob("create", "nowhere.yaml", code=65)
-    assert "nowhere.yaml" in said.err
-
-
-def test_a_name_given_on_the_command_line_is_checked_too(tpujob: Tpujob, job_file: Path) -> None:
-    assert "name" in tpujob("create", str(job_file), "--name", "A b", code=65).err
-
-
 def test_create_follow_shows_events_and_ends_as_the_job_does(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path
 ) -> None:
-    base = job_view("000002", name="counting")
-    api.script = [
-        state_of(base, state="queued"),
-        state_of(base, state="running"),
-        state_of(
-            base,
-            state="failed",
-            message="exit code 3 on host 1",
-            why="exit code 3 on host 1",
-            next=coming("nothing", "nothing by itself", "tpujob resume 000002"),
-        ),
-    ]
+    last = coming("nothing", "nothing by itself", "tpujob resume 000002")
+    ends = {"queued": {}, "running": {}, "failed": {"why": "exit code 3 on host 1", "next": last}}
+    api.script = [job_view("000002", state=state, **more) for state, more in ends.items()]
     api.happened["000002"] = [
         event_view(1, "queued", "ada submitted counting"),
         event_view(2, "running", "attempt 1 runs on 2 hosts"),
@@ -308,22 +284,12 @@ def test_show_says_how_the_jobs_of_a_sweep_stand(tpujob: Tpujob, api: ScriptedJo
     assert "Element   7 of 24 of job 000041: lr=0.001 seed=0" in tpujob("show", "42").out
 
 
-def test_an_empty_list_says_how_to_create_a_job(tpujob: Tpujob, api: ScriptedJobs) -> None:
+def test_an_empty_list_says_what_there_is_else(tpujob: Tpujob, api: ScriptedJobs) -> None:
     api.jobs.clear()
     assert "tpujob create configs/quickstart.yaml" in tpujob("list").out
-    api.jobs["000043"] = job_view("000043", state="failed")
-    assert "--all" in tpujob("list").out
-
-
-def test_a_list_of_one_users_jobs_does_not_say_that_there_are_no_others(
-    tpujob: Tpujob, api: ScriptedJobs
-) -> None:
     api.jobs["000043"] = job_view("000043", user="eve", state="failed")
-    live = (
-        "No job of eve is active or ended within the last day. `tpujob list --all --user eve` shows"
-    )
-    assert live in tpujob("list", "--user", "eve").out
-    assert tpujob("list", "--user", "bob").out == "There is no job of bob.\n"
+    assert "`tpujob list --all` shows" in tpujob("list").out
+    assert "`tpujob list --all --user eve` shows" in tpujob("list", "--user", "eve").out
     assert tpujob("list", "--all", "--user", "bob").out == "There is no job of bob.\n"
 
 
@@ -342,7 +308,7 @@ def test_a_name_that_is_not_unique_asks_for_the_id(tpujob: Tpujob, api: Scripted
     assert "Use the id" in said.err
 
 
-@pytest.mark.parametrize("name", ["$(reboot)", "<script>", "../../etc", "a b", "\x1b[31mx", "4/2"])
+@pytest.mark.parametrize("name", ["$(reboot)", "../../etc", "\x1b[31mx"])
 def test_a_hostile_name_is_only_a_name_that_is_not_there(tpujob: Tpujob, name: str) -> None:
     said = tpujob("show", name, code=3)
     assert "no job" in said.err
@@ -366,23 +332,7 @@ def test_logs_merge_hosts_with_a_prefix_and_json_is_a_list(
     assert tpujob("logs", "42", "--json").json == []
 
 
-def test_logs_of_one_host_have_no_prefix(tpujob: Tpujob, api: ScriptedJobs) -> None:
-    api.pages = [LogPage(lines=[log_line(1, "b")], cursor="", done=True)]
-    assert tpujob("logs", "42", "--host", "1").out == "b\n"
-
-
-def test_logs_without_follow_end_at_the_last_line_there_is(
-    tpujob: Tpujob, api: ScriptedJobs
-) -> None:
-    api.pages = [
-        LogPage(lines=[log_line(0, "a")], cursor="", done=False),
-        LogPage(lines=[], cursor="", done=False),
-        LogPage(lines=[log_line(0, "later")], cursor="", done=True),
-    ]
-    assert tpujob("logs", "42").out == "0| a\n"
-
-
-def test_logs_follow_goes_on_over_silence_until_the_end(
+def test_logs_end_at_the_last_line_there_is_and_follow_at_the_end_of_the_job(
     tpujob: Tpujob, api: ScriptedJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpujob.cli.commands.logs.POLL", 0.01)
@@ -391,20 +341,12 @@ def test_logs_follow_goes_on_over_silence_until_the_end(
         LogPage(lines=[], cursor="", done=False),
         LogPage(lines=[log_line(0, "later")], cursor="", done=True),
     ]
+    assert tpujob("logs", "42").out == "0| a\n"
     assert tpujob("logs", "-f", "42").out == "0| a\n0| later\n"
     lines = tpujob("logs", "-f", "42", "--json").out.splitlines()
     assert [json.loads(line)["text"] for line in lines] == ["a", "later"]
-
-
-def test_logs_follow_begins_with_the_last_lines_and_goes_on(
-    tpujob: Tpujob, api: ScriptedJobs
-) -> None:
-    api.pages = [
-        LogPage(lines=[log_line(0, "a")], cursor="", done=False),
-        LogPage(lines=[log_line(0, "b")], cursor="", done=True),
-    ]
-    assert tpujob("logs", "-f", "42", "--tail", "1").out == "0| a\n0| b\n"
-    assert api.named("log_block")[-1]["cursor"] == "1", "it goes on behind the last lines"
+    assert tpujob("logs", "-f", "42", "--tail", "1", "--host", "0").out == "a\nlater\n"
+    assert api.named("log_block")[-1]["cursor"], "it goes on behind the last lines"
 
 
 def test_json_has_no_character_that_a_terminal_obeys(tpujob: Tpujob, api: ScriptedJobs) -> None:
@@ -460,18 +402,10 @@ def test_tracebacks_are_shown_by_their_numbers(tpujob: Tpujob, api: ScriptedJobs
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["--grep", "x", "--line", "1"],
-        ["--grep", "x", "-f"],
-        ["--line", "1", "--tail", "3"],
-        ["--raw", "--json"],
-    ],
+    "words", ["--grep x --line 1", "--grep x -f", "--line 1 --tail 3", "--raw --json"]
 )
-def test_options_of_logs_that_contradict_each_other_are_refused(
-    tpujob: Tpujob, words: list[str]
-) -> None:
-    assert "go" in tpujob("logs", "42", *words, code=2).err
+def test_options_of_logs_that_contradict_each_other_are_refused(tpujob: Tpujob, words: str) -> None:
+    assert "go" in tpujob("logs", "42", *words.split(), code=2).err
 
 
 def test_events(tpujob: Tpujob, api: ScriptedJobs) -> None:
@@ -504,56 +438,27 @@ def test_wait_gives_up_after_its_timeout(tpujob: Tpujob) -> None:
 
 
 def test_cancel_resume_delete_and_clean_do_what_they_say(tpujob: Tpujob, api: ScriptedJobs) -> None:
-    next_ = coming("stop_program", "the program is being stopped")
-    api.jobs["000042"] = job_view(next=next_)
-    assert "Next      the program is being stopped" in tpujob("cancel", "42").out
+    next_ = coming("release_slice", "the slice is released", "tpujob resume 000042", at=AT)
+    api.jobs["000042"] = job_view(state="holding", next=next_, message="held, at $7.37/h")
+    said = tpujob("cancel", "42").out
+    assert "held, at $7.37/h" in said
+    assert "the slice is released; `tpujob resume 000042` resumes it" in said
     assert tpujob("cancel", "42", "--release", "--json").json["wish"] == "release"
     assert [c["release"] for c in api.named("cancel")] == [False, True]
-    assert "running" in tpujob("resume", "42").out
+    said = tpujob("resume", "42").out
+    assert "tpujob show 000042" in said
+    assert "tpujob logs 000042 -f" in said
+    assert tpujob("resume", "42", "--json").json["id"] == "000042"
     assert tpujob("delete", "42", "--json").json["wish"] == "release"
     assert tpujob("clean", "42", "--yes", "--checkpoints", "--json").json["wish"] == "clean"
     assert api.named("clean") == [{"job": "42", "checkpoints": True}]
 
 
-def test_the_answer_to_resume_does_not_suggest_resume(tpujob: Tpujob, api: ScriptedJobs) -> None:
-    api.jobs["000042"] = job_view(state="holding", wish="cancel", hold_until=AT)
-    said = tpujob("resume", "42").out
-    assert "tpujob resume" not in said
-    assert "tpujob show 000042" in said
-    assert "tpujob logs 000042 -f" in said
-    assert tpujob("resume", "42", "--json").json["id"] == "000042"
-
-
-def test_resume_of_a_job_that_is_done_says_why_not(tpujob: Tpujob, api: ScriptedJobs) -> None:
-    api.jobs["000042"] = job_view(state="succeeded")
-    said = tpujob("resume", "42", code=4)
-    assert "has succeeded" in said.err
-    assert "tpujob create" in said.err
-
-
-def test_a_held_job_says_what_it_costs_and_how_to_go_on(tpujob: Tpujob, api: ScriptedJobs) -> None:
-    message = "the program is stopped; tj-000042-1 is held, at $7.37/h"
-    next_ = coming("release_slice", "it is given back", "tpujob resume 000042", at=AT)
-    api.jobs["000042"] = job_view(state="holding", next=next_, message=message)
-    said = tpujob("cancel", "42")
-    assert "$7.37/h" in said.out
-    assert "tpujob resume 000042" in said.out, "in one piece, to be copied"
-
-
 def test_ssh_without_a_host_that_can_be_reached(tpujob: Tpujob, api: ScriptedJobs) -> None:
     assert "no host" in tpujob("ssh", "42", code=4).err
-    api.host_access = HostAccess(
-        host=1,
-        address="127.0.0.1",
-        port=1,
-        user="u",
-        certificate="",
-        expires_at="",
-        host_keys=[],
-        instance="",
-        zone="",
-        project="",
-    )
+    empty = dict.fromkeys(("certificate", "expires_at", "instance", "zone", "project"), "")
+    access = {"host": 1, "address": "127.0.0.1", "port": 1, "user": "u", "host_keys": [], **empty}
+    api.host_access = cast(HostAccess, access)
     said = tpujob("ssh", "42", "--host", "1", "--", "ls", "-la", code=1)
     assert "no host key is pinned" in said.err
     asked = api.named("access")
@@ -567,8 +472,6 @@ def test_ssh_without_a_host_that_can_be_reached(tpujob: Tpujob, api: ScriptedJob
 
 
 def test_version_and_schema(tpujob: Tpujob) -> None:
-    from tpujob import __version__
-
     assert tpujob("version").out == f"tpujob {__version__}\n" == tpujob("--version").out
     assert tpujob("version", "--json").json == {"version": __version__}
     assert "tpu" in tpujob("schema").json["properties"]
@@ -592,30 +495,16 @@ def test_down_without_a_stack(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -
 
 def test_help_names_every_command_and_every_exit_code(tpujob: Tpujob) -> None:
     text = tpujob("--help").out
-    for command in (
-        "up",
-        "create",
-        "list",
-        "logs",
-        "ssh",
-        "hosts",
-        "leaks",
-        "fsck",
-        "emulator",
-        "demo",
-    ):
-        assert f"\n  {command} " in text
+    assert [name for name in COMMANDS if f"\n  {name} " not in text] == []
     for code, meaning in EXIT_CODES.items():
         assert any(line.split()[:1] == [str(code)] and meaning in line for line in text.split("\n"))
     assert max(map(len, text.split("\n"))) <= 80
+    assert tpujob(code=2).err == text, "without a command"
 
 
 def test_every_help_text_is_complete() -> None:
-    """Summaries fit their list, every option is explained, and no type of Python is shown."""
-    from typer.core import TyperGroup
-    from typer.main import get_command
-
-    from tpujob.cli.app import build
+    """Summaries fit their list, every option is explained, and no type of Python is shown. The list of commands says
+    what each command says itself."""
 
     def walk(path: str, command: Any) -> list[str]:
         context = command.context_class(command, info_name=path, max_content_width=80)
@@ -629,23 +518,12 @@ def test_every_help_text_is_complete() -> None:
                 wrong += walk(f"{path} {name}", command.get_command(context, name))
         return wrong
 
-    assert walk("tpujob", get_command(build())) == []
-
-
-def test_the_list_of_commands_says_what_each_command_says_itself() -> None:
-    from typer.main import get_command
-
-    from tpujob.cli.app import COMMANDS, build
-
-    whole = get_command(build())
-    told = {name: whole.commands[name].help.split("\n\n")[0] for name in COMMANDS}  # type: ignore[attr-defined]
+    whole: Any = get_command(build())
+    assert walk("tpujob", whole) == []
+    told = {name: whole.commands[name].help.split("\n\n")[0] for name in COMMANDS}
     assert {n: " ".join(t.split()) for n, t in told.items()} == {
         name: one.summary for name, one in COMMANDS.items()
     }
-
-
-def test_without_a_command_the_help_is_printed(tpujob: Tpujob) -> None:
-    assert tpujob(code=2).err == tpujob("--help").out
 
 
 def test_the_table_of_exit_codes_has_every_error() -> None:
@@ -653,15 +531,9 @@ def test_the_table_of_exit_codes_has_every_error() -> None:
     assert {k.exit_code for k in kinds if issubclass(k, errors.TpujobError)} <= set(EXIT_CODES)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["nonsense"], ["show"], ["list", "--nonsense"], ["logs", "42", "--host", "-1"], ["wait", "1"]],
-)
-def test_an_invalid_command_line_is_a_usage_error(
-    tpujob: Tpujob, api: ScriptedJobs, words: list[str]
-) -> None:
-    code = 3 if words[0] == "wait" else 2
-    said = tpujob(*words, code=code)
+@pytest.mark.parametrize("words", ["nonsense", "show", "list --nonsense", "logs 42 --host -1"])
+def test_an_invalid_command_line_is_a_usage_error(tpujob: Tpujob, words: str) -> None:
+    said = tpujob(*words.split(), code=2)
     assert said.err
     assert "Traceback" not in said.err
 
@@ -679,39 +551,21 @@ def test_several_jobs_are_steered_by_one_command(
     assert [json.loads(line)["id"] for line in said.out.splitlines()] == ["000042", "000043"]
 
 
-def test_top_moves_the_first_of_several_before_the_others(
-    tpujob: Tpujob, api: ScriptedJobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-
-    def top(self: ScriptedJobs, job: str) -> JobView:
-        asked.append(job)
-        return self.get("42")
-
-    monkeypatch.setattr(ScriptedJobs, "top", top, raising=False)
-    tpujob("queue", "top", "other", "sweep-[1-3]")
-    assert asked == ["sweep-3", "sweep-2", "sweep-1", "other"]
-
-
 # Errors --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [errors.BadSpec, errors.IllegalInState, errors.HostKeyChanged])
+@pytest.mark.parametrize("kind", [errors.BadSpec, errors.HostKeyChanged])
 def test_an_error_of_the_backend_is_printed_with_its_hint_and_exit_code(
     tpujob: Tpujob, api: ScriptedJobs, kind: type[errors.TpujobError]
 ) -> None:
-    api.raises = kind("what \x1b[31mhappened", hint="what to do")
+    message = "what \x1b[31mhappened"
+    api.raises = kind(message, hint="what to do")
     said = tpujob("cancel", "42", code=kind.exit_code)
-    assert said.err == "tpujob: what happened\n  what to do\n"
-    assert said.out == ""
+    assert (said.out, said.err) == ("", "tpujob: what happened\n  what to do\n")
     said = tpujob("cancel", "42", "--json", code=kind.exit_code)
+    facts = {"type": kind.__name__, "message": message, "hint": "what to do"}
     assert said.out == ""
-    assert json.loads(said.err) == {"error": {
-        "type": kind.__name__,
-        "message": "what \x1b[31mhappened",
-        "hint": "what to do",
-        "exit_code": kind.exit_code,
-    }}  # fmt: skip
+    assert json.loads(said.err) == {"error": facts | {"exit_code": kind.exit_code}}
 
 
 def test_a_wrong_command_line_with_json_is_answered_as_json(tpujob: Tpujob) -> None:
@@ -747,8 +601,6 @@ def test_a_state_folder_that_is_not_writable_is_reported(
 
 
 def test_completion_offers_jobs_and_never_fails(tpujob: Tpujob, api: ScriptedJobs) -> None:
-    from tpujob.cli.options import complete_job
-
     assert dict(complete_job(""))["digits"] == "000042, running"
     assert [value for value, _ in complete_job("0000")] == ["000042"]
     api.raises = RuntimeError("down")

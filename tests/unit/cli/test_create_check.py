@@ -7,6 +7,7 @@ import json
 import platform
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -35,7 +36,10 @@ MLP = BundledProgram("mlp", ("--hidden=64", "--batch=64"))
 
 
 def finding(target: str = "v4-8", **changed: object) -> TargetFinding:
-    found: TargetFinding = {
+    takes = {"mxu": 1, "hbm": 2, "ici": 0, "dcn": 0, "model": 1, "bound": 2, "apart": 3}
+    pace = {"step": [4.0, 6.0], "per_second": [16.0, 10.7], "work": 9000, "unit": "steps"}
+    pace |= {"hours": [10.0, 15.0], "chip_hours": [40.0, 60.0]}
+    found: dict[str, object] = {
         "target": target,
         "chips": 4,
         "fit": "yes",
@@ -45,20 +49,13 @@ def finding(target: str = "v4-8", **changed: object) -> TargetFinding:
         "tokens_per_row": 0,
         "limit_bytes": 33017561088,
         "needed_bytes": 0,
-        "program": {"peak_bytes": 2**30, "flops": 1e9},
         "warnings": [],
+        "program": {"peak_bytes": 2**30, "flops": 1e9},
         "versions": {"libtpu": "0.0.42.1"},
-        "step_seconds": {"mxu": 1, "hbm": 2, "ici": 0, "dcn": 0, "model": 1, "bound": 2, "apart": 3},
-        "pace": {
-            "step": [4.0, 6.0],
-            "per_second": [16.0, 10.7],
-            "hours": [10.0, 15.0],
-            "chip_hours": [40.0, 60.0],
-            "work": 9000,
-            "unit": "steps",
-        },
-    }  # fmt: skip
-    return {**found, **changed}  # type: ignore[typeddict-item]
+        "step_seconds": takes,
+        "pace": pace,
+    }
+    return cast(TargetFinding, {**found, **changed})
 
 
 @NEEDS_LIBTPU
@@ -87,17 +84,16 @@ HEAD = "name: a\ntpu: {type: v4-8}\n"
 
 
 @pytest.mark.parametrize(
-    ("run", "why"),
+    ("option", "run", "why"),
     [
-        ("{workload: mlp, args: {hiden: 64}}", "no such flag: --hiden; did you mean --hidden?"),
-        ("{workload: lm, args: {preset: 9b}}", "--preset=9b: there are "),
-        ("{workload: vit, args: {lr: '{lr}'}}\nmatrix: {lr: [1, x]}", "--lr=x: Input should be a"),
-        ("{workload: mlp, args: {steps: '9 --help'}}", "--steps=9 --help: Input should be a valid"),
+        ("--check", "{workload: mlp, args: {hiden: 64}}", "no such flag: --hiden; did you mean --hidden?"),
+        ("--dry-run", "{workload: lm, args: {preset: 9b}}", "--preset=9b: there are "),
+        ("--json", "{workload: vit, args: {lr: '{lr}'}}\nmatrix: {lr: [1, x]}", "--lr=x: Input should be a"),
+        ("--check", "{workload: mlp, args: {steps: '9 --help'}}", "--steps=9 --help: Input should be a valid"),
     ],
-)
-@pytest.mark.parametrize("option", ["--check", "--dry-run", "--json"])
+)  # fmt: skip
 def test_arguments_that_the_program_refuses_are_refused_before_anything_is_asked(
-    tpujob: Tpujob, api: ScriptedJobs, tmp_path: Path, run: str, why: str, option: str
+    tpujob: Tpujob, api: ScriptedJobs, tmp_path: Path, option: str, run: str, why: str
 ) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(f"{HEAD}run: {run}\n")
@@ -128,23 +124,17 @@ def test_a_batch_that_the_hosts_would_refuse_is_refused_with_the_one_to_give(
     assert "`name: value` below `run.args`" in said
 
 
-def test_a_command_cannot_be_compiled(tpujob: Tpujob, job_file: Path) -> None:
-    said = tpujob("create", str(job_file), "--check", code=2)
-    assert "only the bundled programs can be compiled" in said.err
-
-
 # What was found ------------------------------------------------------------------------------------------------------
 
 
 def test_the_page() -> None:
-    no = finding(fit="no", reason="it needs 40.10 GiB", advice="it fits with --remat=full", program=None,
-                 needed_bytes=43_057_047_142)  # fmt: skip
+    advice = {"reason": "it needs 40.10 GiB", "advice": "it fits with --remat=full"}
+    no = finding(fit="no", **advice, program=None, needed_bytes=43_057_047_142)
     del no["pace"]
+    little = finding(program={"peak_bytes": 45_000_000, "flops": 1e9})
     rows = {
         "it fits": CheckedTarget(finding(), "us-central2-b", 12.88),
-        "little memory": CheckedTarget(
-            finding(program={"peak_bytes": 45_000_000, "flops": 1e9}), "us-central2-b", 12.88
-        ),
+        "little memory": CheckedTarget(little, "us-central2-b", 12.88),
         "it does not fit": CheckedTarget(no, "us-central2-b", 12.88),
         "without a price": CheckedTarget(finding(), "", None),
     }
@@ -165,13 +155,9 @@ def test_a_speed_is_kept_for_the_same_program_arguments_and_versions(tmp_path: P
     assert speeds(tmp_path, other, targets, "1", "steps") == {}
     longer = BundledProgram("mlp", (*MLP.options, "--steps=9"))
     assert speeds(tmp_path, longer, targets, "1", "steps") != {}, "a step takes as long"
-
-
-def test_a_file_that_is_cut_short_is_as_good_as_none(tmp_path: Path) -> None:
-    keep(tmp_path, MLP, "1", [finding()])
-    (file,) = (tmp_path / "checks").iterdir()
-    file.write_text(json.dumps({"target": "v4-8", "pace": {"step": [1]}}))
-    assert speeds(tmp_path, MLP, ["v4-8"], "1", "steps") == {}
+    for file in (tmp_path / "checks").iterdir():
+        file.write_text(json.dumps({"target": "v4-8", "pace": {"step": [1]}}))
+    assert speeds(tmp_path, MLP, ["v4-8"], "1", "steps") == {}, "it is cut short"
 
 
 def test_the_flags_of_a_job_are_the_compiler_s() -> None:
@@ -186,10 +172,10 @@ def test_the_flags_of_a_job_are_the_compiler_s() -> None:
 
 
 def test_a_python_without_the_compiler_says_what_to_install(
-    tpujob: Tpujob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tpujob: Tpujob, job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "mlp.yaml"
-    file.write_text("name: a\ntpu: {type: v4-8}\nrun: {workload: mlp}\n")
+    file.write_text(f"{HEAD}run: {{workload: mlp}}\n")
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
@@ -197,6 +183,8 @@ def test_a_python_without_the_compiler_says_what_to_install(
     assert "this Python has no libtpu" in said
     assert "python3 -m pip install 'tpujob[workloads,check]'" in said
     assert rooflines(jobspec.load(file.read_text(), "mlp.yaml"), ["v4-8"], "steps", tmp_path) == {}
+    said = tpujob("create", str(job_file), "--check", code=2).err
+    assert "only the bundled programs can be compiled" in said
 
 
 @pytest.mark.parametrize(("system", "machine"), [("darwin", "arm64"), ("linux", "aarch64")])

@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -67,6 +68,8 @@ def _google(
 
 def test_a_healthy_context(tpujob: Tpujob, google: GoogleServer) -> None:
     golden("doctor", tpujob("doctor").out)
+    google.answers[g.BUCKET_PATH]["softDeletePolicy"]["retentionDurationSeconds"] = "604800"
+    assert "1 with a warning." in tpujob("doctor").out, "which is a success"
 
 
 def test_what_is_wrong_comes_with_a_cure_and_exit_code_6(
@@ -76,17 +79,16 @@ def test_what_is_wrong_comes_with_a_cure_and_exit_code_6(
     google.answers[g.FIREWALLS] = {}
     google.answers[g.PROJECT_PATH] = g.DENIED
     google.answers[f"{g.IN_REGION}"] = {"quotas": [{"metric": "IN_USE_ADDRESSES", "limit": 4}]}
-    said = tpujob("doctor", code=6).out
-    for line in (
-        "FAIL APIs                   not enabled: storage.googleapis.com",
-        "     -> gcloud services enable storage.googleapis.com --project my-lab-4711",
-        "?    project                could not be checked: The caller does not have permission",
-        "     -> gcloud compute firewall-rules create tpujob-hosts --network=default",
-        "FAIL SSH                    no firewall rule of default allows TCP 22 from",
-        "warn addresses us-central2  4 of 4 external addresses are free, and the whole",
+    said = " ".join(tpujob("doctor", code=6).out.split())
+    for part in (
+        "FAIL APIs not enabled: storage.googleapis.com",
+        "-> gcloud services enable storage.googleapis.com --project my-lab-4711",
+        "? project could not be checked: The caller does not have permission",
+        "FAIL SSH no firewall rule of default allows TCP 22 from",
+        "warn addresses us-central2 4 of 4 external addresses are free",
         "Context lab: 17 checks, 3 failed, 1 could not be checked, 1 with a warning.",
     ):
-        assert line in said.replace("\n                            permission", " permission"), said
+        assert part in said
 
 
 def test_a_check_without_a_result_is_no_success(tpujob: Tpujob, google: GoogleServer) -> None:
@@ -101,30 +103,15 @@ def test_a_check_without_a_result_is_no_success(tpujob: Tpujob, google: GoogleSe
     }
 
 
-def test_warnings_alone_are_a_success(tpujob: Tpujob, google: GoogleServer) -> None:
-    google.answers[g.BUCKET_PATH]["softDeletePolicy"]["retentionDurationSeconds"] = "604800"
-    assert "1 with a warning." in tpujob("doctor").out
-
-
 def test_quota_of_a_context(tpujob: Tpujob, google: GoogleServer, cloud: Cloud) -> None:
     spot = node("v4-32", scheduling_config={"spot": True})
     cloud.client().create_node(parent=PARENT, node_id="mine", node=spot)
     golden("quota", tpujob("quota").out)
     found = tpujob("quota", "--json").json
     assert found["of"] == g.PROJECT
-    assert found["rows"][0] == {
-        "type": "v4",
-        "part": "",
-        "pricing": "spot",
-        "zone": g.ZONE,
-        "known": True,
-        "limit": 64,
-        "zone_limit": 64,
-        "region_limit": None,
-        "unit": "cores",
-        "used": 32,
-        "granted_chips": 32,
-    }
+    limits = {"limit": 64, "zone_limit": 64, "region_limit": None, "used": 32, "granted_chips": 32}
+    kind = {"type": "v4", "part": "", "pricing": "spot", "zone": g.ZONE, "unit": "cores"}
+    assert found["rows"][0] == {**kind, **limits, "known": True}
     assert found["others"][0]["limit"] == 600
 
 
@@ -139,12 +126,9 @@ def test_quota_everywhere_shows_the_other_quotas_too(tpujob: Tpujob, google: Goo
     out = tpujob("quota", "--all").out
     assert "v6e  on-demand us-east1-d" in out, out
     assert "tpu.googleapis.com/requests the project   600" in out, out
-
-
-def test_quota_without_permission_says_what_to_do(tpujob: Tpujob, google: GoogleServer) -> None:
     google.answers[g.QUOTAS] = g.disabled("serviceusage.googleapis.com")
-    said = tpujob("quota", code=73)
-    assert f"gcloud services enable serviceusage.googleapis.com --project {g.PROJECT}" in said.err
+    said = tpujob("quota", code=73).err
+    assert f"gcloud services enable serviceusage.googleapis.com --project {g.PROJECT}" in said
 
 
 def without_credentials(monkeypatch: pytest.MonkeyPatch, empty: Path) -> None:
@@ -160,34 +144,26 @@ def test_without_credentials(
     without_credentials(monkeypatch, tmp_path)
     said = tpujob("doctor", code=6).out
     assert "FAIL credentials  this machine has no credentials for Google Cloud" in said
-    assert "     -> gcloud auth application-default login" in said
     assert "Context lab: 3 checks, 1 failed." in said, "nothing else only repeats it"
-    said = tpujob("quota", code=73).err
-    assert "no credentials" in said
-    assert "gcloud auth application-default login" in said
+    assert "gcloud auth application-default login" in tpujob("quota", code=73).err
     assert google.asked == []
 
 
-def test_a_deployed_backend(tpujob: Tpujob, google: GoogleServer, edge: str) -> None:
+def test_a_deployed_backend(
+    tpujob: Tpujob, google: GoogleServer, edge: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of one that says no project, that it answers is all that can be seen from here."""
-    state = tpujob.state / "contexts"
-    (state / "lab.yaml").write_text(f"name: lab\nbackend: {edge}\n")
-    said = tpujob("doctor", code=6).out
-    assert "FAIL backend   you are not signed in at" in said
+    lab = tpujob.state / "contexts" / "lab"
+    lab.with_suffix(".yaml").write_text(f"name: lab\nbackend: {edge}\n")
+    assert "FAIL backend   you are not signed in at" in tpujob("doctor", code=6).out
     signed_in(tpujob.state, "lab", edge)
     assert f"{edge} answers, and lets you in" in tpujob("doctor").out
     assert "does not say which project" in tpujob("quota", code=2).err
 
-
-def test_a_deployed_backend_has_rights_of_its_own(
-    tpujob: Tpujob, google: GoogleServer, edge: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lab = tpujob.state / "contexts" / "lab"
-    signed_in(tpujob.state, "lab", edge)
     lab.with_suffix(".yaml").write_text(f"{LAB}\nbackend: {edge}\n")
     named = {one["name"]: one for one in tpujob("doctor", "--json").json}
     assert {"backend", "project", "SSH"} <= named.keys()
-    assert not {"permissions", "objects", "hosts' account"} & named.keys()
+    assert not {"permissions", "objects", "hosts' account"} & named.keys(), "it has its own rights"
     monkeypatch.delenv("TPUJOB_GOOGLE_ENDPOINT")
     without_credentials(monkeypatch, lab)
     named = {one["name"]: one for one in tpujob("doctor", "--json", code=75).json}
@@ -244,30 +220,11 @@ def test_a_page_fits_its_width_and_shows_nothing_harmful() -> None:
 
 
 def test_the_widest_row_fits_80_columns() -> None:
-    row: AllowanceView = {
-        "type": "v5e",
-        "part": "one host",
-        "pricing": "on-demand",
-        "zone": "northamerica-northeast1-b",
-        "known": True,
-        "limit": 1536,
-        "zone_limit": 1536,
-        "region_limit": 100000,
-        "unit": "chips",
-        "used": 1536,
-        "granted_chips": 1024,
-    }
-    unseen: AllowanceView = {
-        **row,
-        "type": "v4",
-        "part": "",
-        "pricing": "spot",
-        "zone": "us-central2-b",
-        "known": False,
-        "unit": "cores",
-        "used": None,
-        "granted_chips": 0,
-    }
+    limits = {"limit": 1536, "zone_limit": 1536, "region_limit": 100000, "used": 1536}
+    kind = {"type": "v5e", "part": "one host", "pricing": "on-demand", "unit": "chips"}
+    place = {"zone": "northamerica-northeast1-b", "granted_chips": 1024}
+    row = cast(AllowanceView, {**kind, **limits, **place, "known": True})
+    unseen = cast(AllowanceView, {**row, "known": False, "used": None})
     notes = ["europe-west4-a: Location europe-west4-a is not found or access is unauthorized."]
     page = quota_page(QuotaOverview("lab", [row, unseen], notes=notes), 80)
     assert max(width(line) for line in page.splitlines()) <= 80, page

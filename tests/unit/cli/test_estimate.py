@@ -21,11 +21,8 @@ from tpujob.config import prices
 from tpujob.domain.hardware.prices import LIST
 from tpujob.domain.text import dollars
 
-SPEC = {
-    "name": "x",
-    "tpu": {"type": "v4-16", "zones": ["us-central2-b"]},
-    "run": {"command": "true"},
-}
+TPU = {"type": "v4-16", "zones": ["us-central2-b"]}
+SPEC = {"name": "x", "tpu": TPU, "run": {"command": "true"}}
 
 
 def test_an_estimate_has_a_line_for_each_thing_and_its_sum(
@@ -57,45 +54,26 @@ def test_an_estimate_says_when_the_budget_ends_the_job() -> None:
     found = estimate_view(spec, {"hours": 1.0})
     # 10 $ less 210 s to give the slice back, at 51.52 $ an hour
     assert found.get("budget_hours") == pytest.approx(10 / 51.52 - 210 / 3600, abs=1e-6)
-    assert found.get("budget_micros") == 10_000_000
     ends = "The budget of $10.00 pays for 8 min of 60 min; then the job is ended."
     assert ends in estimate_page(found, 100)
     assert "pays for 8 min; then the job is ended" in estimate_page(estimate_view(spec), 100)
     enough = estimate_view(spec, {"hours": 0.1})
     assert "The budget" not in estimate_page(enough, 100)
-    assert enough.get("budget_hours") == found.get("budget_hours")
     assert "budget_hours" not in estimate_view(SPEC, {"hours": 1.0})
 
 
 def test_strict_tells_a_script_that_something_is_not_known(tpujob: Tpujob, job_file: Path) -> None:
     words = ["cost", "estimate", str(job_file), "--strict", "--hours", "1"]
     assert "Not known" in tpujob(*words, code=6).out
-    rest = [
-        "--stored-gib",
-        "0",
-        "--stored-days",
-        "0",
-        "--objects-written",
-        "0",
-        "--objects-read",
-        "0",
-    ]
-    assert "Not known" not in tpujob(*words, *rest).out
+    rest = ("--stored-gib", "--stored-days", "--objects-written", "--objects-read")
+    assert "Not known" not in tpujob(*words, *(f"{option}=0" for option in rest)).out
 
 
 def test_a_dry_run_shows_the_estimate(tpujob: Tpujob, job_file: Path) -> None:
     said = tpujob("create", str(job_file), "--dry-run").out
     assert "For each hour: the run time is not stated: --hours" in said
-    assert "an hour" in said
     plan = tpujob("create", str(job_file), "--dry-run", "--json").json
     assert plan["estimate"]["hours"] is None
-
-
-@pytest.mark.parametrize(
-    "option", ["--hours=-1", "--hours=many", "--steps=1.5", "--objects-read=-3"]
-)
-def test_what_can_be_no_amount_is_refused(tpujob: Tpujob, job_file: Path, option: str) -> None:
-    tpujob("cost", "estimate", str(job_file), option, code=2)
 
 
 def test_the_page() -> None:
@@ -162,9 +140,7 @@ def test_the_commands_of_the_page_print_what_it_shows(
         assert shown.rstrip() in tpujob(*shlex.split(command)).out
 
 
-def test_the_price_file_of_the_page_is_accepted(tpujob: Tpujob, tmp_path: Path) -> None:
+def test_the_price_file_of_the_page_is_accepted(tpujob: Tpujob) -> None:
     [text] = re.findall(r"```yaml\n(source: .*?)```", PAGE, re.S)
-    file = tmp_path / "mine.yaml"
-    file.write_text(text)
-    assert prices.parse(text, "mine.yaml", date(2026, 11, 22)).warnings == ()
-    assert tpujob("cost", "prices", "--lint", str(file)).out.startswith(f"{file}: 4 prices")
+    found = prices.parse(text, "mine.yaml", date(2026, 11, 22))
+    assert (len(found.rows), found.warnings) == (4, ())

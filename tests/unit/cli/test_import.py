@@ -35,6 +35,11 @@ def test_the_page_of_an_import(
     assert [file.stem for file in files] == names
     spec = jobspec.load(files[0].read_text(), "job")
     assert spec.code == "../assets", "jobman runs in the folder above"
+    for file in files[1:]:
+        file.unlink()
+    said = tpujob("import", "jobman", "q", code=2).err
+    assert "tpujob-import/eval-seed42.yaml is there already; nothing was written" in said
+    assert [*(lab / "tpujob-import").glob("*")] == files[:1]
 
 
 def test_the_file_of_tasks_alone_is_read_with_its_state(lab: Path, tpujob: Tpujob) -> None:
@@ -45,30 +50,16 @@ def test_the_file_of_tasks_alone_is_read_with_its_state(lab: Path, tpujob: Tpujo
     assert jobspec.load((lab / "new" / "eval-seed42.yaml").read_text(), "job").code == ".."
 
 
-def test_nothing_is_overwritten(lab: Path, tpujob: Tpujob) -> None:
-    (lab / "tpujob-import").mkdir()
-    (lab / "tpujob-import" / "small.yaml").write_text("mine")
-    said = tpujob("import", "jobman", "q", code=2).err
-    assert "tpujob-import/small.yaml is there already; nothing was written" in said
-    assert [file.name for file in (lab / "tpujob-import").glob("*")] == ["small.yaml"]
-
-
 def test_a_skypilot_file_with_its_missing_value(tmp_path: Path, tpujob: Tpujob) -> None:
-    file = tmp_path / "sky.yaml"
-    file.write_text(
-        "workdir: .\nresources: {accelerators: tpu-v6e-8}\nenvs: {TAG: }\nrun: x $TAG\n"
-    )
-    to = tmp_path / "out"
-    said = tpujob("import", "skypilot", str(file), "--to", str(to), code=65).err
-    assert said.splitlines() == [
+    file, to = tmp_path / "sky.yaml", tmp_path / "out"
+    tpu = "resources: {accelerators: tpu-v6e-8}"
+    file.write_text(f"workdir: .\n{tpu}\nenvs: {{TAG: }}\nrun: x $TAG\n")
+    words = ("import", "skypilot", str(file), "--to", str(to))
+    assert tpujob(*words, code=65).err.splitlines() == [
         f"tpujob: {file}:3: envs.TAG: no value is given for TAG",
         "  Add --env TAG=...",
     ]
-    assert (
-        "--env TAG has no value"
-        in tpujob("import", "skypilot", str(file), "--env", "TAG", code=2).err
-    )
-    said = tpujob("import", "skypilot", str(file), "--to", str(to), "--env", "TAG=a=b").out
+    said = tpujob(*words, "--env", "TAG=a=b").out
     assert f"tpujob create {to}/sky.yaml\n" in said
     spec = jobspec.load((to / "sky.yaml").read_text(), "job")
     assert (spec.code, spec.run.env) == ("..", {"TAG": "a=b"})

@@ -22,89 +22,41 @@ LATER = "2026-01-04T09:00:00.000Z"
 
 
 def reason(kind: str, text: str, *jobs: str, until: str | None = None) -> Any:
-    return {
-        "kind": kind,
-        "text": text,
-        "jobs": [*jobs],
-        "count": len(jobs),
-        "limit": 0,
-        "until": until,
-    }
+    facts = {"kind": kind, "text": text, "jobs": [*jobs], "count": len(jobs)}
+    return facts | {"limit": 0, "until": until}
 
 
 QUOTA = reason("quota", "48 of 64 chips of us-east5-b/v6e/spot are in use")
 
 
 def place(position: int, *reasons: Any, about: str | None = None, **more: Any) -> PlaceView:
-    terms = {
-        "priority": "normal",
-        "raised": False,
-        "share_usd": 412.5,
-        "owner_usd": 96.2,
-        "rank": 0,
-        "since": "2026-01-01T21:04:05.000Z",
-    }
-    found = {
-        "position": position,
-        "starts_about": about,
-        "reasons": [*reasons],
-        "order": terms if position else None,
-        "helps": [],
-    }
-    return cast(PlaceView, {**found, **more})
+    terms = {"priority": "normal", "raised": False, "share_usd": 412.5, "owner_usd": 96.2}
+    terms |= {"rank": 0, "since": "2026-01-01T21:04:05.000Z"}
+    found = {"position": position, "starts_about": about, "reasons": [*reasons], "helps": []}
+    return cast(PlaceView, {**found, "order": terms if position else None, **more})
 
 
 def row(job: str, name: str, user: str, where: PlaceView, **more: Any) -> QueueRow:
-    facts = {
-        "id": job,
-        "name": name,
-        "user": user,
-        "mine": False,
-        "share": "",
-        "type": "v6e-8",
-        "zones": ["us-east5-b"],
-        "pricing": "spot",
-        "tpu_slices": 1,
-        "chips": 8,
-        "since": "2026-01-02T03:04:05.000Z",
-        "alike": 0,
-    }
-    return cast(QueueRow, {**where, **facts, **more})
+    facts = {"id": job, "name": name, "user": user, "mine": False, "share": "", "alike": 0}
+    tpu = {"type": "v6e-8", "zones": ["us-east5-b"], "pricing": "spot", "tpu_slices": 1, "chips": 8}
+    return cast(QueueRow, {**where, **facts, **tpu, "since": AT, **more})
 
 
+BEHIND = reason("order", "waits behind 000412 for the same hardware", "000412")
+SUCCESS = reason("dependency", "waits for the success of 000398", "000398")
+MAY_NOT = reason("not_before", "may not start before 2026-01-04 09:00 UTC", until=LATER)
 QUEUE = QueueView(
     rows=[
         row("000398", "sweep-7", "user-b", place(1, about="2026-01-02T03:00:00.000Z")),
         row("000412", "llama-7b", "user-a", place(2, QUOTA), type="v6e-64"),
         row(
-            "000420",
-            "pretrain-with-a-long-name",
-            "user-c@example.org",
-            place(
-                3,
-                reason("order", "waits behind 000412 for the same hardware", "000412"),
-                about=SOON,
-            ),
+            *("000420", "pretrain-with-a-long-name", "user-c@example.org"),
+            place(3, BEHIND, about=SOON),
             type="v5p-128",
             tpu_slices=4,
         ),
-        row(
-            "000433",
-            "eval",
-            "user-a",
-            place(0, reason("dependency", "waits for the success of 000398", "000398"), about=SOON),
-        ),
-        row(
-            "000434",
-            "nightly",
-            "user-a",
-            place(
-                0,
-                reason("not_before", "may not start before 2026-01-04 09:00 UTC", until=LATER),
-                about=LATER,
-            ),
-            pricing="on-demand",
-        ),
+        row("000433", "eval", "user-a", place(0, SUCCESS, about=SOON)),
+        row("000434", "nightly", "user-a", place(0, MAY_NOT, about=LATER), pricing="on-demand"),
         row("000435", "later-3", "user-b", place(0, reason("held", "held by user-b")), alike=1204),
     ],
     waiting=1213,
@@ -120,11 +72,7 @@ def share(name: str, weight: float, usd: float, part: float, due: float, *owners
 SHARES = [
     share("speech", 1.0, 120.0, 0.12, 0.5, {"user": "user-c", "usd": 120.0, "part": 1.0}),
     share(
-        "vision",
-        1.0,
-        880.25,
-        0.88,
-        0.5,
+        *("vision", 1.0, 880.25, 0.88, 0.5),
         {"user": "user-a", "usd": 660.25, "part": 0.75},
         {"user": "user-b", "usd": 220.0, "part": 0.25},
     ),
@@ -171,16 +119,11 @@ def test_why_of_a_job_that_waits_says_its_place_each_reason_and_the_terms_of_its
 
 def test_the_command_asks_for_some_jobs_or_for_all(tpujob: Tpujob, api: ScriptedJobs) -> None:
     api.waiting, api.shared = QUEUE, SHARES
-    said = tpujob("queue").out
-    assert "000412" in said
-    assert "Used by shares: speech" in said
+    assert "Used by shares: speech" in tpujob("queue").out
     assert tpujob("queue", "--json").json["rows"][0]["id"] == "000398"
     assert "shares" not in tpujob("queue", "412", "eval", "--limit", "5").out
-    assert [(c["jobs"], c["limit"]) for c in api.named("queue")] == [
-        ([], 50),
-        ([], 50),
-        (["412", "eval"], 5),
-    ]
+    asked = [(c["jobs"], c["limit"]) for c in api.named("queue")]
+    assert asked == [([], 50), ([], 50), (["412", "eval"], 5)]
     api.waiting = QueueView(rows=[], waiting=0)
     assert "why" in tpujob("queue", "42").out, "others may wait"
     assert "user-b" in tpujob("shares").out
@@ -188,15 +131,14 @@ def test_the_command_asks_for_some_jobs_or_for_all(tpujob: Tpujob, api: Scripted
 
 
 def test_jobs_are_held_released_moved_and_put_back(tpujob: Tpujob, api: ScriptedJobs) -> None:
-    api.jobs |= {
-        name: job_view(name, name=f"n{name}", state="queued") for name in ("000001", "000002")
-    }
+    names = {"000001": "sweep-1", "000002": "sweep-2", "000003": "other"}
+    api.jobs |= {id: job_view(id, name=name, state="queued") for id, name in names.items()}
     assert "Job 000001" in tpujob("queue", "hold", "1").out
-    tpujob("queue", "release", "1", "2")
-    tpujob("queue", "top", "1", "2")
+    for words in ("release 1 2", "top other sweep-[1-2]", "requeue 2"):
+        tpujob("queue", *words.split())
     assert [c["job"] for c in api.named("hold")] == ["1"]
     assert [c["job"] for c in api.named("release")] == ["1", "2"]
-    assert [c["job"] for c in api.named("top")] == ["2", "1"], "the first comes to stand first"
-    tpujob("queue", "requeue", "2")
+    moved = [c["job"] for c in api.named("top")]
+    assert moved == ["sweep-2", "sweep-1", "other"], "the first comes to stand first"
     assert [c["job"] for c in api.named("requeue")] == ["2"]
     assert "needs one" in tpujob("queue", "top", code=2).err

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import os
 from typing import Any, cast
 
 import pytest
+from rich.console import Console
 
-from tests.support.commands import same
 from tests.support.golden import golden
 from tests.support.scripted import (
     AT,
@@ -20,10 +22,11 @@ from tests.support.scripted import (
     log_line,
     slice_view,
 )
-from tpujob.api import JobView, PlanView
+from tpujob.api import ChartView, CurveView, JobView, MetricsView, PlanView
 from tpujob.cli.commands.demo import shortcomings, steps_lost, summary, try_next
-from tpujob.cli.render import answers, job_page, lines, listing, words
+from tpujob.cli.render import answers, job_page, lines, listing, panel, words
 from tpujob.cli.render.job_page import why_page
+from tpujob.cli.render.plot import plot_page
 from tpujob.cli.render.text import width
 from tpujob.domain.text import clean, seconds
 
@@ -32,46 +35,32 @@ pytestmark = pytest.mark.usefixtures("utc")
 NOW = (seconds(AT) or 0) + 130
 
 
+def at(clock: str) -> str:
+    return f"2026-01-02T{clock}.000Z"
+
+
 def preempted_and_done(**more: Any) -> JobView:
+    lost = {"running_at": at("03:04:15"), "ended_at": at("03:05:05"), "outcome": "interrupted"}
+    lost |= {"cause": "PREEMPTED", "message": "tj-000042-1 was preempted"}
+    good = {"running_at": at("03:05:25"), "ended_at": at("03:06:00"), "outcome": "succeeded"}
+    asked, gone = at("03:05:10"), at("03:06:05")
     return job_view(
         state="succeeded",
         message="all 2 hosts exited with 0",
         outcome="succeeded",
-        finished_at="2026-01-02T03:06:05.000Z",
+        finished_at=gone,
         step=600,
         metrics={"test_accuracy": 0.9861},
         attempt=2,
         usd_spent=0.24,
         slices=[
-            slice_view("tj-000042-1", gone_at="2026-01-02T03:05:10.000Z"),
-            slice_view(
-                "tj-000042-2",
-                requested_at="2026-01-02T03:05:10.000Z",
-                gone_at="2026-01-02T03:06:05.000Z",
-            ),
+            slice_view("tj-000042-1", gone_at=asked),
+            slice_view("tj-000042-2", requested_at=asked, gone_at=gone),
         ],
         attempts=[
+            attempt_view(1, **lost, step=305, first_step=1, checkpoint=300, redone=5),
             attempt_view(
-                1,
-                running_at="2026-01-02T03:04:15.000Z",
-                ended_at="2026-01-02T03:05:05.000Z",
-                outcome="interrupted",
-                cause="PREEMPTED",
-                message="tj-000042-1 was preempted",
-                step=305,
-                first_step=1,
-                checkpoint=300,
-                redone=5,
-            ),
-            attempt_view(
-                2,
-                started_at="2026-01-02T03:05:20.000Z",
-                running_at="2026-01-02T03:05:25.000Z",
-                ended_at="2026-01-02T03:06:00.000Z",
-                outcome="succeeded",
-                step=600,
-                resumed_from=300,
-                first_step=301,
+                2, **good, started_at=at("03:05:20"), step=600, resumed_from=300, first_step=301
             ),
         ],
         **more,
@@ -79,35 +68,20 @@ def preempted_and_done(**more: Any) -> JobView:
 
 
 def test_list() -> None:
+    waits = {"state": "provisioning", "zone": "europe-west4-b", "type": "v5litepod-16"}
     jobs = [
         job_view(),
-        job_view(
-            "000043",
-            name="llama-1b",
-            state="provisioning",
-            zone="europe-west4-b",
-            type="v5litepod-16",
-            host0_ip="",
-            step=None,
-        ),
+        job_view("000043", name="llama-1b", **waits, host0_ip="", step=None),
         job_view("000044", name="hello", state="succeeded", step=None, zone="us-east1-d"),
     ]
     golden("list", listing.job_table([*map(job_row, jobs)], 80, NOW))
 
 
 def test_list_with_hostile_and_long_values_keeps_its_columns() -> None:
+    long = {"name": "llama-1b-with-a-very-long-name-of-40-chars", "user": "margarethe"}
+    long |= {"state": "provisioning", "type": "v5litepod-256", "zone": "asia-northeast1-b"}
     jobs = [
-        job_view(
-            "000043",
-            name="llama-1b-with-a-very-long-name-of-40-chars",
-            user="margarethe",
-            state="provisioning",
-            type="v5litepod-256",
-            zone="asia-northeast1-b",
-            host0_ip="34.123.222.111",
-            step=12345678,
-            steps=20000000,
-        ),
+        job_view("000043", **long, host0_ip="34.123.222.111", step=12345678, steps=20000000),
         job_view("000044", name="訓練ジョブの名前がとても長い", user="\x1b[31mroot", step=None),
         job_view("000045", name="$(reboot)\u202egpj.exe", user="<script>\n\r"),
     ]
@@ -115,32 +89,23 @@ def test_list_with_hostile_and_long_values_keeps_its_columns() -> None:
     assert text == clean(text.replace("\n", "|")).replace("|", "\n")
     rows = text.splitlines()
     assert len(rows) == 4
-    assert all(width(row) <= 80 for row in rows), text
-    ends = {width(row) for row in rows}
-    assert ends == {80}, f"the last column does not line up:\n{text}"
+    assert {width(row) for row in rows} == {80}, f"the last column does not line up:\n{text}"
 
 
 def test_a_narrow_list_keeps_the_names_and_leaves_out_what_is_worth_less() -> None:
+    name = "llama-pretraining-v2"
     rows = [
-        job_row(
-            job_view(name="llama-pretraining-v2", host0_ip="34.123.222.111", zone="us-central2-b")
-        ),
+        job_row(job_view(name=name, host0_ip="34.123.222.111", zone="us-central2-b")),
         job_row(job_view("000043", name="evaluation", state="provisioning")),
     ]
     text = listing.job_table(rows, 70, NOW)
-    assert "llama-pretraining-v2" in text
+    assert name in text
     assert "Host0 IP" not in text
     assert "User" not in text, "it is the same in each row"
     text = listing.job_table([*rows, job_row(job_view("000044", user="eve"))], 70, NOW)
-    assert "llama-pretraining-v2" in text
+    assert name in text
     assert "eve" in text
-
-
-def test_list_uses_a_wider_terminal_and_survives_a_narrow_one() -> None:
-    jobs = [job_view(name="a-name-of-some-length")]
-    assert "a-name-of-some-length" in listing.job_table([*map(job_row, jobs)], 140, NOW)
-    assert "Accelerator" in listing.job_table([*map(job_row, jobs)], 140, NOW)
-    assert "000042" in listing.job_table([*map(job_row, jobs)], 20, NOW)
+    assert "000042" in listing.job_table(rows, 20, NOW)
 
 
 def test_a_wide_terminal_says_why_and_what_is_in_the_way() -> None:
@@ -161,17 +126,11 @@ def test_the_cost_of_a_slice_is_not_cut(columns: int) -> None:
 
 
 def test_show() -> None:
+    lost = {"ended_at": at("03:05:05"), "outcome": "interrupted", "cause": "PREEMPTED"}
     job = job_view(
         slices=[slice_view("tj-000042-1", gone_at=AT), slice_view("tj-000042-2")],
         attempts=[
-            attempt_view(
-                1,
-                ended_at="2026-01-02T03:05:05.000Z",
-                outcome="interrupted",
-                cause="PREEMPTED",
-                message="tj-000042-1 was preempted",
-                step=300,
-            ),
+            attempt_view(1, **lost, message="tj-000042-1 was preempted", step=300),
             attempt_view(2, step=480, resumed_from=300, first_step=301),
         ],
         attempt=2,
@@ -204,13 +163,11 @@ def test_several_slices_are_counted_before_their_type() -> None:
 
 
 def test_the_pages_of_a_plan_and_of_a_new_job() -> None:
-    golden("plan", answers.plan_page(ScriptedJobs().plan({"name": "x"}), 80))
+    plan = ScriptedJobs().plan({"name": "x"})
+    golden("plan", answers.plan_page(plan, 80))
     golden("created", answers.created_text(job_view(), 80, 7.37, color=False))
-
-
-def test_a_program_of_several_lines_is_shown_line_by_line() -> None:
-    plan = {**ScriptedJobs().plan({"name": "x"}), "command": "cd code\n\npython3 train.py\n"}
-    shown = answers.plan_page(cast(PlanView, plan), 80)
+    several = {**plan, "command": "cd code\n\npython3 train.py\n"}
+    shown = answers.plan_page(cast(PlanView, several), 80)
     assert shown.endswith("  Program   cd code\n            python3 train.py")
 
 
@@ -228,14 +185,15 @@ def test_the_summary_of_the_demo() -> None:
 
 
 def test_the_shortcomings_of_a_demo_are_listed() -> None:
-    assert shortcomings(preempted_and_done(), attempts=2) == []
-    assert "1 attempts" not in str(shortcomings(preempted_and_done(), attempts=2))
-    low = preempted_and_done() | {"metrics": {"test_accuracy": 0.9}}
-    assert "90.0%" in str(shortcomings(low, attempts=2))  # type: ignore[arg-type]
-    silent = preempted_and_done() | {"metrics": {}}
-    assert "no test accuracy" in str(shortcomings(silent, attempts=2))  # type: ignore[arg-type]
-    assert "2 attempts instead of 1" in str(shortcomings(preempted_and_done(), attempts=1))
-    assert "failed" in str(shortcomings(job_view(state="failed"), attempts=1))
+    done = preempted_and_done()
+    assert shortcomings(done, attempts=2) == []
+    for job, attempts, said in (
+        (done | {"metrics": {"test_accuracy": 0.9}}, 2, "90.0%"),
+        (done | {"metrics": {}}, 2, "no test accuracy"),
+        (done, 1, "2 attempts instead of 1"),
+        (job_view(state="failed"), 1, "failed"),
+    ):
+        assert said in str(shortcomings(cast(JobView, job), attempts=attempts))
 
 
 def test_steps_lost_are_those_made_twice() -> None:
@@ -269,9 +227,8 @@ def test_fields_that_an_older_backend_does_not_send_are_optional() -> None:
 def test_a_question_names_the_job_the_slice_and_its_price() -> None:
     stops = action("delete", "gives tj-000042-1 back", "$7.37/h until the slice is gone")
     asked = answers.stop_question(job_view(actions=[stops]), "Delete", checkpoints=False)
-    assert asked == (
-        "Delete job 000042 (digits)? It gives tj-000042-1 back. It costs $7.37/h until the slice is gone."
-    )
+    costs = "It costs $7.37/h until the slice is gone."
+    assert asked == f"Delete job 000042 (digits)? It gives tj-000042-1 back. {costs}"
     cleans = action("clean", "removes its logs", "nothing", "checkpoints")
     done = cast(JobView, preempted_and_done() | {"actions": [cleans]})
     assert answers.stop_question(done, "Delete", checkpoints=False) == "", "nothing would be lost"
@@ -288,51 +245,37 @@ def test_log_lines_are_harmless_and_say_their_host() -> None:
 
 def test_an_event_is_cut_on_a_page_of_many_and_whole_where_it_is_asked_for() -> None:
     event = event_view(1, "releasing", "attempt 1 ended, PREEMPTED: the slice was preempted")
-    same(
-        lines.event_line(event, 60),
-        "  03:04:05  releasing     attempt 1 ended, PREEMPTED: the sli…",
-    )
-    same(
-        lines.event_lines(event, 60),
-        """
-  03:04:05  releasing     attempt 1 ended, PREEMPTED: the
-                        slice was preempted
-""",
-    )
+    start = "  03:04:05  releasing     attempt 1 ended, PREEMPTED: the"
+    assert lines.event_line(event, 60) == f"{start} sli…"
+    assert lines.event_lines(event, 60) == f"{start}\n{'':24}slice was preempted"
+
+
+def shown(job: JobView, events: list[tuple[str, str, str]]) -> str:
+    with open(os.devnull, "w") as nowhere:
+        console = Console(width=80, record=True, file=nowhere)
+        console.print(panel.picture(job, events, NOW, 7.37))
+        return console.export_text()
 
 
 def test_the_live_panel_shows_what_matters() -> None:
-    from rich.console import Console
-
-    from tpujob.cli.render.panel import picture
-
-    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     events = [("03:04:05", "running", "attempt 1 runs on 2 hosts"), ("03:04:06", "", "remark")]
-    console.print(picture(job_view(), events, NOW, 7.37))
-    console.file.close()
-    text = console.export_text()
+    text = shown(job_view(), events)
     parts = ("000042", "tj-000042-1", "127.1.0.2", "480/600", "0.01234", "$7.37/h", "$0.12")
     assert all(part in text for part in parts), text
     assert "03:04:05  running       attempt 1 runs on 2 hosts" in text
-    heights = {len(text.splitlines())}
     queued = job_view(state="queued", slices=[], attempts=[], step=None, steps=None)
-    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(picture(queued, [], NOW, 7.37))
-    console.file.close()
-    heights.add(len(console.export_text().splitlines()))
-    assert len(heights) == 1, "the panel would jump"
+    assert shown(queued, []).count("\n") == text.count("\n"), "the panel would jump"
 
 
 def test_the_live_panel_tells_a_condemned_slice_from_the_one_that_serves() -> None:
-    from tpujob.cli.render.panel import _hosts, _slice
-
     bad = slice_view("tj-000042-1", role="condemned")
     new = slice_view("tj-000042-2", hosts=["127.9.0.1"])
-    both = job_view(slices=[new, bad], condemned=["tj-000042-1"])
-    assert _slice(both).startswith("tj-000042-2  spot v4-16")
-    assert _slice(both).endswith("(and tj-000042-1, condemned)")
-    assert _hosts(both) == "0: 127.9.0.1"
-    assert _slice(job_view(slices=[bad], condemned=["tj-000042-1"])).endswith("condemned")
+    both = shown(job_view(slices=[new, bad], condemned=["tj-000042-1"]), [])
+    assert "  tj-000042-2  spot v4-16 in us-central2-b  (and tj-000042-1, conde" in both
+    assert "  0: 127.9.0.1 " in both
+    assert "us-central2-b  condemned" in shown(
+        job_view(slices=[bad], condemned=["tj-000042-1"]), []
+    )
 
 
 def test_refused_requests_are_counted_not_listed() -> None:
@@ -355,3 +298,37 @@ def test_hosts_that_a_firewall_keeps_apart_come_with_a_cure() -> None:
     job = job_view(state="failed", attempts=[attempt_view(1, **ended, unreached=missed)])
     assert "`tpujob doctor` prints the missing rule" in " ".join(why_page(job, [], 80, NOW).split())
     assert "prints the missing rule" in " ".join(job_page.job_page(job, [], 80, NOW).split())
+
+
+# Curves ------------------------------------------------------------------------------------------------------------
+
+
+def curve(attempt: int, values: list[float], first: int = 0, kept: int | None = None) -> CurveView:
+    points = [(first + 10 * i, float(i), v, v, v) for i, v in enumerate(values)]
+    return CurveView(attempt=attempt, points=points, resumed_from=first or None, kept=kept)
+
+
+def metrics(*curves: CurveView) -> MetricsView:
+    chart = ChartView(name="loss", title="Loss", curves=list(curves))
+    return MetricsView(charts=[chart], attempts=[1, 2], left_out=0, unread=[], why="")
+
+
+def test_a_curve_falls_from_left_to_right_on_the_scale_of_all_attempts() -> None:
+    found = plot_page(metrics(curve(1, [8, 6, 4]), curve(2, [4, 2, 1], first=30)), 32)
+    title, first, second = found.splitlines()
+    assert title == "Loss  1 to 8, 1 at step 50"
+    assert first.split()[0] == "1"
+    assert first.split()[1][0] == "█"
+    assert second.index("▄") >= len(first) - 4, "it goes on where the first one ended"
+    assert second[-1] == "▁"
+
+
+def test_steps_that_were_lost_are_dim_and_what_is_not_finite_stands_out() -> None:
+    found = plot_page(metrics(curve(1, [3, 2, math.nan, 1], kept=10)), 40, color=True)
+    assert "\x1b[2m" in found
+    assert "!" in found
+
+
+def test_a_job_without_curves_says_why() -> None:
+    none = MetricsView(charts=[], attempts=[], left_out=0, unread=[], why="no program has run yet")
+    assert plot_page(none, 80) == "no program has run yet"

@@ -20,15 +20,14 @@ def test_a_command_becomes_a_job(tpujob: Tpujob, api: ScriptedJobs) -> None:
     assert spec["tpu"]["pricing"] == "on-demand"
 
 
-def test_one_word_is_a_line_of_shell(tpujob: Tpujob, api: ScriptedJobs) -> None:
-    tpujob("run", "--type", "v4-8", "--name", "mine", "--", "make prepare && ./go --json")
-    spec = api.named("create")[0]["spec"]
-    assert (spec["name"], spec["run"]["command"]) == ("mine", "make prepare && ./go --json")
-
-
-def test_dry_run_and_json_are_those_of_create(tpujob: Tpujob, api: ScriptedJobs) -> None:
-    plan = tpujob("run", "--type", "v4-8", "--dry-run", "--json", "--", "./run.sh").json
-    assert plan["spec"]["name"] == "run"
+def test_one_word_is_a_line_of_shell_and_options_are_those_of_create(
+    tpujob: Tpujob, api: ScriptedJobs
+) -> None:
+    words = ("run", "--type", "v4-8", "--dry-run", "--json")
+    assert tpujob(*words, "--", "./run.sh").json["spec"]["name"] == "run"
+    command = "make prepare && ./go --json"
+    spec = tpujob(*words, "--name", "mine", "--", command).json["spec"]
+    assert (spec["name"], spec["run"]["command"]) == ("mine", command)
     assert api.named("create") == []
 
 

@@ -68,13 +68,18 @@ class Cloud:
         context.write(now, context.make(fields))
         settings.choose(now, "lab")
 
-    def paste(self, who: str = "ada@example.org") -> str:
-        """Sign in on a login node: the browser is on another machine."""
+    @property
+    def place(self) -> session.SignInPlace:
+        return session.SignInPlace(context.read(self.settings, "lab"), self.file, self.server.url)
+
+    def paste(self, **more: Any) -> str:
+        """Choose the backend and sign in on a login node: the browser is on another machine."""
+        self.write(**more)
         shown: list[str] = []
 
         def ask(_: str) -> str:
             address = next(line for text in shown for line in text.split("\n") if "//" in line)
-            return f"  {self.issuer.consent(address, who)}\n"
+            return f"  {self.issuer.consent(address)}\n"
 
         return sign_in.login(self.settings, open_browser=None, show=shown.append, ask=ask)
 
@@ -94,6 +99,7 @@ def cloud(
 ) -> Iterator[Cloud]:
     server, edge = servers
     server.issuer.now, server.issuer.refuses, edge.iap = time.time, "", False
+    edge.audiences = {CLIENT, edge.url}
     edge.invokers, edge.asked, server.issuer.revoked = {"ada@example.org", CI}, [], []
     monkeypatch.setenv("TPUJOB_GOOGLE_ENDPOINT", server.url)
     monkeypatch.setenv("SSL_CERT_FILE", str(edge.certificate))
@@ -139,13 +145,11 @@ def test_one_line_chooses_a_backend_and_a_browser_signs_in(
 
 
 def test_on_a_login_node_an_address_is_pasted(cloud: Cloud, tpujob: Tpujob) -> None:
-    cloud.write()
     assert cloud.paste() == "ada@example.org"
     assert tpujob("whoami").out.startswith("ada (")
     refused = tpujob("login", "--no-browser", code=2)
     assert f"{cloud.server.url}/accounts.google.com/o/oauth2/v2/auth?" in refused.err
     assert "signing in needs a terminal" in refused.err
-    assert "--account machine" in refused.err
 
 
 def test_an_address_of_another_sign_in_is_refused(cloud: Cloud) -> None:
@@ -166,42 +170,36 @@ def test_an_address_of_another_sign_in_is_refused(cloud: Cloud) -> None:
     assert not cloud.file.exists()
 
 
-def test_a_stolen_code_is_worth_nothing_without_the_verifier(cloud: Cloud) -> None:
+def test_a_code_is_worth_nothing_to_another_sign_in(cloud: Cloud) -> None:
     client = google.OAuthClient(CLIENT, SECRET, cloud.server.url)
     mine, theirs = (google.SignInAttempt.new("http://127.0.0.1:1") for _ in range(2))
-    code = loopback.code_in(cloud.issuer.consent(google.address(client, mine)), mine)
-    with pytest.raises(Unauthorized, match="invalid_grant"):
-        google.exchange(client, theirs, code)
-
-
-def test_an_answer_to_another_sign_in_is_refused(cloud: Cloud) -> None:
-    client = google.OAuthClient(CLIENT, SECRET, cloud.server.url)
-    attempt = google.SignInAttempt.new("http://127.0.0.1:1")
-    code = loopback.code_in(cloud.issuer.consent(google.address(client, attempt)), attempt)
-    with pytest.raises(Unauthorized, match="belongs to another sign-in"):
-        google.exchange(client, attempt._replace(nonce="x"), code)
-
-
-def test_somebody_who_refuses_is_not_signed_in() -> None:
-    attempt = google.SignInAttempt.new("http://127.0.0.1:1")
-    address = f"http://127.0.0.1:1/?state={attempt.state}&error=access_denied\x1b[2J"
+    for attempt, said in (
+        (theirs, "invalid_grant"),  # it lacks the verifier
+        (mine._replace(nonce="x"), "belongs to another sign-in"),
+    ):
+        code = loopback.code_in(cloud.issuer.consent(google.address(client, mine)), mine)
+        with pytest.raises(Unauthorized, match=said):
+            google.exchange(client, attempt, code)
+    address = f"http://127.0.0.1:1/?state={mine.state}&error=access_denied\x1b[2J"
     with pytest.raises(Unauthorized, match=r"access_denied\\x1b"):
-        loopback.code_in(address, attempt)
+        loopback.code_in(address, mine)
 
 
 def test_requests_of_no_sign_in_do_not_end_it() -> None:
     with _waiting() as (listener, attempt, code):
-        answers = list[int]()
-        for query in ("", "?code=evil", f"?state={attempt.state[:-1]}&code=evil"):
-            with pytest.raises(urllib.error.HTTPError) as refused:
-                urllib.request.urlopen(f"{listener.redirect}/{query}", timeout=10)
-            answers.append(refused.value.code)
-            refused.value.close()
-        right = f"{listener.redirect}/?state={attempt.state}&code=right"
-        with urllib.request.urlopen(right, timeout=10) as answer:
-            answers.append(answer.status)
+        state = attempt.state
+        queries = ("", "?code=evil", f"?state={state[:-1]}&code=evil", f"?state={state}&code=right")
+        assert [_status(listener, query) for query in queries] == [400, 400, 400, 200]
         assert code.result(10) == "right"
-    assert answers == [400, 400, 400, 200]
+
+
+def _status(listener: loopback.RedirectListener, query: str) -> int:
+    try:
+        with urllib.request.urlopen(f"{listener.redirect}/{query}", timeout=10) as answer:
+            return answer.status
+    except urllib.error.HTTPError as refused:
+        refused.close()
+        return refused.code
 
 
 def test_an_open_connection_delays_neither_a_sign_in_nor_its_end(
@@ -211,9 +209,7 @@ def test_an_open_connection_delays_neither_a_sign_in_nor_its_end(
     monkeypatch.setattr(loopback, "SLOW", 3600.0)
     with _waiting() as (listener, attempt, code), _connected(listener) as first:
         first.sendall(b"GET / HTTP/1.1\r\n")
-        right = f"{listener.redirect}/?state={attempt.state}&code=right"
-        with urllib.request.urlopen(right, timeout=10) as answer:
-            assert answer.status == 200
+        assert _status(listener, f"?state={attempt.state}&code=right") == 200
         assert code.result(10) == "right"
     with _waiting(patience=0.2) as (listener, _, code), _connected(listener) as first:
         first.sendall(b"G")
@@ -262,9 +258,7 @@ def _waiting(
         finally:
             if not code.done():
                 with contextlib.suppress(OSError):
-                    urllib.request.urlopen(
-                        f"{listener.redirect}/?state={attempt.state}&code=end", timeout=10
-                    ).close()
+                    _status(listener, f"?state={attempt.state}&code=end")
     listener.close()
 
 
@@ -275,14 +269,9 @@ def _connected(listener: loopback.RedirectListener) -> socket.socket:
 # What is kept --------------------------------------------------------------------------------------------------------
 
 
-def test_a_token_is_used_until_shortly_before_its_end_and_then_renewed(
-    cloud: Cloud, tpujob: Tpujob
-) -> None:
-    cloud.write()
+def test_a_token_is_used_until_shortly_before_its_end_and_then_renewed(cloud: Cloud) -> None:
     cloud.paste()
-    here = cloud.settings
-    place = session.SignInPlace(context.read(here, "lab"), cloud.file, cloud.server.url)
-    now = time.time()
+    place, now = cloud.place, time.time()
     first = session.headers(place)
     assert session.headers(place, lambda: now + 3600 - session.EARLY - 60) == first
     cloud.issuer.now = lambda: now + 3400
@@ -296,10 +285,8 @@ def test_a_clock_ten_minutes_off_signs_in_and_renews_as_any_other(
     cloud: Cloud, apart: float
 ) -> None:
     """The machine's own: Google's and the backend's agree."""
-    cloud.write()
     cloud.paste()
-    place = session.SignInPlace(context.read(cloud.settings, "lab"), cloud.file, cloud.server.url)
-    now = time.time()
+    place, now = cloud.place, time.time()
     for passed in (0.0, 1800.0, 3000.0, 3500.0, 7000.0):
         cloud.issuer.now = lambda passed=passed: now + passed
         shown = session.headers(place, lambda passed=passed: now + passed + apart)
@@ -307,43 +294,40 @@ def test_a_clock_ten_minutes_off_signs_in_and_renews_as_any_other(
         assert claims["exp"] > now + passed, "an expired token would be shown"
 
 
-def test_a_sign_in_that_has_ended_says_how_to_sign_in_again(cloud: Cloud, tpujob: Tpujob) -> None:
-    cloud.write()
-    cloud.paste()
-    _outdate(cloud.file)
-    cloud.issuer.people.clear()
-    said = tpujob("list", code=77).err
-    assert "invalid_grant, Token revoked." in said
-    assert "sign in again: tpujob login" in said
-    assert not cloud.file.exists()
-
-
 @pytest.mark.parametrize(
     ("error", "code", "said"),
-    [("admin_policy_enforced", 77, "the admin of your Google Workspace blocks this OAuth client"),
-     ("invalid_client", 77, "the OAuth client of the context is wrong"),
-     ("\x1b]0;x\x07", 77, "\\x1b]0;x")],
-)  # fmt: skip
-def test_what_google_refuses_is_said_and_the_sign_in_is_kept(
-    cloud: Cloud, tpujob: Tpujob, error: str, code: int, said: str
+    [
+        ("revoked", 77, "invalid_grant, Token revoked."),
+        (
+            "admin_policy_enforced",
+            77,
+            "the admin of your Google Workspace blocks this OAuth client",
+        ),
+        ("invalid_client", 77, "the OAuth client of the context is wrong"),
+        ("\x1b]0;x\x07", 77, "\\x1b]0;x"),
+        ("no connection", 75, "cannot request a token from Google"),
+    ],
+)
+def test_what_google_refuses_is_said_and_only_a_revoked_sign_in_is_forgotten(
+    cloud: Cloud,
+    tpujob: Tpujob,
+    monkeypatch: pytest.MonkeyPatch,
+    error: str,
+    code: int,
+    said: str,
 ) -> None:
-    cloud.write()
     cloud.paste()
     _outdate(cloud.file)
-    cloud.issuer.refuses = error
-    assert said in tpujob("list", code=code).err
-    assert cloud.file.exists()
-
-
-def test_a_google_that_cannot_be_reached_is_no_reason_to_sign_in_again(
-    cloud: Cloud, tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cloud.write()
-    cloud.paste()
-    _outdate(cloud.file)
-    monkeypatch.setenv("TPUJOB_GOOGLE_ENDPOINT", "http://127.0.0.1:9")
-    assert "cannot request a token from Google" in tpujob("show", "42", code=75).err
-    assert cloud.file.exists()
+    if error == "revoked":
+        cloud.issuer.people.clear()
+    elif error == "no connection":
+        monkeypatch.setenv("TPUJOB_GOOGLE_ENDPOINT", "http://127.0.0.1:9")
+    else:
+        cloud.issuer.refuses = error
+    refused = tpujob("list", code=code).err
+    assert said in refused
+    assert ("sign in again: tpujob login" in refused) is (error == "revoked")
+    assert cloud.file.exists() is (error != "revoked")
 
 
 def _outdate(file: Path) -> None:
@@ -356,7 +340,6 @@ def _outdate(file: Path) -> None:
 def test_a_file_that_others_may_have_put_there_is_not_believed(
     cloud: Cloud, tpujob: Tpujob, how: str, tmp_path: Path
 ) -> None:
-    cloud.write()
     cloud.paste()
     elsewhere = tmp_path / "elsewhere.json"
     cloud.file.replace(elsewhere)
@@ -374,17 +357,14 @@ def test_a_file_that_others_may_have_put_there_is_not_believed(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can give a file to others")
 def test_a_file_of_somebody_else_is_not_believed(cloud: Cloud) -> None:
-    cloud.write()
     cloud.paste()
     os.chown(cloud.file, 65534, 65534)
-    place = session.SignInPlace(context.read(cloud.settings, "lab"), cloud.file)
     with pytest.raises(StoreError, match="not a file of yours"):
-        session.headers(place)
+        session.headers(cloud.place)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"a": 1}', '{"backend": "x"}', "\xff"])
+@pytest.mark.parametrize("text", ["", "[]", '{"backend": "x"}', "\xff"])
 def test_a_damaged_file_means_signing_in_again(cloud: Cloud, tpujob: Tpujob, text: str) -> None:
-    cloud.write()
     cloud.paste()
     cloud.file.write_text(text, encoding="latin-1")
     assert "tpujob login" in tpujob("list", code=77).err
@@ -392,7 +372,6 @@ def test_a_damaged_file_means_signing_in_again(cloud: Cloud, tpujob: Tpujob, tex
 
 def test_a_sign_in_is_shown_to_no_other_backend(cloud: Cloud, tpujob: Tpujob) -> None:
     """It could be shown to the first one by whoever runs the second."""
-    cloud.write()
     cloud.paste()
     cloud.write(backend="https://localhost:9")
     assert "you are not signed in at https://localhost:9" in tpujob("list", code=77).err
@@ -406,7 +385,6 @@ def test_who_uses_this_machine_signs_in_nowhere(tpujob: Tpujob) -> None:
 
 def test_a_token_that_is_refused_is_renewed_once(cloud: Cloud, tpujob: Tpujob) -> None:
     """As when Google's keys have changed, or a token was revoked."""
-    cloud.write()
     cloud.paste()
     kept = json.loads(cloud.file.read_text())
     cloud.file.write_text(json.dumps(kept | {"id_token": cloud.issuer.token(aud="https://other")}))
@@ -415,39 +393,32 @@ def test_a_token_that_is_refused_is_renewed_once(cloud: Cloud, tpujob: Tpujob) -
     cloud.edge.audiences = {"https://another"}
     tpujob("list", code=77)
     assert len(cloud.edge.asked) == 4, "and not again"
-    cloud.edge.audiences = {CLIENT, cloud.edge.url}
 
 
 # What is in front ----------------------------------------------------------------------------------------------------
 
 
 def test_the_edges_refusals_are_explained(cloud: Cloud, tpujob: Tpujob) -> None:
-    cloud.write()
     cloud.paste()
-    cloud.edge.invokers = set()
-    said = tpujob("list", code=77).err
-    assert "Google Cloud refuses you access" in said
-    assert "deploy/join.sh YOUR_ADDRESS ROLE" in said
-    cloud.edge.invokers, kept = {"ada@example.org"}, cloud.edge.audiences
-    cloud.edge.audiences = {"https://another"}
-    said = tpujob("list", code=77).err
-    assert "Google Cloud refuses you access" in said
-    assert "tpujob login" in said
-    cloud.edge.audiences = kept
-    cloud.members.clear()
-    said = tpujob("list", code=77).err
-    assert "ada@example.org is not a member" in said, "the backend's own words"
+    kept, refused = cloud.edge.audiences, "Google Cloud refuses you access"
+    for invokers, audiences, member, *parts in (
+        (set[str](), kept, True, refused, "deploy/join.sh YOUR_ADDRESS ROLE"),
+        ({"ada@example.org"}, {"https://another"}, True, refused, "tpujob login"),
+        ({"ada@example.org"}, kept, False, "ada@example.org is not a member"),
+    ):
+        cloud.edge.invokers, cloud.edge.audiences = invokers, audiences
+        if not member:
+            cloud.members.clear()
+        said = tpujob("list", code=77).err
+        assert all(part in said for part in parts), said
 
 
 def test_a_login_page_is_not_followed_with_the_token(cloud: Cloud, tpujob: Tpujob) -> None:
-    cloud.write()
     cloud.paste()
     cloud.edge.iap, cloud.edge.audiences = True, {"https://another"}
     said = tpujob("list", code=77).err
     assert "Identity-Aware Proxy" in said
-    assert "--door iap" in said
     assert len(cloud.edge.asked) == 1
-    cloud.edge.audiences = {CLIENT, cloud.edge.url}
 
 
 def test_behind_iap_a_command_is_no_page_of_another_origin(
@@ -457,8 +428,7 @@ def test_behind_iap_a_command_is_no_page_of_another_origin(
         "iap", frozenset(), frozenset({cloud.edge.url}), iap_audience=IAP_AUDIENCE
     )
     door = SignInAuthenticator(policy, cloud.recognise, rest.key_fetcher(cloud.server.url))
-    cloud.write(door="iap")
-    cloud.paste()
+    cloud.paste(door="iap")
     cloud.edge.iap = True
     with listening(scripted_app(cloud.jobs, door)) as url:
         cloud.edge.port = urlsplit(url).port or 0
@@ -486,31 +456,27 @@ def test_a_program_shows_the_key_of_its_service_account(
     assert tpujob("list", "--json").json != [], "the token is kept for an hour"
 
 
-def test_a_program_may_act_as_a_service_account(cloud: Cloud, tpujob: Tpujob) -> None:
-    tpujob("use", cloud.edge.url, "--name", "lab", "--account", CI)
+def test_a_program_may_act_as_a_service_account(
+    cloud: Cloud, tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use = ("use", cloud.edge.url, "--name", "lab", "--account")
+    tpujob(*use, CI)
     assert cloud.came[-1].name == CI
     stranger = "x@other.iam.gserviceaccount.com"
     cloud.edge.invokers.add(stranger)
-    tpujob("use", cloud.edge.url, "--name", "other", "--account", stranger, code=77)
-
-
-def test_a_machine_without_an_account_says_what_is_missing(
-    cloud: Cloud, tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    tpujob(*use, stranger, code=77)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
-    said = tpujob("use", cloud.edge.url, "--name", "lab", "--account", "machine", code=77).err
+    said = tpujob(*use, "machine", code=77).err
     assert "has no service account that can prove its identity" in said
 
 
 def test_no_secret_is_in_an_error_or_its_cause(cloud: Cloud) -> None:
-    cloud.write()
     cloud.paste()
     secrets = json.loads(cloud.file.read_text())
     _outdate(cloud.file)
     cloud.issuer.refuses = "invalid_scope"
-    place = session.SignInPlace(context.read(cloud.settings, "lab"), cloud.file, cloud.server.url)
     with pytest.raises(TpujobError) as raised:
-        session.headers(place)
+        session.headers(cloud.place)
     text = repr(raised.value) + repr(raised.value.__cause__) + repr(raised.value.__context__)
     assert secrets["refresh_token"] not in text
     assert secrets["id_token"].split(".")[1] not in text

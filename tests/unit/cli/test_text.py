@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpujob.cli.render import text
-from tpujob.cli.render.text import clip, clip_middle, pad, width
-from tpujob.domain import text as figures
-from tpujob.domain.text import clean
+from tpujob.cli.render.text import clip, clip_middle, clock, pad, width
+from tpujob.domain.text import clean, count, number, seconds, span, usd
 
 
 @given(st.text().map(clean), st.integers(1, 40))
@@ -29,44 +30,20 @@ def test_wide_characters_take_two_columns_and_marks_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "shown"),
-    [(0, "0s"), (59.9, "59s"), (130, "2m10s"), (3 * 3600 + 300, "3h05m"), (100 * 3600, "4d04h")],
-)
-def test_spans(given: float, shown: str) -> None:
-    assert figures.span(given) == shown
-
-
-@pytest.mark.parametrize(
-    ("given", "shown"),
-    [(0, "0"), (9999, "9999"), (12000, "12.0k"), (250_000, "250k"), (1_500_000, "1.5M")],
-)
-def test_step_numbers(given: int, shown: str) -> None:
-    assert figures.count(given) == shown
-
-
-@pytest.mark.parametrize(
-    ("given", "shown"),
+    ("form", "shown"),
     [
-        (None, "price unknown"),
-        (0, "$0.00"),
-        (0.0000004, "under $0.0001"),
-        (0.0042, "$0.0042"),
-        (1234.5, "$1,234.50"),
+        (span, {0: "0s", 59.9: "59s", 130: "2m10s", 11_100: "3h05m", 360_000: "4d04h"}),
+        (count, {0: "0", 9999: "9999", 12000: "12.0k", 250_000: "250k", 1_500_000: "1.5M"}),
+        (usd, {None: "price unknown", 0: "$0.00", 4e-7: "under $0.0001", 0.0042: "$0.0042"}),
+        (usd, {1234.5: "$1,234.50"}),
+        (number, {None: "-", 0.00031: "0.00031", 52_291.4: "52,291", 3e12: "3e+12"}),
     ],
 )
-def test_money(given: float | None, shown: str) -> None:
-    assert figures.usd(given) == shown
-
-
-@pytest.mark.parametrize(
-    ("given", "shown"),
-    [(None, "-"), (0.00031, "0.00031"), (52_291.4, "52,291"), (-1234.5, "-1,234"), (3e12, "3e+12")],
-)
-def test_numbers(given: float | None, shown: str) -> None:
-    assert figures.number(given) == shown
+def test_figures(form: Callable[[Any], str], shown: dict[Any, str]) -> None:
+    assert {value: form(value) for value in shown} == shown
 
 
 def test_an_invalid_time_is_tolerated() -> None:
-    assert figures.seconds("yesterday") is None
-    assert figures.seconds("2026-01-02T03:04:05Z") == figures.seconds("2026-01-02T04:04:05+01:00")
-    assert text.clock("yesterday") == "--:--:--"
+    assert seconds("yesterday") is None
+    assert seconds("2026-01-02T03:04:05Z") == seconds("2026-01-02T04:04:05+01:00")
+    assert clock("yesterday") == "--:--:--"

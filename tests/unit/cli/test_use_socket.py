@@ -25,18 +25,15 @@ def path(url: str, tpujob_state: Path, api: ScriptedJobs) -> Path:
 def test_the_backend_at_a_socket_is_used_from_then_on_and_who_runs_it_is_said(
     tpujob: Tpujob, path: Path, begins: str
 ) -> None:
-    said = tpujob("use", f"{begins}{path}", "--name", "node").out
+    said = tpujob("use", f"{begins}{path}").out
     me = shared_socket.login_of(os.geteuid())
+    name = re.sub("[_-]+", "-", path.parent.name).strip("-")
     assert f"{me} runs that backend; there you are ada, admin." in said
-    assert f"node: the backend at unix:{path}" in said
+    assert f"{name}: the backend at unix:{path}" in said
+    assert settings.load(tpujob.state).context == name
     assert tpujob("list", "--json").json != []
     assert "it is not started here" in tpujob("up", code=2).err
     assert "local" in tpujob("use", "local").out
-
-
-def test_a_context_has_the_name_of_the_sockets_folder(tpujob: Tpujob, path: Path) -> None:
-    tpujob("use", str(path))
-    assert settings.load(tpujob.state).context == re.sub("[_-]+", "-", path.parent.name).strip("-")
 
 
 def test_nothing_is_sent_to_a_backend_that_another_user_runs_at_that_path(

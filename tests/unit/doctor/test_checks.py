@@ -189,6 +189,7 @@ CASES: dict[str, Finding] = {
     "a backend that says no": machine.check_backend(
         "https://b", Unauthorized("the token is wrong")
     ),
+    "a backend that refuses": machine.check_backend("https://b", Refused("no", cause="PERMISSION")),
     "a backend that is away": machine.check_backend(
         "https://b", BackendGone("nothing answers", hint="wait")
     ),
@@ -266,15 +267,12 @@ def test_a_project_that_may_not_be_seen_may_be_misspelled() -> None:
 
 
 def test_only_what_a_context_needs_is_asked_for() -> None:
+    def services(context: Context) -> set[str]:
+        return {service.partition(".")[0] for service in access.needed_services(context)}
+
     deployed = changed(IAP, store="firestore", backend="https://tpujob.run.app")
-    assert [s.partition(".")[0] for s in access.needed_services(LAB)] == [
-        "tpu",
-        "compute",
-        "storage",
-    ]
-    assert {"firestore", "iap", "run", "iamcredentials"} < {
-        s.partition(".")[0] for s in access.needed_services(deployed)
-    }
+    assert services(LAB) == {"tpu", "compute", "storage"}
+    assert {"firestore", "iap", "run", "iamcredentials"} < services(deployed)
     assert access.needed_permissions(LAB) == access.TPU_PERMISSIONS
     assert set(access.needed_permissions(deployed)) == ALL
 
@@ -310,16 +308,8 @@ def test_the_laptop(change: dict[str, Any], name: str, verdict: Severity, what: 
     assert {one.verdict for one in others} == {OK}, others
 
 
-def test_refused_is_no_transient() -> None:
-    """Which error of a backend is final is read off its class alone."""
-    said = machine.check_backend("u", Refused("no", cause="PERMISSION"))
-    assert said.verdict is FAIL
-
-
 def test_every_generation_is_found_in_what_a_zone_offers() -> None:
     for generation in accelerators.GENERATIONS.values():
-        wants = changed(
-            LAB, grants=(ChipsSetting(type=generation.name, zone=ZONE, pricing="spot", chips=8),)
-        )
         types = frozenset(t for t in accelerators.ALL if t.startswith(f"{generation.prefix}-"))
-        assert zones.check_types(wants, ZONE, types).what == f"offers {generation.name}"
+        found = zones.check_types(granted(8, generation.name), ZONE, types)
+        assert found.what == f"offers {generation.name}"

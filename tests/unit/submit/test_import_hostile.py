@@ -12,8 +12,8 @@ from tests.unit.submit.jobman_files import FILES
 from tests.unit.submit.test_import_skypilot import WHOLE
 from tpujob.domain.spec import yaml
 from tpujob.errors import BadSpec
-from tpujob.submit.imports.jobman import read_jobman
-from tpujob.submit.imports.skypilot import read_skypilot
+from tpujob.submit.jobman import read_jobman
+from tpujob.submit.skypilot import read_skypilot
 
 VALUES: tuple[Any, ...] = (None, 5, True, "'", "...", [1], {"a": 1})
 

@@ -7,8 +7,8 @@ import pytest
 from tests.unit.submit.jobman_files import FILES, STATE, TASKS, WORKER
 from tpujob.domain.spec import jobspec, yaml
 from tpujob.errors import BadSpec
-from tpujob.submit.imports.jobman import read_jobman
-from tpujob.submit.imports.plan import ImportPlan, text_of
+from tpujob.submit.import_plan import ImportPlan, text_of
+from tpujob.submit.jobman import read_jobman
 
 TASK = "accelerators: {{v4-8: {{tasks: [{}]}}}}\n"
 
@@ -39,7 +39,12 @@ def test_a_labs_queue_becomes_job_files_that_load() -> None:
         jobspec.load(text_of(draft).replace("array: 2\n", ""), draft.name)
     assert found["eval-seed42"] == {
         "name": "eval-seed42",
-        "tpu": {"type": "v6e-64", "pricing": "spot", "zones": ["us-central1-b"]},
+        "tpu": {
+            "type": "v6e-64",
+            "pricing": "spot",
+            "runtime_version": "v2-alpha-tpuv6e",
+            "zones": ["us-central1-b"],
+        },
         "run": {
             "env": {"BUCKET_NAME": "lab-data"},
             "secrets": ["WANDB_API_KEY"],
@@ -48,12 +53,7 @@ def test_a_labs_queue_becomes_job_files_that_load() -> None:
         "mounts": [
             {"bucket": "gs://lab-data", "to": "~/gcs", "read_only": False},
             {"bucket": "gs://lab-data", "to": "~/gcs-data", "read_only": False},
-            {
-                "bucket": "gs://lab-c4",
-                "to": "/mnt/c4",
-                "read_only": False,
-                "cache": {"size": "50000MiB", "ttl": "90d"},
-            },
+            {"bucket": "gs://lab-c4", "to": "/mnt/c4", "read_only": False},
         ],
         "env": {"uv": "requirements.txt", "python": "3.10"},
         "code": "assets",
@@ -69,7 +69,7 @@ def test_a_labs_queue_becomes_job_files_that_load() -> None:
         "name": "hello-world",
         "tpu": {"type": "v4-16", "pricing": "reserved", "zones": "us-central2-b"},
         "run": {"command": "echo us-central2-b\npython3 train.py"},
-        "env": {"docker": "lab/image:latest", "args": ["--env", "HOME=/home/ada"]},
+        "env": {"docker": "lab/image:latest"},
     }
 
 
@@ -88,59 +88,9 @@ def test_every_key_is_in_the_table_and_no_value_of_a_secret_anywhere() -> None:
     assert "0123456789" not in f"{plan}"
 
 
-@pytest.mark.parametrize(
-    ("key", "outcome", "text"),
-    [
-        ("tasks[].run", "warning", "lines of output"),
-        ("tasks[].run", "warning", "host 0 alone"),
-        ("tasks[].depends_on", "warning", "wait for ever"),
-        ("tasks[].max_jobs", "question", "replicas"),
-        ("tasks[].hide", "dropped", "by name"),
-        ("tasks[].id", "warning", "no worker of jobman has v5litepod-8"),
-        ("accelerators[].zone", "question", "not used"),
-        ("state[]", "warning", "failed 3 times"),
-        ("state[]", "warning", "no such task"),
-        ("state[].priority", "question", "tpujob queue top small"),
-        ("tpu", "warning", "billed, for ever"),
-        ("tpu.tags", "dropped", "no code of jobman reads it"),
-        ("tpu.flags", "question", "--network=lab"),
-        ("job.loop", "question", "gave up at a preemption"),
-        ("job.loop", "kept", "jobman ran it again"),
-        ("job.environment.TPU_PREFIX", "dropped", "no slice has that name"),
-        ("job.environment.WANDB_API_KEY", "kept", "tpujob secret set WANDB_API_KEY"),
-        ("prefix[].run", "warning", "gcloud config"),
-        ("cache.dir", "question", "RAM disk"),
-        ("gcsfuse.mount_path", "warning", "must name ~/gcs"),
-        ("ssh.private_key", "dropped", "never go to hosts"),
-        ("command.cmd", "warning", "300 s"),
-        ("conda", "dropped", "env_type"),
-        ("repos.other", "kept", "newest commit"),
-    ],
-)  # fmt: skip
-def test_what_jobman_does_in_silence_is_named(key: str, outcome: str, text: str) -> None:
-    found = notes(read_jobman(FILES), key)
-    assert any(one == outcome and text in reason for one, reason in found), found
-
-
 def test_the_shipped_example_which_defines_no_task_in_jobman_is_read_as_meant() -> None:
-    text = """\
-repos:
-  maxtext: https://github.com/...
-defaults:
-  env: maxtext_env
-  repo: maxtext
-  branch: main
-  workdir: maxtext
-  zone: us-central12-b
-  max_jobs: 1
-  max_retries: 3
-
-  v4-128:
-    tasks:
-      - id: some-task
-        run: bash train/some_script.sh
-"""
-    plan = read(text)
+    task = "    tasks:\n      - {id: some-task, run: bash train/some_script.sh}\n"
+    plan = read(f"repos:\n  maxtext: https://x\ndefaults:\n  repo: maxtext\n\n  v4-128:\n{task}")
     assert jobs(plan)["some-task"]["tpu"]["type"] == "v4-128"
     ((outcome, reason),) = notes(plan, "defaults.v4-128")
     assert outcome == "question"
@@ -155,17 +105,10 @@ def test_the_shipped_worker_has_placeholders_which_are_asked_for() -> None:
     assert [one["bucket"] for one in jobs(plan)["train-seed42"]["mounts"]] == ["gs://lab-c4"]
 
 
-def test_the_flat_form_is_read_and_flagged() -> None:
-    plan = read("tasks:\n  - {id: a, accelerator: v6e-128, run: x, max_jobs: 1}\n")
-    assert jobs(plan)["a"]["tpu"] == {"type": "v6e-128", "pricing": "spot"}
-    assert any("outside `accelerators`" in reason for _, reason in notes(plan, "tasks[].id"))
-
-
 def test_multihost_runner_is_unwrapped() -> None:
     run = 'python3 multihost_runner.py --TPU_PREFIX=$P --COMMAND="bash a.sh; b"'
     plan = read(f"accelerators:\n  v6e-64:\n    tasks:\n      - id: a\n        run: {run}\n")
     assert jobs(plan)["a"]["run"]["command"] == "bash a.sh; b"
-    assert any("multihost_runner" in reason for _, reason in notes(plan, "tasks[].run"))
 
 
 def test_a_folder_given_is_shipped_in_place_of_a_clone() -> None:
@@ -192,7 +135,7 @@ def test_names_are_made_of_ids_and_stay_apart() -> None:
     assert len({*names}) == 4
 
 
-@pytest.mark.parametrize("end", ["\\n", "\\r", "\\x85", "\\u2028"])
+@pytest.mark.parametrize("end", ["\\n", "\\x85", "\\u2028"])
 def test_an_id_adds_no_key_to_its_job_file(end: str) -> None:
     task = f'{{id: "a{end}data: /home/ada #", run: x}}'
     assert jobs(read(TASK.format(task))).keys() == {"a-data-home-ada"}
@@ -215,19 +158,15 @@ def test_running_tasks_are_an_error_until_jobman_has_stopped() -> None:
     [
         ("{id: a, run: x}, {id: a, run: y}", "tasks[].id: a is also in line 2"),
         ("{id: a, run: x, depends_on: b}", "tasks[].depends_on: there is no task b"),
-        (
-            "{id: a, run: x, depends_on: b}, {id: b, run: x, depends_on: a}",
-            "these wait for each other: ",
-        ),
-        ("{id: a, run: x, depends_on: a}", "these wait for each other: a -> a"),
-        ("{id: a}", "tasks[]: a task needs id, run and accelerator"),
+        ("{id: a, run: x, depends_on: b}, {id: b, run: x, depends_on: a}", "these wait for each other: "),
+        ("{id: a}", "tasks[]: a task needs id and run, below an accelerator"),
         ("{id: a, run: 7}", "tasks[].run: must be text, not the number 7"),
         ("{id: a, run: x, max_jobs: many}", "tasks[].max_jobs: must be a whole number"),
         ("{id: a, run: x, workers: [{a: 1}]}", "tasks[].workers: must be a whole number"),
         ("{id: a, run: x, zone: europe}", "tasks[].zone: europe is not a zone with TPUs"),
         ("{id: a, run: x, repo: r, workdir: ../..}", "tasks[].workdir: '../..' is not the name"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_said_with_its_line(text: str, message: str) -> None:
     with pytest.raises(BadSpec) as caught:
         read("repos: {r: https://x}\n" + TASK.format(text))
@@ -235,17 +174,19 @@ def test_what_is_wrong_is_said_with_its_line(text: str, message: str) -> None:
     assert message in caught.value.message
 
 
+REFUSED = "job: {name: w, environment: {TPUJOB_X: 1}}\ntpu: {accelerator: v4-8}\ncommand: {cmd: x}"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.yaml", "tasks: [{id: a, run: x}]", ":1: tasks[]: a task needs id, run and accelerator"),
         ("a.yaml", "accelerators: {h100-8: {tasks: [{id: a, run: x}]}}", ":1: tasks[].accelerator: "),
         ("tasks_state.yaml", "tasks:\n  small: [a]", ":2: state[]: must be a mapping"),
         ("tasks_state.yaml", "tasks:\n  small: {running: ", ":2: not valid YAML"),
-        ("w.yaml", "tpu: {accelerator: v4-8, flags: [-x]}", ":1: tpu.flags: a job file has no equal"),
         ("w.yaml", "tpu: {accelerator: v4-8, pricing: cheap}", ":1: tpu.pricing: cheap is not a pricing"),
         ("w.yaml", "tpu: {}", ":1: tpu.accelerator: "),
         ("w.yaml", "tpu: v4-8", ":1: tpu: must be a mapping"),
+        ("w.yaml", REFUSED, ":1: w cannot be a job here: run.env.TPUJOB_X"),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_read_is_named_with_its_line(
@@ -260,11 +201,3 @@ def test_a_file_that_cannot_be_read_is_named_with_its_line(
 def test_nothing_to_import_is_an_error(files: dict[str, str]) -> None:
     with pytest.raises(BadSpec, match="there is no task and no job of jobman in"):
         read_jobman(files)
-
-
-def test_a_value_that_no_job_file_takes_is_reported_at_its_task() -> None:
-    job = "job: {name: w, environment: {TPUJOB_X: 1}}\ntpu: {accelerator: v4-8}\ncommand: {cmd: x}"
-    with pytest.raises(BadSpec) as caught:
-        read_jobman({"w.yaml": job})
-    start = "w.yaml:1: w, a job of jobman cannot be a job here: run.env.TPUJOB_X"
-    assert caught.value.message.startswith(start)

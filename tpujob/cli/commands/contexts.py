@@ -177,7 +177,9 @@ def init(
     project = project or _project()
     zones = list(zone or ()) or _zones(grants)
     name = name or _ask("Name of the context", option="--name", default=_short(project))
-    _check_free(now, name, force=force)
+    if (path := context.path_of(now, name)).exists() and not force:
+        hint = f"Edit {path}, or overwrite it with --force."
+        raise BadRequest(f"there is a context {name!r} already", hint=hint)
     chosen, why = context.way_in(
         emulated=bool(now.tpu_endpoint), in_google_cloud=client.in_google_cloud()
     )
@@ -214,17 +216,6 @@ def _next(made: Context) -> list[str]:
     missing = [region for region in made.regions if region not in made.buckets]
     commands = [f"tpujob bucket create --region {region}" for region in missing[:1]]
     return [*commands, "tpujob doctor"]
-
-
-def _check_free(now: Settings, name: str, *, force: bool) -> None:
-    from tpujob.config import context
-
-    path = context.path_of(now, name)
-    if path.exists() and not force:
-        raise BadRequest(
-            f"there is a context {name!r} already",
-            hint=f"Edit {path}, or overwrite it with --force.",
-        )
 
 
 def _grants(given: Sequence[str], file: Path | None) -> list[dict[str, Any]]:

@@ -16,7 +16,6 @@ from tpujob.errors import BadRequest, TpujobError
 
 if TYPE_CHECKING:
     from tpujob.api import AttemptView, JobView, PlanView
-    from tpujob.cli.output import Screen
 
 
 NOTICE_S = 5.0  #: seconds that a preempted host has; Google Cloud gives 30
@@ -30,8 +29,19 @@ def demo(
     keep: Annotated[bool, flag("Keep the local stack running.", "--keep")] = False,
 ) -> int:
     """Run a training job on the local stack, through a preemption."""
-    _only_local()
-    _only_with_jax()
+    from tpujob.submit import environment
+
+    if not current_settings().local:
+        raise BadRequest(
+            "the demo preempts a slice, so it runs on the local stack only",
+            hint="`tpujob use local`, or only this time `TPUJOB_CONTEXT=local tpujob demo`",
+        )
+    # hosts on this machine run the program with this Python's packages
+    if lacks := environment.lacking("workloads"):
+        raise BadRequest(
+            f"the demo trains on this machine, and this Python has no {', '.join(lacks)}",
+            hint="python3 -m pip install 'tpujob[workloads]'",
+        )
     was_running = running() is not None
     job, plan = _submit()
     code = _watch(job, plan, preempt)
@@ -48,26 +58,6 @@ def demo(
     return code
 
 
-def _only_local() -> None:
-    if not current_settings().local:
-        raise BadRequest(
-            "the demo preempts a slice, so it runs on the local stack only",
-            hint="`tpujob use local`, or only this time `TPUJOB_CONTEXT=local tpujob demo`",
-        )
-
-
-def _only_with_jax() -> None:
-    """Hosts on this machine run the program with this Python's packages. Raises BadRequest."""
-    from tpujob.submit import environment
-
-    lacks = environment.lacking("workloads")
-    if lacks:
-        raise BadRequest(
-            f"the demo trains on this machine, and this Python has no {', '.join(lacks)}",
-            hint="python3 -m pip install 'tpujob[workloads]'",
-        )
-
-
 def _submit() -> tuple[JobView, PlanView]:
     import secrets
 
@@ -81,6 +71,7 @@ def _submit() -> tuple[JobView, PlanView]:
 
 
 def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
+    from tpujob.cli.commands.cost.report import parts
     from tpujob.cli.live_display import follow, sink_for
     from tpujob.cli.render.text import wrap
 
@@ -94,25 +85,11 @@ def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
     with on_interrupt(*goes_on(job["id"])):
         sink = sink_for(on, list_price=plan["usd_per_hour"])
         done = follow(RetryingClient(), job["id"], sink, each=Preemption(wanted=preempt))
-    say(
-        summary(
-            done, on.columns, list_price=plan["usd_per_hour"], attempts=attempts, color=on.color
-        )
-    )
-    _say_cost(job["id"], on)
-    say("\n" + try_next(done))
+    price, total = plan["usd_per_hour"], RetryingClient().api.cost(job=job["id"])["total"]
+    say(summary(done, on.columns, list_price=price, attempts=attempts, color=on.color))
+    say("\n".join(["", *parts(total, on.columns, color=on.color), ""]))
+    say("All of it: tpujob cost report\n\n" + try_next(done))
     return 1 if shortcomings(done, attempts=attempts) else 0
-
-
-def _say_cost(job: str, on: Screen) -> None:
-    from tpujob.cli.commands.cost.report import parts
-
-    total = RetryingClient().api.cost(job=job)["total"]
-    say(
-        "\n".join(
-            ["", *parts(total, on.columns, color=on.color), "", "All of it: tpujob cost report"]
-        )
-    )
 
 
 class Preemption:
@@ -188,7 +165,10 @@ def summary(
     job: JobView, columns: int, *, list_price: float | None, attempts: int, color: bool = False
 ) -> str:
     wrong = shortcomings(job, attempts=attempts)
-    style, verdict = ("red", "; ".join(wrong)) if wrong else ("green", _good(job))
+    preempted = sum(a["cause"] == "PREEMPTED" for a in job["attempts"])
+    through = f" through {many(preempted, 'preemption')}" if preempted else ""
+    good = f"Job {job['id']} succeeded{through}."
+    style, verdict = ("red", "; ".join(wrong)) if wrong else ("green", good)
     out = ["", paint(verdict, style, color), ""]
     out += [clip(line, columns) for line in _timeline(job)]
     return "\n".join([*out, "", *_facts(job, list_price)])
@@ -200,12 +180,6 @@ def try_next(job: JobView) -> str:
     out += next_commands(job["id"], ("show", "logs", "clean"))
     out += ["  tpujob create configs/hello.yaml --follow", "  tpujob emulator --help"]
     return "\n".join(out)
-
-
-def _good(job: JobView) -> str:
-    preempted = sum(a["cause"] == "PREEMPTED" for a in job["attempts"])
-    through = f" through {many(preempted, 'preemption')}" if preempted else ""
-    return f"Job {job['id']} succeeded{through}."
 
 
 def _facts(job: JobView, list_price: float | None) -> list[str]:

@@ -12,7 +12,7 @@ from tpujob.cli.output import say, say_json, screen
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.doctor.findings import Finding, Severity, worst
-from tpujob.doctor.quota import Limit, QuotaOverview
+from tpujob.doctor.quota import QuotaOverview
 from tpujob.domain.hardware.generations import GENERATIONS
 from tpujob.domain.text import clean
 from tpujob.errors import Transient
@@ -116,7 +116,16 @@ def quota_page(
             f"No TPU quota of {found.of} {'anywhere' if everywhere else 'in these zones'}."
         )
     if found.others and everywhere:
-        parts.append(table(_OTHERS, [_other(one) for one in found.others], columns, color=color))
+        rest = {"project": "the project"}
+        others = [
+            (
+                clean(one.metric),
+                clean(one.place or rest.get(one.scope, "everywhere else")),
+                _limit(one.limit),
+            )
+            for one in found.others
+        ]
+        parts.append(table(_OTHERS, others, columns, color=color))
     parts += ["\n".join(wrap(clean(text), columns)) for text in _remarks(found)]
     return "\n\n".join(parts)
 
@@ -147,11 +156,6 @@ def _row(row: AllowanceView) -> tuple[str, ...]:
         row["unit"],
         f"{row['granted_chips']} chips" if row["granted_chips"] else "-",
     )
-
-
-def _other(one: Limit) -> tuple[str, ...]:
-    where = one.place or ("everywhere else" if one.scope != "project" else "the project")
-    return clean(one.metric), clean(where), _limit(one.limit)
 
 
 def _limit(limit: int | None) -> str:

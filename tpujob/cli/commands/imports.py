@@ -11,7 +11,7 @@ from tpujob.cli.output import say_page
 from tpujob.cli.render.text import paint, wrap
 from tpujob.config import files
 from tpujob.domain.text import clean, many
-from tpujob.submit.imports.plan import ImportPlan, write
+from tpujob.submit.import_plan import ImportPlan, write
 
 app = typer.Typer(
     no_args_is_help=True, help="Make job files of the files of jobman or SkyPilot; submit nothing."
@@ -31,7 +31,7 @@ def jobman(
     as_json: Json = False,
 ) -> None:
     """Make a job file of each task, and of each job with a command."""
-    from tpujob.submit.imports.jobman import read_jobman
+    from tpujob.submit.jobman import read_jobman
 
     folder = path if path.is_dir() else path.parent
     found = sorted(folder.glob("*.y*ml")) if path.is_dir() else [path]
@@ -51,7 +51,7 @@ def skypilot(
     as_json: Json = False,
 ) -> None:
     """Make a job file of each task; each waits for the one before."""
-    from tpujob.submit.imports.skypilot import read_skypilot
+    from tpujob.submit.skypilot import read_skypilot
 
     plan = read_skypilot(files.read(file), str(file), variables(env))
     _finish(plan, file.parent, to, as_json=as_json)

@@ -85,10 +85,13 @@ def logs(
         _traceback(read, traceback, around, as_json=as_json)
     else:
         with on_interrupt(*goes_on(job_id, "logs {} -f")):
-            if as_json:
-                _print_json(_pages(read, follow, tail), follow=follow)
-            else:
+            if not as_json:
                 _print(read, follow=follow, tail=tail, raw=raw)
+            elif follow:
+                for one in _pages(read, follow, tail):
+                    say_json_line(one)
+            else:
+                say_json_list(_pages(read, follow, tail))
 
 
 def _check(*, follow: bool, tail: int | None, sought: list[object], raw: bool, json: bool) -> None:
@@ -153,14 +156,6 @@ def _pages(read: Read, follow: bool, tail: int | None) -> Iterator[LogLine]:
             return
         if not page["lines"]:
             time.sleep(POLL)
-
-
-def _print_json(lines: Iterator[LogLine], *, follow: bool) -> None:
-    if not follow:
-        say_json_list(lines)
-        return
-    for line in lines:
-        say_json_line(line)
 
 
 # What is looked for --------------------------------------------------------------------------------------------------

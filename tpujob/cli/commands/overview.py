@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tpujob.api import (
         CapacityReport,
         ChangeView,
-        DiffSide,
         DiffView,
         EventView,
         FileChangeView,
@@ -258,19 +257,16 @@ def _value(value: Any) -> str:
 
 
 def _code(found: DiffView) -> list[str]:
-    out = [f"  {name}: {_stands(side)}" for name, side in (("a", found["a"]), ("b", found["b"]))]
+    out: list[str] = []
+    for name, side in (("a", found["a"]), ("b", found["b"])):
+        files = "files without a commit" if side["bundles"] else "nothing is shipped"
+        out.append(f"  {name}: {clean(words.code(side['code'])) if side['code'] else files}")
     if found["files_unknown"]:
         return [*out, f"  {clean(found['files_unknown'])}"]
     if not found["files"]:
         return [*out, "  the files are the same"]
     differ = "differs" if len(found["files"]) == 1 else "differ"
     return [*out, f"  {many(len(found['files']), 'file')} {differ}"]
-
-
-def _stands(side: DiffSide) -> str:
-    if side["code"]:
-        return clean(words.code(side["code"]))
-    return "files without a commit" if side["bundles"] else "nothing is shipped"
 
 
 def _file(file: FileChangeView, color: bool) -> list[str]:

@@ -64,27 +64,22 @@ def secrets_page(
 ) -> str:
     if not found:
         return "No secret is set: `tpujob secret set NAME` sets one."
-    rows = [(one_line(one["name"], 128), _ago(one["set_at"], now)) for one in found]
+    rows = [
+        (one_line(one["name"], 128), "-" if at is None else f"{age(now - at)} ago")
+        for one in found
+        for at in (seconds(one["set_at"]),)
+    ]
     return table(_COLUMNS, rows, columns, color=color)
-
-
-def _ago(at: str | None, now: float) -> str:
-    since = seconds(at)
-    return "-" if since is None else f"{age(now - since)} ago"
 
 
 def value_of(name: str, *, from_env: bool) -> str:
     """Return the value of a secret: from the environment, a person or standard input. Raises BadRequest."""
-    return secrets.checked_value(name, _from_env(name) if from_env else _given(name))
-
-
-def _from_env(name: str) -> str:
     from tpujob.config import settings
 
-    found = settings.variable(name)
-    if not found:
+    given = settings.variable(name) if from_env else _given(name)
+    if from_env and not given:
         raise BadRequest(f"there is no variable {name} in this environment")
-    return found
+    return secrets.checked_value(name, given)
 
 
 def _given(name: str) -> str:

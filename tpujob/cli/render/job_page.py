@@ -187,13 +187,20 @@ def why_page(
     out = [job_title(job, color) + ("" if words.is_going_group(job) else since), ""]
     for label, text in _reasons(job, now):
         out += labelled(label, text, columns, color)
-    last = _last_end(job)
-    if last:
+    retries = "" if job["state"] == "succeeded" else _retries(job)
+    ended = [a for a in job["attempts"] if a["outcome"] and a["outcome"] != "succeeded"]
+    if ended and job["state"] != "succeeded":
+        last = ended[-1]
         out += labelled("Last end", _ended(job, last, now), columns, color)
         out += labelled("Verdict", words.verdict_of(last), columns, color)
         out += labelled("Cure", words.cut_off(last), columns, color)
         out += proof(last, columns, color=color, indent=LABEL + 2, most=PROOF)
-    for label, text in _prospects(job, now):
+    for label, text in (
+        ("Retries", retries),
+        ("Cost", words.cost(job)),
+        ("Budget", words.spending(job)),
+        ("Next", words.what_next(job, now)),
+    ):
         out += labelled(label, text, columns, color)
     if events:
         out += ["", paint("Recent events", "bold", color)]
@@ -208,10 +215,10 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
     queued = (job["waiting"] or job.get("copying") or has_reason) and job["state"] == "queued"
     reasons = [
         ("Now", "" if queued else words.now(job)),
-        ("Data", words.copying(job)),
+        ("Data", (job.get("copying") or {}).get("said", "")),
         *(place_facts(place, now) if in_queue else ()),
         ("Waiting", job["waiting"]),
-        ("Answer", words.last_refusal(job)),
+        ("Answer", capacity["said"] if (capacity := job.get("capacity")) else ""),
         ("Swap", words.condemned(job)),
         ("Trouble", words.trouble(job)),
         ("Upcoming", words.maintenance(job, now)),
@@ -219,16 +226,6 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
     if (job["state"] == "running" and job["attempts"]) or job["step"] is not None:
         reasons += _progress(job, now)
     return reasons
-
-
-def _prospects(job: JobView, now: float) -> list[tuple[str, str]]:
-    retries = "" if job["state"] == "succeeded" else _retries(job)
-    return [
-        ("Retries", retries),
-        ("Cost", words.cost(job)),
-        ("Budget", words.spending(job)),
-        ("Next", words.what_next(job, now)),
-    ]
 
 
 def _progress(job: JobView, now: float) -> list[tuple[str, str]]:
@@ -252,11 +249,6 @@ def _without_steps(job: JobView, limit: str) -> str:
         return "no step reported yet" + (f"; {limit} without progress is a hang" if limit else "")
     hang = f"; {limit} without either is a hang" if limit else ""
     return f"this program reports no steps: its output and CPU time count instead{hang}"
-
-
-def _last_end(job: JobView) -> AttemptView | None:
-    ended = [a for a in job["attempts"] if a["outcome"] and a["outcome"] != "succeeded"]
-    return ended[-1] if ended and job["state"] != "succeeded" else None
 
 
 def _ended(job: JobView, attempt: AttemptView, now: float) -> str:

@@ -61,7 +61,8 @@ def queue_page(
     if more := found["waiting"] - sum(1 + row["alike"] for row in rows):
         out.append(f"… {many(more, 'more job')}; `tpujob queue --limit 0` shows all.")
     if len(shares) > 1:
-        out += wrap(_shares_line(shares), columns)
+        parts = (f"{_name(one)} {one['part']:.0%} (due {one['due']:.0%})" for one in shares)
+        out += wrap(f"Used by shares: {' · '.join(parts)}", columns)
     return "\n".join(out)
 
 
@@ -93,11 +94,6 @@ def starts_about(place: PlaceView, now: float) -> str:
         return "now"
     moment = datetime.fromtimestamp(at)
     return moment.strftime("%H:%M" if at - now < 43_200 else "%a %d %b %H:%M")
-
-
-def _shares_line(shares: Sequence[ShareView]) -> str:
-    parts = (f"{_name(one)} {one['part']:.0%} (due {one['due']:.0%})" for one in shares)
-    return f"Used by shares: {' · '.join(parts)}"
 
 
 def _name(share: ShareView) -> str:

@@ -31,12 +31,6 @@ def now(job: JobView) -> str:
     return job.get("why") or job["message"]
 
 
-def copying(job: JobView) -> str:
-    """Say which data a job waits for before it requests a slice; empty: none."""
-    waits = job.get("copying")
-    return waits.get("said", "") if waits else ""
-
-
 def cost(job: JobView) -> str:
     """Say what it costs now and has cost, by list price."""
     copies = job.get("usd_copies", 0.0)
@@ -140,12 +134,6 @@ def maintenance(job: JobView, now: float) -> str:
 def _utc(at: str | None) -> str:
     """`2026-11-29 04:00` of a view's time."""
     return (at or "")[:16].replace("T", " ")
-
-
-def last_refusal(job: JobView) -> str:
-    """Return the cloud's answer when it last refused what the job waits for; empty: none is known."""
-    waits = job.get("capacity")
-    return waits["said"] if waits else ""
 
 
 def end_of(attempt: AttemptView) -> str:

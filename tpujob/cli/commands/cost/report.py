@@ -6,16 +6,15 @@ import csv
 import io
 from collections.abc import Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tpujob.cli.backend import connect
 from tpujob.cli.options import Json, argument, complete_job, flag, option
-from tpujob.cli.output import note, say, say_page
+from tpujob.cli.output import say, say_page
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.domain.text import clean, dollars, many
-from tpujob.errors import BadRequest, TpujobError
+from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
     from tpujob.api import CostRowView, CostView, SpendingView
@@ -33,45 +32,18 @@ def report(
     job: Annotated[str, argument("JOB", "Only this job.", autocompletion=complete_job)] = "",
     by: Annotated[By, option("|".join(By), "Group rows; days are UTC.")] = By.JOB,
     user: Annotated[str, option("NAME", "Only jobs of this user.")] = "",
-    plot: Annotated[
-        Path | None, option("FILE", "Draw money and goodput by day, as .svg or .png.")
-    ] = None,
     as_json: Json = False,
     as_csv: Annotated[bool, flag("Print CSV, in micro-dollars.", "--csv")] = False,
 ) -> None:
     """Show chip-hours, list value and goodput of all slices."""
     if as_json and as_csv:
         raise BadRequest("give one of --json and --csv")
-    format = _format(plot) if plot else ""
     api = connect()
-    job = api.get(job)["id"] if job else ""
-    found = api.cost(by=by, user=user, job=job)
-    if plot:
-        from tpujob.cli.commands.cost.plot import draw
-
-        days = found if by is By.DAY else api.cost(by=By.DAY, user=user, job=job)
-        _write(plot, draw(days, format))
+    found = api.cost(by=by, user=user, job=api.get(job)["id"] if job else "")
     if as_csv:
         say(cost_csv(found))
     else:
         say_page(found, cost_page, as_json)
-
-
-def _format(plot: Path) -> str:
-    from tpujob.cli.commands.cost.plot import FORMATS
-
-    found = plot.suffix.lower().removeprefix(".")
-    if found not in FORMATS:
-        raise BadRequest(f"--plot {plot} should end in .svg or .png")
-    return found
-
-
-def _write(plot: Path, picture: bytes) -> None:
-    try:
-        plot.write_bytes(picture)
-    except OSError as error:
-        raise TpujobError(f"{plot} cannot be written: {error.strerror}") from None
-    note(f"tpujob: drew {plot}")
 
 
 NOTHING = "There are no jobs, so nothing was spent."

@@ -31,7 +31,16 @@ def where(
     """Show where a job's data is, and what bringing it there costs. Copies nothing."""
     api = connect()
     if "://" in of:
-        spec = _of_source(of, type, zones or [])
+        if not type:
+            hint = f"tpujob data where {of} --type v5e-16"
+            raise BadRequest("which TPUs will read it?", hint=hint)
+        asked: dict[str, Any] = {"type": type, "zones": zones or []}
+        spec: dict[str, Any] = {
+            "name": "where",
+            "tpu": asked,
+            "run": {"command": "true"},
+            "data": of,
+        }
     elif Path(of).suffix in (".yaml", ".yml") or Path(of).is_file():
         from tpujob.domain.spec import dump
         from tpujob.submit import job_file
@@ -45,16 +54,6 @@ def where(
     if not spec.get("data"):
         raise BadRequest(f"{of} reads no data", hint="say what it reads: data: gs://BUCKET/PREFIX")
     say_page(where_record(plan, epochs), where_page, as_json)
-
-
-def _of_source(source: str, type: str, zones: list[str]) -> dict[str, Any]:
-    """A job that would read that source."""
-    if not type:
-        raise BadRequest(
-            "which TPUs will read it?", hint=f"tpujob data where {source} --type v5e-16"
-        )
-    tpu: dict[str, Any] = {"type": type, "zones": zones}
-    return {"name": "where", "tpu": tpu, "run": {"command": "true"}, "data": source}
 
 
 # The page ------------------------------------------------------------------------------------------------------------
@@ -91,15 +90,12 @@ def where_page(record: Mapping[str, Any], columns: int, *, color: bool = False) 
     out: list[str] = []
     for one in record["data"]:
         rows = [_row(place, zone) for place in one["places"] for zone in place["zones"]]
-        out += ["", _title(one), table(_COLUMNS, rows, columns, color=color)]
+        amount = f"{many(one['objects'], 'object')}, {amount_of_bytes(one['bytes'])}"
+        size = amount if one["counted"] else f"at least {amount}"
+        title = clean(f"{one['name']}: {one['base']} in {one['location']}, {size}")
+        out += ["", title, table(_COLUMNS, rows, columns, color=color)]
     each = many(epochs, "epoch")
     return "\n".join([*out[1:], f"Across regions: for {each}. List prices, in US dollars."])
-
-
-def _title(one: DataView) -> str:
-    amount = f"{many(one['objects'], 'object')}, {amount_of_bytes(one['bytes'])}"
-    size = amount if one["counted"] else f"at least {amount}"
-    return clean(f"{one['name']}: {one['base']} in {one['location']}, {size}")
 
 
 def _row(place: Any, zone: str) -> tuple[str, ...]:

@@ -35,7 +35,12 @@ def status_page(found: Mapping[str, Any], columns: int, *, color: bool = False) 
     """Slices and their hosts, the stock of zones in use, the faults in force and the plan of faults."""
     slices, faults = found["slices"], found["faults"]
     touched = {s["zone"] for s in slices} | {s["zone"] for s in faults["stockouts"]}
-    stock = [row for z in found["zones"] if z["zone"] in touched for row in _stock_rows(z)]
+    stock = [
+        [zone["zone"], generation, str(held["hosts"]), str(held["used"])]
+        for zone in found["zones"]
+        if zone["zone"] in touched
+        for generation, held in zone["stock"].items()
+    ]
     parts = [
         table(_SLICES, [_slice_row(s) for s in slices], columns, color=color)
         if slices
@@ -112,10 +117,3 @@ def _host_row(s: Mapping[str, Any], h: Mapping[str, Any]) -> list[str]:
     bad = [word for word in ("silent", "hung") if h[word]]
     condition = ", ".join(filter(None, (clean(h["fault"]), slowed, *bad))) or "good"
     return [clean(s["name"]), str(h["index"]), h["address"] or "-", h["physical"], condition]
-
-
-def _stock_rows(zone: Mapping[str, Any]) -> list[list[str]]:
-    return [
-        [zone["zone"], generation, str(stock["hosts"]), str(stock["used"])]
-        for generation, stock in zone["stock"].items()
-    ]

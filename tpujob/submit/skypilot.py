@@ -9,56 +9,42 @@ from typing import Any, cast
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.spec.data import name_of, variable_of
 from tpujob.errors import BadSpec
-from tpujob.submit.imports.plan import ImportPlan, JobDraft, add_variable, in_order, job_name
-from tpujob.submit.imports.sections import ImportReading, Section, documents
+from tpujob.submit.import_keys import ImportReading, Outcome, Section, documents
+from tpujob.submit.import_plan import ImportPlan, JobDraft, add_variable, in_order, job_name
 
-#: by key of the job file: keys of SkyPilot that become it; `resources` are also the entries of any_of and ordered
-KEPT = {
-    "name": "name",
-    "code": "workdir",
-    "setup, as git fetch": "workdir.url workdir.ref",
-    "tpu.slices": "num_nodes",
-    "tpu.type": "resources.accelerators",
-    "tpu.zones": "resources.infra resources.region resources.zone resources.cloud",
-    "tpu.pricing": "resources.use_spot",
-    "tpu.runtime_version": "resources.accelerator_args.runtime_version",
-    "env.docker": "resources.image_id",
-    "recovery.failures": "resources.job_recovery.max_restarts_on_errors",
-    "priority": "resources.priority",
-    "after": "execution",
-    "setup": "setup",
-    "run.command": "run",
-}
-DROPPED = {
-    "all zones are tried, and a preempted job resumes": "resources.job_recovery.strategy resources.job_recovery",
-    "a type of TPU has its own": "resources.cpus resources.memory resources.instance_type resources.disk_size "
-    "resources.disk_tier resources.network_tier resources.ephemeral_storage resources.local_disk resources.ports",
-    "a slice is released when its job ends": "resources.autostop pool",
-    "`budget` limits the cost of the whole job": "resources.max_hourly_cost",
-    "exit code 75 asks for another attempt here": "resources.job_recovery.recover_on_exit_codes",
-}
-SENTENCES = {
-    "spot": "without use_spot SkyPilot takes on-demand, and so does this job",
-    "mixed": "one job has one pricing: that of the first entry",
-    "versions": "types of several generations have no version in common",
-    "cloud": "{cloud} has no TPUs of Google: this entry is left out",
-    "no tpu": "{what} is not a TPU: this entry is left out",
-    "image": "only docker: images run here; the TPU VM has its usual image",
-    "nodes": "SkyPilot sets no Multislice variables; here {n} slices run the program together",
-    "renamed": "{old} is {new} in the text",
-    "ips": "{name} has no equal: TPUJOB_COORDINATOR is address and port of host 0",
-    "copied": "mounts, read-only, not a copy; for many small files use `data` with `stage: disk`",
-    "data": "data: the program finds it at {variable} (TPUJOB_DATA if it is the only one), not at {path}",
-    "store": "only gs://, s3://, https:// and local folders can be read; left out",
-    "regions": "a job stays in the region of its bucket, unless tpu.allow_cross_region is set",
-    "chain": "starts when {name} has succeeded",
+#: `resources` are also the entries of any_of and ordered
+TABLE: dict[Outcome, dict[str, str]] = {
+    "kept": {
+        "name": "name",
+        "code": "workdir",
+        "setup, as git fetch": "workdir.url workdir.ref",
+        "tpu.slices": "num_nodes",
+        "tpu.type": "resources.accelerators",
+        "tpu.zones": "resources.infra resources.region resources.zone resources.cloud",
+        "tpu.pricing": "resources.use_spot",
+        "env.docker": "resources.image_id",
+        "recovery.failures": "resources.job_recovery.max_restarts_on_errors",
+        "priority": "resources.priority",
+        "after": "execution",
+        "setup": "setup",
+        "run.command": "run",
+    },
+    "dropped": {
+        "all zones are tried, and a preempted job resumes": "resources.job_recovery.strategy resources.job_recovery",
+        "a type of TPU has its own": "resources.cpus resources.memory resources.instance_type resources.disk_size "
+        "resources.disk_tier resources.network_tier resources.ephemeral_storage resources.local_disk resources.ports "
+        "resources.accelerator_args",
+        "a slice is released when its job ends": "resources.autostop pool",
+        "`budget` limits the cost of the whole job": "resources.max_hourly_cost",
+        "exit code 75 asks for another attempt here": "resources.job_recovery.recover_on_exit_codes",
+    },
 }
 _RENAMED = {"SKYPILOT_NODE_RANK": "TPUJOB_HOST", "SKYPILOT_NUM_NODES": "TPUJOB_HOSTS"}
 
 
 def read_skypilot(text: str, source: str, env: Mapping[str, str] | None = None) -> ImportPlan:
     """The jobs of a file; `env` gives or replaces values of `envs`. Raises BadSpec with file and line."""
-    reading, drafts = ImportReading(KEPT, DROPPED, SENTENCES), list[JobDraft]()
+    reading, drafts = ImportReading(TABLE), list[JobDraft]()
     tasks = [Section(one, reading) for one in documents(text, source)]
     header = tasks.pop(0) if tasks and not {"run", "resources"} & {*tasks[0].values} else None
     if header and header.get("execution") == "parallel":
@@ -73,9 +59,9 @@ def read_skypilot(text: str, source: str, env: Mapping[str, str] | None = None) 
         spec: dict[str, Any] = {"name": job_name(called, names), **_spec(task, env or {})}
         spec["after"] = names[-1:]
         if names:
-            task.note("", "warning", "chain", name=names[-1])
+            task.note("", "warning", f"starts when {names[-1]} has succeeded")
         names.append(spec["name"])
-        drafts.append(JobDraft(spec, task.place, f"{called}, a task of SkyPilot"))
+        drafts.append(JobDraft(spec, task.place))
     return ImportPlan(in_order(drafts), reading.finish())
 
 
@@ -88,7 +74,8 @@ def _spec(task: Section, env: Mapping[str, str]) -> dict[str, Any]:
     if image.startswith("docker:"):
         spec["env"] = {"docker": image.removeprefix("docker:")}
     elif image:
-        resources.note("image_id", "dropped", "image")
+        text = "only docker: images run here; the TPU VM has its usual image"
+        resources.note("image_id", "dropped", text)
     if isinstance(resources.get("job_recovery"), dict):
         recovery = resources.child("job_recovery")
         spec["recovery"] = {"failures": recovery.get("max_restarts_on_errors", int)}
@@ -99,10 +86,11 @@ def _spec(task: Section, env: Mapping[str, str]) -> dict[str, Any]:
         text = task.text(key)
         for old, new in _RENAMED.items():
             if old in text:
-                task.note(key, "warning", "renamed", old=old, new=new)
+                task.note(key, "warning", f"{old} is {new} in the text")
                 text = text.replace(old, new)
         for name in dict.fromkeys(re.findall(r"SKYPILOT_\w+", text)):
-            task.note(key, "warning", "ips", name=name)
+            reason = f"{name} has no equal: TPUJOB_COORDINATOR is address and port of host 0"
+            task.note(key, "warning", reason)
         spec[key] = text.strip() if key == "setup" else spec["run"] | {"command": text.strip()}
     workdir = task.get("workdir", str, dict)
     if isinstance(workdir, str):
@@ -128,24 +116,24 @@ def _tpu(task: Section, base: Section) -> dict[str, Any]:
             types = list(dict.fromkeys([*types, *wanted]))
             zones += _zones(entry, given, wanted)
             if "use_spot" not in given:
-                entry.note("accelerators", "warning", "spot")
+                text = "without use_spot SkyPilot takes on-demand, and so does this job"
+                entry.note("accelerators", "warning", text)
     if not types:
         raise base.error("", "asks for no TPU", "Write accelerators such as tpu-v6e-8.")
     if len({*spots}) > 1:
-        base.note(kind, "question", "mixed")
+        base.note(kind, "question", "one job has one pricing: that of the first entry")
     if len({accelerators.region_of(zone) for zone in zones}) > 1:
-        base.note("", "warning", "regions")
+        text = "a job stays in the region of its bucket, unless tpu.allow_cross_region is set"
+        base.note("", "warning", text)
     if (nodes := task.get("num_nodes", int) or 1) > 1:
-        task.note("num_nodes", "warning", "nodes", n=nodes)
-    arguments = base.child("accelerator_args")
-    if arguments.get("tpu_vm", bool) is False:
-        raise arguments.error("tpu_vm", "TPU nodes have no equal; a TPU VM is needed")
-    version = arguments.text("runtime_version")
-    if version and len({accelerators.find(type).generation for type in types}) > 1:
-        version = arguments.note("runtime_version", "dropped", "versions")
+        text = (
+            f"SkyPilot sets no Multislice variables; here {nodes} slices run the program together"
+        )
+        task.note("num_nodes", "warning", text)
     pricing = "spot" if spots[0] else "on-demand"
-    tpu = {"type": types[0] if len(types) == 1 else types, "zones": zones, "pricing": pricing}
-    return {**tpu, "runtime_version": version, "slices": nodes if nodes > 1 else None}
+    type = types[0] if len(types) == 1 else types
+    slices = nodes if nodes > 1 else None
+    return {"type": type, "zones": zones, "pricing": pricing, "slices": slices}
 
 
 def _types(entry: Section, given: Mapping[str, Any]) -> list[str]:
@@ -153,7 +141,7 @@ def _types(entry: Section, given: Mapping[str, Any]) -> list[str]:
     cloud = str(given.get("cloud") or str(given.get("infra") or "gcp").partition("/")[0])
     if cloud.lower() not in ("gcp", "*"):
         for key in entry.values:
-            entry.note(key, "dropped", "cloud", cloud=cloud)
+            entry.note(key, "dropped", f"{cloud} has no TPUs of Google: this entry is left out")
         return []
     wanted: Any = given.get("accelerators") or ()
     if isinstance(wanted, int | float):
@@ -164,7 +152,7 @@ def _types(entry: Section, given: Mapping[str, Any]) -> list[str]:
     for name in map(str, [wanted] if isinstance(wanted, str) else wanted):
         type, _, count = name.removeprefix("tpu-").partition(":")
         if not name.startswith("tpu-"):
-            entry.note("accelerators", "dropped", "no tpu", what=name)
+            entry.note("accelerators", "dropped", f"{name} is not a TPU: this entry is left out")
         elif count not in ("", "1"):
             raise entry.error("accelerators", f"{name}: a slice is one TPU", "Write num_nodes.")
         else:
@@ -222,11 +210,14 @@ def _file_mounts(mounts: Section, spec: dict[str, Any], given: Mapping[str, str]
             copy = str(entry.get("mode")).upper() == "COPY"
             mount = {"bucket": f"gs://{bucket}", "to": path, "read_only": copy}
             mounted.append({**mount, **({"only_dir": folder} if folder else {})})
-            mounts.note(path, "kept", "copied" if copy else "mounts")
+            text = ", read-only, not a copy; for many small files use `data` with `stage: disk`"
+            mounts.note(path, "kept", f"mounts{text if copy else ''}")
         elif scheme in ("", "s3", "https"):
             name = name_of(source)
             data.append({"from": source, "to": name, "stage": "disk"})
-            mounts.note(path, "question", "data", variable=variable_of(name), path=path)
+            at = f"at {variable_of(name)} (TPUJOB_DATA if it is the only one), not at {path}"
+            mounts.note(path, "question", f"data: the program finds it {at}")
         else:
-            mounts.note(path, "question", "store")
+            text = "only gs://, s3://, https:// and local folders can be read; left out"
+            mounts.note(path, "question", text)
     spec |= {"mounts": mounted, "data": data}

@@ -18,7 +18,7 @@ from tpujob.domain.spec import jobspec
 from tpujob.domain.spec.yaml import plain
 from tpujob.domain.text import clean
 from tpujob.errors import BadRequest, BadSpec
-from tpujob.submit.imports.sections import KeyNote, Section
+from tpujob.submit.import_keys import KeyNote, Section
 from tpujob.submit.secrets_scan import holds_a_key
 
 #: names of variables whose values are secrets
@@ -31,7 +31,6 @@ class JobDraft:
 
     spec: dict[str, Any]  #: in the form of a job file
     place: str  #: the file and line that it came from
-    called: str  #: what it was called there
 
     @property
     def name(self) -> str:
@@ -83,13 +82,13 @@ def in_order(drafts: Sequence[JobDraft]) -> tuple[JobDraft, ...]:
     for one in ordered:
         if holds_a_key(text_of(one).encode(), prose=True):
             hint = "Remove it there, and name it in run.secrets of the job file."
-            raise BadSpec(f"{one.place}: {one.called} has a key in its text", hint=hint)
+            raise BadSpec(f"{one.place}: {one.name} has a key in its text", hint=hint)
         try:
             jobspec.load(text_of(one), "job")
         except BadSpec as error:
             what = re.sub(r"(?m)^job(:\d+)?: ", "", error.message)
             hint = "Correct it there, and import it again."
-            text = f"{one.place}: {one.called} cannot be a job here: {what}"
+            text = f"{one.place}: {one.name} cannot be a job here: {what}"
             raise BadSpec(text, hint=hint) from None
     return ordered
 
@@ -127,7 +126,7 @@ def write(drafts: Sequence[JobDraft], source: Path, folder: Path) -> list[Path]:
 def text_of(draft: JobDraft) -> str:
     """The job file."""
     body = yaml.dump(draft.spec, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
-    return f"# {clean(f'{draft.called}, imported from {draft.place}')}\n{body}"
+    return f"# Imported from {clean(draft.place)}\n{body}"
 
 
 class _Dumper(yaml.SafeDumper):

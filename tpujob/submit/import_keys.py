@@ -38,20 +38,17 @@ def documents(text: str, source: str) -> Iterator[Document]:
 
 
 class ImportReading:
-    """All that one import reads. A key becomes what `kept` (by key of the job file) or `dropped` (by reason) says,
-    unless a section notes something else. `sentences` are notes by name."""
+    """All that one import reads. `table` says what becomes of keys: outcome -> key of the job file, or reason -> keys.
+    A section may note something else of a key, and warn of it."""
 
-    def __init__(
-        self, kept: Mapping[str, str], dropped: Mapping[str, str], sentences: Mapping[str, str]
-    ) -> None:
+    def __init__(self, table: Mapping[Outcome, Mapping[str, str]]) -> None:
         self.notes: list[KeyNote] = []
         self.sections: list[Section] = []
-        self.sentences = sentences
-        self.usual: dict[str, tuple[Outcome, str]] = {}
-        for text, keys in kept.items():
-            self.usual |= dict.fromkeys(keys.split(), ("kept", text))
-        for text, keys in dropped.items():
-            self.usual |= dict.fromkeys(keys.split(), ("dropped", text))
+        self.usual: dict[str, list[tuple[Outcome, str]]] = {}
+        for outcome, texts in table.items():
+            for text, keys in texts.items():
+                for key in keys.split():
+                    self.usual.setdefault(key, []).append((outcome, text))
 
     def finish(self) -> tuple[KeyNote, ...]:
         """What became of every key, in the order of the files."""
@@ -123,12 +120,10 @@ class Section:
         except (BadSpec, ValueError) as error:
             raise self.error(key, str(error)) from None
 
-    def note(self, key: str, outcome: Outcome, text: str, **facts: object) -> None:
-        """Note what became of a key, or of the whole mapping: a text, or the sentence of that name."""
+    def note(self, key: str, outcome: Outcome, text: str) -> None:
+        """Note what became of a key, or of the whole mapping."""
         if outcome != "warning":
             self._settled.add(key)
-        text = self._reading.sentences.get(text, text)
-        text = text.format(**facts) if facts else text
         note = KeyNote(self.source, self.line(key), self._shown(key), outcome, text)
         self._reading.notes.append(note)
 
@@ -139,8 +134,9 @@ class Section:
                 self.note(key, "question", "a placeholder, left out; write the value")
             elif key not in self._settled:
                 unknown = ("dropped", self.unknown if key in self else "it is empty")
-                usual = self._reading.usual.get(self._shown(key), unknown)
-                self.note(key, *(usual if key in self else unknown))
+                usual = self._reading.usual.get(self._shown(key), ()) if key in self else ()
+                for row in usual or [unknown]:
+                    self.note(key, *row)
 
     def line(self, key: str = "") -> int:
         """The line of a key, or of the mapping itself."""
