@@ -6,6 +6,7 @@ import hashlib
 import os
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from tpujob.agent import daemon
 from tpujob.agent.base import take_lock
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.setup import steps
-from tpujob.agent.storage import LINK, Storage, StorageError
+from tpujob.agent.storage import LINK, Storage, StorageError, insist
 from tpujob.agent.upload import output_list
 from tpujob.agent.upload import outputs as module
 from tpujob.agent.upload.output_list import Content, OutputList
@@ -476,7 +477,7 @@ def test_a_round_that_writes_its_list_twice_in_a_second_is_no_failure(
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    monkeypatch.setattr(output_list, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(output_list, "insist", partial(insist, wait=sleep))
     kept.storage.put = limited
     kept.write("a", "1")
     assert kept.outputs.finish(0) == ""

@@ -128,9 +128,6 @@ def test_a_token_that_is_refused_is_asked_for_once_more(
     assert not refused(storage).lasts
     metadata.facts[TOKEN] = token("good")
     assert read(storage) == b"data"
-    metadata.facts[TOKEN] = token("bad")
-    storage._token_until = 0.0
-    assert [refused(storage).lasts for _ in range(2)] == [False, True]
 
 
 def test_what_is_stored_as_gzip_comes_as_it_is_stored(
