@@ -41,7 +41,7 @@ class Supervision:
         self._pids: Find = set
         self._watch = PatternWatch(plan.get("watch"), log.note, wake.up)
         self._idle = Idle(self._watch, progress, lambda: self._pids())
-        self._collected = self._attached = False
+        self._collected = False
         self.has_stalled = False  #: at any time
         self.stacks: List[str] = []  #: of the present stall
         self.hear = self._watch.hear
@@ -61,16 +61,15 @@ class Supervision:
         self._idle.look()
         if not self._idle.stalled(self._stall, min(EARLY, self._stall["seconds"] / 5)):
             if self._collected:
-                self._collected = self._attached = False
+                self._collected = False
                 self.stacks = []
                 self._log.note("it makes progress again")
                 self._reporter.update({}, b"")
         elif not self._collected:
             self._collected = True
             threading.Thread(target=self._collect, name="stacks", daemon=True).start()
-        elif not self._attached and self._idle.stalled(self._stall):
-            self._attached = self.has_stalled = True
-            self._reporter.update({}, first_lines(self.stacks))
+        elif self._idle.stalled(self._stall):
+            self.has_stalled = True
 
     def nonfinite(self) -> Optional[VerdictDocument]:
         """Return the verdict of `watch.nonfinite`; None: no line matched."""

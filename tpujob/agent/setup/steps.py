@@ -193,7 +193,6 @@ PACKAGE_LOCKS = (
     ":/var/lib/apt/lists/lock:/var/cache/apt/archives/lock"
 )
 LOCK_PATIENCE = 600.0  #: seconds; unattended-upgrades was seen to take ten minutes
-SAY_EVERY = 60.0
 PAUSE = 1.0  #: between two looks; unattended-upgrades lets go for a moment between two packages
 _INSTALLS = re.compile(r"\b(apt|apt-get|aptitude|dpkg|sudo)\b|\.sh\b")
 
@@ -208,20 +207,15 @@ def wait_for_others(note: Note, patience: float = LOCK_PATIENCE) -> None:
     holder = _holder()
     if holder is None:
         return
-    begin = noted = time.monotonic()
+    begin = time.monotonic()
     note("waiting for %s, which installs packages (%s)" % holder)
     free = 0
     while free < 2:
-        now = time.monotonic()
-        if now - begin > patience:
-            note("packages are still being installed after %.0f s: continuing" % (now - begin))
+        if time.monotonic() - begin > patience:
+            note("packages are still being installed after %.0f s: continuing" % patience)
             return
-        if now - noted > SAY_EVERY and holder is not None:
-            noted = now
-            note("still waiting for %s (%s)" % holder)
         time.sleep(PAUSE)
-        holder = _holder()
-        free = 0 if holder else free + 1
+        free = 0 if _holder() else free + 1
     note("the package locks are free after %.0f s" % (time.monotonic() - begin))
 
 
