@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -139,11 +140,21 @@ class Kept:
         self.again(work := self.work.parent / name)
         return work / "out"
 
-    def listed(self) -> list[bytes]:
-        """The pieces of the list in the bucket."""
-        pieces = list[bytes]()
-        self.storage.read("gs://shed/kept.list", pieces.append)
-        return pieces
+    def read(self, name: str) -> bytes:
+        """An object of the bucket."""
+        content = bytearray()
+        self.storage.read(f"gs://shed/{name}", content.extend)
+        return bytes(content)
+
+    def before_each(self, do: Callable[[str], object]) -> None:
+        """Call this with the name of each file before it is sent."""
+        put = self.storage.put_file
+
+        def sent(path: str, file: str, md5: str) -> None:
+            do(path.rpartition("/")[2])
+            put(path, file, md5)
+
+        self.storage.put_file = sent
 
     def plant(self, name: str, data: bytes = b"", **metadata: str) -> None:
         self.storage.put(f"gs://shed/kept/out/{name}", data, metadata)
@@ -166,16 +177,15 @@ def test_files_go_up_in_the_order_in_which_they_were_written(kept: Kept) -> None
     """Else the bucket would name a checkpoint that it does not have."""
     kept.write("weights/1", "weights", age=10)
     kept.write("latest", "1", age=9)
-    put, order = kept.storage.put_file, list[str]()
+    order = list[str]()
 
-    def noted(path: str, file: str, md5: str) -> None:
-        order.append(path.rpartition("/")[2])
-        put(path, file, md5)
+    def note(name: str) -> None:
+        order.append(name)
         if order == ["1"]:
             kept.write("weights/2", "weights", age=8)
             kept.write("latest", "2", age=7)
 
-    kept.storage.put_file = noted
+    kept.before_each(note)
     kept.outputs._keep(0)
     assert order == ["1"], "what changes before its turn waits for what was written before"
     assert kept.outputs.finish(1) == ""
@@ -185,56 +195,38 @@ def test_files_go_up_in_the_order_in_which_they_were_written(kept: Kept) -> None
 
 def test_a_file_that_changes_while_it_is_sent_is_sent_again(kept: Kept) -> None:
     kept.write("a", "half")
-    put = kept.storage.put_file
-
-    def changing(path: str, file: str, md5: str) -> None:
-        kept.storage.put_file = put
-        kept.write("a", "whole and longer", age=1)
-        put(path, file, md5)
-
-    kept.storage.put_file = changing
+    changes = iter(["whole and longer"])
+    kept.before_each(lambda name: [kept.write(name, text, age=1) for text in changes])
     assert kept.outputs.note_checkpoint(7) is None
     kept.outputs._keep(0)
     assert kept.outputs.checkpoint is None, "the checkpoint is not whole in the bucket"
     assert kept.outputs.finish(1) == ""
     assert kept.outputs.checkpoint == 7
-    found = list[bytes]()
-    kept.storage.read("gs://shed/kept/out/a", found.append)
-    assert found == [b"whole and longer"]
+    assert kept.read("kept/out/a") == b"whole and longer"
 
 
-def test_what_cannot_be_kept_is_told_once_and_tried_until_it_can(kept: Kept) -> None:
+def test_what_cannot_be_kept_is_noted_once_and_tried_until_it_can(kept: Kept) -> None:
     kept.write("a", "1")
-    put, left = kept.storage.put_file, [1, 1]
+    times, safe = [2], threading.Event()
 
-    def refusing(path: str, file: str, md5: str) -> None:
-        if left and left.pop():
-            raise StorageError("HTTP 503: busy")
-        put(path, file, md5)
+    def refuse(_: str) -> None:
+        times[0] -= 1
+        if times[0] >= 0:
+            raise StorageError("HTTP 503: busy", 503)
 
-    kept.storage.put_file = refusing
-    assert kept.outputs.finish(30) == ""
-    assert kept.said == ["outputs cannot be kept in the bucket: HTTP 503: busy"]
-    kept.write("b", "2")
-    left.extend([1] * 999)
-    assert "HTTP 503" in kept.outputs.finish(0)
-
-
-def test_a_checkpoint_that_cannot_be_kept_at_once_is_kept_soon(kept: Kept) -> None:
-    kept.write("a", "1")
-    put, safe = kept.storage.put_file, threading.Event()
-
-    def refusing(path: str, file: str, md5: str) -> None:
-        kept.storage.put_file = put
-        raise StorageError("HTTP 503: busy", 503)
-
-    kept.storage.put_file = refusing
+    kept.before_each(refuse)
     wake: Any = SimpleNamespace(up=safe.set)
     kept.outputs.note_checkpoint(7)
     kept.outputs.follow(wake)
     assert safe.wait(10), "not before the next look for new files, minutes later"
     assert kept.outputs.note_checkpoint(7) == 7
-    assert kept.outputs.finish(1) == ""
+    assert kept.said == ["outputs cannot be kept in the bucket: HTTP 503: busy"]
+    kept.write("b", "2")
+    times[0] = 2
+    assert kept.outputs.finish(30) == ""
+    kept.write("c", "3")
+    times[0] = 999
+    assert "HTTP 503" in kept.outputs.finish(0)
 
 
 @pytest.mark.parametrize(
@@ -243,11 +235,11 @@ def test_a_checkpoint_that_cannot_be_kept_at_once_is_kept_soon(kept: Kept) -> No
 def test_a_success_whose_outputs_cannot_be_kept_is_none(
     kept: Kept, monkeypatch: pytest.MonkeyPatch, code: int, notice: str, cause: str | None
 ) -> None:
-    def refuse(path: str, file: str, md5: str) -> None:
+    def refuse(_: str) -> None:
         raise StorageError("HTTP 403: no", 403)
 
     kept.write("a", "1")
-    kept.storage.put_file = refuse
+    kept.before_each(refuse)
     monkeypatch.setattr(daemon, "OUTPUTS_PATIENCE", 0.0)
     monkeypatch.setattr(daemon, "OUTPUTS_DOOMED", 0.0)
     state: dict[str, Any] = {"notice": notice, "error": "", "cause": None}
@@ -456,8 +448,7 @@ def test_a_list_that_could_not_be_read_again_is_not_written(
 ) -> None:
     kept.write("a", "1")
     assert kept.outputs.finish(1) == ""
-    size = len(b"".join(kept.listed()))
-    monkeypatch.setattr(output_list, "MAX_SIZE", size + 100)
+    monkeypatch.setattr(output_list, "MAX_SIZE", len(kept.read("kept.list")) + 100)
     for n in range(9):
         kept.write(str(n), "1")
     kept.outputs._keep(0)
