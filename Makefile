@@ -73,7 +73,7 @@ live: $(READY)  ## what no document says, asked of a real project with one slice
 screenshots: $(READY)  ## the pictures in docs/page, made anew
 	@TPUJOB_SCREENSHOTS=1 $(BIN)/python -m pytest tests/nightly/page/test_screenshots.py
 
-checkpoints: $(READY)  ## damaged checkpoints: 4 ways and FLIPS=24 bits, met by runs of one host and of two
+checkpoints: $(READY)  ## checkpoints that are damaged in 4 ways and by FLIPS=24 flipped bits
 	@TPUJOB_FLIPS=$(or $(FLIPS),24) $(BIN)/python -m pytest tests/nightly/training/test_checkpoints.py
 
 fuzz: $(READY)  ## the API, job files, headers and what hosts say, with CASES=100000 that nobody would write; ten to twenty minutes

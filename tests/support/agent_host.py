@@ -17,20 +17,16 @@ import threading
 import urllib.parse
 import urllib.request
 import zipfile
-from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.support.shelf import at_once
 from tests.support.waiting import until as until
 from tpujob.adapters.ssh.agent_calls import packed
 from tpujob.domain.host import reports
 from tpujob.emulator.storage import StorageServer
-from tpujob.ports import Blob
 from tpujob.protocol import paths, segment, signing
 from tpujob.protocol.report import ReportBody, read_report_body
-from tpujob.service.logs.segments import Segment
 
 JOB = "000042"
 KEY, CACHE_KEY = "0a" * 32, "0b" * 32  #: of the attempt, and of its owner
@@ -54,24 +50,34 @@ def agent_as_files() -> Path:
     return folder
 
 
-def agent_where(folder: Path, module: str, name: str, value: float) -> Path:
-    """The same, below this folder, with another number in the place of a constant of a module of the agent."""
-    made = folder / "agent"
-    shutil.copytree(agent_as_files(), made)
-    path = made / "tpujob" / "agent" / module
-    lines = path.read_text().splitlines(keepends=True)
-    (at,) = (n for n, line in enumerate(lines) if line.startswith(f"{name} = "))
-    lines[at] = f"{name} = {value}\n"
-    path.write_text("".join(lines))
-    return made
+class LocalServer:
+    """Answers HTTP on this machine."""
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        class Quiet(handler):
+            def log_message(self, *args: object) -> None: ...
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *args: object) -> None:
+                """An agent that is killed does not hang up politely."""
+
+        self._server = Server(("127.0.0.1", 0), Quiet)
+        self.address = f"127.0.0.1:{self._server.server_address[1]}"
+        self.url = f"http://{self.address}"
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
 
 
-class MetadataServer:
+class MetadataServer(LocalServer):
     """What a VM is told about itself; `facts` may be changed at any time."""
 
     def __init__(self) -> None:
-        self.facts = {"preempted": "FALSE", "maintenance-event": "NONE"}
-        facts = self.facts
+        facts = self.facts = {"preempted": "FALSE", "maintenance-event": "NONE"}
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
@@ -81,26 +87,7 @@ class MetadataServer:
                 self.end_headers()
                 self.wfile.write(facts.get(asked, "").encode())
 
-            def log_message(self, *args: object) -> None: ...
-
-        class Server(ThreadingHTTPServer):
-            def handle_error(self, *args: object) -> None:
-                """An agent that is killed does not hang up politely."""
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def _blob(found: Mapping[str, Any]) -> Blob:
-    """Of what the JSON API says of an object."""
-    about = int(found["size"]), int(found["generation"]), 0.0, found.get("metadata", {})
-    return Blob(f"gs://shed/{found['name']}", *about)
+        super().__init__(Handler)
 
 
 class Bucket:
@@ -142,15 +129,10 @@ class Bucket:
         )
 
     def log(self, attempt: int = 1) -> list[str]:
-        """The stored lines of host 0, whoever wrote them, without their times."""
-        found = self.list(f"jobs/{JOB}/attempts/{attempt}/")
-        blobs = [_blob(o) for o in found if o["name"].endswith(paths.LOG_SUFFIX)]
-        pieces = at_once(f"gs://shed/jobs/{JOB}", attempt, blobs).get(0, ())
-        text = b"".join(self._piece(one) for one in pieces).decode(errors="replace")
-        return [line.partition(" ")[2] for line in text.splitlines()]
-
-    def _piece(self, one: Segment) -> bytes:
-        return self.read(one.path.removeprefix("gs://shed/"))[one.offset :][: one.size]
+        """The stored lines of host 0 without their times."""
+        stored = b"".join(self.read(name) for name, _ in self.segments(attempt))
+        lines = stored.decode(errors="replace").splitlines()
+        return [line.partition(" ")[2] for line in lines]
 
     def segments(self, attempt: int = 1) -> list[tuple[str, segment.SegmentFacts | None]]:
         """The names of the shipped segments, in order, with what they say of their lines."""
@@ -192,7 +174,6 @@ class Host:
     def __init__(self, folder: Path, bucket: Bucket, metadata: MetadataServer) -> None:
         self.home, self.bucket, self.metadata = folder / "home", bucket, metadata
         self.devices, self.tmp = folder / "dev", folder / "tmp"
-        self.code: Path | None = None  #: of its agent, if it is another one than the usual
         for made in (self.home, self.devices, self.tmp):
             made.mkdir(parents=True)
         (self.devices / "accel0").touch()
@@ -207,31 +188,13 @@ class Host:
 
     def plan(self, command: str | list[str], *, attempt: int = 1, **changes: Any) -> Path:
         argv = ["bash", "-c", command] if isinstance(command, str) else command
-        context = {
-            "job": JOB,
-            "attempt": attempt,
-            "host": 0,
-            "hosts": 1,
-            "cache": "~/.tpujob/cache",
-        }
-        workdir = f"gs://shed/jobs/{JOB}"
+        both = {"job": JOB, "attempt": attempt, "host": 0, "hosts": 1}
+        both["workdir"] = f"gs://shed/jobs/{JOB}"
+        context = {"cache": "~/.tpujob/cache", "data": "", "coordinator": "", "fault": ""}
         document = {
-            "v": 1,
-            "job": JOB,
-            "attempt": attempt,
-            "host": 0,
-            "hosts": 1,
-            "workdir": workdir,
-            "bundles": [],
-            "setup": None,
-            "argv": argv,
-            "env": {},
-            "context": {**context, "workdir": workdir, "data": "", "coordinator": "", "fault": ""},
-            "grace": 5,
-            "report_every": 1,
-            "log_bytes": 256 * 1024 * 1024,
-            **changes,
-        }
+            **both, "v": 1, "bundles": [], "setup": None, "argv": argv, "env": {}, "context": {**both, **context},
+            "grace": 5, "report_every": 1, "log_bytes": 256 * 1024 * 1024, **changes,
+        }  # fmt: skip
         path = self.home / f"plan-{attempt}.json"
         path.write_text(json.dumps(document))
         return path
@@ -241,7 +204,7 @@ class Host:
             given.write(input.encode())
             given.seek(0)
             return subprocess.Popen(
-                [*AGENT, str(self.code or agent_as_files()), *map(str, words)],
+                [*AGENT, str(agent_as_files()), *map(str, words)],
                 env=self.env,
                 stdin=given,
                 stdout=subprocess.PIPE,
@@ -256,8 +219,11 @@ class Host:
         except ValueError:
             raise AssertionError(f"agent {words} said {said.decode(errors='replace')}") from None
 
-    def start(self, command: str | list[str], **changes: Any) -> dict[str, Any]:
-        answer = self.agent("start", self.plan(command, **changes), "--told", input=told_json())
+    def start(
+        self, command: str | list[str], secrets: dict[str, str] | None = None, **changes: Any
+    ) -> dict[str, Any]:
+        told = told_json(**(secrets or {}))
+        answer = self.agent("start", self.plan(command, **changes), "--told", input=told)
         assert answer["ok"], answer
         return answer
 
@@ -277,6 +243,16 @@ class Host:
         """From start to the last report."""
         self.start(command, **changes)
         return self.ended(changes.get("attempt", 1))
+
+    def tools(self, scripts: dict[str, str]) -> Path:
+        """The folder of programs that are found before those of this machine."""
+        folder = self.home.parent / "tools"
+        folder.mkdir(exist_ok=True)
+        for name, text in scripts.items():
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o755)
+        self.env["PATH"] = f"{folder}:{self.env['PATH']}"
+        return folder
 
     def out(self, attempt: int = 1) -> Path:
         return self.home / ".tpujob" / "attempts" / f"{JOB}-{attempt}" / "out"
@@ -314,17 +290,19 @@ def told_json(*, key: str = KEY, cache_key: str = CACHE_KEY, **secrets: str) -> 
     return json.dumps({"key": key, "cache_key": cache_key, "secrets": secrets})
 
 
-def archive(*members: tarfile.TarInfo | tuple[str, str]) -> bytes:
-    """A tar.gz of files (name and text) and of whatever else."""
+def archive(*members: tarfile.TarInfo | tuple[str, str | bytes]) -> bytes:
+    """A tar.gz of files (name and content) and of whatever else."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
         for member in members:
             if isinstance(member, tarfile.TarInfo):
                 tar.addfile(member)
             else:
-                entry = tarfile.TarInfo(member[0])
-                entry.size = len(member[1])
-                tar.addfile(entry, io.BytesIO(member[1].encode()))
+                name, given = member
+                content = given.encode() if isinstance(given, str) else given
+                entry = tarfile.TarInfo(name)
+                entry.size = len(content)
+                tar.addfile(entry, io.BytesIO(content))
     return packed.getvalue()
 
 

@@ -191,11 +191,6 @@ def flip_a_bit(checkpoint: Path, chance: random.Random) -> str:
     return _flip(checkpoint, chance.choice(files), chance)
 
 
-def flip_a_number(checkpoint: Path, chance: random.Random) -> str:
-    """Flip one bit of the largest file, which holds the arrays; returns where."""
-    return _flip(checkpoint, _arrays(checkpoint), chance)
-
-
 def _arrays(checkpoint: Path) -> Path:
     return max((checkpoint / "state").rglob("d/*"), key=lambda file: file.stat().st_size)
 

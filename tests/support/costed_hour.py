@@ -134,27 +134,10 @@ def an_hour(hosts: int, *, followed: bool, minutes: float = 60.0) -> Bill:
     return bill
 
 
-def a_flood(hosts: int, lines: int, seconds: float) -> tuple[Bill, list[int]]:
-    """Each of so many hosts prints so many lines in that time, and ends. Returns what they wrote, and how many whole
-    lines of each host can be read afterwards, counted from the first without a gap."""
-    sim, bill = Sim(0), Bill()
-    with tempfile.TemporaryDirectory() as folder, virtual(sim, *_timed()):
-        stage = Stage(Path(folder), hosts=hosts, clock=_Time(sim), report_every=REPORT_EVERY)
-        try:
-            hour = _Hour(sim, stage, bill, Path(folder))
-            sim.spawn(lambda: hour.flood(hosts, lines, seconds))
-            sim.run_until(sim.now + 600)
-        finally:
-            sim.stop()
-            stage.store.close()
-        return bill, hour.read
-
-
 class _Hour:
     def __init__(self, sim: Sim, stage: Stage, bill: Bill, folder: Path) -> None:
         self.sim, self.stage, self.bill, self.folder = sim, stage, bill, folder
         self.logs: list[log.Log] = []  #: by host
-        self.read: list[int] = []  #: lines of each host, once they have ended
         self.put = stage.bucket.put
         self.write = _Storage(stage.bucket, bill, lambda: sim.now)
         self._count_bucket()
@@ -165,7 +148,7 @@ class _Hour:
         tpu = {"type": TYPES[hosts], "zones": ["us-central2-b"]}
         job = stage.running(stage.create(tpu=tpu))
         for host in range(hosts):
-            self._host(job, host, prints=True)
+            self._host(job, host)
         sim.spawn(lambda: self._ticks(job.id, followed=followed))
         sim.spawn(self._refreshes)
         sim.spawn(self._sweeps)
@@ -177,40 +160,9 @@ class _Hour:
         for counts in (self.bill.hosts, self.bill.backend, self.bill.tpu):
             counts.clear()
 
-    def flood(self, hosts: int, lines: int, seconds: float) -> None:
-        """See `a_flood`."""
-        job = self.stage.running(self.stage.create(tpu={"type": TYPES[hosts]}))
-        for host in range(hosts):
-            self._host(job, host, prints=False)
-        self.count()
-        printed, text = 0, "x" * 60
-        for second in range(1, int(seconds) + 1):
-            until = int(lines * second / seconds)
-            for one in self.logs:
-                for number in range(printed, until):
-                    one.note(f"{number} {text}", "")
-            printed = until
-            self.sim.sleep(1.0)
-        for one in self.logs:
-            self.sim.spawn(lambda one=one: one.finish(300.0))
-        self.sim.sleep(300.0)
-        self.read = [self._whole(job, host) for host in range(hosts)]
-
-    def _whole(self, job: Job, host: int) -> int:
-        reader, cursor, count = logs.Logs(self.stage.bucket), "", 0
-        while True:
-            block = reader.block(job, host=host, cursor=cursor)
-            cursor = block.cursor
-            for line in block.data.splitlines():
-                if int(line.split()[-2]) != count:
-                    return count
-                count += 1
-            if not block.more:
-                return count
-
     # The hosts
 
-    def _host(self, job: Job, host: int, *, prints: bool) -> None:
+    def _host(self, job: Job, host: int) -> None:
         attempt = job.attempt
         assert attempt
         where, redactor = (job.workdir, attempt.number, host), Redactor({})
@@ -238,23 +190,20 @@ class _Hour:
             limits.LOG_EVERY,
         )
         self.logs.append(lines)
-        self.sim.spawn(lambda: self._program(reporter, lines, host, prints=prints))
+        self.sim.spawn(lambda: self._program(reporter, lines, host))
 
-    def _program(
-        self, reporter: report_writer.ReportWriter, lines: log.Log, host: int, *, prints: bool
-    ) -> None:
+    def _program(self, reporter: report_writer.ReportWriter, lines: log.Log, host: int) -> None:
         """A step every 2 s, and a checkpoint every ten minutes, which host 0 tells of."""
-        began, step, every = self.sim.now, 0, LINE_EVERY if prints else 2.0
+        began, step = self.sim.now, 0
         while True:
-            self.sim.sleep(every)
+            self.sim.sleep(LINE_EVERY)
             now = int((self.sim.now - began) / 2)
             if now > step:
                 step = now
                 facts: Any = {"step": step, "loss": 1 / step}
                 saved = host == 0 and step % 300 == 0
                 reporter.update(facts | ({"checkpoint": step} if saved else {}))
-            if prints:
-                lines.note(f"step {step} loss {1 / max(step, 1):.6f}", "")
+            lines.note(f"step {step} loss {1 / max(step, 1):.6f}", "")
 
     # The backend, and who looks
 

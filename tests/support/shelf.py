@@ -10,7 +10,6 @@ from tpujob.ports import Blob
 from tpujob.protocol import paths, segment
 from tpujob.protocol.segment import AT, PIECES, SegmentFacts
 from tpujob.service.logs import Logs
-from tpujob.service.logs.segments import Segments, read_segments
 
 WORKDIR = "gs://shed/jobs/000042"
 
@@ -83,11 +82,6 @@ class Shelf:
         ]
         self.objects[path] = b"".join(data for _, _, data in pieces)
         self.facts[path] = metadata_of_pieces(facts)
-
-
-def at_once(workdir: str, attempt: int, blobs: Sequence[Blob]) -> Segments:
-    """The segments of each host, in order."""
-    return read_segments(workdir, attempt, blobs, range(10_000))
 
 
 def reader(shelf: Shelf, *, answer: float = 10) -> Logs:

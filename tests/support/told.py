@@ -13,9 +13,9 @@ from workloads.contract import EVENTS, Exit, ProgramContext, Reporter
 Program = Callable[[ProgramContext, Reporter], Exit]
 
 
-def events_of(folder: Path, program: Program, **context: Any) -> list[dict[str, Any]]:
+def events_of(folder: Path, program: Program) -> list[dict[str, Any]]:
     """Run the program in this process, to its end; the events that it told. It must have ended well."""
-    place = ProgramContext(out=str(folder), **context)
+    place = ProgramContext(out=str(folder))
     reporter = Reporter(place)
     try:
         assert program(place, reporter) is Exit.DONE

@@ -85,7 +85,7 @@ class HostAttempt:
             self.redactor,
             min(limits.LOG_EVERY, limits.LOG_PER_REPORT * plan["report_every"]),
         )
-        live.Server(self.folder, plan["host"], self.log)
+        live.serve(self.folder, plan["host"], self.log)
         self.progress = ProgressReader(os.path.join(self.folder.out, EVENTS))
         self.reporter = ReportWriter(
             plan,

@@ -123,7 +123,7 @@ def _follow(
     find = functools.partial(family, attempt.folder.path, child.pid)
     supervision = attempt.supervision  # none before the program
     if supervision is not None:
-        supervision.follow(find, environment.get("PATH", os.defpath))
+        supervision.follow(find)
     pump = attempt.log.follow(output, tag, supervision.hear if supervision else None)
     _attend(attempt, child, find, runtime, time.monotonic() + patience)
     end_all(find, 0 if attempt.discards else 2)
@@ -170,7 +170,10 @@ def _attend(
         attempt.listen()
         attempt.note_nonfinite()
         if attempt.discards and not kills:
-            kills, kill_at = True, time.monotonic() + _time_to_judge(attempt)
+            # one that replays the step may still write its verdict
+            judges = attempt.progress.facts.get("program_phase") == REPLAY
+            judges = judges or os.path.exists(os.path.join(attempt.folder.out, VERDICT))
+            kills, kill_at = True, time.monotonic() + (attempt.plan["grace"] if judges else 0.0)
             attempt.phase(Phase.STOPPING)
         elif attempt.grace is not None and not kill_at:
             kill_at = time.monotonic() + attempt.grace
@@ -190,11 +193,3 @@ def _attend(
     attempt.listen()
     if attempt.warned:  # a host that shuts down signals the program, too
         attempt.state["signalled"] = True
-
-
-def _time_to_judge(attempt: HostAttempt) -> float:
-    """Return the seconds until a program with a number that is not finite is killed: one that replays the step may
-    still write its verdict."""
-    judged = attempt.progress.facts.get("program_phase") == REPLAY
-    judged = judged or os.path.exists(os.path.join(attempt.folder.out, VERDICT))
-    return float(attempt.plan["grace"]) if judged else 0.0

@@ -92,7 +92,11 @@ def run(attempt: HostAttempt) -> None:
     attempt.open()
     kills = kernel_kills()
     code = _exit_code(attempt)
-    blame_memory(attempt, code, kernel_kills() - kills)
+    killed = kernel_kills() - kills
+    if killed > 0 and code not in (None, Exit.DONE, Exit.INTERRUPTED) and attempt.grace is None:
+        attempt.log.note("the kernel killed for want of memory, processes: %d" % killed)
+        if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
+            attempt.state.update(error="killed for want of memory", cause="OOM_HOST")
     finish(attempt, code)
 
 
@@ -142,14 +146,6 @@ MAX_EVENTS = 16 * 1024 * 1024  #: bytes of the end of `events.jsonl` that are ke
 JUDGED = (Exit.NONFINITE, Exit.DEVICE)
 
 
-def blame_memory(attempt: HostAttempt, code: Optional[int], killed: int) -> None:
-    """Note it if the kernel killed the program for want of memory. `killed`: how many processes it killed meanwhile."""
-    if killed > 0 and code not in (None, Exit.DONE, Exit.INTERRUPTED) and attempt.grace is None:
-        attempt.log.note("the kernel killed for want of memory, processes: %d" % killed)
-        if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
-            attempt.state.update(error="killed for want of memory", cause="OOM_HOST")
-
-
 def finish(attempt: HostAttempt, code: Optional[int]) -> None:
     """Release the host with that exit code (None: the program was not started), so that the next attempt can begin.
     Then ship the last report, the rest of the log and the program's files, or try for long enough."""
@@ -157,19 +153,27 @@ def finish(attempt: HostAttempt, code: Optional[int]) -> None:
     attempt.phase(Phase.EXITED, report=False)
     if code in JUDGED:  # the verdict of a replay weighs more than a line of output
         attempt.state.update(cause=None, error="", verdict=_verdict(attempt))
-    elif (
-        code == Exit.DONE and attempt.state["cause"] == "NONFINITE"
-    ):  # it ended by itself, before it could be killed
+    elif code == Exit.DONE and attempt.state["cause"] == "NONFINITE":
+        # it ended by itself, before it could be killed
         attempt.state.update(cause=None, error="", verdict=None)
         attempt.discards = False
     keep_outputs(attempt, code)
-    _release_host(attempt)
+    # so that the next attempt need not wait for the rest; its host 0 listens on the same port
+    if attempt.host_lock is not None and not attempt.state["notice"]:
+        with contextlib.suppress(OSError):  # a full disk: the next attempt finds what is gone
+            unmount_all(attempt.log.note)
+    for close in attempt.closers:
+        close()
+    if attempt.host_lock is not None:
+        os.close(attempt.host_lock)
     # some programs end with 0 on SIGTERM, and sooner than the next look for a notice
     if code != 0 or attempt.warned:
         attempt.notices.ask()
     attempt.listen()
     attempt.save_if_possible()
-    if _devices_suspect(attempt, code):
+    stalled = attempt.supervision is not None and attempt.supervision.has_stalled
+    failed = code not in (Exit.DONE, Exit.INTERRUPTED) and not attempt.must_stop()
+    if stalled or failed:  # devices may be to blame: an earlier check of them no longer holds
         invalidate()
     if attempt.state["error"]:
         attempt.log.note(attempt.state["error"])
@@ -177,7 +181,11 @@ def finish(attempt: HostAttempt, code: Optional[int]) -> None:
     uploads = [] if doomed else _uploads(attempt, code)
     shipped = _report(attempt, evidence)
     for name in (EVENTS, VERDICT):
-        _ship_file(attempt, name)
+        path = os.path.join(attempt.folder.out, name)
+        with contextlib.suppress(OSError, StorageError), open(path, "rb") as file:
+            file.seek(max(0, os.path.getsize(path) - MAX_EVENTS))
+            content = attempt.redactor.redact(file.read(MAX_EVENTS))
+            attempt.storage.put("%s/%s" % (attempt.shipped_to, name), content)
     for upload in _uploads(attempt, code) if doomed else uploads:
         upload.join(FINAL_PATIENCE)
     if not shipped:
@@ -217,24 +225,6 @@ def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
         attempt.state.update(error=failed[0], cause="CRASH")
 
 
-def _release_host(attempt: HostAttempt) -> None:
-    """Release the host, so that the next attempt need not wait for the rest; its host 0 listens on the same port."""
-    if attempt.host_lock is not None and not attempt.state["notice"]:
-        with contextlib.suppress(OSError):  # a full disk: the next attempt finds what is gone
-            unmount_all(attempt.log.note)
-    for close in attempt.closers:
-        close()
-    if attempt.host_lock is not None:
-        os.close(attempt.host_lock)
-
-
-def _devices_suspect(attempt: HostAttempt, code: Optional[int]) -> bool:
-    """Whether the devices may be to blame, so that an earlier check of them no longer holds."""
-    if attempt.supervision is not None and attempt.supervision.has_stalled:
-        return True
-    return code not in (Exit.DONE, Exit.INTERRUPTED) and not attempt.must_stop()
-
-
 def _uploads(attempt: HostAttempt, code: Optional[int]) -> List[threading.Thread]:
     """What goes to the bucket for later hosts, after a moment in which it may note in the log how it ended."""
     started = [attempt.keeping]
@@ -259,15 +249,7 @@ def _report(attempt: HostAttempt, lines: bytes) -> bool:
     shipped."""
     state, doomed = attempt.reported_state(), bool(attempt.state["notice"])
     if doomed:
-        attempt.reporter.attach(lines, state)
+        attempt.reporter.update(state, lines)
     shipped = attempt.log.finish(FLUSH_DOOMED if doomed else FLUSH)
     attempt.reporter.finish(state, lines, FINAL_PATIENCE)
     return shipped
-
-
-def _ship_file(attempt: HostAttempt, name: str) -> None:
-    path = os.path.join(attempt.folder.out, name)
-    with contextlib.suppress(OSError, StorageError), open(path, "rb") as file:
-        file.seek(max(0, os.path.getsize(path) - MAX_EVENTS))
-        content = attempt.redactor.redact(file.read(MAX_EVENTS))
-        attempt.storage.put("%s/%s" % (attempt.shipped_to, name), content)

@@ -17,7 +17,7 @@ import threading
 import time
 from typing import Generator
 
-from tpujob.agent.base import Failure, Record
+from tpujob.agent.base import Failure, Record, remove_file
 from tpujob.agent.folders import AttemptFolder
 from tpujob.agent.upload import Log
 from tpujob.protocol import live
@@ -26,48 +26,46 @@ LOOK = 0.25  #: seconds between two looks for new lines
 PATIENCE = 30.0  #: seconds that a follower may take for one message
 
 
-class Server:
-    """Listens until the process ends."""
+def serve(folder: AttemptFolder, host: int, log: Log) -> None:
+    """Listen until the process ends. Raises nothing: where it cannot listen, the host cannot be followed."""
+    listener = socket.socket(socket.AF_UNIX)
+    with contextlib.suppress(OSError):
+        remove_file(folder.live)
+        with _short(folder) as path:
+            listener.bind(path)
+        os.chmod(folder.live, 0o600)
+        listener.listen(8)
+        words = (listener, host, log)
+        threading.Thread(target=_accept, args=words, name="live", daemon=True).start()
 
-    def __init__(self, folder: AttemptFolder, host: int, log: Log) -> None:
-        """Raises nothing: where it cannot listen, the host cannot be followed."""
-        self._host, self._log = host, log
-        self._listener = socket.socket(socket.AF_UNIX)
-        with contextlib.suppress(OSError):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(folder.live)
-            with _short(folder) as path:
-                self._listener.bind(path)
-            os.chmod(folder.live, 0o600)
-            self._listener.listen(8)
-            threading.Thread(target=self._accept, name="live", daemon=True).start()
 
-    def _accept(self) -> None:
+def _accept(listener: socket.socket, host: int, log: Log) -> None:
+    while True:
+        try:
+            sock = listener.accept()[0]
+        except OSError:  # out of descriptors
+            time.sleep(1)
+            continue
+        if _uid_of(sock) == os.geteuid():
+            threading.Thread(target=_follow, args=(sock, host, log), daemon=True).start()
+        else:
+            sock.close()
+
+
+def _follow(sock: socket.socket, host: int, log: Log) -> None:
+    """Send what this host prints until the follower hangs up."""
+    with contextlib.suppress(OSError), sock:
+        sock.settimeout(PATIENCE)
+        _send(sock, {"kind": live.TAILS, "hosts": [host]})
+        after, settled, sent_at = 0, -1, 0.0
         while True:
-            try:
-                sock = self._listener.accept()[0]
-            except OSError:  # out of descriptors
-                time.sleep(1)
-                continue
-            if _uid_of(sock) == os.geteuid():
-                threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
-            else:
-                sock.close()
-
-    def _serve(self, sock: socket.socket) -> None:
-        """Send what this host prints until the follower hangs up."""
-        with contextlib.suppress(OSError), sock:
-            sock.settimeout(PATIENCE)
-            _send(sock, {"kind": live.TAILS, "hosts": [self._host]})
-            after, settled, sent_at = 0, -1, 0.0
-            while True:
-                tail, now = self._log.pending(self._host, after), time.monotonic()
-                if tail.lines or tail.settled != settled or now - sent_at > live.BEAT:
-                    _send(sock, live.written(tail))
-                    settled, sent_at = tail.settled, now
-                    after = max(after, tail.after, tail.line + tail.lines - 1)
-                if not tail.lines:
-                    time.sleep(LOOK)
+            tail, now = log.pending(host, after), time.monotonic()
+            if tail.lines or tail.settled != settled or now - sent_at > live.BEAT:
+                _send(sock, live.written(tail))
+                settled, sent_at = tail.settled, now
+                after = max(after, tail.after, tail.line + tail.lines - 1)
+            if not tail.lines:
+                time.sleep(LOOK)
 
 
 def _send(sock: socket.socket, message: Record) -> None:

@@ -21,9 +21,9 @@ from tpujob.agent.metadata import DIRECT, MetadataClient
 PIECE = 1024 * 1024  #: bytes that are read at once
 #: bytes that one request of an upload sends; a multiple of 256 KiB, as resumable uploads want it
 UPLOAD_PIECE = 32 * 1024 * 1024
-TRIES = 6  #: of one request, where `insist` makes it
+PATIENCE = 60.0  #: seconds for which `insist` tries, unless it is given another time
 
-LINK = "tpujob-link"  #: the metadata of an object that stands for a symbolic link
+LINK = "tpujob-link"  #: the metadata of an empty object that stands for a symbolic link
 LISTED = "items(name,size,generation,md5Hash,metadata),nextPageToken"
 
 
@@ -65,22 +65,23 @@ class StoredObject(NamedTuple):
         """Its name is one that a file below a folder can have."""
         return "\0" not in self.name and not {"", ".", ".."} & set(self.name.split("/"))
 
-    def check(self, file: str) -> None:
-        """Raises StorageError if a file has other bytes, in so far as the storage has an MD5; OSError."""
-        if self.md5 and md5_of(file) != self.md5:
-            raise StorageError("%s came with other bytes than are stored" % self.name)
 
-
-def insist(do: Callable[[], Any], wait: Callable[[float], object] = time.sleep) -> Any:
-    """What `do` returns, tried for about a minute. `wait` pauses; if it returns true, it was the last try. Raises
-    StorageError."""
-    for n in range(TRIES):
+def insist(
+    do: Callable[[], Any],
+    patience: float = PATIENCE,
+    wait: Callable[[float], object] = time.sleep,
+) -> Any:
+    """Return what `do` returns, which is tried for so many seconds; infinity: until it succeeds, whatever the error.
+    `wait` pauses; if it returns true, it was the last try. Raises StorageError."""
+    until, delay = time.monotonic() + patience, 0.5
+    while True:
         try:
             return do()
         except StorageError as error:
-            if error.lasts or n == TRIES - 1 or wait(min(2.0**n, 15)):
+            lasts = patience < float("inf") and error.lasts
+            if lasts or time.monotonic() + delay > until or wait(delay):
                 raise
-    return None
+            delay = min(2 * delay, 8)
 
 
 def fetch(
@@ -105,20 +106,15 @@ def fetch(
     return found.hexdigest()
 
 
-def md5_of(path: str) -> str:
-    """Of a file, in base64, as the storage says it. Raises OSError."""
-    return _md5_and(path)
-
-
 def digests_of(path: str) -> Tuple[str, str]:
     """Return the SHA-256 of a file in hex, and its MD5 as `md5_of` does. Raises OSError."""
     sha256 = hashlib.sha256()
-    md5 = _md5_and(path, sha256.update)
+    md5 = md5_of(path, sha256.update)
     return sha256.hexdigest(), md5
 
 
-def _md5_and(path: str, *takes: Callable[[bytes], object]) -> str:
-    """Read a file once: return its MD5, and give each piece to the others."""
+def md5_of(path: str, *takes: Callable[[bytes], object]) -> str:
+    """Return the MD5 of a file in base64, as the storage says it; `takes` get its bytes, too. Raises OSError."""
     md5 = hashlib.new("md5")  # noqa: S324, the bucket keeps that one
     with open(path, "rb") as file:
         for piece in iter(lambda: file.read(PIECE), b""):
@@ -138,7 +134,6 @@ class Storage:
         self._opener = DIRECT if emulated else urllib.request.build_opener()
         self._metadata = None if emulated else metadata
         self._token, self._token_until = "", 0.0
-        self._refused = ""  #: the newest token that the storage refused
         self._lock = threading.Lock()
         #: seconds that this host's clock is ahead of the storage's
         self.skew: Optional[float] = None
@@ -166,8 +161,7 @@ class Storage:
         body = (head % (line, json.dumps(facts), line)).encode() + data
         kind = "multipart/related; boundary=%s" % line
         where = "/upload/storage/v1/b/%s/o?uploadType=multipart" % bucket + _only_over(over)
-        with self._open("POST", where, body + ("\r\n--%s--" % line).encode(), kind):
-            pass
+        self._open("POST", where, body + ("\r\n--%s--" % line).encode(), kind).close()
 
     def put_file(
         self,
@@ -190,8 +184,13 @@ class Storage:
                 piece = content.read(end - start)
                 if len(piece) < end - start:
                     raise StorageError("%s was cut while it was read" % file)
-                sent = "bytes %d-%d/%d" % (start, end - 1, size)
-                self._send_piece(session, piece, sent, last=end == size)
+                span = {"Content-Range": "bytes %d-%d/%d" % (start, end - 1, size)}
+                try:
+                    self._open("PUT", session, piece, more=span).close()
+                except StorageError as error:
+                    # "resume incomplete": send the next piece
+                    if error.status != 308 or end == size:
+                        raise
 
     def _session(self, path: str, md5: str, metadata: Optional[Dict[str, str]], over: str) -> str:
         bucket, name = _bucket_and_name(path)
@@ -202,18 +201,6 @@ class Storage:
         where = "/upload/storage/v1/b/%s/o?uploadType=resumable" % bucket + _only_over(over)
         with self._open("POST", where, body, "application/json") as response:
             return str(response.headers.get("Location") or "")
-
-    def _send_piece(self, session: str, piece: bytes, range: str, last: bool) -> None:
-        try:
-            with self._open("PUT", session, piece, more={"Content-Range": range}):
-                return
-        except StorageError as error:
-            if last or error.status != 308:  # "resume incomplete": send the next piece
-                raise
-
-    def put_link(self, path: str, target: str) -> None:
-        """Write an empty object that stands for a symbolic link. Raises StorageError."""
-        self.put(path, b"", {LINK: target})
 
     def objects(self, prefix: str) -> Iterator[StoredObject]:
         """The objects whose path begins with `prefix`, one page of 1,000 after the other. Raises StorageError."""
@@ -237,8 +224,7 @@ class Storage:
     def delete(self, path: str) -> None:
         """Absent is success. Raises StorageError."""
         try:
-            with self._open("DELETE", "/storage/v1/b/%s/o/%s" % _quoted(path)):
-                pass
+            self._open("DELETE", "/storage/v1/b/%s/o/%s" % _quoted(path)).close()
         except StorageError as error:
             if error.status != 404:
                 raise
@@ -284,22 +270,20 @@ class Storage:
         request = urllib.request.Request(url, body, headers, method=method)  # noqa: S310, http(s)
         try:
             response = self._opener.open(request, timeout=15)
-            self._compare_clocks(response.headers.get("Date"))
+            with contextlib.suppress(TypeError, ValueError, IndexError):
+                there = parsedate_to_datetime(response.headers.get("Date") or "").timestamp()
+                self.skew, self._ahead = time.time() - there, time.monotonic() - there
             return response
         except urllib.error.HTTPError as error:
             text = ""
             with contextlib.suppress(OSError, http.client.HTTPException), error:
                 text = error.read(300).decode("utf-8", "replace")
-            hope = error.code == 401 and self._drop(token)
-            status = 0 if hope else error.code
+            status = error.code
+            if status == 401 and token:  # another one may be taken
+                status, self._token_until = 0, 0.0
             raise StorageError("HTTP %d: %s" % (error.code, text), status) from error
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise StorageError("no answer from the storage: %s" % error) from error
-
-    def _compare_clocks(self, date: Optional[str]) -> None:
-        with contextlib.suppress(TypeError, ValueError, IndexError):
-            there = parsedate_to_datetime(date or "").timestamp()
-            self.skew, self._ahead = time.time() - there, time.monotonic() - there
 
     def time(self) -> Optional[float]:
         """The storage's own, to a second, whatever the clock of this host says; None: it has not answered as yet."""
@@ -326,13 +310,6 @@ class Storage:
                 except (ValueError, KeyError, TypeError):
                     self._token = ""
             return self._token
-
-    def _drop(self, token: str) -> bool:
-        """Forget a token that was refused. Whether another may be taken: not if this one was refused before."""
-        with self._lock:
-            hope = token not in ("", self._refused)
-            self._refused, self._token, self._token_until = token, "", 0.0
-            return hope
 
 
 def _bucket_and_name(path: str) -> Tuple[str, str]:

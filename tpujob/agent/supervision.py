@@ -41,15 +41,15 @@ class Supervision:
         self._pids: Find = set
         self._watch = PatternWatch(plan.get("watch"), log.note, wake.up)
         self._idle = Idle(self._watch, progress, lambda: self._pids())
-        self._collected = self._attached = False
+        self._collected = False
         self.has_stalled = False  #: at any time
         self.stacks: List[str] = []  #: of the present stall
         self.hear = self._watch.hear
         self.vitals = self._idle.vitals
 
-    def follow(self, pids: Find, path: str) -> None:
-        """The program has started. `pids` finds its processes, `path` says where programs are."""
-        self._pids, self._path = pids, path
+    def follow(self, pids: Find) -> None:
+        """The program has started. `pids` finds its processes."""
+        self._pids = pids
 
     def look(self) -> None:
         """Process what the program did since the last call."""
@@ -61,13 +61,15 @@ class Supervision:
         self._idle.look()
         if not self._idle.stalled(self._stall, min(EARLY, self._stall["seconds"] / 5)):
             if self._collected:
-                self._recovered()
+                self._collected = False
+                self.stacks = []
+                self._log.note("it makes progress again")
+                self._reporter.update({}, b"")
         elif not self._collected:
             self._collected = True
             threading.Thread(target=self._collect, name="stacks", daemon=True).start()
-        elif not self._attached and self._idle.stalled(self._stall):
-            self._attached = self.has_stalled = True
-            self._reporter.attach(first_lines(self.stacks))
+        elif self._idle.stalled(self._stall):
+            self.has_stalled = True
 
     def nonfinite(self) -> Optional[VerdictDocument]:
         """Return the verdict of `watch.nonfinite`; None: no line matched."""
@@ -81,18 +83,12 @@ class Supervision:
     def _collect(self) -> None:
         self._log.note("no progress for %.0f s; its processes:" % self._idle.idle())
         dumps = self._progress.signs > 0
-        stacks = collect(self._pids(), dumps, self._log, self._path)
+        stacks = collect(self._pids(), dumps, self._log)
         for line in stacks:
             self._log.note(line, "[stack] ")
         if self._collected:  # it still lasts
             self.stacks = stacks
-            self._reporter.attach(first_lines(stacks))
-
-    def _recovered(self) -> None:
-        self._collected = self._attached = False
-        self.stacks = []
-        self._log.note("it makes progress again")
-        self._reporter.attach(b"")
+            self._reporter.update({}, first_lines(stacks))
 
 
 # How long the program has shown no sign of progress ------------------------------------------------------------------
@@ -121,7 +117,7 @@ class Idle:
             return
         self._looked = now
         sign = self._newest()
-        if sign != self._sign or (not self._tells() and self._effort.made()):
+        if sign != self._sign or (sign[0] == "lines" and self._effort.made()):
             self._sign, self._since, self._looks = sign, now, 0
         else:
             self._looks += 1
@@ -141,9 +137,6 @@ class Idle:
         waits = facts.get("program_phase") and facts.get("step") is None
         limit = rule["first"] if waits else rule["seconds"]
         return bool(limit) and self._looks >= rule["looks"] and self.idle() >= limit - early
-
-    def _tells(self) -> bool:
-        return self._watch.progress or self._progress.signs > 0
 
     def _newest(self) -> Tuple[str, int]:
         if self._watch.progress:

@@ -9,13 +9,10 @@ import tarfile
 from typing import IO, Any, Generator, Iterator, NamedTuple, Optional, cast
 
 MAX_FILES = 50_000  #: files, links and folders
-MAX_UNPACKED = (
-    256 * 1024**2
-)  #: bytes, headers included; of them, 100 MiB are content in what tpujob packs
-MAX_PARTS, MAX_PART = (
-    100,
-    255,
-)  #: of a path, and bytes of each: more nested folders than any program has
+#: bytes, headers included; of them, 100 MiB are content in what tpujob packs
+MAX_UNPACKED = 256 * 1024**2
+#: of a path, and bytes of each: more nested folders than any program has
+MAX_PARTS, MAX_PART = 100, 255
 _ONE_READ = 1024**2  #: bytes; only a header that lies asks for more at once
 _PIECE = 64 * 1024
 

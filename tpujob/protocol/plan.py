@@ -96,9 +96,8 @@ class Plan(_Needed, total=False):
     environment: EnvironmentOrder | None
     mounts: list[MountOrder]
     stage: list[StageOrder]
-    folders: dict[
-        str, str
-    ]  #: variables of the program that name a folder of the host, as `to` does
+    #: variables of the program that name a folder of the host, as `to` does
+    folders: dict[str, str]
     #: folders below the program's that are kept in the bucket, and are there again in the next attempt
     outputs: list[str]
     created_at: float  #: of the job: part of what signs its outputs, as another store may use its number again

@@ -60,9 +60,8 @@ class ReportDocument(TypedDict, total=False):
     attempt: int
     host: int
     seq: int  #: grows with each report of this host; also when its agent is started again
-    at: Optional[
-        float
-    ]  #: when the report was made, by the storage's clock; None: the agent does not know that clock
+    #: when the report was made, by the storage's clock; None: the agent does not know that clock
+    at: Optional[float]
     evidence: str  #: the SHA-256 of the first line of the body, in hex
     phase: str  #: a Phase
     #: once it has exited; negative: killed by that signal; None: it was not started
@@ -125,11 +124,9 @@ def _short(value: Any) -> Any:
     if isinstance(value, str):
         return value[:60]
     record = cast(Dict[str, Any], value or {})
-    return (
-        {k: v[:60] if isinstance(v, str) else v for k, v in record.items()}
-        if "blame" in record
-        else None
-    )
+    if "blame" not in record:
+        return None
+    return {k: v[:60] if isinstance(v, str) else v for k, v in record.items()}
 
 
 def _text(value: object) -> str:

@@ -53,7 +53,9 @@ def read(metadata: Mapping[str, str]) -> Optional[SegmentFacts]:
         line, lines, at = int(metadata[LINE]), int(metadata[LINES]), float(metadata[AT])
     except (KeyError, ValueError):
         return None
-    return _sensible(SegmentFacts(line, lines, at, metadata.get(OPEN) == "1"))
+    if not (1 <= line <= _MOST and 0 <= lines <= _MOST and 0 <= at <= _MOST):
+        return None
+    return SegmentFacts(line, lines, at, metadata.get(OPEN) == "1")
 
 
 def read_columns(metadata: Mapping[str, str], size: int) -> Optional[Columns]:
@@ -79,8 +81,3 @@ def read_columns(metadata: Mapping[str, str], size: int) -> Optional[Columns]:
     )
     offset = list(accumulate((0, *held[:-1])))
     return Columns(host, line, lines, at, more, offset, held) if sensible else None
-
-
-def _sensible(facts: SegmentFacts) -> Optional[SegmentFacts]:
-    known = 1 <= facts.line <= _MOST and 0 <= facts.lines <= _MOST and 0 <= facts.at <= _MOST
-    return facts if known else None

@@ -34,12 +34,12 @@ def digits() -> Dataset:
     return _in_memory(scanned_digits(), DIGITS_TESTED)
 
 
-def synthetic(rows: int = 10_240, inputs: int = 784, classes: int = 10) -> Dataset:
+def synthetic() -> Dataset:
     """Generated rows in the shape of MNIST: a random pattern for each class, under heavy noise."""
-    random = np.random.default_rng(DATASET_SEED)
-    patterns = random.standard_normal((classes, inputs), dtype=np.float32)
-    y = random.integers(0, classes, rows, dtype=np.int32)
-    noise = random.standard_normal((rows, inputs), dtype=np.float32)
+    random, rows = np.random.default_rng(DATASET_SEED), 10_240
+    patterns = random.standard_normal((10, 784), dtype=np.float32)
+    y = random.integers(0, 10, rows, dtype=np.int32)
+    noise = random.standard_normal((rows, 784), dtype=np.float32)
     return _in_memory({"x": 0.2 * patterns[y] + noise, "y": y}, test=rows // 5)
 
 

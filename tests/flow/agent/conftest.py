@@ -1,4 +1,4 @@
-"""One host per test, gone with it."""
+"""Hosts for each test, gone with it."""
 
 from __future__ import annotations
 
@@ -18,3 +18,11 @@ def host(tmp_path: Path) -> Iterator[Host]:
     made.close()
     metadata.close()
     bucket.close()
+
+
+@pytest.fixture
+def pair(host: Host, tmp_path: Path) -> Iterator[tuple[Host, Host]]:
+    """Two hosts of a slice."""
+    other = Host(tmp_path / "other", host.bucket, host.metadata)
+    yield host, other
+    other.close()

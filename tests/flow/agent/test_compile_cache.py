@@ -12,10 +12,12 @@ import pytest
 
 from tests.support.agent_host import NO_LIBTPU, Host, until
 from tests.support.paths import ROOT
-from tpujob.agent.storage import StorageError, StoredObject
+from tpujob.agent.metadata import MetadataClient
+from tpujob.agent.storage import Storage
 from tpujob.agent.upload import SealedFiles
 from tpujob.agent.upload.compile_cache import CompileCache, cache_name
 
+PLACE = "gs://shed/x/"
 CHECK = {"slice": "s", "chips": 4, "hosts": 1, "coordinator": "", "seconds": 120, "required": False}
 
 
@@ -36,47 +38,20 @@ def test_types_and_versions_have_separate_caches() -> None:
     assert cache_name("v4-16", {"python": "3.10"}) == "", "without JAX there is nothing to keep"
 
 
-class Shed:
-    """A storage in memory, as the keeper of sealed files sees it."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, tuple[bytes, dict[str, str]]] = {}
-        self.away = False
-
-    def list(self, prefix: str) -> list[StoredObject]:
-        if self.away:
-            raise StorageError("away")
-        found = [p for p in self.objects if p.startswith(prefix)]
-        return [
-            StoredObject(p[len(prefix) :], len(self.objects[p][0]), "1", "", self.objects[p][1])
-            for p in found
-        ]
-
-    def read(self, path: str, take: Any, generation: str) -> None:
-        take(self.objects[path][0])
-
-    def put_file(self, path: str, file: str, *, metadata: dict[str, str], over: str) -> None:
-        if self.away:
-            raise StorageError("away")
-        if (path in self.objects) != (over != "0"):
-            raise StorageError("there is another", 412)
-        self.objects[path] = (Path(file).read_bytes(), metadata)
+@pytest.fixture
+def storage(host: Host, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", host.bucket.url)
+    return Storage(MetadataClient())
 
 
-class Storage:
-    def __init__(self, shed: Shed) -> None:
-        self.objects, self.read, self.put_file = shed.list, shed.read, shed.put_file
-
-
-def sealed(shed: Shed, key: str = "k") -> SealedFiles:
-    storage: Any = Storage(shed)
-    return SealedFiles(storage, "gs://b/x/", key)
-
-
-def left(shed: Shed, tmp_path: Path, name: str, data: bytes, key: str = "k") -> None:
+def left(storage: Storage, tmp_path: Path, name: str, data: bytes, key: str = "k") -> None:
     """A host with that key has left this."""
     (tmp_path / "left").write_bytes(data)
-    sealed(shed, key).put(name, str(tmp_path / "left"))
+    SealedFiles(storage, PLACE, key).put(name, str(tmp_path / "left"))
+
+
+def names(host: Host) -> list[str]:
+    return [str(one["name"]).removeprefix("x/") for one in host.bucket.list("x/")]
 
 
 def end(compiled: CompileCache, *, whole: bool) -> None:
@@ -85,12 +60,14 @@ def end(compiled: CompileCache, *, whole: bool) -> None:
         thread.join(20)
 
 
-def test_entries_come_and_go_once_and_half_written_ones_stay(tmp_path: Path) -> None:
-    shed, said = Shed(), list[str]()
-    left(shed, tmp_path, "a-cache", b"AAA")
-    left(shed, tmp_path, "notes", b"no entry")
+def test_entries_come_and_go_once_and_half_written_ones_stay(
+    host: Host, storage: Storage, tmp_path: Path
+) -> None:
+    said = list[str]()
+    left(storage, tmp_path, "a-cache", b"AAA")
+    left(storage, tmp_path, "notes", b"no entry")
     folder = tmp_path / "cache"
-    compiled = CompileCache(sealed(shed), str(folder), said.append)
+    compiled = CompileCache(SealedFiles(storage, PLACE, "k"), str(folder), said.append)
     compiled.fill()
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == {"a-cache": b"AAA"}
     assert said == ["compiled programs fetched from the bucket: 1"]
@@ -100,71 +77,52 @@ def test_entries_come_and_go_once_and_half_written_ones_stay(tmp_path: Path) -> 
     old = time.time() - 60
     os.utime(folder / "b-cache", (old, old))
     end(compiled, whole=False)  # the program was killed: what it wrote last may be half
-    assert sorted(shed.objects) == ["gs://b/x/a-cache", "gs://b/x/b-cache", "gs://b/x/notes"]
+    assert names(host) == ["a-cache", "b-cache", "notes"]
     end(compiled, whole=True)
-    assert shed.objects["gs://b/x/c-cache"][0] == b"half"
+    assert host.bucket.read("x/c-cache") == b"half"
     assert compiled.finish(whole=True) is None, "nothing is left"
-    shed.away = True
+    host.bucket.away()
     (folder / "d-cache").write_bytes(b"D")
     end(compiled, whole=True)
     compiled.fill()
-    assert said[1:] == [
-        "compiled programs cannot be kept: away",
-        "compiled programs cannot be fetched: away",
+    assert [text.partition(":")[0] for text in said[1:]] == [
+        "compiled programs cannot be kept",
+        "compiled programs cannot be fetched",
     ]
 
 
-def test_what_the_owners_hosts_have_not_sealed_is_never_used(tmp_path: Path) -> None:
+def test_what_the_owners_hosts_have_not_sealed_is_never_used(
+    storage: Storage, tmp_path: Path
+) -> None:
     """Programs are code: whoever can write to the bucket could have them run by every host that reads them."""
-    shed, said = Shed(), list[str]()
-    for name in ("a-cache", "b-cache", "c-cache", "d-cache"):
-        left(shed, tmp_path, name, b"ours")
-    objects = shed.objects
-    objects["gs://b/x/a-cache"] = (b"planted", {})
-    objects["gs://b/x/b-cache"] = (b"planted", objects["gs://b/x/b-cache"][1])
-    objects["gs://b/x/c-cache"] = objects["gs://b/x/d-cache"]  # sealed, and for another name
-    del objects["gs://b/x/d-cache"]
-    left(shed, tmp_path, "e-cache", b"planted", key="of somebody else")
+    said, key = list[str](), "k"
+    for name in ("a-cache", "b-cache", "d-cache"):
+        left(storage, tmp_path, name, b"ours")
+    seals = {one.name: dict(one.metadata) for one in storage.objects(PLACE)}
+    storage.put(PLACE + "a-cache", b"planted")
+    storage.put(PLACE + "b-cache", b"planted", seals["b-cache"])
+    storage.put(PLACE + "c-cache", b"ours", seals["d-cache"])  # sealed, and for another name
+    storage.delete(PLACE + "d-cache")
+    left(storage, tmp_path, "e-cache", b"planted", key="of another owner")
+    left(storage, tmp_path, "f-cache", b"planted", key="")
     folder = tmp_path / "cache"
-    compiled = CompileCache(sealed(shed), str(folder), said.append)
+    compiled = CompileCache(SealedFiles(storage, PLACE, key), str(folder), said.append)
     compiled.fill()
+    nothing = CompileCache(SealedFiles(storage, PLACE, ""), str(folder), said.append)
+    nothing.fill()
     assert [p.name for p in folder.iterdir()] == []
-    assert said == [
-        "a compiled program is not used: gs://b/x/b-cache has another SHA-256 than it may have"
-    ]
+    text = (
+        "a compiled program is not used: gs://shed/x/b-cache has another SHA-256 than it may have"
+    )
+    assert said == [text]
     for name in ("a-cache", "b-cache", "e-cache"):
         (folder / name).write_bytes(b"compiled here")
     end(compiled, whole=True)
-    again = CompileCache(sealed(shed), str(tmp_path / "other"), said.append)
+    again = CompileCache(SealedFiles(storage, PLACE, key), str(tmp_path / "other"), said.append)
     again.fill()
     kept = {p.name: p.read_bytes() for p in (tmp_path / "other").iterdir()}
-    names = ("a-cache", "b-cache", "e-cache")
-    assert kept == dict.fromkeys(names, b"compiled here"), "what is no good stays in the way"
-
-
-def test_no_more_bytes_are_read_than_were_sealed(tmp_path: Path) -> None:
-    shed, said, sent = Shed(), list[str](), list[int]()
-    left(shed, tmp_path, "a-cache", b"ours")
-
-    def endless(path: str, take: Any, generation: str) -> None:
-        for _ in range(1000):
-            sent.append(3)
-            take(b"xxx")
-
-    shed.read = endless
-    CompileCache(sealed(shed), str(tmp_path / "cache"), said.append).fill()
-    assert list((tmp_path / "cache").iterdir()) == []
-    assert said == [
-        "a compiled program is not used: gs://b/x/a-cache has more bytes than were listed"
-    ]
-    assert len(sent) == 2
-
-
-def test_what_was_sealed_with_an_empty_key_is_never_used(tmp_path: Path) -> None:
-    shed = Shed()
-    left(shed, tmp_path, "a-cache", b"planted", key="")
-    CompileCache(sealed(shed, key=""), str(tmp_path / "cache"), list[str]().append).fill()
-    assert [*(tmp_path / "cache").iterdir()] == []
+    expected = dict.fromkeys(("a-cache", "b-cache", "e-cache"), b"compiled here")
+    assert kept == expected, "what is no good stays in the way"
 
 
 def test_a_later_host_begins_with_what_an_earlier_one_compiled(host: Host) -> None:
@@ -177,19 +135,11 @@ def test_a_later_host_begins_with_what_an_earlier_one_compiled(host: Host) -> No
     name = "cache/xla/v4-16/0.6.0-cpu/k-cache"
     until(lambda: host.bucket.list(name), "the entry in the bucket")
     (folder / "k-cache").unlink()  # as on a new machine
-    host.run("cat $TPUJOB_CACHE/*-cache", attempt=2, **plan)
-    assert host.bucket.log(2)[-2:] == [
-        "[tpujob] compiled programs fetched from the bucket: 1",
-        "program",
-    ]
-
-
-def test_another_folder_that_a_user_chose_is_left_alone(host: Host) -> None:
-    plan = versioned(host)
-    report = host.run(
-        "echo $JAX_COMPILATION_CACHE_DIR", env={"JAX_COMPILATION_CACHE_DIR": "/mine"}, **plan
-    )
-    assert (report["exit_code"], host.bucket.log()[-1]) == (0, "/mine")
+    chosen = {"JAX_COMPILATION_CACHE_DIR": "/mine"}  # a folder that a user chose is left alone
+    show = "cat $TPUJOB_CACHE/*-cache; echo $JAX_COMPILATION_CACHE_DIR"
+    host.run(show, attempt=2, env=chosen, **plan)
+    fetched = "[tpujob] compiled programs fetched from the bucket: 1"
+    assert host.bucket.log(2)[-3:] == [fetched, "program", "/mine"]
 
 
 @pytest.mark.slow

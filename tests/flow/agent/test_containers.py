@@ -4,13 +4,12 @@ was told; that a real container sees a TPU is not shown here.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.agent_host import Host, told_json, until
+from tests.support.agent_host import Host, until
 
 IMAGE = "ghcr.io/lab/train@sha256:" + "0" * 64
 DOCKER = """\
@@ -48,12 +47,9 @@ elif words[0] == "run":
 @pytest.fixture
 def told(host: Host) -> Path:
     """What docker was told, a line for each call."""
-    tools = host.home / "tools"
-    tools.mkdir()
-    (tools / "docker").write_text(DOCKER)
-    (tools / "docker").chmod(0o755)
+    host.tools({"docker": DOCKER})
     told = host.home / "told"
-    host.env.update(PATH=f"{tools}:{host.env['PATH']}", TOLD=str(told), IMAGE=IMAGE)
+    host.env.update(TOLD=str(told), IMAGE=IMAGE)
     return told
 
 
@@ -102,10 +98,9 @@ def test_a_stop_is_told_to_the_container(host: Host, told: Path) -> None:
 
 
 def test_a_container_gets_secrets_by_a_pipe_that_nothing_keeps(host: Host, told: Path) -> None:
-    plan = host.plan("echo it has ${#WANDB_API_KEY}", setup="true", **image())
-    given = told_json(WANDB_API_KEY="canary-4711")
-    assert json.loads(host.call("start", plan, "--told", input=given).communicate()[0])["ok"]
-    assert host.ended()["exit_code"] == 0, host.bucket.log()
+    secrets = {"WANDB_API_KEY": "canary-4711"}
+    report = host.run("echo it has ${#WANDB_API_KEY}", secrets=secrets, setup="true", **image())
+    assert report["exit_code"] == 0, host.bucket.log()
     assert "it has 11" in host.bucket.log()
     kept = [path for path in host.home.rglob("*") if path.is_file()]
     assert not [path for path in kept if b"canary-4711" in path.read_bytes()]
@@ -113,10 +108,8 @@ def test_a_container_gets_secrets_by_a_pipe_that_nothing_keeps(host: Host, told:
 
 
 def test_a_secret_of_several_lines_never_gets_on_a_command_line(host: Host, told: Path) -> None:
-    given = told_json(SSH_KEY="canary\n4711")
-    plan = host.plan("true", **image())
-    assert json.loads(host.call("start", plan, "--told", input=given).communicate()[0])["ok"]
-    assert "SSH_KEY has several lines" in host.ended()["error"]
+    report = host.run("true", secrets={"SSH_KEY": "canary\n4711"}, **image())
+    assert "SSH_KEY has several lines" in report["error"]
     assert not calls(told, "run")
 
 
@@ -130,8 +123,7 @@ def test_what_a_dead_agent_left_running_is_removed(host: Host, told: Path) -> No
 
 
 def test_a_host_without_docker_says_so(host: Host) -> None:
-    tools = host.home / "tools"
-    tools.mkdir()
+    tools = host.tools({})
     for name in ("bash", "env"):
         (tools / name).symlink_to(Path("/usr/bin") / name)
     host.env["PATH"] = str(tools)

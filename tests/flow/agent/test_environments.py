@@ -5,19 +5,18 @@ Real `uv`, with a package that the bundle itself brings, so that no index is ask
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import io
 import shutil
 import tarfile
+import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support import mirror
-from tests.support.agent_host import Host, until
+from tests.support.agent_host import Host, archive, until
 from tpujob.agent.base import Failure
 from tpujob.agent.setup import installers
 
@@ -33,12 +32,7 @@ def wheel() -> bytes:
         "tinypkg-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         "tinypkg-1.0.dist-info/entry_points.txt": "[console_scripts]\ntiny = tinypkg:main\n",
     }
-    records = [
-        f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip('=')},{len(text)}"
-        for name, text in files.items()
-    ]
-    record = "tinypkg-1.0.dist-info/RECORD"
-    files[record] = "\n".join([*records, f"{record},,"]) + "\n"
+    files["tinypkg-1.0.dist-info/RECORD"] = "".join(f"{name},,\n" for name in files)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name, text in files.items():
@@ -46,17 +40,10 @@ def wheel() -> bytes:
     return packed.getvalue()
 
 
-def bundle(host: Host, **files: str | bytes) -> list[str]:
+def bundle(host: Host, **files: str) -> list[str]:
     """A bundle of these files, `_` for `.` in their names, and the wheel."""
-    packed = io.BytesIO()
     content = {"wheels/" + NAME: wheel(), **{n.replace("_", "."): t for n, t in files.items()}}
-    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
-        for name, given in content.items():
-            data = given.encode() if isinstance(given, str) else given
-            entry = tarfile.TarInfo(name)
-            entry.size = len(data)
-            tar.addfile(entry, io.BytesIO(data))
-    return [host.bucket.bundle(packed.getvalue())]
+    return [host.bucket.bundle(archive(*content.items()))]
 
 
 def hashed() -> str:
@@ -104,40 +91,12 @@ def forget(host: Host, *folders: Path) -> None:
 
 def quick_uv(host: Host, then: str = "") -> Host:
     """A stand-in for uv: it makes real environments, with nothing in them, and says what it was told."""
-    tools = host.home / "bin"
-    tools.mkdir()
     make = '[ "$1" = venv ] && exec python3 -I -m venv --without-pip "$2"'
-    (tools / "uv").write_text(f"#!/bin/sh\necho uv $*\n{then}\n{make}\nexit 0\n")
-    (tools / "uv").chmod(0o755)
-    host.env["PATH"] = f"{tools}:{host.env['PATH']}"
+    host.tools({"uv": f"#!/bin/sh\necho uv $*\n{then}\n{make}\nexit 0\n"})
     return host
 
 
 # Built, found, fetched -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_pip_builds_what_the_file_says_and_set_up_and_program_run_in_it(host: Host) -> None:
-    plan = wanted(host, text=hashed(), setup="command -v tiny", env=mirror.index())
-    report = run(host, **plan)
-    log = host.bucket.log()
-    assert report["exit_code"] == 0, log
-    (folder,) = envs(host)
-    prefix = str(folder / "prefix")
-    assert f"42 {prefix}" in log
-    assert f"in {prefix}" in log
-    assert f"[setup] {prefix}/bin/tiny" in log
-    assert any(line.startswith("[env] ") and "tinypkg" in line for line in log), (
-        "the tool's own words"
-    )
-    (said,) = notes(host)
-    assert said.startswith(f"{folder.name} was built with pip in ")
-    forget(host, host.home / ".tpujob" / "envs", host.home / ".tpujob" / "work")
-    assert run(host, attempt=2, **plan)["exit_code"] == 0, host.bucket.log(2)
-    (said,) = notes(host, 2)
-    assert said.startswith(f"{folder.name} was fetched from the bucket in ")
-    assert f"[setup] {prefix}/bin/tiny" in host.bucket.log(2)
 
 
 def test_uv_builds_what_the_file_says(host: Host) -> None:
@@ -276,23 +235,16 @@ def test_the_versions_that_are_reported_are_those_of_the_environment(host: Host)
 
 
 def test_the_key_of_an_environment_depends_only_on_what_is_installed(tmp_path: Path) -> None:
-    folders: list[str] = []
-    for name, text in (("one", "jax==0.6\n-r more.txt\n"), ("two", "jax==0.6\n-r more.txt\n")):
-        made = tmp_path / name
-        made.mkdir()
-        (made / "r.txt").write_text(text)
-        (made / "more.txt").write_text("optax\n")
-        folders.append(str(made))
-    asked = {"kind": "uv"}
+    def key(more: str = "optax\n", python: str = "3.11") -> str:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        (folder / "r.txt").write_text("jax==0.6\n-r more.txt\n")
+        (folder / "more.txt").write_text(more)
+        texts, local = installers.read_sources("uv", "r.txt", [str(folder)])
+        return installers.key_of({"kind": "uv"}, python, texts, [str(folder)] if local else [])
 
-    def key(folder: str, python: str = "3.11") -> str:
-        texts, local = installers.read_sources("uv", "r.txt", [folder])
-        return installers.key_of(asked, python, texts, [folder] if local else [])
-
-    assert key(folders[0]) == key(folders[1]), "other code, the same environment"
-    assert key(folders[0]) != key(folders[0], "3.12")
-    (tmp_path / "two" / "more.txt").write_text("optax==1\n")
-    assert key(folders[0]) != key(folders[1]), "an included file counts"
+    assert key() == key(), "other code, the same environment"
+    assert key() != key(python="3.12")
+    assert key() != key("optax==1\n"), "an included file counts"
 
 
 @pytest.mark.parametrize(

@@ -6,31 +6,21 @@ import json
 import os
 import signal
 import threading
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from tests.support.agent_host import PATIENT, Host, patient, until
+from tests.support.agent_host import PATIENT, Host, LocalServer, patient, until
 from tpujob.agent import daemon
 from tpujob.agent.upload.evidence import MAX_EVIDENCE, TRACEBACK, pick_lines
 
 
-def lines(host: Host) -> tuple[str, ...]:
-    return host.bucket.evidence()
-
-
 def test_a_traceback_is_kept_whole_and_in_order(host: Host) -> None:
-    host.run(
-        [
-            "python3",
-            "-c",
-            "print('fine so far', flush=True)\nraise ValueError('bad \\x1b[31mshape')",
-        ]
-    )
-    first, where, *source, last = lines(host)
+    program = "print('fine so far', flush=True)\nraise ValueError('bad \\x1b[31mshape')"
+    host.run(["python3", "-c", program])
+    first, where, *source, last = host.bucket.evidence()
     assert first == "Traceback (most recent call last):"
     assert where == '  File "<string>", line 2, in <module>'
     assert last == "ValueError: bad shape"
@@ -40,7 +30,7 @@ def test_a_traceback_is_kept_whole_and_in_order(host: Host) -> None:
 def test_a_telling_line_is_kept_although_much_came_after_it(host: Host) -> None:
     busy = "open(/dev/vfio/0): Device or resource busy"
     host.run(f"echo '{busy}'; for i in $(seq 300); do echo line $i; done; exit 1")
-    kept = lines(host)
+    kept = host.bucket.evidence()
     assert kept[0] == busy
     assert kept[1:] == tuple(f"line {i}" for i in range(286, 301))
 
@@ -48,7 +38,7 @@ def test_a_telling_line_is_kept_although_much_came_after_it(host: Host) -> None:
 @pytest.mark.parametrize("code", [0, 75])
 def test_a_good_end_needs_no_evidence(host: Host, code: int) -> None:
     host.run(f"echo MemoryError; exit {code}")
-    assert lines(host) == ()
+    assert host.bucket.evidence() == ()
 
 
 def test_evidence_fits_and_keeps_the_most_telling_lines() -> None:
@@ -62,53 +52,36 @@ def test_evidence_fits_and_keeps_the_most_telling_lines() -> None:
     assert json.loads(pick_lines([])) == {"v": 1, "lines": []}
 
 
-class Gate:
-    """In front of the storage: holds back the last words of the log until the end was reported, for a while."""
-
-    def __init__(self, storage: str) -> None:
-        reported = self.reported = threading.Event()
-        order: list[bool] = []
-        self.order = (
-            order  #: for each log segment with the last words: whether the end was known before
-        )
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if b"log-" in body and b"last words" in body:
-                    order.append(reported.wait(daemon.FLUSH_DOOMED - 1))
-                kind = {"Content-Type": self.headers["Content-Type"]}
-                request = urllib.request.Request(storage + self.path, body, kind)
-                with urllib.request.urlopen(request, timeout=10) as response:
-                    answer = response.read()
-                if b"exited" in body and b"log-" not in body:
-                    reported.set()
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, *args: object) -> None: ...
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
 @pytest.fixture
-def gate(host: Host) -> Iterator[Gate]:
-    made = Gate(host.bucket.url)
-    host.env["STORAGE_EMULATOR_HOST"] = made.url
-    yield made
+def order(host: Host) -> Iterator[list[bool]]:
+    """For each log segment with the last words, whether the storage knew of the end before. It gets them late."""
+    reported, order, storage = threading.Event(), list[bool](), host.bucket.url
+
+    class Gate(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if b"log-" in body and b"last words" in body:
+                order.append(reported.wait(daemon.FLUSH_DOOMED - 1))
+            kind = {"Content-Type": self.headers["Content-Type"]}
+            request = urllib.request.Request(storage + self.path, body, kind)
+            with urllib.request.urlopen(request, timeout=10) as response:
+                answer = response.read()
+            if b"exited" in body and b"log-" not in body:
+                reported.set()
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answer)
+
+    gate = LocalServer(Gate)
+    host.env["STORAGE_EMULATOR_HOST"] = gate.url
+    yield order
     host.close()
-    made.close()
+    gate.close()
 
 
-def test_an_end_after_a_notice_is_told_before_the_log_is_shipped(host: Host, gate: Gate) -> None:
+def test_an_end_after_a_notice_is_told_before_the_log_is_shipped(
+    host: Host, order: list[bool]
+) -> None:
     program = PATIENT.replace("sys.exit(75)", "print('last words', flush=True); sys.exit(75)")
     pid = patient(host, program=program)["pid"]
     host.metadata.facts["preempted"] = "TRUE"
@@ -116,5 +89,5 @@ def test_an_end_after_a_notice_is_told_before_the_log_is_shipped(host: Host, gat
     os.kill(pid, signal.SIGTERM)
     report = host.ended()
     assert (report["notice"], report["exit_code"]) == ("preempted", 75)
-    until(lambda: gate.order, "the end of the log")
-    assert all(gate.order), "a host that is being taken away may have no time for its log first"
+    until(lambda: order, "the end of the log")
+    assert all(order), "a host that is being taken away may have no time for its log first"

@@ -64,25 +64,6 @@ def test_who_comes_late_learns_that_host_0_has_not_waited(pair: Slice) -> None:
         pair.host(1).say()
 
 
-def test_a_host_that_got_no_answer_asks_again(pair: Slice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meeting, "AGAIN", 0.05)
-    host_1, lost = pair.host(1), list[str]()
-    exchange = host_1._exchange
-
-    def loses_the_first(text: str) -> Any:
-        greeted, answer = exchange(text)
-        if answer and not lost:
-            lost.append(text)
-            return greeted, None
-        return greeted, answer
-
-    monkeypatch.setattr(host_1, "_exchange", loses_the_first)
-    host_0 = pair.host(0)
-    met = [*pair.pool.map(lambda one: one.say(), (host_0, host_1))]
-    assert met == [[{"host": 0}, {"host": 1}]] * 2
-    assert lost == ['{"host": 1}']
-
-
 def question(number: str, host: int = 1, key: str = KEY) -> bytes:
     """What a host answers to that number of host 0."""
     parts = ("00", str(host), "1", "{}")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,10 +17,8 @@ import pytest
 
 from tests.support.agent_host import JOB, KEY, Host, until
 from tpujob.agent import daemon
-from tpujob.agent.base import take_lock
 from tpujob.agent.metadata import MetadataClient
-from tpujob.agent.setup import steps
-from tpujob.agent.storage import LINK, Storage, StorageError
+from tpujob.agent.storage import LINK, Storage, StorageError, insist
 from tpujob.agent.upload import output_list
 from tpujob.agent.upload import outputs as module
 from tpujob.agent.upload.output_list import Content, OutputList
@@ -139,11 +140,21 @@ class Kept:
         self.again(work := self.work.parent / name)
         return work / "out"
 
-    def listed(self) -> list[bytes]:
-        """The pieces of the list in the bucket."""
-        pieces = list[bytes]()
-        self.storage.read("gs://shed/kept.list", pieces.append)
-        return pieces
+    def read(self, name: str) -> bytes:
+        """An object of the bucket."""
+        content = bytearray()
+        self.storage.read(f"gs://shed/{name}", content.extend)
+        return bytes(content)
+
+    def before_each(self, do: Callable[[str], object]) -> None:
+        """Call this with the name of each file before it is sent."""
+        put = self.storage.put_file
+
+        def sent(path: str, file: str, md5: str) -> None:
+            do(path.rpartition("/")[2])
+            put(path, file, md5)
+
+        self.storage.put_file = sent
 
     def plant(self, name: str, data: bytes = b"", **metadata: str) -> None:
         self.storage.put(f"gs://shed/kept/out/{name}", data, metadata)
@@ -163,94 +174,59 @@ def kept(tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch) -> Kept:
 
 
 def test_files_go_up_in_the_order_in_which_they_were_written(kept: Kept) -> None:
-    for age, name in ((10, "z"), (9, "b/deep"), (8, "a")):
-        kept.write(name, name, age)
-    put, order = kept.storage.put_file, list[str]()
-
-    def noted(path: str, file: str, md5: str) -> None:
-        order.append(path.rpartition("/")[2])
-        put(path, file, md5)
-
-    kept.storage.put_file = noted
-    assert kept.outputs.finish(1) == ""
-    assert order == ["z", "deep", "a"]
-    assert kept.again().finish(1) == ""
-    assert order == ["z", "deep", "a"], "what the bucket has is not sent again"
-
-
-def test_a_file_that_changes_before_its_turn_waits_for_those_that_were_written_before(
-    kept: Kept,
-) -> None:
-    kept.write("1", "weights", age=10)
+    """Else the bucket would name a checkpoint that it does not have."""
+    kept.write("weights/1", "weights", age=10)
     kept.write("latest", "1", age=9)
-    put, order = kept.storage.put_file, list[str]()
+    order = list[str]()
 
-    def noted(path: str, file: str, md5: str) -> None:
-        order.append(path.rpartition("/")[2])
-        put(path, file, md5)
+    def note(name: str) -> None:
+        order.append(name)
         if order == ["1"]:
-            kept.write("2", "weights", age=8)
+            kept.write("weights/2", "weights", age=8)
             kept.write("latest", "2", age=7)
 
-    kept.storage.put_file = noted
+    kept.before_each(note)
     kept.outputs._keep(0)
-    assert order == ["1"], "else the bucket would name a checkpoint that it does not have"
+    assert order == ["1"], "what changes before its turn waits for what was written before"
     assert kept.outputs.finish(1) == ""
-    assert order == ["1", "2", "latest"]
+    assert kept.again().finish(1) == ""
+    assert order == ["1", "2", "latest"], "what the bucket has is not sent again"
 
 
 def test_a_file_that_changes_while_it_is_sent_is_sent_again(kept: Kept) -> None:
     kept.write("a", "half")
-    put = kept.storage.put_file
-
-    def changing(path: str, file: str, md5: str) -> None:
-        kept.storage.put_file = put
-        kept.write("a", "whole and longer", age=1)
-        put(path, file, md5)
-
-    kept.storage.put_file = changing
+    changes = iter(["whole and longer"])
+    kept.before_each(lambda name: [kept.write(name, text, age=1) for text in changes])
     assert kept.outputs.note_checkpoint(7) is None
     kept.outputs._keep(0)
     assert kept.outputs.checkpoint is None, "the checkpoint is not whole in the bucket"
     assert kept.outputs.finish(1) == ""
     assert kept.outputs.checkpoint == 7
-    found = list[bytes]()
-    kept.storage.read("gs://shed/kept/out/a", found.append)
-    assert found == [b"whole and longer"]
+    assert kept.read("kept/out/a") == b"whole and longer"
 
 
-def test_what_cannot_be_kept_is_told_once_and_tried_until_it_can(kept: Kept) -> None:
+def test_what_cannot_be_kept_is_noted_once_and_tried_until_it_can(kept: Kept) -> None:
     kept.write("a", "1")
-    put, left = kept.storage.put_file, [1, 1]
+    times, safe = [2], threading.Event()
 
-    def refusing(path: str, file: str, md5: str) -> None:
-        if left and left.pop():
-            raise StorageError("HTTP 503: busy")
-        put(path, file, md5)
+    def refuse(_: str) -> None:
+        times[0] -= 1
+        if times[0] >= 0:
+            raise StorageError("HTTP 503: busy", 503)
 
-    kept.storage.put_file = refusing
-    assert kept.outputs.finish(30) == ""
-    assert kept.said == ["outputs cannot be kept in the bucket: HTTP 503: busy"]
-    kept.write("b", "2")
-    left.extend([1] * 999)
-    assert "HTTP 503" in kept.outputs.finish(0)
-
-
-def test_a_checkpoint_that_cannot_be_kept_at_once_is_kept_soon(kept: Kept) -> None:
-    kept.write("a", "1")
-    put, safe = kept.storage.put_file, threading.Event()
-
-    def refusing(path: str, file: str, md5: str) -> None:
-        kept.storage.put_file = put
-        raise StorageError("HTTP 503: busy", 503)
-
-    kept.storage.put_file = refusing
+    kept.before_each(refuse)
     wake: Any = SimpleNamespace(up=safe.set)
     kept.outputs.note_checkpoint(7)
     kept.outputs.follow(wake)
     assert safe.wait(10), "not before the next look for new files, minutes later"
     assert kept.outputs.note_checkpoint(7) == 7
-    assert kept.outputs.finish(1) == ""
+    assert kept.said == ["outputs cannot be kept in the bucket: HTTP 503: busy"]
+    kept.write("b", "2")
+    times[0] = 2
+    assert kept.outputs.finish(30) == ""
+    kept.write("c", "3")
+    times[0] = 999
+    assert "HTTP 503" in kept.outputs.finish(0)
 
 
 @pytest.mark.parametrize(
@@ -259,11 +235,11 @@ def test_a_checkpoint_that_cannot_be_kept_at_once_is_kept_soon(kept: Kept) -> No
 def test_a_success_whose_outputs_cannot_be_kept_is_none(
     kept: Kept, monkeypatch: pytest.MonkeyPatch, code: int, notice: str, cause: str | None
 ) -> None:
-    def refuse(path: str, file: str, md5: str) -> None:
+    def refuse(_: str) -> None:
         raise StorageError("HTTP 403: no", 403)
 
     kept.write("a", "1")
-    kept.storage.put_file = refuse
+    kept.before_each(refuse)
     monkeypatch.setattr(daemon, "OUTPUTS_PATIENCE", 0.0)
     monkeypatch.setattr(daemon, "OUTPUTS_DOOMED", 0.0)
     state: dict[str, Any] = {"notice": notice, "error": "", "cause": None}
@@ -276,33 +252,16 @@ def test_a_success_whose_outputs_cannot_be_kept_is_none(
     assert ("HTTP 403" in state["error"]) is (cause is not None)
 
 
-def test_the_next_attempt_waits_while_an_earlier_one_keeps_its_outputs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lock = str(tmp_path / "host.lock")
-    monkeypatch.setattr(steps, "HOST_LOCK", lock)
-    monkeypatch.setattr(steps, "KILL_PATIENCE", 0.1)
-    for name in ("stop_others", "end_all", "remove_containers", "unmount_all", "remove_leftovers"):
-        monkeypatch.setattr(steps, name, lambda *_, **__: [])
-    held = take_lock(lock, 0)
-    assert held is not None
-    threading.Timer(0.5, os.close, (held,)).start()
-    folder, log = SimpleNamespace(path="own"), SimpleNamespace(note=print)
-    attempt: Any = SimpleNamespace(plan={"grace": 0.0}, folder=folder, log=log, host_lock=None)
-    steps.take_over_host(attempt)
-    os.close(attempt.host_lock)
-
-
 # What others write into the bucket
 
 
-@pytest.mark.parametrize("run", range(20))
-def test_no_file_is_written_through_a_planted_link(kept: Kept, tmp_path: Path, run: int) -> None:
+@pytest.mark.parametrize("more", [0, 2, 36])
+def test_no_file_is_written_through_a_planted_link(kept: Kept, tmp_path: Path, more: int) -> None:
     kept.write("own", "weights")
     assert kept.outputs.finish(1) == ""
     (victim := tmp_path / "victim").mkdir()
     kept.plant("a", **{LINK: str(victim)})
-    for n in range(2 * run):
+    for n in range(more):
         kept.plant(f"a-{n:03d}", b"x")
     kept.plant("a/authorized_keys", b"ssh-ed25519 PLANTED")
     out = kept.elsewhere("next")
@@ -310,8 +269,8 @@ def test_no_file_is_written_through_a_planted_link(kept: Kept, tmp_path: Path, r
     assert [p.name for p in out.iterdir()] == ["own"]
     assert kept.said == [
         "outputs: 1 file, 7 bytes of an earlier attempt are back",
-        f"outputs: left out, not as this host has listed them: {2 * run + 2} ('out/a', "
-        + ("'out/a-000', 'out/a-001', ...)" if run else "'out/a/authorized_keys')"),
+        f"outputs: left out, not as this host has listed them: {more + 2} ('out/a', "
+        + ("'out/a-000', 'out/a-001', ...)" if more else "'out/a/authorized_keys')"),
     ]
 
 
@@ -476,7 +435,7 @@ def test_a_round_that_writes_its_list_twice_in_a_second_is_no_failure(
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    monkeypatch.setattr(output_list, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(output_list, "insist", partial(insist, wait=sleep))
     kept.storage.put = limited
     kept.write("a", "1")
     assert kept.outputs.finish(0) == ""
@@ -489,55 +448,13 @@ def test_a_list_that_could_not_be_read_again_is_not_written(
 ) -> None:
     kept.write("a", "1")
     assert kept.outputs.finish(1) == ""
-    size = len(b"".join(kept.listed()))
-    monkeypatch.setattr(output_list, "MAX_SIZE", size + 100)
+    monkeypatch.setattr(output_list, "MAX_SIZE", len(kept.read("kept.list")) + 100)
     for n in range(9):
         kept.write(str(n), "1")
     kept.outputs._keep(0)
     assert "10 files are too many: their list would have more than" in kept.outputs.finish(0)
     assert len(kept.said) == 1, "it is said once"
     assert [p.name for p in kept.elsewhere("next").iterdir()] == ["a"]
-
-
-def test_files_of_any_name_are_restored_but_those_that_were_not_whole(kept: Kept) -> None:
-    names = ["a", "a.tpujob-part", "n" * 255]
-    for name in names:
-        kept.write(name, name)
-    kept.write(module.PART + "0123", "half")  # a host was lost while it fetched
-    assert kept.outputs.finish(1) == ""
-    assert {p.name: p.read_text() for p in kept.elsewhere("next").iterdir()} == {
-        name: name for name in names
-    }
-
-
-@pytest.mark.parametrize(("old", "new"), [("kind", "kind/x"), ("kind/x", "kind")])
-def test_a_file_that_became_a_folder_or_a_folder_a_file_is_so_again(
-    kept: Kept, tmp_path: Path, old: str, new: str
-) -> None:
-    """The host is lost before it deletes what is no more."""
-    kept.write(old, "old")
-    assert kept.outputs.finish(1) == ""
-    out, delete = kept.work / "out", kept.storage.delete
-    (out / old).unlink()
-    if old == "kind/x":
-        (out / "kind").rmdir()
-    kept.write(new, "new")
-
-    def lose(path: str) -> None:
-        raise Killed
-
-    kept.storage.delete = lose
-    with pytest.raises(Killed):
-        kept.outputs.finish(0)
-    kept.storage.delete = delete
-    kept.said.clear()
-    following = kept.again(tmp_path / "next")
-    assert (tmp_path / "next" / "out" / new).read_text() == "new"
-    assert kept.said == ["outputs: 1 file, 3 bytes of an earlier attempt are back"]
-    assert following.finish(1) == ""
-    assert [one.name for one in kept.storage.objects("gs://shed/kept/out/")] == [new], (
-        "what was not deleted then is deleted now"
-    )
 
 
 class Killed(BaseException):
@@ -564,19 +481,25 @@ def test_no_kill_between_two_requests_costs_what_was_complete(
     kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
     """A checkpoint of several files, one that is overwritten in place, one that is deleted, a file that becomes a
-    folder: of each the old state or the new one is there, and nothing is left out."""
+    folder, and a folder a file: of each the old state or the new one is there, and nothing is left out."""
     monkeypatch.setattr(module, "BATCH", 8)
-    steps, new = 0, {"2/0": "new", "2/1": "new", "last": "new", "kind/x": "new", "log": "new"}
+    long = "n" * 255
+    steps, new = (
+        0,
+        {"2/0": "new", "2/1": "new", "last": "new", "kind/x": "new", "was": "new", long: "new"},
+    )
     while True:
         kept.work = tmp_path / f"work-{after}-{steps}"
         for one in kept.storage.objects("gs://shed/kept"):
             kept.storage.delete(f"gs://shed/kept{one.name}")
         kept.outputs = kept.again()
-        for n, name in enumerate(("1/0", "1/1", "last", "kind")):
+        for n, name in enumerate(("1/0", "1/1", "last", "kind", "was/x")):
             kept.write(name, "old", age=60 - n)
+        kept.write(module.PART + "0123", "half")  # a host was lost while it fetched
         (kept.work / "out" / "latest").symlink_to("1")
         assert kept.outputs.finish(1) == ""
         (kept.work / "out" / "kind").unlink()
+        shutil.rmtree(kept.work / "out" / "was")
         for n, (name, text) in enumerate(new.items()):
             kept.write(name, text, age=30 - n)
         (kept.work / "out" / "1" / "0").unlink()
@@ -598,8 +521,12 @@ def test_no_kill_between_two_requests_costs_what_was_complete(
         assert [n in there for n in ("2/0", "2/1")] != [False, True], context
         assert ("kind" in there) or ("kind/x" in there) or not (out / "kind").exists(), context
         assert ("kind/x" in there) == ("kind/x" in stored), context
+        assert ("was" in there) == ("out/was" in stored or "was" in stored), context
+        assert not any(module.PART in name for name in stored), context
         assert "left out" not in "".join(kept.said), context
         kept.said.clear()
         assert kept.again(tmp_path / f"next-{after}-{steps}").finish(1) == ""
+        stored = {one.name for one in kept.storage.objects("gs://shed/kept/out/")}
+        assert stored == there.keys() | {"latest"}, "what was not deleted then is deleted now"
         steps += 1
     assert steps > 8

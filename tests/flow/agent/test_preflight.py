@@ -5,8 +5,6 @@ for so long.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,27 +35,14 @@ def said(host: Host, attempt: int = 1) -> dict[str, str]:
     }
 
 
-@pytest.fixture
-def pair(host: Host, tmp_path: Path) -> Iterator[tuple[Host, Host]]:
-    """Two hosts of a slice."""
-    other = Host(tmp_path / "other", host.bucket, host.metadata)
-    yield host, other
-    other.close()
-
-
-def together(pair: tuple[Host, Host], attempt: int = 1, **changes: Any) -> list[dict[str, Any]]:
+def together(
+    pair: tuple[Host, Host], attempt: int = 1, command: str = "echo ran", **changes: Any
+) -> list[dict[str, Any]]:
     """The last reports of a pair that is started at once."""
-    check = asked(
-        **{
-            "hosts": 2,
-            "chips": 8,
-            "coordinator": free_address(),
-            "meeting": free_address(),
-            **changes,
-        }
-    )
+    places = {"coordinator": free_address(), "meeting": free_address()}
+    check = asked(**{"hosts": 2, "chips": 8, **places, **changes})
     for number, host in enumerate(pair):
-        host.start("echo ran", host=number, hosts=2, attempt=attempt, preflight=check)
+        host.start(command, host=number, hosts=2, attempt=attempt, preflight=check)
     bucket = pair[0].bucket
 
     def ended() -> list[dict[str, Any]] | None:
@@ -81,11 +66,6 @@ def test_each_check_is_one_line(host: Host) -> None:
     assert host.bucket.log()[-1] == "ran"
 
 
-def test_without_preflight_nothing_is_checked(host: Host) -> None:
-    host.run("echo ran", preflight=None)
-    assert host.bucket.log() == ["ran"]
-
-
 def test_a_program_that_needs_jax_is_not_started_without_it(host: Host) -> None:
     host.env["PYTHONPATH"] = NO_LIBTPU
     report = host.run(["python3", "-c", "print('ran')"], preflight=asked())
@@ -106,52 +86,26 @@ def test_a_stop_ends_the_check(host: Host) -> None:
     assert "never" not in host.bucket.log()
 
 
-@pytest.mark.slow
-def test_devices_that_passed_are_not_checked_again_within_an_hour(host: Host) -> None:
-    emulated(host)
-    assert host.run("echo ran; exit 75", preflight=asked())["exit_code"] == 75
-    assert said(host)["devices"] == "4 of cpu, 4 in all, gave right answers"
-    host.run("exit 70", preflight=asked(), attempt=2)
-    assert said(host, 2)["devices"] == "checked on all hosts less than an hour ago"
-    # a bad end casts doubt on them
-    report = host.run("echo never", preflight=asked(chips=8), attempt=3)
-    assert report["cause"] == "PREFLIGHT"
-    assert report["error"] == "jax finds 4 chips on this host, and 8 were expected"
-    assert "never" not in host.bucket.log(3)
-
-
-@pytest.mark.slow
-def test_a_device_that_computes_wrong_numbers_is_named_and_the_program_is_not_started(
-    host: Host,
-) -> None:
-    emulated(host).env["TPUJOB_FAULT"] = "preflight:device=2"
-    report = host.run("echo never", preflight=asked())
-    assert report["cause"] == "BAD_HOST"
-    verdict = reports.read_report(0, json.dumps(report), age=0)
-    assert verdict is not None
-    assert verdict.verdict is not None
-    assert (verdict.verdict.blame, verdict.verdict.host) == ("device", 0)
-    assert verdict.verdict.device == "cpu:2"
-    assert report["error"].startswith("cpu:2 multiplies wrongly: 1 of ")
-    assert "never" not in host.bucket.log()
-    assert not (host.home / ".tpujob" / "preflight.json").exists()
-
-
 # Two hosts -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_two_hosts_check_together_and_agree_to_skip_it(pair: tuple[Host, Host]) -> None:
+def test_two_hosts_check_together_and_agree_to_skip_it_for_an_hour(pair: tuple[Host, Host]) -> None:
     for host in pair:
         emulated(host)
-    assert [r["exit_code"] for r in together(pair)] == [0, 0]
+    assert [r["exit_code"] for r in together(pair, command="exit 75")] == [75, 75]
     assert said(pair[0])["devices"] == "4 of cpu, 8 in all, gave right answers"
-    assert [r["exit_code"] for r in together(pair, attempt=2)] == [0, 0]
+    (pair[1].home / "code").write_text("70")
+    ends = together(pair, attempt=2, command="exit $(cat ~/code || echo 0)")
     assert "less than an hour ago" in said(pair[0], 2)["devices"]
-    (pair[1].home / ".tpujob" / "preflight.json").unlink()
-    # one that has no earlier result is enough for both to check again
-    assert [r["exit_code"] for r in together(pair, attempt=3)] == [0, 0]
-    assert "right answers" in said(pair[0], 3)["devices"]
+    assert [r["exit_code"] for r in ends] == [0, 70]
+    # a bad end casts doubt on the devices; one such host is enough for both to check again
+    for host in pair:
+        host.env["JAX_NUM_CPU_DEVICES"] = "3"
+    ends = together(pair, attempt=3)
+    assert [r["cause"] for r in ends] == ["PREFLIGHT", "PREFLIGHT"]
+    assert ends[0]["error"] == "jax finds 3 chips on this host, and 4 were expected"
+    assert "ran" not in pair[0].bucket.log(3)
 
 
 @pytest.mark.slow
@@ -161,12 +115,17 @@ def test_all_hosts_name_the_one_whose_device_computes_wrong_numbers(
     for host in pair:
         emulated(host)
     pair[1].env["TPUJOB_FAULT"] = "preflight:device=3"
-    reports = together(pair)
-    assert [r["cause"] for r in reports] == ["BAD_HOST", "BAD_HOST"]
-    assert [r["verdict"]["host"] for r in reports] == [1, 1]
-    assert reports[0]["error"].startswith("host 1: ")
-    assert reports[0]["verdict"]["device"] == reports[1]["verdict"]["device"] != ""
-    assert "ran" not in host.bucket.log()
+    own, other = together(pair)[::-1]
+    assert own["cause"] == other["cause"] == "BAD_HOST"
+    read = reports.read_report(1, json.dumps(own), age=0)
+    assert read is not None
+    assert read.verdict is not None
+    assert (read.verdict.blame, read.verdict.host) == ("device", 1)
+    assert own["error"].startswith(f"{read.verdict.device} multiplies wrongly: 1 of ")
+    assert other["error"].startswith("host 1: ")
+    assert other["verdict"] == own["verdict"] | {"text": other["error"]}
+    assert "ran" not in pair[0].bucket.log()
+    assert not (pair[1].home / ".tpujob" / "preflight.json").exists()
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from tpujob.agent.base import Failure
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.setup import staging
 from tpujob.agent.setup.staging import Staging
-from tpujob.agent.storage import Storage, StorageError
+from tpujob.agent.storage import Storage, StorageError, insist
 
 
 class Shelf:
@@ -42,7 +43,7 @@ class Shelf:
 def shelf(tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch) -> Shelf:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", host.bucket.url)
     monkeypatch.setattr(staging, "PART", 1000)
-    monkeypatch.setattr("tpujob.agent.storage.TRIES", 2)
+    monkeypatch.setattr(staging, "insist", partial(insist, patience=1.0))
     host.bucket.put("set/a.bin", b"a" * 2500)
     host.bucket.put("set/deep/er/b.txt", b"b")
     host.bucket.put("set/empty", b"")
@@ -119,21 +120,16 @@ def test_what_no_file_can_be_called_is_left_out_and_told(shelf: Shelf) -> None:
     assert "3 names that no file can have: 'a//b', 'x/../../out', 'empty/below'" in shelf.said[0]
 
 
-def test_a_disk_that_is_too_small_is_told_before_anything_is_fetched(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(staging, "SPARE", 2**60)
-    with pytest.raises(Failure, match=r"needs 2\.4 KiB more on this host, where .* has 0 B free"):
-        shelf.stage()
-    assert shelf.files() == {}
-
-
 def test_a_disk_need_hold_neither_two_versions_nor_room_for_what_is_there(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def usage(_: object) -> SimpleNamespace:
         return SimpleNamespace(free=3000 - sum(map(len, shelf.files().values())))
 
+    monkeypatch.setattr(staging, "SPARE", 2**60)
+    with pytest.raises(Failure, match=r"needs 2\.4 KiB more on this host, where .* has 0 B free"):
+        shelf.stage()
+    assert shelf.files() == {}
     monkeypatch.setattr(staging, "SPARE", 0)
     monkeypatch.setattr(staging.shutil, "disk_usage", usage)
     shelf.stage()

@@ -194,36 +194,15 @@ def test_an_image_runs(bare: BareStack) -> None:
 
 # What a bare host lacks ----------------------------------------------------------------------------------------------
 
-ONCE = {"failures": 1}
 
-
-@pytest.mark.parametrize(
-    ("name", "run", "more", "said"),
-    [
-        (
-            "no-uv",
-            {"workload": "mlp", "env": {"UV_DOWNLOAD_URL": "file:///none"}},
-            {},
-            "uv is not on this host and cannot be installed: its archive cannot be fetched",
-        ),
-        ("no-python", {"command": "python -V"}, {}, "there is no `python`"),
-        (
-            "no-docker",
-            {"command": "true"},
-            {"env": {"docker": "lab/train:1"}},
-            "docker is on this host, but",
-        ),
-    ],
-)
-def test_what_a_host_lacks_ends_the_attempt_as_set_up_on_the_same_slice(
-    bare: BareStack, name: str, run: dict[str, Any], more: dict[str, Any], said: str
-) -> None:
+def test_what_a_host_lacks_ends_the_attempt_as_set_up_on_the_same_slice(bare: BareStack) -> None:
     """And never as bad hardware, on one slice after the other."""
-    file = bare.folder / f"{name}.yaml"
-    spec = {"name": name, "tpu": {"type": "v4-8"}, "run": run, "recovery": ONCE, **more}
-    file.write_text(yaml.safe_dump(spec))
-    job = bare.json("create", str(file))["id"]
+    run = {"workload": "mlp", "env": {"UV_DOWNLOAD_URL": "file:///none"}}
+    spec = {"name": "no-uv", "tpu": {"type": "v4-8"}, "run": run, "recovery": {"failures": 1}}
+    (bare.folder / "no-uv.yaml").write_text(yaml.safe_dump(spec))
+    job = bare.json("create", str(bare.folder / "no-uv.yaml"))["id"]
     done = bare.ended(job)
     assert brief(done) == [("failed", "SETUP"), ("failed", "SETUP")], bare.run("why", job)
     assert len(done["slices"]) == 1, bare.run("show", job)
-    assert said in done["attempts"][-1]["message"]
+    lacks = "uv is not on this host and cannot be installed: its archive cannot be fetched"
+    assert lacks in done["attempts"][-1]["message"]

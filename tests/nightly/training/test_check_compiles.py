@@ -11,10 +11,6 @@ from typing import Any
 
 import pytest
 
-from workloads.check import children
-from workloads.check.finding import Order
-from workloads.mlp import MlpConfig
-
 pytestmark = [
     pytest.mark.skipif(
         importlib.util.find_spec("libtpu") is None,
@@ -116,7 +112,6 @@ def test_what_does_not_fit_is_refused_with_a_setting_that_was_compiled() -> None
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--check=v4-17"], "no such type; nearest: v4-16"),
         (["--check"], "--check needs a type"),
         (["--check=v4-8", "--hiden=3"], "no such flag: --hiden; did you mean --hidden?"),
         (["--check=v4-8", "--check-rows=many"], "must be a number above 0"),
@@ -137,21 +132,6 @@ def test_settings_that_do_not_go_with_a_slice_are_refused_by_name() -> None:
     says = "REFUSED: batch=250 cannot be split over 8 devices: --batch=256, or another"
     assert says in " ".join(out.split())
     assert "parameters" not in out, "they are not counted before the settings go with the slice"
-
-
-def test_a_compilation_is_given_up_by_its_cpu_time_and_reports_progress_meanwhile(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    settings = MlpConfig().model_dump(mode="json")
-    order = Order(
-        workload="workloads.mlp.model:MlpWorkload",
-        record="workloads.mlp:MlpConfig",
-        config=settings,
-        target="v4-8",
-    )
-    found = children.check(order, patience=1, every=0.1)
-    assert (found.fit, found.reason) == ("unknown", "not compiled in 1 s of CPU time")
-    assert "still compiling for v4-8 after 0 s" in capsys.readouterr().err
 
 
 def test_a_check_without_a_batch_takes_the_least_that_divides_and_says_so() -> None:

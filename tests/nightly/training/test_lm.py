@@ -26,7 +26,7 @@ from workloads.lm.attention import attention, blocks, cudnn, plain, splash
 from workloads.lm.layout import looked_up, spread
 from workloads.lm.loss import cross_entropy
 from workloads.lm.model import Llama
-from workloads.lm.presets import PRESETS, TRAINED
+from workloads.lm.presets import PRESETS
 from workloads.lm.workload import LmWorkload, counted
 from workloads.vit.model import attention_kernel
 
@@ -295,27 +295,14 @@ def test_a_token_sees_no_other_document_and_predicts_none() -> None:
 
 def test_the_presets_have_the_sizes_of_their_names() -> None:
     sizes = {name: shape.parameters for name, shape in PRESETS.items()}
-    assert sizes == {
-        "1m": 1_049_728,
-        "125m": 123_587_328,
-        "1b": 1_235_814_400,
-        "8b": 8_030_261_248,
-    }
+    known = {"1m": 1_049_728, "125m": 123_587_328, "1b": 1_235_814_400, "8b": 8_030_261_248}
+    assert sizes == known
 
 
 def test_a_flag_is_stronger_than_the_preset() -> None:
     settings = parse(LmConfig, "lm", ["--preset=1b", "--layers=2", "--remat=dots"])
     assert (settings.layers, settings.dim) == (2, 2048)
     assert (settings.remat, settings.sequence) == ("dots", 2048)
-
-
-def test_a_large_preset_is_split_and_divides_over_the_usual_slices() -> None:
-    assert TRAINED.keys() == PRESETS.keys()
-    for preset in ("1b", "8b"):
-        settings = parse(LmConfig, "lm", [f"--preset={preset}"])
-        assert (settings.fsdp, settings.remat, settings.stacked) == (0, "full", True)
-        assert settings.batch % 256 == 0
-        assert settings.batch * settings.sequence == 2**21
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import io
 import json
-import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.contract.data.rig import Silent
-from tests.support.workload_rig import Job
 from tpujob.data.pack import Pack
-from workloads.contract import Exit
 from workloads.data import packed
 from workloads.data.bundled import digits
-from workloads.data.rows import Feed, Rows, RowSource
+from workloads.data.rows import Rows, RowSource
 from workloads.frame.config import ConfigError
 from workloads.mlp import MlpConfig
 from workloads.mlp.model import MlpWorkload
@@ -31,6 +28,12 @@ def npy(folder: Path, x: np.ndarray, y: np.ndarray) -> Path:
     return folder
 
 
+def pack(source: Path) -> Path:
+    target = source.with_name(source.name + "-packed")
+    Pack(str(source), shard_bytes=64 << 10, seed=1).run(str(target), Silent())
+    return target
+
+
 def every(source: RowSource) -> Rows:
     return source.take(np.arange(len(source)))
 
@@ -40,10 +43,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The digits that the workload tests on otherwise, packed."""
     place = tmp_path_factory.mktemp("digits")
     rows = every(digits().test)
-    source = npy(place / "source", rows["x"], rows["y"])
-    Pack(str(source), shard_bytes=64 << 10, seed=1).run(str(place / "packed"), Silent())
-    assert len(list((place / "packed").glob("*.arrayrecord"))) > 1
-    return place / "packed"
+    packed = pack(npy(place / "source", rows["x"], rows["y"]))
+    assert len(list(packed.glob("*.arrayrecord"))) > 1
+    return packed
 
 
 def test_every_row_is_trained_on_or_tested_and_has_its_class(folder: Path) -> None:
@@ -63,21 +65,6 @@ def test_every_row_is_trained_on_or_tested_and_has_its_class(folder: Path) -> No
     np.testing.assert_array_equal(in_order(x, y), in_order(expected["x"], expected["y"]))
 
 
-def test_hosts_share_the_batches_and_go_on_where_they_were(folder: Path) -> None:
-    source = packed.dataset(str(folder))
-    whole = Feed(source, batch=16, seed=0, host=0, hosts=1)
-    halves = [Feed(source, batch=16, seed=0, host=host, hosts=2) for host in (0, 1)]
-    for _ in range(30):
-        batch = next(whole)["x"]
-        parts = [next(half)["x"] for half in halves]
-        np.testing.assert_array_equal(batch[0::2], parts[0])
-        np.testing.assert_array_equal(batch[1::2], parts[1])
-        assert whole.state == halves[0].state == halves[1].state
-    other = Feed(packed.dataset(str(folder)), batch=16, seed=0, host=0, hosts=1)
-    other.state = halves[1].state
-    np.testing.assert_array_equal(next(other)["x"], next(whole)["x"])
-
-
 def test_what_cannot_be_read_is_one_line(folder: Path, tmp_path: Path) -> None:
     def copy(name: str) -> Path:
         made = tmp_path / name
@@ -92,16 +79,12 @@ def test_what_cannot_be_read_is_one_line(folder: Path, tmp_path: Path) -> None:
     newer = copy("newer")
     said = json.loads((newer / "manifest.json").read_bytes())
     (newer / "manifest.json").write_text(json.dumps(said | {"version": 2}))
-    flat = tmp_path / "flat"
-    flat.mkdir()
-    (flat / "a.npy").write_bytes(b"x")
-    few = npy(tmp_path / "few", np.zeros((2, 64)), np.zeros(2, dtype=int))
-    text = tmp_path / "text"
-    (text / "a").mkdir(parents=True)
-    for name in "abcde":
-        (text / "a" / name).write_bytes(b"no array")
-    for source in (few, flat, text):
-        Pack(str(source), shard_bytes=1 << 20).run(f"{source}-packed", Silent())
+    pack(npy(tmp_path / "few", np.zeros((2, 64)), np.zeros(2, dtype=int)))
+    for name in ("flat/a", *(f"text/a/{letter}" for letter in "abcde")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"no array")
+    pack(tmp_path / "flat")
+    pack(tmp_path / "text")
     for place, words in (
         (short, "copy it again"),
         (newer, "version 1"),
@@ -154,15 +137,3 @@ def test_a_checkpoint_is_bound_to_the_set_not_to_its_place(
     monkeypatch.setenv("TPUJOB_DATA", str(folder))  # as the agent does for `data:` in a job file
     assert MlpConfig().identity() == here
     assert len(MlpWorkload(MlpConfig()).dataset().test) == 360 // 5
-
-
-def test_mlp_trains_on_it_and_goes_on_after_a_stop(job: Job, folder: Path) -> None:
-    flags = ("--data", str(folder), "--hidden=64,32", "--batch=64", "--steps=300", "--keep=2")
-    with job.start(*flags, "--checkpoint-every=50") as [first]:
-        first.until(lambda host: host.events("checkpoint"))
-        first.tell(signal.SIGTERM)
-        assert first.code() == Exit.INTERRUPTED, first.log.read_text()
-    [second] = job.run(*flags, "--checkpoint-every=50")
-    assert min(second.losses()) == max(first.losses()) + 1
-    assert max(second.losses()) == 300
-    assert second.losses()[300] < first.losses()[1] / 2, "it learns"

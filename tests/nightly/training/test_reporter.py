@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.workload_rig import Job
-from workloads.contract import Exit, ProgramContext, Reporter
+from workloads.contract import ProgramContext, Reporter
 
 LINE = "going on, though not all is reported: "
 
@@ -69,12 +68,3 @@ reporter.event("metric", name="m", value=9)
             torn += 1
     assert (torn, last) == (1, 9), "what was told when there was room again is lost"
     assert whole >= 2
-
-
-def test_a_run_ends_well_though_it_can_report_nothing(job: Job, tmp_path: Path) -> None:
-    _fill(tmp_path / "out-0")
-    [host] = job.run("--hidden=8", "--batch=16", "--steps=5")
-    text = host.log.read_text()
-    assert text.count(LINE) == 1
-    assert "checkpoint of step 5 is committed" in text
-    assert host.code() == Exit.DONE

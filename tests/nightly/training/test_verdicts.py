@@ -38,8 +38,6 @@ EVERY_CASE = os.environ.get("TPUJOB_VERDICTS") == "all"
 
 #: What is computed wrongly, and the number of it in `fault` in layer 0.
 KINDS = {"forwards": 100, "backwards": 200}
-#: The same for gradients of the weights alone.
-WEIGHTS = 300
 MESHES: dict[str, dict[str, int]] = {
     "data": {"tensor": 1},
     "fsdp": {"tensor": 1, "fsdp": 4},
@@ -47,24 +45,6 @@ MESHES: dict[str, dict[str, int]] = {
 }
 if EVERY_CASE:
     MESHES["fsdp and tensor"] = {"fsdp": 2, "tensor": 2}
-
-
-@jax.custom_vjp
-def _linear(x: jax.Array, kernel: jax.Array, bad: jax.Array) -> jax.Array:
-    """A product whose gradient of the kernel, and nothing else, is broken by bad rows."""
-    return x @ kernel
-
-
-def _linear_forwards(x: jax.Array, kernel: jax.Array, bad: jax.Array) -> tuple[jax.Array, Any]:
-    return x @ kernel, (x, kernel, bad)
-
-
-def _linear_backwards(kept: Any, gradient: jax.Array) -> tuple[jax.Array, jax.Array, None]:
-    x, kernel, bad = kept
-    return gradient @ kernel.T, jnp.where(bad[:, None], jnp.nan, x).T @ gradient, None
-
-
-_linear.defvjp(_linear_forwards, _linear_backwards)
 
 
 @jax.custom_vjp
@@ -94,8 +74,7 @@ class Breakable(Workload[TrainConfig]):
     def loss(self, model: Mlp, batch: Batch, watch: Watch) -> ByRow:
         h, fault = batch["x"], batch["fault"]
         for i, layer in enumerate(model.layers):
-            h = _linear(h, layer.kernel[...], fault == WEIGHTS + i) + layer.bias[...]
-            h = watch(h) if i == 0 else h
+            h = watch(layer(h)) if i == 0 else layer(h)
             h = jnp.where((fault == KINDS["forwards"] + i)[:, None], jnp.nan, h)
             h = jnp.tanh(_breaks_backwards(h, fault == KINDS["backwards"] + i))
         return ByRow((h**2).sum(axis=1), jnp.ones(len(h)))
@@ -255,19 +234,6 @@ class TestTheReplay:
     ) -> None:
         found = rig.verdict(code, "data", list(range(ROWS)), once=False)
         assert _device(found) == ("model", "", 65), found.text
-
-
-class TestGradientsOfWeightsAlone:
-    """Of losses and gradients by row nothing is bad, so that no device can be told from another."""
-
-    @pytest.mark.parametrize("bad", [[2], list(range(DEVICES))], ids=["a-device", "all"])
-    def test_that_are_bad_again_are_nobody_s(self, rig: Rig, bad: list[int]) -> None:
-        found = rig.verdict(WEIGHTS + 1, "device", bad, once=False)
-        assert _device(found) == ("", "", 65), found.text
-
-    def test_that_were_bad_once_are_those_of_some_device(self, rig: Rig) -> None:
-        found = rig.verdict(WEIGHTS + 1, "device", [3], once=True)
-        assert _device(found) == ("device", "devices 0, 1, 2, 3 of host 0", 71), found.text
 
 
 class TestAStateThatIsNotFinite:

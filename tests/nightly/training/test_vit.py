@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from typing import Any
 
 import jax
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from tests.support.workload_rig import Host, Job
+from tests.support.workload_rig import Job
 from workloads.contract import Exit
 from workloads.frame.config import parse
 from workloads.frame.mesh import mesh_of
@@ -81,31 +80,6 @@ def test_the_losses_are_the_same_on_every_mesh_dropout_and_all() -> None:
     plain = first_losses(*flags, "--tensor=1")
     np.testing.assert_allclose(first_losses(*flags, "--fsdp=2", "--tensor=2"), plain, rtol=1e-5)
     assert len(set(plain)) == 3
-
-
-@pytest.mark.long
-def test_a_run_that_is_cut_off_goes_on_bit_for_bit(job: Job) -> None:
-    job.module = "workloads.vit"
-    flags = (*SMALL, "--dropout=0.1", "--steps=200", "--checkpoint-every=40", "--lr=1e-2")
-    [whole] = job.run(*flags)
-    job.workdir += "-again"
-    with job.start(*flags) as [first]:
-        first.until(_saved_once)
-        first.tell(signal.SIGKILL)
-        first.code()
-    with job.start(*flags) as [second]:
-        second.until(_saved_once)
-        second.tell(signal.SIGTERM)
-        assert second.code() == Exit.INTERRUPTED, second.log.read_text()
-    [third] = job.run(*flags)
-    for part in (first, second, third):
-        assert part.losses().items() <= whole.losses().items()
-    assert min(third.losses()) == max(second.losses()) + 1
-    assert whole.losses()[200] < 0.9 * whole.losses()[1], "it learns"
-
-
-def _saved_once(host: Host) -> bool:
-    return bool(host.events("checkpoint"))
 
 
 @pytest.mark.long

@@ -185,10 +185,7 @@ def test_advice_tries_what_costs_no_speed_first() -> None:
         "--fsdp=0 --remat=full --batch=16",
         "--fsdp=0 --remat=full --batch=8",
     ]
-
-
-def test_advice_names_only_settings_that_the_workload_has() -> None:
-    assert [flags(c) for c in changes(TrainConfig(batch=8, fsdp=8), target("v4-16"))] == []
+    assert changes(TrainConfig(batch=8, fsdp=8), target("v4-16")) == [], "it has no --remat"
 
 
 def test_a_larger_slice_is_the_smallest_that_can_hold_it() -> None:

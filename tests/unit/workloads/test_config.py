@@ -14,11 +14,6 @@ class _Switched(TrainConfig):
     augment: bool = Field(True, description="turn rows a little; 50% of them")
 
 
-def test_defaults() -> None:
-    config = parse(MlpConfig, "mlp", [])
-    assert (config.dataset, config.hidden, config.batch) == ("digits", (1024, 512), 256)
-
-
 @pytest.mark.parametrize(
     "arguments",
     [

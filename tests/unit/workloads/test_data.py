@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workloads.data.bundled import digits, synthetic
+from workloads.data.bundled import digits
 from workloads.data.rows import Dataset, Feed, InMemory, Order, Rows, RowSource
 from workloads.frame.config import ConfigError
 
@@ -31,12 +31,6 @@ def test_the_digits_are_scikit_learns_and_no_test_row_is_trained_on() -> None:
     assert train["x"].min() == 0
     assert train["x"].max() == 1
     assert sorted(set(train["y"].tolist())) == list(range(10))
-
-
-def test_generated_rows_are_always_the_same() -> None:
-    first, second = (every(synthetic(rows=100).test) for _ in range(2))
-    np.testing.assert_array_equal(first["x"], second["x"])
-    assert first["x"].shape == (20, 784)
 
 
 def test_every_row_comes_once_in_each_epoch_and_epochs_differ() -> None:

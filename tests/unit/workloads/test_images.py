@@ -13,7 +13,7 @@ from tests.contract.data.rig import Silent
 from tpujob.data.pack import Pack
 from workloads.data.bundled import digits
 from workloads.data.images import Augmentation, open_images
-from workloads.data.rows import Dataset, Feed
+from workloads.data.rows import Dataset
 from workloads.frame.config import ConfigError
 
 PLAIN = Augmentation()
@@ -140,22 +140,6 @@ def test_mixup_names_both_classes_and_how_much_of_each(photos: str) -> None:
         share = float(row["share"])
         expected = (1 - share) * first["x"].astype(float) + share * second["x"]
         assert np.abs(row["x"] - expected).max() <= 1
-
-
-def test_rows_are_the_same_after_a_resume_on_another_number_of_hosts(photos: str) -> None:
-    change = Augmentation(crop=0.3, flip=True, brightness=0.4, mixup=0.2)
-    dataset = open_images(photos, 8, 3, change)
-    whole = Feed(dataset, 6, seed=5, host=0, hosts=1)
-    for _ in range(3):
-        next(whole)
-    halves = [Feed(dataset, 6, seed=5, host=host, hosts=2) for host in (0, 1)]
-    for half in halves:
-        half.state = whole.state
-    for _ in range(6):
-        batch = next(whole)
-        for host, half in enumerate(halves):
-            for name, rows in next(half).items():
-                np.testing.assert_array_equal(rows, batch[name][host::2])
 
 
 def test_what_is_no_image_is_one_line_that_names_it(photos: str, tmp_path: Path) -> None:

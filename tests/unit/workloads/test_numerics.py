@@ -83,15 +83,3 @@ def test_a_bad_flag_ends_either_program_with_exit_code_78(program: str, tmp_path
     )  # fmt: skip
     assert ended.returncode == Exit.CONFIG
     assert ended.stderr == f"{program}: no such flag: --seeed; did you mean --seed?\n"
-
-
-@pytest.mark.slow
-def test_alone_it_runs_to_its_end_in_any_folder(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "workloads.numerics", "--sizes=8", "--candidates=1000"],
-        cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"},
-        capture_output=True, text=True, timeout=150,
-    )  # fmt: skip
-    assert ended.returncode == Exit.DONE, ended.stderr
-    assert "approx_max_k: recall" in ended.stdout
-    assert (tmp_path / "run/events.jsonl").exists()

@@ -14,8 +14,7 @@ from tokenizers import Tokenizer
 from tests.contract.data.rig import Silent
 from tpujob.data.pack import Pack
 from workloads.data.documents import open_documents
-from workloads.data.rows import Dataset, Feed, Rows, RowSource
-from workloads.data.streams import RecordStream
+from workloads.data.rows import Dataset, Rows, RowSource
 from workloads.data.tokens import Text, open_text
 from workloads.frame.config import ConfigError
 
@@ -111,15 +110,6 @@ def test_segments_number_the_documents_of_a_row(folder: Path) -> None:
     assert set(text.dataset(100, segments=False).train.take(np.arange(1))) == {"tokens"}
 
 
-def test_a_packed_set_and_its_text_files_make_the_same_documents(
-    folder: Path, packed: Path
-) -> None:
-    files, records = open_text(str(folder)), open_text(str(packed))
-    assert isinstance(records.stream, RecordStream), "lengths are known: nothing has to be made"
-    assert len(files) == len(records)
-    assert files.identity != records.identity
-
-
 def test_arrays_of_tokens_are_taken_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "arrays").mkdir()
     arrays = [np.arange(10 * i, 10 * i + i + 1, dtype=np.uint16) for i in range(40)]
@@ -136,20 +126,6 @@ def test_arrays_of_tokens_are_taken_as_they_are(tmp_path: Path) -> None:
     assert sorted(found) == [array.tolist() for array in arrays]
     with pytest.raises(ConfigError, match=r"record \d+ has the token \d+, and the model knows 300"):
         every(open_text(place, "none", 300).dataset(8).train)
-
-
-def test_hosts_share_rows_and_go_on_from_what_was_consumed(packed: Path) -> None:
-    dataset = open_text(str(packed)).dataset(16)
-    whole = Feed(dataset, 8, seed=0, host=0, hosts=1)
-    halves = [Feed(dataset, 8, seed=0, host=host, hosts=2) for host in (0, 1)]
-    for _ in range(5):
-        batch = next(whole)
-        for host, half in enumerate(halves):
-            for name, rows in next(half).items():
-                np.testing.assert_array_equal(rows, batch[name][host::2])
-    again = Feed(dataset, 8, seed=0, host=0, hosts=1)
-    again.state = halves[1].state
-    np.testing.assert_array_equal(next(again)["tokens"], next(whole)["tokens"])
 
 
 def test_what_is_made_of_the_data_is_made_once_and_again_if_it_is_damaged(

@@ -7,17 +7,15 @@ import os
 import re
 import shutil
 import tempfile
-import time
 from typing import List
 
 from tpujob.agent.base import Aside, Failure
-from tpujob.agent.folders import BUNDLES
-from tpujob.agent.storage import Storage, StorageError
+from tpujob.agent.folders import BUNDLES, is_below
+from tpujob.agent.storage import Storage, StorageError, WrongContent, insist
 from tpujob.protocol import AgentCause
 from tpujob.protocol.bundle import ArchiveMember, BadBundle, members
 
 FETCH_PATIENCE = 600.0  #: seconds for which a storage that is away is asked again
-NO_PERMISSION = (401, 403)  #: HTTP status
 
 
 def fetch_bundle(storage: Storage, path: str) -> str:
@@ -49,25 +47,19 @@ def lay_out(bundles: List[str], folder: str, aside: Aside) -> None:
         aside(lambda b=bundle: shutil.copytree(b, folder, symlinks=True, dirs_exist_ok=True))
 
 
-def _download(storage: Storage, path: str, archive: str, wanted: str) -> None:
-    until, delay, wrong = time.monotonic() + FETCH_PATIENCE, 0.5, 0
-    while True:
+def _download(storage: Storage, path: str, archive: str, sha256: str) -> None:
+    def get() -> None:
         digest = hashlib.sha256()
-        cause: AgentCause = "SETUP"
-        try:
-            with open(archive, "wb") as file:
-                storage.read(path, lambda data: (digest.update(data), file.write(data)))  # noqa: B023
-            if digest.hexdigest() == wanted:
-                return
-            wrong += 1
-            problem, final = "its content has another hash", wrong == 3
-        except StorageError as error:
-            problem, final = str(error), error.lasts
-            cause = "PERMISSION" if error.status in NO_PERMISSION else "SETUP"
-        if final or time.monotonic() > until:
-            raise Failure("cannot fetch %s: %s" % (path, problem), cause)
-        time.sleep(delay)
-        delay = min(delay * 2, 10)
+        with open(archive, "wb") as file:
+            storage.read(path, lambda data: (digest.update(data), file.write(data)))
+        if digest.hexdigest() != sha256:
+            raise WrongContent("its content has another hash")
+
+    try:
+        insist(get, FETCH_PATIENCE)
+    except StorageError as error:
+        cause: AgentCause = "PERMISSION" if error.status in (401, 403) else "SETUP"
+        raise Failure("cannot fetch %s: %s" % (path, error), cause) from error
 
 
 def unpack(archive: str, folder: str) -> None:
@@ -81,11 +73,10 @@ def unpack(archive: str, folder: str) -> None:
         raise Failure(str(error)) from error
     except (OSError, ValueError) as error:
         raise Failure("the bundle cannot be unpacked: %s" % error) from error
-    inside = os.path.realpath(folder) + os.sep
     for root, folders, files in os.walk(folder):
         for name in folders + files:
             path = os.path.join(root, name)
-            if os.path.islink(path) and not (os.path.realpath(path) + os.sep).startswith(inside):
+            if os.path.islink(path) and not is_below(path, folder):
                 raise Failure("the bundle holds a link that leaves it: %r" % name)
 
 

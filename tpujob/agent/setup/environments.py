@@ -30,59 +30,40 @@ from tpujob.protocol import EnvironmentOrder
 from tpujob.protocol.bundle import is_short
 
 
-class Builder:
-    """Makes the environment that a plan asks for."""
-
-    def __init__(self, attempt: HostAttempt, asked: EnvironmentOrder, bundles: List[str]) -> None:
-        self._attempt, self._asked, self._bundles = attempt, asked, bundles
-        self._note = attempt.log.note
-        self._installer = Installer(attempt, asked, bundles)
-
-    def make(self) -> Runtime:
-        """The environment, whole; the host as it is where that will do. Raises Failure, Stopped."""
-        kind, file = self._asked.get("kind", ""), self._asked.get("file", "")
-        texts, local = read_sources(kind, file, self._bundles)
-        if self._asked.get("unless_installed"):
-            lowest = self._asked.get("python") or "3"
-            lacks: str = self._attempt.aside(lambda: shortcoming(texts, lowest))
-            if not lacks:
-                self._note("environment: this host's own Python has all that %s names" % file)
-                return Runtime()
-            self._note("environment: %s, so one is made of %s" % (lacks, file))
-        return self._made(kind, texts, local)
-
-    def _made(self, kind: str, texts: List[Tuple[str, str]], local: bool) -> BuiltEnvironment:
-        python = self._installer.python()
-        key = key_of(self._asked, python, texts, self._bundles if local else [])
-        built = BuiltEnvironment(key, kind)
-        if not self._is_whole(built):
-            self._get(built, local, hashed=any("--hash=" in text for _, text in texts))
+def make_environment(attempt: HostAttempt, asked: EnvironmentOrder, bundles: List[str]) -> Runtime:
+    """Return the environment that a plan asks for, whole; the host as it is where that will do. Raises Failure,
+    Stopped."""
+    note, kind, file = attempt.log.note, asked.get("kind", ""), asked.get("file", "")
+    texts, local = read_sources(kind, file, bundles)
+    if asked.get("unless_installed"):
+        lowest = asked.get("python") or "3"
+        lacks: str = attempt.aside(lambda: shortcoming(texts, lowest))
+        if not lacks:
+            note("environment: this host's own Python has all that %s names" % file)
+            return Runtime()
+        note("environment: %s, so one is made of %s" % (lacks, file))
+    installer = Installer(attempt, asked, bundles)
+    key = key_of(asked, installer.python(), texts, bundles if local else [])
+    built = BuiltEnvironment(key, kind)
+    if built.is_marked() and built.works():
+        note("environment: %s was made on this host before" % key)
         return built
-
-    def _is_whole(self, built: BuiltEnvironment) -> bool:
-        if not built.is_marked():
-            return False
-        if not built.works():
-            self._note("environment: its Python does not run any more: it is made again")
-            return False
-        self._note("environment: %s was made on this host before" % built.key)
-        return True
-
-    def _get(self, built: BuiltEnvironment, local: bool, hashed: bool) -> None:
-        began, attempt = time.monotonic(), self._attempt
-        place, name = "%s/env/" % attempt.plan.get("shared"), built.key + ".tar"
-        files = SealedFiles(attempt.storage, place, attempt.cache_key)
-        if attempt.aside(lambda: fetch_archive(files, name, built, self._note)):
-            how = "fetched from the bucket"
-        else:
-            make_empty(built.folder)
-            self._installer.install(built, local, hashed)
-            built.mark(FORMAT)
-            how = "built with %s" % built.kind
-            if attempt.plan["host"] == 0:
-                attempt.keeping = keep_archive(files, name, built, self._note, attempt.aside)
-        took = time.monotonic() - began
-        self._note("environment: %s was %s in %.1f s" % (built.key, how, took))
+    if built.is_marked():
+        note("environment: its Python does not run any more: it is made again")
+    began, name = time.monotonic(), key + ".tar"
+    place = "%s/env/" % attempt.plan.get("shared")
+    files = SealedFiles(attempt.storage, place, attempt.cache_key)
+    if attempt.aside(lambda: fetch_archive(files, name, built, note)):
+        how = "fetched from the bucket"
+    else:
+        make_empty(built.folder)
+        installer.install(built, local, hashed=any("--hash=" in text for _, text in texts))
+        built.mark(FORMAT)
+        how = "built with %s" % kind
+        if attempt.plan["host"] == 0:
+            attempt.keeping = keep_archive(files, name, built, note, attempt.aside)
+    note("environment: %s was %s in %.1f s" % (key, how, time.monotonic() - began))
+    return built
 
 
 # Archives in the bucket, for later hosts of the same owner: only what is sealed is unpacked --------------------------
@@ -128,11 +109,15 @@ def unpack_archive(archive: str, folder: str) -> None:
     filtered: Record = {"filter": "data"} if known else {}
     with tarfile.open(archive) as tar:
         tar.extractall(folder, members=_checked(tar, folder), **filtered)  # noqa: S202, each was checked
-    for name, target in _links_out(os.path.join(folder, LINKS)):
-        path = os.path.join(folder, name)
-        if not _stays(name) or not is_below(os.path.dirname(path), folder):
-            raise ValueError("%r leaves it" % name)
-        os.symlink(target, path)
+    listed = os.path.join(folder, LINKS)
+    if os.path.exists(listed):
+        with open(listed, "rb") as file:
+            links = [(str(name), str(target)) for name, target in json.load(file)]
+        for name, target in links:
+            path = os.path.join(folder, name)
+            if not _stays(name) or not is_below(os.path.dirname(path), folder):
+                raise ValueError("%r leaves it" % name)
+            os.symlink(target, path)
 
 
 def _checked(tar: tarfile.TarFile, folder: str) -> Iterator[tarfile.TarInfo]:
@@ -159,15 +144,6 @@ def _checked(tar: tarfile.TarFile, folder: str) -> Iterator[tarfile.TarInfo]:
 
 def _stays(name: str) -> bool:
     return bool(name) and not os.path.isabs(name) and ".." not in name.split("/")
-
-
-def _links_out(path: str) -> List[Tuple[str, str]]:
-    """Return the name and target of each link in that file; none if it is missing. Raise ValueError, OSError."""
-    if not os.path.exists(path):
-        return []
-    with open(path, "rb") as file:
-        links = json.load(file)
-    return [(str(name), str(target)) for name, target in links]
 
 
 def keep_archive(

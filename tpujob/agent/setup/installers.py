@@ -32,7 +32,7 @@ class Installer:
         self._version = asked.get("python") or ""  #: empty: any
         #: packages that are left out, whatever the file names
         self._without = FOR_TPU_ONLY if asked.get("unless_installed") and on_cpu() else ()
-        self._attempt, self._bundles, self._note = attempt, bundles, attempt.log.note
+        self._attempt, self._bundles = attempt, bundles
 
     def python(self) -> str:
         """The Python that it is made with: as asked, or what this host has; a part of the key. Raises Failure."""
@@ -49,20 +49,14 @@ class Installer:
     def install(self, built: BuiltEnvironment, local: bool, hashed: bool) -> None:
         """Fill its folder. `local`: the file names other files of the bundle; `hashed`: it has a hash for each package.
         Raises Failure, Stopped."""
-        source = self._source(built, local)
+        if local:
+            source = os.path.join(built.folder, "src")
+            lay_out(self._bundles, source, self._attempt.aside)
+        else:
+            source = find(self._file, self._bundles)
         if self._kind == "conda":
             return self._with_conda(built, source)
         return self._with_uv(built, source, hashed)
-
-    def _source(self, built: BuiltEnvironment, local: bool) -> str:
-        """The folder from which the file is read. One that names files of the bundle gets a copy of them."""
-        if not local:
-            return find(self._file, self._bundles)
-        folder = os.path.join(built.folder, "src")
-        lay_out(self._bundles, folder, self._attempt.aside)
-        return folder
-
-    # With each tool
 
     def _with_uv(self, built: BuiltEnvironment, source: str, hashed: bool) -> None:
         uv = get_uv(self._attempt)
@@ -71,24 +65,21 @@ class Installer:
             # a Python that uv gets must travel with the environment
             "UV_PYTHON_INSTALL_DIR": os.path.join(built.folder, "python"),
             "UV_NO_PROGRESS": "1",
-            **self._left_out(built),
         }
+        if self._without:
+            variables["UV_EXCLUDE"] = os.path.join(built.folder, "without.txt")
+            with open(variables["UV_EXCLUDE"], "w", encoding="ascii") as file:
+                file.write("\n".join(self._without))
         python = self._version if self._kind == "uv" and self._version else self._python_here()
         # not for the project of some folder above, and with pip where set-up may call it
         words = ["--no-project", "--python", python, *(["--seed"] if self._kind == "pip" else [])]
         self._step([uv, "venv", built.prefix, *words], source, **variables)
-        into = ["--python", os.path.join(built.prefix, "bin", "python")]
-        what = [*self._hashes(hashed), "-r", self._file]
-        self._step([uv, "pip", "install", *into, *what], source, **variables)
-
-    def _left_out(self, built: BuiltEnvironment) -> Dict[str, str]:
-        """What makes uv leave out packages."""
-        if not self._without:
-            return {}
-        path = os.path.join(built.folder, "without.txt")
-        with open(path, "w", encoding="ascii") as file:
-            file.write("\n".join(self._without))
-        return {"UV_EXCLUDE": path}
+        if not hashed:
+            note = self._attempt.log.note
+            note("environment: %s has no hashes: another build may get others" % self._file)
+        words = ["--python", os.path.join(built.prefix, "bin", "python")]
+        words += ["--require-hashes"] if hashed else []
+        self._step([uv, "pip", "install", *words, "-r", self._file], source, **variables)
 
     def _with_conda(self, built: BuiltEnvironment, source: str) -> None:
         tool = next(filter(shutil.which, CONDA), "")
@@ -100,8 +91,6 @@ class Installer:
         words = [tool, *CONDA[tool], "-p", built.prefix, "-f", self._file]
         self._step(words, source, CONDA_ALWAYS_YES="true")
 
-    # Helpers
-
     def _step(self, argv: List[str], cwd: str, **variables: str) -> None:
         code = run_bare(self._attempt, argv, cwd, {**places(self._attempt.plan), **variables})
         if code != 0:
@@ -110,12 +99,6 @@ class Installer:
                 "the environment cannot be made: `%s ...` ended with exit code %d; its log says why"
             )
             raise Failure(text % (shown, code))
-
-    def _hashes(self, hashed: bool) -> List[str]:
-        if hashed:
-            return ["--require-hashes"]
-        self._note("environment: %s has no hashes: another build may get others" % self._file)
-        return []
 
     def _python_here(self) -> str:
         return "python" + (self._version or "3")
@@ -190,15 +173,12 @@ FOR_TPU_ONLY = ("libtpu",)
 
 _PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)", re.M)
 
-#: asked of the host's own Python, which may be any 3: which it is, and the versions of these packages
+#: asked of the host's own Python: which it is, and the versions of these packages
 _QUESTION = """
 import json, sys
-try:
-    from importlib import metadata
-except ImportError:
-    metadata = None
+from importlib import metadata
 found = {}
-for name in sys.argv[1:] if metadata else ():
+for name in sys.argv[1:]:
     try:
         found[name] = metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -119,12 +119,8 @@ class Meetings:
         sock.settimeout(CONNECT)
         sock.sendall(own.encode() + b"\n")
         question = parse_json(_line(sock, LONGEST_QUESTION, until))
-        other, text, host = (
-            str(question.get("number")),
-            str(question.get("text")),
-            question.get("host"),
-        )
-        number = question.get("round")
+        other, text = str(question.get("number")), str(question.get("text"))
+        host, number = question.get("host"), question.get("round")
         if type(number) is not int or type(host) is not int or not 0 < host < self._hosts:
             return
         parts = (own, other, str(host), str(number), text)
@@ -199,11 +195,6 @@ TRIES = 2  #: before a port counts as closed: packets get lost, and each try sen
 SILENT = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH})
 
 
-def _is_silent(error: OSError) -> bool:
-    """Return whether nothing answered. A port without a listener refuses a connection, and that is an answer."""
-    return isinstance(error, socket.timeout) or error.errno in SILENT
-
-
 def closed_port(address: str, ports: Iterable[int], check_stop: Check) -> Optional[int]:
     """The first of these ports of that address on which nothing answers. None: something answers on each. Raises
     Stopped."""
@@ -218,7 +209,8 @@ def _answers(address: Address, check_stop: Check) -> bool:
     try:
         socket.create_connection(way_to(address), timeout=REACH).close()
     except OSError as error:
-        return not _is_silent(error)
+        # a port without a listener refuses a connection, and that is an answer
+        return not (isinstance(error, socket.timeout) or error.errno in SILENT)
     return True
 
 

@@ -20,7 +20,7 @@ from tpujob.agent.commands import injected_fault, run_before
 from tpujob.agent.folders import PREFLIGHT, ROOT
 from tpujob.agent.processes import command_of, device_files, free_devices, hidden_holders, holders
 from tpujob.agent.setup.meeting import Meetings, closed_port, first_closed
-from tpujob.agent.storage import StorageError
+from tpujob.agent.storage import StorageError, insist
 from tpujob.protocol import VERSIONS, Plan, PreflightOrder, VerdictDocument, paths
 from tpujob.protocol.limits import MAX_VERDICT_TEXT
 from workloads.contract import faults
@@ -40,7 +40,12 @@ class Preflight:
         self._attempt, self._asked = attempt, order
         self._plan, self._storage, self._aside = attempt.plan, attempt.storage, attempt.aside
         self._started = time.monotonic()
-        self._meetings = _meetings(attempt, order)
+        self._meetings: Optional[Meetings] = None  #: where there are other hosts
+        plan, (name, _, port) = attempt.plan, order.get("meeting", "").rpartition(":")
+        if plan["hosts"] > 1 and name:
+            address = (name.strip("[]"), int(port))
+            self._meetings = Meetings(plan["host"], plan["hosts"], address, attempt.key)
+            attempt.closers.append(self._meetings.close)
         #: of Python and what belongs to JAX, where the program runs
         self.versions: Dict[str, str] = {}
 
@@ -79,24 +84,23 @@ class Preflight:
     def _workdir(self) -> None:
         folder = paths.attempt_folder(self._plan["workdir"], self._plan["attempt"])
         path = "%s/preflight/host-%d" % (folder, self._plan["host"])
-        until = time.monotonic() + TRIES
-        while True:
-            data = secrets.token_hex(32).encode()
-            try:
-                began = time.monotonic()
-                self._storage.put(path, data)
-                read: List[bytes] = []
-                self._storage.read(path, read.append)
-                self._storage.delete(path)
-                break
-            except StorageError as error:
-                if time.monotonic() > until or error.lasts:
-                    text = "the workdir cannot be written, read and deleted in: %s" % error
-                    raise Failure(text[:400], "PREFLIGHT") from error
-            time.sleep(0.5)
-        if b"".join(read) != data:
+        data, read = secrets.token_hex(32).encode(), bytearray()
+
+        def use() -> float:
+            began = time.monotonic()
+            read.clear()
+            self._storage.put(path, data)
+            self._storage.read(path, read.extend)
+            self._storage.delete(path)
+            return time.monotonic() - began
+
+        try:
+            took: float = insist(use, TRIES)
+        except StorageError as error:
+            text = "the workdir cannot be written, read and deleted in: %s" % error
+            raise Failure(text[:400], "PREFLIGHT") from error
+        if bytes(read) != data:
             raise Failure("the workdir returns other bytes than were written", "PREFLIGHT")
-        took = time.monotonic() - began
         self._note("workdir", "written, read and deleted in %.2f s" % took)
 
     def _clock(self) -> None:
@@ -208,8 +212,11 @@ class Preflight:
 
     def _ask(self, seconds: float) -> Record:
         """Return what `devices.py` found, with `error` (empty: all is well), `lies` and `device`."""
-        order: Record = dict(self._asked, host=self._plan["host"], spoilt=self._spoilt())
-        order.update(seconds=seconds)
+        spoilt = None
+        with contextlib.suppress(ValueError):  # the program will say so
+            fault = faults.parse(injected_fault(self._plan))
+            spoilt = fault.device if fault and fault.kind == "preflight" else None
+        order: Record = dict(self._asked, host=self._plan["host"], spoilt=spoilt, seconds=seconds)
         until = time.monotonic() + seconds
         code, result = self._script("check", seconds, json.dumps(order))
         error = str(result.get("error") or "")
@@ -223,14 +230,6 @@ class Preflight:
         device = str(result.get("device", ""))[:100]
         lies = bool(result.get("lies"))
         return dict(result, error=error[:400], lies=lies, late=late, device=device)
-
-    def _spoilt(self) -> Optional[int]:
-        """The number of a device that is to seem bad, as an injected fault asks."""
-        try:
-            fault = faults.parse(injected_fault(self._plan))
-        except ValueError:  # the program will say so
-            return None
-        return fault.device if fault and fault.kind == "preflight" else None
 
     # Helpers
 
@@ -259,16 +258,6 @@ class Preflight:
 
     def _note(self, check: str, text: str) -> None:
         self._attempt.log.note("pre-flight: %s: %s" % (check, text))
-
-
-def _meetings(attempt: HostAttempt, order: PreflightOrder) -> Optional[Meetings]:
-    """None: this host is the only one."""
-    plan, (name, _, port) = attempt.plan, order.get("meeting", "").rpartition(":")
-    if plan["hosts"] < 2 or not name:
-        return None
-    meetings = Meetings(plan["host"], plan["hosts"], (name.strip("[]"), int(port)), attempt.key)
-    attempt.closers.append(meetings.close)
-    return meetings
 
 
 class BadDevice(Failure):

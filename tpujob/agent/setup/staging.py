@@ -15,11 +15,11 @@ import shutil
 import threading
 import time
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from typing import Any, Callable, Dict, List, NamedTuple, Set, TextIO, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Set, TextIO, Tuple
 
 from tpujob.agent.base import Failure, Note
 from tpujob.agent.folders import on_this_host
-from tpujob.agent.storage import Storage, StorageError, StoredObject, insist
+from tpujob.agent.storage import Storage, StorageError, StoredObject, insist, md5_of
 from tpujob.protocol import StageOrder
 
 THREADS = 16
@@ -75,7 +75,12 @@ class Staging:
 
     def _mirror(self) -> None:
         wanted = self._wanted()
-        known = _recorded(self._record)
+        known: Dict[str, Tuple[str, int]] = {}  #: generation and time of what was verified
+        with contextlib.suppress(OSError), open(self._record, encoding="utf-8") as record:
+            for line in record:
+                with contextlib.suppress(ValueError, TypeError):  # the last line may be cut
+                    path, generation, time_ns = json.loads(line)
+                    known[path] = (generation, time_ns)
         there = {path for path, file in wanted.items() if _is_there(file, known)}
         missing = [file for path, file in wanted.items() if path not in there]
         self._remove_others(there)
@@ -95,8 +100,8 @@ class Staging:
             path = os.path.join(self.folder, one.name)
             partial = os.path.join(self._parts, hashlib.sha256(one.name.encode()).hexdigest())
             found[path] = _File(one, path, partial)
-        for path in [p for p in found if _is_below_a_file(p, found, self.folder)]:
-            odd.append(found.pop(path).object.name)
+        below = [p for p in found if not found.keys().isdisjoint(_folders_above(p, self.folder))]
+        odd += [found.pop(path).object.name for path in below]  # a file is where their folder is
         if odd:
             names = ", ".join(map(repr, odd[:LEFT_OUT]))
             self._note(
@@ -119,11 +124,7 @@ class Staging:
 
     def _remove_others(self, kept: Set[str]) -> None:
         """Delete what the source has no more, and what is in the way of a new file or folder or takes its room."""
-        folders = {os.path.dirname(path) for path in kept}
-        for path in list(folders):
-            while len(path) > len(self.folder):
-                path = os.path.dirname(path)
-                folders.add(path)
+        folders = {above for path in kept for above in _folders_above(path, self.folder)}
         for root, names, files in os.walk(self.folder, topdown=False):
             for name in files + names:
                 path = os.path.join(root, name)
@@ -142,7 +143,15 @@ class Staging:
         fetched: List[Future[None]] = []
         try:
             fetched.extend(pool.submit(self._fetch, file, lanes, record) for file in files)
-            self._wait_for(fetched, total, began)
+            while True:
+                done, left = wait(fetched, TELL_EVERY, FIRST_EXCEPTION)
+                for one in done:
+                    one.result()
+                if not left:
+                    break
+                speed = amount(int(self._done / (time.monotonic() - began)))
+                words = (self._name, amount(self._done), amount(total), speed)
+                self._note("data: %s: %s of %s, %s/s" % words)
         except BaseException:
             self._failed = True
             for one in fetched:
@@ -155,20 +164,6 @@ class Staging:
         shutil.rmtree(self._parts, ignore_errors=True)
         words = (self._name, amount(total), len(files), self.folder, took)
         self._note("data: %s: %s in %d files came to %s in %.1f s" % words)
-
-    def _wait_for(self, fetched: List[Future[None]], total: int, began: float) -> None:
-        """Until all have come, or one cannot; tells how far they are."""
-        while True:
-            done, left = wait(fetched, TELL_EVERY, FIRST_EXCEPTION)
-            for one in done:
-                one.result()
-            if not left:
-                return
-            self._tell(total, time.monotonic() - began)
-
-    def _tell(self, total: int, took: float) -> None:
-        words = (self._name, amount(self._done), amount(total), amount(int(self._done / took)))
-        self._note("data: %s: %s of %s, %s/s" % words)
 
     def _fetch(self, file: _File, lanes: int, record: TextIO) -> None:
         """Afterwards it has its name. Raises StorageError, OSError."""
@@ -190,7 +185,8 @@ class Staging:
         else:
             for span in spans:
                 self._fetch_part(file, span)
-        file.object.check(file.partial)
+        if file.object.md5 and md5_of(file.partial) != file.object.md5:
+            raise StorageError("%s came with other bytes than are stored" % file.object.name)
 
     def _fetch_part(self, file: _File, span: Tuple[int, int]) -> None:
         def fetch() -> None:
@@ -216,27 +212,14 @@ class Staging:
             self._done += span[1] - span[0]
 
     def _again(self, do: Callable[[], Any]) -> Any:
-        return insist(do, lambda seconds: self._cancelled.wait(seconds) or self._failed)
+        return insist(do, wait=lambda seconds: self._cancelled.wait(seconds) or self._failed)
 
 
-def _is_below_a_file(path: str, files: Dict[str, _File], top: str) -> bool:
-    """Whether an object has the name of a folder above it."""
+def _folders_above(path: str, top: str) -> Iterator[str]:
+    """Yield the folders that a file lies in, up to `top`."""
     while len(path) > len(top):
         path = os.path.dirname(path)
-        if path in files:
-            return True
-    return False
-
-
-def _recorded(path: str) -> Dict[str, Tuple[str, int]]:
-    """Generation and time of the files that were verified, by path. A last line that was cut is no line."""
-    found: Dict[str, Tuple[str, int]] = {}
-    with contextlib.suppress(OSError), open(path, encoding="utf-8") as file:
-        for line in file:
-            with contextlib.suppress(ValueError, TypeError):
-                where, generation, time_ns = json.loads(line)
-                found[where] = (generation, time_ns)
-    return found
+        yield path
 
 
 def _is_there(file: _File, known: Dict[str, Tuple[str, int]]) -> bool:

@@ -27,7 +27,7 @@ from tpujob.agent.folders import (
 from tpujob.agent.processes import KILL_PATIENCE, command_of, end_all, family
 from tpujob.agent.setup.bundles import lay_out
 from tpujob.agent.setup.containers import Container, remove_containers
-from tpujob.agent.setup.environments import Builder
+from tpujob.agent.setup.environments import make_environment
 from tpujob.agent.setup.mounts import folder_of, mount_all, unmount_all
 from tpujob.agent.setup.preflight import BadDevice, Preflight
 from tpujob.agent.setup.staging import Staging
@@ -86,7 +86,7 @@ def prepare_environment(attempt: HostAttempt, bundles: List[str]) -> None:
         container.make()
         attempt.runtime = container
     elif asked:
-        attempt.runtime = Builder(attempt, asked, bundles).make()
+        attempt.runtime = make_environment(attempt, asked, bundles)
 
 
 def stage_data(attempt: HostAttempt) -> None:
@@ -125,45 +125,32 @@ def restore_outputs(attempt: HostAttempt) -> None:
 
 
 def prepare_folder(attempt: HostAttempt, bundles: List[str]) -> None:
-    """Make the program's folder, with the bundles in it and set-up done. Raises Failure, Stopped."""
-    setup, work = attempt.plan.get("setup"), attempt.folder.work
-    if setup:
-        _prepare_once(attempt, bundles, setup)
-    else:
+    """Make the program's folder, with the bundles in it and set-up done. What a set-up made is kept for later attempts
+    at the same path, as it may hold absolute paths. Raises Failure, Stopped."""
+    setup, work, note = attempt.plan.get("setup"), attempt.folder.work, attempt.log.note
+    if not setup:
         make_empty(work)
         lay_out(bundles, work, attempt.aside)
-
-
-def _prepare_once(attempt: HostAttempt, bundles: List[str], setup: str) -> None:
-    """What a set-up made is kept for later attempts at the same path, as it may hold absolute paths."""
-    kept, work = _kept_for(attempt, setup), attempt.folder.work
+        return
+    keys = [attempt.runtime.key] if attempt.runtime.key else []
+    named = json.dumps([attempt.plan["job"], setup, attempt.plan["bundles"], *keys])
+    kept = os.path.join(KEPT_WORK, hashlib.sha256(named.encode()).hexdigest()[:16])
     done = kept + ".done"
     if not os.path.lexists(work):
         os.symlink(kept, work)
     if os.path.exists(done) and os.path.isdir(kept):
-        attempt.log.note("set-up was done on this host before")
+        note("set-up was done on this host before")
         return
     make_empty(kept)
     lay_out(bundles, work, attempt.aside)
-    _set_up(attempt, setup)
-    write_json(done, {"attempt": attempt.plan["attempt"]})
-
-
-def _kept_for(attempt: HostAttempt, setup: str) -> str:
-    """The folder for all attempts with the same set-up."""
-    keys = [attempt.runtime.key] if attempt.runtime.key else []
-    named = json.dumps([attempt.plan["job"], setup, attempt.plan["bundles"], *keys])
-    return os.path.join(KEPT_WORK, hashlib.sha256(named.encode()).hexdigest()[:16])
-
-
-def _set_up(attempt: HostAttempt, setup: str) -> None:
     attempt.phase(Phase.SETUP)
     if may_install(setup):
-        attempt.aside(lambda: wait_for_others(attempt.log.note))
+        attempt.aside(lambda: wait_for_others(note))
     argv, forever = ["bash", "-c", setup], float("inf")
     code = run_before(attempt, argv, b"[setup] ", forever, attempt.secrets)
     if code != 0:
         raise Failure("set-up ended with exit code %d; its log says why" % code)
+    write_json(done, {"attempt": attempt.plan["attempt"]})
 
 
 def run_preflight(attempt: HostAttempt) -> None:
@@ -206,7 +193,6 @@ PACKAGE_LOCKS = (
     ":/var/lib/apt/lists/lock:/var/cache/apt/archives/lock"
 )
 LOCK_PATIENCE = 600.0  #: seconds; unattended-upgrades was seen to take ten minutes
-SAY_EVERY = 60.0
 PAUSE = 1.0  #: between two looks; unattended-upgrades lets go for a moment between two packages
 _INSTALLS = re.compile(r"\b(apt|apt-get|aptitude|dpkg|sudo)\b|\.sh\b")
 
@@ -221,20 +207,15 @@ def wait_for_others(note: Note, patience: float = LOCK_PATIENCE) -> None:
     holder = _holder()
     if holder is None:
         return
-    begin = noted = time.monotonic()
+    begin = time.monotonic()
     note("waiting for %s, which installs packages (%s)" % holder)
     free = 0
     while free < 2:
-        now = time.monotonic()
-        if now - begin > patience:
-            note("packages are still being installed after %.0f s: continuing" % (now - begin))
+        if time.monotonic() - begin > patience:
+            note("packages are still being installed after %.0f s: continuing" % patience)
             return
-        if now - noted > SAY_EVERY and holder is not None:
-            noted = now
-            note("still waiting for %s (%s)" % holder)
         time.sleep(PAUSE)
-        holder = _holder()
-        free = 0 if holder else free + 1
+        free = 0 if _holder() else free + 1
     note("the package locks are free after %.0f s" % (time.monotonic() - begin))
 
 
@@ -256,10 +237,6 @@ def _holder() -> Optional[Tuple[str, str]]:
     for words in lines:
         # number, kind, ADVISORY, WRITE, pid, file; one that waits has `->` behind its number
         if len(words) > 5 and words[3] == "WRITE" and words[5] in files:
-            return _name(words[4]), files[words[5]]
+            command = command_of(int(words[4])) or "a process"
+            return "%s (pid %s)" % (command, words[4]), files[words[5]]
     return None
-
-
-def _name(pid: str) -> str:
-    command = command_of(int(pid))
-    return "%s (pid %s)" % (command, pid) if command else "pid %s" % pid

@@ -55,8 +55,7 @@ def _install(attempt: HostAttempt) -> str:
     os.makedirs(os.path.dirname(OWN), exist_ok=True)
     try:
         attempt.aside(lambda: _download(attempt, url, archive))
-        _verify(archive, digest or ARCHIVES[machine])
-        _unpack(archive)
+        _unpack(archive, digest or ARCHIVES[machine])
     except (OSError, ValueError, StorageError, tarfile.TarError) as error:
         attempt.log.note("environment: no uv from %s: %s" % (url, error))
         return "its archive cannot be fetched (%s)" % getattr(error, "reason", error)
@@ -76,16 +75,12 @@ def _download(attempt: HostAttempt, url: str, path: str) -> None:
             shutil.copyfileobj(answer, file)
 
 
-def _verify(path: str, expected: str) -> None:
-    """Raises ValueError."""
-    with open(path, "rb") as file:
-        found = hashlib.sha256(file.read()).hexdigest()
+def _unpack(archive: str, expected: str) -> None:
+    """Its program alone, whole or not at all, if it has that SHA-256. Raises OSError, ValueError, TarError."""
+    with open(archive, "rb") as packed:
+        found = hashlib.sha256(packed.read()).hexdigest()
     if found != expected:
         raise ValueError("it has the SHA-256 %s, and %s is expected" % (found, expected))
-
-
-def _unpack(archive: str) -> None:
-    """Its program alone, whole or not at all. Raises OSError, ValueError, TarError."""
     with tarfile.open(archive) as tar:
         member = next((m for m in tar if m.isfile() and os.path.basename(m.name) == "uv"), None)
         content = tar.extractfile(member) if member else None

@@ -145,7 +145,8 @@ class SealedFiles:
         """Those whose names begin so and that are sealed. Raises StorageError."""
         for one in self._storage.objects(self._where + name):
             one = one._replace(name=name + one.name)
-            if self._is_sealed(one):
+            seal = self._seal(one.name, one.metadata.get(DIGEST, ""))
+            if self._key and signing.same(seal, one.metadata.get(SEAL)):
                 yield one
             else:
                 self._others[one.name] = one.generation
@@ -170,10 +171,6 @@ class SealedFiles:
         except StorageError as error:
             if error.status != 412:
                 raise
-
-    def _is_sealed(self, one: StoredObject) -> bool:
-        seal = self._seal(one.name, one.metadata.get(DIGEST, ""))
-        return bool(self._key) and signing.same(seal, one.metadata.get(SEAL))
 
     def _seal(self, name: str, digest: str) -> str:
         """With its place, so that one file does not pass for another."""

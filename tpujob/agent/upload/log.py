@@ -183,23 +183,17 @@ class Log:
                 chunk = self._next()
                 closed = self._closing and chunk is None
             if chunk is not None:
-                self._place(chunk)
+                self._remember(chunk)
+                number = self._segments.write(chunk)
+                with self._change:
+                    self._spool.shipped(chunk, number)
             self._tidy(closed)
             if closed:
                 return self._done.set()
 
-    def _place(self, chunk: Chunk) -> None:
-        self._remember(chunk)
-        number = self._segments.write(chunk)
-        with self._change:
-            if number:
-                self._spool.shipped(number)
-            else:
-                self._spool.give_up()
-
     def _remember(self, chunk: Chunk) -> None:
-        """Written before the chunk is handed over: if this agent dies meanwhile, others may store it all the same. The
-        numbers of two segments are taken: of its own, and of the marker that may come with it."""
+        """Before the chunk is handed over, as this agent may die when the bucket has it. The numbers of two segments
+        are taken: of its own, and of the marker that may come with it."""
         with contextlib.suppress(OSError):
             with open(self._begun + ".new", "w") as file:
                 file.write("%d %d" % (chunk.first + chunk.lines - 1, self._segments.number + 2))
@@ -213,16 +207,16 @@ class Log:
 
     def _next(self) -> Optional[Chunk]:
         """The oldest chunk, as soon as there is one or the buffer is old enough; None now and then, and at the end."""
-        if not len(self._spool) and not self._due():
+        if not self._spool.waiting and not self._due():
             left = self._since + self._every - time.monotonic()
             self._change.wait(max(0.05, left) if self._buffer else self._every)
-        if not len(self._spool) and self._due():
+        if not self._spool.waiting and self._due():
             self._cut()
         self._asked = self._asked and bool(self._buffer)
         if self._closing and self.count and not self._buffer and not self._closed:
             self._closed = True  # the end of a log says that it is one
             self._spool.close(self.count + 1)
-        return self._spool.take()
+        return self._spool.waiting[0] if self._spool.waiting else None
 
     def _due(self) -> bool:
         """Whether what is in the buffer is to be shipped."""
@@ -233,7 +227,7 @@ class Log:
         """Delete what was dropped, then report how much."""
         with self._change:
             doomed, self._spool.doomed = self._spool.doomed, []
-            dropped, due = self._spool.dropped, last or not len(self._spool)
+            dropped, due = self._spool.dropped, last or not self._spool.waiting
         for number in doomed:
             self._segments.delete(number)
         if due:

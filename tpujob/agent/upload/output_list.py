@@ -8,7 +8,6 @@ host of this job has written, and a lost upload never costs an older file.
 from __future__ import annotations
 
 import json
-import time
 from functools import partial
 from typing import Dict, List, NamedTuple, Optional
 
@@ -16,8 +15,7 @@ from tpujob.agent.storage import Storage, StorageError, insist
 from tpujob.protocol import signing
 
 MAX_SIZE = 256 * 1024**2  #: bytes of a list
-TOO_OFTEN = 429  #: HTTP status: Cloud Storage takes about one write of an object in a second
-PAUSE = 1.0  #: seconds until the next try after that
+PATIENCE = 10.0  #: seconds for which a write is tried
 ABSENT = (404, 416)  #: HTTP status of an object that is not there, or empty
 
 
@@ -78,13 +76,8 @@ class OutputList:
             many = "%d files are too many: their list would have more than %d MiB"
             raise StorageError(many % (len(self.contents), MAX_SIZE // 1024**2))
         self._written = b""  # an upload without an answer may have happened
-        try:
-            self._storage.put(self._path, data)
-        except StorageError as error:
-            if error.status != TOO_OFTEN:
-                raise
-            time.sleep(PAUSE)
-            insist(partial(self._storage.put, self._path, data))
+        # Cloud Storage takes about one write of an object in a second, and refuses more
+        insist(partial(self._storage.put, self._path, data), PATIENCE)
         self._written = text
 
     def _text(self) -> bytes:

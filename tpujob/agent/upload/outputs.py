@@ -23,6 +23,7 @@ from typing import AbstractSet, Collection, Dict, Iterator, List, NamedTuple, Op
 from tpujob.agent.base import Note, Wake, remove_file
 from tpujob.agent.folders import is_below
 from tpujob.agent.storage import (
+    LINK,
     Storage,
     StorageError,
     StoredObject,
@@ -188,17 +189,18 @@ class Outputs:
                 made[name] = path
         # Only now is it clear where they lead: one may lead through others, which may be removed here.
         while True:
-            out = [name for name, path in made.items() if self._leads_out(name, path)]
+            tops = {name: os.path.join(self._work, self._folder_of(name)) for name in made}
+            out = [
+                name
+                for name, path in made.items()
+                if not (is_below(path, self._work) or is_below(path, tops[name]))
+            ]
             for name in out:
                 os.unlink(made.pop(name))
             if not out:
                 break
         self._kept.update((name, _version(path)) for name, path in made.items())
         return links.keys() - made.keys()
-
-    def _leads_out(self, name: str, path: str) -> bool:
-        top = os.path.join(self._work, self._folder_of(name))
-        return not (is_below(path, self._work) or is_below(path, top))
 
     def _place_of(self, name: str) -> Optional[str]:
         """Return the path of a file; None: a symbolic link is on the way from its output folder to it."""
@@ -336,7 +338,7 @@ class Outputs:
             return False
         try:
             if change.content.link:
-                self._storage.put_link(name, change.content.link)
+                self._storage.put(name, b"", {LINK: change.content.link})
             else:
                 self._storage.put_file(name, path, change.md5)
         except FileNotFoundError:

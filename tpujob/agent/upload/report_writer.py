@@ -95,27 +95,20 @@ class ReportWriter:
         self._finished = threading.Event()
         threading.Thread(target=self._run, name="report", daemon=True).start()
 
-    def update(self, facts: ReportDocument) -> None:
-        """Report these facts from now on; at once if they matter."""
+    def update(self, facts: ReportDocument, evidence: Optional[bytes] = None) -> None:
+        """Report these facts, and these lines as evidence, from now on; at once if they matter."""
         with self._change:
             before = [self._report.get(name) for name in MATTERS]
             self._report.update(facts)
-            if before != [self._report.get(name) for name in MATTERS]:
+            self._evidence = self._evidence if evidence is None else evidence
+            if evidence is not None or before != [self._report.get(name) for name in MATTERS]:
                 self._change.notify_all()
-
-    def attach(self, evidence: bytes, facts: Optional[ReportDocument] = None) -> None:
-        """Report these lines, too."""
-        with self._change:
-            self._report.update(facts or {})
-            self._evidence = evidence
-            self._change.notify_all()
 
     def finish(self, facts: ReportDocument, evidence: bytes, patience: float) -> bool:
         """Write the last report. Return whether it is in the bucket in time."""
-        self.attach(evidence, facts)
         with self._change:
             self._last = True
-            self._change.notify_all()
+            self.update(facts, evidence)
         return self._finished.wait(patience)
 
     def _run(self) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import collections
 import time
-from typing import Callable, Deque, List, Optional, Tuple
+from functools import partial
+from typing import Callable, Deque, List, Tuple
 
-from tpujob.agent.storage import Storage, StorageError
+from tpujob.agent.storage import Storage, insist
 from tpujob.protocol import segment
 from tpujob.protocol.limits import LAST_SEGMENT
 
@@ -17,7 +18,6 @@ class Chunk:
     def __init__(self, data: bytes, first: int, lines: int, head: bool) -> None:
         self.data, self.first, self.lines = data, first, lines
         self.head = head  #: it is never dropped
-        self.condemned = False  #: dropped while it was on its way
         self.last = False  #: nothing comes after it
 
 
@@ -27,24 +27,16 @@ class Spool:
 
     def __init__(self, limit: int) -> None:
         self._half = limit // 2
-        self._queue: Deque[Chunk] = collections.deque()
-        self._flying: Optional[Chunk] = None  #: out of the queue, and not yet in the bucket
+        #: what is not known to be in the bucket, the oldest first
+        self.waiting: Deque[Chunk] = collections.deque()
         self._shipped: Deque[Tuple[int, int, int]] = collections.deque()  #: number, bytes, lines
         self._head_bytes = self._tail_bytes = 0
         self.doomed: List[int] = []  #: numbers of segments that are to be deleted
         self.dropped = 0  #: lines
 
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    @property
-    def waiting(self) -> List[Chunk]:
-        """What is not known to be in the bucket, the oldest first."""
-        return [*([] if self._flying is None else [self._flying]), *self._queue]
-
     def add(self, data: bytes, first: int, lines: int) -> None:
         chunk = Chunk(data, first, lines, self._head_bytes < self._half)
-        self._queue.append(chunk)
+        self.waiting.append(chunk)
         if chunk.head:
             self._head_bytes += len(data)
             return
@@ -54,30 +46,20 @@ class Spool:
 
     def close(self, next_line: int) -> None:
         """Accept nothing more. If nothing waits, an empty chunk says so."""
-        if not self._queue:
-            self._queue.append(Chunk(b"", next_line, 0, True))
-        self._queue[-1].last = True
+        if not self.waiting:
+            self.waiting.append(Chunk(b"", next_line, 0, True))
+        self.waiting[-1].last = True
 
-    def take(self) -> Optional[Chunk]:
-        """The oldest, to be shipped; then `shipped` or `give_up` is called."""
-        self._flying = self._queue.popleft() if self._queue else None
-        return self._flying
-
-    def shipped(self, number: int) -> None:
-        """Note that the chunk is in the bucket, as a segment of that number."""
-        chunk, self._flying = self._flying, None
-        if chunk is None:
+    def shipped(self, chunk: Chunk, number: int) -> None:
+        """Note that the chunk is in the bucket, as a segment of that number; 0: that it will never be."""
+        if chunk not in self.waiting:  # it was dropped meanwhile
+            self.doomed += [number] if number else []
             return
-        if chunk.condemned:
-            self.doomed.append(number)
+        self.waiting.remove(chunk)
+        if not number:
+            self._count_out(0 if chunk.head else len(chunk.data), chunk.lines)
         elif not chunk.head:
             self._shipped.append((number, len(chunk.data), chunk.lines))
-
-    def give_up(self) -> None:
-        """Note that the chunk will never be shipped."""
-        chunk, self._flying = self._flying, None
-        if chunk is not None and not chunk.condemned:
-            self._count_out(0 if chunk.head else len(chunk.data), chunk.lines)
 
     def _drop_oldest(self) -> bool:
         if self._shipped:
@@ -85,13 +67,10 @@ class Spool:
             self.doomed.append(number)
             self._count_out(size, lines)
             return True
-        chunk = next((c for c in self.waiting if not (c.head or c.condemned)), None)
+        chunk = next((chunk for chunk in self.waiting if not chunk.head), None)
         if chunk is None:
             return False
-        if chunk is self._flying:
-            chunk.condemned = True
-        else:
-            self._queue.remove(chunk)
+        self.waiting.remove(chunk)
         self._count_out(len(chunk.data), chunk.lines)
         return True
 
@@ -109,9 +88,8 @@ class Segments:
     def __init__(self, storage: Storage, path_of: Callable[[int], str]) -> None:
         """`path_of` gives the path of a segment."""
         self._storage, self._path_of = storage, path_of
-        self.number = self._marker = self._marked = (
-            0  #: the last two: its number, and the lines it counts
-        )
+        self.number = 0  #: of the newest segment
+        self._marker = self._marked = 0  #: its number, and the lines it counts
         self._next_line = self._marker_line = 1
         self._marker_time = 0.0
 
@@ -141,7 +119,7 @@ class Segments:
         self._marked = dropped
 
     def delete(self, number: int) -> None:
-        self._insist(lambda: self._storage.delete(self._path_of(number)))
+        insist(partial(self._storage.delete, self._path_of(number)), float("inf"), time.sleep)
 
     def _reserve_marker(self, at: float) -> None:
         self.number += 1
@@ -149,16 +127,8 @@ class Segments:
 
     def _put(self, number: int, content: bytes, line: int, lines: int, more: bool) -> None:
         facts = segment.written(segment.SegmentFacts(line, lines, _time_of(content), more))
-        self._insist(lambda: self._storage.put(self._path_of(number), content, facts))
-
-    def _insist(self, do: Callable[[], None]) -> None:
-        delay = 0.5
-        while True:
-            try:
-                return do()
-            except StorageError:
-                time.sleep(delay)
-                delay = min(delay * 2, 5)
+        put = partial(self._storage.put, self._path_of(number), content, facts)
+        insist(put, float("inf"), time.sleep)
 
 
 def _time_of(content: bytes) -> float:
