@@ -1,7 +1,7 @@
 """The backend where it is deployed: `python -m tpujob.web.deployed`, such as on Cloud Run.
 
 It reads a context from a mounted file, and keeps nothing on its disk that must last. Who asks is known by what Google
-has signed (`sign_in/`). `deploy/README.md` says how to deploy it; on a person's machine the backend is
+has signed (`security/sign_in.py`). `deploy/README.md` says how to deploy it; on a person's machine the backend is
 `python -m tpujob.web`.
 """
 
@@ -21,8 +21,8 @@ from tpujob.config.settings import Settings
 from tpujob.config.sign_in import DOORS, DoorKind
 from tpujob.domain.access import BACKEND, Role
 from tpujob.errors import BadRequest, TpujobError
-from tpujob.web.auth.sign_in import GCLOUD, SignInAuthenticator, SignInPolicy
 from tpujob.web.log import Json, log_to_stderr
+from tpujob.web.security.sign_in import GCLOUD, SignInAuthenticator, SignInPolicy
 from tpujob.web.serving import SocketListener, serve
 from tpujob.wiring import backend
 

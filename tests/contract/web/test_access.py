@@ -38,7 +38,7 @@ from tpujob.errors import BadRequest, Conflict, Forbidden, NotFound, TpujobError
 from tpujob.service import Membership, authorization
 from tpujob.service.jobs import Jobs
 from tpujob.web.api import create_app
-from tpujob.web.middleware.security import OPEN_PATHS
+from tpujob.web.security.middleware import OPEN_PATHS
 
 BOB, EVE, NOBODY = caller("bob"), caller("eve"), caller("nobody", None)
 ROLES = (None, Role.VIEWER, Role.SUBMITTER, Role.ADMIN)

@@ -14,7 +14,7 @@ from tests.support.callers import ADA, TokenDoor
 from tpujob.config import context
 from tpujob.errors import BadRequest, BadSpec
 from tpujob.web import deployed
-from tpujob.web.middleware.security import SecurityMiddleware
+from tpujob.web.security.middleware import SecurityMiddleware
 
 LAB = """
 name: lab

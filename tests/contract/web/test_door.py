@@ -17,8 +17,8 @@ from fastapi.routing import APIRoute
 from tests.support.callers import ADA, TokenDoor
 from tests.support.http import ask
 from tests.support.scripted import TOKEN, Front, ScriptedJobs, listening, scripted_app
-from tpujob.web.middleware import limits
-from tpujob.web.middleware.security import OPEN_PATHS, SecurityMiddleware
+from tpujob.web.security import limits
+from tpujob.web.security.middleware import OPEN_PATHS, SecurityMiddleware
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,8 @@ from tpujob.api import JobsApi
 from tpujob.domain.access import Principal, Role
 from tpujob.errors import Busy
 from tpujob.web.api import create_app
-from tpujob.web.auth.authenticator import bearer
-from tpujob.web.middleware.limits import Buckets, Limiter, Limits, Rate
+from tpujob.web.security.authenticator import bearer
+from tpujob.web.security.limits import Buckets, Limiter, Limits, Rate
 
 # Rates ---------------------------------------------------------------------------------------------------------------
 

@@ -26,9 +26,9 @@ from tests.support.scripted import TOKEN, ScriptedJobs, job_view, listening, scr
 from tests.support.tls import https
 from tpujob.adapters.http.transport import BackendAddress, ProxyClient
 from tpujob.errors import Unauthorized
-from tpujob.web.auth.browser import Sessions
-from tpujob.web.middleware.connections import Connections
 from tpujob.web.proxy import opened
+from tpujob.web.security.browser import Sessions
+from tpujob.web.security.connections import Connections
 
 COOKIE = "of-another-port"
 

@@ -23,8 +23,8 @@ from tests.support.http import ask
 from tests.support.scripted import ScriptedJobs, job_view, listening, scripted_app
 from tpujob.errors import Forbidden, Unauthorized
 from tpujob.lib import unix_sockets
-from tpujob.web.auth.browser import CODE_S, MOST, SESSION_S, BrowserAuthenticator, Sessions
-from tpujob.web.middleware.connections import PEER, Connections
+from tpujob.web.security.browser import CODE_S, MOST, SESSION_S, BrowserAuthenticator, Sessions
+from tpujob.web.security.connections import PEER, Connections
 
 HTML = {"Accept": "text/html"}
 #: a link in a chat, and a page that loads something, as browsers send them

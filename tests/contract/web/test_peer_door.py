@@ -26,8 +26,8 @@ from tests.support.scripted import (
 from tpujob.domain.access import Principal
 from tpujob.errors import Forbidden
 from tpujob.lib import unix_sockets
-from tpujob.web.auth.authenticator import PeerAuthenticator
-from tpujob.web.middleware.connections import Connections, config_of
+from tpujob.web.security.authenticator import PeerAuthenticator
+from tpujob.web.security.connections import Connections, config_of
 from tpujob.web.serving import SocketAuthenticators, SocketListener
 
 #: Asks who it is, and says that it is root on this machine, in every way that a header can.

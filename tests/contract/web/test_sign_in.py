@@ -24,9 +24,9 @@ from tests.support.issuer import CLIENT, REMOVED, Issuer, b64, certificate, part
 from tpujob.domain.access import SCHEDULER, Principal, Role
 from tpujob.errors import Forbidden, TpujobError
 from tpujob.service import authorization
-from tpujob.web.auth.sign_in import GCLOUD, SignInAuthenticator, SignInPolicy
-from tpujob.web.auth.tokens import LONGEST, PAUSE, SKEW, Keys
-from tpujob.web.middleware.security import SecurityMiddleware
+from tpujob.web.security.middleware import SecurityMiddleware
+from tpujob.web.security.sign_in import GCLOUD, SignInAuthenticator, SignInPolicy
+from tpujob.web.security.tokens import LONGEST, PAUSE, SKEW, Keys
 
 HOST = "tpujob-123456789.europe-west4.run.app"
 URL = f"https://{HOST}"
@@ -621,9 +621,9 @@ def test_twenty_callers_at_once_make_one_fetch(issuer: Issuer) -> None:
 def test_no_mangled_token_ever_gets_in_or_fails_the_backend(issuer: Issuer) -> None:
     """A real token, cut, doubled and with letters changed, in any way that comes to mind."""
     backend, draw, whole = Backend(issuer), random.Random(12), issuer.token()
-    logging.getLogger("tpujob.web.middleware.security").setLevel(logging.ERROR)
+    logging.getLogger("tpujob.web.security.middleware").setLevel(logging.ERROR)
     with contextlib.ExitStack() as after:
-        after.callback(logging.getLogger("tpujob.web.middleware.security").setLevel, logging.NOTSET)
+        after.callback(logging.getLogger("tpujob.web.security.middleware").setLevel, logging.NOTSET)
         for _ in range(300):
             token = list(whole)
             for _ in range(draw.randint(1, 4)):

@@ -22,7 +22,7 @@ from tpujob.service.backend.status import LATE
 from tpujob.service.jobs import Jobs
 from tpujob.web.api import create_app
 from tpujob.web.log import FORMAT, Json, OneLine
-from tpujob.web.middleware.limits import Limits, Rate
+from tpujob.web.security.limits import Limits, Rate
 
 TOKEN = {"Authorization": "Bearer t"}
 THREADS = 40  #: in which routes run

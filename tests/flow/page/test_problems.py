@@ -115,7 +115,7 @@ def test_a_job_that_is_gone_meanwhile_is_told_among_the_results(site: Site):
 
 
 def test_whoever_asks_too_often_gets_a_page_that_comes_back(site: Site):
-    from tpujob.web.middleware.limits import Limits, Rate
+    from tpujob.web.security.limits import Limits, Rate
 
     site.limits = Limits(reads=Rate(0.5, 1))
     site.stop()

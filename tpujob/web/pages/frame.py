@@ -25,10 +25,10 @@ from starlette.types import Scope
 
 from tpujob.api import JobsApi
 from tpujob.errors import NotFound, TpujobError
-from tpujob.web.middleware import errors
-from tpujob.web.middleware.security import FOR_GOOD
+from tpujob.web import errors
 from tpujob.web.pages.query import PageQuery
 from tpujob.web.schemas import Caller
+from tpujob.web.security.middleware import FOR_GOOD
 
 if TYPE_CHECKING:
     from jinja2 import Environment
