@@ -57,7 +57,7 @@ def test_the_settings_of_the_backend_are_those_of_its_file(tmp_path: Path, file:
     ("text", "said"),
     [
         (LAB.replace("firestore", "sqlite"), "would be lost"),
-        (None, "cannot read"),
+        (None, "no such file"),
         ("name: lab\nprojct: x\n", "projct"),
         (LAB + "door: open\n", "allowed: iam, iap, public"),
         (LAB + "sign_in: {client_id: me}\n", "OAuth client's id"),
