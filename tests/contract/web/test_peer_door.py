@@ -19,7 +19,6 @@ from tests.support.scripted import (
     TOKEN,
     ScriptedJobs,
     listening,
-    on_socket,
     scripted_app,
     unix_socket,
 )
@@ -49,11 +48,6 @@ def test_a_port_knows_no_peer_whatever_the_request_claims() -> None:
         status, _, body = ask(url, "GET", "/v1/jobs", CLAIMS)
     assert (status, body["error"]["type"]) == (401, "Unauthorized")
     assert api.calls == []
-
-
-def test_its_user_needs_nothing_but_to_be_there() -> None:
-    with on_socket(scripted_app(ScriptedJobs())) as url:
-        assert ask(url, "GET", "/v1/jobs")[0] == 200
 
 
 @pytest.fixture
