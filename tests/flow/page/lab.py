@@ -275,6 +275,19 @@ def say(site: Site, job: Job, message: str, **changes: object) -> Job:
     return stored
 
 
+def blame(site: Site, machine: str, weight: float = 1.0) -> None:
+    """A replay names that machine."""
+    site.stage.store.reputation.accuse(
+        [machine],
+        zone="us-central2-b",
+        weight=weight,
+        owner="uid:1",
+        reason="blamed",
+        op_id=machine,
+        at=site.stage.clock.time,
+    )
+
+
 def full(now: float = NOW) -> list[Job]:
     """Some in each state, of two people."""
     states = [

@@ -15,10 +15,7 @@ from tests.flow.page import lab
 from tests.flow.page.conftest import VIEWER, Site
 from tests.flow.page.events_reader import EventsReader, stream
 from tests.support.callers import ADA, caller
-from tpujob.domain import access
-from tpujob.domain.access import Role
 from tpujob.domain.model import State
-from tpujob.service import authorization
 from tpujob.web.events import Events, EventStream, StreamTimes
 
 HTML = {"accept": "text/html"}
@@ -45,9 +42,7 @@ def test_a_stream_tells_the_ids_of_jobs_that_have_changed_and_nothing_else(site:
         assert ada.change() == [first.id]
 
 
-def test_whoever_may_watch_may_see_every_job(site: Site) -> None:
-    """An id is told to every caller with the right to follow."""
-    assert authorization.RULES["follow"] == access.AccessRule(Role.VIEWER, others=Role.VIEWER)
+def test_a_stream_is_for_those_who_may_watch(site: Site) -> None:
     site.door._people["none"] = caller("none", None)
     for name, status in (("none", 403), ("stranger", 401)):
         assert httpx.get(f"{site.url}/live", headers={"x-test-name": name}).status_code == status

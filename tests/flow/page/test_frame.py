@@ -8,7 +8,6 @@ import json
 
 import httpx
 
-from tests.flow.page import lab
 from tests.flow.page.conftest import Site
 from tests.support.paths import ROOT
 from tpujob.web.pages.frame import POLICY, assets
@@ -48,18 +47,3 @@ def test_a_file_is_kept_for_good_and_its_address_changes_with_its_content(site: 
     assert got.headers["content-encoding"] == "gzip"
     assert httpx.get(f"{site.url}/static/app.00000000.css").status_code == 404
     assert httpx.get(f"{site.url}/static/LOCK.json").status_code == 404
-
-
-def test_each_page_has_a_twin_for_programs(site: Site):
-    site.store_jobs([lab.job_in(lab.State.RUNNING)])
-    twin = httpx.get(f"{site.url}/jobs.json").json()
-    assert [row["id"] for row in twin["rows"]] == ["000001"]
-
-
-def test_whoever_has_the_newest_page_gets_no_other(site: Site):
-    first = httpx.get(site.url, headers=HTML)
-    again = httpx.get(site.url, headers={**HTML, "if-none-match": first.headers["etag"]})
-    assert (again.status_code, again.content) == (304, b"")
-    site.store_jobs([lab.job_in(lab.State.RUNNING)])
-    changed = httpx.get(site.url, headers={**HTML, "if-none-match": first.headers["etag"]})
-    assert changed.status_code == 200

@@ -58,9 +58,9 @@ def test_each_page_of_the_lab_shows_what_has_changed(site: Site, page: Page) -> 
 
     watch(page, "/hosts")
     expect(page.get_by_text("No machine is suspected.")).to_be_visible()
-    blame(site, "rack-1")
+    lab.blame(site, "rack-1")
     expect(page.locator("#rows tr")).to_have_count(1)
-    blame(site, "rack-2", weight=3.0)
+    lab.blame(site, "rack-2", weight=3.0)
     expect(page.locator("#rows tr").first).to_contain_text("rack-2")
     same(page)
 
@@ -69,28 +69,3 @@ def test_each_page_of_the_lab_shows_what_has_changed(site: Site, page: Page) -> 
     newest = page.locator("#backend-store div", has_text="Revision")
     expect(newest).to_contain_text(f"{store.newest():,}")
     same(page)
-
-
-def blame(site: Site, machine: str, weight: float = 1.0) -> None:
-    site.stage.store.reputation.accuse(
-        [machine],
-        zone="us-central2-b",
-        weight=weight,
-        owner="uid:1",
-        reason="blamed",
-        op_id=machine,
-        at=site.stage.clock.time,
-    )
-
-
-def test_a_button_stays_the_one_of_its_machine_while_somebody_points_at_it(
-    site: Site, page: Page
-) -> None:
-    blame(site, "rack-1")
-    watch(page, "/hosts")
-    page.locator("#rows").get_by_role("button", name="Bad").hover()
-    blame(site, "rack-2", weight=3.0)
-    expect(page.get_by_role("button", name="1 changed, apply")).to_be_visible()
-    page.locator("#rows").get_by_role("button", name="Bad").click()
-    expect(page.locator("#host-rack-1")).to_contain_text("marked bad by a person")
-    expect(page.locator("#host-rack-2")).not_to_contain_text("by a person")

@@ -8,16 +8,13 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import expect
 
 from tests.flow.page import lab
-from tests.flow.page.conftest import OpenTab, Site
-from tests.flow.page.test_logs_page import EVERY_NODE
+from tests.flow.page.conftest import Site
 from tests.support import long_logs
 from tests.support.long_logs import HOSTS
 from tests.support.stage import Stage
@@ -45,23 +42,6 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Job]
 @pytest.fixture
 def site(large: tuple[Site, Job]) -> Site:
     return large[0]
-
-
-def test_any_line_comes_in_one_small_request(large: tuple[Site, Job]):
-    site, job = large
-    chance, largest = Random(7), 0
-    for _ in range(60):
-        attempt, host = chance.randrange(1, ATTEMPTS + 1), chance.randrange(HOSTS)
-        number = chance.randrange(1, LINES + 1)
-        one = chance.choice([f"host={host}", f"of={host}"])
-        url = f"{site.url}/jobs/{job.id}/logs{{}}?attempt={attempt}&{one}&line={number}"
-        page, twin = httpx.get(url.format(""), headers=HTML), httpx.get(url.format(".json"))
-        largest = max(largest, len(page.content), len(twin.content))
-        texts = {(x["host"], x["line"]): x["text"] for x in twin.json()["window"]["lines"]}
-        assert texts[host, number] == long_logs.line(number, host, attempt).decode()
-        assert f'id="L{host}-{number}" class="here"' in page.text
-    print(f"at most {largest:,} bytes for a line")
-    assert largest <= 64 * 1024
 
 
 @pytest.mark.parametrize(
@@ -120,28 +100,3 @@ def test_the_whole_has_each_line_once(large: tuple[Site, Job]):
             for number in range(1, LINES + 1):
                 expected.update(long_logs.line(number, host, attempt) + b"\n")
             assert wrote[host].digest() == expected.digest(), "every line, once, in order"
-
-
-def test_few_nodes_are_kept_wherever_one_looks(large: tuple[Site, Job], open_tab: OpenTab):
-    _, job = large
-    tab = open_tab(f"/jobs/{job.id}/logs?attempt=2&of=3&line={LINES * 2 // 3}")
-    assert f"L3-{LINES * 2 // 3}" == tab.locator(".here").get_attribute("id")
-    expect(tab.locator(".here")).to_be_in_viewport()
-    box, most = tab.locator("#scroll"), tab.evaluate(EVERY_NODE)
-    for key in ("End", "Home"):
-        box.press(key)
-        expect(tab.locator(f"#L0-{LINES if key == 'End' else 1}")).to_be_in_viewport()
-        most = max(most, tab.evaluate(EVERY_NODE))
-    for _ in range(10):
-        last = tab.locator("#log li").last.get_attribute("id")
-        box.evaluate("box => { box.scrollTop = box.scrollHeight }")
-        tab.wait_for_function(
-            "last => document.querySelector('#log li:last-child').id !== last", arg=last
-        )
-        most = max(most, tab.evaluate(EVERY_NODE))
-    tab.locator("#where").fill("500")
-    tab.locator("#where").dispatch_event("change")
-    middle = f"#L0-{LINES // 2 + 1}"
-    expect(tab.locator(middle)).to_be_attached()
-    print(f"at most {most:,} nodes")
-    assert most <= 3000
