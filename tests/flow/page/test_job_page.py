@@ -14,7 +14,6 @@ from tests.flow.page.conftest import NARROW, OpenTab, Site
 from tests.flow.page.story import axe
 from tests.support.callers import ADA
 from tests.support.stage import SPEC
-from tpujob.agent.upload.progress import Series
 from tpujob.domain.model import Proof, State, Unreached, Verdict
 from tpujob.domain.observations import SliceState
 
@@ -99,16 +98,6 @@ def test_a_curve_grows_while_somebody_looks_at_it(site: Site, open_tab: OpenTab,
     stage.running(job, 2)
     site.changes.poke()
     expect(loss.locator("polyline.lost")).to_have_count(1)
-
-
-def test_one_step_is_no_curve_and_the_page_says_so(site: Site) -> None:
-    job = site.api.create(SPEC)["id"]
-    site.stage.running(job)
-    series = Series()
-    series.step(1, site.stage.clock.now(), {"loss": 2.0})
-    site.stage.draw(job, series.line())
-    page = httpx.get(f"{site.url}/jobs/{job}/metrics", headers={"accept": "text/html"}).text
-    assert "a curve begins with the second step" in page
 
 
 def test_a_job_is_cancelled_and_resumed_without_scripts(site: Site, open_tab: OpenTab) -> None:
