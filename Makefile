@@ -53,7 +53,7 @@ kills: $(READY)  ## data sync, data pack and the backend, killed at many points;
 	@TPUJOB_KILLS=$(or $(KILLS),30) TPUJOB_RACES=1000 $(BIN)/python -m pytest tests/nightly/kills \
 		tests/contract/data/test_races.py
 
-page: $(READY)  ## every page in a browser, large logs, and a job of the whole stack; about twenty minutes
+page: $(READY)  ## every page in a browser, many tabs, and a job of the whole stack; about twenty minutes
 	@$(BIN)/python -m pytest tests/nightly/page
 
 verdicts: $(READY)  ## faults in each layer of a model, on each device of each mesh: whom the replay blames
