@@ -13,10 +13,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from tests.support.callers import ADA, NamedDoor, caller
 from tests.support.http import ask, connection_to
 from tests.support.scripted import ScriptedJobs, listening, on_socket, scripted_app
 from tpujob.adapters.http import transport
@@ -25,7 +25,6 @@ from tpujob.api import JobsApi
 from tpujob.domain.access import Principal, Role
 from tpujob.errors import Busy
 from tpujob.web.api import create_app
-from tpujob.web.security.authenticator import bearer
 from tpujob.web.security.limits import Buckets, Limiter, Limits, Rate
 
 # Rates ---------------------------------------------------------------------------------------------------------------
@@ -140,19 +139,11 @@ def test_bytes_in_flight_are_limited_for_all_callers_together() -> None:
 # Over HTTP -----------------------------------------------------------------------------------------------------------
 
 
-class TwoPeople:
-    """A door that believes names."""
-
-    async def principal(self, scope: Scope, headers: Headers) -> Principal:
-        name = bearer(headers)
-        return Principal(name, name, Role.SUBMITTER)
-
-
 @pytest.mark.usefixtures("no_time_passes")
 def test_one_who_asks_too_much_is_refused_and_others_are_not() -> None:
-    app = create_app(lambda _: cast(JobsApi, ScriptedJobs()), TwoPeople())
+    app = create_app(lambda _: cast(JobsApi, ScriptedJobs()), NamedDoor(ADA, caller("bob")))
     with listening(app) as url:
-        ada, bob = ({"Authorization": f"Bearer {name}"} for name in ("ada", "bob"))
+        ada, bob = ({"x-test-name": name} for name in ("ada", "bob"))
         for served in itertools.count():
             status, headers, body = ask(url, "POST", "/v1/sweep", ada)
             if status != 200:

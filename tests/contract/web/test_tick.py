@@ -6,8 +6,6 @@ import threading
 from contextlib import ExitStack
 from typing import Any
 
-import pytest
-
 from tests.support.callers import ADA, TokenDoor
 from tests.support.http import ask
 from tests.support.scripted import TOKEN, ScriptedJobs, listening, scripted_app
@@ -16,34 +14,25 @@ from tpujob.domain.model import State
 from tpujob.engine.loop import Loop
 
 
-class Passes:
-    """Counts the passes that were asked for."""
-
-    def __init__(self) -> None:
-        self.asked: list[bool] = []
-
-    def __call__(self, sweep: bool) -> tuple[int, float | None]:
-        self.asked.append(sweep)
-        return 2, 30.0
-
-
-@pytest.fixture
-def passes() -> Passes:
-    return Passes()
-
-
 def tick(url: str, path: str = "/v1/tick", method: str = "POST") -> tuple[int, Any]:
     status, _, body = ask(url, method, path, {"Authorization": f"Bearer {TOKEN}"})
     return status, body
 
 
-def test_an_admin_may_ask_for_a_pass(passes: Passes) -> None:
-    with listening(scripted_app(ScriptedJobs(), TokenDoor(TOKEN, ADA), make_pass=passes)) as url:
+def test_an_admin_may_ask_for_a_pass() -> None:
+    asked: list[bool] = []
+
+    def make_pass(sweep: bool) -> tuple[int, float | None]:
+        asked.append(sweep)
+        return 2, 30.0
+
+    door = TokenDoor(TOKEN, ADA)
+    with listening(scripted_app(ScriptedJobs(), door, make_pass=make_pass)) as url:
         assert tick(url) == (200, {"ticks": 2, "next_in": 30.0})
         assert tick(url, "/v1/tick?sweep=true")[0] == 200
         assert tick(url, method="GET")[0] == 405
-    assert passes.asked == [False, True]
-    with listening(scripted_app(ScriptedJobs(), TokenDoor(TOKEN, ADA))) as url:
+    assert asked == [False, True]
+    with listening(scripted_app(ScriptedJobs(), door)) as url:
         assert tick(url)[0] == 400, "a backend with a loop of its own makes its passes"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -97,31 +97,18 @@ def test_the_probe_says_when_nobody_looks_after_jobs(url: str, jobs: Jobs, stage
 # Lines ---------------------------------------------------------------------------------------------------------------
 
 
-class Kept(logging.Handler):
-    """Lines as they would be written."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self.setFormatter(Json())
-        self.lines: list[dict[str, str]] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(json.loads(self.format(record)))
-
-
 @pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, str]]]:
-    root, handler = logging.getLogger(), Kept()
-    before = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
-    yield handler.lines
-    root.setLevel(before)
-    root.removeHandler(handler)
+def kept(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[dict[str, str]]]]:
+    """Gives the lines as they would be written."""
+    before = caplog.handler.formatter
+    caplog.handler.setFormatter(Json())
+    caplog.set_level(logging.INFO)
+    yield lambda: [json.loads(line) for line in caplog.text.splitlines()]
+    caplog.handler.setFormatter(before)
 
 
 def test_lines_of_a_tick_say_which_job_and_attempt(
-    stage: Stage, kept: list[dict[str, str]]
+    stage: Stage, kept: Callable[[], list[dict[str, str]]]
 ) -> None:
     loop = Loop(stage.reconciler, stage.store, stage.clock, sweep=lambda: None, workers=2)
     job, other = stage.create(), stage.create(name="other")
@@ -130,7 +117,7 @@ def test_lines_of_a_tick_say_which_job_and_attempt(
         loop.make_pass()
     loop.make_pass()
     loop.stop()
-    told = [line for line in kept if line["logger"] == "tpujob.engine.reconciler"]
+    told = [line for line in kept() if line["logger"] == "tpujob.engine.reconciler"]
     assert {line["job"] for line in told} == {job, other}
     for line in told:
         assert line["message"].startswith(f"job {line['job']}: "), line
@@ -141,7 +128,7 @@ def test_lines_of_a_tick_say_which_job_and_attempt(
 
 
 def test_lines_of_a_request_say_which_request_and_job(
-    url: str, stage: Stage, jobs: Jobs, kept: list[dict[str, str]]
+    url: str, stage: Stage, jobs: Jobs, kept: Callable[[], list[dict[str, str]]]
 ) -> None:
     job = stage.create()
 
@@ -152,9 +139,9 @@ def test_lines_of_a_request_say_which_request_and_job(
     stage.store.events = fail  # type: ignore[method-assign, assignment]
     status, headers, _ = ask(url, "GET", f"/v1/jobs/{job}/events", TOKEN)
     assert status == 500
-    inner = next(line for line in kept if line["message"] == "about to fail")
+    inner = next(line for line in kept() if line["message"] == "about to fail")
     assert inner["job"] == job
-    (failed,) = [line for line in kept if line["severity"] == "ERROR"]
+    (failed,) = [line for line in kept() if line["severity"] == "ERROR"]
     for line in (inner, failed):
         assert line["request"] == headers["x-request-id"]
     assert "RuntimeError: a bug" in failed["message"]
