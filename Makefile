@@ -53,9 +53,8 @@ kills: $(READY)  ## data sync and the backend, killed at many points; KILLS=30 o
 	@TPUJOB_KILLS=$(or $(KILLS),30) TPUJOB_RACES=1000 $(BIN)/python -m pytest tests/nightly/kills \
 		tests/contract/data/test_races.py
 
-page: $(READY)  ## the page under load, and a job of the whole stack on it; about twenty minutes
+page: $(READY)  ## every page in a browser, many tabs, and a job of the whole stack; about twenty minutes
 	@$(BIN)/python -m pytest tests/nightly/page
-	@$(BIN)/python -m tests.bench.bench_page
 
 verdicts: $(READY)  ## faults in each layer of a model, on each device of each mesh: whom the replay blames
 	@TPUJOB_VERDICTS=all $(BIN)/python -m pytest tests/unit/workloads/test_blame.py tests/nightly/training/test_verdicts.py
@@ -107,11 +106,8 @@ fmt: $(READY)  ## format the code and fix what can be fixed
 	$(BIN)/ruff check --fix-only --quiet
 	$(BIN)/ruff format
 
-bench: $(READY)  ## figures: commands, lists of 10,000 jobs, uploads, bills, the table of docs/cost.md
+bench: $(READY)  ## figures: commands and the store, the table of docs/cost.md, the queue
 	@$(BIN)/python -m tests.bench.bench_cli
-	@$(BIN)/python -m tests.bench.bench_list
-	@$(BIN)/python -m tests.bench.bench_data
-	@$(BIN)/python -m tests.bench.bench_bill
 	@$(BIN)/python -m tests.bench.bench_costs
 	@$(BIN)/python -m tests.bench.bench_queue
 

@@ -16,12 +16,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from tests.flow.page import lab
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.config import stack_processes
 from tpujob.config.settings import load
 from tpujob.domain.events import Event, EventKind
-from tpujob.domain.model import Attempt, DesiredState, Endpoint, Job, Progress, Slice, State
-from tpujob.domain.spec.jobspec import parse
+from tpujob.domain.model import Job, State
 
 TPUJOB = str(Path(sys.executable).with_name("tpujob"))
 JOBS = 1000
@@ -115,32 +115,8 @@ def _event() -> Event:
 
 
 def _job() -> Job:
-    """A job in mid-training on two hosts, after one preemption."""
-    now = time.time()
-    spec = parse({"name": "bench", "tpu": {"type": "v4-16"}, "run": {"command": "true"}})
-    hosts = tuple(Endpoint(n, f"10.0.0.{n}", f"34.0.0.{n}") for n in range(2))
-    slices = tuple(
-        Slice(
-            f"tj-bench-{k}", k, "v4-16", "us-central2-b", "spot", "base", 8.2, now, endpoints=hosts
-        )
-        for k in (1, 2)
-    )
-    progress = Progress(step=700, steps=2000, loss=0.25, phase="train", metrics={"accuracy": 0.9})
-    attempts = tuple(Attempt(n, f"tj-bench-{n}", now, progress=progress) for n in (1, 2))
-    return Job(
-        id="",
-        name="bench",
-        user="bench",
-        spec=spec,
-        state=State.RUNNING,
-        wish=DesiredState.RUN,
-        created_at=now,
-        state_since=now,
-        wake=LATER,
-        bucket="gs://tpujob-bench",
-        slices=(replace(slices[0], gone_at=now), slices[1]),
-        attempts=attempts,
-    )
+    """A job in mid-training on two hosts."""
+    return lab.job_in(State.RUNNING, now=time.time(), wake=LATER)
 
 
 # Measuring -----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from starlette.types import Scope
 
 from tpujob.domain.access import Principal, Role
 from tpujob.errors import Unauthorized
-from tpujob.web.auth.authenticator import bearer
+from tpujob.web.security.authenticator import bearer
 
 
 def caller(name: str, role: Role | None = Role.SUBMITTER) -> Principal:

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 
 from tests.support.issuer import CLIENT, REMOVED, Issuer
 from tests.support.tls import make_certificate
-from tpujob.web.auth import tokens
+from tpujob.web.security import tokens
 
 IAP_AUDIENCE = "/projects/1/locations/europe-west4/services/tpujob"
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message
 
 
 def ask(
@@ -28,6 +31,25 @@ def ask(
         return response.status, sent, json.loads(text) if is_json and text else text
     finally:
         connection.close()
+
+
+def call_app(
+    app: ASGIApp, method: str, path: str, headers: Iterable[tuple[str, str]]
+) -> tuple[int, Any]:
+    """Status and body, without a network between; the headers are sent as they are."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
+    asyncio.run(
+        app({"type": "http", "method": method, "path": path, "headers": raw}, receive, send)
+    )
+    return sent[0]["status"], json.loads(sent[1]["body"])
 
 
 def connection_to(url: str, timeout: float = 10) -> http.client.HTTPConnection:

@@ -69,9 +69,9 @@ from tpujob.api import (
 from tpujob.errors import BadRequest, IllegalInState, NotFound
 from tpujob.lib import unix_sockets
 from tpujob.web.api import create_app
-from tpujob.web.auth.authenticator import Authenticator, PeerAuthenticator
-from tpujob.web.middleware.connections import Connections, config_of
-from tpujob.web.middleware.limits import Limits, Rate
+from tpujob.web.security.authenticator import Authenticator, PeerAuthenticator
+from tpujob.web.security.connections import Connections, config_of
+from tpujob.web.security.limits import Limits, Rate
 
 TOKEN = "a-token-of-the-tests"
 AT = "2026-01-02T03:04:05.000Z"

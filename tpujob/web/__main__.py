@@ -21,9 +21,9 @@ from tpujob.config.settings import Settings, prepare
 from tpujob.domain.access import Principal, Role
 from tpujob.errors import TpujobError
 from tpujob.lib import unix_sockets
-from tpujob.web.auth.authenticator import PeerAuthenticator
-from tpujob.web.auth.browser import BrowserAuthenticator, Sessions, page_at
 from tpujob.web.log import log_to_stderr
+from tpujob.web.security.authenticator import PeerAuthenticator
+from tpujob.web.security.browser import BrowserAuthenticator, Sessions, page_at
 from tpujob.web.serving import SocketListener, serve
 from tpujob.wiring import backend
 

@@ -12,15 +12,14 @@ from tpujob.domain.access import Principal
 from tpujob.service import Changes
 from tpujob.service.backend import BackendStatus
 from tpujob.version import __version__
-from tpujob.web import endpoints, events, schemas, streams
-from tpujob.web.auth import browser
-from tpujob.web.auth.authenticator import Authenticator
-from tpujob.web.auth.browser import Sessions
+from tpujob.web import endpoints, errors, events, schemas, streams
 from tpujob.web.events import Events, StreamTimes
-from tpujob.web.middleware import errors
-from tpujob.web.middleware.limits import Limiter, Limits
-from tpujob.web.middleware.security import LOOPBACK, SecurityMiddleware
 from tpujob.web.pages import frame, routes
+from tpujob.web.security import browser
+from tpujob.web.security.authenticator import Authenticator
+from tpujob.web.security.browser import Sessions
+from tpujob.web.security.limits import Limiter, Limits
+from tpujob.web.security.middleware import LOOPBACK, SecurityMiddleware
 
 
 def create_app(

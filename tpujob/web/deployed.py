@@ -1,7 +1,7 @@
 """The backend where it is deployed: `python -m tpujob.web.deployed`, such as on Cloud Run.
 
 It reads a context from a mounted file, and keeps nothing on its disk that must last. Who asks is known by what Google
-has signed (`sign_in/`). `deploy/README.md` says how to deploy it; on a person's machine the backend is
+has signed (`security/sign_in.py`). `deploy/README.md` says how to deploy it; on a person's machine the backend is
 `python -m tpujob.web`.
 """
 
@@ -14,15 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tpujob.config import context
+from tpujob.config import context, files
 from tpujob.config import settings as settings_module
 from tpujob.config.context import Context
 from tpujob.config.settings import Settings
 from tpujob.config.sign_in import DOORS, DoorKind
 from tpujob.domain.access import BACKEND, Role
 from tpujob.errors import BadRequest, TpujobError
-from tpujob.web.auth.sign_in import GCLOUD, SignInAuthenticator, SignInPolicy
 from tpujob.web.log import Json, log_to_stderr
+from tpujob.web.security.sign_in import GCLOUD, SignInAuthenticator, SignInPolicy
 from tpujob.web.serving import SocketListener, serve
 from tpujob.wiring import backend
 
@@ -111,8 +111,8 @@ def headers_of(urls: Sequence[str]) -> list[tuple[str, str]]:
 
 def prepared(state: Path | None, context_file: Path) -> tuple[Settings, Context]:
     """The settings of that context, with its file copied into the state folder, where all code reads it, and what it
-    says. Raises BadRequest for a store on the local disk, which would be lost."""
-    found = context.parse(_text(context_file), str(context_file))
+    says. Raises BadSpec; BadRequest for a store on the local disk, which would be lost."""
+    found = context.parse(files.read(context_file), str(context_file))
     if found.store != "firestore":
         raise BadRequest(
             f"{context_file}: store is {found.store}: its jobs would be lost with this process",
@@ -160,13 +160,6 @@ def policy_of(
         iap_audience=sign_in.iap_audience,
         tick_account=tick_account,
     )
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadRequest(f"cannot read {path}: {error}") from error
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from tpujob.api.methods import Method
 from tpujob.errors import BadRequest
 from tpujob.service import authorization
 from tpujob.web import schemas, streams
-from tpujob.web.auth.authenticator import TICK_PATH
 from tpujob.web.schemas import Caller
+from tpujob.web.security.authenticator import TICK_PATH
 
 Endpoint = Callable[..., Any]
 MakePass = Callable[..., tuple[int, float | None]]  #: takes `sweep`

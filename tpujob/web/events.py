@@ -22,8 +22,8 @@ from starlette.types import Receive, Scope, Send
 from tpujob.domain.text import rfc3339
 from tpujob.errors import TpujobError, Transient
 from tpujob.service import Changes
-from tpujob.web.middleware.connections import LINE, ClientConnection
 from tpujob.web.schemas import Caller
+from tpujob.web.security.connections import LINE, ClientConnection
 
 log = logging.getLogger(__name__)
 

@@ -30,11 +30,11 @@ from tpujob.config.settings import Settings, prepare
 from tpujob.domain.access import Principal
 from tpujob.errors import BackendGone, TpujobError, Transient
 from tpujob.lib import unix_sockets
-from tpujob.web.auth import browser
-from tpujob.web.auth.browser import BrowserAuthenticator, Sessions
-from tpujob.web.middleware import errors
-from tpujob.web.middleware.connections import Connections, config_of, most_connections
-from tpujob.web.middleware.security import SecurityMiddleware
+from tpujob.web import errors
+from tpujob.web.security import browser
+from tpujob.web.security.browser import BrowserAuthenticator, Sessions
+from tpujob.web.security.connections import Connections, config_of, most_connections
+from tpujob.web.security.middleware import SecurityMiddleware
 from tpujob.wiring import client
 
 MOST = 64  #: requests at once, of which each stream of a tab is one

@@ -14,8 +14,8 @@ from starlette.types import Scope
 
 from tpujob.domain.access import Principal
 from tpujob.web.api import create_app
-from tpujob.web.auth.authenticator import Authenticator
-from tpujob.web.middleware.connections import Connections, config_of, most_connections
+from tpujob.web.security.authenticator import Authenticator
+from tpujob.web.security.connections import Connections, config_of, most_connections
 from tpujob.wiring.backend import Backend
 
 #: objects that are made and not freed until the garbage collector runs: a plan of 10,000 jobs makes 40,000

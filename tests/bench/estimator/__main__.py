@@ -28,7 +28,6 @@ def main() -> int:
     wanted.add_argument("--jobs", type=int, default=500)
     wanted.add_argument("--seed", type=int, default=1)
     wanted.add_argument("--processes", type=int, default=2)
-    wanted.add_argument("--each", action="store_true", help="a line for each job")
     wanted.add_argument("--keep", action="store_true", help="keep the first jobs for the tests")
     args = wanted.parse_args()
     found, source = zones()
@@ -40,9 +39,6 @@ def main() -> int:
         all_of_them = [trial for some in done for trial in some]
     if args.keep:
         first.keep(all_of_them)
-    if args.each:
-        for trial in all_of_them:
-            print(_line(trial))
     print(
         f"{len(all_of_them)} jobs, {source}, seed {args.seed}, {time.perf_counter() - begun:.0f} s"
     )
@@ -100,12 +96,6 @@ def _row(name: str, some: Sequence[Trial], of: Figures) -> str:
         return f"{name:24} {0:5}"
     held, bound, error = score(some, of)
     return f"{name:24} {len(some):5} {held:8.1%} {bound:7.1%} {error:13.1%}"
-
-
-def _line(trial: Trial) -> str:
-    low, _, middle, bound, high = (f"{micros / 1e6:.2f}" for micros in trial.micros)
-    said = f"{low}..{high}, P50 {middle}, P90 {bound}"
-    return f"{trial.zone} {trial.number:3} {trial.hours:4} h  {trial.paid / 1e6:8.2f}  {said}"
 
 
 if __name__ == "__main__":

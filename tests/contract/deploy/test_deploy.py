@@ -37,8 +37,8 @@ from tpujob.domain import access
 from tpujob.service.backend.status import LATE
 from tpujob.web import deployed
 from tpujob.web.events import StreamTimes
-from tpujob.web.middleware import connections
-from tpujob.web.middleware.limits import BUNDLE_S, OPEN_PATHS, Limits
+from tpujob.web.security import connections
+from tpujob.web.security.limits import BUNDLE_S, OPEN_PATHS, Limits
 
 __all__ = ["parser"]  # a fixture
 DEPLOY = ROOT / "deploy"

@@ -22,11 +22,6 @@ from tpujob.web.api import create_app
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
-
-
-@pytest.fixture
 def client(tmp_path: Path, stage: Stage) -> Iterator[tpujob.Client]:
     app = create_app(stage.api.acting_for, NamedDoor(ADA))
     app.state.now = stage.clock.now

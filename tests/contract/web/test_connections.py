@@ -17,8 +17,8 @@ from tests.support.callers import ADA, TokenDoor
 from tests.support.http import ask
 from tests.support.scripted import TOKEN, ScriptedJobs, listening, scripted_app
 from tpujob.lib import unix_sockets
-from tpujob.web.middleware import connections
-from tpujob.web.middleware.connections import Connections
+from tpujob.web.security import connections
+from tpujob.web.security.connections import Connections
 
 HALF = b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n"
 WHOLE = HALF + f"Authorization: Bearer {TOKEN}\r\n\r\n".encode()
@@ -154,7 +154,7 @@ def test_file_descriptors_are_asked_for_and_some_stay_for_the_backend(
     code = f"""
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
-from tpujob.web.middleware.connections import most_connections
+from tpujob.web.security.connections import most_connections
 print(most_connections(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

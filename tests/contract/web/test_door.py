@@ -7,18 +7,18 @@ import base64
 import hashlib
 import http.client
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import urlsplit
 
 import pytest
 from fastapi.routing import APIRoute
+from starlette.types import Message
 
 from tests.support.callers import ADA, TokenDoor
 from tests.support.http import ask
 from tests.support.scripted import TOKEN, Front, ScriptedJobs, listening, scripted_app
-from tpujob.web.middleware import limits
-from tpujob.web.middleware.security import OPEN_PATHS, SecurityMiddleware
+from tpujob.web.security import limits
+from tpujob.web.security.middleware import OPEN_PATHS, SecurityMiddleware
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +35,26 @@ def url(port: str, api: ScriptedJobs) -> str:
 
 
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def send(
+    url: str,
+    method: str,
+    path: str,
+    headers: Iterable[tuple[str, str]],
+    body: bytes | Iterable[bytes] = b"",
+) -> tuple[int, bytes, Mapping[str, str]]:
+    """Status, body and headers; those of the request are sent as they are, with none beside them."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+    try:
+        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        for name, value in headers:
+            connection.putheader(name, value)
+        connection.endheaders(body, encode_chunked=not isinstance(body, bytes))
+        response = connection.getresponse()
+        return response.status, response.read(), response.headers
+    finally:
+        connection.close()
 
 
 def every_route() -> list[tuple[str, str]]:
@@ -61,30 +81,6 @@ def test_every_route_but_the_health_check_asks_for_the_token(
     assert api.calls == []
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "",
-        "Bearer",
-        "Bearer ",
-        f"Bearer {TOKEN}x",
-        f"Bearer {TOKEN[:-1]}",
-        f"Basic {TOKEN}",
-        TOKEN,
-        "Bearer é",
-        f"Basic {base64.b64encode(f'me:{TOKEN}'.encode()).decode()}",
-    ],
-)
-def test_a_forged_token_is_refused_and_nothing_is_called(
-    api: ScriptedJobs, url: str, value: str
-) -> None:
-    status, _, body = ask(url, "GET", "/v1/jobs", {"Authorization": value})
-    assert (status, body["error"]["type"]) == (401, "Unauthorized")
-    assert body["error"]["exit_code"] == 77
-    assert TOKEN not in json.dumps(body)
-    assert api.calls == []
-
-
 def test_unknown_paths_do_not_tell_a_stranger_that_they_are_unknown(url: str) -> None:
     assert ask(url, "GET", "/v1/secret")[0] == 401
     status, _, body = ask(url, "GET", "/v1/secret", BEARER)
@@ -93,62 +89,36 @@ def test_unknown_paths_do_not_tell_a_stranger_that_they_are_unknown(url: str) ->
     assert (status, body["error"]["type"]) == (405, "BadRequest")
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil", ""])
-def test_another_host_name_is_refused_even_with_the_token(
-    api: ScriptedJobs, url: str, host: str
-) -> None:
-    """DNS rebinding: a page of evil.example that resolves to 127.0.0.1 names its own host."""
-    status, _, _ = ask(url, "GET", "/v1/jobs", BEARER | {"Host": host})
-    assert status == 400
-    assert api.calls == []
-
-
 @pytest.mark.parametrize(
-    ("doubled", "first", "second", "status"),
+    ("hosts", "status"),
     [
-        ("Host", "localhost", "evil.example", 400),
-        ("Host", "localhost", "localhost", 400),
-        ("Authorization", f"Bearer {TOKEN}", "Bearer other", 401),
-        ("Authorization", f"Bearer {TOKEN}", f"Bearer {TOKEN}", 401),
+        (["localhost"], 200),
+        (["127.0.0.1:8080"], 200),
+        (["[::1]:80"], 200),
+        (["LOCALHOST:1"], 200),
+        (["evil.example"], 400),
+        (["evil.example:80"], 400),
+        (["127.0.0.1.evil.example"], 400),
+        (["localhost.evil"], 400),
+        (["0.0.0.0"], 400),
+        ([""], 400),
+        ([], 400),
+        (["localhost", "evil.example"], 400),
+        (["localhost", "localhost"], 400),
     ],
+    ids=str,
 )
-def test_duplicate_headers_are_refused(
-    api: ScriptedJobs, url: str, doubled: str, first: str, second: str, status: int
+def test_only_one_name_of_this_machine_is_answered_even_with_the_token(
+    api: ScriptedJobs, url: str, hosts: list[str], status: int
 ) -> None:
-    """A proxy in front may go by the one, and we by the other."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
-    try:
-        connection.putrequest("GET", "/v1/jobs", skip_host=True)
-        for name, value in {"Host": "localhost", **BEARER}.items():
-            for each in (first, second) if name == doubled else (value,):
-                connection.putheader(name, each)
-        connection.endheaders()
-        assert connection.getresponse().status == status
-    finally:
-        connection.close()
-    assert api.calls == []
-
-
-@pytest.mark.parametrize("host", ["10.1.2.3:8080", "probe.example", ""])
-def test_a_probe_is_answered_under_any_host_name(url: str, host: str) -> None:
-    assert ask(url, "GET", "/health", {"Host": host})[0] == 200
-    assert ask(url, "GET", "/metrics", BEARER | {"Host": host})[0] == 400
-
-
-def test_a_probe_is_answered_without_a_host_name(url: str) -> None:
-    """As in HTTP/1.0."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
-    try:
-        connection.putrequest("GET", "/health", skip_host=True)
-        connection.endheaders()
-        assert connection.getresponse().status == 200
-    finally:
-        connection.close()
-
-
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8080", "[::1]:80", "LOCALHOST:1"])
-def test_loopback_host_names_are_accepted(url: str, host: str) -> None:
-    assert ask(url, "GET", "/v1/jobs", BEARER | {"Host": host})[0] == 200
+    """DNS rebinding: a page of evil.example that resolves to 127.0.0.1 names its own host. Of two names, a proxy in
+    front may go by the one, and the backend by the other."""
+    names = [("Host", host) for host in hosts]
+    got, *_ = send(url, "GET", "/v1/jobs", [*BEARER.items(), *names])
+    assert got == status
+    assert bool(api.calls) is (status == 200)
+    assert send(url, "GET", "/health", names)[0] == 200, "a probe asks by an address, or by none"
+    assert (send(url, "GET", "/metrics", names)[0] == 400) is (status == 400)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +153,7 @@ def test_a_page_of_another_site_can_ask_nothing(
         asked = ask(url, "POST", "/v1/sweep", headers | {"Content-Type": "text/plain"}, b"{}")
     else:
         of_a_form = {"Content-Type": "application/x-www-form-urlencoded"}
-        asked = ask(url, "POST", "/v1/jobs/42/cancel", headers | of_a_form, b"a=1")
+        asked = ask(url, "POST", "/jobs/42/cancel", headers | of_a_form, b"a=1")
     status, answered, body = asked
     assert (status, body["error"]["type"]) == (403, "Forbidden")
     assert not any(name.startswith("access-control-") for name in answered)
@@ -232,9 +202,6 @@ def test_the_documentation_describes_every_answer(url: str) -> None:
     assert status == 200
     job = document["components"]["schemas"]["JobView"]
     assert {"id", "state", "usd_per_hour", "slices"} <= set(job["properties"])
-    attempt = document["components"]["schemas"]["AttemptView"]["properties"]
-    verdict = {part.get("$ref", part.get("type")) for part in attempt["verdict"]["anyOf"]}
-    assert verdict == {"#/components/schemas/VerdictView", "null"}
     for path, view in (("hosts", "SuspectView"), ("fsck", "BrokenView")):
         told = document["paths"][f"/v1/{path}"]["get"]["responses"]["200"]["content"]
         assert told["application/json"]["schema"]["items"]["$ref"].endswith(f"/{view}")
@@ -246,35 +213,22 @@ def test_the_documentation_describes_every_answer(url: str) -> None:
 def test_a_body_that_is_too_large_is_refused(url: str, announced: bool) -> None:
     """Sent as a client does that never stops to look for an answer."""
     body = b'{"spec": {"x": "' + b"a" * (1 << 20) + b'"}}'
-    headers = BEARER | {"Content-Type": "application/json"}
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
-    pieces = body if announced else iter([body[i : i + 65536] for i in range(0, len(body), 65536)])
-    try:
-        connection.request("POST", "/v1/plan", body=pieces, headers=headers)
-        response = connection.getresponse()
-        error = json.loads(response.read())["error"]
-    finally:
-        connection.close()
-    assert response.status == 413
-    assert "1 MiB" in error["message"]
+    pieces = [body[i : i + 65536] for i in range(0, len(body), 65536)]
+    length = ("Content-Length", str(len(body))) if announced else ("Transfer-Encoding", "chunked")
+    headers = [*BEARER.items(), ("Host", "localhost"), length]
+    status, said, _ = send(url, "POST", "/v1/plan", headers, body if announced else pieces)
+    assert status == 413
+    assert "1 MiB" in json.loads(said)["error"]["message"]
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "JSON_S", 0.1)
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
-    try:
-        connection.putrequest("POST", "/v1/plan")
-        for name, value in {**BEARER, "Content-Length": "100"}.items():
-            connection.putheader(name, value)
-        connection.endheaders(b"{")
-        response = connection.getresponse()
-        error = json.loads(response.read())["error"]
-    finally:
-        connection.close()
-    assert (response.status, response.headers["connection"]) == (408, "close")
-    assert "not sent within 0.1 s" in error["message"]
+    headers = [*BEARER.items(), ("Host", "localhost"), ("Content-Length", "100")]
+    status, said, answered = send(url, "POST", "/v1/plan", headers, b"{")
+    assert (status, answered["connection"]) == (408, "close")
+    assert "not sent within 0.1 s" in json.loads(said)["error"]["message"]
 
 
 def test_bundles_may_be_larger_than_json(api: ScriptedJobs, url: str) -> None:
@@ -313,20 +267,14 @@ def test_a_failure_inside_shows_a_number_and_no_traceback(
 
 def test_a_websocket_is_closed_at_the_door() -> None:
     """None is served, so none has to show a token."""
-    sent: list[Any] = []
+    sent: list[Message] = []
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    async def closed(*_: object) -> Message:
         raise AssertionError("it came in")
 
-    async def receive() -> Any:
-        return {"type": "websocket.connect"}
-
-    async def send(message: Any) -> None:
+    async def send(message: Message) -> None:
         sent.append(message)
 
-    asyncio.run(
-        SecurityMiddleware(app, authenticator=TokenDoor(TOKEN, ADA))(
-            {"type": "websocket", "path": "/healthz"}, receive, send
-        )
-    )
+    door = SecurityMiddleware(closed, authenticator=TokenDoor(TOKEN, ADA))
+    asyncio.run(door({"type": "websocket", "path": "/healthz"}, closed, send))
     assert sent == [{"type": "websocket.close", "code": 1008}]

@@ -19,15 +19,14 @@ from tests.support.scripted import (
     TOKEN,
     ScriptedJobs,
     listening,
-    on_socket,
     scripted_app,
     unix_socket,
 )
 from tpujob.domain.access import Principal
 from tpujob.errors import Forbidden
 from tpujob.lib import unix_sockets
-from tpujob.web.auth.authenticator import PeerAuthenticator
-from tpujob.web.middleware.connections import Connections, config_of
+from tpujob.web.security.authenticator import PeerAuthenticator
+from tpujob.web.security.connections import Connections, config_of
 from tpujob.web.serving import SocketAuthenticators, SocketListener
 
 #: Asks who it is, and says that it is root on this machine, in every way that a header can.
@@ -49,11 +48,6 @@ def test_a_port_knows_no_peer_whatever_the_request_claims() -> None:
         status, _, body = ask(url, "GET", "/v1/jobs", CLAIMS)
     assert (status, body["error"]["type"]) == (401, "Unauthorized")
     assert api.calls == []
-
-
-def test_its_user_needs_nothing_but_to_be_there() -> None:
-    with on_socket(scripted_app(ScriptedJobs())) as url:
-        assert ask(url, "GET", "/v1/jobs")[0] == 200
 
 
 @pytest.fixture

@@ -3,10 +3,7 @@ signatures, and an issuer that rotates them."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import contextlib
-import json
 import logging
 import math
 import random
@@ -18,15 +15,18 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import hashes, hmac
+from cryptography.hazmat.primitives.asymmetric import rsa
+from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from tests.support.http import call_app
 from tests.support.issuer import CLIENT, REMOVED, Issuer, b64, certificate, part, subject
 from tpujob.domain.access import SCHEDULER, Principal, Role
 from tpujob.errors import Forbidden, TpujobError
 from tpujob.service import authorization
-from tpujob.web.auth.sign_in import GCLOUD, SignInAuthenticator, SignInPolicy
-from tpujob.web.auth.tokens import LONGEST, PAUSE, SKEW, Keys
-from tpujob.web.middleware.security import SecurityMiddleware
+from tpujob.web.security.middleware import SecurityMiddleware
+from tpujob.web.security.sign_in import GCLOUD, SignInAuthenticator, SignInPolicy
+from tpujob.web.security.tokens import LONGEST, PAUSE, SKEW, Keys
 
 HOST = "tpujob-123456789.europe-west4.run.app"
 URL = f"https://{HOST}"
@@ -66,7 +66,7 @@ class Members:
 
 
 class Backend:
-    """A guard and a door of a deployed backend, in front of an app that does what the table of rights allows."""
+    """The checks of a deployed backend, in front of an app that does what the table of rights allows."""
 
     def __init__(self, issuer: Issuer, kind: Any = "iam", **policy: Any) -> None:
         self.members = Members()
@@ -74,45 +74,23 @@ class Backend:
         if kind == "iap":
             options |= {"tick_account": "", "iap_audience": IAP_AUDIENCE}
         made = SignInPolicy(kind, **(options | policy))
-        self.door = SignInAuthenticator(made, self.members, issuer.fetch, lambda: issuer.now())
+        door = SignInAuthenticator(made, self.members, issuer.fetch, lambda: issuer.now())
+        self.app = SecurityMiddleware(self._serve, authenticator=door, hosts=[HOST])
         self.came: list[Principal] = []
 
-    def ask(
-        self, *headers: tuple[str, str], route: tuple[str, str] = JOBS
-    ) -> tuple[int, dict[str, Any]]:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        who, status = scope["state"]["principal"], 200
+        try:
+            asked = {"/v1/tick": "tick", "/v1/sweep": "sweep"}.get(scope["path"], "list")
+            authorization.check(who, asked)
+            self.came.append(who)
+        except TpujobError as error:
+            status = error.http_status
+        await JSONResponse({}, status)(scope, receive, send)
+
+    def ask(self, *headers: tuple[str, str], route: tuple[str, str] = JOBS) -> tuple[int, Any]:
         """Status and body that a request with these headers gets."""
-        method, path = route
-        sent: list[Any] = []
-
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            who = scope["state"]["principal"]
-            status = 200
-            try:
-                asked = {"/v1/tick": "tick", "/v1/sweep": "sweep"}.get(path, "list")
-                authorization.check(who, asked)
-                self.came.append(who)
-            except TpujobError as error:
-                status = error.http_status
-            await send({"type": "http.response.start", "status": status, "headers": []})
-            await send({"type": "http.response.body", "body": b"{}"})
-
-        async def receive() -> Any:
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        told = [("host", HOST), *headers]
-        scope: Scope = {
-            "type": "http",
-            "method": method,
-            "path": path,
-            "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in told],
-        }
-        asyncio.run(
-            SecurityMiddleware(app, authenticator=self.door, hosts=[HOST])(scope, receive, send)
-        )
-        return sent[0]["status"], json.loads(sent[1]["body"])
+        return call_app(self.app, *route, [("host", HOST), *headers])
 
     def status(self, *headers: tuple[str, str], route: tuple[str, str] = JOBS) -> int:
         return self.ask(*headers, route=route)[0]
@@ -159,22 +137,17 @@ def test_gcloud_tokens_are_believed_only_where_the_context_says_so(issuer: Issue
     assert Backend(issuer, clients=frozenset({CLIENT, GCLOUD})).status(token) == 200
 
 
-def test_clocks_that_differ_by_less_than_the_skew_do_not_matter(issuer: Issuer) -> None:
-    now = time.time()
-    backend = Backend(issuer)
+def test_clocks_may_differ_by_less_than_the_skew_and_more_is_named(issuer: Issuer) -> None:
+    now, backend = time.time(), Backend(issuer)
     for times in ({"iat": now + SKEW / 2}, {"exp": now - SKEW / 2}, {"nbf": now + SKEW / 2}):
         assert backend.status(auth(issuer.token(**times))) == 200
-
-
-@pytest.mark.parametrize(("apart", "said"), [(600, "not valid yet"), (-600 - 3600, "expired")])
-def test_clocks_ten_minutes_apart_are_named(issuer: Issuer, apart: float, said: str) -> None:
-    backend = Backend(issuer)
     token = auth(issuer.token())
-    issuer.now = lambda: time.time() - apart
-    status, body = backend.ask(token)
-    assert (status, body["error"]["type"]) == (401, "Unauthorized")
-    assert said in body["error"]["message"]
-    assert "UTC by the backend's clock" in body["error"]["message"]
+    for apart, said in ((600, "not valid yet"), (-600 - 3600, "expired")):
+        issuer.now = lambda apart=apart: time.time() - apart
+        status, body = backend.ask(token)
+        assert (status, body["error"]["type"]) == (401, "Unauthorized")
+        assert said in body["error"]["message"]
+        assert "UTC by the backend's clock" in body["error"]["message"]
 
 
 def test_removal_takes_effect_at_the_next_request(issuer: Issuer) -> None:
@@ -304,6 +277,9 @@ def test_who_shows_no_token_or_two_is_refused(issuer: Issuer) -> None:
         (auth(token), ("authorization", f"Basic {token}")),
         (("authorization", f"Basic {b64(f'me:{token}'.encode())}"),),
         (("authorization", token),),
+        (("authorization", ""),),
+        (("authorization", "Bearer"),),
+        (("authorization", "Bearer "),),
         (("authorization", f"Bearer {token}, Bearer {token}"),),
         (("proxy-authorization", f"Bearer {token}"),),
         (("x-goog-authenticated-user-email", f"accounts.google.com:{ADA}"),),
@@ -312,26 +288,22 @@ def test_who_shows_no_token_or_two_is_refused(issuer: Issuer) -> None:
     assert backend.came == []
 
 
-def test_a_signed_in_stranger_is_forbidden(issuer: Issuer) -> None:
+def test_a_signed_in_stranger_is_forbidden_and_a_line_of_the_log(
+    issuer: Issuer, caplog: pytest.LogCaptureFixture
+) -> None:
     backend = Backend(issuer)
     assert backend.status(auth(issuer.token())) == 200
     for who, more in (
         ("eve@example.org", {}),
         (ADA, {"sub": "1234567890"}),
         ("ada@other.example", {"hd": "other.example"}),
-        (f"{ADA}\nINFO root@example.org came", {}),
+        (f"{ADA}\nINFO all is well\x1b[2J", {}),
     ):
         status, body = backend.ask(auth(issuer.token(who, **more)))
         assert (status, body["error"]["type"]) == (403, "Forbidden")
-
-
-def test_what_a_stranger_writes_into_a_token_stays_one_line_of_the_log(
-    issuer: Issuer, caplog: pytest.LogCaptureFixture
-) -> None:
-    Backend(issuer).ask(auth(issuer.token("eve\n2026 INFO all is well\x1b[2J@example.org")))
-    (line,) = (r.getMessage() for r in caplog.records if "refused" in r.getMessage())
-    assert "\n" not in line
-    assert "\x1b" not in line
+    lines = [r.getMessage() for r in caplog.records if "refused" in r.getMessage()]
+    assert len(lines) == 4
+    assert all(line.isprintable() for line in lines), "a stranger cannot forge a line"
 
 
 # Cloud Scheduler -----------------------------------------------------------------------------------------------------
@@ -346,12 +318,15 @@ def test_the_scheduler_is_known_by_a_token_that_cloud_run_has_checked(issuer: Is
     assert backend.status(auth(stripped(tick(issuer))), route=PASS) == 200
     assert backend.status(auth(tick(issuer)), route=PASS) == 200, "or by one that we check"
     assert set(backend.came) == {SCHEDULER}
-    assert issuer.fetches == ["https://www.googleapis.com/oauth2/v1/certs"]
+    assert issuer.fetches == [CERTIFICATES]
 
 
-def test_without_cloud_runs_check_the_schedulers_token_must_be_signed(issuer: Issuer) -> None:
-    backend = Backend(issuer, "public")
-    assert backend.status(auth(tick(issuer)), route=PASS) == 200
+@pytest.mark.parametrize(("kind", "account", "signed"), [("public", TICK, 200), ("iam", "", 403)])
+def test_no_stripped_token_counts_without_cloud_runs_check_or_a_scheduler(
+    issuer: Issuer, kind: str, account: str, signed: int
+) -> None:
+    backend = Backend(issuer, kind, tick_account=account)
+    assert backend.status(auth(tick(issuer)), route=PASS) == signed
     assert backend.status(auth(stripped(tick(issuer))), route=PASS) == 401
 
 
@@ -374,20 +349,18 @@ FORGED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", FORGED)
-def test_a_stripped_token_of_anybody_else_makes_no_pass(issuer: Issuer, name: str) -> None:
-    backend = Backend(issuer)
-    assert backend.status(auth(stripped(tick(issuer, **FORGED[name]))), route=PASS) == 401
-    assert backend.came == []
-
-
-@pytest.mark.parametrize(
-    "token",
-    [REMOVED, f".{REMOVED}", f"..{REMOVED}", f"a.$$$.{REMOVED}", f"a.{'W' * 40_000}.{REMOVED}",
-     f"{part({})}.{part({})}.{REMOVED}", f"a.{raw('[' * 6000)}.{REMOVED}", f"a.{part([1])}.{REMOVED}"],
+MALFORMED = (
+    REMOVED, f".{REMOVED}", f"..{REMOVED}", f"a.$$$.{REMOVED}", f"a.{'W' * 40_000}.{REMOVED}",
+    f"{part({})}.{part({})}.{REMOVED}", f"a.{raw('[' * 6000)}.{REMOVED}", f"a.{part([1])}.{REMOVED}",
 )  # fmt: skip
-def test_a_malformed_stripped_token_makes_no_pass(issuer: Issuer, token: str) -> None:
-    assert Backend(issuer).status(auth(token), route=PASS) == 401
+
+
+def test_any_other_stripped_token_makes_no_pass(issuer: Issuer) -> None:
+    backend = Backend(issuer)
+    forged = {name: stripped(tick(issuer, **claims)) for name, claims in FORGED.items()}
+    for name, token in {**forged, **{each[:50]: each for each in MALFORMED}}.items():
+        assert backend.status(auth(token), route=PASS) == 401, name
+    assert backend.came == []
 
 
 def test_a_tick_that_cloud_run_did_not_check_is_a_forgery(issuer: Issuer) -> None:
@@ -406,12 +379,6 @@ def test_the_scheduler_may_do_nothing_else_and_members_make_no_passes(issuer: Is
     assert backend.status(auth(issuer.token()), route=("POST", "/v1/sweep")) == 403
     root = auth(issuer.token("root@example.org"))
     assert backend.status(root, route=("POST", "/v1/sweep")) == 200
-
-
-def test_a_backend_that_was_told_of_no_scheduler_believes_none(issuer: Issuer) -> None:
-    backend = Backend(issuer, tick_account="")
-    assert backend.status(auth(stripped(tick(issuer))), route=PASS) == 401
-    assert backend.status(auth(tick(issuer)), route=PASS) == 403
 
 
 # Identity-Aware Proxy ------------------------------------------------------------------------------------------------
@@ -441,13 +408,10 @@ ASSERTED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", ASSERTED)
-def test_any_other_assertion_is_refused(issuer: Issuer, name: str) -> None:
-    assert Backend(issuer, "iap").status(iap(issuer, **ASSERTED[name])) == 401
-
-
 def test_behind_iap_nothing_else_is_believed(issuer: Issuer) -> None:
     backend, (_, assertion) = Backend(issuer, "iap"), iap(issuer)
+    for name, claims in ASSERTED.items():
+        assert backend.status(iap(issuer, **claims)) == 401, name
     for headers in (
         (("x-goog-authenticated-user-email", f"accounts.google.com:{ADA}"),),
         (auth(issuer.token()),),
@@ -466,15 +430,10 @@ def test_behind_iap_nothing_else_is_believed(issuer: Issuer) -> None:
     [
         ({"sec-fetch-site": "same-origin"}, 200),
         ({"origin": URL}, 200),
-        ({"sec-fetch-site": "same-origin", "origin": URL}, 200),
         ({}, 403),
-        ({"sec-fetch-site": "cross-site"}, 403),
-        ({"sec-fetch-site": "same-site"}, 403),
-        ({"sec-fetch-site": "none"}, 403),
         ({"sec-fetch-site": "cross-site", "origin": URL}, 403),
-        ({"origin": "https://evil.example"}, 403),
+        ({"sec-fetch-site": "none"}, 403),
         ({"origin": f"http://{HOST}"}, 403),
-        ({"origin": "null"}, 403),
         ({"origin": f"https://{HOST}.evil.example"}, 403),
     ],
 )
@@ -488,114 +447,89 @@ def test_behind_iap_a_page_of_another_origin_changes_nothing(
 
 
 def test_behind_iap_a_browser_comes_back_from_googles_sign_in_to_a_page(issuer: Issuer) -> None:
-    """As it comes by a link in a chat: shown by itself, and it changes nothing."""
     backend, back = Backend(issuer, "iap"), {"sec-fetch-site": "cross-site"}
     back |= {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
-
-    def came(*route: str, **more: str) -> int:
-        headers = [*back.items(), *((name.replace("_", "-"), to) for name, to in more.items())]
-        return backend.status(iap(issuer), *headers, route=(route[0], route[1]))
-
-    assert came("GET", "/jobs/000042") == 200
-    assert came("GET", "/v1/jobs") == 403
-    assert came("POST", "/jobs/000042/cancel") == 403
-    assert came("GET", "/jobs/000042", sec_fetch_dest="iframe") == 403
-    assert came("GET", "/jobs/000042", origin="https://evil.example") == 403
+    page = ("GET", "/jobs/000042")
+    assert backend.status(iap(issuer), *back.items(), route=page) == 200
     backend.members.roles.clear()
-    assert came("GET", "/jobs/000042") == 403, "whoever is no member is none here"
+    assert backend.status(iap(issuer), *back.items(), route=page) == 403
 
 
 # The keys ------------------------------------------------------------------------------------------------------------
 
 
+CERTIFICATES = "https://www.googleapis.com/oauth2/v1/certs"
+
+
 class Turned:
-    """A clock that is turned by hand."""
+    """A clock that is turned by hand, and the keys that go by it."""
 
-    def __init__(self) -> None:
-        self.at = 0.0
+    def __init__(self, max_age: int = 600) -> None:
+        self.at, self.issuer = 0.0, Issuer()
+        self.issuer.max_age = max_age
+        self.keys = Keys(lambda: self.issuer.fetch(CERTIFICATES), lambda: self.at)
 
-    def __call__(self) -> float:
-        return self.at
-
-
-def known(keys: Keys, kid: str) -> bool:
-    return keys.find(kid) is not None
-
-
-def google_keys(issuer: Issuer, clock: Turned) -> Keys:
-    return Keys(lambda: issuer.fetch("https://www.googleapis.com/oauth2/v1/certs"), clock)
+    def knows(self, kid: str, at: float | None = None) -> bool:
+        """Whether a key of that id is found, at that time or now."""
+        self.at = self.at if at is None else at
+        return self.keys.find(kid) is not None
 
 
 def test_keys_are_fetched_once_for_as_long_as_their_issuer_says() -> None:
-    issuer, clock = Issuer(), Turned()
-    keys, kid = google_keys(issuer, clock), issuer.google_kid
-    assert known(keys, kid)
-    for at in (10.0, 599.0):
-        clock.at = at
-        assert known(keys, kid)
+    turned = Turned()
+    issuer, kid = turned.issuer, turned.issuer.google_kid
+    assert all(turned.knows(kid, at) for at in (0.0, 10.0, 599.0))
     assert len(issuer.fetches) == 1
     issuer.rotate()
-    assert known(keys, kid), "a cached key is believed until its time is over"
-    clock.at = 700.0
-    assert not known(keys, kid), "it was taken out of the set"
-    assert known(keys, issuer.google_kid)
+    assert turned.knows(kid), "a cached key is believed until its time is over"
+    assert not turned.knows(kid, 700.0), "it was taken out of the set"
+    assert turned.knows(issuer.google_kid)
 
 
 def test_an_issuer_that_says_nothing_or_too_much_is_asked_again_in_time() -> None:
     for said, until in ((0, 300.0), (10, 300.0), (10**8, LONGEST)):
-        issuer, clock = Issuer(), Turned()
-        issuer.max_age = said
-        keys, kid = google_keys(issuer, clock), issuer.google_kid
+        turned = Turned(max_age=said)
         for at, fetches in ((0.0, 1), (until - 1, 1), (until, 2)):
-            clock.at = at
-            assert known(keys, kid)
-            assert len(issuer.fetches) == fetches
+            assert turned.knows(turned.issuer.google_kid, at)
+            assert len(turned.issuer.fetches) == fetches
 
 
 def test_unknown_keys_make_at_most_one_fetch_in_thirty_seconds() -> None:
-    issuer, clock = Issuer(), Turned()
-    keys = google_keys(issuer, clock)
-    assert known(keys, issuer.google_kid)
-    clock.at = PAUSE
-    assert not any(known(keys, f"unknown-{n}") for n in range(100))
+    turned = Turned()
+    issuer = turned.issuer
+    assert turned.knows(issuer.google_kid)
+    assert not any(turned.knows(f"unknown-{n}", PAUSE) for n in range(100))
     assert len(issuer.fetches) == 2
     issuer.rotate()
-    assert not known(keys, issuer.google_kid), "a rotation right after is seen later"
-    clock.at += PAUSE
-    assert known(keys, issuer.google_kid)
+    assert not turned.knows(issuer.google_kid), "a rotation right after is seen later"
+    assert turned.knows(issuer.google_kid, 2 * PAUSE)
     assert len(issuer.fetches) == 3
 
 
 def test_while_the_issuer_is_down_known_keys_work_for_a_day_and_unknown_ones_do_not() -> None:
-    issuer, clock = Issuer(), Turned()
-    keys, kid = google_keys(issuer, clock), issuer.google_kid
-    assert known(keys, kid)
+    turned = Turned()
+    issuer, kid = turned.issuer, turned.issuer.google_kid
+    assert turned.knows(kid)
     issuer.down = True
-    clock.at = 5000.0
-    assert known(keys, kid)
-    assert not known(keys, "unknown")
+    assert turned.knows(kid, 5000.0)
+    assert not turned.knows("unknown")
     assert len(issuer.fetches) == 2
-    clock.at = LONGEST
-    assert not known(keys, kid), "nobody has confirmed it for too long"
+    assert not turned.knows(kid, LONGEST), "nobody has confirmed it for too long"
     issuer.down = False
-    clock.at += PAUSE
-    assert known(keys, kid)
+    assert turned.knows(kid, LONGEST + PAUSE)
 
 
 @pytest.mark.parametrize("document", [b"", b"[]", b"{}", b'{"a": "no key"}', b'{"a": 1}', b"\xff"])
 def test_a_document_that_holds_no_keys_changes_nothing(document: bytes) -> None:
-    issuer, clock = Issuer(), Turned()
-    answers = [issuer.fetch("https://www.googleapis.com/oauth2/v1/certs"), (document, 600.0)]
-    keys = Keys(lambda: answers.pop(0), clock)
-    assert known(keys, issuer.google_kid)
-    clock.at = 700.0
-    assert known(keys, issuer.google_kid)
+    turned = Turned()
+    answers = [turned.issuer.fetch(CERTIFICATES), (document, 600.0)]
+    turned.keys = Keys(lambda: answers.pop(0), lambda: turned.at)
+    assert turned.knows(turned.issuer.google_kid)
+    assert turned.knows(turned.issuer.google_kid, 700.0)
     assert answers == [], "the broken document was looked at"
 
 
-def test_a_small_key_is_not_believed(issuer: Issuer, caplog: pytest.LogCaptureFixture) -> None:
-    from cryptography.hazmat.primitives.asymmetric import rsa
-
+def test_a_small_key_is_not_believed() -> None:
     weak = Issuer()
     weak.rsa = rsa.generate_private_key(65537, 1024)
     assert Backend(weak).status(auth(weak.token())) == 401
@@ -607,7 +541,7 @@ def test_twenty_callers_at_once_make_one_fetch(issuer: Issuer) -> None:
     def fetch() -> tuple[bytes, float]:
         asked.release()
         together.wait(10)
-        return issuer.fetch("https://www.googleapis.com/oauth2/v1/certs")
+        return issuer.fetch(CERTIFICATES)
 
     keys = Keys(fetch)
     with ThreadPoolExecutor(20) as pool:
@@ -618,17 +552,17 @@ def test_twenty_callers_at_once_make_one_fetch(issuer: Issuer) -> None:
     assert not asked.acquire(blocking=False), "a second caller asked, too"
 
 
-def test_no_mangled_token_ever_gets_in_or_fails_the_backend(issuer: Issuer) -> None:
+def test_no_mangled_token_ever_gets_in_or_fails_the_backend(
+    issuer: Issuer, caplog: pytest.LogCaptureFixture
+) -> None:
     """A real token, cut, doubled and with letters changed, in any way that comes to mind."""
     backend, draw, whole = Backend(issuer), random.Random(12), issuer.token()
-    logging.getLogger("tpujob.web.middleware.security").setLevel(logging.ERROR)
-    with contextlib.ExitStack() as after:
-        after.callback(logging.getLogger("tpujob.web.middleware.security").setLevel, logging.NOTSET)
-        for _ in range(300):
-            token = list(whole)
-            for _ in range(draw.randint(1, 4)):
-                at = draw.randrange(len(token))
-                token[at] = draw.choice(["", "A", ".", "=", "+", "_", "é", token[at] * 2])
-            mangled = "".join(token)
-            assert mangled == whole or backend.status(auth(mangled)) == 401, mangled
+    caplog.set_level(logging.ERROR)
+    for _ in range(300):
+        token = list(whole)
+        for _ in range(draw.randint(1, 4)):
+            at = draw.randrange(len(token))
+            token[at] = draw.choice(["", "A", ".", "=", "+", "_", "é", token[at] * 2])
+        mangled = "".join(token)
+        assert mangled == whole or backend.status(auth(mangled)) == 401, mangled
     assert backend.came == []

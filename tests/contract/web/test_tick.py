@@ -4,34 +4,14 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from typing import Any, cast
-
-import pytest
+from typing import Any
 
 from tests.support.callers import ADA, TokenDoor
 from tests.support.http import ask
 from tests.support.scripted import TOKEN, ScriptedJobs, listening, scripted_app
 from tests.support.stage import Stage
-from tpujob.domain.access import SCHEDULER, Principal, Role
 from tpujob.domain.model import State
 from tpujob.engine.loop import Loop
-from tpujob.web.api import create_app
-
-
-class Passes:
-    """Counts the passes that were asked for."""
-
-    def __init__(self) -> None:
-        self.asked: list[bool] = []
-
-    def __call__(self, sweep: bool) -> tuple[int, float | None]:
-        self.asked.append(sweep)
-        return 2, 30.0
-
-
-@pytest.fixture
-def passes() -> Passes:
-    return Passes()
 
 
 def tick(url: str, path: str = "/v1/tick", method: str = "POST") -> tuple[int, Any]:
@@ -39,31 +19,21 @@ def tick(url: str, path: str = "/v1/tick", method: str = "POST") -> tuple[int, A
     return status, body
 
 
-def test_an_admin_may_ask_for_a_pass(passes: Passes) -> None:
-    with listening(scripted_app(ScriptedJobs(), TokenDoor(TOKEN, ADA), make_pass=passes)) as url:
+def test_an_admin_may_ask_for_a_pass() -> None:
+    asked: list[bool] = []
+
+    def make_pass(sweep: bool) -> tuple[int, float | None]:
+        asked.append(sweep)
+        return 2, 30.0
+
+    door = TokenDoor(TOKEN, ADA)
+    with listening(scripted_app(ScriptedJobs(), door, make_pass=make_pass)) as url:
         assert tick(url) == (200, {"ticks": 2, "next_in": 30.0})
         assert tick(url, "/v1/tick?sweep=true")[0] == 200
         assert tick(url, method="GET")[0] == 405
-    assert passes.asked == [False, True]
-
-
-def test_whoever_may_not_is_refused(passes: Passes) -> None:
-    for who, status in (
-        (SCHEDULER, 200),
-        (Principal("x", "ben", Role.SUBMITTER), 403),
-        (Principal("x", "ben"), 403),
-    ):
-        app = create_app(
-            lambda _: cast(Any, ScriptedJobs()), TokenDoor(TOKEN, who), make_pass=passes
-        )
-        with listening(app) as url:
-            assert tick(url)[0] == status, who
-    assert passes.asked == [False]
-
-
-def test_a_backend_with_a_loop_of_its_own_refuses_passes() -> None:
-    with listening(scripted_app(ScriptedJobs(), TokenDoor(TOKEN, ADA))) as url:
-        assert tick(url)[0] == 400
+    assert asked == [False, True]
+    with listening(scripted_app(ScriptedJobs(), door)) as url:
+        assert tick(url)[0] == 400, "a backend with a loop of its own makes its passes"
 
 
 # What a pass does ----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from tests.support.commands import Tpujob, stand_in, withdraw
 from tests.support.http import ask
 from tests.support.scripted import ScriptedJobs, job_view, on_socket, scripted_app
 from tests.support.signed_in import signed_in
-from tpujob.web.auth.browser import Sessions
+from tpujob.web.security.browser import Sessions
 
 PAGE = "http://127.0.0.1:23456"
 KEEP = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(sys.argv[2])"

@@ -30,7 +30,7 @@ from tpujob.domain.model import Job
 from tpujob.service.backend.capacity import Quotas
 from tpujob.web.api import create_app
 from tpujob.web.events import Events, StreamTimes
-from tpujob.web.middleware.limits import Limits, Rate
+from tpujob.web.security.limits import Limits, Rate
 
 __all__ = ["stack"]
 

@@ -114,8 +114,7 @@ def job_in(state: State, n: int = 0, *, now: float = NOW, **changes: object) -> 
 
 
 def _slice(k: int, last: int, state: State, kind: str, zone: str, now: float, age: float) -> Slice:
-    newest = k == last and not state.final
-    ready = state is not State.PROVISIONING
+    newest, requested = k == last and not state.final, now - age * (last - k + 1) / (last + 1)
     return Slice(
         name=f"tj-000001-{k}",
         k=k,
@@ -124,32 +123,27 @@ def _slice(k: int, last: int, state: State, kind: str, zone: str, now: float, ag
         pricing="spot",
         runtime_version="tpu-ubuntu2204-base",
         usd_per_hour=12.88,
-        requested_at=now - age * (last - k + 1) / (last + 1),
-        ready_at=now - age * (last - k + 1) / (last + 1) + 90 if ready else None,
+        requested_at=requested,
+        ready_at=requested + 90,
         gone_at=None if newest else now - age * (last - k) / (last + 1) - 60,
         role=SliceRole.SERVING,
-        endpoints=(Endpoint(0, "10.0.0.1"), Endpoint(1, "10.0.0.2")) if newest and ready else (),
+        endpoints=(Endpoint(0, "10.0.0.1"), Endpoint(1, "10.0.0.2")) if newest else (),
         delete_reason="preempted" if not newest or state is State.RELEASING else "",
     )
 
 
 def _attempt(k: int, last: int, state: State, dice: Random, now: float, age: float) -> Attempt:
     over = k < last or state.final or state in (State.RELEASING, State.HOLDING)
-    last_word = _ENDED[state][:2] if state in _ENDED else (Outcome.INTERRUPTED, Cause.PREEMPTED)
-    outcome, cause = (
-        (None, None)
-        if not over
-        else last_word
-        if k == last
-        else (Outcome.INTERRUPTED, Cause.PREEMPTED)
-    )
+    preempted = (Outcome.INTERRUPTED, Cause.PREEMPTED)
+    ended = _ENDED[state][:2] if state in _ENDED and k == last else preempted
+    outcome, cause = ended if over else (None, None)
     steps = 50_000
     done = int(steps * k / (last + 1) + dice.uniform(0, steps / (last + 1)))
     begun = now - age * (last - k + 1) / (last + 1) + 120
     running = state is not State.PREPARING or k < last
     progress = Progress(
-        phase="train" if running else "",
-        step=steps if state is State.SUCCEEDED and k == last else done if running else None,
+        phase="train",
+        step=steps if state is State.SUCCEEDED and k == last else done,
         steps=steps,
         loss=round(dice.uniform(1.8, 3.4), 4),
         checkpoint=done // 1000 * 1000,
@@ -273,6 +267,19 @@ def say(site: Site, job: Job, message: str, **changes: object) -> Job:
     stored = store.commit(changed, None, expected_version=found.version, op_id=message, lease=None)
     site.changes.poke()
     return stored
+
+
+def blame(site: Site, machine: str, weight: float = 1.0) -> None:
+    """A replay names that machine."""
+    site.stage.store.reputation.accuse(
+        [machine],
+        zone="us-central2-b",
+        weight=weight,
+        owner="uid:1",
+        reason="blamed",
+        op_id=machine,
+        at=site.stage.clock.time,
+    )
 
 
 def full(now: float = NOW) -> list[Job]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -13,16 +16,40 @@ import pytest
 
 from tests.flow.page import lab
 from tests.flow.page.conftest import VIEWER, Site
-from tests.flow.page.events_reader import EventsReader, stream
 from tests.support.callers import ADA, caller
-from tpujob.domain import access
-from tpujob.domain.access import Role
 from tpujob.domain.model import State
-from tpujob.service import authorization
 from tpujob.web.events import Events, EventStream, StreamTimes
 
 HTML = {"accept": "text/html"}
 ALL = "/?who=everyone&show=all"
+
+
+@contextmanager
+def stream(site: Site, name: str = ADA.name) -> Iterator[Iterator[str]]:
+    """Its events as they come, each as it is written."""
+
+    def events(lines: Iterator[str]) -> Iterator[str]:
+        event: list[str] = []
+        for line in lines:
+            if line:
+                event.append(line)
+            else:
+                yield "\n".join(event)
+                event = []
+
+    with httpx.stream("GET", f"{site.url}/live", headers={"x-test-name": name}) as answer:
+        yield events(answer.iter_lines())
+
+
+def jobs_of(events: Iterator[str]) -> list[str] | None:
+    """The ids in the next event; None: any job may have changed."""
+    data = next(event for event in events if event.startswith("event: jobs\n"))
+    return json.loads(data.partition("data: ")[2])
+
+
+def change_in(events: Iterator[str]) -> list[str]:
+    """The ids in the next event that has some."""
+    return next(ids for ids in iter(lambda: jobs_of(events), ()) if ids)
 
 
 def restart(site: Site, **times: float) -> None:
@@ -34,20 +61,17 @@ def restart(site: Site, **times: float) -> None:
 def test_a_stream_tells_the_ids_of_jobs_that_have_changed_and_nothing_else(site: Site) -> None:
     first, second = site.store_jobs([lab.job_in(State.RUNNING, n) for n in range(2)])
     with stream(site) as ada, stream(site, VIEWER.name) as eve:
-        ada.begin()
-        eve.begin()
+        assert jobs_of(ada) is jobs_of(eve) is None
         lab.say(site, first, "a secret of its owner")
-        assert ada.change() == eve.change() == [first.id]
+        assert change_in(ada) == change_in(eve) == [first.id]
         lab.say(site, second, "another one")
-        assert ada.change() == eve.change() == [second.id]
+        assert change_in(ada) == change_in(eve) == [second.id]
         site.stage.store.remove(first.id, lease=None)
         site.changes.poke()
-        assert ada.change() == [first.id]
+        assert change_in(ada) == [first.id]
 
 
-def test_whoever_may_watch_may_see_every_job(site: Site) -> None:
-    """An id is told to every caller with the right to follow."""
-    assert authorization.RULES["follow"] == access.AccessRule(Role.VIEWER, others=Role.VIEWER)
+def test_a_stream_is_for_those_who_may_watch(site: Site) -> None:
     site.door._people["none"] = caller("none", None)
     for name, status in (("none", 403), ("stranger", 401)):
         assert httpx.get(f"{site.url}/live", headers={"x-test-name": name}).status_code == status
@@ -72,22 +96,21 @@ def test_a_page_is_fetched_again_only_when_it_has_changed(site: Site) -> None:
 def test_a_stream_has_an_end_and_no_other_follows_without_the_right_to_watch(site: Site) -> None:
     restart(site, life=0.5)
     with stream(site, lab.BOB.name) as bob:
-        assert bob.next().startswith("retry: ")
+        assert next(bob).startswith("retry: ")
         site.door.forget(lab.BOB.name)
-        bob.end()
+        list(bob)  # to its end
     bob_again = httpx.get(f"{site.url}/live", headers={"x-test-name": lab.BOB.name})
     assert bob_again.status_code == 401
 
 
 def test_all_streams_end_when_the_process_ends(site: Site) -> None:
-    readers = [EventsReader(site.url, ADA.name) for _ in range(3)]
-    for reader in readers:
-        reader.begin()
-    stopping = threading.Thread(target=site.stop)
-    stopping.start()
-    for reader in readers:
-        reader.end()
-        reader.close()
+    with ExitStack() as stack:
+        readers = [stack.enter_context(stream(site)) for _ in range(3)]
+        assert [jobs_of(reader) for reader in readers] == [None] * 3
+        stopping = threading.Thread(target=site.stop)
+        stopping.start()
+        for reader in readers:
+            list(reader)  # to its end
     stopping.join()
 
 

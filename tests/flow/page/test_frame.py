@@ -7,9 +7,10 @@ import hashlib
 import json
 
 import httpx
+import pytest
+from playwright.sync_api import Browser
 
-from tests.flow.page import lab
-from tests.flow.page.conftest import Site
+from tests.flow.page.conftest import Site, Watched
 from tests.support.paths import ROOT
 from tpujob.web.pages.frame import POLICY, assets
 
@@ -50,16 +51,31 @@ def test_a_file_is_kept_for_good_and_its_address_changes_with_its_content(site: 
     assert httpx.get(f"{site.url}/static/LOCK.json").status_code == 404
 
 
-def test_each_page_has_a_twin_for_programs(site: Site):
-    site.store_jobs([lab.job_in(lab.State.RUNNING)])
-    twin = httpx.get(f"{site.url}/jobs.json").json()
-    assert [row["id"] for row in twin["rows"]] == ["000001"]
+# The policy: each tab of each test is watched (`conftest.py`), and these show that it would notice -------------------
 
 
-def test_whoever_has_the_newest_page_gets_no_other(site: Site):
-    first = httpx.get(site.url, headers=HTML)
-    again = httpx.get(site.url, headers={**HTML, "if-none-match": first.headers["etag"]})
-    assert (again.status_code, again.content) == (304, b"")
-    site.store_jobs([lab.job_in(lab.State.RUNNING)])
-    changed = httpx.get(site.url, headers={**HTML, "if-none-match": first.headers["etag"]})
-    assert changed.status_code == 200
+TRIES = {
+    "an inline script": "document.body.append(Object.assign(document.createElement('script'), {text: 'ran = 1'}))",
+    "an inline handler": "document.body.setAttribute('onclick', 'ran = 1'); document.body.click()",
+    "a style attribute": "document.body.setAttribute('style', 'color: red')",
+    "a picture from elsewhere": "document.body.append(Object.assign(new Image(), {src: 'http://127.0.0.1:9/x.png'}))",
+    "a request to somebody else": "fetch('http://127.0.0.1:9/').catch(() => 0)",
+}
+
+
+@pytest.mark.parametrize("tried", TRIES)
+def test_what_the_policy_forbids_is_refused_and_noticed(chromium: Browser, site: Site, tried: str):
+    context = chromium.new_context(base_url=site.url)
+    watched = Watched(context)
+    page = context.new_page()
+    page.goto("/")
+    page.evaluate(
+        f"""() => new Promise((told) => {{
+            document.addEventListener('securitypolicyviolation', () => setTimeout(told));
+            {TRIES[tried]};
+        }})"""
+    )
+    assert page.evaluate("window.ran") is None
+    with pytest.raises(AssertionError, match=r"policy: |asked somebody else"):
+        watched.check(site.url)
+    context.close()

@@ -60,20 +60,18 @@ def test_when_nothing_of_mine_is_recent_the_page_leads_to_the_rest(site: Site, o
 
 def test_a_state_has_as_many_jobs_as_its_count_says(site: Site, open_tab: OpenTab):
     site.store_jobs(lab.full())
-    for view in ("/", ALL):
-        page = open_tab(view)
-        for state in State:
-            chip = page.locator(f".chip.{state}")
-            if not chip.count():  # no job is in that state
-                expect(page.locator(f"#rows .state.{state}")).to_have_count(0)
-                continue
-            count = int(chip.locator(".count").inner_text())
-            chip.click()
-            expect(page.locator("#rows tr")).to_have_count(count)
-            expect(page.locator(f"#rows .state.{state}")).to_have_count(count)
-            page.locator(f".chip.{state}.on").click()
-            expect(page.locator(".chip.on")).to_have_count(0)
-        page.context.close()
+    page = open_tab("/")  # my own, of which some states have none
+    for state in State:
+        chip = page.locator(f".chip.{state}")
+        if not chip.count():
+            expect(page.locator(f"#rows .state.{state}")).to_have_count(0)
+            continue
+        count = int(chip.locator(".count").inner_text())
+        chip.click()
+        expect(page.locator("#rows tr")).to_have_count(count)
+        expect(page.locator(f"#rows .state.{state}")).to_have_count(count)
+        page.locator(f".chip.{state}.on").click()
+        expect(page.locator(".chip.on")).to_have_count(0)
 
 
 def test_a_search_is_in_the_address_and_clears(site: Site, open_tab: OpenTab):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.flow.page import lab
 from tests.flow.page.conftest import NARROW, OpenTab, Site
 from tests.flow.page.story import fits
+from tests.support.stage import SPEC
 from tpujob.domain.model import Job, State
+from tpujob.service.backend import capacity
 
 ROWS = "rows => rows.map(row => row.id.slice(4))"
 EVERYONE = "/?who=everyone&show=all"
@@ -26,16 +27,6 @@ def add(site: Site, state: State = State.RUNNING, n: int = 0) -> Job:
 
 def live(page: Page) -> None:
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
-
-
-def test_a_change_is_on_the_page_without_a_reload(site: Site, open_tab: OpenTab) -> None:
-    jobs = site.store_jobs(lab.full())
-    page = open_tab(EVERYONE)
-    live(page)
-    page.evaluate("window.same = true")
-    lab.say(site, jobs[0], "attempt 7 runs on 4 hosts")
-    expect(page.locator(f"#job-{jobs[0].id} .why")).to_contain_text("attempt 7 runs")
-    assert page.evaluate("window.same"), "the page was loaded again"
 
 
 def test_jobs_come_move_and_go(site: Site, open_tab: OpenTab) -> None:
@@ -73,20 +64,12 @@ def test_rows_keep_their_order_while_somebody_points_at_them(site: Site, open_ta
     expect(page.locator("#rows tr")).to_have_count(2)
     assert rows(page) == [third.id, first.id]
     expect(apply).to_be_hidden()
-
-
-def test_who_points_at_nothing_any_more_sees_what_has_changed(
-    site: Site, open_tab: OpenTab
-) -> None:
-    first = add(site)
-    page = open_tab(EVERYONE)
-    live(page)
     page.locator(f"#job-{first.id} .why").hover()
-    add(site, n=1)
-    expect(page.get_by_role("button", name="1 changed, apply")).to_be_visible()
-    page.mouse.move(5, 5)
-    expect(page.locator("#rows tr")).to_have_count(2)
-    expect(page.get_by_role("button", name="apply")).to_be_hidden()
+    add(site, n=3)
+    expect(apply).to_be_visible()
+    page.mouse.move(5, 5)  # to nothing
+    expect(page.locator("#rows tr")).to_have_count(3)
+    expect(apply).to_be_hidden()
 
 
 KEPT = """() => ({
@@ -98,10 +81,9 @@ KEPT = """() => ({
 })"""
 
 
-def survives(site: Site, page: Page, times: int) -> None:
-    """Focus, selection, scroll and a mark stay through so many changes of the same rows."""
+def test_focus_selection_and_scroll_survive_changes(site: Site, open_tab: OpenTab) -> None:
     jobs = [add(site, n=n) for n in range(30)]
-    page.goto(EVERYONE)
+    page = open_tab(EVERYONE)
     live(page)
     page.locator(f"#job-{jobs[20].id} input").check()
     page.locator(f"#job-{jobs[20].id} .name a").focus()
@@ -116,23 +98,12 @@ def survives(site: Site, page: Page, times: int) -> None:
     before = page.evaluate(KEPT)
     assert before["scroll"] == 200
     assert before["selected"] == jobs[20].name
-    for n in range(times):
+    for n in range(5):
         for job in (jobs[20], jobs[19], jobs[0]):
             lab.say(site, job, f"attempt {n} runs on 4 hosts")
         why = page.locator(f"#job-{jobs[0].id} .why")
         expect(why).to_contain_text(f"attempt {n} runs")
     assert page.evaluate(KEPT) == before
-
-
-def test_focus_selection_and_scroll_survive_changes(site: Site, open_tab: OpenTab) -> None:
-    survives(site, open_tab(), 5)
-
-
-@pytest.mark.slow
-def test_focus_selection_and_scroll_survive_a_hundred_changes(
-    site: Site, open_tab: OpenTab
-) -> None:
-    survives(site, open_tab(), 100)
 
 
 def test_a_pause_stops_every_change(site: Site, open_tab: OpenTab) -> None:
@@ -177,6 +148,60 @@ def test_the_status_line_tells_what_changed_and_seldom(site: Site, open_tab: Ope
     assert page.evaluate("words") == ["4 jobs changed, 1 failed."]
     page.clock.fast_forward(12_000)
     assert page.evaluate("words") == ["4 jobs changed, 1 failed.", "1 job changed."]
+
+
+def watch(page: Page, path: str) -> None:
+    page.goto(path)
+    live(page)
+    page.evaluate("window.same = true")
+
+
+def same(page: Page) -> None:
+    assert page.evaluate("window.same"), "the page was loaded again"
+
+
+def test_each_page_of_the_lab_shows_what_has_changed(site: Site, open_tab: OpenTab) -> None:
+    page, store, clock = open_tab(), site.stage.store, site.stage.clock
+    watch(page, "/capacity")
+    expect(page.get_by_text("No hardware is held")).to_be_visible()
+    expect(page.locator("#capacity-quota tbody tr").first).to_contain_text("128 cores")
+    (job,) = site.store_jobs([lab.job_in(State.RUNNING)])
+    site.quota = lab.quota(v4=256)
+    clock.time += capacity.EVERY
+    expect(page.locator("#capacity-offers tbody tr")).to_have_count(1)
+    v4 = page.locator("#capacity-quota tbody tr").first
+    expect(v4).to_contain_text("256 cores")
+    expect(v4.locator("td").nth(2)).to_contain_text("32 cores")
+    same(page)
+
+    watch(page, "/spend?by=job")
+    costs = page.locator(f"#spend-{job.id} td").nth(2)
+    before = costs.text_content() or ""
+    clock.time += 3600
+    expect(costs).not_to_have_text(before)
+    site.store_jobs([lab.job_in(State.RUNNING, 1)])
+    expect(page.locator("#rows tr")).to_have_count(3)
+    same(page)
+
+    watch(page, "/notifications")
+    expect(page.locator("#rows tr").first).to_contain_text("untried")
+    site.store_jobs([lab.job_in(State.FAILED, 2)])
+    expect(page.locator("#rows tr").first).to_contain_text("works")
+    same(page)
+
+    watch(page, "/hosts")
+    expect(page.get_by_text("No machine is suspected.")).to_be_visible()
+    lab.blame(site, "rack-1")
+    expect(page.locator("#rows tr")).to_have_count(1)
+    lab.blame(site, "rack-2", weight=3.0)
+    expect(page.locator("#rows tr").first).to_contain_text("rack-2")
+    same(page)
+
+    watch(page, "/backend")
+    site.api.create(SPEC)
+    newest = page.locator("#backend-store div", has_text="Revision")
+    expect(newest).to_contain_text(f"{store.newest():,}")
+    same(page)
 
 
 # Cuts ----------------------------------------------------------------------------------------------------------------

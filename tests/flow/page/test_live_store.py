@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,14 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.flow.page import lab
-from tests.flow.page.backend import READS
 from tests.flow.page.conftest import OpenTab, Site
 from tests.support.stage import Stage
 from tests.support.world import service
-from tpujob.domain.model import Job, State
+from tpujob.domain.model import State
 from tpujob.errors import StoreError
 
+#: methods of a store that read it
+READS = ("get", "peek", "list", "walk", "events", "changes", "newest", "due", "damaged", "recent")
 WHY = re.compile("the disk is gone|the store has not answered since")
 ALL = "/?who=everyone&show=all"
 
@@ -33,7 +33,7 @@ class Shaky:
         self.reads = Counter[str]()
 
     def __getattr__(self, name: str) -> Any:
-        if name in (*READS, "recent"):
+        if name in READS:
             self.reads[name] += 1
             if self.broken:
                 return self._fail
@@ -60,13 +60,6 @@ def site(store: Shaky, tmp_path: Path, port: int) -> Iterator[Site]:
     site.stop()
 
 
-def say(site: Site, job: Job, text: str) -> None:
-    known = site.stage.store.get(job.id)
-    changed = replace(known, message=text)
-    site.stage.store.commit(changed, None, expected_version=known.version, op_id=text, lease=None)
-    site.changes.poke()
-
-
 # It does not answer --------------------------------------------------------------------------------------------------
 
 
@@ -79,14 +72,14 @@ def test_open_pages_say_since_when_the_store_does_not_answer_and_recover(
         expect(tab.locator("#live .badge")).to_have_text("live")
         tab.evaluate("window.same = true")
     store.broken = True
-    say(site, job, "nobody can read this")
+    lab.say(site, job, "nobody can read this")
     for tab in tabs:
         expect(tab.locator("#live .badge")).to_contain_text("as of")
         expect(tab.locator("#live .badge")).to_contain_text(WHY)
         expect(tab.locator("main")).to_contain_text(job.name)
         expect(tab.locator("main")).not_to_contain_text("nobody can read this")
     store.broken = False
-    say(site, job, "it is back")
+    lab.say(site, job, "it is back")
     for tab in tabs:
         expect(tab.locator("main")).to_contain_text("it is back")
         expect(tab.locator("#live .badge")).to_have_text("live")
@@ -103,12 +96,12 @@ def test_open_pages_read_events_only_when_a_job_has_changed(site: Site, store: S
         return httpx.get(site.url + path, headers={"x-tpujob-again": "1"}).text
 
     fetch(f"/jobs/{job.id}")
-    say(site, other, "of another job")
+    lab.say(site, other, "of another job")
     store.reads.clear()
     for _ in range(5):
         fetch(f"/jobs/{job.id}")
     assert not store.reads["events"], "nothing has happened to this job"
-    say(site, job, "it moved")
+    lab.say(site, job, "it moved")
     for _ in range(5):
         assert "it moved" in fetch(f"/jobs/{job.id}")
     assert store.reads["events"] == 1

@@ -38,15 +38,10 @@ def test_an_admin_sees_which_channel_fails_and_tests_it(
     expect(failing).to_contain_text("tpujob: test")
 
 
-def test_a_viewer_sees_it_without_buttons_and_is_refused_what_they_do(
-    site: Site, open_tab: OpenTab
-):
+def test_a_viewer_sees_it_without_buttons(open_tab: OpenTab):
     page = open_tab("/notifications", name="eve")
     expect(page.locator("#rows tr")).to_have_count(2)
     expect(page.locator("main button", has_text="Test")).to_have_count(0)
-    form = {"x-test-name": "eve", "origin": site.url, **HTML}
-    refused = httpx.post(f"{site.url}/notifications/test", data={"channel": "lab"}, headers=form)
-    assert refused.status_code == 403
 
 
 def test_addresses_are_seen_by_their_owner_and_by_admins(site: Site) -> None:
@@ -82,30 +77,25 @@ def test_addresses_are_seen_by_their_owner_and_by_admins(site: Site) -> None:
     assert "s3cret" not in seen(address)
 
 
-def test_without_channels_the_page_says_how_to_get_one(site: Site, open_tab: OpenTab):
+@pytest.mark.parametrize("local", [True, False], ids=["local", "deployed"])
+def test_without_channels_the_page_says_how_to_get_one(
+    site: Site, open_tab: OpenTab, tmp_path: Path, local: bool
+):
+    file = str(tmp_path / "notifications.yaml") if local else ""
     site.stop()
     site.stage.setup = NotificationSetup()
     site.jobs = site.stage.api
+    site.jobs.itself.process = ProcessFacts(channels_file=file)
     site.start()
     page = open_tab("/notifications")
     expect(page.locator("main")).to_contain_text("No notification channels are configured.")
-    expect(page.locator("main pre")).to_contain_text("notifications:\n  channels:")
     axe(page)
-
-
-def test_the_hint_of_a_local_stack_is_a_file_that_its_backend_reads(
-    site: Site, open_tab: OpenTab, tmp_path: Path
-):
-    file = tmp_path / "notifications.yaml"
-    site.stop()
-    site.stage.setup = NotificationSetup()
-    site.jobs = site.stage.api
-    site.jobs.itself.process = ProcessFacts(channels_file=str(file))
-    site.start()
-    page = open_tab("/notifications")
-    expect(page.locator("main")).to_contain_text(str(file))
-    found = parse(page.locator("main pre").inner_text(), str(file))
-    assert [*found.channels] == ["lab"]
-    assert [*found.rules[0].channels] == ["lab"]
+    written = page.locator("main pre").inner_text()
+    if not local:
+        assert written.startswith("notifications:\n  channels:")
+        return
+    expect(page.locator("main")).to_contain_text(file)
+    found = parse(written, file)
+    assert [*found.channels] == [*found.rules[0].channels] == ["lab"]
     for command in ("tpujob down", "tpujob up"):
         expect(page.locator("main code", has_text=command)).to_be_visible()

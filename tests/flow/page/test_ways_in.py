@@ -21,10 +21,10 @@ from tpujob.adapters.http.transport import BackendAddress, ProxyClient
 from tpujob.domain.model import DesiredState
 from tpujob.service import Changes
 from tpujob.web.api import create_app
-from tpujob.web.auth.authenticator import Authenticator, PeerAuthenticator
-from tpujob.web.auth.browser import BrowserAuthenticator, Sessions
-from tpujob.web.middleware.connections import Connections
 from tpujob.web.proxy import opened
+from tpujob.web.security.authenticator import Authenticator, PeerAuthenticator
+from tpujob.web.security.browser import BrowserAuthenticator, Sessions
+from tpujob.web.security.connections import Connections
 
 EVIL = """<!doctype html><title>evil</title>
 <img src="{page}/jobs.json"><iframe src="{page}/" title="x"></iframe>

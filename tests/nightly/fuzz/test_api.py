@@ -27,7 +27,7 @@ from tests.support.stage import SPEC, Stage
 from tests.support.world import ADA
 from tpujob.domain.model import State
 from tpujob.web.api import create_app
-from tpujob.web.auth.browser import Sessions
+from tpujob.web.security.browser import Sessions
 
 
 class Backend:

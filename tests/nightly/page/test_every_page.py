@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.flow.page.conftest import NARROW, OpenTab, Site
+from tests.flow.page.conftest import OpenTab, Site
 from tests.flow.page.pages import PAGES, Shown
 from tests.flow.page.story import STORES, axe, fits, no_inline
 
 each_page = pytest.mark.parametrize("shown", PAGES, ids=lambda shown: shown.name)
-
-
-@pytest.mark.parametrize("shown", [one for one in PAGES if one.picture], ids=lambda one: one.name)
-def test_a_page_is_accessible_and_fits_a_narrow_window(site: Site, open_tab: OpenTab, shown: Shown):
-    site.store_jobs(STORES["full"]())
-    page = open_tab(shown.path, view=NARROW, allowed=shown.said)
-    axe(page)
-    no_inline(page)
-    page.set_viewport_size({"width": 320, "height": 700})
-    fits(page)
 
 
 @pytest.mark.long

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,14 +48,7 @@ def test_twelve_tabs_load_and_each_is_fresh_when_it_is_shown(site: Site, tmp_pat
         waited: list[float] = []
         for n, tab in enumerate(tabs):
             assert tab.value("document.hidden")
-            found = site.stage.store.get(job.id)
-            site.stage.store.commit(
-                replace(found, message=f"said {n}"),
-                None,
-                expected_version=found.version,
-                op_id=f"{n}",
-                lease=None,
-            )
+            lab.say(site, job, f"said {n}")
             tab.show()
             waited.append(
                 tab.until(f"document.querySelector('#rows .why').textContent.includes('said {n}')")

@@ -6,7 +6,6 @@ import gzip
 from typing import Any
 
 import httpx
-import pytest
 from playwright.sync_api import Page, Request, expect
 
 from tests.flow.page import lab
@@ -70,21 +69,6 @@ def test_a_page_does_not_grow_with_the_jobs_that_there_are(site: Site):
     site.store_jobs(lab.many(300))
     after = gzip.decompress(html(site))
     assert len(after) <= MOST_GROWTH * len(before)
-
-
-@pytest.mark.long
-def test_ten_thousand_jobs_weigh_what_a_hundred_do(site: Site, open_tab: OpenTab):
-    site.store_jobs(lab.many(100))
-    few = len(html(site))
-    site.store_jobs(lab.many(9_900))
-    many = len(html(site))
-    size, asked = first_view(open_tab(), VIEW)
-    print(
-        f"HTML: {few:,} bytes with 100 jobs, {many:,} with 10,000; first view {size:,} in {len(asked)}"
-    )
-    assert many <= MOST_GROWTH * few
-    assert size <= MOST_BYTES
-    assert len({*asked}) <= MOST_REQUESTS
 
 
 def test_a_change_of_view_is_one_request(site: Site, open_tab: OpenTab):

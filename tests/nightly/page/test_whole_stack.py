@@ -8,12 +8,9 @@ import time
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.flow.page import past
-from tests.flow.page.conftest import WIDE, OpenTab, Site, Watched
+from tests.flow.page.conftest import WIDE, Watched
 from tests.flow.page.story import axe
-from tests.support.callers import ADA
 from tests.support.local_stack import LocalStack
-from tpujob.domain.model import State
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 SOON = 60_000.0  #: ms until the stack has done what it was asked to
@@ -84,26 +81,3 @@ def _steer(page: Page, action: str, job: str) -> None:
         page.get_by_text("Delete or clean").click(timeout=SOON)
     page.get_by_role("link", name=action, exact=True).click(timeout=SOON)
     page.get_by_role("button", name=f"{action} job {job}").click()
-
-
-def test_what_one_does_the_other_sees_and_may_not_do(site: Site, open_tab: OpenTab) -> None:
-    job = past.preempted(site.stage, ADA)
-    ada, eve = open_tab(f"/jobs/{job}"), open_tab(f"/jobs/{job}", name="eve")
-    eve.evaluate(f"{LOADED} = 'once'")
-    expect(ada.locator(".act")).to_have_text(["Cancel", "Delete", "Clean"])
-    expect(eve.locator(".act")).to_have_count(0)
-    expect(eve.locator(".refused")).to_contain_text("needs the role")
-    _steer(ada, "Cancel", job)
-    site.stage.until(job, State.HOLDING)
-    site.changes.poke()
-    _stands(ada, "holding")
-    _stands(eve, "holding")
-    expect(eve.locator("#job-events")).to_contain_text("cancel requested")
-    assert eve.evaluate(LOADED) == "once"
-    expect(eve.locator(".act")).to_have_count(0)
-    every = "/?who=everyone&show=all"
-    ada.goto(every)
-    eve.goto(every)
-    expect(ada.locator("#rows input, .bulk button")).to_have_count(5)
-    expect(eve.locator("#rows tr")).to_have_count(1)
-    expect(eve.locator("#rows input, .bulk button")).to_have_count(0)

@@ -30,7 +30,7 @@ from tpujob.adapters.sign_in import google, loopback, session
 from tpujob.config import context, settings
 from tpujob.domain.access import Principal, Role
 from tpujob.errors import BadRequest, Forbidden, StoreError, TpujobError, Unauthorized
-from tpujob.web.auth.sign_in import SignInAuthenticator, SignInPolicy
+from tpujob.web.security.sign_in import SignInAuthenticator, SignInPolicy
 from tpujob.wiring import sign_in
 
 CI = "ci@my-lab-4711.iam.gserviceaccount.com"

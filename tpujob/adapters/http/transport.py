@@ -275,7 +275,7 @@ def _close_all(connections: list[http.client.HTTPConnection]) -> None:
 
 #: seconds of silence after which an answer is given up; a stream of the page is never silent for as long
 SILENCE = 90.0
-#: what every answer of a backend has (`web/middleware/security.py`), and what no other server gives
+#: what every answer of a backend has (`web/security/middleware.py`), and what no other server gives
 _OURS: Final = "x-request-id"
 
 

@@ -4,7 +4,7 @@ The page of one job and its form are at one address, `/jobs/{id}/cancel`. A POST
 origin is checked before it comes here.
 """
 
-from typing import Any
+from typing import Any, cast, get_args
 
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
@@ -16,6 +16,7 @@ from tpujob.web.pages.frame import PageContent, PageRequest, link, respond
 from tpujob.web.pages.query import PageQuery
 
 MOST = 100  #: jobs in one confirmation
+ACTIONS = cast("tuple[ActionName, ...]", get_args(ActionName))
 
 
 def load_confirmation(action: ActionName, asked: PageRequest) -> PageContent:
@@ -57,11 +58,8 @@ def _describe(api: JobsApi, action: ActionName, job: str) -> dict[str, Any]:
             if needed:  # a page of one job asks for it
                 return {**about, "refused": f"{needed[0]}: do it on its own page"}
             return {**about, "does": offer["does"], "costs": offer["costs"]}
-    return {**about, "refused": _why_not(view, action)}
-
-
-def _why_not(view: JobView, action: ActionName) -> str:
-    return next((one["why"] for one in view.get("refused", ()) if one["name"] == action), "")
+    reasons = (one["why"] for one in view.get("refused", ()) if one["name"] == action)
+    return {**about, "refused": next(reasons, "")}
 
 
 def _act_on_one(api: JobsApi, action: ActionName, job: str) -> dict[str, Any]:

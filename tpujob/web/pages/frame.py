@@ -25,10 +25,10 @@ from starlette.types import Scope
 
 from tpujob.api import JobsApi
 from tpujob.errors import NotFound, TpujobError
-from tpujob.web.middleware import errors
-from tpujob.web.middleware.security import FOR_GOOD
+from tpujob.web import errors
 from tpujob.web.pages.query import PageQuery
 from tpujob.web.schemas import Caller
+from tpujob.web.security.middleware import FOR_GOOD
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -63,15 +63,11 @@ def _read_asset(path: Path) -> Asset:
     )
 
 
-@cache
-def _by_address() -> dict[str, Asset]:
-    return {asset.address: asset for asset in assets().values()}
-
-
 def add_assets(app: FastAPI) -> None:
     @app.get("/static/{name}", include_in_schema=False)
     def static(name: str, request: Request) -> Response:
-        asset = _by_address().get(f"/static/{name}")
+        found = (asset for asset in assets().values() if asset.address == f"/static/{name}")
+        asset = next(found, None)
         if asset is None:
             raise NotFound(f"there is no file {name[:80]!r}", hint="load the page again")
         return _packed(request, asset.body, asset.media_type, 200, {"cache-control": FOR_GOOD})
@@ -136,7 +132,6 @@ class PageRow(NamedTuple):
     load: Callable[[PageRequest], PageContent]
     method: str  #: of `JobsApi`: a caller who may not call it is refused, whatever they ask for
     filters: tuple[str, ...] = ()  #: the names that its query may have
-    twin: str = ""  #: the path of its JSON; empty: its own path with `.json`
 
 
 def add_page(app: FastAPI, page: PageRow) -> None:
@@ -155,7 +150,7 @@ def add_page(app: FastAPI, page: PageRow) -> None:
             app.state.events.check_store()
         return respond(request, page.template, page.load(asked))
 
-    for path in (page.twin or f"{page.path}.json", page.path):  # the first that matches is taken
+    for path in (_twin(page.path), page.path):  # the first that matches is taken
         app.get(path, include_in_schema=False)(show)
 
 
@@ -208,7 +203,6 @@ def route_path(scope: Scope) -> str:
 
 def _html(request: Request, template: str, content: PageContent, status: int, etag: str) -> str:
     app, path = request.app, route_path(request.scope)
-    twin = "/jobs.json" if path == "/" else f"{path}.json"
     about = {
         "title": content.title,
         "command": content.command,
@@ -221,10 +215,15 @@ def _html(request: Request, template: str, content: PageContent, status: int, et
         "navigation": NAVIGATION,
         "version": app.version,
         "alone": ALONE in request.headers,
-        "twin": twin if status == 200 and request.method == "GET" else "",
+        "twin": _twin(path) if status == 200 and request.method == "GET" else "",
     }
     context = {"page": about, "url": _urls(path), "now": now(app), **content.data, **content.shown}
     return environment().get_template(template).render(context)
+
+
+def _twin(path: str) -> str:
+    """The path of the page's JSON."""
+    return "/jobs.json" if path == "/" else f"{path}.json"
 
 
 def now(app: FastAPI) -> float:

@@ -2,11 +2,12 @@
 
 import shlex
 from collections.abc import Mapping
-from typing import Any, cast, get_args
+from typing import Any, cast
 
-from tpujob.api import ActionName, JobOrder, JobsApi, ListAsked
+from tpujob.api import JobOrder, ListAsked
 from tpujob.domain.model import Cause, State
 from tpujob.service.job_index import query as listing
+from tpujob.web.pages.actions import ACTIONS
 from tpujob.web.pages.frame import PageContent, PageRequest
 from tpujob.web.pages.query import PageQuery
 from tpujob.web.schemas import may
@@ -45,15 +46,9 @@ def load_jobs(asked: PageRequest) -> PageContent:
             "down": DOWN,
             "causes": list(Cause),
             "every_state": list(State),
-            "steers": steers(asked.api),
+            "steers": [action for action in ACTIONS if may(asked.api, action)],
         },
     )
-
-
-def steers(api: JobsApi) -> list[ActionName]:
-    """Return what the caller may do with jobs in general; each job says more."""
-    every = cast("tuple[ActionName, ...]", get_args(ActionName))
-    return [action for action in every if may(api, action)]
 
 
 #: what the parts of an address are called in a `ListAsked`: those with several values, and those with one

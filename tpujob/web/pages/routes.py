@@ -2,18 +2,16 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, cast, get_args
+from typing import NamedTuple
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
-from tpujob.api import ActionName, JobsApi
+from tpujob.api import JobsApi
 from tpujob.web.pages import actions, frame, job, jobs, lab, logs
 from tpujob.web.pages.frame import PageRow, add_page
 from tpujob.web.pages.query import Form, PageQuery
 from tpujob.web.schemas import Caller
-
-ACTIONS = cast("tuple[ActionName, ...]", get_args(ActionName))
 
 
 class FormTarget(NamedTuple):
@@ -25,7 +23,7 @@ class FormTarget(NamedTuple):
 
 
 PAGES = (
-    PageRow("/", "jobs.html", jobs.load_jobs, "list", jobs.FILTERS, twin="/jobs.json"),
+    PageRow("/", "jobs.html", jobs.load_jobs, "list", jobs.FILTERS),
     *(
         PageRow(
             f"/confirm/{name}",
@@ -34,7 +32,7 @@ PAGES = (
             name,
             ("job",),
         )
-        for name in ACTIONS
+        for name in actions.ACTIONS
     ),
     PageRow("/jobs/{job}", "job.html", job.load_job, "get", ("before",)),
     PageRow("/jobs/{job}/metrics", "job_metrics.html", job.load_curves, "metrics"),
@@ -43,7 +41,7 @@ PAGES = (
     PageRow("/diff", "diff.html", job.load_diff, "diff", ("a", "b")),
     *(
         PageRow(f"/jobs/{{job}}/{name}", "job_steer.html", partial(actions.load_action, name), name)
-        for name in ACTIONS
+        for name in actions.ACTIONS
     ),
     PageRow("/jobs/{job}/logs", "logs.html", logs.load_logs, "log_window", logs.FILTERS),
     PageRow("/queue", "queue.html", lab.load_queue, "queue"),
@@ -60,8 +58,14 @@ PAGES = (
     PageRow("/backend", "backend.html", lab.load_backend, "health"),
 )
 FORMS = (
-    *(FormTarget(f"/do/{name}", partial(actions.act_on_all, name), name) for name in ACTIONS),
-    *(FormTarget(f"/jobs/{{job}}/{name}", partial(actions.act, name), name) for name in ACTIONS),
+    *(
+        FormTarget(f"/do/{name}", partial(actions.act_on_all, name), name)
+        for name in actions.ACTIONS
+    ),
+    *(
+        FormTarget(f"/jobs/{{job}}/{name}", partial(actions.act, name), name)
+        for name in actions.ACTIONS
+    ),
     FormTarget("/hosts", lab.judge_host, "pin_host"),
     FormTarget("/notifications/test", lab.test_channel, "test_channel"),
 )

@@ -13,10 +13,11 @@
   const by = (id) => document.getElementById(id);
   const place = by("live");
   if (!place) return;
-  const make = (name, more) => place.appendChild(Object.assign(document.createElement(name), more));
-  const badge = make("span", { className: "badge" });
-  const applying = make("button", { type: "button", className: "apply", hidden: true });
-  const pausing = make("button", { type: "button", className: "quiet", hidden: true });
+  const make = (into, name, more) => into.appendChild(Object.assign(document.createElement(name), more));
+  const write = (on, text) => { if (on.textContent !== text) on.textContent = text; };
+  const badge = make(place, "span", { className: "badge" });
+  const applying = make(place, "button", { type: "button", className: "apply", hidden: true });
+  const pausing = make(place, "button", { type: "button", className: "quiet", hidden: true });
 
   let address = ""; // of the page that is open
   let etag = "";
@@ -35,7 +36,7 @@
   const clock = (at) => new Date(at).toLocaleTimeString([], { hour12: false });
   const show = (state, text) => {
     place.dataset.state = state;
-    if (badge.textContent !== text) badge.textContent = text;
+    write(badge, text);
   };
   const showState = () => {
     const late = Date.now() - fresh > EVERY + PATIENCE;
@@ -44,8 +45,7 @@
     else if (trouble || late) show("stale", `as of ${clock(fresh)}${trouble && `: ${trouble}`}`);
     else show("live", "live");
     applying.hidden = !waiting;
-    const text = `${waiting} changed, apply`;
-    if (applying.textContent !== text) applying.textContent = text;
+    write(applying, `${waiting} changed, apply`);
   };
 
   // The stream -------------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@
       const answer = await fetch(location.href, { headers, signal: AbortSignal.timeout(PATIENCE), cache: "no-store", redirect: "manual" });
       const text = await answer.text();
       if (from !== address || !open()) return;
-      if (answer.status === 200) { etag = answer.headers.get("etag"); await write(text); } else if (answer.status !== 304) return refused(answer, text);
+      if (answer.status === 200) { etag = answer.headers.get("etag"); await swap(text); } else if (answer.status !== 304) return refused(answer, text);
       fresh = began; trouble = "";
       if (!stream) connect();
     } catch { trouble = "the backend does not answer"; } finally { busy = false; showState(); }
@@ -112,11 +112,11 @@
     close();
     pausing.hidden = applying.hidden = true;
     show("over", "no longer live");
-    const box = Object.assign(document.createElement("div"), { id: "over", className: "problem" });
+    const box = make(document.createDocumentFragment(), "div", { id: "over", className: "problem" });
     box.setAttribute("role", "alert");
     const line = (name, text, more) => {
-      const made = box.appendChild(Object.assign(document.createElement(name), more));
-      text.split("`").forEach((part, n) => made.append(n % 2 ? Object.assign(document.createElement("code"), { textContent: part }) : part));
+      const made = make(box, name, more);
+      text.split("`").forEach((textContent, n) => make(made, n % 2 ? "code" : "span", { textContent }));
     };
     line("p", message[0].toUpperCase() + message.slice(1));
     if (hint) line("p", hint);
@@ -129,7 +129,7 @@
   // Writing ----------------------------------------------------------------------------------------------------------
 
   const states = () => new Map([...(by("rows")?.children ?? [])].filter((row) => row.id).map((row) => [row.id, row.classList[0]]));
-  const write = async (text) => {
+  const swap = async (text) => {
     const before = states();
     await window.htmx.swap({ text, select: "#main", target: by("main"), swap: "outerMorph", sourceElement: document.body });
     forced = false;

@@ -81,9 +81,7 @@
     const rows = all("#rows tr[data-job]");
     if (!rows.length) return;
     const next = rows[Math.max(0, Math.min(rows.length - 1, rows.indexOf(at()) + by))] ?? rows[0];
-    at()?.classList.remove("at");
-    next.classList.add("at");
-    next.querySelector(".name a").focus();
+    next.querySelector(".name a").focus(); // which marks its row
     next.scrollIntoView({ block: "nearest" });
   };
   const keys = {

@@ -19,11 +19,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tpujob.engine import Counters
 from tpujob.errors import BadRequest, Forbidden, TpujobError
 from tpujob.lib import log_context
-from tpujob.web.auth.authenticator import Authenticator
-from tpujob.web.auth.browser import loggable, within_session
-from tpujob.web.middleware import errors
-from tpujob.web.middleware.connections import PEER
-from tpujob.web.middleware.limits import OPEN_PATHS, body_limits
+from tpujob.web import errors
+from tpujob.web.security.authenticator import Authenticator
+from tpujob.web.security.browser import loggable, within_session
+from tpujob.web.security.connections import PEER
+from tpujob.web.security.limits import OPEN_PATHS, body_limits
 
 log = logging.getLogger(__name__)
 

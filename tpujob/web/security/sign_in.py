@@ -14,9 +14,9 @@ from starlette.types import Scope
 from tpujob.config.sign_in import DoorKind
 from tpujob.domain.access import SCHEDULER, Principal
 from tpujob.errors import Unauthorized
-from tpujob.web.auth import tokens
-from tpujob.web.auth.authenticator import TICK_PATH, Recognise, bearer, check_same_origin
-from tpujob.web.auth.tokens import Claims, Fetched, Keys, Untrusted, text
+from tpujob.web.security import tokens
+from tpujob.web.security.authenticator import TICK_PATH, Recognise, bearer, check_same_origin
+from tpujob.web.security.tokens import Claims, Fetched, Keys, Untrusted, text
 
 #: https://developers.google.com/identity/openid-connect/openid-connect#validatinganidtoken
 ISSUERS = frozenset({"https://accounts.google.com", "accounts.google.com"})

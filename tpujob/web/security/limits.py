@@ -1,6 +1,6 @@
 """How much one caller may take of the backend, and all of them together: requests in a second and at once, bytes that
-are being received, long polls, live pages. One ASGI layer inside the guard; connections and the sizes of headers are in
-`connections.py`; the guard counts the bytes of a body, and the seconds until it is there.
+are being received, long polls, live pages. One ASGI layer inside that of `middleware.py`, which counts the bytes
+of a body, and the seconds until it is there. Connections and the sizes of headers are in `connections.py`.
 
 A caller is the principal of the request; where there is none, the address that it comes from.
 """
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tpujob.errors import Busy
 from tpujob.lib.lru import LruDict
-from tpujob.web.middleware import errors
+from tpujob.web import errors
 
 #: The only ones of a backend that answer anybody. No rate: a refused probe would end the process.
 OPEN_PATHS = frozenset({"/health", "/healthz"})

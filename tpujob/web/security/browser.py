@@ -24,9 +24,9 @@ from tpujob.domain.access import Principal
 from tpujob.errors import BadRequest, Forbidden, TpujobError, Unauthorized
 from tpujob.lib import unix_sockets
 from tpujob.lib.lru import LruDict
-from tpujob.web.auth.authenticator import check_same_origin
-from tpujob.web.middleware import errors
-from tpujob.web.middleware.connections import PEER
+from tpujob.web import errors
+from tpujob.web.security.authenticator import check_same_origin
+from tpujob.web.security.connections import PEER
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from starlette.types import Scope
 
 from tpujob.domain.access import Principal
 from tpujob.errors import Forbidden, Unauthorized
-from tpujob.web.middleware.connections import PEER
+from tpujob.web.security.connections import PEER
 
 TICK_PATH = "/v1/tick"  #: all that Cloud Scheduler may ask for
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})  #: methods that change nothing

@@ -21,12 +21,9 @@ from tpujob.errors import BadRequest, Forbidden, NotFound, TpujobError
 log = logging.getLogger(__name__)
 
 
-#: shows an error as a page, with that status
-Shown = Callable[[Request, TpujobError, int], Response]
-
-
-def add_handlers(app: FastAPI, shown: Shown) -> None:
-    """Answer every error of a request in that form, or `shown` where a browser requests a page."""
+def add_handlers(app: FastAPI, shown: Callable[[Request, TpujobError, int], Response]) -> None:
+    """Answer every error of a request in that form, or as `shown` makes a page of it, with its status, where a browser
+    requests one."""
 
     def answer(request: Request, error: Exception) -> Response:
         known, status = _known(request, error)

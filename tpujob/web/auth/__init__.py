@@ -1,6 +1,0 @@
-"""Who sends a request: the user at the other end of a socket, the browser on this machine, or, at a deployed backend,
-the person or program that a token signed by Google names. Tokens are verified here, on every request.
-
-Nothing is believed that this process has not verified itself, but for the tick of Cloud Scheduler. Who is a member, and
-what members may do, is not decided here.
-"""
