@@ -69,7 +69,7 @@ def test_four_of_four_impossible_rows_are_refused_by_name() -> None:
     said = wrong(
         file(
             row(pricing="spot", usd="1.3"),
-            row(where="us-east5", usd="5.00"),
+            row(where="us-east5", usd="0.84"),
             row(item="tpu v4", where="us-central2", usd="12.88"),
             row(where="us-west4", as_of=""),
         )
@@ -107,10 +107,11 @@ def test_four_of_four_impossible_rows_are_refused_by_name() -> None:
         (row(item="traffic", where="us-central1", pricing="", unit="GiB"), "where must be two places"),
         (row(item="boot disk", pricing="", unit="GiB-month"), "where goes with no price"),
         (row(item="operations class A", where="", pricing="", unit="1000"), "unit: must be text"),
+        (row(source="'Commitment v1: TpuV5e for 1 Year'", usd="1.0"), "called a commitment by its own source"),
         (row(usd="700"), "$700 for a chip-hour, where the list has $1.2"),
         (row(item="tpu v6e", where="us-central2", usd="700"), "$700 for a chip-hour, where the list has $3.24"),
         (row(item="tpu v4", where="us-central2", pricing="spot", usd="3.686"),
-         "more than on demand ($3.22); if it is the price of 8 cores, write `unit: 8-core-hour`"),
+         "more than on demand ($3.22): it is the price of 8 cores; write `unit: 8-core-hour`"),
         (f"{row()}}}\n  - {{{row()}", "is the second row for tpu v5e, us-central1, on-demand"),
     ],
 )  # fmt: skip

@@ -31,6 +31,8 @@ class Generation:
     one_host_quota: str = ""
     quota_unit_known: bool = True  #: False: no document says whether a quota counts chips or cores
     sold_by_8_cores: bool = False  #: if not, by the chip
+    #: shares of the on-demand price that commitments of one and of three years cost, by the shipped lists
+    committed_shares: tuple[str, ...] = ()
     multislice: bool = True  #: whether several of its slices can run one program
 
 
@@ -75,6 +77,7 @@ _V6E = """
 """
 
 _BASE = "tpu-ubuntu2204-base"
+_OLD_SHARES, _SHARES = ("0.63", "0.45"), ("0.70", "0.45")
 
 _ROWS = (
     Generation(
@@ -82,42 +85,42 @@ _ROWS = (
         hbm_gib_per_chip=16, peak_bf16_tflops_per_chip=45, hbm_gbps_per_chip=700, runtime_version=_BASE,
         sizes=(8, 32, 128, 256, 512), multislice=False,
         device_zones=tuple(_V2_DEVICE.split()), pod_zones=tuple(_V2_POD.split()),
-        quota_name="V2s", one_host_quota="device", sold_by_8_cores=True,
+        quota_name="V2s", one_host_quota="device", sold_by_8_cores=True, committed_shares=_OLD_SHARES,
     ),
     Generation(
         "v3", "v3", "V3", cores_per_chip=2, suffix_counts_cores=True, devices_per_chip=2,
         hbm_gib_per_chip=32, peak_bf16_tflops_per_chip=123, hbm_gbps_per_chip=900, runtime_version=_BASE,
         sizes=(8, 32, 64, 128, 256, 512, 1024, 2048), multislice=False,
         device_zones=tuple(_V3_DEVICE.split()), pod_zones=tuple(_V3_POD.split()),
-        quota_name="V3s", one_host_quota="device", sold_by_8_cores=True,
+        quota_name="V3s", one_host_quota="device", sold_by_8_cores=True, committed_shares=_OLD_SHARES,
     ),
     Generation(
         "v4", "v4", "V4", cores_per_chip=2, suffix_counts_cores=True, devices_per_chip=1,
         hbm_gib_per_chip=32, peak_bf16_tflops_per_chip=275, hbm_gbps_per_chip=1200, runtime_version=_BASE,
         sizes=_V4_SIZES,
         device_zones=tuple(_V4.split()), pod_zones=tuple(_V4.split()),
-        quota_name="V4s", quota_unit_known=False, sold_by_8_cores=True,
+        quota_name="V4s", quota_unit_known=False, sold_by_8_cores=True, committed_shares=_OLD_SHARES,
     ),
     Generation(
         "v5e", "v5litepod", "V5LITE_POD", cores_per_chip=1, suffix_counts_cores=False, devices_per_chip=1,
         hbm_gib_per_chip=16, peak_bf16_tflops_per_chip=197, hbm_gbps_per_chip=819,
         runtime_version="v2-alpha-tpuv5-lite", sizes=_CHIPS_2D,
         device_zones=tuple(_V5E.split()), pod_zones=tuple(_V5E.split()),
-        quota_name="V5sLitepod", one_host_quota="serving",
+        quota_name="V5sLitepod", one_host_quota="serving", committed_shares=_SHARES,
     ),
     Generation(
         "v5p", "v5p", "V5P", cores_per_chip=2, suffix_counts_cores=True, devices_per_chip=1,
         hbm_gib_per_chip=95, peak_bf16_tflops_per_chip=459, hbm_gbps_per_chip=2765,
         runtime_version="v2-alpha-tpuv5", sizes=_V5P_SIZES,
         device_zones=tuple(_V5P.split()), pod_zones=tuple(_V5P.split()),
-        quota_name="V5p", quota_unit_known=False,
+        quota_name="V5p", quota_unit_known=False, committed_shares=_SHARES,
     ),
     Generation(
         "v6e", "v6e", "V6E", cores_per_chip=1, suffix_counts_cores=False, devices_per_chip=1,
         hbm_gib_per_chip=32, peak_bf16_tflops_per_chip=918, hbm_gbps_per_chip=1638,
         runtime_version="v2-alpha-tpuv6e", sizes=_CHIPS_2D,
         device_zones=tuple(_V6E.split()), pod_zones=tuple(_V6E.split()),
-        quota_name="V6E",
+        quota_name="V6E", committed_shares=_SHARES,
     ),
 )  # fmt: skip
 

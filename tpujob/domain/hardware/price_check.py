@@ -3,6 +3,7 @@
 What a file may say at all, such as that every row has a date and a source, is in `config/prices.py`.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 from decimal import Decimal
@@ -10,14 +11,15 @@ from typing import NamedTuple
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.price_list import PriceList
-from tpujob.domain.hardware.price_rows import Price
+from tpujob.domain.hardware.price_rows import ONE_YEAR, THREE_YEARS, Price
 from tpujob.domain.hardware.tpu_prices import chips_per_unit
 
 #: Spot prices change once a month at most (a maintainer of SkyPilot's), so an older one is likely out of date.
 SPOT_AGES = timedelta(days=35)
+_NEAR = Decimal("0.01")
+_COMMITMENT = re.compile(r"commit|\bcud\b", re.I)
 #: by so much a price is above the list's when it is for 8 cores, or a placeholder
 _TOO_HIGH = Decimal(3)
-_BY_CORES = "; if it is the price of 8 cores, write `unit: 8-core-hour`"
 
 
 class Flaw(NamedTuple):
@@ -51,11 +53,12 @@ def flaws(own: Sequence[Price], base: PriceList, today: date) -> list[Flaw]:
 
 def _of_tpu(row: Price, merged: PriceList, base: PriceList) -> Iterator[str]:
     on_demand = merged.find(row.item, row.where, "on-demand")
-    by_cores = "" if chips_per_unit(row.item.split()[1]) == 1 else _BY_CORES
     if row.pricing == "spot" and on_demand and row.usd > on_demand.usd:
-        yield f"spot costs ${row.usd:f}, more than on demand (${on_demand.usd:f}){by_cores}"
+        yield f"spot costs ${row.usd:f}, more than on demand (${on_demand.usd:f}){_by_cores(row, base)}"
+    elif row.pricing == "on-demand" and (committed := _commitment(row, base)):
+        yield f"${row.usd:f} on demand is {committed}; give it as `pricing: reserved` if that is what you pay"
     elif (usual := _usual(row, base)) and row.usd >= usual * _TOO_HIGH:
-        yield f"${row.usd:f} for a chip-hour, where the list has ${usual:f}{by_cores}"
+        yield f"${row.usd:f} for a chip-hour, where the list has ${usual:f}{_by_cores(row, base)}"
 
 
 def _usual(row: Price, base: PriceList) -> Decimal | None:
@@ -65,3 +68,35 @@ def _usual(row: Price, base: PriceList) -> Decimal | None:
         return listed.usd
     same = [p.usd for p in base if (p.item, p.pricing) == (row.item, row.pricing)]
     return max(same, default=None)
+
+
+def _by_cores(row: Price, base: PriceList) -> str:
+    """Return the likely reason, if the figure is that of 8 cores."""
+    chips = chips_per_unit(row.item.split()[1])
+    if chips == 1:
+        return ""
+    listed = [base.find(row.item, row.where, row.pricing)]
+    listed += [p for p in base if (p.item, p.pricing) == (row.item, row.pricing)]
+    if any(p and _is(row.usd, p.usd * chips) for p in listed):
+        return ": it is the price of 8 cores; write `unit: 8-core-hour`"
+    return ""
+
+
+def _commitment(row: Price, base: PriceList) -> str:
+    """Return the commitment whose rate it is; empty: none that is known."""
+    if _COMMITMENT.search(row.source.name):
+        return "called a commitment by its own source"
+    listed = base.find(row.item, row.where, "on-demand")
+    generation = accelerators.GENERATIONS.get(row.item.split()[1])
+    shares = generation.committed_shares if generation else ()
+    for pricing, share in zip((ONE_YEAR, THREE_YEARS), shares, strict=False):
+        known = base.find(row.item, row.where, pricing)
+        rates = [known.usd] if known else []
+        rates += [listed.usd * Decimal(share)] if listed else []
+        if any(_is(row.usd, rate) for rate in rates):
+            return f"the rate of a {pricing}"
+    return ""
+
+
+def _is(usd: Decimal, other: Decimal) -> bool:
+    return abs(usd - other) <= other * _NEAR
