@@ -173,21 +173,25 @@ folder_of() {
   fi
 }
 
+below() { # BUCKET PREFIX TITLE MEMBER ROLE VERB: a role for the objects below a prefix
+  local condition="$scratch/condition.yaml" # gcloud ends the value of --condition at a comma
+  cat >"$condition" <<YAML
+title: $3
+expression: "resource.name.startsWith('projects/_/buckets/${1#gs://}/objects/$2') || api.getAttribute('storage.googleapis.com/objectListPrefix', '').startsWith('$2')"
+YAML
+  "$6" storage buckets add-iam-policy-binding "$1" --member="$4" --role="$5" --condition-from-file="$condition"
+}
+
 # What the account of a member's programs may do, added with `gc` or taken away with `unbind`: their own folder in the
-# context's buckets, a log, and the backend may be it.
+# context's buckets, copies of data sets to be read, a log, and the backend may be it.
 programs() { # ADDRESS MEMBER VERB
-  local bucket at condition="$scratch/condition.yaml"
+  local bucket at
   "$3" projects add-iam-policy-binding "$PROJECT" --member="$2" --role=roles/logging.logWriter --condition=None
   "$3" projects add-iam-policy-binding "$PROJECT" --member="$2" --role=roles/monitoring.metricWriter --condition=None
   at="$(owner)/u/$(folder_of "$1")/"
   for bucket in $(sed -n 's/^ *[a-z0-9-]*: *["'"'"']\{0,1\}\(gs:\/\/[a-z0-9._-]*\).*/\1/p' "$CONTEXT_FILE" | sort -u); do
-    # from a file: gcloud ends the value of --condition at a comma
-    cat >"$condition" <<YAML
-title: own-folder
-expression: "resource.name.startsWith('projects/_/buckets/${bucket#gs://}/objects/$at') || api.getAttribute('storage.googleapis.com/objectListPrefix', '').startsWith('$at')"
-YAML
-    "$3" storage buckets add-iam-policy-binding "$bucket" --member="$2" --role=roles/storage.objectUser \
-      --condition-from-file="$condition"
+    below "$bucket" "$at" own-folder "$2" roles/storage.objectUser "$3"
+    below "$bucket" datasets/ data-sets "$2" roles/storage.objectViewer "$3"
   done
   "$3" iam service-accounts add-iam-policy-binding "${2#serviceAccount:}" --member="serviceAccount:$backend" \
     --role=roles/iam.serviceAccountUser

@@ -221,8 +221,9 @@ def site(context: Context, owner: str, prices: PriceList = LIST) -> Site:
     buckets = {region: f"{bucket}/{owner}" for region, bucket in context.buckets.items()}
     grants = tuple(model.Grant(g.type, g.zone, g.pricing, g.chips) for g in context.grants)
     return Site(
-        context.name, context.zones, buckets, made_on_demand=False, grants=grants, prices=prices
-    )
+        context.name, context.zones, buckets, made_on_demand=False, grants=grants, prices=prices,
+        separate_accounts=bool(context.service_accounts),
+    )  # fmt: skip
 
 
 def budgets(context: Context) -> tuple[SharedBudget, ...]:

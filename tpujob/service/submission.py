@@ -11,7 +11,8 @@ from typing import IO, Any, NamedTuple
 
 from tpujob.api import CodeGiven, PlanView, RefusalView, SecretView
 from tpujob.domain import secrets as rules
-from tpujob.domain.access import Principal
+from tpujob.domain.access import Principal, Role
+from tpujob.domain.capacity import datasets
 from tpujob.domain.capacity.offers import Offer, offers, unsure
 from tpujob.domain.capacity.site import Site, check_location, home_region, settled, traffic
 from tpujob.domain.events import Event, EventKind
@@ -228,6 +229,8 @@ class Submission:
         if any(not b.startswith(mine) or "/" in b[len(mine) :] for b in bundles):
             raise BadRequest(f"bundles must be in {mine}", hint="Use the `bucket` of the plan.")
         self._buckets_are_there(buckets, wanted)
+        if not who.at_least(Role.ADMIN):
+            datasets.check_folders(wanted.data, who.folder, self._site)
         data = self._data.find(wanted, _zones(choices))
         self._data.check(data)
         shipped = [*self._own(who, wanted, bucket), *bundles]

@@ -541,7 +541,7 @@ def test_somebody_who_leaves_has_nothing_afterwards(desk: Desk, context: str) ->
         desk.run("join.sh", who, "submitter", PROGRAMS=programs)
         given = desk.project.state.bindings - before.bindings
         assert [one for one in given if who in one[1]]
-        assert len(given) == (6 if programs == "own" else 1)
+        assert len(given) == (8 if programs == "own" else 1)
         desk.run("setup.sh")  # beside the conditions of their account
         desk.run("leave.sh", who)
         assert desk.project.state == before
@@ -596,13 +596,20 @@ def test_an_account_of_ones_own_reaches_ones_own_folder(running: Desk) -> None:
         ("projects my-lab-4711", "roles/monitoring.metricWriter"),
         ("storage buckets gs://my-lab-europe", "roles/storage.objectUser"),
         ("storage buckets gs://my-lab-us", "roles/storage.objectUser"),
+        ("storage buckets gs://my-lab-europe", "roles/storage.objectViewer"),
+        ("storage buckets gs://my-lab-us", "roles/storage.objectViewer"),
         (f"iam service-accounts {account}", "roles/iam.serviceAccountUser"),
     }
     folder = "my-lab-4711-fs/u/ben-at-example.org/"
     for bucket in ("my-lab-europe", "my-lab-us"):
-        (condition,) = (one[3] for one in given if one[0].endswith(f"gs://{bucket}"))
-        assert f"startsWith('projects/_/buckets/{bucket}/objects/{folder}')" in condition
-        assert f"'').startswith('{folder}')".lower() in condition.lower(), "and lists no other"
+        for role, prefix in (("User", folder), ("Viewer", "datasets/")):
+            (condition,) = (
+                one[3]
+                for one in given
+                if one[0].endswith(f"gs://{bucket}") and one[2] == f"roles/storage.object{role}"
+            )
+            assert f"startsWith('projects/_/buckets/{bucket}/objects/{prefix}')" in condition
+            assert f"'').startswith('{prefix}')".lower() in condition.lower(), "and lists no other"
     (acts,) = (one for one in given if one[0].startswith("iam service-accounts"))
     assert acts[1] == "serviceAccount:tpujob-backend@my-lab-4711.iam.gserviceaccount.com"
 

@@ -13,7 +13,7 @@ from tpujob.adapters.google.identity import in_google_cloud
 from tpujob.config import context
 from tpujob.config.queue import queue_settings
 from tpujob.config.settings import Settings, load
-from tpujob.domain.capacity import OwnerLimits
+from tpujob.domain.capacity.settings import OwnerLimits
 from tpujob.domain.money.shared import SharedBudget
 from tpujob.errors import BadRequest, BadSpec, NotFound
 

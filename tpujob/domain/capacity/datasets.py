@@ -15,6 +15,7 @@ from tpujob.domain.events import CopyStarted
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.hardware.prices import LIST, PriceList, micros
 from tpujob.domain.progress import job_progress
+from tpujob.errors import BadSpec
 
 if TYPE_CHECKING:
     from tpujob.domain.capacity.site import Site
@@ -42,6 +43,25 @@ def placed(
         bucket = None if region in local else site.bucket_in(region)
         at[region] = kept_in(bucket, entry) if bucket else base
     return Dataset(entry.to, entry.source, base, location, tuple(sorted(local)), at)
+
+
+def check_folders(entries: Iterable[Data], folder: str, site: Site) -> None:
+    """Raises BadSpec for data in a folder of another user than the one who has `folder`, where accounts keep users
+    apart: the backend, which can read all folders, makes no copy that every user's programs could read."""
+    if not site.separate_accounts:
+        return
+    for entry in entries:
+        for bucket in site.buckets.values():
+            users, own = f"{bucket}/u/", f"{bucket}/{folder}/"
+            source = f"{entry.source.rstrip('/')}/"
+            if (source.startswith(users) and not source.startswith(own)) or users.startswith(
+                source
+            ):
+                raise BadSpec(
+                    f"data: {entry.source} has files of other users, and programs of this context's users run as"
+                    " separate accounts",
+                    hint=f"name a folder in {own}, or one outside of {users}",
+                )
 
 
 def wanted(job: Job, zone: str, prices: PriceList = LIST) -> Iterator[CopyStarted]:

@@ -37,6 +37,8 @@ class Site:
     made_on_demand: bool  #: a bucket that is not there is made at its first use
     grants: tuple[Grant, ...] = ()  #: what is paid for by others
     prices: PriceList = LIST  #: with the context's own
+    #: whether programs of some users have an account that reaches only their own folder
+    separate_accounts: bool = False
 
     def region_of_bucket(self, bucket: str) -> str | None:
         """Return the region of a bucket of this site; None: it is not a bucket of this site."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tpujob.domain.capacity.datasets import check_folders
 from tpujob.domain.capacity.offers import offers
 from tpujob.domain.capacity.site import EVERYWHERE, Site, check_location, home_region, settled
 from tpujob.domain.hardware.prices import LIST
@@ -158,3 +159,32 @@ def test_the_emulator_has_a_bucket_in_every_region_that_can_be_one() -> None:
     here = replace(EVERYWHERE, made_on_demand=False)
     assert here.bucket_in("mars-north1") is None
     assert here.region_of_bucket("gs://tpujob-mars-north1") is None
+
+
+@pytest.mark.parametrize(
+    ("source", "refused"),
+    [
+        ("gs://us/ada/u/ben-at-example.org/fineweb", True),
+        ("gs://eu/ada/u/ben-at-example.org", True),
+        ("gs://us/ada/u/ada-at-example.organ/fineweb", True),
+        ("gs://us/ada", True),
+        ("gs://us/", True),
+        ("gs://us/ada/u/ada-at-example.org/fineweb", False),
+        ("gs://us/fineweb", False),
+        ("gs://public/fineweb", False),
+        ("./fineweb", False),
+    ],
+)
+def test_the_backend_copies_no_folder_of_another_user_where_accounts_are_separate(
+    source: str, refused: bool
+) -> None:
+    given = {"name": "a", "tpu": {"type": "v4-8"}, "run": {"command": "x"}}
+    entries = parse(given | {"data": [{"from": source, "to": "fineweb"}]}).data
+    apart = replace(LAB, separate_accounts=True)
+    if refused:
+        with pytest.raises(BadSpec, match=r"has files of other users") as error:
+            check_folders(entries, "u/ada-at-example.org", apart)
+        assert "/ada/u/ada-at-example.org/" in (error.value.hint or "")
+    else:
+        check_folders(entries, "u/ada-at-example.org", apart)
+    check_folders(entries, "u/ada-at-example.org", LAB)
