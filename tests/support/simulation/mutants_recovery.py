@@ -27,7 +27,7 @@ from tpujob.domain.decide import active, condemned, copying
 from tpujob.domain.events import EventKind
 from tpujob.domain.failures import host_reputation, nonfinite, preemption_notice, stall
 from tpujob.domain.host import report_verifier
-from tpujob.domain.host.report_verifier import accept, add_reports
+from tpujob.domain.host.report_verifier import add_reports, judge
 from tpujob.domain.model import Cause
 from tpujob.domain.money import polling_cost
 from tpujob.domain.observations import Silence
@@ -221,12 +221,12 @@ def old_listings_serve() -> Patch:
 def times_of_reports_are_ignored() -> Patch:
     """What was reported long ago looks fresh, as the object is."""
 
-    def judge(real: Any, job: Any, host: int, blob: Any, newest: Any, key: Any) -> Any:
-        verdict = real(job, host, blob, newest, key)
-        reports = tuple(replace(r, since=blob.updated) for r in getattr(verdict, "reports", ()))
-        return replace(verdict, reports=reports, replayed=False) if reports else verdict
+    def planted(real: Any, job: Any, host: int, blob: Any, newest: Any, key: Any) -> Any:
+        reports, fault = real(job, host, blob, newest, key)
+        fresh = tuple(replace(r, since=blob.updated) for r in reports)
+        return fresh, "" if fresh else fault
 
-    return everywhere(accept, judge)
+    return everywhere(judge, planted)
 
 
 @bug("a host ends first, and its old report is put back", "L1")

@@ -8,7 +8,6 @@ result. A slice that gets ready closes the circuits of its offer. The circuits a
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Protocol
 
 from tpujob.domain.capacity import datasets
 from tpujob.domain.capacity.offers import Offer, offers
@@ -28,18 +27,7 @@ PROBE = 120.0
 Circuits = Mapping[str, Circuit]
 
 
-class WantedSlice(Protocol):
-    """As much of an offer, or of a slice that was asked for, as names a circuit."""
-
-    @property
-    def type(self) -> str: ...
-    @property
-    def zone(self) -> str: ...
-    @property
-    def pricing(self) -> str: ...
-
-
-def key(wanted: WantedSlice, cause: Cause, scope: Scope = "") -> str:
+def key(wanted: Offer | Slice, cause: Cause, scope: Scope = "") -> str:
     """The circuit that a refusal opens. A stockout is of one type in one zone; a quota is of a generation, in the
     zone, or in the region where the refusal holds there."""
     if cause is Cause.STOCKOUT:
@@ -65,7 +53,7 @@ def refused(circuits: Circuits, slice: Slice, now: float) -> dict[str, Circuit]:
     return {**circuits, name: replace(old, until=max(now + delay, waited_for))}
 
 
-def asked(circuits: Circuits, wanted: WantedSlice, now: float) -> dict[str, Circuit]:
+def asked(circuits: Circuits, wanted: Offer | Slice, now: float) -> dict[str, Circuit]:
     """Return the circuits after a request for an offer: one that was half open waits for the answer."""
     mine = names(wanted)
     return {
@@ -74,7 +62,7 @@ def asked(circuits: Circuits, wanted: WantedSlice, now: float) -> dict[str, Circ
     }
 
 
-def granted(circuits: Circuits, wanted: WantedSlice) -> dict[str, Circuit]:
+def granted(circuits: Circuits, wanted: Offer | Slice) -> dict[str, Circuit]:
     """The circuits after an offer became a slice."""
     mine = names(wanted)
     return {name: c for name, c in circuits.items() if name not in mine}
@@ -91,7 +79,7 @@ def first_available(offers: Sequence[Offer], circuits: Circuits) -> tuple[Offer,
     return best, retry_at(best, circuits)
 
 
-def retry_at(wanted: WantedSlice, circuits: Circuits) -> float:
+def retry_at(wanted: Offer | Slice, circuits: Circuits) -> float:
     """Return when it may be asked for again; 0: no circuit of it is open."""
     return max((circuits[n].until for n in names(wanted) if n in circuits), default=0.0)
 
@@ -203,7 +191,7 @@ def _fruitless(job: Job) -> list[Slice]:
     return found
 
 
-def names(wanted: WantedSlice) -> tuple[str, str, str]:
+def names(wanted: Offer | Slice) -> tuple[str, str, str]:
     """Return every circuit that can be open for it: a stockout, a quota of the zone, one of the region."""
     quota = (key(wanted, Cause.QUOTA), key(wanted, Cause.QUOTA, "region"))
     return (key(wanted, Cause.STOCKOUT), *quota)

@@ -96,13 +96,13 @@ def _check_given(types: Sequence[str], zones: Sequence[str], listed: Listed) -> 
 
     for zone in zones:
         if not any(has(zone, type) for type in types):
-            offers = "; ".join(f"{type} is offered in {_listed(type)}" for type in types)
+            offers = "; ".join(f"{type} is offered in {zones_of(type)}" for type in types)
             raise BadSpec(f"tpu.zones: {zone} has no {' or '.join(types)}. {offers}")
     for type in types:
         if not any(has(zone, type) for zone in zones):
             raise BadSpec(
                 f"tpu.type: none of tpu.zones ({', '.join(zones)}) has {type}. "
-                f"It is offered in {_listed(type)}"
+                f"It is offered in {zones_of(type)}"
             )
 
 
@@ -136,7 +136,9 @@ def _regions(type: str) -> list[str]:
     return list(dict.fromkeys(region_of(zone) for zone in accelerators.zones(type)))
 
 
-def _listed(type: str) -> str:
-    near = accelerators.likely(type)
+def zones_of(type: str) -> str:
+    """For people: the usual zones of a type."""
+    zones, near = accelerators.zones(type), accelerators.likely(type)
     meant = f" (did you mean {' or '.join(near)}?)" if near else ""
-    return ", ".join(accelerators.zones(type)) or f"no zone that tpujob knows{meant}"
+    more = f" and {len(zones) - 6} more" if len(zones) > 6 else ""
+    return f"{', '.join(zones[:6])}{more}" if zones else f"no zone that tpujob knows{meant}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from tpujob.domain.capacity.offers import zones_of
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.hardware.prices import LIST, PriceList
@@ -131,7 +132,7 @@ def _zones_of(spec: JobSpec, site: Site) -> list[str]:
     types = spec.tpu.types
     having = [z for z in site.zones if any(accelerators.may_have(t, z) for t in types)]
     if not having:
-        offers = "; ".join(f"{t} is offered in {_some(accelerators.zones(t))}" for t in types)
+        offers = "; ".join(f"{t} is offered in {zones_of(t)}" for t in types)
         raise BadSpec(
             f"tpu.type: no zone of the context {site.name} ({', '.join(site.zones)}) has "
             f"{' or '.join(types)}. {offers}",
@@ -140,7 +141,14 @@ def _zones_of(spec: JobSpec, site: Site) -> list[str]:
     if spec.tpu.allow_cross_region:
         return having
     regions = dict.fromkeys(region_of(zone) for zone in having)
-    whole = [region for region in regions if _has_all(types, region, having)]
+    whole = [
+        region
+        for region in regions
+        if all(
+            any(accelerators.may_have(t, z) for z in having if region_of(z) == region)
+            for t in types
+        )
+    ]
     if not whole:
         raise BadSpec(
             f"tpu.type: no region of the context {site.name} has all of {', '.join(types)} in its zones "
@@ -149,11 +157,6 @@ def _zones_of(spec: JobSpec, site: Site) -> list[str]:
         )
     chosen = next((region for region in whole if region in site.buckets), whole[0])
     return [zone for zone in having if region_of(zone) == chosen]
-
-
-def _has_all(types: Sequence[str], region: str, zones: Sequence[str]) -> bool:
-    here = [zone for zone in zones if region_of(zone) == region]
-    return all(any(accelerators.may_have(t, zone) for zone in here) for t in types)
 
 
 def _check_bucket(zones: Sequence[str], allowed: bool, site: Site) -> None:
@@ -166,13 +169,6 @@ def _check_bucket(zones: Sequence[str], allowed: bool, site: Site) -> None:
                 hint=f"tpujob bucket create --region {region_of(zone)}; "
                 "or pay for the traffic: tpujob create --allow-cross-region",
             )
-
-
-def _some(zones: Sequence[str]) -> str:
-    """The usual ones of many."""
-    more = len(zones) - 6
-    named = ", ".join(zones[:6]) or "no zone that tpujob knows"
-    return named + (f" and {more} more" if more > 0 else "")
 
 
 def _price(location: str, zone: str, prices: PriceList) -> str:

@@ -78,14 +78,6 @@ PARTS: Mapping[str, str] = MappingProxyType(
 FREE = Price("traffic", "within a region", "", Decimal(0), "GiB", _PAGE)
 
 
-def _traffic_rows() -> Iterator[Price]:
-    """The matrix, each pair once, and the way to the internet."""
-    for here, there, usd, source, note in _MATRIX:
-        yield Price("traffic", route(here, there), "", Decimal(usd), "GiB", source, note=note)
-    note = "the first 10 TiB of a month"
-    yield Price("traffic to the internet", "", "", Decimal("0.12"), "GiB", _PAGE, note=note)
-
-
 def route(here: str, there: str) -> str:
     return f"{here or 'anywhere'} -> {there or 'anywhere'}"
 
@@ -143,5 +135,7 @@ def _priced(
 def rows() -> Iterator[Price]:
     """Return every known price of the tables."""
     yield from _storage_rows()
-    yield from _traffic_rows()
+    for here, there, usd, source, note in _MATRIX:
+        yield _priced("traffic", usd, source, where=route(here, there), note=note)
+    yield _priced("traffic to the internet", "0.12", _PAGE, note="the first 10 TiB of a month")
     yield from _beside_rows()

@@ -7,10 +7,9 @@ An object of an agent of before has the reports of many hosts (`protocol/old_sli
 may have reports of one host: the one with the highest number counts.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
-from typing import cast
+from typing import Literal, cast
 
 from tpujob.domain.host.reports import ReportObject, host_of, report_of, verified_report
 from tpujob.domain.model import Ignored, Job
@@ -33,17 +32,9 @@ class SignedReport:
     path: str  #: of the object that has it
 
 
-class Rejected(Enum):
-    UNVERIFIED = "unverified"  #: not signed with the key, or about something else
-    REPLAYED = "replayed"  #: signed, and older than what is known
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """The reports of an object that are accepted."""
-
-    reports: tuple[SignedReport, ...]  #: those that are newer than what is known
-    replayed: bool = False  #: they are true, and others have put the object there
+#: what is wrong with an object. Unverified: it is not signed with the key, or is about something else. Replayed: it is
+#: signed, and is older than what is known, or was put there by others
+Fault = Literal["", "unverified", "replayed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,67 +91,57 @@ def add_reports(
         if host is None:
             continue
         if not old_slice_report.is_slice_report(blob.metadata):
-            verdict = accept(job, host, blob, known.newest.get(host), key)
+            fresh, fault = judge(job, host, blob, known.newest.get(host), key)
         elif bodies is not None and blob.path in bodies:
-            verdict = accept_slice(job, blob, bodies[blob.path], known.newest, key)
+            fresh, fault = judge_slice(job, blob, bodies[blob.path], known.newest, key)
         else:
             continue
-        known = _with_verdict(known, blob, verdict)
+        rejected = {blob.path: (blob.generation, blob.updated)} if fault else {}
+        known = replace(
+            known,
+            newest={**known.newest, **{signed.report.host: signed for signed in fresh}},
+            unverified=known.unverified + (fault == "unverified"),
+            replayed=known.replayed + (fault == "replayed"),
+            judged={**known.judged, blob.path: blob.generation},
+            rejected={**known.rejected, **rejected},
+        )
     return known
 
 
-def accept(
+def judge(
     job: Job, host: int, blob: ReportObject, newest: SignedReport | None, key: str
-) -> Accepted | Rejected:
-    """Judge an object with the report of one host, of which `newest` is known."""
+) -> tuple[Sequence[SignedReport], Fault]:
+    """Return the report in an object, if it is newer than `newest`, and what is wrong with the object."""
     signed = verified_report(job, host, blob.metadata, key)
     if signed is None:
-        return Rejected.UNVERIFIED
+        return (), "unverified"
     report, at = signed
     since = blob.updated if at is None else min(at, blob.updated)
     made = SignedReport(report, since, blob.path)
     if newest is None or report.seq > newest.report.seq:
-        return Accepted((made,), replayed=blob.updated - since > ON_THE_WAY)
+        return (made,), "replayed" if blob.updated - since > ON_THE_WAY else ""
     late = blob.updated - (newest.since if at is None else since)
     again = report.seq == newest.report.seq and late <= (0.0 if at is None else ON_THE_WAY)
-    return Accepted(()) if again else Rejected.REPLAYED
+    return (), "" if again else "replayed"
 
 
-def accept_slice(
+def judge_slice(
     job: Job, blob: ReportObject, body: bytes, newest: Mapping[int, SignedReport], key: str
-) -> Accepted | Rejected:
-    """Judge an object with the reports of many hosts by its body, which may be newer than the rest."""
+) -> tuple[Sequence[SignedReport], Fault]:
+    """The same for an object with the reports of many hosts, by its body, which may be newer than the rest."""
     content = old_slice_report.read_slice_report(body, key)
     if content is None:
-        return Rejected.UNVERIFIED
+        return (), "unverified"
     written = blob.updated if content.at is None else min(content.at, blob.updated)
     fresh: list[SignedReport] = []
     old = 0
     for one in content.reports:
         report = report_of(job, one.host, cast(dict[str, object], one.document))
         if report is None:
-            return Rejected.UNVERIFIED
+            return (), "unverified"
         known = newest.get(one.host)
         if known is None or report.seq > known.report.seq:
             fresh.append(SignedReport(report, written - one.age, blob.path))
         old += known is not None and known.path == blob.path and report.seq < known.report.seq
-    if old and not fresh:
-        return Rejected.REPLAYED
-    return Accepted(tuple(fresh), replayed=blob.updated - written > ON_THE_WAY)
-
-
-def _with_verdict(
-    known: VerifiedReports, blob: ReportObject, verdict: Accepted | Rejected
-) -> VerifiedReports:
-    accepted = verdict if isinstance(verdict, Accepted) else Accepted(())
-    replayed = accepted.replayed or verdict is Rejected.REPLAYED
-    unverified = verdict is Rejected.UNVERIFIED
-    rejected = {blob.path: (blob.generation, blob.updated)} if replayed or unverified else {}
-    return replace(
-        known,
-        newest={**known.newest, **{signed.report.host: signed for signed in accepted.reports}},
-        unverified=known.unverified + unverified,
-        replayed=known.replayed + replayed,
-        judged={**known.judged, blob.path: blob.generation},
-        rejected={**known.rejected, **rejected},
-    )
+    late = blob.updated - written > ON_THE_WAY
+    return fresh, "replayed" if late or (old and not fresh) else ""
