@@ -6,13 +6,14 @@ owner label of their own, so that no backend of the project deletes them. The ne
 
 from __future__ import annotations
 
+import io
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import paramiko
 import pytest
@@ -28,7 +29,6 @@ from tpujob.adapters.google import identity
 from tpujob.adapters.google.rest import GoogleRest
 from tpujob.adapters.ssh import FileKeys, SshHosts
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.hardware.prices import LIST
 from tpujob.domain.model import Endpoint, Slice
 from tpujob.domain.observations import Absent
@@ -95,6 +95,7 @@ class Project:
     emulated: Cloud | None = None
     poll: float = 5.0
     seen: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    used_before: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
     def parent(self) -> str:
@@ -134,8 +135,6 @@ class Project:
             entry = paramiko.hostkeys.HostKeyEntry.from_line(f"{place} {kind} {key}")
             assert entry is not None
             client.get_host_keys().add(place, kind, entry.key)
-        import io
-
         own = paramiko.Ed25519Key.from_private_key(
             io.StringIO(self.keys.private_key(self.slice.name))
         )
@@ -221,9 +220,11 @@ def real(folder: Path) -> Iterator[Project]:
     slices = CloudTpuSlices(id, owner=OWNER, options=Options(wait=wait))
     keys, (credentials, _) = FileKeys(folder / "keys"), identity.find()
     hosts = SshHosts(keys, project=id, guests=slices.guest_attributes)
-    made = _project(
-        id, zone, slices, hosts, keys, GcsBlobs(id), GoogleRest(id, credentials), tpu_v2.TpuClient(),
-        bucket, cap=cap, wait=wait, ssh_port=22, type=os.environ.get("TPUJOB_LIVE_TYPE", ""),
+    type = os.environ.get("TPUJOB_LIVE_TYPE", "")
+    slice, meter, workdir = _chosen(slices, zone, type, cap, bucket)
+    made = Project(
+        id, zone, slice, meter, wait, slices, hosts, keys, GcsBlobs(id), GoogleRest(id, credentials),
+        tpu_v2.TpuClient(), workdir, ssh_port=22,
     )  # fmt: skip
     made.clear()
     try:
@@ -249,11 +250,11 @@ def emulated(folder: Path) -> Iterator[Project]:
     hosts = SshHosts(keys, port=farm.ssh_port, guests=slices.guest_attributes)
     blobs = GcsBlobs(g.PROJECT, endpoint=storage.url)
     blobs.make_bucket(f"gs://{g.BUCKET}", g.REGION, log_days=90, adopt=False, timeout=30)
-    made = _project(
-        g.PROJECT, g.ZONE, slices, hosts, keys, blobs, GoogleRest(g.PROJECT, endpoint=google.url),
-        cloud.client(), f"gs://{g.BUCKET}", cap=3.0, wait=60, ssh_port=farm.ssh_port, type="v4-8",
+    slice, meter, workdir = _chosen(slices, g.ZONE, "v4-8", 3.0, f"gs://{g.BUCKET}")
+    made = Project(
+        g.PROJECT, g.ZONE, slice, meter, 60, slices, hosts, keys, blobs,
+        GoogleRest(g.PROJECT, endpoint=google.url), cloud.client(), workdir, farm.ssh_port, cloud, poll=0.02,
     )  # fmt: skip
-    made.emulated, made.poll = cloud, 0.02
     try:
         yield made
         made.close()
@@ -267,21 +268,13 @@ def emulated(folder: Path) -> Iterator[Project]:
         farm.stop()
 
 
-def _project(
-    id: str, zone: str, slices: CloudTpuSlices, hosts: SshHosts, keys: FileKeys, blobs: GcsBlobs,
-    google: GoogleRest, client: Any, bucket: str, *, cap: float, wait: float, ssh_port: int, type: str,
-) -> Project:  # fmt: skip
+def _chosen(
+    slices: CloudTpuSlices, zone: str, type: str, cap: float, bucket: str
+) -> tuple[Slice, Meter, str]:
+    """The slice that will be asked for, its meter, and the folder of the run."""
     type = type or cheapest(slices.catalog.types(zone, timeout=CALL) or frozenset(), zone)
     name = f"{PREFIX}{os.urandom(3).hex()}"
     usd = LIST.usd_per_hour(type, zone, "spot")
     assert usd is not None, f"no spot price is known for {type} in {zone}, and a cap needs one"
     slice = bare(name, zone, type, accelerators.find(type).runtime_version)
-    workdir = f"{bucket}/live/{name}" if bucket else ""
-    return Project(
-        id, zone, slice, Meter(float(usd), cap), wait, slices, hosts, keys, blobs, google, client,
-        workdir, ssh_port,
-    )  # fmt: skip
-
-
-def region(project: Project) -> str:
-    return region_of(project.zone)
+    return slice, Meter(float(usd), cap), f"{bucket}/live/{name}" if bucket else ""

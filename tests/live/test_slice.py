@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import replace
 
 import pytest
 from google.api_core.exceptions import AlreadyExists, FailedPrecondition, NotFound
 
-from tests.live.project import CALL, JOB, Project, region
+from tests.live.project import CALL, JOB, Project
 from tests.live.test_project import usage
 from tpujob.doctor.quota import unit_of
 from tpujob.domain.hardware import accelerators
@@ -32,7 +33,7 @@ GOING, FIRST_LOGIN, ATTEMPT = 300.0, 300.0, 420.0
 @pytest.fixture(scope="module")
 def held(project: Project) -> Project:
     """The project while it holds the slice. Skips where there is no capacity for it."""
-    used = usage(project)
+    project.used_before = usage(project)
     project.meter.start()
     project.ask(project.slice)
     seen: list[tuple[str, str]] = []
@@ -48,7 +49,6 @@ def held(project: Project) -> Project:
     there = project.until(ready, f"{project.slice.name} READY", project.wait)
     project.slice = replace(project.slice, endpoints=there.endpoints)
     project.seen = seen
-    project.__dict__["used_before"] = used
     return project
 
 
@@ -115,7 +115,7 @@ def test_wait_bound(held: Project) -> None:
 
 def test_usage_held(held: Project) -> None:
     """What a quota counts. Google's figures may be hours late: then there is nothing to compare yet."""
-    before: dict[str, int] = held.__dict__["used_before"]
+    before = held.used_before
     grown = {
         name: n - before.get(name, 0) for name, n in usage(held).items() if n > before.get(name, 0)
     }
@@ -179,7 +179,7 @@ def test_preflight(held: Project) -> None:
     """The agent runs a program that ends with 0, after its check of the host and with its reports in the bucket."""
     if not held.workdir:
         pytest.skip("no bucket: TPUJOB_LIVE_BUCKET")
-    held.blobs.ensure_bucket(held.workdir, region(held), timeout=CALL)
+    held.blobs.ensure_bucket(held.workdir, accelerators.region_of(held.zone), timeout=CALL)
     plan = plans(job(held))[0]
     held.hosts.start(held.slice, [plan], timeout=120)
     file = f"~/{HOST_FOLDER}/attempts/{JOB}-1/state.json"
@@ -228,8 +228,6 @@ def test_name_reused(held: Project) -> None:
 def test_lost_node(held: Project, request: pytest.FixtureRequest) -> None:
     """One lost node suspends a request for several, and the rest ends by force. Asked of a real project only with
     TPUJOB_LIVE_PAIR=1, as a request that hangs can be removed by Google alone."""
-    import os
-
     if held.emulated is None and not os.environ.get("TPUJOB_LIVE_PAIR"):
         pytest.skip("two slices, and some risk: TPUJOB_LIVE_PAIR=1")
     pair = replace(held.slice, name=f"{held.slice.name}-2", tpu_slices=2, endpoints=())

@@ -189,23 +189,15 @@ def test_the_emulator_answers_as_google_does(
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind", "message", "hint"),
+    ("answer", "kind", "message"),
     [
-        (g.disabled("serviceusage.googleapis.com"), Refused, "has not been used", "gcloud services enable"),
-        (g.DENIED, Refused, "The caller does not have permission (serviceusage.quotas.get)", ""),
-        (g.EXPIRED, Transient, "the credentials are refused", "gcloud auth application-default login"),
-        (g.UNAVAILABLE, Transient, "serviceusage.googleapis.com: The service is", ""),
+        (g.DENIED, Refused, "The caller does not have permission (serviceusage.quotas.get)"),
+        (g.UNAVAILABLE, Transient, "serviceusage.googleapis.com: The service is"),
     ],
-)  # fmt: skip
+)
 def test_without_limits_there_is_nothing_to_show(
-    google: GoogleServer,
-    overview: Any,
-    answer: Any,
-    kind: type[TpujobError],
-    message: str,
-    hint: str,
+    google: GoogleServer, overview: Any, answer: Any, kind: type[TpujobError], message: str
 ) -> None:
     google.answers[g.QUOTAS] = answer
-    with pytest.raises(kind, match=re.escape(message)) as caught:
+    with pytest.raises(kind, match=re.escape(message)):
         overview()
-    assert hint in caught.value.hint

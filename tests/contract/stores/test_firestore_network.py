@@ -321,6 +321,7 @@ def test_changes_from_memory_have_the_numbers_that_the_database_gives(
     assert backend.changes(start) == other.changes(start)
     newest, _ = other.changes(0)
     assert backend.changes(newest) == (newest, [])
+    assert backend.newest() == newest
     assert backend.changes(0) == other.changes(0), "what came before the stream is asked for"
 
 
