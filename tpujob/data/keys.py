@@ -93,4 +93,4 @@ def explained() -> Generator[None]:
         yield
     except OSError as error:
         text = f"cannot read or write a file: {error.strerror or error}"
-        raise TpujobError(text, hint="whole files are kept; the same command continues") from error
+        raise TpujobError(text, hint="whole files are kept: run the same command again") from error

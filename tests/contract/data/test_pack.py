@@ -392,6 +392,7 @@ def test_a_full_disk_is_one_clear_error_and_the_same_command_packs_it_all(
     )
     assert ended.returncode == 1
     assert "File too large" in ended.stderr
+    assert "run the same command again" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert set(os.listdir(tmp_path / "packed")) == {".tpujob-parts"}
     assert not list((tmp_path / "packed").rglob("0*.part")), "what was begun takes no space"
