@@ -153,10 +153,15 @@ def refuses(address: str, port: int) -> bool:
     return False
 
 
+def process_state(pid: int | str) -> str:
+    """Such as S, it sleeps, or T, it is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return process_state(pid) not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
 

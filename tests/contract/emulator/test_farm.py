@@ -11,7 +11,7 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from tests.support.farm_rig import FarmProcess, alive, refuses, until
+from tests.support.farm_rig import FarmProcess, alive, process_state, refuses, until
 from tpujob.agent.setup.meeting import way_to
 from tpujob.emulator.farm import image
 
@@ -136,11 +136,11 @@ def test_a_slowed_host_is_paused_and_resumed_in_turn(farm: FarmProcess, tmp_path
     farm.run(address, f"setsid sh -c 'echo $$ > {pids}; exec sleep 1000' > /dev/null 2>&1 &")
     (pid,) = until(lambda: _lines(pids, 1), "the program runs")
     farm.call("POST", "/slices/tj-slow/slow", {"host": 0, "factor": 10})
-    until(lambda: _process_state(pid) == "T", "it is stopped")
-    until(lambda: _process_state(pid) == "S", "it goes on")
-    until(lambda: _process_state(pid) == "T", "it is stopped again")
+    until(lambda: process_state(pid) == "T", "it is stopped")
+    until(lambda: process_state(pid) == "S", "it goes on")
+    until(lambda: process_state(pid) == "T", "it is stopped again")
     farm.call("POST", "/slices/tj-slow/slow", {"host": 0, "factor": 1})
-    until(lambda: _process_state(pid) == "S", "it goes on for good")
+    until(lambda: process_state(pid) == "S", "it goes on for good")
     assert farm.refusal("POST", "/slices/tj-slow/slow", {"host": 3, "factor": 2}) == 404
     assert farm.refusal("POST", "/slices/tj-nobody/slow", {"host": 0, "factor": 2}) == 404
     assert farm.refusal("POST", "/slices/tj-slow/slow", {"host": 0, "factor": 0.5}) == 400
@@ -229,10 +229,6 @@ def _run_stubborn(farm: FarmProcess, folder: Path) -> int:
     farm.start_detached(address, script)
     (pid,) = until(lambda: _lines(pids, 1), "the program runs")
     return int(pid)
-
-
-def _process_state(pid: str) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def _lines(path: Path, at_least: int) -> list[str]:

@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import paramiko
 import pytest
 
-from tests.support.farm_rig import FarmProcess, alive
+from tests.support.farm_rig import FarmProcess, alive, process_state, refuses
 from tests.support.tpu_rig import (
     PARENT,
     ZONE,
@@ -64,11 +63,7 @@ class Rig:
         return int(until(lambda: file.exists() and file.read_text(), f"{name} runs"))
 
     def refuses(self, address: str) -> bool:
-        try:
-            self.farm.run(address, "true")
-        except (OSError, EOFError, paramiko.SSHException):
-            return True
-        return False
+        return refuses(address, self.farm.ssh_port)
 
     def health(self, id: str) -> str:
         return self.client.get_node(name=node_name(id)).health.name
@@ -81,10 +76,6 @@ def rig(farm: FarmProcess) -> Iterator[Rig]:
     for asked in made.client.list_queued_resources(parent=PARENT):
         made.gone(asked.name.rpartition("/")[2])
     made.cloud.stop()
-
-
-def state_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_a_bad_machine_is_known_by_its_name_and_is_handed_out_again(rig: Rig) -> None:
@@ -140,8 +131,8 @@ def test_a_program_hangs_and_its_agent_does_not(rig: Rig, tmp_path: Path) -> Non
     program = rig.program(address, tmp_path, "program", "sleep 1000")
     agent = rig.program(address, tmp_path, "agent", "sleep 1000", agent="yes")
     rig.emulator.do("hang", host=1)
-    until(lambda: state_of(program) == "T", "the program is stopped")
-    assert state_of(agent) == "S"
+    until(lambda: process_state(program) == "T", "the program is stopped")
+    assert process_state(agent) == "S"
 
     def hung() -> list[bool]:
         return [h["hung"] for h in rig.emulator.status()["slices"][0]["hosts"]]
@@ -149,7 +140,7 @@ def test_a_program_hangs_and_its_agent_does_not(rig: Rig, tmp_path: Path) -> Non
     until(lambda: hung() == [False, True], "status shows the hung host")
     assert rig.farm.run(address, "true")[0] == 0, "the host itself must answer"
     rig.emulator.do("hang", host=1, off=True)
-    until(lambda: state_of(program) == "S", "it goes on")
+    until(lambda: process_state(program) == "S", "it goes on")
     until(lambda: hung() == [False, False], "status shows no hung host")
     rig.emulator.do("hang", host=0)
     until(

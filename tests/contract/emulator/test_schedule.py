@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.contract.emulator.world_rig import ZONE, Model
-from tests.support.tpu_rig import Cloud, queued, queued_state, until
-from tpujob.cli.commands.emulator import faults
-from tpujob.cli.commands.emulator import group as cli
 from tpujob.emulator import CHAOS_PER_HOUR, fault_commands, schedule
-from tpujob.emulator.client import EmulatorClient
 from tpujob.emulator.schedule import Step
 from tpujob.emulator.tpu.records import ApiError
-from tpujob.errors import BadRequest
 
 HOUR = 3600.0
 
@@ -211,70 +202,3 @@ def test_chaos_can_be_limited_and_ended() -> None:
     before = len(model.world.history)
     model.go(HOUR)
     assert not [t for t in told(model)[before:] if t.startswith("chaos")]
-
-
-# The command line ----------------------------------------------------------------------------------------------------
-
-Run = Callable[..., str]
-
-
-@pytest.fixture(scope="module")
-def cloud() -> Iterator[Cloud]:
-    made = Cloud()
-    made.client().create_queued_resource(queued("tj-000042-1", labels={"tpujob-job": "000042"}))
-    until(lambda: queued_state(made.client(), "tj-000042-1") == "ACTIVE", "ACTIVE")
-    yield made
-    made.stop()
-
-
-@pytest.fixture
-def emulator(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatorClient]:
-    client = EmulatorClient(cloud.control().path)
-    monkeypatch.setattr(faults, "client", lambda: client)
-    yield client
-    client.do("end-plan")
-
-
-def run(*arguments: str, code: int = 0) -> str:
-    done = CliRunner().invoke(cli.app, list(arguments))
-    assert done.exit_code == code, done.output
-    return done.output
-
-
-def test_chaos_reports_its_next_fault(emulator: EmulatorClient) -> None:
-    said = run("chaos", "--seed", "7", "--rate", "0.25", "--only", "oom, hang", "--for", "1000h")
-    assert said.startswith("chaos 7: 0 done, next:")
-    assert said.count("oom") + said.count("hang") == 5
-    assert "chaos 7" in run("status")
-    shown = emulator.status()["schedule"]["next"]
-    wanted = itertools.islice(schedule.chaos_steps(7, 0.25, ["oom", "hang"]), 5)
-    assert [(n["do"], n["what"]) for n in shown] == [(step.do, step.text) for step in wanted]
-    assert "The schedule of faults is stopped" in run("chaos", "--off")
-    assert emulator.status()["schedule"] is None
-    assert "--seed" in run("chaos", code=2)
-    with pytest.raises(BadRequest, match="'tea' is not one of preempt"):
-        emulator.do("chaos", seed=1, only="tea")
-    with pytest.raises(BadRequest, match="rate"):
-        emulator.do("chaos", seed=1, rate=0)
-
-
-def test_a_file_of_steps_is_run(
-    emulator: EmulatorClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "drill.yaml"
-    file.write_text(
-        "# a job's id is no number\n- {at: 1h, do: preempt, target: 000042, notice: 5s}\n"
-        "- {at: 2h, do: silence, host: 1}\n"
-    )
-    said = run("schedule", str(file))
-    assert "preempt target=000042 notice_s=5.0" in said
-    assert "silence host=1" in said
-    file.write_text(json.dumps([{"at": 60, "do": "oom", "target": "tj-000042-1", "host": 1}]))
-    assert "oom" in run("schedule", str(file))
-    assert len(emulator.status()["schedule"]["next"]) == 1, "the first schedule goes on beside it"
-    assert "The schedule of faults is stopped" in run("schedule", "--off")
-    assert "FILE" in run("schedule", code=2)
-    assert "none.yaml" in run("schedule", "none.yaml", code=2)
-    file.write_text("- {at: 1s")
-    assert "drill.yaml" in run("schedule", "drill.yaml", code=2)

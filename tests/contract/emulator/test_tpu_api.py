@@ -172,12 +172,6 @@ def test_a_network_that_was_added_is_accepted_until_it_is_removed(
     assert (status, "not one of network, subnetwork" in answer["error"]) == (400, True)
 
 
-def test_an_unknown_zone_is_not_told_from_a_closed_one(client: tpu_v2.TpuClient) -> None:
-    said = "Location mars-1-a is not found or access is unauthorized"
-    with pytest.raises(google.PermissionDenied, match=said):
-        client.list_nodes(parent="projects/p/locations/mars-1-a")
-
-
 def test_names_are_taken_once(client: tpu_v2.TpuClient) -> None:
     ready(client, "q")
     with pytest.raises(google.AlreadyExists):
@@ -220,25 +214,6 @@ def test_a_preempted_queued_resource_is_suspended_by_the_service(
     assert state.state_initiator.name == "SERVICE"
     result(client.reset_queued_resource(name=queued_name("q")))
     until(lambda: queued_state(client, "q") == "ACTIVE", "ACTIVE again after a reset")
-
-
-def test_a_queued_resource_with_a_node_needs_force(client: tpu_v2.TpuClient) -> None:
-    ready(client, "q")
-    with pytest.raises(google.FailedPrecondition, match="force"):
-        client.delete_queued_resource(name=queued_name("q"))
-    result(client.delete_queued_resource({"name": queued_name("q"), "force": True}))
-    assert (queued_state(client, "q"), node_state(client, "q")) == ("", "")
-    with pytest.raises(google.NotFound):
-        client.delete_queued_resource(name=queued_name("q"))
-
-
-def test_deleting_the_node_leaves_the_queued_resource_suspended(client: tpu_v2.TpuClient) -> None:
-    ready(client, "q")
-    result(client.delete_node(name=node_name("q")))
-    until(lambda: queued_state(client, "q") == "SUSPENDED", "SUSPENDED")
-    state = client.get_queued_resource(name=queued_name("q")).state
-    assert state.state_initiator.name == "USER"
-    result(client.delete_queued_resource(name=queued_name("q")))
 
 
 def test_a_request_waits_no_longer_than_asked(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
@@ -374,13 +349,3 @@ def test_the_alpha_version_answers_the_same_with_its_own_enum_numbers(cloud: Clo
     gone = result(alpha.delete_queued_resource({"name": queued_name("q"), "force": True}))
     assert isinstance(gone, tpu_v2alpha1.QueuedResource)
     assert node_state(client, "q") == ""
-
-
-def test_calls_fail_before_or_after_they_take_effect(
-    cloud: Cloud, client: tpu_v2.TpuClient
-) -> None:
-    for id, after in (("before", False), ("after", True)):
-        cloud.do(inject.api_error, "CreateQueuedResource", "INTERNAL", after=after)
-        with pytest.raises(google.InternalServerError, match="injected fault"):
-            client.create_queued_resource(queued(id))
-        assert bool(queued_state(client, id)) is after

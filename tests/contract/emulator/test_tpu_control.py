@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import socket
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from tests.support.tpu_rig import (
 from tpujob.cli import backend
 from tpujob.cli.commands.emulator import faults
 from tpujob.cli.commands.emulator import group as cli
+from tpujob.emulator import schedule
 from tpujob.emulator.client import EmulatorClient
 from tpujob.emulator.tpu.errors import Faults
 from tpujob.errors import BackendGone, BadRequest, IllegalInState, NotFound
@@ -48,6 +50,7 @@ def cloud(shared: Cloud) -> Iterator[Cloud]:
     client.create_queued_resource(queued("tj-000007-1", labels=JOB))
     until(lambda: queued_state(client, "tj-000007-1") == "ACTIVE", "ACTIVE")
     yield shared
+    EmulatorClient(shared.control().path).do("end-plan")
     with shared.world.lock:
         shared.world.faults, shared.world.latencies = Faults(), QUICK
     for asked in client.list_queued_resources(parent=PARENT):
@@ -108,6 +111,8 @@ def test_status_shows_the_faults_that_are_set(cloud: Cloud, control: EmulatorCli
         ("stockout", {"zone": "mars-1-a"}, "mars-1-a"),
         ("unreachable", {"zone": "mars-1-a"}, "mars-1-a"),
         ("api-bug", {"name": "odd"}, "'odd' is not one of late-conflict"),
+        ("chaos", {"seed": 1, "only": "tea"}, "'tea' is not one of preempt"),
+        ("chaos", {"seed": 1, "rate": 0}, "the rate must be above 0"),
         ("add", {"kind": "network", "name": ""}, "the network has no name"),
     ],
 )
@@ -137,9 +142,9 @@ def test_a_bad_body_gets_one_clear_answer(cloud: Cloud, body: bytes) -> None:
 def run(control: EmulatorClient, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setattr(faults, "client", lambda: control)
 
-    def call(*arguments: str) -> str:
+    def call(*arguments: str, code: int = 0) -> str:
         done = CliRunner().invoke(cli.app, list(arguments), catch_exceptions=False)
-        assert done.exit_code == 0, done.output
+        assert done.exit_code == code, done.output
         return done.output
 
     return call
@@ -231,6 +236,41 @@ def test_status_of_a_request_without_hosts(cloud: Cloud, run: Run) -> None:
     cloud.client().create_queued_resource(queued("tj-000008-1"))
     until(lambda: "WAITING_FOR_RESOURCES" in run("status"), "shown as waiting")
     assert "stockout" in run("status")
+
+
+def test_chaos_reports_its_next_fault(control: EmulatorClient, run: Run) -> None:
+    said = run("chaos", "--seed", "7", "--rate", "0.25", "--only", "oom, hang", "--for", "1000h")
+    assert said.startswith("chaos 7: 0 done, next:")
+    assert said.count("oom") + said.count("hang") == 5
+    assert "chaos 7" in run("status")
+    shown = control.status()["schedule"]["next"]
+    wanted = itertools.islice(schedule.chaos_steps(7, 0.25, ["oom", "hang"]), 5)
+    assert [(n["do"], n["what"]) for n in shown] == [(step.do, step.text) for step in wanted]
+    assert "The schedule of faults is stopped" in run("chaos", "--off")
+    assert control.status()["schedule"] is None
+    assert "--seed" in run("chaos", code=2)
+
+
+def test_a_file_of_steps_is_run(
+    control: EmulatorClient, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "drill.yaml"
+    file.write_text(
+        "# a job's id is no number\n- {at: 1h, do: preempt, target: 000042, notice: 5s}\n"
+        "- {at: 2h, do: silence, host: 1}\n"
+    )
+    said = run("schedule", str(file))
+    assert "preempt target=000042 notice_s=5.0" in said
+    assert "silence host=1" in said
+    file.write_text(json.dumps([{"at": 60, "do": "oom", "target": "tj-000042-1", "host": 1}]))
+    assert "oom" in run("schedule", str(file))
+    assert len(control.status()["schedule"]["next"]) == 1, "the first schedule goes on beside it"
+    assert "The schedule of faults is stopped" in run("schedule", "--off")
+    assert "FILE" in run("schedule", code=2)
+    assert "none.yaml" in run("schedule", "none.yaml", code=2)
+    file.write_text("- {at: 1s")
+    assert "drill.yaml" in run("schedule", "drill.yaml", code=2)
 
 
 def test_an_invalid_duration_is_refused(run: Run) -> None:

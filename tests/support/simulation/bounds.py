@@ -6,18 +6,21 @@ be seen is not acted upon, and rightly so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from tests.support.simulation.budgets import Budgets
-from tests.support.simulation.effects import HOUR, Outage
+from tests.support.simulation.effects import HOUR
 from tests.support.simulation.machines import Machine
 from tests.support.simulation.profile import Profile
 from tests.support.simulation.programs import Run
 from tests.support.simulation.queue_checks import QueueChecks
-from tests.support.simulation.sim import Broken, Process, Sim
-from tests.support.simulation.world import World
+from tests.support.simulation.sim import Broken
 from tpujob.domain import invariants
 from tpujob.domain.model import DesiredState, Job, State
+
+if TYPE_CHECKING:
+    from tests.support.simulation.play import Play
 
 LOOK = 20.0  #: seconds between looks at the ledger
 SETTLED = 60.0  #: seconds after an outage or a restart
@@ -43,20 +46,17 @@ class Bounds:
     queue: QueueChecks
 
     def __init__(
-        self, sim: Sim, world: World, jobs: Mapping[str, Job], broken: Broken, budgets: Budgets
+        self, play: Play, jobs: Mapping[str, Job], broken: Broken, budgets: Budgets
     ) -> None:
-        self.sim, self.world, self.jobs, self.broken = sim, world, jobs, broken
-        self.budgets = budgets
-        self.outages: list[Outage] = []
-        self.processes: Callable[[], Iterable[Process]] = lambda: ()
+        self.play, self.sim, self.world = play, play.sim, play.world
+        self.jobs, self.broken, self.budgets = jobs, broken, budgets
         self.calm_since: float | None = None
         self.detected: dict[str, list[float]] = {}  #: kind -> seconds that it took
-        self._clear_since = sim.now
-        self._patience = _patience(world.effects.profile)
+        self._clear_since = self.sim.now
+        self._patience = _patience(play.profile)
         self._ages: dict[tuple[str, str], float] = {}  #: (what, which) -> seconds that count
-        self._attended: dict[str, float] = {}
         self._named: dict[str, str] = {}  #: job -> what its newest attempt suffers from
-        sim.after(LOOK, self._look)
+        self.sim.after(LOOK, self._look)
 
     def attended(self, job_id: str) -> None:
         self._ages.pop(("L3", job_id), None)
@@ -71,8 +71,9 @@ class Bounds:
     def _look(self) -> None:
         self.sim.after(LOOK, self._look)
         now = self.sim.now
-        lives = any(p.alive and p.paused_until <= now for p in self.processes())
-        if not lives or any(o.until > now for o in self.outages):
+        processes = [backend.process for backend in self.play.backends]
+        lives = any(p.alive and p.paused_until <= now for p in processes)
+        if not lives or any(o.until > now for o in self.play.outages):
             self._clear_since = now
         if now - self._clear_since < SETTLED:
             self.budgets.blind += LOOK

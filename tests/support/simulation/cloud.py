@@ -125,7 +125,6 @@ class Cloud:
             listed_at=now + (fate.uniform(1, 40) if world.hit("late_listing") else 0.0),
             waits_until=waits, ready_at=waits + fate.uniform(5, 240),
         )  # fmt: skip
-        machine.idle_since = machine.ready_at
         if world.hit("request_fails"):
             machine.fails_at, machine.ready_at = machine.ready_at, math.inf
         world.add(machine)

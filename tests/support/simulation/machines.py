@@ -54,8 +54,6 @@ class Machine:
     #: host -> jobs that have left files there
     left: dict[int, set[str]] = field(default_factory=dict)
     served: list[tuple[str, float]] = field(default_factory=list)  #: jobs that had it, each until
-    idle_since: float = 0.0
-    unclaimed_since: float | None = None
 
     def billed(self, job: str, now: float) -> float:
         """Seconds from ready to gone in which that job had it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tests.support.changes import broken_by
 from tests.support.money import assert_adds_up, assert_covers
@@ -10,23 +10,24 @@ from tests.support.simulation.bounds import Bounds
 from tests.support.simulation.budgets import Budgets
 from tests.support.simulation.checkpoints import Checkpoints
 from tests.support.simulation.copies import Arrivals
-from tests.support.simulation.effects import HOUR
+from tests.support.simulation.effects import HOUR, Outage
 from tests.support.simulation.hardware import Accusations, Offers
 from tests.support.simulation.machines import Machine
 from tests.support.simulation.programs import Program
 from tests.support.simulation.queue_checks import QueueChecks
-from tests.support.simulation.sim import Sim, Violation
+from tests.support.simulation.sim import Violation
 from tests.support.simulation.views import Views
-from tests.support.simulation.world import World
 from tpujob.domain import invariants
-from tpujob.domain.capacity.settings import HandOnTo
 from tpujob.domain.decide import SUSPENDED_WITHIN
 from tpujob.domain.events import AboutSlice, Event, EventKind
 from tpujob.domain.model import Cause, DesiredState, Job, Outcome, Slice, SliceRole, State
 from tpujob.domain.money.report import GROUPS
 from tpujob.domain.observations import Present, SliceSeen, SliceState, Unknown
 from tpujob.engine.orphans import GRACE
-from tpujob.ports import Lease, Store
+from tpujob.ports import Lease
+
+if TYPE_CHECKING:
+    from tests.support.simulation.play import Play
 
 CANARY = "canary-3f9a1c"  #: in every job's environment; must never be told
 #: calls that change the cloud, for one job in one hour
@@ -50,12 +51,9 @@ _USER = (
 
 
 class Monitor:
-    arrivals: Arrivals
-
-    def __init__(self, sim: Sim, world: World, store: Store) -> None:
-        self.sim, self.world, self.store = sim, world, store
-        world.monitor = self
-        self.hand_on: HandOnTo = "owner"
+    def __init__(self, play: Play, store_outage: Outage) -> None:
+        self.sim, self.world, self.store = play.sim, play.world, play.real
+        self.hand_on = play.queue.hand_on
         self.jobs: dict[str, Job] = {}
         self.first: dict[str, Job] = {}
         self.keys: dict[str, str] = {}
@@ -63,13 +61,14 @@ class Monitor:
         self.seen: dict[tuple[str, str], SliceSeen] = {}  #: (backend, slice) -> last look
         self.calls: dict[str, list[float]] = {}
         self.leases: dict[str, Lease] = {}  #: job -> the newest that was given
-        self.budgets = Budgets(world, self.jobs, self.broken)
-        self.bounds = Bounds(sim, world, self.jobs, self.broken, self.budgets)
+        self.budgets = Budgets(play.world, self.jobs, self.broken)
+        self.bounds = Bounds(play, self.jobs, self.broken, self.budgets)
+        self.arrivals = Arrivals(play.copies, self.broken)
         self.checkpoints = Checkpoints(self.jobs, self.broken)
         self.offers = Offers(self.broken)
-        self.accusations = Accusations(world, self.broken)
-        self.views = Views(world, self.broken)
-        self.queue = self.bounds.queue = QueueChecks(sim, self.jobs, self.broken)
+        self.accusations = Accusations(play.world, self.broken)
+        self.views = Views(play.world, self.broken)
+        self.queue = self.bounds.queue = QueueChecks(play.sim, self.jobs, self.broken, store_outage)
         self.rolled_back, self.resumed = self.checkpoints.rolled_back, self.checkpoints.resumed
 
     def attended(self, job_id: str) -> None:

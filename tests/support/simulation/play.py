@@ -15,7 +15,7 @@ from tests.support.simulation import lab
 from tests.support.simulation.backend import Backend
 from tests.support.simulation.bucket import Bucket
 from tests.support.simulation.cloud import Cloud
-from tests.support.simulation.copies import Arrivals, Copies
+from tests.support.simulation.copies import Copies
 from tests.support.simulation.effects import HOUR, Counts, Effects, Outage
 from tests.support.simulation.hosts import Hosts
 from tests.support.simulation.machines import Machine
@@ -81,21 +81,12 @@ class Play:
         self.world = World(self.sim, self.effects)
         self.world.stirred = lambda job: [b.stir(job) for b in self.backends] and None
         self.slices, self.hosts = Cloud(self.world), Hosts(self.world)
-        self.bucket = Bucket(self.world)
-        self.world.put = lambda path, data: self.bucket.put(path, data, timeout=1)
-        self.world.is_there = lambda path: path in self.bucket.objects
-        self.world.reported = self.bucket.reported
+        self.bucket = self.world.bucket = Bucket(self.world)
         self.copies = Copies(self.bucket)
         self.real = in_memory()
-        self.monitor = Monitor(self.sim, self.world, self.real)
-        self.monitor.hand_on = self.queue.hand_on
-        self.monitor.arrivals = Arrivals(self.copies, self.monitor.broken)
         outage = Outage(self.sim, self.effects, "store_outage", longest=900)
         self.outages = [outage, self.world.cloud_outage, self.bucket.outage]
-        self.monitor.bounds.outages = self.outages
-        self.monitor.queue.outage = outage
-        self.monitor.views.lists = self.bucket.lists
-        self.monitor.bounds.processes = lambda: [b.process for b in self.backends]
+        self.monitor = self.world.monitor = Monitor(self, outage)
         self.store = SimStore(self.real, self.world, self.monitor, outage)
         self.random = self.sim.random("backends")
         self._names, self._nobody_until = 0, 0.0

@@ -33,9 +33,10 @@ _HARMLESS = (None, Cause.CRASH, Cause.OOM_HBM, Cause.BAD_SPEC, Cause.SETUP)
 
 
 class QueueChecks:
-    def __init__(self, sim: Sim, jobs: Mapping[str, Job], broken: Broken) -> None:
-        self.sim, self.jobs, self.broken = sim, jobs, broken
-        self.outage: Outage | None = None  #: of the store
+    def __init__(
+        self, sim: Sim, jobs: Mapping[str, Job], broken: Broken, store_outage: Outage
+    ) -> None:
+        self.sim, self.jobs, self.broken, self.outage = sim, jobs, broken, store_outage
         #: of each backend, the newest last
         self.plans: defaultdict[str, deque[Planned]] = defaultdict(lambda: deque(maxlen=6))
         self.changed: dict[str, float] = {}  #: when each record was last written
@@ -66,7 +67,7 @@ class QueueChecks:
         self.plans[who].append(it)
         if not found.places:
             return found
-        if self.outage is not None and self.outage.until <= self.sim.now - 1:
+        if self.outage.until <= self.sim.now - 1:
             self.read[who] = self.sim.now
         same = last is not None and last.entries == entries and last.circuits == circuits
         if same and self.sim.now - self._checked.get(who, 0.0) < SELDOM:
@@ -81,7 +82,7 @@ class QueueChecks:
         again = real(it.entries[::-1], it.settings, it.circuits, it.usage, it.now, it.others)
         if again != it.plan:
             self.broken("Q1", "", f"other places for the same jobs: {it.plan.order}, {again.order}")
-        if self.outage is None or self.outage.until > self.sim.now - 1:
+        if self.outage.until > self.sim.now - 1:
             return  # nothing can be read
         if self.sim.now - it.now > KNOWN:
             return  # it was held up on the way, and what follows from it is too old to be done

@@ -31,8 +31,6 @@ class Views:
 
     def __init__(self, world: World, broken: Broken) -> None:
         self._world, self._broken = world, broken
-        #: when a backend had a list, and of which prefix
-        self.lists: Sequence[tuple[float, str]] = ()
 
     def check(self, job: Job) -> None:
         now = self._world.sim.now
@@ -44,7 +42,7 @@ class Views:
                 run = self._run(job, attempt)
                 if run is not None:
                     _ran(attempt, run)
-                    _succeeded(attempt, run, self.lists)
+                    _succeeded(attempt, run, self._world.bucket.lists)
                     _steps(attempt, shown, run, now)
                     self._redone(job, attempt, shown)
         except AssertionError as error:

@@ -17,9 +17,9 @@ from tests.support.simulation.sim import Sim
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.model import Slice
-from tpujob.protocol import ReportDocument
 
 if TYPE_CHECKING:
+    from tests.support.simulation.bucket import Bucket
     from tests.support.simulation.monitor import Monitor
 
 #: v4-16 is offered in the first only; v5p-16 in the others, which lie in one region
@@ -36,10 +36,7 @@ class World:
         self.saved: dict[str, list[Checkpoint]] = {}  #: job -> checkpoints that are committed
         self.work: dict[str, plans.Work] = {}
         self.monitor: Monitor
-        self.put: Callable[[str, bytes], object]  #: into the bucket, and whether it is there
-        self.is_there: Callable[[str], bool]
-        #: a host has written its report
-        self.reported: Callable[[Run, int, ReportDocument, bytes, float], None]
+        self.bucket: Bucket
         self.stirred: Callable[[str], None] = lambda job: None  #: something about a job changed
         #: seconds of work that a job may have
         self.lengths_of: Callable[[str], tuple[int, ...]] = lambda job: effects.profile.lengths
@@ -174,7 +171,7 @@ class World:
         reporters = Reporters(
             run, machine, self.sim.random(f"{job}:{attempt}:clocks"), self.monitor.broken
         )
-        run.advance = lambda now: reporters.advance(now, partial(self.reported, run))
+        run.advance = lambda now: reporters.advance(now, partial(self.bucket.reported, run))
         self.monitor.resumed(run, newest, self.saved.get(job, []))
         return run
 
@@ -198,11 +195,11 @@ class World:
     def keep(self, run: Run, step: int, good: bool) -> None:
         """A checkpoint is committed."""
         self.saved.setdefault(run.job, []).append(Checkpoint(step, run.attempt, good))
-        self.put(f"{run.workdir}/checkpoints/{step}/w", b"saved")
+        self.bucket.put(f"{run.workdir}/checkpoints/{step}/w", b"saved", timeout=1)
 
     def at_hand(self, workdir: str, step: int) -> bool:
         """Whether that checkpoint is in the workdir, which may be that of another region than it was saved in."""
-        return self.is_there(f"{workdir}/checkpoints/{step}/w")
+        return f"{workdir}/checkpoints/{step}/w" in self.bucket.objects
 
     def settle(self, machine: Machine) -> None:
         for run in machine.runs:

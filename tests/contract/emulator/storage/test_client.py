@@ -76,20 +76,18 @@ def test_too_much_metadata_is_refused_and_nothing_is_stored(bucket: storage.Buck
     assert not blob.exists()
 
 
-@pytest.mark.parametrize("path", ["/storage/v1/b/no-such-bucket/o", "/storage/v1/b/no-such-bucket"])
-def test_a_missing_bucket_is_reported_as_google_does(server: StorageServer, path: str) -> None:
-    status, headers, body = ask(server.url, "GET", path)
-    assert status == 404
-    assert error_of(body)["errors"][0]["reason"] == "notFound"
-    assert error_of(body)["message"] == "The specified bucket does not exist."
-    assert headers["content-type"] == "application/json; charset=UTF-8"
-    assert headers["date"].endswith("GMT")
-
-
-def test_a_missing_object_is_reported_as_google_does(bucket: storage.Bucket) -> None:
+def test_what_is_missing_is_reported_as_google_does(
+    server: StorageServer, client: storage.Client, bucket: storage.Bucket
+) -> None:
     for act in (bucket.blob("none").download_as_bytes, bucket.blob("none").delete):
         with pytest.raises(exceptions.NotFound, match=f"No such object: {BUCKET}/none"):
             act()
+    with pytest.raises(exceptions.NotFound, match="The specified bucket does not exist"):
+        list(client.list_blobs("no-such-bucket"))
+    status, headers, body = ask(server.url, "GET", "/storage/v1/b/no-such-bucket")
+    assert (status, error_of(body)["errors"][0]["reason"]) == (404, "notFound")
+    assert headers["content-type"] == "application/json; charset=UTF-8"
+    assert headers["date"].endswith("GMT")
 
 
 def test_of_eight_writers_that_demand_an_absent_object_exactly_one_wins(

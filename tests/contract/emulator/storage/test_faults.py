@@ -34,14 +34,6 @@ def test_a_write_fails_after_it_took_effect(bucket: Bucket, faults: StorageFault
         bucket.blob("after/a").download_as_bytes(retry=None)
 
 
-def test_the_client_survives_transient_errors(bucket: Bucket, faults: StorageFaults) -> None:
-    """The library repeats what is safe to repeat, and 503 and 429 are such answers."""
-    put(bucket, "retry/a", "there")
-    faults.add(StorageFault(503, count=1, method="GET"))
-    assert bucket.blob("retry/a").download_as_bytes() == b"there"
-    assert faults.all() == [], "the read did not meet the fault"
-
-
 @pytest.mark.parametrize(
     ("method", "act"),
     [

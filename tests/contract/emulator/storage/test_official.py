@@ -130,12 +130,6 @@ def test_an_object_is_written_and_read_as_a_file(bucket: storage.Bucket) -> None
         assert file.read() == b"\n99999\n"
 
 
-def test_an_empty_object_is_an_object(bucket: storage.Bucket) -> None:
-    bucket.blob("empty").upload_from_string(b"")
-    found = bucket.get_blob("empty")
-    assert (found.size, found.download_as_bytes(), found.crc32c) == (0, b"", "AAAAAA==")
-
-
 def test_a_compressed_object_comes_as_it_was_or_as_it_is(bucket: storage.Bucket) -> None:
     blob = bucket.blob("log.gz")
     blob.content_encoding = "gzip"
