@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from tests.contract.emulator.world_rig import ZONE, Model
 from tests.support.tpu_rig import Cloud, queued, queued_state, until
-from tpujob.cli.commands.emulator import faults
 from tpujob.cli.commands.emulator import group as cli
+from tpujob.cli.commands.emulator import options
 from tpujob.emulator.client import EmulatorClient
 from tpujob.emulator.faults import PER_HOUR, commands, schedule
 from tpujob.emulator.faults.schedule import Step
@@ -230,7 +230,7 @@ def cloud() -> Iterator[Cloud]:
 @pytest.fixture
 def emulator(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatorClient]:
     client = EmulatorClient(cloud.control().path)
-    monkeypatch.setattr(faults, "client", lambda: client)
+    monkeypatch.setattr(options, "client", lambda: client)
     yield client
     client.do("end-plan")
 
