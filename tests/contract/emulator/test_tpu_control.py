@@ -25,8 +25,8 @@ from tests.support.tpu_rig import (
     until,
 )
 from tpujob.cli import backend
-from tpujob.cli.commands.emulator import faults
 from tpujob.cli.commands.emulator import group as cli
+from tpujob.cli.commands.emulator import options
 from tpujob.emulator import schedule
 from tpujob.emulator.client import EmulatorClient
 from tpujob.emulator.tpu.errors import Faults
@@ -140,7 +140,7 @@ def test_a_bad_body_gets_one_clear_answer(cloud: Cloud, body: bytes) -> None:
 
 @pytest.fixture
 def run(control: EmulatorClient, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setattr(faults, "client", lambda: control)
+    monkeypatch.setattr(options, "client", lambda: control)
 
     def call(*arguments: str, code: int = 0) -> str:
         done = CliRunner().invoke(cli.app, list(arguments), catch_exceptions=False)

@@ -68,18 +68,9 @@ def job_file(folder: Path) -> Path:
     (folder / "code").mkdir()
     (folder / "code" / "train.py").write_text("print('code')\n")
     (folder / "code" / ".env").write_text(f"WANDB_API_KEY={FILE}\n")
-    run = {
-        "command": PROGRAM,
-        "env": {"MY_PASSWORD": WRITTEN},
-        "secrets": ["WANDB_API_KEY", "HF_TOKEN"],
-    }
-    spec = {
-        "name": "marked",
-        "tpu": {"type": "v4-8"},
-        "run": run,
-        "code": "code",
-        "preflight": False,
-    }
+    env, named = {"MY_PASSWORD": WRITTEN}, ["WANDB_API_KEY", "HF_TOKEN"]
+    spec: dict[str, object] = {"name": "marked", "tpu": {"type": "v4-8"}, "code": "code"}
+    spec |= {"run": {"command": PROGRAM, "env": env, "secrets": named}, "preflight": False}
     spec |= {"setup": "echo set up with $HF_TOKEN", "recovery": {"failures": 0}, "stop_grace": "2s"}
     file = folder / "job.yaml"
     file.write_text(json.dumps(spec))

@@ -56,9 +56,9 @@ def test_a_slice_is_lost_in_each_phase(stack: LocalStack, phase: str, tmp_path: 
     stack.until(job_id, phase if phase != "releasing" else lambda v: v["wish"] == "release")
     slices = 2
     if phase == "provisioning":
-        # deleted by a person: what is not there as yet is not preempted, and is asked for by the same name
-        deleted = lambda: "deleted" in stack.run("emulator", "delete", job_id, code=None)  # noqa: E731
-        until(deleted, "it is deleted")
+        # by a person: what is not there as yet is not preempted, and is asked for by the same name
+        words = ("emulator", "delete", job_id)
+        until(lambda: "deleted" in stack.run(*words, code=None), "it is deleted")
         stack.run("emulator", "settings", "--create", "2s")
         slices = 1
     else:

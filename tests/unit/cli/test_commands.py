@@ -293,19 +293,11 @@ def test_an_empty_list_says_what_there_is_else(tpujob: Tpujob, api: ScriptedJobs
     assert tpujob("list", "--all", "--user", "bob").out == "There is no job of bob.\n"
 
 
-@pytest.mark.parametrize("ref", ["42", "000042", "digits"])
-def test_show_takes_ids_and_names(tpujob: Tpujob, ref: str) -> None:
-    assert "Job 000042" in tpujob("show", ref).out
-    view = tpujob("show", ref, "--json").json
-    assert view["id"] == "000042"
-    assert view["created_at"] == AT
-
-
-def test_a_name_that_is_not_unique_asks_for_the_id(tpujob: Tpujob, api: ScriptedJobs) -> None:
-    api.jobs["000043"] = job_view("000043")
-    said = tpujob("show", "digits", code=2)
-    assert "2 jobs are called" in said.err
-    assert "Use the id" in said.err
+def test_show_takes_ids_and_names(tpujob: Tpujob) -> None:
+    for ref in ("42", "000042", "digits"):
+        assert "Job 000042" in tpujob("show", ref).out
+        view = tpujob("show", ref, "--json").json
+        assert (view["id"], view["created_at"]) == ("000042", AT)
 
 
 @pytest.mark.parametrize("name", ["$(reboot)", "../../etc", "\x1b[31mx"])
@@ -367,11 +359,12 @@ def test_raw_logs_are_what_the_program_wrote(tpujob: Tpujob, api: ScriptedJobs) 
 
 
 def test_lines_that_are_looked_for_have_their_numbers(tpujob: Tpujob, api: ScriptedJobs) -> None:
-    api.matches["matches"] = [window_line(0, 7, "loss nan"), window_line(1, 123, "\x1b[2Jnan")]
-    api.matches["matching"] = 2
-    assert tpujob("logs", "42", "--grep", "nan").out == "0| 7: loss nan\n1| 123: nan\n"
-    assert tpujob("logs", "42", "--host", "1", "--grep", "nan").out.splitlines()[1] == "123: nan"
-    assert [x["line"] for x in tpujob("logs", "42", "--grep", "nan", "--json").json] == [7, 123]
+    found = [window_line(0, 7, "loss nan"), window_line(1, 123, "\x1b[2Jnan")]
+    api.matches |= {"matches": found, "matching": 2}
+    grep = ("logs", "42", "--grep", "nan")
+    assert tpujob(*grep).out == "0| 7: loss nan\n1| 123: nan\n"
+    assert tpujob(*grep, "--host", "1").out.splitlines()[1] == "123: nan"
+    assert [x["line"] for x in tpujob(*grep, "--json").json] == [7, 123]
     assert tpujob("logs", "42", "--grep", "N.n", "-E", "-i", "--count").out == "2\n"
     asked = api.named("log_search")[-1]["asked"]
     assert (asked["text"], asked["regexp"], asked["ignore_case"]) == ("N.n", True, True)
@@ -588,16 +581,6 @@ def test_a_backend_that_does_not_answer_is_reported_with_its_log(
     assert str(tpujob.state / "run" / "backend.log") in said.err
     monkeypatch.setattr("tpujob.cli.backend.PAUSES", (0.01, 0.01))
     assert tpujob("wait", "42", code=69).err.count("trying again") == 1
-
-
-def test_a_state_folder_that_is_not_writable_is_reported(
-    tpujob: Tpujob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("TPUJOB_STATE", str(tmp_path / "file" / "state"))
-    said = tpujob("list", code=1)
-    assert str(tmp_path / "file") in said.err
-    assert "Traceback" not in said.err
 
 
 def test_completion_offers_jobs_and_never_fails(tpujob: Tpujob, api: ScriptedJobs) -> None:

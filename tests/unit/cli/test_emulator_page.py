@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.commands import Tpujob
 from tests.support.golden import golden
-from tpujob.cli.commands.emulator import faults
+from tpujob.cli.commands.emulator import faults, options
 from tpujob.cli.commands.emulator.status_page import status_page
 from tpujob.emulator.fault_commands import COMMANDS, parameters
 
@@ -81,7 +81,7 @@ class Willing:
 def test_a_fault_is_sent_as_it_is_given(
     tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch, words: str, values: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(faults, "client", Willing)
+    monkeypatch.setattr(options, "client", Willing)
     assert tpujob("emulator", *words.split()).out == f"{words.split()[0]} {values}\n"
 
 
@@ -98,7 +98,7 @@ def test_every_word_of_a_fault_is_a_parameter_of_its_command() -> None:
 def test_a_plan_that_cannot_be_read_names_what_is_wrong(
     tpujob: Tpujob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(faults, "client", Willing)
+    monkeypatch.setattr(options, "client", Willing)
     none = tmp_path / "none.yaml"
     said = tpujob("emulator", "schedule", str(none), code=2).err
     assert said.endswith(f"Invalid value for FILE: {none}: No such file or directory\n")

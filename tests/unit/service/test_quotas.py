@@ -142,24 +142,18 @@ def _job(type: str) -> Job:
     return replace(job, slices=(held, gone, old, replace(gone, refused=Cause.STOCKOUT)))
 
 
-def test_the_command_prints_quota_beside_the_hardware_or_why_it_cannot() -> None:
-    jobs = lab.full()
-
-    def page(looked: capacity.Looked, columns: int = 80) -> str:
-        report = CapacityReport(
-            at=rfc3339(lab.NOW),
-            day_s=capacity.DAY,
-            offers=capacity.offers(jobs, lab.NOW),
-            closed=[],
-            waiting=1,
-            quota=capacity.quotas_view(looked, jobs, lab.NOW),
-        )
-        return capacity_page(report, columns, lab.NOW)
-
-    told = page(capacity.Looked(lab.quota(), lab.NOW - 80))
+def test_the_command_prints_the_hardware_and_how_many_jobs_wait() -> None:
+    report = CapacityReport(
+        at=rfc3339(lab.NOW),
+        day_s=capacity.DAY,
+        offers=capacity.offers(lab.full(), lab.NOW),
+        closed=[],
+        waiting=1,
+    )
+    told = capacity_page(report, 80, lab.NOW).splitlines()
+    assert told[0].split() == [
+        *("Type", "Zone", "Pricing", "Held", "$/h", "Asked", "Ready", "Wait", "Refused"),
+        "Preempted",
+    ]
+    assert len(told) == 1 + len(report["offers"]) + 2
     assert "1 job waits for a slice." in told
-    assert "v4   us-central2-b spot      128   96   64 cores       -" in told
-    assert told.endswith("Quota: read 1m ago; `tpujob quota` says more.")
-    denied = page(capacity.Looked(error=DENIED), 120)
-    assert "Quota could not be read: The caller does not have permission (serviceusage" in denied
-    assert "v4   us-central2-b" not in denied, "what is not known is not shown as zero"

@@ -13,10 +13,10 @@ from tpujob.cli.output import flush, say, say_json_line, say_json_list, say_page
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import event_line, event_lines, job_event_line
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import clip, clip_middle, paint, wrap
+from tpujob.cli.render.text import clip, clip_middle, paint
 from tpujob.domain.paging import PAGE as MOST
 from tpujob.domain.paging import newest
-from tpujob.domain.text import age, clean, many, rate, seconds, span
+from tpujob.domain.text import clean, many, rate, seconds, span
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
         JobEventView,
         OfferView,
         OpenCircuit,
-        QuotasView,
-        QuotaView,
     )
 
 
@@ -122,16 +120,6 @@ _OFFERS = (
     Column("Refused", right=True),
     Column("Preempted", right=True),
 )
-_QUOTA = (
-    Column("Type"),
-    Column("Zone", floors=(16, 14, 8), cut=clip_middle),
-    Column("Pricing", floors=(9, 6, 4)),
-    Column("Limit", right=True),
-    Column("Used", right=True),
-    Column("Held", right=True),
-    Column("Unit"),
-    Column("Refused", right=True),
-)
 
 
 def capacity_page(found: CapacityReport, columns: int, now: float, *, color: bool = False) -> str:
@@ -145,41 +133,7 @@ def capacity_page(found: CapacityReport, columns: int, now: float, *, color: boo
     if found["waiting"]:
         wait = "waits" if found["waiting"] == 1 else "wait"
         out.append(f"{many(found['waiting'], 'job')} {wait} for a slice.")
-    if quota := found.get("quota"):
-        out += ["", *_quota(quota, columns, now, color=color)]
-    return "\n".join(out)
-
-
-def _quota(found: QuotasView, columns: int, now: float, *, color: bool) -> list[str]:
-    """Return the lines about quota. The cloud counts the use of all its users; held and refused count only this
-    backend's jobs."""
-    out: list[str] = []
-    if found["rows"]:
-        out.append(table(_QUOTA, [_allowed(one) for one in found["rows"]], columns, color=color))
-    if found["at"]:
-        read = age(max(0.0, now - (seconds(found["at"]) or now)))
-        none = "" if found["rows"] else "no quota in these zones, and nothing held; "
-        out.append(f"Quota: {none}read {read} ago; `tpujob quota` says more.")
-    elif not found["unknown"]:
-        out.append("Quota: it is being read; repeat the command in some seconds.")
-    out += [f"Could not be read: {clean(note)}" for note in found["notes"]]
-    if found["unknown"]:
-        out.append(f"Quota could not be read: {clean(found['unknown'])}. {clean(found['hint'])}")
-    return [line for text in out for line in (wrap(text, columns) if "\n" not in text else [text])]
-
-
-def _allowed(one: QuotaView) -> tuple[str, ...]:
-    limit = "no limit" if one["limit"] is None else str(one["limit"])
-    return (
-        clean(f"{one['type']} {one['part']}".strip()),
-        clean(one["zone"]),
-        clean(one["pricing"]),
-        limit if one["known"] else "?",
-        "?" if one["used"] is None else str(one["used"]),
-        _count(one["held"]),
-        one["unit"],
-        _count(one["refused"]),
-    )
+    return "\n".join([*out, "`tpujob quota` shows how much more there may be."])
 
 
 def _offer(one: OfferView) -> tuple[str, ...]:

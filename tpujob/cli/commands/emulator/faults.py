@@ -1,22 +1,16 @@
-"""The commands of `tpujob emulator` that inject one fault: a table of their words, which are sent as they are given;
-and the client that sends them.
+"""The commands of `tpujob emulator` that inject one fault: a table of their words, which are sent as they are given.
 
 What a command does, how it reads its values, its defaults and what it prints are in `emulator/fault_commands.py`. It is
 not imported: that would take longer than the command.
 """
 
-from __future__ import annotations
-
-import re
 from collections.abc import Callable
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+from tpujob.cli.commands.emulator import options
 from tpujob.cli.options import argument, flag, option
 from tpujob.cli.output import say
-
-if TYPE_CHECKING:
-    from tpujob.emulator.client import EmulatorClient
 
 #: by command: its words, and its help
 FAULTS = {
@@ -133,8 +127,8 @@ def command(name: str) -> Callable[..., None]:
     def run(**given: Any) -> None:
         values = {key: value for key, value in given.items() if value is not None}
         if "target" in values:
-            values["target"] = slice_or_id(values["target"])
-        say(client().do(name, **values)["text"])
+            values["target"] = options.slice_or_id(values["target"])
+        say(options.client().do(name, **values)["text"])
 
     run.__doc__ = help
     run.__signature__ = Signature([_parameter(word) for word in words.split()])
@@ -155,43 +149,4 @@ def _parameter(word: str) -> Parameter:
         kind, default = kind | None, None
     return Parameter(
         name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
-    )
-
-
-# The emulator ------------------------------------------------------------------------------------------------------
-
-
-def slice_or_id(target: str) -> str:
-    """A slice or a job id, which the emulator knows; a slice may be anybody's. The backend resolves any other name, of
-    a job. Raises NotFound."""
-    if not target or target.isdigit() or re.fullmatch(r"tj-\d+-\d+(-[-a-z0-9]+)?", target):
-        return target
-    if any(target in (one["name"], one["request"]) for one in client().status()["slices"]):
-        return target
-    from tpujob.cli.backend import connect
-
-    return connect().get(target)["id"]
-
-
-def client() -> EmulatorClient:
-    """The emulator of the local stack, which is started when it is down."""
-    from tpujob.cli.backend import local_stack
-    from tpujob.emulator.client import EmulatorClient
-
-    return EmulatorClient.from_ready(local_stack().ready_file("emulator"))
-
-
-def shell_variables(project: str) -> dict[str, str]:
-    """What a terminal exports to reach the emulator of the local stack, which is started when it is down. `project`:
-    gcloud's; empty: the context's."""
-    from tpujob.cli.backend import current_settings, local_stack
-    from tpujob.config import context, stack_processes
-    from tpujob.emulator.client import shell_variables
-
-    here, now = local_stack(), current_settings()
-    if not project:
-        project = here.project if now.local else context.current(now).project or here.project
-    ready = {part.name: part.ready or {} for part in stack_processes.status(here)}
-    return shell_variables(
-        ready["emulator"], ready["farm"], project=project, gcloud=here.state / "gcloud"
     )

@@ -12,6 +12,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from tpujob.cli.commands.emulator import faults
+from tpujob.cli.commands.emulator import options as given
 from tpujob.cli.commands.emulator.status_page import plan_lines, status_page
 from tpujob.cli.options import Json, argument, duration, flag, option
 from tpujob.cli.output import note, say, say_json, say_page
@@ -28,7 +29,7 @@ _OFF = Annotated[bool, flag("Stop the schedule; current faults stay.", "--off")]
 @app.command()
 def status(as_json: Json = False) -> None:
     """Show slices, hosts, stock and the faults in force."""
-    say_page(faults.client().status(), status_page, as_json)
+    say_page(given.client().status(), status_page, as_json)
 
 
 @app.command()
@@ -48,7 +49,7 @@ def env(
 
         say(f"unset {' '.join(shell_variable_names())}")
         return
-    variables = faults.shell_variables(project)
+    variables = given.shell_variables(project)
     if as_json:
         say_json(variables)
         return
@@ -65,7 +66,7 @@ def profile(
     ],
 ) -> None:
     """Choose what is installed on the hosts of new slices."""
-    found = faults.client().do("profile", name=name)
+    found = given.client().do("profile", name=name)
     say(f"hosts that come up from now on are {name}")
     for one in found["shortcomings"]:
         note(f"tpujob: {one}")
@@ -84,7 +85,7 @@ def settings(
 ) -> None:
     """Show or change how long the cloud takes, in seconds."""
     wanted = {"create": create, "delete": delete, "suspend": suspend, "list_lag": list_lag}
-    all_of_it = faults.client().do("settings", **{k: v for k, v in wanted.items() if v is not None})
+    all_of_it = given.client().do("settings", **{k: v for k, v in wanted.items() if v is not None})
     say(json.dumps(all_of_it))
 
 
@@ -104,7 +105,7 @@ def chaos(
         return
     if seed is None:
         raise typer.BadParameter("give one, such as --seed 7", param_hint="--seed")
-    _show(faults.client().do("chaos", seed=seed, rate=rate, for_s=lasts, only=only))
+    _show(given.client().do("chaos", seed=seed, rate=rate, for_s=lasts, only=only))
 
 
 @app.command()
@@ -120,11 +121,11 @@ def schedule(
         return
     if file is None:
         raise typer.BadParameter("give a file with steps", param_hint="FILE")
-    _show(faults.client().do("schedule", steps=_read(file)))
+    _show(given.client().do("schedule", steps=_read(file)))
 
 
 def _end() -> None:
-    faults.client().do("end-plan")
+    given.client().do("end-plan")
     say("The schedule of faults is stopped.")
 
 
@@ -140,7 +141,7 @@ def _read(file: Path) -> list[Any]:
     steps = cast(list[Any], found if isinstance(found, list) else [found])
     for step in steps:
         if isinstance(step, dict) and "target" in step:
-            step["target"] = faults.slice_or_id(str(cast(dict[str, Any], step)["target"]))
+            step["target"] = given.slice_or_id(str(cast(dict[str, Any], step)["target"]))
     return steps
 
 
