@@ -14,7 +14,13 @@ import pytest
 
 from tests.support.agent_host import PATIENT, Host, LocalServer, patient, until
 from tpujob.agent import daemon
-from tpujob.agent.upload.evidence import MAX_EVIDENCE, TRACEBACK, pick_lines
+from tpujob.agent.upload.evidence import (
+    MAX_EVIDENCE,
+    TAIL_WIDTH,
+    TRACEBACK,
+    first_lines,
+    pick_lines,
+)
 
 
 def test_a_traceback_is_kept_whole_and_in_order(host: Host) -> None:
@@ -50,6 +56,9 @@ def test_evidence_fits_and_keeps_the_most_telling_lines() -> None:
     assert "KeyError: 'the end'" in kept
     assert any(line.startswith("MemoryError 499") for line in kept)
     assert json.loads(pick_lines([])) == {"v": 1, "lines": []}
+    stacks = json.loads(first_lines(["x" * 500] * 99))["lines"]
+    assert {*stacks} == {"x" * TAIL_WIDTH}
+    assert len(first_lines(stacks)) <= MAX_EVIDENCE < len(first_lines(stacks)) + TAIL_WIDTH + 64
 
 
 @pytest.fixture
