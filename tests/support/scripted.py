@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any, cast
 
 import pytest
@@ -647,7 +648,7 @@ def served(front: Front) -> Iterator[str]:
     """The backend's app around it, on a unix socket; yields its URL."""
     app = scripted_app(
         front,
-        watch=lambda: front.now.changes,
+        changes=SimpleNamespace(now=lambda: front.now.changes),
         stopping=lambda: front.stopping,
         version="0.0.test",
     )
