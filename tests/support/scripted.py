@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import NoneType
+from types import NoneType, SimpleNamespace
 from typing import IO, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import pytest
@@ -574,7 +574,7 @@ def served(front: Front) -> Iterator[str]:
     """The backend's app around it, on a unix socket; yields its URL."""
     app = scripted_app(
         front,
-        watch=lambda: front.now.changes,
+        changes=SimpleNamespace(now=lambda: front.now.changes),
         stopping=lambda: front.stopping,
         version="0.0.test",
     )

@@ -26,7 +26,6 @@ def create_app(
     jobs: Callable[[Principal], JobsApi],
     authenticator: Authenticator,
     *,
-    watch: Callable[[], int] | None = None,
     changes: Changes | None = None,
     times: StreamTimes = StreamTimes(),  # noqa: B008
     stopping: Callable[[], bool] = lambda: False,
@@ -37,16 +36,15 @@ def create_app(
     sessions: Sessions | None = None,
     itself: BackendStatus | None = None,
 ) -> FastAPI:
-    """The backend's app: `jobs` is what a caller recognised by `authenticator` may ask. `changes` of the store are
-    sent to open pages, in streams with these `times`; left out, pages ask by themselves. `watch` gives the number of
-    the newest change, by default theirs, so that a client that follows all jobs misses none between two polls. Once
-    `stopping()` is true, every long poll ends within `LOOK_EVERY`. The backend answers under the names in `hosts`
-    alone. `make_pass` runs one tick of every job that is due. `limits`: left out, those of every backend.
-    `sessions`: of the page at a port of this machine, if there is one. `itself`: counts requests and says whether the
-    backend is alive; left out, it is as long as it answers."""
+    """The backend's app: `jobs` is what a caller recognised by `authenticator` may ask. `changes` of the store are sent
+    to open pages, in streams with these `times`, and tell a client that follows all jobs what it has missed between two
+    polls; left out, pages ask by themselves. Once `stopping()` is true, every long poll ends within `LOOK_EVERY`. The
+    backend answers under the names in `hosts` alone. `make_pass` runs one tick of every job that is due. `limits`: left
+    out, those of every backend. `sessions`: of the page at a port of this machine, if there is one. `itself`: counts
+    requests and says whether the backend is alive; left out, it is as long as it answers."""
 
     def routed(app: FastAPI) -> FastAPI:
-        follow = streams.endpoint(watch or (changes.now if changes else None), stopping)
+        follow = streams.endpoint(changes.now if changes else None, stopping)
         endpoints.add_methods(app, {**streams.OWN, "follow": (follow, schemas.Hint)})
         endpoints.add_backend(app, version, itself.alive if itself else lambda: True)
         endpoints.add_tick(app, make_pass)

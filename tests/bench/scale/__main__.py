@@ -8,7 +8,6 @@ machine does; times are wall times, and do.
 from __future__ import annotations
 
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ SILENT = 1.0  #: percent of the slices that die, and that the cloud calls READY
 CALLS = 600.0  #: of Cloud TPU a minute, which a backend in the cloud allows itself
 _ASKED = "slice_requested"  #: the event
 #: (limit, unit) of what is asked of 10,000 jobs
-CORE, MEMORY, LIST, BACK, WHOLE = 1.0, 512.0, 300.0, 10.0, 5.0
+CORE, MEMORY, LIST, BACK, SWEEP = 1.0, 512.0, 300.0, 10.0, 5.0
 
 
 def main() -> None:
@@ -36,7 +35,7 @@ def main() -> None:
         few, jobs = _ramp(rig, jobs)
         steady = _steady(rig, jobs)
         _lists(rig)
-        _whole(rig)
+        _sweep(rig)
         for notice in (NOTICE, 0.0):
             _preempted(rig, min(GONE, jobs // 2), notice, jobs)
         _silent(rig, SILENT, jobs)
@@ -93,18 +92,10 @@ def _lists(rig: Rig) -> None:
     _say("list, first page: p95", _at(times, 0.95) * 1e3, "ms", LIST)
 
 
-def _whole(rig: Rig) -> None:
-    """What looks at all jobs."""
-    for what, do in {"a sweep": lambda: rig.api.sweep(dry_run=True), "cost": rig.api.cost}.items():
-        before = used(rig.backend).cpu_s
-        _say(what, max(_timed(do, 3)), "s", WHOLE)
-        _say(f"{what}: CPU of the backend", (used(rig.backend).cpu_s - before) / 3, "s")
-
-    def command() -> None:
-        words = [sys.executable, "-m", "tpujob", "cost", "report"]
-        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
-
-    _say("tpujob cost report", max(_timed(command, 3)), "s", WHOLE)
+def _sweep(rig: Rig) -> None:
+    before = used(rig.backend).cpu_s
+    _say("a sweep", max(_timed(lambda: rig.api.sweep(dry_run=True), 3)), "s", SWEEP)
+    _say("a sweep: CPU of the backend", (used(rig.backend).cpu_s - before) / 3, "s")
 
 
 def _preempted(rig: Rig, count: int, notice: float, jobs: int) -> None:

@@ -409,7 +409,10 @@ ASSERTED: dict[str, dict[str, Any]] = {
 
 
 def test_behind_iap_nothing_else_is_believed(issuer: Issuer) -> None:
-    backend, (_, assertion) = Backend(issuer, "iap"), iap(issuer)
+    backend, (header, assertion) = Backend(issuer, "iap"), iap(issuer)
+    head, _, signature = assertion.split(".")
+    _, payload, _ = issuer.assertion("root@example.org", aud=IAP_AUDIENCE).split(".")
+    assert backend.status((header, f"{head}.{payload}.{signature}")) == 401, "of another assertion"
     for name, claims in ASSERTED.items():
         assert backend.status(iap(issuer, **claims)) == 401, name
     for headers in (

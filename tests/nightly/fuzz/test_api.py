@@ -40,7 +40,6 @@ class Backend:
         self.app: FastAPI = create_app(
             self.stage.api.acting_for,
             TokenDoor(TOKEN, ADA),
-            watch=lambda: 7,
             stopping=lambda: True,  # a long poll is answered at once
             make_pass=lambda sweep: (0, None),
             limits=LIMITLESS,

@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse, Response
 from tpujob.api import CostGroup, CostRowView, JobsApi, QueueRow
 from tpujob.domain.events import EventKind
 from tpujob.errors import BadRequest
-from tpujob.web.pages.frame import PageContent, PageRequest
+from tpujob.web.pages.frame import PageContent, PageRequest, link
 from tpujob.web.pages.query import PageQuery
 from tpujob.web.schemas import may
 
@@ -62,7 +62,6 @@ def load_hosts(asked: PageRequest) -> PageContent:
 
 def judge_host(request: Request, api: JobsApi, form: PageQuery) -> Response:
     """Mark a machine, or forget it."""
-    del request
     machine, verdict = form.one("machine"), form.one("do")
     if verdict == "clear":
         api.clear_host(machine)
@@ -71,7 +70,7 @@ def judge_host(request: Request, api: JobsApi, form: PageQuery) -> Response:
     else:
         ways = ", ".join((*VERDICTS, "clear"))
         raise BadRequest(f"a machine cannot be {verdict[:40]!r}", hint=f"There are: {ways}.")
-    return RedirectResponse("hosts", 303)  # relative: it holds below a session, too
+    return RedirectResponse(link(request, "/hosts"), 303)
 
 
 def load_spend(asked: PageRequest) -> PageContent:
@@ -122,6 +121,5 @@ def load_notifications(asked: PageRequest) -> PageContent:
 
 def test_channel(request: Request, api: JobsApi, form: PageQuery) -> Response:
     """Send a test message, and lead back to the page."""
-    del request
     api.test_channel(form.one("channel"))
-    return RedirectResponse("../notifications", 303)
+    return RedirectResponse(link(request, "/notifications"), 303)

@@ -57,11 +57,11 @@ def body_limits(method: str, path: str) -> tuple[int, float]:
 
 class Buckets:
     """How often each of many keys may do something: `burst` times, and then as often as `per_second` gives tokens back.
-    Those that are full, or beyond `most` and longest unused, are forgotten."""
+    Beyond 10,000, the longest unused are forgotten."""
 
-    def __init__(self, rate: Rate, most: int = 10_000) -> None:
+    def __init__(self, rate: Rate) -> None:
         self._rate = rate
-        self._left: LruDict[Hashable, tuple[float, float]] = LruDict(most)  # tokens, and when
+        self._left: LruDict[Hashable, tuple[float, float]] = LruDict(10_000)  # tokens, and when
 
     def wait(self, key: Hashable, now: float) -> float:
         """Take a token and return 0, or take none and return the seconds until there is one."""
