@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import tarfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.support.agent_host import Host, archive
 from tpujob.agent import base
+from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.setup import bundles
+from tpujob.agent.storage import Storage
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
@@ -76,3 +82,24 @@ def test_bundles_are_laid_over_each_other_afresh_for_each_attempt(host: Host) ->
     assert host.bucket.log() == ["oldnew"]
     host.run("cat link; echo", attempt=2, bundles=bundles)
     assert host.bucket.log(2) == ["old"]
+
+
+def test_two_that_fetch_the_same_bundle_at_once_both_get_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data, both = archive(("a", "1")), threading.Barrier(2)
+
+    class Slow(Storage):
+        def read(self, path: str, take: Callable[[bytes], object]) -> None:
+            both.wait(10)  # each has seen that there is no such folder
+            take(data)
+
+    monkeypatch.setattr(bundles, "BUNDLES", str(tmp_path))
+    where = f"gs://shed/{hashlib.sha256(data).hexdigest()}.tar.gz"
+    with ThreadPoolExecutor(2) as pool:
+        folders = list(
+            pool.map(lambda _: bundles.fetch_bundle(Slow(MetadataClient()), where), range(2))
+        )
+    assert folders[0] == folders[1]
+    assert (Path(folders[0]) / "a").read_text() == "1"
+    assert len(list(tmp_path.iterdir())) == 1, "something was left lying about"

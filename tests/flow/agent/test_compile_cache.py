@@ -125,6 +125,22 @@ def test_what_the_owners_hosts_have_not_sealed_is_never_used(
     assert kept == expected, "what is no good stays in the way"
 
 
+def test_no_more_bytes_are_read_than_were_sealed(storage: Storage, tmp_path: Path) -> None:
+    said, sent = list[str](), list[int]()
+    left(storage, tmp_path, "a-cache", b"ours")
+
+    def endless(path: str, take: Any, generation: str) -> None:
+        for _ in range(1000):
+            sent.append(3)
+            take(b"xxx")
+
+    storage.read = endless  # type: ignore[method-assign]
+    CompileCache(SealedFiles(storage, PLACE, "k"), str(tmp_path / "cache"), said.append).fill()
+    assert list((tmp_path / "cache").iterdir()) == []
+    assert "has more bytes than were listed" in said[0]
+    assert len(sent) == 2
+
+
 def test_a_later_host_begins_with_what_an_earlier_one_compiled(host: Host) -> None:
     plan = versioned(host)
     write = 'echo $TPUJOB_CACHE; test "$JAX_COMPILATION_CACHE_DIR" = "$TPUJOB_CACHE" && echo same; '

@@ -17,7 +17,9 @@ import pytest
 
 from tests.support.agent_host import JOB, KEY, Host, until
 from tpujob.agent import daemon
+from tpujob.agent.base import take_lock
 from tpujob.agent.metadata import MetadataClient
+from tpujob.agent.setup import steps
 from tpujob.agent.storage import LINK, Storage, StorageError, insist
 from tpujob.agent.upload import output_list
 from tpujob.agent.upload import outputs as module
@@ -250,6 +252,23 @@ def test_a_success_whose_outputs_cannot_be_kept_is_none(
     daemon.keep_outputs(attempt, code)
     assert state["cause"] == cause
     assert ("HTTP 403" in state["error"]) is (cause is not None)
+
+
+def test_the_next_attempt_waits_while_an_earlier_one_keeps_its_outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = str(tmp_path / "host.lock")
+    monkeypatch.setattr(steps, "HOST_LOCK", lock)
+    monkeypatch.setattr(steps, "KILL_PATIENCE", 0.1)
+    for name in ("stop_others", "end_all", "remove_containers", "unmount_all", "remove_leftovers"):
+        monkeypatch.setattr(steps, name, lambda *_, **__: [])
+    held = take_lock(lock, 0)
+    assert held is not None
+    threading.Timer(0.5, os.close, (held,)).start()
+    folder, log = SimpleNamespace(path="own"), SimpleNamespace(note=print)
+    attempt: Any = SimpleNamespace(plan={"grace": 0.0}, folder=folder, log=log, host_lock=None)
+    steps.take_over_host(attempt)
+    os.close(attempt.host_lock)
 
 
 # What others write into the bucket
