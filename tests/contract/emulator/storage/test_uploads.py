@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import http.client
 import json
@@ -9,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -28,6 +30,7 @@ from tests.contract.emulator.storage_rig import (
 from tests.support.waiting import until
 from tpujob.emulator.storage import StorageServer
 from tpujob.emulator.storage.faults import Billed
+from tpujob.emulator.storage.upload import split_related
 
 UPLOAD = f"/upload/storage/v1/b/{BUCKET}/o"
 PIECE = 256 * 1024
@@ -165,6 +168,22 @@ def test_line_ends_of_a_multipart_body_may_be_either(
     status, _, body = ask(server.url, "POST", path, newline.join(lines), Content_Type=kind)
     assert (status, json.loads(body)["contentType"]) == (200, "text/plain")
     assert bucket.blob("a").download_as_bytes() == content
+
+
+def test_a_multipart_body_is_read_however_it_is_cut_into_pieces() -> None:
+    head = b'--b\r\nContent-Type: application/json\r\n\r\n{"name": "a"}\r\n--b\r\n'
+    body = head + b"content-type: text/plain\r\n\r\nsome words\r\n--b--"
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(body), 7):
+            yield body[start : start + 7]
+
+    async def read() -> tuple[object, str, bytes]:
+        kind = "multipart/related; boundary=b"
+        given, content_type, content = await split_related(kind, pieces())
+        return given, content_type, b"".join([piece async for piece in content])
+
+    assert asyncio.run(read()) == ({"name": "a"}, "text/plain", b"some words")
 
 
 def test_a_boundary_longer_than_the_standard_allows_is_refused(
