@@ -5,15 +5,20 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import grpc
 import pytest
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from tests.contract.slices.tpu_slices import SLICE, ask, look
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud
 from tpujob.adapters.cloud_tpu import CloudTpuSlices, Throttle
+from tpujob.adapters.cloud_tpu.calls import LONGEST_PAUSE
 from tpujob.domain.observations import Unknown
 from tpujob.emulator import inject
-from tpujob.errors import Transient
+from tpujob.errors import Refused, Transient
 
 #: seconds that a call gets; the next only where the one before was too short to get to the silent part
 BRIEF = (0.2, 2, 20)
@@ -32,6 +37,10 @@ class HandClock:
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.time += seconds
+
+
+def pass_by(_seconds: float) -> None:
+    """No time passes by this."""
 
 
 # Limits of time ------------------------------------------------------------------------------------------------------
@@ -108,16 +117,105 @@ def test_a_call_waits_at_most_its_own_time() -> None:
     assert clock.slept == [pytest.approx(60 / 54)]
 
 
-def test_500_looks_at_once_share_few_calls(cloud: Cloud) -> None:
+# Pauses --------------------------------------------------------------------------------------------------------------
+
+
+class Refusing:
+    """A server that answers every call with the same error and what the cloud sends along."""
+
+    def __init__(self, code: grpc.StatusCode, message: str, along: tuple[tuple[str, Any], ...]):
+        self.asked: list[bytes] = []
+        self._refusal = code, message, along
+        self._server = grpc.server(ThreadPoolExecutor(2), options=(("grpc.so_reuseport", 0),))
+        self._server.add_generic_rpc_handlers((_Any(self._refuse),))
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+
+    def __enter__(self) -> Refusing:
+        self._server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.stop(None).wait()
+
+    def _refuse(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        self.asked.append(request)
+        code, message, along = self._refusal
+        context.set_trailing_metadata(along)
+        context.abort(code, message)
+        raise AssertionError("abort raises")
+
+
+class _Any(grpc.GenericRpcHandler):
+    def __init__(self, handler: Callable[[bytes, grpc.ServicerContext], bytes]) -> None:
+        self._handler = handler
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        return grpc.unary_unary_rpc_method_handler(self._handler)
+
+
+def retry_info(code: int, message: str, seconds: int) -> tuple[tuple[str, Any], ...]:
+    """As Google's services send it."""
+    wrapped = any_pb2.Any()
+    delay = duration_pb2.Duration(seconds=seconds)
+    wrapped.Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+    status = status_pb2.Status(code=code, message=message, details=[wrapped])
+    return (("grpc-status-details-bin", status.SerializeToString()),)
+
+
+def test_500_looks_at_once_share_few_calls() -> None:
     """Time stands still, so there is what may be done at once, and what a look's own 5 s allow in advance."""
-    made: list[str] = []
-    slices = CloudTpuSlices(
-        PROJECT,
-        endpoint=cloud.tpu.address,
-        throttle=Throttle(120, now=lambda: 0.0, sleep=lambda _: None),
-        count=lambda method, _: made.append(method),
-    )
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: slices.look(SLICE, timeout=5), range(500)))
-    assert 12 <= len(made) <= 12 + 5 * 108 / 60
-    slices.close()
+    throttle = Throttle(120, now=lambda: 0.0, sleep=pass_by)
+    with Refusing(grpc.StatusCode.UNAVAILABLE, "down", ()) as cloud:
+        slices = CloudTpuSlices(PROJECT, endpoint=cloud.address, throttle=throttle)
+        with ThreadPoolExecutor(8) as pool:
+            seen = list(pool.map(lambda _: slices.look(SLICE, timeout=5), range(500)))
+        assert {type(one) for one in seen} == {Unknown}
+        assert 12 <= len(cloud.asked) <= 12 + 5 * 108 / 60
+        slices.close()
+
+
+RATE = "Quota exceeded for quota metric 'Requests' and limit 'Requests per minute'"
+
+
+@pytest.mark.parametrize(
+    "along",
+    [retry_info(code_pb2.RESOURCE_EXHAUSTED, RATE, 12), (("retry-after", "12"),)],
+    ids=["RetryInfo", "Retry-After"],
+)
+def test_a_rate_limit_of_the_cloud_causes_a_pause(along: tuple[tuple[str, Any], ...]) -> None:
+    clock = HandClock()
+    throttle = Throttle(now=clock.now, sleep=clock.sleep)
+    with Refusing(grpc.StatusCode.RESOURCE_EXHAUSTED, RATE, along) as cloud:
+        slices = CloudTpuSlices(PROJECT, endpoint=cloud.address, throttle=throttle)
+        with pytest.raises(Transient, match="per minute"):
+            ask(slices, timeout=5)
+        assert slices.look(SLICE, timeout=5) == Unknown(
+            "too many calls of Cloud TPU: the next one is due in 12 s"
+        )
+        assert len(cloud.asked) == 1, "nobody asks meanwhile"
+        assert isinstance(slices.look(SLICE, timeout=20), Unknown)
+        assert (len(cloud.asked), clock.slept) == (2, [12])
+        slices.close()
+
+
+def test_a_permanent_refusal_causes_no_pause() -> None:
+    text = f"Quota 'X' exhausted. Limit 8 in zone {ZONE}"
+    along = retry_info(code_pb2.RESOURCE_EXHAUSTED, text, 12)
+    with Refusing(grpc.StatusCode.RESOURCE_EXHAUSTED, text, along) as cloud:
+        slices = CloudTpuSlices(PROJECT, endpoint=cloud.address)
+        for _ in range(2):
+            with pytest.raises(Refused):
+                ask(slices, timeout=5)
+        assert len(cloud.asked) == 2
+        slices.close()
+
+
+def test_after_a_bounded_pause_calls_come_one_by_one() -> None:
+    clock = HandClock()
+    throttle = Throttle(60, now=clock.now, sleep=clock.sleep)
+    throttle.pause(10)
+    throttle.take(100)
+    throttle.take(100)
+    assert clock.slept == [pytest.approx(10), pytest.approx(60 / 54)]
+    throttle.pause(1e9)
+    throttle.take(LONGEST_PAUSE + 1)

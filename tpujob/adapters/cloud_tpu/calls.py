@@ -17,6 +17,8 @@ from tpujob.errors import Refused, TpujobError, Transient
 
 #: the share of a minute's calls that may be made at once
 AT_ONCE = 0.1
+#: seconds that the cloud may make us wait; a longer demand is taken for a mistake
+LONGEST_PAUSE = 900.0
 
 
 class Throttle:
@@ -29,7 +31,7 @@ class Throttle:
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`per_minute`: 0: no limit."""
+        """`per_minute`: 0: no limit but the pauses that the cloud demands."""
         at_once = max(1.0, per_minute * AT_ONCE)
         self._gap = 60 / max(per_minute - at_once, 1.0) if per_minute else 0.0
         self._ahead = (at_once - 1) * self._gap  # seconds that calls may run ahead of the rate
@@ -49,6 +51,12 @@ class Throttle:
             self._booked = booked + self._gap
         if wait > 0:
             self._sleep(wait)
+
+    def pause(self, seconds: float) -> None:
+        """Allow no call for that long, and no burst afterwards."""
+        with self._lock:
+            until = self._now() + min(seconds, LONGEST_PAUSE) + self._ahead
+            self._booked = max(self._booked, until)
 
 
 #: the methods of the service that are called
@@ -113,7 +121,7 @@ class Api:
         self._throttle.take(deadline.left(doing=doing))
         failed: TpujobError | None = None
         try:
-            with _translated(doing):
+            with self._translated(doing):
                 client, left = self._connected(), deadline.left(doing=doing)
                 # the library would repeat until the time is up; here the caller decides
                 return getattr(client, method)(request, retry=None, timeout=left)
@@ -149,24 +157,26 @@ class Api:
                 self._client = _connect(self._endpoint)
             return self._client
 
+    @contextlib.contextmanager
+    def _translated(self, doing: str) -> Generator[None]:
+        """Turn the library's errors into ours, and pause as long as the cloud demands."""
+        from google.api_core.exceptions import GoogleAPICallError
+        from google.auth.exceptions import GoogleAuthError
 
-@contextlib.contextmanager
-def _translated(doing: str) -> Generator[None]:
-    """Turn the library's errors into ours."""
-    from google.api_core.exceptions import GoogleAPICallError
-    from google.auth.exceptions import GoogleAuthError
-
-    try:
-        yield
-    except GoogleAPICallError as error:
-        raise refusal(doing, status_of(error), str(error.message)) from error
-    except GoogleAuthError as error:
-        text = f"no credentials for Google Cloud: {error} ({errors.LOGIN_HINT})"
-        raise Transient(f"{doing}: {text}") from error
-    except ValueError as error:
-        if "closed channel" not in str(error):
-            raise
-        raise Transient(f"{doing}: the connection was closed") from error
+        try:
+            yield
+        except GoogleAPICallError as error:
+            ours = refusal(doing, status_of(error), str(error.message))
+            if isinstance(ours, Transient):
+                self._throttle.pause(_asked_to_wait(error))
+            raise ours from error
+        except GoogleAuthError as error:
+            text = f"no credentials for Google Cloud: {error} ({errors.LOGIN_HINT})"
+            raise Transient(f"{doing}: {text}") from error
+        except ValueError as error:
+            if "closed channel" not in str(error):
+                raise
+            raise Transient(f"{doing}: the connection was closed") from error
 
 
 def refusal(doing: str, code: str, message: str) -> TpujobError:
@@ -180,6 +190,19 @@ def refusal(doing: str, code: str, message: str) -> TpujobError:
     kind = {"NOT_FOUND": Missing, "ALREADY_EXISTS": Exists}.get(code, Refused)
     kind = ZoneClosed if meaning.zone_closed else kind
     return kind(text, cause=meaning.cause, scope=meaning.scope)
+
+
+def _asked_to_wait(error: Any) -> float:
+    """Return the seconds that the service tells us to wait: `google.rpc.RetryInfo`, or the header `retry-after`."""
+    for detail in error.details or ():
+        if getattr(detail, "DESCRIPTOR", None) and detail.DESCRIPTOR.name == "RetryInfo":
+            return detail.retry_delay.ToNanoseconds() / 1e9
+    call = error.response
+    trailers = call.trailing_metadata() if hasattr(call, "trailing_metadata") else ()
+    for key, value in trailers or ():
+        if key == "retry-after" and str(value).isdecimal():
+            return float(value)
+    return 0.0
 
 
 def _connect(endpoint: str) -> Any:
