@@ -4,8 +4,6 @@ Each command is measured beside an empty Python program in the same minute, as t
 else it does; the best of several rounds is the one that was disturbed least.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

@@ -3,8 +3,6 @@
 Run: python -m tests.bench.bench_costs [HOSTS ...]. What is counted, and how: `tests/support/costed_hour.py`.
 """
 
-from __future__ import annotations
-
 import sys
 
 from tests.support.costed_hour import CASES, HEAD

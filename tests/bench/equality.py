@@ -6,8 +6,6 @@ bit; and runs that go on with other axes or on other devices: the same within 1e
 Each interruption is SIGTERM or SIGKILL to a random host at a random step, on one host and on two.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Servers shared by the contract suites: our Cloud TPU, and those that nobody here wrote."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

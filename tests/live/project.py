@@ -4,8 +4,6 @@ What a real run may cost is bounded (`Meter`), and whatever it asked for is dele
 owner label of their own, so that no backend of the project deletes them. The next run deletes what a killed run left.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import time

@@ -1,7 +1,5 @@
 """What costs nothing: permissions, quotas, lists, and the words in which requests are refused."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The life of one slice, and of its host, in the order in which it happens. It costs money in a real project."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

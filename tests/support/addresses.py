@@ -1,7 +1,5 @@
 """Where hosts of a slice listen in tests."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

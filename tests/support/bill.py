@@ -1,8 +1,6 @@
 """A biller of its own: makes the rows of a billing export from what slices did. Shares no code with the product, so
 that a mistake in one of them shows."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

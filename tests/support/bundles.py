@@ -1,7 +1,5 @@
 """Code as it is shipped."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import tarfile

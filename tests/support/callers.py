@@ -1,7 +1,5 @@
 """Who asks in tests: the owner of the stack, and others of each role."""
 
-from __future__ import annotations
-
 import hmac
 
 from starlette.datastructures import Headers

@@ -1,7 +1,5 @@
 """What one commit may change of a job's record."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from tpujob.domain.invariants import Broken

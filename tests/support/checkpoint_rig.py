@@ -1,7 +1,5 @@
 """Checkpoints of a state with every kind of array, ways to damage them, and where a run begins after that."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The real command line, run in this process or as one of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

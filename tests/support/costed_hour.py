@@ -4,8 +4,6 @@ The backend's own reconciler and sweep, the agent's own log and report writers a
 time against a bucket and a cloud in memory. The job runs by then: how it started and ends is not in it.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections import Counter

@@ -1,8 +1,6 @@
 """What is in front of a deployed backend, on loopback and over TLS: Cloud Run, which checks a header and strips it, or
 Identity-Aware Proxy, which asks for a sign-in and adds its assertion."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import ssl

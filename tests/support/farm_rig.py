@@ -1,7 +1,5 @@
 """A real farm in a process of its own, and the small tools with which tests look at it from outside."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Google's own Firestore emulator for tests: found where the Cloud SDK is, one for each process of a test run."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Between a store and Firestore: counts what is billed, sees every request, and fails on demand."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Hosts that print, tell and store their lines, and somebody who follows, without agents, SSH and a bucket."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -1,7 +1,5 @@
 """The real gcloud, led to emulators, with a configuration of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ Reads one JSON line for each check, answers with one: the reason why gcloud woul
 `{"folder": PATH, "words": [...]}` is a command; `{"field": {...}}` the body of a PATCH of a Firestore field.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

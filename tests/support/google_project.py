@@ -1,7 +1,5 @@
 """What gcloud changes in a project when it is set up: the answers of Google's APIs, by their reference pages."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.support.google_server import (

@@ -5,8 +5,6 @@ The shapes are those of Google's reference pages and of answers that were seen i
 false or empty, and so do these.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time

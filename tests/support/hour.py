@@ -4,8 +4,6 @@ Backends tick at the same time, in threads of their own; then the clock is turne
 remembers who held which lease, and what the cloud and the hosts did.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field

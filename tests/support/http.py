@@ -1,7 +1,5 @@
 """What the clients of the web API send: plain requests."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import json

@@ -2,8 +2,6 @@
 strips tokens as Cloud Run does. Real keys and signatures, on loopback; each host of Google's is below its name, as
 `TPUJOB_GOOGLE_ENDPOINT` has it."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The index of jobs over a real store: jobs at a pinch, and what a reconciler would know of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

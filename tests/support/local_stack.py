@@ -1,7 +1,5 @@
 """The real local stack for the slow stories: emulator, host farm and backend as processes, driven by the real CLI."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

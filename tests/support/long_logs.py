@@ -1,7 +1,5 @@
 """Logs of millions of lines, as agents would have left them: a job that has ended, and segments of about a mebibyte."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 

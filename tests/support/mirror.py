@@ -2,8 +2,6 @@
 machine's own, packed as their vendors pack them. Packages come from the index that pip is set up with here.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What must hold of every report of money and time, whatever happened to the job."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from tpujob.domain.model import Job

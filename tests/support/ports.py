@@ -1,7 +1,5 @@
 """A port for a server that is started later, also in another process."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Jobs, slices and reports as records, for the tests of what is pure."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A small `JobsApi` in memory whose answers a test writes, and a real server around it on loopback."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """Somebody who has signed in at a deployed backend, without an issuer: the token is a word that the door takes."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

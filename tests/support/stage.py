@@ -1,7 +1,5 @@
 """A whole backend over the world in memory and a real SQLite store, and what happens to its jobs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

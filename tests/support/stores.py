@@ -3,8 +3,6 @@
 `python -m tests.support.stores ADAPTER PLACE DEED ARGUMENT...` opens the store at a place and does one deed.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import sys

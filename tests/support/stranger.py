@@ -1,7 +1,5 @@
 """Another user of this machine, who tries the doors."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """HTTPS in front of a server of the tests, as Cloud Run has it in front of a backend."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import datetime

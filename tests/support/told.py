@@ -1,7 +1,5 @@
 """What a program tells through its reporter, read back."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

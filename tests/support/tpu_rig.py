@@ -1,7 +1,5 @@
 """An emulated Cloud TPU inside the test's process: real gRPC, no hosts, everything quick."""
 
-from __future__ import annotations
-
 import itertools
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """Other users of this machine who type commands: processes that root has given to them, one for each user."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -3,8 +3,6 @@
 `virtual` puts the simulation's clock, threads and conditions into modules in the place of `time` and `threading`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

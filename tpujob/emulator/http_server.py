@@ -4,8 +4,6 @@ Who connects is asked once for each connection; other users of the machine are r
 the other side takes them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -5,8 +5,6 @@ or when time alone may have changed it. Every backend makes its own from the sam
 and limits, which two backends may overstep for a moment by what both request at once.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import Counter, defaultdict

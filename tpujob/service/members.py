@@ -1,7 +1,5 @@
 """Who may use this backend, as its store has it: how a caller is recognised, and how an admin changes the list."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What comes before a job: its plan, the code that is shipped, and the record that it begins with."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

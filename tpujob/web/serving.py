@@ -1,7 +1,5 @@
 """How a backend process serves, wherever it runs: its sockets, each with its authenticator, its server, and its end."""
 
-from __future__ import annotations
-
 import gc
 import signal
 import socket

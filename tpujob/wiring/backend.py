@@ -1,7 +1,5 @@
 """The backend: a context's settings become the service that runs jobs there, in the world of `wiring/world.py`."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import socket

@@ -4,8 +4,6 @@ Prints how often the range holds what the ledger says, how often its upper bound
 1 where a figure misses its target.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import math

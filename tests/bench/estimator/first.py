@@ -2,8 +2,6 @@
 played. `python -m tests.bench.estimator --seed 7 --keep` writes the file.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from itertools import groupby

@@ -1,8 +1,6 @@
 """Jobs one after the other in one zone, each estimated from what the earlier ones met, then played by the simulation:
 the product's own backend under a virtual clock, with slices that come and go as the zone's history says."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random

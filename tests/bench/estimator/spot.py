@@ -1,7 +1,5 @@
 """When a zone has spot capacity: recorded histories where they are at hand, else made ones of the same kind."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -5,8 +5,6 @@ which is another process with simulated hosts. CPU time is the process's own, so
 machine does; times are wall times, and do.
 """
 
-from __future__ import annotations
-
 import statistics
 import sys
 import time

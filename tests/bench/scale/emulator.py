@@ -1,8 +1,6 @@
 """The emulator with simulated hosts, in place of `python -m tpujob.emulator`. SCALE_HOSTS: of each generation in each
 zone."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

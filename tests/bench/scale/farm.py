@@ -4,8 +4,6 @@ A simulated host has no process and no disk. One SSH server answers for all of t
 written to the emulated storage, signed with the key of the attempt.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """One simulated host: its answers to what is sent to the agent, and what it reports. Pure; `now` is an argument."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The benchmark's stack: a backend process of its own, the emulator with simulated hosts, and what both have used."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -1,7 +1,5 @@
 """The one SSH server of all simulated hosts: the key says which slice is meant, the address which of its hosts."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """An adapter of Cloud Storage for a test, and a network between it and the server that fails on demand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

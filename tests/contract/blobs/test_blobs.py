@@ -1,7 +1,5 @@
 """What every adapter of the Blobs port promises."""
 
-from __future__ import annotations
-
 import os
 import tracemalloc
 from collections.abc import Iterator

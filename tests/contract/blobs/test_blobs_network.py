@@ -1,7 +1,5 @@
 """What the Blobs of Cloud Storage do when the network, the server or a clock misbehaves."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

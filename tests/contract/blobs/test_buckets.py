@@ -1,7 +1,5 @@
 """Buckets as tpujob makes them, against the emulated Cloud Storage and as Google's client sees them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

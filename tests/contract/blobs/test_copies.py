@@ -1,7 +1,5 @@
 """What the adapter of the Copies port promises, on our Cloud Storage."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

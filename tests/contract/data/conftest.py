@@ -1,7 +1,5 @@
 """An emulated Cloud Storage, a folder beside it, and syncs between them in this process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

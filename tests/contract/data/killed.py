@@ -1,7 +1,5 @@
 """Syncs as processes of their own, which are killed at a byte of their way."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

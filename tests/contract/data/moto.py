@@ -1,7 +1,5 @@
 """moto's S3 server, in this process, and the settings that lead to it."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager

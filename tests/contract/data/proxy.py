@@ -1,7 +1,5 @@
 """A TCP proxy before the emulated storage, which flips bytes, cuts connections, or kills whoever talks through it."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import re

@@ -1,7 +1,5 @@
 """What the tests of `tpujob.data` share."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """From bucket to bucket: Cloud Storage copies the bytes, in one operation each, however many calls it takes."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from dataclasses import replace

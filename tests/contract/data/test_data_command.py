@@ -1,7 +1,5 @@
 """`tpujob data` as a user types it, and docs/data.md: what the page shows is what the commands print."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What the wire, the storage and the disk do to a sync: flipped bytes, cut connections, refusals, a full disk."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from pathlib import Path

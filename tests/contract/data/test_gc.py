@@ -1,7 +1,5 @@
 """`tpujob data gc`: it lists unfinished downloads of ended syncs, removes them on demand, and nothing else."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Generator
 from contextlib import contextmanager

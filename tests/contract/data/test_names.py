@@ -1,7 +1,5 @@
 """Names are opaque: what has a counterpart round-trips, what has none is refused by name. Pure parts of `data`."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

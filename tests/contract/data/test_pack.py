@@ -1,7 +1,5 @@
 """`tpujob data pack` and `unpack` between folders: every byte comes back, and nothing damaged passes for whole."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

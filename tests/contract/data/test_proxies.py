@@ -1,7 +1,5 @@
 """The proxy of the environment: who goes through it, and how."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

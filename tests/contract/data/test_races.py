@@ -3,8 +3,6 @@
 TPUJOB_RACES is how many interleavings are tried; `make kills` tries many.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """S3 to a bucket and to a folder, by moto's server. It takes wrong checksums and sends few, so a proxy that flips bytes
 stands before it."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager

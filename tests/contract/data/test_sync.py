@@ -1,7 +1,5 @@
 """`data.sync` against the emulated Cloud Storage: what is copied, what is left out, what it costs, what conflicts."""
 
-from __future__ import annotations
-
 import os
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lists of URLs, and what headers tell of a file: the pure parts of sources outside Cloud Storage."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files on the web to a bucket and to a folder: as good as their servers let them be."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import random

@@ -1,7 +1,5 @@
 """A web server whose files can change, and which can be as poor as servers are: no ranges, no HEAD, no length."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import threading

@@ -5,8 +5,6 @@ No account is needed, so nothing here proves that Google agrees. It proves that 
 run stopped, and that the image holds what the backend imports.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import copy

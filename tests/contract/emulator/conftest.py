@@ -1,7 +1,5 @@
 """The official client of an emulated Cloud TPU of each test's own; a host farm for all tests of a module."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

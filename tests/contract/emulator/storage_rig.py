@@ -1,7 +1,5 @@
 """What the tests of the emulated Cloud Storage share: a server of their own, the official client, raw requests."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import socket

@@ -1,7 +1,5 @@
 """The farm from outside: what a session sees, what preemption does, what is left afterwards (nothing)."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The metadata server as programs on a TPU VM use it: raw, by `wait_for_change`, and through Google's own library."""
 
-from __future__ import annotations
-
 import json
 import threading
 import urllib.error

@@ -1,7 +1,5 @@
 """What the API says of hosts that a farm has lost, or that nobody can ask about."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.contract.emulator.world_rig import Model

@@ -1,7 +1,5 @@
 """What injected faults do to real hosts: the emulated API, a real host farm, programs that run there."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

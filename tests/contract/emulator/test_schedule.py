@@ -1,7 +1,5 @@
 """Drills that come by themselves: what a seed brings, what a schedule may say, and both in a world's time."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """The official client against the emulated API: what the real service does, where it hurts included."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

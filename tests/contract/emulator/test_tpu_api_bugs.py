@@ -1,7 +1,5 @@
 """What Google's service does only at times: each by its switch, through the official client."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Faults by command: the control interface on its socket, its client, and `tpujob emulator`."""
 
-from __future__ import annotations
-
 import http.client
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Slices with hosts: the emulator's own process, and a real host farm that outlives it or comes later."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The REST face of the emulated API: by the official client's REST transport, and as HTTP and JSON."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

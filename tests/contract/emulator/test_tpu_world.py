@@ -1,7 +1,5 @@
 """The model alone, with a clock turned by hand: what happens when, to the second."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """A service account's key, and the server that gives tokens for it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Credentials that are not there or have expired: every adapter says what to run, and concludes nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

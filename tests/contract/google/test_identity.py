@@ -1,7 +1,5 @@
 """Application Default Credentials, with a real key and a real token server: found, fresh, refused, out of reach."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

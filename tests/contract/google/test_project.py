@@ -1,7 +1,5 @@
 """Looks at a project over real HTTP and gRPC: what healthy answers become, and that a look that fails is no finding."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

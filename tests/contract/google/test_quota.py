@@ -1,7 +1,5 @@
 """Quotas and their use as the APIs write them: names, pages, places, what JSON leaves out, what nobody knows."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

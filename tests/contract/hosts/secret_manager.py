@@ -2,8 +2,6 @@
 pages have it: numbered versions, states, `latest`, ttl, labels, errors as `google.rpc.Status`.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The port Hosts, over Fabric and SSH, on real emulated hosts."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

@@ -3,8 +3,6 @@
 Real emulated hosts, and the emulated Cloud TPU API in front of them.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """What every store of SSH keys promises, in files and in Secret Manager; and what is Secret Manager's alone."""
 
-from __future__ import annotations
-
 import base64
 import os
 import threading

@@ -1,7 +1,5 @@
 """`tpujob ssh`: exit codes, streams of any size, a real terminal, and no contact with a host that is not pinned."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

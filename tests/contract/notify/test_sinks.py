@@ -1,7 +1,5 @@
 """Each sink against a real receiver: what arrives, what the answers mean, and what nobody can be made to call."""
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import socket

@@ -1,7 +1,5 @@
 """What every place that keeps secrets promises, files and Secret Manager; and what is of one of them alone."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Iterator

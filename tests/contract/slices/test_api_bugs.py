@@ -1,7 +1,5 @@
 """Slices on a cloud that does what Google's is reported to do only at times."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

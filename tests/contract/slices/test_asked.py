@@ -1,7 +1,5 @@
 """What a slice on Cloud TPU is asked for with: every option, as the emulated API shows it afterwards."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What the zones offer: the emulated API's lists, kept for a while."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

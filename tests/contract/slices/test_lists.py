@@ -1,7 +1,5 @@
 """Lists of many zones: by two calls where the API has that, complete or an error, and zone by zone where it has not."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The port Slices where one slice of ours is several of the cloud's: Multislice."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace

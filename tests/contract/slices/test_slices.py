@@ -1,7 +1,5 @@
 """The port Slices on Cloud TPU: the official client against the emulated API."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path

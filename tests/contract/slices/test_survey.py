@@ -1,8 +1,6 @@
 """One list of all slices: what it shows is what a look by name shows, and what it leaves out is not called absent. The
 same of the emulated Cloud TPU and of the cloud in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

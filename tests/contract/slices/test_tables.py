@@ -1,7 +1,5 @@
 """What Cloud TPU says, in our words: every state, health and error of the API has a row, and the rows are right."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

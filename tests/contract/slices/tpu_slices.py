@@ -1,7 +1,5 @@
 """A slice on the emulated Cloud TPU, asked for and looked at through the port."""
 
-from __future__ import annotations
-
 from tests.support.tpu_rig import ZONE, Cloud, until
 from tpujob.domain.model import Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState

@@ -1,7 +1,5 @@
 """Each test of a store runs once for each adapter."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Where a store of a contract suite lives, whatever its adapter."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import dataclass, field

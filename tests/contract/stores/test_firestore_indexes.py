@@ -1,8 +1,6 @@
 """`deploy/firestore.indexes.json` has the index of every query, and none that no query uses. The emulator needs none of
 them, Firestore refuses a query without."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """The Firestore store on a network that fails: nothing is lost, nothing happens twice, and the user is told clearly."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager

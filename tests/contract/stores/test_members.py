@@ -1,7 +1,5 @@
 """What every list of members promises, on every adapter."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 

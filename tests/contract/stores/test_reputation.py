@@ -1,7 +1,5 @@
 """What every Reputation promises, on every adapter."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -1,7 +1,5 @@
 """What only the SQLite store can get wrong: its file, the folder around it, and the disk below."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

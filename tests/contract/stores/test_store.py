@@ -1,7 +1,5 @@
 """What every Store promises, on every adapter. A new adapter is one line in `stores.py`."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """A context refuses a store that is not the one that it used before."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

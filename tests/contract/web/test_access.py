@@ -1,7 +1,5 @@
 """Who may do what: the whole matrix of methods, roles and ownership, asked over HTTP."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import itertools

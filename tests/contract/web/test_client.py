@@ -1,7 +1,5 @@
 """`tpujob.Client`: what a notebook gets, asked of a real backend over HTTP."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

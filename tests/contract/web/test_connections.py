@@ -1,7 +1,5 @@
 """Connections that send nothing, half of a request or too much of its headers: they cost nobody else anything."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import subprocess

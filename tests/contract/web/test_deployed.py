@@ -1,7 +1,5 @@
 """The backend where its disk does not last: what it takes from files, and what it refuses to begin with."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Who gets in: tokens, hosts, sizes; and what every answer carries."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hashlib

@@ -1,7 +1,5 @@
 """How much one caller may ask, and that others, and the backend's memory, do not feel it."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import itertools

@@ -1,7 +1,5 @@
 """The backend's log: no line of it is written by somebody else, and it does not fill a disk."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys

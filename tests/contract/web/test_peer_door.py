@@ -1,7 +1,5 @@
 """The door of a unix socket: the kernel says who is there, and no request can say otherwise."""
 
-from __future__ import annotations
-
 import socket
 import tempfile
 import threading

@@ -1,7 +1,5 @@
 """`RemoteJobs` against the real server: every call arrives as it was made, and every error comes back as it was."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import socket

@@ -1,8 +1,6 @@
 """Who gets into a deployed backend: every token that must be refused is, with the status that says why; real keys, real
 signatures, and an issuer that rotates them."""
 
-from __future__ import annotations
-
 import base64
 import logging
 import math

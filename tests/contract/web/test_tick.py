@@ -1,7 +1,5 @@
 """`POST /v1/tick`: who may ask for a pass, and what a pass does, also twice at once."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import ExitStack
 from typing import Any

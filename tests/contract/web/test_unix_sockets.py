@@ -1,7 +1,5 @@
 """Unix sockets in private folders, and the kernel's word on who is at the other end of a connection."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """How machines watch a backend: the probe, the scrape, and the lines of its log."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

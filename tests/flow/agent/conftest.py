@@ -1,7 +1,5 @@
 """Hosts for each test, gone with it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

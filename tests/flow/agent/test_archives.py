@@ -1,7 +1,5 @@
 """An environment of the bucket's cache, which whoever may write there may have made."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from pathlib import Path

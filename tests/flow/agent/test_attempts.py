@@ -1,7 +1,5 @@
 """Which attempt a host runs: one at a time, each once, the newest; and how one is stopped or taken away."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

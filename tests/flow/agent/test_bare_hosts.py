@@ -1,7 +1,5 @@
 """Environments on a host that has only what a TPU VM has: an old Python without pip, and no uv."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from importlib import metadata

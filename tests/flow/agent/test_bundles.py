@@ -1,7 +1,5 @@
 """What a host takes into its folder: the very bytes that were meant, and nothing that leaves it."""
 
-from __future__ import annotations
-
 import hashlib
 import tarfile
 import threading

@@ -1,7 +1,5 @@
 """What XLA compiled outlives the host: a folder that is filled from the bucket, and new entries that go there."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

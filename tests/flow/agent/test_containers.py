@@ -2,8 +2,6 @@
 was told; that a real container sees a TPU is not shown here.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What an ended attempt still does for later hosts holds up neither the next attempt nor the word of its exit."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Real `uv`, with a package that the bundle itself brings, so that no index is asked.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import shutil

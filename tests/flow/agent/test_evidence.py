@@ -1,7 +1,5 @@
 """What an agent says of a bad end: the lines that show why, in the body of its last report; and how soon it says so."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

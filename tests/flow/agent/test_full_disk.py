@@ -1,7 +1,5 @@
 """A program that has filled the disk of its host can be stopped, and its end is told."""
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess

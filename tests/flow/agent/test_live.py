@@ -1,7 +1,5 @@
 """What an agent tells those who follow: each line once, before and while it goes to the bucket."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

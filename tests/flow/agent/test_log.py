@@ -1,7 +1,5 @@
 """The program's output on its way to the bucket: much of it, strange bytes, a storage that is away."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from pathlib import Path

@@ -2,8 +2,6 @@
 what it is told and a table of what is mounted, which the agent reads in place of the kernel's.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What the metadata server tells a host of what is to come."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

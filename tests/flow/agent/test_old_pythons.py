@@ -1,7 +1,5 @@
 """What a host without a Python, or with one that is too old, is told to be."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Folders of a program that writes plain files outlive its host."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

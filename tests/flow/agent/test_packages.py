@@ -1,7 +1,5 @@
 """A set-up that may install system packages waits for whoever does so already."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

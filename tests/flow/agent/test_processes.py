@@ -1,7 +1,5 @@
 """Processes that are not ours: who holds a device as another user, and what a stuck program is doing."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A program on a host: how it is started, what it is given, how its end is told."""
 
-from __future__ import annotations
-
 import ast
 import io
 import json

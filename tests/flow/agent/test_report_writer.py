@@ -1,7 +1,5 @@
 """When a host writes its report, and what happens when the bucket, the clock or the disk fail."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Secrets on a host: they come by standard input, the program has them, and nothing that stays or leaves does."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Curves of bounded size: whatever a program tells, and that the backend reads back what a host wrote."""
 
-from __future__ import annotations
-
 import json
 import random
 

@@ -1,7 +1,5 @@
 """Data is on the host before the program starts: once for each host, verified, without what no file can be called."""
 
-from __future__ import annotations
-
 import json
 import time
 from functools import partial

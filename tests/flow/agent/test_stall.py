@@ -1,7 +1,5 @@
 """A program that does not go on: how long that is so, and what its processes were doing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """How the agent speaks to the storage where it must show who it is, and what it makes of half an answer."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import socket

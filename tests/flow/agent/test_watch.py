@@ -1,7 +1,5 @@
 """The patterns of `watch:` on the output of a program, and the verdicts of programs that judge themselves."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A host whose slice is handed on: what goes for the next job of the same owner, and for one of another."""
 
-from __future__ import annotations
-
 import json
 import os
 import pwd

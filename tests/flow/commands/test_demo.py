@@ -1,7 +1,5 @@
 """`tpujob demo` against a scripted backend: when it preempts, what it says, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

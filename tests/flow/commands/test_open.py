@@ -1,7 +1,5 @@
 """`tpujob open`: where the page is, for a backend here, at a socket and elsewhere; and until when."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

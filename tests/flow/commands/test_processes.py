@@ -1,7 +1,5 @@
 """What only shows in a process of its own: Ctrl-C, closed pipes, terminals, completion."""
 
-from __future__ import annotations
-
 import codecs
 import json
 import os

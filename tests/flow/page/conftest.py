@@ -4,8 +4,6 @@
 rule: at its end there was no violation of the policy, no error in its console and no request to anybody else.
 """
 
-from __future__ import annotations
-
 import shutil
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Every page, for the tests that hold of all: whoever adds a page adds a line."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

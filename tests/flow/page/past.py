@@ -1,7 +1,5 @@
 """A job with a past, told by a real backend: crashes and preemptions, steps that were lost, hosts, curves, evidence."""
 
-from __future__ import annotations
-
 import math
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """docs/page.md tells the truth: its files are there, its pictures are made, its addresses are answered."""
 
-from __future__ import annotations
-
 import re
 
 import httpx

@@ -1,7 +1,5 @@
 """Where lines lie: inside their box, in order, and as wide as they are long."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import pytest

@@ -1,7 +1,5 @@
 """The stream that tells open pages what has changed: ids, to those who may know them, until it ends."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """What every page has: its frame, its twin, its headers, its files; and a page for each error."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What strangers write into names and messages is shown as text, and moves nothing that stands beside it."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

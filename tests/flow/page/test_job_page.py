@@ -1,7 +1,5 @@
 """The page of a job in a browser: what it tells, and how a job is steered from it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The same sentence in the API, in the terminal and on the page, for every state and every cause that there is."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Iterator

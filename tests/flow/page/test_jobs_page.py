@@ -1,7 +1,5 @@
 """The first page in a browser: whose jobs, which ones, in which order, and what can be done with them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import get_args

@@ -1,7 +1,5 @@
 """Everything can be done by keyboard alone; focus stays where it was put."""
 
-from __future__ import annotations
-
 from playwright.sync_api import Page, expect
 
 from tests.flow.page import lab

@@ -1,7 +1,5 @@
 """Capacity, hosts, spend and events, as a person reads and uses them."""
 
-from __future__ import annotations
-
 import httpx
 from playwright.sync_api import expect
 

@@ -1,7 +1,5 @@
 """A live page in a browser: what it shows while jobs change, and while nobody answers."""
 
-from __future__ import annotations
-
 from playwright.sync_api import Page, expect
 
 from tests.flow.page import lab

@@ -1,7 +1,5 @@
 """What open pages ask of the store, and what they say while it does not answer."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

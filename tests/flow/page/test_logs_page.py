@@ -1,7 +1,5 @@
 """The page of a log, in a real browser and without scripts: any line, search, tracebacks, following."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """With JavaScript off, every page and action works."""
 
-from __future__ import annotations
-
 from playwright.sync_api import Page, expect
 
 from tests.flow.page import lab

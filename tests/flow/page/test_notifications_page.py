@@ -1,7 +1,5 @@
 """The page of notifications: whether channels work, and what an admin can do there."""
 
-from __future__ import annotations
-
 import html
 from dataclasses import replace
 from pathlib import Path

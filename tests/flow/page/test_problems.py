@@ -1,7 +1,5 @@
 """What goes wrong is a page that says so and leads on; a program gets the same as JSON."""
 
-from __future__ import annotations
-
 import httpx
 import pytest
 from playwright.sync_api import expect

@@ -1,7 +1,5 @@
 """The page of the queue: who waits for what, why, and what shares have used."""
 
-from __future__ import annotations
-
 import re
 
 import httpx

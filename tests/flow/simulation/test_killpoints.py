@@ -1,7 +1,5 @@
 """Kills and cancels at some points of every story; `make sim` takes them all."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The simulation catches every bug that is planted: otherwise its silence would mean nothing."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 

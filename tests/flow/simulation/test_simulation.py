@@ -1,7 +1,5 @@
 """A seed that is played twice gives the same history, byte for byte."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The main stories with everything real: processes, gRPC, SSH, storage, SQLite, and the command line."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A file of jobs that is emptied or moved away, on a stack of its own: refused, put back, given up."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Simulated hosts under a whole backend: real clients, real SSH, the real report path, and no process of a host."""
 
-from __future__ import annotations
-
 import json
 import random
 import time

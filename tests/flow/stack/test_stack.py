@@ -1,7 +1,5 @@
 """The local stack's processes, with small stand-ins for them: started once, found again, never confused, ended."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """What a person asks of one job: which one is meant, what is refused and why, and who wrote in between."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Numbers that are not finite: the slice is swapped, maths and machine are told apart, machines are remembered."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.stage import Stage, bad_device

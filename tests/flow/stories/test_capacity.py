@@ -1,7 +1,5 @@
 """Getting a slice where there is none: the next zone, growing pauses, one that asks for all, and a limit."""
 
-from __future__ import annotations
-
 import itertools
 
 from tests.support.stage import Stage

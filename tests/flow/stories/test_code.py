@@ -1,7 +1,5 @@
 """A job runs the code that was submitted, whatever happens to the folder afterwards, and says which it was."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import subprocess

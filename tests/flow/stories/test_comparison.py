@@ -4,8 +4,6 @@ The real client, adapter and emulated Cloud TPU, with a clock turned by hand; fo
 seen makes the table in `docs/recovery.md`, and a figure that changes fails here until the table says so too.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path

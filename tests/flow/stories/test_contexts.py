@@ -1,7 +1,5 @@
 """Two people, one project, one bucket, each with a backend of their own: real clients, the emulated cloud, no hosts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Data and checkpoints that are brought into the region of a slice before it is asked for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

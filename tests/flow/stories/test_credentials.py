@@ -1,7 +1,5 @@
 """Credentials that expire in mid-job: nothing is seen, nothing is deleted, nothing is lost."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

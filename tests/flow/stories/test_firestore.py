@@ -1,7 +1,5 @@
 """Two backends, as Cloud Run may run them, on one Firestore."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path

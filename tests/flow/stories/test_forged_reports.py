@@ -1,7 +1,5 @@
 """A program of one job writes where the hosts of another job report: all programs may share one account."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

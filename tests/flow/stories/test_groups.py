@@ -1,7 +1,5 @@
 """Arrays and sweeps: one job file, many jobs, one wish for all of them."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from typing import Any

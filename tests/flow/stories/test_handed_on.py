@@ -1,7 +1,5 @@
 """A slice whose job has ended serves the next job of the same owner, or of the lab."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.callers import ADA, caller

@@ -1,7 +1,5 @@
 """How the end of a program is judged when its job was cancelled or deleted, or when it came before a look."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Stories of one job and its world: what keeps work and money safe. The clock is turned by hand."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Secrets and shipped code in the life of a job: who is told a value, when a job is refused, what cleaning removes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Hangs and lost contact, over the whole backend with its clock turned by hand."""
 
-from __future__ import annotations
-
 from tests.support.stage import Stage
 from tpujob.domain.model import Cause, Job, State
 

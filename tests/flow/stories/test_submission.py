@@ -1,7 +1,5 @@
 """What comes before a job: the figures of its plan, what is shipped, and the record that it begins with."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import tarfile

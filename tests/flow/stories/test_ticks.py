@@ -1,7 +1,5 @@
 """One tick, and what may come between its look, its commit and its deed: slow calls, refusals, deaf hosts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

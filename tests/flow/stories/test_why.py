@@ -1,7 +1,5 @@
 """What a user is told of a job while it is going on: what is in the way, since when, and when the next try is due."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

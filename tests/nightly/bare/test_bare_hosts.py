@@ -4,8 +4,6 @@ What a host gets from the internet comes from `tests/support/mirror.py`; each jo
 what its file says. `make nightly ONLY=bare` runs them, and downloads 2 GB.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

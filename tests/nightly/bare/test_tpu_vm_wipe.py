@@ -4,8 +4,6 @@ Its root is in memory, and it has of this machine only `/usr` and a few files of
 processes and memory end with it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

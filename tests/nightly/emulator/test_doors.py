@@ -1,7 +1,5 @@
 """What another user of the machine gets from the processes of the emulator: nothing."""
 
-from __future__ import annotations
-
 import os
 import urllib.request
 from collections.abc import Iterator

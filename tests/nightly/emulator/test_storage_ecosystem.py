@@ -1,7 +1,5 @@
 """Others that speak to Cloud Storage find the emulated one just as good: gcsfs, TensorStore, Orbax."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """rclone, which speaks through Google's Go library, finds the emulated Cloud Storage as good as the real one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A few jobs of `make estimator`, which plays 500: what was said before holds what the ledger says afterwards."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.bench.estimator import first

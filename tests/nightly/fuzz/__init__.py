@@ -1,7 +1,5 @@
 """Input that nobody would write: 1,000 cases, always the same, in `make nightly`; 100,000 in `make fuzz`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import TypeVar

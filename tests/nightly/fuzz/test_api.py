@@ -1,8 +1,6 @@
 """Every route of a whole backend, with what its OpenAPI document allows and with what it forbids: an error of the
 caller is a 4xx in the API's own form, and no request makes the backend fail."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """Texts that others wrote: job files, contexts, what hosts say, and what programs print."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """`tpujob emulator env`: in a terminal that has exported it, everything of Google's is led to the local stack."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """docs/google-cloud.md tells the truth: what can run here is typed, what was not tried says so, names are names."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

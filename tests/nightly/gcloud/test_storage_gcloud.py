@@ -1,7 +1,5 @@
 """`gcloud storage`, of Google's Cloud SDK, finds the emulated Cloud Storage as good as the real one."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 It speaks TLS only, so an edge with a certificate of its own stands before the emulator.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """gcloud against the REST face of the emulated API, and its requests beside ours, field by field."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

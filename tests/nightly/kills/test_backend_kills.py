@@ -1,7 +1,5 @@
 """The backend is killed again and again, at moments that nobody chose, from before a job has a slice until it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -4,8 +4,6 @@ its proxy.
 TPUJOB_KILLS is how many points are tried in each direction; `make kills` tries many.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import resource

@@ -1,7 +1,5 @@
 """What holds of every page: it is accessible, narrow enough, and has nothing written into it."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.flow.page.conftest import OpenTab, Site

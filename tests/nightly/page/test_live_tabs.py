@@ -1,7 +1,5 @@
 """Many tabs of one browser, which has six connections to a place over HTTP/1.1."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A picture of each page that a document shows; `make screenshots` puts them into `docs/page/`."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How much a browser fetches: little at first, one answer for a change of view, and nothing for having many jobs."""
 
-from __future__ import annotations
-
 import gzip
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A job of the real local stack on its page: preempted, followed, and steered by buttons, all of it live."""
 
-from __future__ import annotations
-
 import re
 import time
 

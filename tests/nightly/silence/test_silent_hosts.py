@@ -1,7 +1,5 @@
 """Each host of a slice reports for itself, on real processes: when an agent hangs or is killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Hosts that hang or compute wrong numbers, with everything real, JAX included."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Marked secrets in every place that takes one, then every command: afterwards all that was written is searched."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The emulator's faults against everything real: processes, SSH and storage."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 """Jobs in a context of Google Cloud, with all of its real clients: Firestore against Google's emulator, Cloud Storage
 and the Cloud TPU API against ours, SSH to its hosts. Only addresses differ from the real thing."""
 
-from __future__ import annotations
-
 import http.client
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Jobs that wait for each other, and a sweep, on four slices and real processes, with kills and preemptions."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

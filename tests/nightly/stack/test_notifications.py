@@ -1,7 +1,5 @@
 """Notifications of the local stack: what a receiver gets leads to the page."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What others write into the bucket beside the outputs of a job does not come to its next host."""
 
-from __future__ import annotations
-
 import json
 import re
 import urllib.request

@@ -1,7 +1,5 @@
 """Trainers that somebody else wrote: the files of `configs/`, played with stand-ins through a preemption."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

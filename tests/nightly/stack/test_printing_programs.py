@@ -1,7 +1,5 @@
 """Programs that tell what they do by printing alone, through a preemption on the local stack."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

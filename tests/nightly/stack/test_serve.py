@@ -1,7 +1,5 @@
 """`tpujob serve`: several users of one machine, one backend, and the kernel's word on who is who."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """`python -m workloads.mlp` by hand, in a folder of one's own, with no tpujob anywhere."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A fault injected on one of two hosts, and where the next attempt begins: real runs of the perceptron."""
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Callable

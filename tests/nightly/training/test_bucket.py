@@ -1,7 +1,5 @@
 """Checkpoints in a bucket, written by Orbax over the Cloud Storage API."""
 
-from __future__ import annotations
-
 import json
 import signal
 import urllib.request

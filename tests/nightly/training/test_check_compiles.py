@@ -1,7 +1,5 @@
 """Every workload, compiled by the TPU's own compiler for slices that are not here, in a small size."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

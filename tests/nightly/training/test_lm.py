@@ -2,8 +2,6 @@
 
 One process with four CPU devices."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """`--sample`, `--export` and `--import`, on the checkpoints of a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,8 +1,6 @@
 """The workload of `configs/own-workload`, to which `docs/workloads.md` leads: no edit of the frame. Its dropout and its
 running mean go on bit for bit after it was killed."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import signal

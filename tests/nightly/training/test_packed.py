@@ -1,7 +1,5 @@
 """Packed sets as rows of a workload: `tpujob data pack` makes them, Grain reads them."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -1,8 +1,6 @@
 """A run that is cut off goes on as if nothing had happened: same losses, bit for bit, and no step lost
 that was saved. One host, and two hosts that train as one."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a program reports when the disk under its folder is full. It goes on, whatever is lost."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -4,8 +4,6 @@ tell them apart. One process with four devices; each mesh has its programs compi
 `make verdicts` tries all cases; `make test` some of each kind.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

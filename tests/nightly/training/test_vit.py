@@ -1,7 +1,5 @@
 """The Vision Transformer: the published shapes, the same on every mesh, and not disturbed by what interrupts it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

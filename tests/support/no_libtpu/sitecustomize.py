@@ -1,7 +1,5 @@
 """On PYTHONPATH: a Python in which libtpu is not installed, whatever the one that runs the tests has."""
 
-from __future__ import annotations
-
 from importlib import metadata
 
 _from_name = metadata.Distribution.from_name.__func__  # type: ignore[attr-defined]

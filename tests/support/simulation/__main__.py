@@ -1,8 +1,6 @@
 """`python -m tests.support.simulation`: play seeds and kill points, and shrink what fails.
 See `--help`."""
 
-from __future__ import annotations
-
 import argparse
 import gc
 import logging

@@ -1,7 +1,5 @@
 """What scripts of stories do: submit jobs, ask for things, and wait until a job is in some state."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tests.support.simulation.machines import Machine

@@ -1,7 +1,5 @@
 """Plays a planted bug: where it shows, or anywhere."""
 
-from __future__ import annotations
-
 import time
 
 from tests.support.simulation import mutants, mutants_queue, mutants_recovery, mutants_views

@@ -1,7 +1,5 @@
 """I4: what is saved is never lost, nor gone on from when it holds wrong numbers; the record keeps to the ledger."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tests.support.simulation.programs import Checkpoint, Run

@@ -1,7 +1,5 @@
 """The Slices port: Google's real rules, and its worst moods."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Sequence
 

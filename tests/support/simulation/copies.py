@@ -1,7 +1,5 @@
 """The Copies port: one object a round, each of which may be lost, late or the last that its caller does."""
 
-from __future__ import annotations
-
 from tests.support.simulation.bucket import Bucket
 from tests.support.simulation.sim import Broken
 from tests.support.world import CopiesOfBucket, Faults

@@ -1,7 +1,5 @@
 """One remote call, nastier than any cloud's: late, lost before it took effect or after, its caller killed or paused."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

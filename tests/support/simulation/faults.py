@@ -1,7 +1,5 @@
 """Faults of slices: preemption, repair, people who delete things, broken networks, dying hosts and agents."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

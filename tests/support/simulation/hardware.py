@@ -1,7 +1,5 @@
 """What is asked of the cloud, and who is suspected: circuits (I8), accusations (I5), how long condemned slices stay."""
 
-from __future__ import annotations
-
 from tests.support.simulation.sim import Broken
 from tests.support.simulation.world import World
 from tpujob.domain.events import Event, EventKind, ReleaseStarted

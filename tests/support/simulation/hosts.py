@@ -1,7 +1,5 @@
 """The Hosts port: what the agent's `start` and `stop` do, over SSH."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Every kill point of a story: it is told once, its effects are counted, then killed before and after each of them."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The ledger of slices: what is truly there, which the code under test sees only through its ports."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Bugs planted into the store, leases, requests, and how slices are looked at, listed, deleted and swept."""
 
-from __future__ import annotations
-
 import copy
 import threading
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Planted bugs of the queue: who gets a slice that another job had, and what is written of that."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Bugs planted into reports, and into what is decided about hangs, lost hosts, bad machines, checkpoints and data."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Bugs planted into budgets, and into what users read of a job."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What planted bugs are made with. They patch what is public: functions, classes and numbers without an underscore."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import sys

@@ -1,7 +1,5 @@
 """How hostile one seed is: each fault's rate times 0, 1, 4 or 20, drawn from the seed ("swarm testing")."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from random import Random

@@ -1,7 +1,5 @@
 """The queue of a lab: what each backend plans, and what comes of it in the records (Q1, Q2, Q7, Q8, Q10, Q13-Q15)."""
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

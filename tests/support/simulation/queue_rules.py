@@ -3,8 +3,6 @@
 Q2, Q8, Q14: rules of `domain/capacity/`, as its documentation promises them, not as it computes them.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

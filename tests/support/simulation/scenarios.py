@@ -1,7 +1,5 @@
 """Short stories of one job, without chance: what a kill or a cancel at any point of them may not spoil."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

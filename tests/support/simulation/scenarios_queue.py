@@ -1,7 +1,5 @@
 """Short stories of several jobs in one queue: sweeps, what waits for another job, limits, holds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """From a seed that violates an invariant to a shorter history that still does: fewer faults, jobs and backends."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import asdict, replace
 

@@ -1,7 +1,5 @@
 """What users read of a job, compared with the checkpoints in the bucket, the programs on the hosts, and the ledger."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What is truly there: slices, the machines below them, programs and what they saved; and what befalls it by itself."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

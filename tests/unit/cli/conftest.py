@@ -1,7 +1,5 @@
 """The real command line in front of a scripted backend: a state folder that says where it listens."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Bills of simulated slices beside the ledger: whose each row is, and what differs."""
 
-from __future__ import annotations
-
 import random
 import tempfile
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Files of a billing export: every form has the same sums, to the micro-dollar; a damaged one is refused whole."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from decimal import ROUND_HALF_UP, Decimal

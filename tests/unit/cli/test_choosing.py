@@ -1,7 +1,5 @@
 """Columns of the list, jobs that are chosen by what they are, and the words of other tools."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

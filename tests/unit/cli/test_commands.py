@@ -1,7 +1,5 @@
 """Every command through the real entry: what it asks of the backend, what it prints, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`tpujob cost estimate` with preemptions, and `--compare`: what they print, and what they ask of the backend."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`tpujob init`, `use` and `bucket`: contexts made, chosen and given buckets, by hand and by script."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator

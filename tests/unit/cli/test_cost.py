@@ -1,7 +1,5 @@
 """`tpujob cost`: what is printed of a report, as a page, as CSV and as JSON."""
 
-from __future__ import annotations
-
 import csv
 import io
 

@@ -1,7 +1,5 @@
 """`tpujob cost reconcile`: what is printed of a bill beside the ledger."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

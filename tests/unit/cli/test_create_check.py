@@ -1,7 +1,5 @@
 """`tpujob create --check`, and what `cost estimate --compare` makes of what it found."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import platform

@@ -1,7 +1,5 @@
 """What `tpujob data where` prints of a plan."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, cast
 

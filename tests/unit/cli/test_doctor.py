@@ -1,7 +1,5 @@
 """`tpujob doctor` and `tpujob quota`, as a person meets them: golden pages, JSON, exit codes, no credentials."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Iterator

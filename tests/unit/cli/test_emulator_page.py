@@ -1,7 +1,5 @@
 """What `tpujob emulator` prints, where the cloud itself plays no part."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

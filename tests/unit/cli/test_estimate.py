@@ -1,7 +1,5 @@
 """`tpujob cost estimate` and `tpujob cost prices`: what they print, what they ask of the backend, their exit codes."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from datetime import date

@@ -1,7 +1,5 @@
 """The queue, shares and the place of a job in `tpujob why`: golden texts, and what reaches the backend."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import pytest

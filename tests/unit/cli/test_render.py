@@ -1,7 +1,5 @@
 """Golden texts at 80 columns. If one differs and the new one reads better, replace it."""
 
-from __future__ import annotations
-
 import math
 import os
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """A backend that is replaced while somebody looks on, and one that was stopped."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

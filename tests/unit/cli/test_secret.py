@@ -1,7 +1,5 @@
 """`tpujob secret`: where a value may come from, and that no command shows one."""
 
-from __future__ import annotations
-
 import io
 import os
 import pty

@@ -1,7 +1,5 @@
 """Text that a stranger wrote stays text, and takes the columns that it is measured to take."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

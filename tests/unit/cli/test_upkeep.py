@@ -1,7 +1,5 @@
 """`tpujob hosts`, `leaks` and `fsck`: what they ask, print and exit with. Golden texts at 80 columns."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.commands import Tpujob

@@ -1,7 +1,5 @@
 """`tpujob use PATH`: a backend that somebody runs on this machine for all of its users."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Golden texts of `tpujob why` at 80 columns. If one differs and the new one reads better, replace it."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import pytest

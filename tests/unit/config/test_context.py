@@ -1,7 +1,5 @@
 """Contexts as files: what may be in them, what is said about the rest, and that no two share anything."""
 
-from __future__ import annotations
-
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

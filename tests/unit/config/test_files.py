@@ -1,7 +1,5 @@
 """Files that cannot be read each get one clear error."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A user's own prices: what a file may say, what is refused with its line and its row, and where it counts."""
 
-from __future__ import annotations
-
 from datetime import date
 from decimal import Decimal
 from pathlib import Path

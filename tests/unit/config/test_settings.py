@@ -1,7 +1,5 @@
 """Where things are kept, and who the user is, whatever the environment looks like."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -1,7 +1,5 @@
 """Where `tpujob serve` puts its socket: where others can come in, and nobody else can put one of their own."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Each check alone: what was seen, and the finding that it makes. A cure is one line, for whatever is not well."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from typing import Any
 

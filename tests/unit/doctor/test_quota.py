@@ -1,7 +1,5 @@
 """Limits, use and grants joined into rows: which limit holds where, who says what is used, in which unit."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Documents of jobs and events: whatever is stored comes back the same, and what cannot be a job is named."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import json

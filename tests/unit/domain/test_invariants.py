@@ -1,7 +1,5 @@
 """The rules of records: what is healthy breaks none of them, and each planted fault breaks its own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

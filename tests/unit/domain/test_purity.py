@@ -1,7 +1,5 @@
 """The domain opens no file. (That it imports nothing that touches the world is import-linter's part.)"""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Text that a stranger wrote stays text; durations and numbers of things read as people write them."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

@@ -1,7 +1,5 @@
 """Shipped code is removed with the last job that names it, and cleaning many jobs reads the records a few times."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from collections import Counter

@@ -1,7 +1,5 @@
 """What one backend knows of offers that were refused, when several of its jobs look at once."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 

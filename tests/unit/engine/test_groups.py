@@ -1,7 +1,5 @@
 """Arrays and sweeps, as one process knows them."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What one look at a job tells, and what only several looks can: since when, how often, whether it moved."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

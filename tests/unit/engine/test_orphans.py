@@ -1,7 +1,5 @@
 """The sweep, and what it shows: slices that no job claims, and keys of slices that are gone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is kept of the reports of an attempt that is over: that of host 0 with the newest curves that it has signed."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.records import curves_in

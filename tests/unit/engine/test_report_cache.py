@@ -1,7 +1,5 @@
 """One look at what hosts have reported serves all jobs of a folder; what is over is taken out of the way."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed

@@ -1,7 +1,5 @@
 """One list of all slices serves the looks of some seconds, and is believed only in what it shows."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Real receivers on loopback: a web server and a mail server, which note what they get and answer what a test says."""
 
-from __future__ import annotations
-
 import ssl
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A notifier over a real store, with a clock turned by hand, and sinks that note what they are sent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

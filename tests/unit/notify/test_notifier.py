@@ -1,7 +1,5 @@
 """What a notifier over a real store sends while the clock is turned."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """docs/architecture.md tells the truth: every file that it names is there, and every room is in the picture."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

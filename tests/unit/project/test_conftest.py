@@ -1,7 +1,5 @@
 """What `conftest.py` and the settings of pytest promise to every test."""
 
-from __future__ import annotations
-
 import random
 import threading
 

@@ -1,7 +1,5 @@
 """docs/cost.md, what watching costs: the table is what is counted, and its dollars follow from the price list."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

@@ -1,7 +1,5 @@
 """A map that keeps a bounded number of entries."""
 
-from __future__ import annotations
-
 from tpujob.lib.lru import LruDict
 
 

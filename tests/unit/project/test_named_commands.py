@@ -1,7 +1,5 @@
 """Each `tpujob ...` that a page, a hint, an error, a job file or a document names can be parsed."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

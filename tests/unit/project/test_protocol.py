@@ -1,7 +1,5 @@
 """What backend and agent agree on: paths, phases, and the plan as it has been since 0.1.0."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

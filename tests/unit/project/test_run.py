@@ -1,7 +1,5 @@
 """The last line of a test run: what it counts, and that nothing which went wrong is missing from it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """What a person can do with a job: said in each state, to each caller, with its money; and it is what happens then."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import replace
 

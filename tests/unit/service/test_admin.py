@@ -1,7 +1,5 @@
 """What an operator is told of the whole: machines under suspicion, and records that do not add up."""
 
-from __future__ import annotations
-
 import sqlite3
 from dataclasses import replace
 from pathlib import Path

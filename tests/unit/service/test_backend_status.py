@@ -1,7 +1,5 @@
 """What the backend says of itself: its numbers for Prometheus, its health for people."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Budgets as users meet them: refused with the arithmetic, kept without any bill, raised to go on."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One follower, many listeners: who waits is told, and nobody asks the store for nothing."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

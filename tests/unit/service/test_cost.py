@@ -1,7 +1,5 @@
 """The costs of jobs that really ran through a backend, in every grouping."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from random import Random

@@ -1,7 +1,5 @@
 """What the page of a job says of its hosts, and to whom."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tests.support.callers import ADA, caller

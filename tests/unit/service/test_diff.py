@@ -1,7 +1,5 @@
 """What differs between two jobs, and between their archives."""
 
-from __future__ import annotations
-
 import io
 import random
 import tarfile

@@ -1,7 +1,5 @@
 """Estimates of the service: an earlier run tells how long a job takes; what can be no amount is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

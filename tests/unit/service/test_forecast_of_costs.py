@@ -1,7 +1,5 @@
 """What the service says of preemptions, and of several types and zones: from the records of earlier jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

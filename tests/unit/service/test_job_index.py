@@ -1,7 +1,5 @@
 """Lists of jobs: every job, in the store's order, each once, in few bytes, and without asking the store for nothing."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """A running job's log: what is stored and what its hosts tell are one, whatever comes when."""
 
-from __future__ import annotations
-
 import random
 import time
 from dataclasses import replace

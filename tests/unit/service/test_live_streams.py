@@ -1,7 +1,5 @@
 """The streams from the hosts of running attempts: who is asked, for how long, and what readers are told."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

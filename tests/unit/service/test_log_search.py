@@ -1,7 +1,5 @@
 """Search says what `grep` says, of every line, and ends in time whatever the pattern."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import tracemalloc

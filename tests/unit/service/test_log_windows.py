@@ -1,7 +1,5 @@
 """Any line of a long log, by its number, its time or its part of the whole: in one answer of bounded size."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace

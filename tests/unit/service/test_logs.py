@@ -1,7 +1,5 @@
 """Many hosts' segments read as one log: nothing twice, nothing lost, in order of time."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

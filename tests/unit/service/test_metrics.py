@@ -1,7 +1,5 @@
 """The curves of a job: over its attempts, with what was lost marked, and after its slices are gone."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.stage import Stage

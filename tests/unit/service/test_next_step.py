@@ -1,7 +1,5 @@
 """What a view says of the future: what comes next and when, what retries are left, what a wait for capacity is for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

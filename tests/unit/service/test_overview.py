@@ -1,7 +1,5 @@
 """The lab as a whole: the events of all jobs, and how each offer fares."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What a job has, as its view says it after stories of several attempts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

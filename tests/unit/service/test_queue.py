@@ -1,7 +1,5 @@
 """The queue as people see and steer it: order, reasons, holds, dependencies, limits, shares."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NoReturn

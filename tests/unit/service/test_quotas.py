@@ -1,7 +1,5 @@
 """Quota beside what jobs hold: read seldom, for all who look, and never in anybody's way for long."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 

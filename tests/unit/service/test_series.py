@@ -1,7 +1,5 @@
 """Which curves are drawn: the newest that host 0 of the attempt has signed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.support.stage import Stage

@@ -1,7 +1,5 @@
 """Budgets of a user and of the project, over the jobs of a backend."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The figures that people see of a job, a leak and a machine, and when each of them is shown."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is packed, and that the same files give the same bytes."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Bundles that nobody packed with tpujob: each is refused in little memory, and by one kind of error."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import io

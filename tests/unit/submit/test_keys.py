@@ -1,7 +1,5 @@
 """Which files count as keys: by name, by content, in the diff of a checkout; and what only looks so."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

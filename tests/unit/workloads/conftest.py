@@ -1,7 +1,5 @@
 """A job for each test, and one cache of compiled programs for all of them."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Whose fault it is, from what was bad with the rows in place and with each unit's rows on the next unit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

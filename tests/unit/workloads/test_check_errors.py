@@ -1,7 +1,5 @@
 """What the compiler's own words and its ways to die mean."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The count of what a program asks for, against numbers worked out by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

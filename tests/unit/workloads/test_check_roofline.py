@@ -1,7 +1,5 @@
 """The bound of a step and what is likely, in numbers that were worked out apart."""
 
-from __future__ import annotations
-
 import pytest
 
 from workloads.check.advice import changes, flags, larger

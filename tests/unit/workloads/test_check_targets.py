@@ -1,7 +1,5 @@
 """The slices that a check knows are those of tpujob's own tables, under libtpu's names."""
 
-from __future__ import annotations
-
 import pytest
 
 from tpujob.domain.hardware import accelerators

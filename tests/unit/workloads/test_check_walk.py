@@ -1,7 +1,5 @@
 """The walk through a compiled program, on texts cut from what libtpu prints: loops, collectives, memory."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -4,8 +4,6 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

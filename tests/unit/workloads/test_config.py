@@ -1,7 +1,5 @@
 """Flags: every way to write them, and one clear line for each way to get them wrong."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import Field
 

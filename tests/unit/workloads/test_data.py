@@ -1,7 +1,5 @@
 """The order of the rows: endless, fair, and the same for any number of hosts."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A test of a set whose size no batch divides, on devices that share rows."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Faults as they are written, and a clear line for what is not one."""
 
-from __future__ import annotations
-
 import pytest
 
 from workloads.contract import Fault

@@ -1,7 +1,5 @@
 """Images as rows: whatever file they come from, drawn anew each time, and the same after a resume."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

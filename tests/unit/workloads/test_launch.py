@@ -1,7 +1,5 @@
 """Which exit code an exception gets, and what a program that ours starts has of its signals."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Weights of `transformers`, read and written. `data/make_llama.py` made the model in `data/llama` and its logits."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from functools import partial

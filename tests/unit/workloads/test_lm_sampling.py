@@ -1,7 +1,5 @@
 """Tokens drawn from a Llama."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import jax

@@ -1,7 +1,5 @@
 """Samples taken in turn by a clock that the test turns, and what they say of noise."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """How devices are arranged: on the TPU topologies that libtpu describes without a TPU, in a process of their own."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """What a step is told to have reached of what its devices can do."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

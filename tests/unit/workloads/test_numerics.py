@@ -1,7 +1,5 @@
 """What floating point does on this machine, and what the program says if it does something that no setting allows."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from functools import partial

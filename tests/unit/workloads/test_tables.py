@@ -1,7 +1,5 @@
 """The tables of the talks on tiny arrays: what is measured, what is refused, what is said."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rows of tokens: all of the text, each row by its number, the same on every host and from every kind of set."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`docs/workloads.md` tells the truth: its program runs, stops, goes on, and is understood by the agent."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

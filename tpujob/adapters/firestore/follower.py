@@ -5,8 +5,6 @@ A broken stream resumes where it ended.
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import queue

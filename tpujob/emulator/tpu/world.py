@@ -5,8 +5,6 @@ clock of its own: `clock` gives the time, `advance` makes the changes that are d
 list for `driver.py`. Every caller holds `lock`.
 """
 
-from __future__ import annotations
-
 import copy
 import heapq
 import itertools

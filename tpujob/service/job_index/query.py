@@ -4,8 +4,6 @@ Filters and orders act over all jobs. A key says by value and number where the n
 meanwhile may come twice, or not at all. What a row shows is made in `rows.py`.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json

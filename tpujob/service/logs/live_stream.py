@@ -4,8 +4,6 @@ follow the attempt, closed soon after the last of them.
 What was received is kept for a while after the end: an agent that dies takes along what it has not stored.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import time

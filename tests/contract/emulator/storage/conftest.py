@@ -1,7 +1,5 @@
 """An emulated Cloud Storage of each test's own, Google's client of it, and a bucket."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The emulator counts what the cloud would bill: operations on the bucket by class, calls of Cloud TPU by method."""
 
-from __future__ import annotations
-
 import pytest
 from google.api_core import exceptions
 from google.cloud import storage, tpu_v2

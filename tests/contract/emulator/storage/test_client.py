@@ -1,7 +1,5 @@
 """What Google's own client finds at the emulated Cloud Storage: objects, lists, preconditions, copies, batches."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import http.client

@@ -1,7 +1,5 @@
 """Faults of the emulated Cloud Storage, met by Google's own client."""
 
-from __future__ import annotations
-
 import pytest
 from google.api_core.exceptions import Forbidden, NotFound, ServiceUnavailable, TooManyRequests
 from google.cloud.storage.bucket import Bucket

@@ -1,7 +1,5 @@
 """Object names of every kind, and lists of them compared with the plainest possible model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

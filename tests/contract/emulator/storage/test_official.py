@@ -1,7 +1,5 @@
 """What people do with Google's client of Cloud Storage, each by itself, against the emulator."""
 
-from __future__ import annotations
-
 import datetime
 import gzip
 import io

@@ -1,7 +1,5 @@
 """A storage server is stopped while clients are still coming in."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

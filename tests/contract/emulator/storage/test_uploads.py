@@ -1,7 +1,5 @@
 """Uploads to the emulated Cloud Storage: in pieces, cut in the middle, damaged, in parallel; and hostile requests."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import http.client

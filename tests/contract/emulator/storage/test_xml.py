@@ -1,7 +1,5 @@
 """The XML API of the emulated Cloud Storage: raw requests, obstore, boto3 as a client of S3, signed URLs."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

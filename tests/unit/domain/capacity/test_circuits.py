@@ -1,7 +1,5 @@
 """Circuits: when an offer that was refused may be asked for again, and by whom."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Where a job may run: the order of its options, the one region, and what does not go together."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

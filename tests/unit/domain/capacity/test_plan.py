@@ -1,7 +1,5 @@
 """Which job gets a slice next, and why another one waits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 

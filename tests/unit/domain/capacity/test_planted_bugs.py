@@ -1,7 +1,5 @@
 """The plan of random labs against a slow one, rule by rule; planted bugs show that a broken rule is seen."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager

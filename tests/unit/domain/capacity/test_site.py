@@ -1,7 +1,5 @@
 """What a context adds to a job's file: its zones, its buckets, and the price of reading one from elsewhere."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

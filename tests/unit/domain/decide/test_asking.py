@@ -1,7 +1,5 @@
 """How a job without a slice gets one: what is asked for, how long it is waited for, and what ends the wait."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How things end: where an attempt, a request and a hold lead, what is kept of them, and in which words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

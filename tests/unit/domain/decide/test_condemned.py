@@ -1,7 +1,5 @@
 """A slice that was swapped out as bad: stopped first, kept while that serves something, and then given back."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

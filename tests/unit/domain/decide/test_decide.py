@@ -1,7 +1,5 @@
 """Every combination of what a job can be and what can be seen decides something legal and safe."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 

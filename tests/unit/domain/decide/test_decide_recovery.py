@@ -1,7 +1,5 @@
 """Every combination of condemned slices, silent hosts, circuits and verdicts decides something legal and safe, too."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product

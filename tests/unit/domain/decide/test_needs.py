@@ -1,7 +1,5 @@
 """What a decision needs to be observed first: it asks at most twice, and rests on nothing that is too old."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

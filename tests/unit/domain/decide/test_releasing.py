@@ -1,7 +1,5 @@
 """A slice that is not to be seen: when it is believed gone, and what is done until then."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What budgets decide in every state: a warning, no slice that they do not pay for, an end in time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 

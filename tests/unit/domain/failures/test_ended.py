@@ -1,7 +1,5 @@
 """When an attempt is over, and what could be saved of one that was told to stop."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

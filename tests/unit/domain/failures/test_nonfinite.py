@@ -1,7 +1,5 @@
 """NaN: the hardware or the maths, and what is held against which machine."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tests.support.records import NOW, job_in

@@ -1,7 +1,5 @@
 """A program that takes its hosts down with it is not sent from one slice to the next for ever."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Hangs, hosts that are left behind, hosts that fell silent: time and count, and never one signal alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tpujob.domain.failures import stall

@@ -1,7 +1,5 @@
 """Which cause each sign names, and which host is blamed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

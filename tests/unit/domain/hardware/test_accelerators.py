@@ -1,7 +1,5 @@
 """The whole table of types against a second, written-out copy; what an unknown type is answered; how fast it loads."""
 
-from __future__ import annotations
-
 import csv
 import subprocess
 import sys

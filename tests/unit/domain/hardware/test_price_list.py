@@ -1,7 +1,5 @@
 """Storage, traffic and the control plane against the price pages' own figures; and what every row must have."""
 
-from __future__ import annotations
-
 from datetime import date
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """Prices per hour against a second, written-out table of whole slices, and against figures worked out by hand."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What hosts are told of a job's data: where it is in a bucket, or the folder that it is brought to or shown in."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

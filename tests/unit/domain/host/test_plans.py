@@ -1,7 +1,5 @@
 """What each host is told to run."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Which reports the backend believes: whoever can write to the bucket can put anything where reports lie."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path

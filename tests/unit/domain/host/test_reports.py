@@ -1,7 +1,5 @@
 """What is believed of what hosts say."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any, get_args

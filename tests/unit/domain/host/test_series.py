@@ -1,7 +1,5 @@
 """Curves are taken from a body that the key of the attempt has signed, and from no other; whatever it says."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

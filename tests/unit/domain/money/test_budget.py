@@ -1,7 +1,5 @@
 """What may still be spent: accounts in whole micro-dollars, what they allow, and what is said of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

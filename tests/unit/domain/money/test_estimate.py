@@ -1,7 +1,5 @@
 """What a job will cost, against sums by hand: parts add up, a grant covers whole slices, nothing unknown is 0."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any

@@ -1,7 +1,5 @@
 """What a job will probably take: against cases that can be worked out by hand, and what must hold of any."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from random import Random

@@ -1,7 +1,5 @@
 """Where a job's time went: timelines worked out by hand, and that the parts of any history add up."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

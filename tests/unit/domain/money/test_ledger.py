@@ -1,7 +1,5 @@
 """What slices cost over their lives, in whole micro-dollars, and which of them a grant pays for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """However many reports there are, to list them costs little."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 from tpujob.domain.hardware.prices import HOURS_A_MONTH, LIST

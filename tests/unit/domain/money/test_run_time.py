@@ -1,7 +1,5 @@
 """For how long a job will hold its slices: what is said counts first, then what the same program took before."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any

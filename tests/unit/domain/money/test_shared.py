@@ -1,7 +1,5 @@
 """What jobs spend together, by user, project and month: the same as when all is counted anew."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 

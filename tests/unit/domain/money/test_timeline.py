@@ -1,7 +1,5 @@
 """A job's time as it is shown: gapless, with its causes, and its money adds up to what was spent."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The job files that ship with the project: each loads, resolves and says what it costs; the script beside one runs."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

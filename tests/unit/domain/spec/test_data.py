@@ -1,7 +1,5 @@
 """`data` of a job file: what may be written, and what is answered otherwise."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`env` and `mounts` of a job file: what may be written, what is answered otherwise, what hosts and people are told."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

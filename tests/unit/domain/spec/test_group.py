@@ -1,7 +1,5 @@
 """Arrays and sweeps in a job file, and the elements that come of them."""
 
-from __future__ import annotations
-
 import json
 import time
 import tracemalloc

@@ -1,7 +1,5 @@
 """`outputs` of a job file: folders inside the program's own, each once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The keys of a job file that say when it runs."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The job file: what it may say, what is answered when it says something else, and that its JSON form loses nothing."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Files that are no job file: each gets one clear error, with its line, and hostile ones are given up early."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Writes a tiny Llama of ours, tied and with scaled positions, and its logits, for `make_llama.py` to compare."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 folder: compares the logits there with what `transformers` computes. `make hf` runs both, in a Python that has it.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`tpujob cost reconcile`: the ledger beside Google's bill, and its page."""
 
-from __future__ import annotations
-
 import csv
 import io
 from datetime import UTC, datetime
