@@ -1,6 +1,6 @@
 """What copying needs of a storage: `SourceReader` of any, `Objects` of Cloud Storage. Facts only, no calls here.
 
-`adapters/gcs/objects.py` implements both, `adapters/sources/` implements `SourceReader`.
+`adapters/gcs/objects.py` implements both, `adapters/s3_objects.py` and `web_files.py` implement `SourceReader`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -43,11 +43,11 @@ def reading(source: Place) -> AbstractContextManager[SourceReader | None]:
     """The reader of a source outside Cloud Storage; None: it is in it, or on this machine. Raises BadRequest for a list
     of URLs with a mistake, and where a package is missing."""
     if isinstance(source, S3Prefix):
-        from tpujob.adapters.sources.s3 import S3Objects
+        from tpujob.adapters.s3_objects import S3Objects
 
         return closing(S3Objects())
     if isinstance(source, Url | UrlList):
-        from tpujob.adapters.sources.web import WebFiles
+        from tpujob.adapters.web_files import WebFiles
         from tpujob.data.locations import web_files
 
         return closing(WebFiles(web_files(source)))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.contract.data.rig import Rig, named
 from tests.contract.emulator.storage_rig import ask
-from tpujob.adapters.sources.web import WebFiles
+from tpujob.adapters.web_files import WebFiles
 from tpujob.cli.commands.data.pages import preview_page, preview_record
 from tpujob.data.locations import S3Prefix
 from tpujob.data.sync.run import Preview

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tpujob.adapters.gcs.client import StorageClient
-from tpujob.adapters.sources.web import Web
+from tpujob.adapters.web_files import Web
 from tpujob.errors import Refused, Transient
 
 HOST = "https://storage.example"

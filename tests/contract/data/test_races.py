@@ -13,7 +13,7 @@ import pytest
 from tests.contract.data.rig import Rig
 from tests.contract.data.web import WebServer, serving
 from tpujob.adapters.gcs.objects import JsonObjects
-from tpujob.adapters.sources.web import WebFiles
+from tpujob.adapters.web_files import WebFiles
 from tpujob.data.locations import Url, web_files
 from tpujob.data.sync import upload
 from tpujob.data.sync.checksum_cache import ChecksumCache

@@ -14,7 +14,7 @@ import urllib3
 from tests.contract.data import moto as moto_server
 from tests.contract.data.rig import Rig, files_in, named
 from tpujob.adapters.gcs.objects import JsonObjects
-from tpujob.adapters.sources.s3 import S3Objects
+from tpujob.adapters.s3_objects import S3Objects
 from tpujob.data.locations import S3Prefix
 from tpujob.data.objects import ObjectContent, ObjectFacts
 from tpujob.data.sync import upload

@@ -15,7 +15,7 @@ from tests.contract.data.proxy import between
 from tests.contract.data.rig import Rig, files_in, named
 from tests.contract.data.web import WebServer, serving
 from tpujob.adapters.gcs.objects import JsonObjects
-from tpujob.adapters.sources.web import WebFiles
+from tpujob.adapters.web_files import WebFiles
 from tpujob.data.locations import HEADER, Url, UrlList, web_files
 from tpujob.data.sync import upload
 from tpujob.data.sync.stream_copy import GONE

@@ -18,8 +18,8 @@ PRODUCT = ROOT / "tpujob"
 #: At most. What adds to a figure takes as much away elsewhere; a change that lowers one lowers it here.
 MOST = {
     "lines": 73_100,
-    "modules": 488,
-    "packages": 53,
+    "modules": 487,
+    "packages": 52,
     "packages under four modules": 1,
     "class names used twice": 2,
     "private words": 30,

@@ -1,4 +1,7 @@
-"""`data.objects.SourceReader` by boto3, whose own repeats and checksums are off: ours go on from the last byte."""
+"""`data.objects.SourceReader` by boto3, whose own repeats and checksums are off: ours go on from the last byte.
+
+boto3 is an extra of the package, imported at the first call.
+"""
 
 # boto3 has no types.
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
