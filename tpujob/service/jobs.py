@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial, wraps
+from functools import partial
 from inspect import signature
 from math import isfinite
 from typing import Any, Self, cast
@@ -25,10 +25,17 @@ from tpujob.api import (
     JobsApi,
     JobView,
     ListAsked,
+    LogBlock,
+    LogMatches,
+    LogPage,
+    LogWindow,
+    MetricsView,
     PatchView,
     PlanView,
     RefusedView,
+    SearchAsked,
     SpendingView,
+    WindowAsked,
 )
 from tpujob.domain import access
 from tpujob.domain.access import BACKEND, Principal
@@ -127,19 +134,14 @@ class Jobs:
             store, clock, site, submission.placed, around, submission.to_copy
         )
         self._secrets, self._bundles = OwnSecrets(store, ports.secrets), Bundles(store, blobs)
-        self._actions = actions = JobActions(
+        self._actions = JobActions(
             store, clock, prices, funds, self._announce, index.stopping, queue.jobs, index.ended_by
         )
-        logs, curves = Logs(blobs, live_logs), Curves(blobs, clock, ports.hosts.key)
-        #: methods that get the job itself in place of its id or name
-        self._of_job: dict[str, Callable[..., Any]] = {
-            "logs": logs.page, "log_block": logs.block, "log_window": logs.window, "log_search": logs.search,
-            "metrics": curves.metrics,
-        }  # fmt: skip
+        self._logs, self._curves = Logs(blobs, live_logs), Curves(blobs, clock, ports.hosts.key)
         self._events = EventReader(store)
         parts = (
-            admin, members, notifications, actions, self._secrets, submission, costs, self._estimates, self.itself,
-            self._queue, Overview(store, clock, circuits, index, settings.quotas),
+            admin, members, notifications, self._secrets, submission, costs, self._estimates, self.itself, self._queue,
+            Overview(store, clock, circuits, index, settings.quotas),
             Comparisons(store, clock, site, submission.placed, self._estimates),
         )  # fmt: skip
         #: by method of the table: the part that has it; the caller comes first where it has the parameter `who`
@@ -148,21 +150,8 @@ class Jobs:
     def __getattr__(self, name: str) -> Any:
         if name not in METHODS:  # also while a copy is made, which has nothing yet
             raise AttributeError(f"{type(self).__name__} has no {name}")
-        if name in self._of_job:
-            read = self._of_job[name]
-
-            @wraps(read)
-            def of_job(job: str, *args: Any, **more: Any) -> Any:
-                return read(self._find(name, job), *args, **more)
-
-            return of_job
-        part = self._places[name]
-        method = getattr(part, name)
-        if "who" in signature(method).parameters:
-            method = partial(method, self._who)
-        if part is not self._actions:
-            return method
-        return wraps(method)(lambda *args, **more: self._view(method(*args, **more)))
+        method = getattr(self._places[name], name)
+        return partial(method, self._who) if "who" in signature(method).parameters else method
 
     def acting_for(self, who: Principal) -> JobsApi:
         """Return the service for that caller: a method that the caller's role does not allow raises Forbidden."""
@@ -235,6 +224,9 @@ class Jobs:
             found = [replace(e, text=in_full(e.text, ended_by(of, e.at))) for e in found]
         return [event_view(e) for e in found]
 
+    def metrics(self, job: str, *, attempt: int | None = None) -> MetricsView:
+        return self._curves.metrics(self._find("metrics", job), attempt=attempt)
+
     def diff(self, a: str, b: str) -> DiffView:
         both = self._find("diff", a), self._find("diff", b)
         first, second = (self._knowledge.going(job) for job in both)
@@ -246,6 +238,30 @@ class Jobs:
 
     def patch(self, job: str) -> PatchView:
         return details.patch(self._find("patch", job), self._ports.blobs)
+
+    def logs(
+        self,
+        job: str,
+        *,
+        host: int | None = None,
+        attempt: int | None = None,
+        cursor: str = "",
+        tail: int | None = None,
+    ) -> LogPage:
+        found = self._find("logs", job)
+        return self._logs.page(found, host=host, attempt=attempt, cursor=cursor, tail=tail)
+
+    def log_block(
+        self, job: str, *, host: int | None = None, attempt: int | None = None, cursor: str = ""
+    ) -> LogBlock:
+        found = self._find("log_block", job)
+        return self._logs.block(found, host=host, attempt=attempt, cursor=cursor)
+
+    def log_window(self, job: str, asked: WindowAsked | None = None) -> LogWindow:
+        return self._logs.window(self._find("log_window", job), asked or {})
+
+    def log_search(self, job: str, asked: SearchAsked) -> LogMatches:
+        return self._logs.search(self._find("log_search", job), asked)
 
     def access(self, job: str, *, host: int = 0, key: str) -> HostAccess:
         found = self._find("access", job)
@@ -284,6 +300,32 @@ class Jobs:
             *(budgets.view(money.at(known, now)) for known in self._reconciler.spending.accounts()),
             *(budgets.view(known, job_id) for job_id, known in own if known),
         ]
+
+    # Steer -----------------------------------------------------------------------------------------------------------
+
+    def cancel(self, job: str, *, release: bool = False) -> JobView:
+        return self._view(self._actions.cancel(self._who, job, release=release))
+
+    def delete(self, job: str) -> JobView:
+        return self._view(self._actions.delete(self._who, job))
+
+    def clean(self, job: str, *, checkpoints: bool = False) -> JobView:
+        return self._view(self._actions.clean(self._who, job, checkpoints=checkpoints))
+
+    def resume(self, job: str, *, budget: float | None = None) -> JobView:
+        return self._view(self._actions.resume(self._who, job, budget=budget))
+
+    def hold(self, job: str) -> JobView:
+        return self._view(self._actions.hold(self._who, job))
+
+    def release(self, job: str) -> JobView:
+        return self._view(self._actions.release(self._who, job))
+
+    def top(self, job: str) -> JobView:
+        return self._view(self._actions.top(self._who, job))
+
+    def requeue(self, job: str) -> JobView:
+        return self._view(self._actions.requeue(self._who, job))
 
     def _announce(self, job: Job) -> None:
         """Notify the loop and the followers that a job was stored."""

@@ -120,9 +120,8 @@ class Logs:
                 return found, at, more
             at = Cursor(at.attempt + 1)
 
-    def window(self, job: Job, asked: WindowAsked | None = None) -> LogWindow:
+    def window(self, job: Job, asked: WindowAsked) -> LogWindow:
         """As `JobsApi.log_window`. Raises BadRequest, NotFound, Busy, Transient."""
-        asked = asked or {}
         host, attempt = asked.get("host"), asked.get("attempt")
         number = _start(job, host, attempt, "").attempt
         if not number:
