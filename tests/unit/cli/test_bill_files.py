@@ -161,7 +161,7 @@ def test_a_file_of_another_kind(tmp_path: Path, content: bytes, message: str) ->
 
 
 def test_a_file_that_is_damaged_or_not_there(tmp_path: Path) -> None:
-    assert "nowhere.csv: line 1: [Errno 2] No such file" in refused(tmp_path / "nowhere.csv")
+    assert "nowhere.csv: line 1: No such file" in refused(tmp_path / "nowhere.csv")
     whole = write_json_lines(tmp_path / "export.json.gz", ROWS * 300).read_bytes()
     path = tmp_path / "cut.json.gz"
     path.write_bytes(whole[: len(whole) // 2])
@@ -203,6 +203,7 @@ def test_a_csv_with_a_line_that_is_too_short(tmp_path: Path) -> None:
         ({"labels": "[{'tpujob-job'"}, "malformed JSON"),
         ({"credits": ["a"]}, "malformed JSON"),
         ({"credits": [{"type": "DISCOUNT"}]}, "a credit has no `amount`"),
+        ({"credits": [{"amount": "-1.5"}, {"amount": "abc"}]}, "a credit has no `amount`"),
     ],
 )  # fmt: skip
 def test_a_row_that_cannot_be_read(tmp_path: Path, change: dict[str, Any], message: str) -> None:

@@ -69,7 +69,7 @@ INSERT INTO charge SELECT ?1, service_description, ifnull(sku_description, ''),
   start, finish, exported, invoice_month > strftime('%Y%m', start / 1000000, 'unixepoch', '-7 hours'),
   currency, iif(currency_conversion_rate IS NULL AND currency = 'USD', 1, currency_conversion_rate), cost,
   CASE WHEN credits <> '[]' THEN (
-    SELECT iif(count(*) = count(json_extract(value, '$.amount')),
+    SELECT iif(count(*) = total(json_extract(value, '$.amount') GLOB '[-0-9]*'),
       total(round(json_extract(value, '$.amount') * 1e6)), NULL) FROM json_each(credits)) ELSE 0 END,
   usage_amount_in_pricing_units,
   coalesce(project_id, '') || coalesce(json(labels), '') || coalesce(usage_amount_in_pricing_units + 0.0, '')
@@ -132,8 +132,9 @@ def _load_file(db: sqlite3.Connection, number: int, path: Path) -> None:
                         raise ValueError(f"{len(values)} cells instead of {width}")
                     db.execute(insert, (number, *values))
     except _UNREADABLE as error:
+        reason = str(getattr(error, "strerror", None) or error)
         raise BadRequest(
-            f"{path}: {place}: {str(error).removeprefix('CHECK constraint failed: ')}",
+            f"{path}: {place}: {reason.removeprefix('CHECK constraint failed: ')}",
             hint="Nothing of it was used. If it is not an export, export it with: "
             "bq extract --destination_format=NEWLINE_DELIMITED_JSON --compression=GZIP TABLE gs://...",
         ) from None
