@@ -173,6 +173,7 @@ class Jobs:
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
         placed = self._submission.placed(spec)
+        self._submission.check_data(self._who, placed.spec)
         self._secrets.check(self._who, placed.spec)
         self._notifications.check(placed.spec)
         self._queue.check(self._who, placed.spec)
@@ -190,6 +191,7 @@ class Jobs:
         idempotency_key: str = "",
     ) -> JobView:
         placed = self._submission.placed(spec)
+        self._submission.check_data(self._who, placed.spec)
         self._secrets.check(self._who, placed.spec)
         self._notifications.check(placed.spec)
         self._queue.check(self._who, placed.spec)

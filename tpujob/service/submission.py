@@ -131,6 +131,11 @@ class Submission:
             found["at_once"] = min(count, elements.at_once(wanted) or count)
         return found
 
+    def check_data(self, who: Principal, wanted: JobSpec) -> None:
+        """Raises BadSpec for data in a folder of another user, as `datasets.check_folders`, unless an admin asks."""
+        if not who.at_least(Role.ADMIN):
+            datasets.check_folders(wanted.data, who.folder, self._site)
+
     def to_copy(self, wanted: JobSpec, zone: str) -> list[DataToCopy]:
         """Return what that zone lacks of the data of a job. Raises BadSpec for data that cannot be read."""
         return self._data.missing(wanted, zone)
@@ -227,8 +232,6 @@ class Submission:
         if any(not b.startswith(mine) or "/" in b[len(mine) :] for b in bundles):
             raise BadRequest(f"bundles must be in {mine}", hint="Use the `bucket` of the plan.")
         self._buckets_are_there(buckets, wanted)
-        if not who.at_least(Role.ADMIN):
-            datasets.check_folders(wanted.data, who.folder, self._site)
         data = self._data.find(wanted, _zones(choices))
         self._data.check(data)
         shipped = [*self._own(who, wanted, bucket), *bundles]

@@ -1,12 +1,15 @@
 """Data and checkpoints that are brought into the region of a slice before it is asked for."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.callers import ADA, caller
 from tests.support.paths import ROOT
 from tests.support.stage import Stage
+from tpujob.domain.capacity.site import EVERYWHERE
 from tpujob.domain.model import Job
 from tpujob.domain.spec import dump
 from tpujob.errors import BadSpec
@@ -147,6 +150,21 @@ def test_data_that_is_not_there_is_refused_before_there_is_a_job(
     assert lab.store.list() == []
     if data.startswith("s3"):
         assert error.value.hint.startswith("tpujob data sync s3://elsewhere/x gs://tpujob-us-east5")
+
+
+def test_no_job_and_no_plan_names_data_of_another_user_where_accounts_are_separate(
+    lab: Stage,
+) -> None:
+    jobs, of_ben = lab.api, "gs://tpujob-us-east5/u/ben/x"
+    jobs._submission._site = replace(EVERYWHERE, separate_accounts=True)  # pyright: ignore[reportPrivateUsage]
+    lab.bucket.places["tpujob-us-east5"] = BucketPlace("us-east5", frozenset({"us-east5"}))
+    put(lab, of_ben, FILES)
+    spec = {"name": "a", "tpu": {"type": "v6e-8", "zones": [EAST]}, "run": {"command": "x"}}
+    for method in ("plan", "create"):
+        with pytest.raises(BadSpec, match="has files of other users"):
+            getattr(jobs.acting_for(caller("ada")), method)({**spec, "data": of_ben})
+        getattr(jobs.acting_for(caller("ben")), method)({**spec, "data": of_ben})
+        getattr(jobs.acting_for(ADA), method)({**spec, "data": of_ben})
 
 
 def test_a_plan_and_an_estimate_do_not_need_the_bucket_of_the_data(lab: Stage) -> None:
