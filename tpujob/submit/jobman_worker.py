@@ -52,6 +52,7 @@ TABLE: dict[Outcome, dict[str, str]] = {
         "lists are filtered by name here": "tasks[].hide",
         "nothing here needs it": "job.queue.enabled job.queue.config job.remote_user job.worker_num job.id job.user "
         "job.dir tpu.allocation_mode tpu.name venv.name conda.name prefix[].name tasks[].max_jobs",
+        "jobman reads no tasks outside `accelerators`": "tasks",
         "no code of jobman reads it": "tpu.tags tpu.metadata tpu.startup_script",
         "private keys never go to hosts": "ssh.private_key ssh.identities",
         "not the env_type": "docker conda venv",

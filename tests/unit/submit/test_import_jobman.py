@@ -95,6 +95,9 @@ def test_the_shipped_example_which_defines_no_task_in_jobman_is_read_as_meant() 
     ((outcome, reason),) = notes(plan, "defaults.v4-128")
     assert outcome == "question"
     assert "jobman finds no task here" in reason
+    plan = read(f"tasks: [{{id: b, run: x, accelerator: v4-8}}]\naccelerators:\n  v4-8:\n{task}")
+    assert jobs(plan).keys() == {"some-task"}
+    assert notes(plan, "tasks") == [("dropped", "jobman reads no tasks outside `accelerators`")]
 
 
 def test_the_shipped_worker_has_placeholders_which_are_asked_for() -> None:
