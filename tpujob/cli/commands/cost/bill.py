@@ -119,16 +119,11 @@ def compare(
     try:
         db.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;" + _LEDGER)
         duplicates = load(db, paths)
-        period = "SELECT max(exported), min(iif(late, NULL, start)) FROM charge"
-        newest, first = db.execute(period).fetchone()
-        settled = (newest - 2 * DAY) // DAY * DAY if until is None else until
-        start = min(settled, newest if first is None else first) if since is None else since
+        start, settled, newest = _period(db, since, until)
         end = min(settled, now)
         db.executemany("INSERT INTO job VALUES (?)", ((job,) for job in names))
         for job, s in slices:
-            row = (job, s["slice"], s["generation"], s["pricing"] == "spot", s["zone"], s["chips"])
-            row = (*row, s["ready"], now if s["gone"] is None else s["gone"])
-            db.execute("INSERT INTO slice VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            _insert(db, job, s, now)
             time, cost = _use(s, start, end)
             unpriced = time if s["micros_per_hour"] is None else 0
             estimate = 0 if s["granted"] else cost
@@ -164,6 +159,22 @@ def compare(
         "total": _line("sum", "total", "", total, tolerance),
         "unsettled_estimate_micros": unsettled,
     }
+
+
+def _period(db: sqlite3.Connection, since: int | None, until: int | None) -> tuple[int, int, int]:
+    """Return the start and the end of what is compared, and when the newest row was exported."""
+    period = "SELECT max(exported), min(iif(late, NULL, start)) FROM charge"
+    newest, first = db.execute(period).fetchone()
+    settled = (newest - 2 * DAY) // DAY * DAY if until is None else until
+    start = min(settled, newest if first is None else first) if since is None else since
+    return start, settled, newest
+
+
+def _insert(db: sqlite3.Connection, job: str, s: LedgerSliceView, now: int) -> None:
+    """Insert a slice of the ledger; one that is still billed ends now."""
+    row = (job, s["slice"], s["generation"], s["pricing"] == "spot", s["zone"], s["chips"])
+    row = (*row, s["ready"], now if s["gone"] is None else s["gone"])
+    db.execute("INSERT INTO slice VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def _use(slice: LedgerSliceView, start: int, end: int) -> tuple[int, int]:
