@@ -22,6 +22,7 @@ PIECE = 1024 * 1024  #: bytes that are read at once
 #: bytes that one request of an upload sends; a multiple of 256 KiB, as resumable uploads want it
 UPLOAD_PIECE = 32 * 1024 * 1024
 PATIENCE = 60.0  #: seconds for which `insist` tries, unless it is given another time
+TIMEOUT = 15.0  #: seconds that the storage may be silent
 
 LINK = "tpujob-link"  #: the metadata of an empty object that stands for a symbolic link
 LISTED = "items(name,size,generation,md5Hash,metadata),nextPageToken"
@@ -72,14 +73,17 @@ def insist(
     wait: Callable[[float], object] = time.sleep,
 ) -> Any:
     """Return what `do` returns, which is tried for so many seconds; infinity: until it succeeds, whatever the error.
+    A try counts for at most TIMEOUT of them, so that a transfer that is cut off after minutes is tried again, too.
     `wait` pauses; if it returns true, it was the last try. Raises StorageError."""
-    until, delay = time.monotonic() + patience, 0.5
+    left, delay = patience, 0.5
     while True:
+        began = time.monotonic()
         try:
             return do()
         except StorageError as error:
+            left -= min(time.monotonic() - began, TIMEOUT) + delay
             lasts = patience < float("inf") and error.lasts
-            if lasts or time.monotonic() + delay > until or wait(delay):
+            if lasts or left < 0 or wait(delay):
                 raise
             delay = min(2 * delay, 8)
 
@@ -269,7 +273,7 @@ class Storage:
         url = where if where.startswith("http") else self._base + where
         request = urllib.request.Request(url, body, headers, method=method)  # noqa: S310, http(s)
         try:
-            response = self._opener.open(request, timeout=15)
+            response = self._opener.open(request, timeout=TIMEOUT)
             with contextlib.suppress(TypeError, ValueError, IndexError):
                 there = parsedate_to_datetime(response.headers.get("Date") or "").timestamp()
                 self.skew, self._ahead = time.time() - there, time.monotonic() - there
