@@ -138,6 +138,7 @@ class Storage:
         self._opener = DIRECT if emulated else urllib.request.build_opener()
         self._metadata = None if emulated else metadata
         self._token, self._token_until = "", 0.0
+        self._refused = ""  #: the newest token that the storage refused
         self._lock = threading.Lock()
         #: seconds that this host's clock is ahead of the storage's
         self.skew: Optional[float] = None
@@ -282,9 +283,7 @@ class Storage:
             text = ""
             with contextlib.suppress(OSError, http.client.HTTPException), error:
                 text = error.read(300).decode("utf-8", "replace")
-            status = error.code
-            if status == 401 and token:  # another one may be taken
-                status, self._token_until = 0, 0.0
+            status = 0 if error.code == 401 and self._drop(token) else error.code
             raise StorageError("HTTP %d: %s" % (error.code, text), status) from error
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise StorageError("no answer from the storage: %s" % error) from error
@@ -314,6 +313,16 @@ class Storage:
                 except (ValueError, KeyError, TypeError):
                     self._token = ""
             return self._token
+
+    def _drop(self, token: str) -> bool:
+        """Forget a token that was refused. Return whether another may be taken: not if the metadata server has given
+        this one again."""
+        with self._lock:
+            if token != self._token:  # another thread has dropped it
+                return bool(token)
+            hope = token not in ("", self._refused)
+            self._refused, self._token, self._token_until = token, "", 0.0
+            return hope
 
 
 def _bucket_and_name(path: str) -> Tuple[str, str]:

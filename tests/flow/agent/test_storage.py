@@ -117,8 +117,12 @@ def test_a_token_that_is_refused_is_asked_for_once_more(
 ) -> None:
     metadata.facts[TOKEN] = token("old")
     assert not refused(storage).lasts
+    assert storage._drop("old"), "it was refused for another thread, too"
     metadata.facts[TOKEN] = token("good")
     assert read(storage) == b"data"
+    metadata.facts[TOKEN] = token("bad")
+    storage._token_until = 0.0
+    assert [refused(storage).lasts for _ in range(2)] == [False, True]
 
 
 @pytest.mark.parametrize(
