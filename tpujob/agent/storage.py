@@ -73,15 +73,16 @@ def insist(
     wait: Callable[[float], object] = time.sleep,
 ) -> Any:
     """Return what `do` returns, which is tried for so many seconds; infinity: until it succeeds, whatever the error.
-    A try counts for at most TIMEOUT of them, so that a transfer that is cut off after minutes is tried again, too.
+    A try counts for at most TIMEOUT or a quarter of them, so that a transfer that is cut off after minutes is tried
+    again, too.
     `wait` pauses; if it returns true, it was the last try. Raises StorageError."""
-    left, delay = patience, 0.5
+    left, delay, most = patience, 0.5, max(TIMEOUT, patience / 4)
     while True:
         began = time.monotonic()
         try:
             return do()
         except StorageError as error:
-            left -= min(time.monotonic() - began, TIMEOUT) + delay
+            left -= min(time.monotonic() - began, most) + delay
             lasts = patience < float("inf") and error.lasts
             if lasts or left < 0 or wait(delay):
                 raise

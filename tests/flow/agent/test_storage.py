@@ -126,15 +126,16 @@ def test_a_token_that_is_refused_is_asked_for_once_more(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "tries"),
+    ("patience", "seconds", "tries"),
     [
-        pytest.param(0.0, 11, id="refused at once"),
-        pytest.param(15.0, 4, id="no answer"),
-        pytest.param(300.0, 4, id="a long transfer that is cut off"),
+        pytest.param(60.0, 0.0, 11, id="refused at once"),
+        pytest.param(60.0, 15.0, 4, id="no answer"),
+        pytest.param(60.0, 300.0, 4, id="a long transfer that is cut off"),
+        pytest.param(600.0, 300.0, 4, id="the same with more patience"),
     ],
 )
-def test_what_fails_is_tried_for_a_minute_however_long_a_try_takes(
-    monkeypatch: pytest.MonkeyPatch, seconds: float, tries: int
+def test_what_fails_is_tried_several_times_however_long_a_try_takes(
+    monkeypatch: pytest.MonkeyPatch, patience: float, seconds: float, tries: int
 ) -> None:
     now, tried = [0.0], list[float]()
 
@@ -148,7 +149,7 @@ def test_what_fails_is_tried_for_a_minute_however_long_a_try_takes(
 
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     with pytest.raises(StorageError):
-        insist(fail, wait=sleep)
+        insist(fail, patience, sleep)
     assert len(tried) == tries
 
 
