@@ -123,7 +123,7 @@ def _follow(
     find = functools.partial(family, attempt.folder.path, child.pid)
     supervision = attempt.supervision  # none before the program
     if supervision is not None:
-        supervision.follow(find)
+        supervision.follow(find, environment.get("PATH", os.defpath))
     pump = attempt.log.follow(output, tag, supervision.hear if supervision else None)
     _attend(attempt, child, find, runtime, time.monotonic() + patience)
     end_all(find, 0 if attempt.discards else 2)

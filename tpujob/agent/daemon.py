@@ -158,14 +158,7 @@ def finish(attempt: HostAttempt, code: Optional[int]) -> None:
         attempt.state.update(cause=None, error="", verdict=None)
         attempt.discards = False
     keep_outputs(attempt, code)
-    # so that the next attempt need not wait for the rest; its host 0 listens on the same port
-    if attempt.host_lock is not None and not attempt.state["notice"]:
-        with contextlib.suppress(OSError):  # a full disk: the next attempt finds what is gone
-            unmount_all(attempt.log.note)
-    for close in attempt.closers:
-        close()
-    if attempt.host_lock is not None:
-        os.close(attempt.host_lock)
+    _release_host(attempt)
     # some programs end with 0 on SIGTERM, and sooner than the next look for a notice
     if code != 0 or attempt.warned:
         attempt.notices.ask()
@@ -181,11 +174,7 @@ def finish(attempt: HostAttempt, code: Optional[int]) -> None:
     uploads = [] if doomed else _uploads(attempt, code)
     shipped = _report(attempt, evidence)
     for name in (EVENTS, VERDICT):
-        path = os.path.join(attempt.folder.out, name)
-        with contextlib.suppress(OSError, StorageError), open(path, "rb") as file:
-            file.seek(max(0, os.path.getsize(path) - MAX_EVENTS))
-            content = attempt.redactor.redact(file.read(MAX_EVENTS))
-            attempt.storage.put("%s/%s" % (attempt.shipped_to, name), content)
+        _ship_file(attempt, name)
     for upload in _uploads(attempt, code) if doomed else uploads:
         upload.join(FINAL_PATIENCE)
     if not shipped:
@@ -225,6 +214,17 @@ def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
         attempt.state.update(error=failed[0], cause="CRASH")
 
 
+def _release_host(attempt: HostAttempt) -> None:
+    """Release the host, so that the next attempt need not wait for the rest; its host 0 listens on the same port."""
+    if attempt.host_lock is not None and not attempt.state["notice"]:
+        with contextlib.suppress(OSError):  # a full disk: the next attempt finds what is gone
+            unmount_all(attempt.log.note)
+    for close in attempt.closers:
+        close()
+    if attempt.host_lock is not None:
+        os.close(attempt.host_lock)
+
+
 def _uploads(attempt: HostAttempt, code: Optional[int]) -> List[threading.Thread]:
     """What goes to the bucket for later hosts, after a moment in which it may note in the log how it ended."""
     started = [attempt.keeping]
@@ -253,3 +253,11 @@ def _report(attempt: HostAttempt, lines: bytes) -> bool:
     shipped = attempt.log.finish(FLUSH_DOOMED if doomed else FLUSH)
     attempt.reporter.finish(state, lines, FINAL_PATIENCE)
     return shipped
+
+
+def _ship_file(attempt: HostAttempt, name: str) -> None:
+    path = os.path.join(attempt.folder.out, name)
+    with contextlib.suppress(OSError, StorageError), open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - MAX_EVENTS))
+        content = attempt.redactor.redact(file.read(MAX_EVENTS))
+        attempt.storage.put("%s/%s" % (attempt.shipped_to, name), content)

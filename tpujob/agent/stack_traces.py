@@ -7,24 +7,27 @@ from __future__ import annotations
 import collections
 import contextlib
 import os
+import shutil
 import signal
 import time
 from typing import Dict, List, Set
 
-from tpujob.agent.processes import read_proc, send
+from tpujob.agent.processes import output_of, read_proc, send, sudo
 from tpujob.agent.upload import Log, Redactor
 
 PROCESSES = 8  #: that are looked at; the first ones are the program's own
+SPY_PATIENCE = 8.0  #: seconds for one process
 DUMP_PATIENCE = 2.0  #: seconds for all that dump their own stacks
 THREADS = 12  #: kinds of threads of one process that are listed
 
 
-def collect(pids: Set[int], dumps: bool, log: Log) -> List[str]:
+def collect(pids: Set[int], dumps: bool, log: Log, path: str) -> List[str]:
     """Return the stacks, the most telling first. `dumps`: the program keeps to the contract, so that SIGUSR1 makes it
-    write its stacks to its log."""
+    write its stacks to its log. `path`: where py-spy is looked for, which shows the stacks of any Python program."""
     chosen = sorted(pids)[:PROCESSES]
-    catching = {pid for pid in chosen if dumps and _catches(pid, signal.SIGUSR1)}
-    lines = _dumped(catching, log)
+    lines = _spied(chosen, path)
+    if not lines and dumps:
+        lines = _dumped({pid for pid in chosen if _catches(pid, signal.SIGUSR1)}, log)
     lines += [line for pid in chosen for line in kernel_view(pid, log.redactor)]
     return [log.redactor.redact_text(line) for line in lines]
 
@@ -53,6 +56,17 @@ def _thread(pid: int, name: str) -> str:
     parts += ["waits in %s" % wait] if wait not in ("", "0") else []
     parts += ["system call %s" % call[0]] if call and call[0].isdigit() else []
     return ", ".join(parts)
+
+
+def _spied(pids: List[int], path: str) -> List[str]:
+    spy = shutil.which("py-spy", path=path)
+    lines: List[str] = []
+    for pid in pids if spy else ():
+        argv = [str(spy), "dump", "--pid", str(pid)]
+        dump = output_of(argv, SPY_PATIENCE) or output_of(sudo(argv), SPY_PATIENCE) or b""
+        text = dump.decode("utf-8", "replace").splitlines()
+        lines += [line for line in text if line.strip() and not line.startswith("Python v")]
+    return lines
 
 
 def _catches(pid: int, number: int) -> bool:

@@ -22,6 +22,7 @@ PIECE = 1024 * 1024  #: bytes that are read at once
 #: bytes that one request of an upload sends; a multiple of 256 KiB, as resumable uploads want it
 UPLOAD_PIECE = 32 * 1024 * 1024
 PATIENCE = 60.0  #: seconds for which `insist` tries, unless it is given another time
+TIMEOUT = 15.0  #: seconds that the storage may be silent
 
 LINK = "tpujob-link"  #: the metadata of an empty object that stands for a symbolic link
 LISTED = "items(name,size,generation,md5Hash,metadata),nextPageToken"
@@ -72,14 +73,18 @@ def insist(
     wait: Callable[[float], object] = time.sleep,
 ) -> Any:
     """Return what `do` returns, which is tried for so many seconds; infinity: until it succeeds, whatever the error.
+    A try counts for at most TIMEOUT or a quarter of them, so that a transfer that is cut off after minutes is tried
+    again, too.
     `wait` pauses; if it returns true, it was the last try. Raises StorageError."""
-    until, delay = time.monotonic() + patience, 0.5
+    left, delay, most = patience, 0.5, max(TIMEOUT, patience / 4)
     while True:
+        began = time.monotonic()
         try:
             return do()
         except StorageError as error:
+            left -= min(time.monotonic() - began, most) + delay
             lasts = patience < float("inf") and error.lasts
-            if lasts or time.monotonic() + delay > until or wait(delay):
+            if lasts or left < 0 or wait(delay):
                 raise
             delay = min(2 * delay, 8)
 
@@ -134,6 +139,7 @@ class Storage:
         self._opener = DIRECT if emulated else urllib.request.build_opener()
         self._metadata = None if emulated else metadata
         self._token, self._token_until = "", 0.0
+        self._refused = ""  #: the newest token that the storage refused
         self._lock = threading.Lock()
         #: seconds that this host's clock is ahead of the storage's
         self.skew: Optional[float] = None
@@ -269,7 +275,7 @@ class Storage:
         url = where if where.startswith("http") else self._base + where
         request = urllib.request.Request(url, body, headers, method=method)  # noqa: S310, http(s)
         try:
-            response = self._opener.open(request, timeout=15)
+            response = self._opener.open(request, timeout=TIMEOUT)
             with contextlib.suppress(TypeError, ValueError, IndexError):
                 there = parsedate_to_datetime(response.headers.get("Date") or "").timestamp()
                 self.skew, self._ahead = time.time() - there, time.monotonic() - there
@@ -278,9 +284,7 @@ class Storage:
             text = ""
             with contextlib.suppress(OSError, http.client.HTTPException), error:
                 text = error.read(300).decode("utf-8", "replace")
-            status = error.code
-            if status == 401 and token:  # another one may be taken
-                status, self._token_until = 0, 0.0
+            status = 0 if error.code == 401 and self._drop(token) else error.code
             raise StorageError("HTTP %d: %s" % (error.code, text), status) from error
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise StorageError("no answer from the storage: %s" % error) from error
@@ -310,6 +314,16 @@ class Storage:
                 except (ValueError, KeyError, TypeError):
                     self._token = ""
             return self._token
+
+    def _drop(self, token: str) -> bool:
+        """Forget a token that was refused. Return whether another may be taken: not if the metadata server has given
+        this one again."""
+        with self._lock:
+            if token != self._token:  # another thread has dropped it
+                return bool(token)
+            hope = token not in ("", self._refused)
+            self._refused, self._token, self._token_until = token, "", 0.0
+            return hope
 
 
 def _bucket_and_name(path: str) -> Tuple[str, str]:

@@ -47,9 +47,9 @@ class Supervision:
         self.hear = self._watch.hear
         self.vitals = self._idle.vitals
 
-    def follow(self, pids: Find) -> None:
-        """The program has started. `pids` finds its processes."""
-        self._pids = pids
+    def follow(self, pids: Find, path: str) -> None:
+        """The program has started. `pids` finds its processes, `path` says where programs are."""
+        self._pids, self._path = pids, path
 
     def look(self) -> None:
         """Process what the program did since the last call."""
@@ -83,7 +83,7 @@ class Supervision:
     def _collect(self) -> None:
         self._log.note("no progress for %.0f s; its processes:" % self._idle.idle())
         dumps = self._progress.signs > 0
-        stacks = collect(self._pids(), dumps, self._log)
+        stacks = collect(self._pids(), dumps, self._log, self._path)
         for line in stacks:
             self._log.note(line, "[stack] ")
         if self._collected:  # it still lasts

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -70,6 +72,18 @@ def test_a_bundle_that_cannot_be_used_is_named_and_nothing_runs(host: Host) -> N
         assert error in report["error"]
         assert "never" not in host.bucket.log(attempt)
     assert list((host.home / ".tpujob" / "bundles").iterdir()) == []
+
+
+def test_bytes_that_were_damaged_on_the_way_are_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = archive(("a", "1"))
+    answers = iter([b"damaged", good])
+    storage: Any = SimpleNamespace(read=lambda path, take: take(next(answers)))
+    monkeypatch.setattr(bundles, "BUNDLES", str(tmp_path))
+    name = hashlib.sha256(good).hexdigest()
+    folder = bundles.fetch_bundle(storage, f"gs://shed/bundles/{name}.tar.gz")
+    assert (Path(folder) / "a").read_text() == "1"
 
 
 def test_bundles_are_laid_over_each_other_afresh_for_each_attempt(host: Host) -> None:

@@ -101,7 +101,7 @@ class Kept:
 
     def put(self, path: str, data: bytes, metadata: dict[str, str]) -> None:
         if self.away:
-            raise StorageError("away", 503)
+            raise StorageError("refused for now", 403)
         self.objects[path] = data
         facts = segment.read(metadata)
         assert facts

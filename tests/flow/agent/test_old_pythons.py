@@ -10,6 +10,7 @@ import pytest
 from tpujob.adapters.ssh import agent_calls
 from tpujob.adapters.ssh.agent_calls import packed
 from tpujob.adapters.ssh.connection import Output
+from tpujob.agent.setup import devices
 from tpujob.domain.model import Cause
 from tpujob.errors import Refused
 
@@ -21,13 +22,25 @@ def test_a_host_without_python_is_told_apart() -> None:
     assert caught.value.cause is Cause.SETUP
 
 
-@pytest.mark.parametrize("version", ["3.6", "3.7"])
-def test_a_python_that_is_too_old_is_named(tmp_path: Path, version: str) -> None:
+def python(version: str) -> str:
+    """One of this machine. Skips the test if there is none."""
     kept = Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}")
-    found = next(kept, None) or shutil.which(f"python{version}")
+    found = next(map(str, kept), None) or shutil.which(f"python{version}")
     # a command of that name may only say that no such Python is chosen
     if found is None or subprocess.run([found, "-c", ""], capture_output=True).returncode:
         pytest.skip(f"NOT TESTED: there is no Python {version} here")
+    return found
+
+
+def test_the_python_of_a_program_may_be_older_than_that_of_the_agent(tmp_path: Path) -> None:
+    words = [python("3.7"), devices.__file__, "facts", str(tmp_path / "facts")]
+    subprocess.run(words, check=True, timeout=60)
+    assert json.loads((tmp_path / "facts").read_text())["versions"]["python"].startswith("3.7.")
+
+
+@pytest.mark.parametrize("version", ["3.6", "3.7"])
+def test_a_python_that_is_too_old_is_named(tmp_path: Path, version: str) -> None:
+    found = python(version)
     agent = tmp_path / "agent"
     agent.write_bytes(packed())
     done = subprocess.run([found, agent, "status"], capture_output=True, text=True, timeout=60)

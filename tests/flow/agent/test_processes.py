@@ -7,6 +7,8 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -123,10 +125,27 @@ def test_a_stuck_process_without_a_handler_is_shown_and_sent_no_signal(
 ) -> None:
     begun = str(tmp_path / "begun")
     log = Log(Storage(MetadataClient()), "gs://shed/log-{}".format, begun, 1000, NOTHING, 300)
-    head, thread = stack_traces.collect({holder.pid, 2**22 + 1}, True, log)
+    head, thread = stack_traces.collect({holder.pid, 2**22 + 1}, True, log, str(tmp_path))
     assert isinstance(holder.args, list)
     assert head == f"process {holder.pid}: {' '.join(map(str, holder.args))[:200]}"
     assert thread.startswith("  1 x python")
     assert " in state " in thread
     assert holder.poll() is None
     assert log.finish(20)
+
+
+def test_py_spy_is_used_where_it_is_installed(
+    tmp_path: Path, holder: subprocess.Popen[bytes]
+) -> None:
+    """Nothing else shows the Python stacks of a program without the contract."""
+    spy, shown = (
+        tmp_path / "py-spy",
+        ["Thread 1 (idle): MainThread", "    all_reduce (train.py:12)"],
+    )
+    spy.write_text("#!/bin/sh\necho Python v3.11.7; echo; cat $0.txt\n")
+    spy.chmod(0o755)
+    (tmp_path / "py-spy.txt").write_text("\n".join(shown))
+    log: Any = SimpleNamespace(redactor=NOTHING)
+    lines = stack_traces.collect({holder.pid}, False, log, str(tmp_path))
+    assert lines[:2] == shown
+    assert lines[2].startswith(f"process {holder.pid}: ")

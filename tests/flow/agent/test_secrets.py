@@ -40,6 +40,12 @@ def test_no_value_is_left_in_any_text() -> None:
         assert not [v for v in known.values() if v.encode() in whole], (known, text)
 
 
+def test_values_that_overlap_leave_no_part_of_either() -> None:
+    known = {"A": "abcdefgh", "B": "efghijkl", "C": "abcdefghijklmnop"}
+    for text in (b"abcdefghijkl.", b"abcdefgh.", b"efghijkl.", b"abcdefghijklmnop."):
+        assert shown(known, text) in (b"[secret A].", b"[secret B].", b"[secret C].")
+
+
 def test_each_line_of_a_value_of_several_is_a_secret() -> None:
     known = {"SSH_KEY": "-----BEGIN KEY-----\nc2VjcmV0LWxpbmU=\nend\n"}
     assert shown(known, b"got c2VjcmV0LWxpbmU=\r\nend\n") == b"got [secret SSH_KEY]\r\nend\n"

@@ -6,12 +6,14 @@ import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support.agent_host import LocalServer, MetadataServer
+from tpujob.agent import storage as module
 from tpujob.agent.metadata import DIRECT, MetadataClient
-from tpujob.agent.storage import Storage, StorageError
+from tpujob.agent.storage import Storage, StorageError, insist
 
 TOKEN = "service-accounts/default/token"
 
@@ -115,8 +117,40 @@ def test_a_token_that_is_refused_is_asked_for_once_more(
 ) -> None:
     metadata.facts[TOKEN] = token("old")
     assert not refused(storage).lasts
+    assert storage._drop("old"), "it was refused for another thread, too"
     metadata.facts[TOKEN] = token("good")
     assert read(storage) == b"data"
+    metadata.facts[TOKEN] = token("bad")
+    storage._token_until = 0.0
+    assert [refused(storage).lasts for _ in range(2)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("patience", "seconds", "tries"),
+    [
+        pytest.param(60.0, 0.0, 11, id="refused at once"),
+        pytest.param(60.0, 15.0, 4, id="no answer"),
+        pytest.param(60.0, 300.0, 4, id="a long transfer that is cut off"),
+        pytest.param(600.0, 300.0, 4, id="the same with more patience"),
+    ],
+)
+def test_what_fails_is_tried_several_times_however_long_a_try_takes(
+    monkeypatch: pytest.MonkeyPatch, patience: float, seconds: float, tries: int
+) -> None:
+    now, tried = [0.0], list[float]()
+
+    def sleep(pause: float) -> None:
+        now[0] += pause
+
+    def fail() -> None:
+        tried.append(now[0])
+        now[0] += seconds
+        raise StorageError("HTTP 503: busy", 503)
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with pytest.raises(StorageError):
+        insist(fail, patience, sleep)
+    assert len(tried) == tries
 
 
 def test_what_is_stored_as_gzip_comes_as_it_is_stored(

@@ -5,11 +5,12 @@ import os
 import pwd
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from tests.support.agent_host import Host, patient, told_json
+from tests.support.agent_host import Host, patient, told_json, until
 from tpujob.agent.base import Failure
 from tpujob.agent.setup import wipe
 
@@ -182,6 +183,21 @@ def test_a_file_that_cannot_be_removed_is_a_failure(emulated: Host) -> None:
     leave(emulated.home, "mine")
     answer = wiped(emulated, "--key", KEY)
     assert "could not be emptied" in str(answer["error"])
+
+
+@pytest.mark.slow
+def test_the_rest_of_a_log_is_shipped_first(emulated: Host) -> None:
+    wait = "touch ~/up; until [ -e ~/go ]; do sleep 0.05; done"
+    emulated.start(f"{wait}; echo the end; touch ~/done")
+    until((emulated.home / "up").exists, "the start of the program")
+    emulated.bucket.away()
+    (emulated.home / "go").touch()
+    until((emulated.home / "done").exists, "the end of the program")
+    back = threading.Timer(6, emulated.bucket.back)
+    back.start()
+    assert wiped(emulated, "--key", KEY)["ok"]
+    back.join()
+    assert emulated.bucket.log()[-1] == "the end"
 
 
 def test_from_the_wipe_on_only_the_next_job_is_started(emulated: Host) -> None:

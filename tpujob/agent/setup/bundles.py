@@ -48,12 +48,16 @@ def lay_out(bundles: List[str], folder: str, aside: Aside) -> None:
 
 
 def _download(storage: Storage, path: str, archive: str, sha256: str) -> None:
+    wrong: List[str] = []  #: bytes may be damaged on the way
+
     def get() -> None:
         digest = hashlib.sha256()
         with open(archive, "wb") as file:
             storage.read(path, lambda data: (digest.update(data), file.write(data)))
         if digest.hexdigest() != sha256:
-            raise WrongContent("its content has another hash")
+            wrong.append(digest.hexdigest())
+            error = WrongContent if len(wrong) == 3 else StorageError
+            raise error("its content has another hash")
 
     try:
         insist(get, FETCH_PATIENCE)

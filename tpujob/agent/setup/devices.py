@@ -10,12 +10,12 @@ Knows nothing of the agent. OUT is replaced after every stage, so that it also t
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import json
 import os
 import platform
 import sys
-from importlib import metadata
 from typing import Any, Callable, Dict, List, Optional
 
 ROUNDS = 8  #: products for each device
@@ -46,6 +46,10 @@ def facts() -> Dict[str, Any]:
 
 def _version(name: str) -> str:
     """Empty: it is not installed."""
+    if sys.version_info < (3, 8):
+        return "?" if importlib.util.find_spec(name.replace("-", "_")) else ""
+    from importlib import metadata
+
     try:
         return str(metadata.version(name))
     except metadata.PackageNotFoundError:

@@ -192,8 +192,8 @@ class Log:
                 return self._done.set()
 
     def _remember(self, chunk: Chunk) -> None:
-        """Before the chunk is handed over, as this agent may die when the bucket has it. The numbers of two segments
-        are taken: of its own, and of the marker that may come with it."""
+        """Write where the log goes on behind this chunk, before it is handed over: this agent may die once the bucket
+        has it. The numbers of two segments are taken: of its own, and of the marker that may come with it."""
         with contextlib.suppress(OSError):
             with open(self._begun + ".new", "w") as file:
                 file.write("%d %d" % (chunk.first + chunk.lines - 1, self._segments.number + 2))
