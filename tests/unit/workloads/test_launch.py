@@ -4,11 +4,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import jax
 import pytest
 
 from tests.support.paths import ROOT
-from workloads.contract import Exit
+from workloads.contract import Exit, ProgramContext
+from workloads.frame import launch
 from workloads.frame.config import ConfigError
 from workloads.frame.launch import code_of
 
@@ -30,6 +33,14 @@ GLOO = "UNKNOWN: Gloo all-reduce failed: Read error [127.0.0.1]:1: Connection re
 )
 def test_code(error: BaseException, hosts: int, code: Exit) -> None:
     assert code_of(error, hosts) is code
+
+
+def test_a_host_that_is_done_waits_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of `tables` and `numerics` do not compute together: one may be done much earlier."""
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **options: given.update(options))
+    launch._join(ProgramContext(hosts=2, coordinator="10.0.0.1:1"))
+    assert given["shutdown_timeout_seconds"] >= 180 > given["heartbeat_timeout_seconds"]
 
 
 def _python(text: str, folder: Path, *, code: int) -> subprocess.CompletedProcess[str]:
