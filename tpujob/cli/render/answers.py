@@ -82,7 +82,7 @@ def created_text(
     return "\n".join(
         [
             f"Created job {name}",
-            *labelled("Asked for", clean(asked), columns, color),
+            *labelled("Requests", clean(asked), columns, color),
             *labelled("Page", page, columns, color),
             *next_commands(
                 job["id"], ("show", "cancel") if size else ("show", "logs -f", "cancel")
