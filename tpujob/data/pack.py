@@ -130,7 +130,8 @@ class Pack:
         meanwhile, IllegalInState while another process writes there, and TpujobError.
         """
         place = _Place(target)
-        if os.fsencode(place.stage).startswith(self._folder.rstrip(b"/") + b"/"):
+        stage = os.path.realpath(os.fsencode(place.stage))
+        if stage.startswith(self._folder.rstrip(b"/") + b"/"):
             raise BadRequest(
                 f"{place.stage} is in {self._name}: the set would be packed into itself",
                 hint="name a folder beside it",
@@ -191,8 +192,8 @@ class _Place:
     def __init__(self, folder: str) -> None:
         self._name = folder
         self._folder = Path(os.path.realpath(folder))
-        #: in which files are made before they get their names
-        self.stage = Path(os.path.realpath(self._folder / PARTS_FOLDER / "pack"))
+        #: in which files are made before they get their names; a link is not followed when it is removed
+        self.stage = self._folder / PARTS_FOLDER / "pack"
 
     def prepare(self) -> None:
         """Afterwards the stage exists. Raises BadRequest when nothing can be written there, or should be."""

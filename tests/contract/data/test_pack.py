@@ -306,6 +306,17 @@ def test_another_set_stays_unless_it_is_to_be_replaced(packed: Path, tmp_path: P
     assert len(list(packed.glob("index-*"))) == 1, "nothing of the old set is left"
 
 
+def test_a_link_in_place_of_the_unfinished_files_costs_nothing_where_it_leads(
+    source: Path, tmp_path: Path
+) -> None:
+    elsewhere = tree(tmp_path / "elsewhere", {"thesis": b"the only copy"})
+    parts = tmp_path / "packed" / ".tpujob-parts"
+    parts.mkdir(parents=True)
+    (parts / "pack").symlink_to(elsewhere)
+    pack(source, tmp_path / "packed")
+    assert (elsewhere / "thesis").read_bytes() == b"the only copy"
+
+
 def test_a_file_that_changes_meanwhile_ends_the_pack(source: Path, tmp_path: Path) -> None:
     class Meddler(Silent):
         def moved(self, size: int) -> None:
