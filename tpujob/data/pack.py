@@ -1,8 +1,8 @@
 """Many small files as a few ArrayRecord shards: which files go into which shard, and how the set comes to its place.
 
-What becomes visible comes in this order: shards, the labels, the index, and last the manifest, which names them all.
-Each file is made beside its place and gets its name only when it is whole and verified. Memory does not grow with the
-number of files. What a program reads is described in docs/data.md; `tpujob.data.unpack` is the way back.
+What becomes visible comes in this order: shards, the index, the labels, and last the manifest, which names them all.
+Each file is made beside its place and gets its name only when it is whole and verified. Memory grows by four bytes with
+each file, for its label. What a program reads is described in docs/data.md; `tpujob.data.unpack` is the way back.
 """
 
 import gzip
