@@ -12,6 +12,8 @@ import shutil
 import zlib
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -74,6 +76,8 @@ class Manifest:
 
 _MANIFEST = TypeAdapter(Manifest)
 _ENTRY = TypeAdapter(tuple[str, Natural, Natural])
+#: bytes of a line of the index, at most: a key of 4,096 bytes, each escaped
+_LONGEST = 32_768
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +117,16 @@ def _unusable(message: str) -> BadRequest:
 
 
 def entries_of(index: Path, shard: Shard) -> list[IndexEntry]:
-    """As many as the shard has records; whether a file may have such a key is another question. Raises BadRequest."""
+    """As many as the shard has records; whether a file may have such a key is another question. No more is unpacked
+    than so many lines. Raises BadRequest."""
     with open(index, "rb") as file:
         file.seek(shard.index_start)
         member = file.read(shard.index_bytes)
     try:
-        lines = gzip.decompress(member).splitlines()
-        entries = [IndexEntry(*_ENTRY.validate_json(line)) for line in lines]
+        with gzip.GzipFile(fileobj=BytesIO(member)) as unpacked:
+            lines = iter(lambda: unpacked.readline(_LONGEST), b"")
+            few = islice(lines, shard.records + 1)
+            entries = [IndexEntry(*_ENTRY.validate_json(line)) for line in few]
     except (EOFError, zlib.error, gzip.BadGzipFile, ValidationError) as error:
         raise _unusable(f"the index is damaged at {shard.name}: {error}") from None
     if len(entries) != shard.records:

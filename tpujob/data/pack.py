@@ -1,8 +1,8 @@
 """Many small files as a few ArrayRecord shards: which files go into which shard, and how the set comes to its place.
 
-What becomes visible comes in this order: shards, the labels, the index, and last the manifest, which names them all.
-Each file is made beside its place and gets its name only when it is whole and verified. Memory does not grow with the
-number of files. What a program reads is described in docs/data.md; `tpujob.data.unpack` is the way back.
+What becomes visible comes in this order: shards, the index, the labels, and last the manifest, which names them all.
+Each file is made beside its place and gets its name only when it is whole and verified. Memory grows by four bytes with
+each file, for its label. What a program reads is described in docs/data.md; `tpujob.data.unpack` is the way back.
 """
 
 import gzip
@@ -130,7 +130,8 @@ class Pack:
         meanwhile, IllegalInState while another process writes there, and TpujobError.
         """
         place = _Place(target)
-        if os.fsencode(place.stage).startswith(self._folder.rstrip(b"/") + b"/"):
+        stage = os.path.realpath(os.fsencode(place.stage))
+        if stage.startswith(self._folder.rstrip(b"/") + b"/"):
             raise BadRequest(
                 f"{place.stage} is in {self._name}: the set would be packed into itself",
                 hint="name a folder beside it",
@@ -191,8 +192,8 @@ class _Place:
     def __init__(self, folder: str) -> None:
         self._name = folder
         self._folder = Path(os.path.realpath(folder))
-        #: in which files are made before they get their names
-        self.stage = Path(os.path.realpath(self._folder / PARTS_FOLDER / "pack"))
+        #: in which files are made before they get their names; a link is not followed when it is removed
+        self.stage = self._folder / PARTS_FOLDER / "pack"
 
     def prepare(self) -> None:
         """Afterwards the stage exists. Raises BadRequest when nothing can be written there, or should be."""

@@ -8,7 +8,9 @@ import random
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import pytest
 from tests.contract.data.rig import Silent, files_in, named
 from tpujob.data import records
 from tpujob.data.checksums import extend
-from tpujob.data.manifest import IndexEntry, decode
+from tpujob.data.manifest import IndexEntry, decode, entries_of
 from tpujob.data.objects import LocalFile
 from tpujob.data.pack import LARGEST, Pack, PackSummary, cut
 from tpujob.data.unpack import Unpack, UnpackOutcome
@@ -219,6 +221,30 @@ def test_a_file_that_is_not_what_the_index_says_is_not_written(tmp_path: Path) -
     assert not (tmp_path / "back" / "007").exists()
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'["a", 1, 2]\n' * 1_000_000, "another number of files"),
+        (b" " * 100_000_000, "the index is damaged"),
+    ],
+    ids=["lines", "bytes"],
+)
+def test_an_index_that_would_fill_the_memory_is_not_unpacked(
+    packed: Path, tmp_path: Path, line: bytes, said: str
+) -> None:
+    manifest = decode((packed / "manifest.json").read_bytes())
+    bomb = gzip.compress(line, 1)
+    (tmp_path / "bomb").write_bytes(bomb)
+    one = replace(manifest.shards[0], index_start=0, index_bytes=len(bomb))
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadRequest, match=said):
+            entries_of(tmp_path / "bomb", one)
+        assert tracemalloc.get_traced_memory()[1] < 50 * MIB
+    finally:
+        tracemalloc.stop()
+
+
 def test_unpacking_overwrites_nothing(packed: Path, source: Path, tmp_path: Path) -> None:
     first, second, third = sorted(files_in(source))[:3]
     back = tree(tmp_path / "back", {first: b"mine", third.split("/")[0] + "/0": b""})
@@ -304,6 +330,17 @@ def test_another_set_stays_unless_it_is_to_be_replaced(packed: Path, tmp_path: P
     unpack(packed, tmp_path / "back")
     assert files_in(tmp_path / "back") == same_sizes
     assert len(list(packed.glob("index-*"))) == 1, "nothing of the old set is left"
+
+
+def test_a_link_in_place_of_the_unfinished_files_costs_nothing_where_it_leads(
+    source: Path, tmp_path: Path
+) -> None:
+    elsewhere = tree(tmp_path / "elsewhere", {"thesis": b"the only copy"})
+    parts = tmp_path / "packed" / ".tpujob-parts"
+    parts.mkdir(parents=True)
+    (parts / "pack").symlink_to(elsewhere)
+    pack(source, tmp_path / "packed")
+    assert (elsewhere / "thesis").read_bytes() == b"the only copy"
 
 
 def test_a_file_that_changes_meanwhile_ends_the_pack(source: Path, tmp_path: Path) -> None:

@@ -568,6 +568,22 @@ def test_people_get_one_role_on_the_service_and_nothing_else(
     assert [line for line in desk.changes() if line != taken] == ([given] if given else [])
 
 
+def test_an_account_that_keeps_a_binding_is_deleted_all_the_same(running: Desk) -> None:
+    accounts = running.project.state.accounts
+    before = {*accounts}
+    running.run("join.sh", "ben@example.org", "viewer", PROGRAMS="own")
+    (own,) = accounts - before
+    unwilling = re.compile("gs://my-lab-europe|remove-iam.*run.invoker")
+    running.project.refuse = lambda words: "503" if unwilling.search(words) else None
+    said = running.run("leave.sh", "ben@example.org", code=1)
+    assert accounts == before
+    assert f"some bindings of {own} could not be removed" in said
+    (kept,) = [line for line in said.splitlines() if line.startswith("  ")]
+    assert "roles/run.invoker" in kept, "what a second run can still take away"
+    running.project.refuse = lambda _: None
+    assert "has nothing here any more" in running.run("leave.sh", "ben@example.org")
+
+
 @pytest.mark.parametrize(
     "refusal",
     ["PERMISSION_DENIED: Permission 'iam.serviceAccounts.get' denied on resource (or it may not exist).",

@@ -2,6 +2,7 @@
 
 import base64
 import os
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -120,6 +121,23 @@ def test_keys_of_what_hosts_say_come_from_one_secret_that_no_sweep_takes(opened:
     assert SshHosts(opened()).key(("attempt", "000007", "1")) in made
     hosts[0].public_key(slice_at(SLICE, "10.0.0.1"))
     assert hosts[0].kept() == [SLICE], "the secret is no slice's"
+
+
+# Files ---------------------------------------------------------------------------------------------------------------
+
+
+def test_pins_are_for_their_owner_only_and_half_a_line_of_an_earlier_version_is_none(
+    tmp_path: Path,
+):
+    store = FileKeys(tmp_path / "keys")
+    store.pin(SLICE, {"h1": A})
+    file = tmp_path / "keys" / SLICE / "known_hosts"
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent)] == [0o600, 0o700]
+    with file.open("a") as appended:
+        appended.write(f"h2 {B.type} {B.key[:2]}")
+    assert store.pinned(SLICE) == {"h1": A}
+    store.pin(SLICE, {"h2": B})
+    assert FileKeys(tmp_path / "keys").pinned(SLICE) == {"h1": A, "h2": B}
 
 
 # Secret Manager ------------------------------------------------------------------------------------------------------

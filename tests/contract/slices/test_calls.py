@@ -1,4 +1,4 @@
-"""How Cloud TPU is called: no call without a limit of time, and none above the rate."""
+"""How Cloud TPU is called: no call without a limit of time, none above the rate, and pauses when the cloud asks."""
 
 from __future__ import annotations
 

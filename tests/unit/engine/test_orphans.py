@@ -222,8 +222,11 @@ def test_slices_that_cannot_be_listed_or_deleted_are_reported_and_kept(
         raise Refused("deleting it: Permission denied", cause="PERMISSION")
 
     monkeypatch.setattr(stage.cloud, "delete", delete)
+    stage.reconciler.actor.hosts.keys.add("tj-000077-1")
     (failed,) = stage.api.sweep()["failed"]
     assert (failed["name"], failed["detail"]) == ("tj-000077-1", "deleting it: Permission denied")
+    kept = stage.reconciler.actor.hosts.kept()
+    assert "tj-000077-1" in kept, "its keys stay as long as it is there"
 
 
 def test_the_rest_of_several_slices_is_swept_as_a_whole(

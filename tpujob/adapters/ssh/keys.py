@@ -90,9 +90,11 @@ class FileKeys:
 
     def pinned(self, slice: str) -> dict[str, HostKey]:
         try:
-            return read_pins((self._folder(slice) / "known_hosts").read_text(encoding="ascii"))
+            text = (self._folder(slice) / "known_hosts").read_text(encoding="ascii")
         except FileNotFoundError:
             return {}
+        # earlier versions appended: a full disk may have left a partial last line, and half a key is another key
+        return read_pins(text[: text.rfind("\n") + 1])
 
     def pin(self, slice: str, keys: Pins) -> None:
         folder = self._folder(slice)
