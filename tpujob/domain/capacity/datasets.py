@@ -28,9 +28,13 @@ FOLDER = "datasets"
 
 def kept_in(bucket: str, entry: Data) -> str:
     """Where the copy of a source lies in a bucket; `bucket` may be a folder in one, which owns nothing of it."""
-    root = "/".join(bucket.split("/")[:3])
     mark = hashlib.sha256(entry.source.encode()).hexdigest()[:10]
-    return f"{root}/{FOLDER}/{entry.to}-{mark}"
+    return f"{_root(bucket)}{FOLDER}/{entry.to}-{mark}"
+
+
+def _root(bucket: str) -> str:
+    """Return the bucket that a folder is in, with a slash at its end."""
+    return "/".join([*bucket.split("/")[:3], ""])
 
 
 def placed(
@@ -51,12 +55,12 @@ def check_folders(entries: Iterable[Data], folder: str, site: Site) -> None:
     if not site.separate_accounts:
         return
     for entry in entries:
+        source = f"{entry.source.rstrip('/')}/"
         for bucket in site.buckets.values():
-            users, own = f"{bucket}/u/", f"{bucket}/{folder}/"
-            source = f"{entry.source.rstrip('/')}/"
-            if (source.startswith(users) and not source.startswith(own)) or users.startswith(
-                source
-            ):
+            root, users, own = _root(bucket), f"{bucket}/u/", f"{bucket}/{folder}/"
+            # each backend that uses the bucket has a folder in it, and users have folders below `u/` there
+            in_users = source.startswith(root) and source[len(root) :].split("/")[1:2] == ["u"]
+            if users.startswith(source) or (in_users and not source.startswith(own)):
                 raise BadSpec(
                     f"data: {entry.source} has files of other users, and programs of this context's users run as"
                     " separate accounts",

@@ -165,6 +165,7 @@ def test_the_emulator_has_a_bucket_in_every_region_that_can_be_one() -> None:
         ("gs://us/ada/u/ben-at-example.org/fineweb", True),
         ("gs://eu/ada/u/ben-at-example.org", True),
         ("gs://us/ada/u/ada-at-example.organ/fineweb", True),
+        ("gs://us/another-backend/u/ben", True),
         ("gs://us/ada", True),
         ("gs://us/", True),
         ("gs://us/ada/u/ada-at-example.org/fineweb", False),
