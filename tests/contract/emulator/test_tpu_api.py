@@ -225,6 +225,18 @@ def test_a_request_waits_no_longer_than_asked(cloud: Cloud, client: tpu_v2.TpuCl
     until(lambda: queued_state(client, "q") == "FAILED", "FAILED when its time is over")
 
 
+def test_a_request_that_may_wait_for_no_time_is_refused(
+    cloud: Cloud, client: tpu_v2.TpuClient
+) -> None:
+    now = 1_800_000_000.046
+    cloud.world.clock = lambda: now
+    assert int(now * 1e9) / 1e9 > now, "in nanoseconds and back, it is later"
+    request = queued("q")
+    request["queued_resource"]["queueing_policy"] = {"valid_until_duration": {}}
+    with pytest.raises(google.InvalidArgument, match="must be in the future"):
+        client.create_queued_resource(request)
+
+
 def test_only_a_single_host_can_be_stopped(client: tpu_v2.TpuClient) -> None:
     result(client.create_node(parent=PARENT, node=node("v4-8"), node_id="one"))
     result(client.create_node(parent=PARENT, node=node("v4-16"), node_id="two"))

@@ -57,6 +57,15 @@ class Rates:
         due, weight = self.expected(seconds), self.weight
         return math.exp(-due) if math.isinf(weight) else (1 + due / weight) ** -weight
 
+    def mean(self, most: float = math.inf) -> float:
+        """Return the mean seconds, each counted up to `most`, if the rates are right."""
+        left, mean = 1.0, 0.0
+        for rate, spent in zip(self.per_hour, _spent(most), strict=True):
+            ended = left * -math.expm1(-rate * spent / HOUR)
+            mean += ended * HOUR / rate
+            left -= ended
+        return mean
+
     def _reached(self, due: float) -> float:
         """Return the seconds in which so many ends are expected."""
         rates = [rate / HOUR for rate in self.per_hour]

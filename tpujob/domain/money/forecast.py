@@ -6,6 +6,7 @@ every further slice takes the means.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -15,7 +16,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.money.conditions import Conditions
-from tpujob.domain.money.durations import HOUR, Rates
+from tpujob.domain.money.durations import Rates
 from tpujob.domain.money.estimate import estimate
 from tpujob.domain.money.estimate_shapes import Use
 from tpujob.domain.money.run_time import Throughput
@@ -25,8 +26,9 @@ N = TypeVar("N", int, float)
 
 #: the shares of jobs that take less than each bound of a range
 SHARES = (0.025, 0.1, 0.5, 0.9, 0.975)
-#: seconds of a slice's life whose mean rate of losses counts for all of it
-TYPICAL = 4 * HOUR
+#: shares that stand for all
+_EVENLY = tuple((i + 0.5) / 50 for i in range(50))
+_MANY = 10**9  #: losses
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,66 +74,78 @@ def forecast(work: PlannedWork, expected: Conditions) -> Forecast:
     first, later = expected.first, expected.later
     setups = sorted(expected.setup if work.setup is None else (work.setup,))
     releases = sorted(expected.release)
-    # the part of the time between two checkpoints counts as one that was seen
-    lost = fmean((work.checkpoint / 2, *expected.lost))
     setup, release = fmean(setups), fmean(releases)
-    per_second = (first.life.expected(TYPICAL) + later.life.expected(TYPICAL)) / 2 / TYPICAL
-    # each loss makes more time in which slices can be lost
-    progress = 1 - per_second * (setup + lost)
-    time = max(1.0, work.seconds + setup)
-    losses = per_second * time / progress if progress > 0 else math.inf
+    # the part of the time between two checkpoints counts as one that was seen
+    lost = min(fmean((work.checkpoint / 2, *expected.lost)), work.seconds / 2)
+    losses, weight = _losses(work.seconds, setup, lost, expected), first.life.weight
     most = work.preemptions + 1
     mean = min(losses, float(most))
-
-    def wait_of(rates: Rates, share: float) -> float:
-        seconds = rates.quantile(share)
-        return seconds if work.wait is None else min(seconds, work.wait)
-
-    shares = [(i + 0.5) / 50 for i in range(50)]
-    first_wait, later_wait = (fmean(wait_of(t.wait, s) for s in shares) for t in (first, later))
+    limit = math.inf if work.wait is None else work.wait
     numbers, billed, walls = list[int](), list[float](), list[float]()
-    for share, number in zip(SHARES, _numbers(losses, first.life.weight, most), strict=True):
+    for share in SHARES:
+        number = bisect_left(range(_MANY), share, key=lambda n: _at_most(n, losses, weight))
+        # below the median one less, as a loss may take less than the mean
+        number = max(0, number - (share < 0.5))
+        again = min(number, most - 1)  # slices after the first one
+        time = work.seconds + _pick(setups, share) + number * (setup + lost)
+        time *= min(1.0, most / (number + 1))  # else the last of the losses ends the job
         numbers.append(min(number, most))
-        time = _pick(setups, share) + _pick(releases, share)
-        time += numbers[-1] * (setup + release + lost)
-        billed.append(min(work.seconds, most / per_second) + time)
-        walls.append(billed[-1] + wait_of(first.wait, share) + numbers[-1] * later_wait)
+        billed.append(time + _pick(releases, share) + again * release)
+        waited = min(limit, first.wait.quantile(share)) + again * _wait(later.wait, limit, share)
+        walls.append(billed[-1] + waited)
+    waits = [fmean(_wait(turn.wait, limit, share) for share in _EVENLY) for turn in (first, later)]
     return Forecast(
-        wall=Range(*walls),
-        billed=Range(*billed),
+        wall=Range(*sorted(walls)),  # jobs that fail may take less time than those that do not
+        billed=Range(*sorted(billed)),
         preemptions=Range(*numbers),
-        waiting=first_wait + mean * later_wait,
+        waiting=waits[0] + mean * waits[1],
         setup=(1 + mean) * setup,
         redone=mean * lost,
         releasing=(1 + mean) * release,
-        fails=_fails(work, expected, losses, mean),
+        fails=_fails(work, expected, losses),
     )
 
 
-def _numbers(mean: float, weight: float, most: int) -> list[int]:
-    """Return the numbers of losses at `SHARES`: of a Poisson distribution whose mean is known as well as after `weight`
-    losses, by the approximation of Wilson and Hilferty. Below the median they are rounded down."""
-    if mean >= most:
-        return [most] * len(SHARES)
-    spread = (1 / mean + 1 / weight) / 9
-    roots = (1 - spread + NormalDist().inv_cdf(share) * math.sqrt(spread) for share in SHARES)
-    numbers = [mean * max(0.0, root) ** 3 for root in roots]
-    return [
-        math.floor(number) if share < 0.5 else round(number)
-        for number, share in zip(numbers, SHARES, strict=True)
-    ]
+def _losses(seconds: float, setup: float, lost: float, expected: Conditions) -> float:
+    """Return the expected number of losses, by Daly's formula for work with checkpoints. Their rate is that of slices
+    that last as long as the work, or are lost before."""
+    first, later, time = expected.first.life, expected.later.life, max(1.0, seconds + setup)
+    after_first = (time - first.mean(time)) / later.mean(time)
+    ends = (1 - math.exp(-life.expected(time)) for life in (first, later))
+    rate = sum(share * slices for share, slices in zip(ends, (1, after_first), strict=True)) / time
+    between = 2 * lost
+    tries = rate * seconds if between == 0 else seconds / between * _grown(rate * between)
+    return (1 + tries) * (1 + _grown(rate * setup)) - 1
 
 
-def _fails(work: PlannedWork, expected: Conditions, losses: float, mean: float) -> float:
+def _grown(exponent: float) -> float:
+    return math.expm1(min(exponent, 50.0))
+
+
+def _at_most(number: int, mean: float, weight: float) -> float:
+    """Return the probability of at most so many losses: of a Poisson distribution whose mean is known as well as after
+    `weight` losses, by the approximation of Wilson and Hilferty."""
+    if mean == 0:
+        return 1.0
+    own, spread = 1 / (9 * (number + 1)), 1 / (9 * weight)
+    root = ((number + 1) / mean) ** (1 / 3)
+    return NormalDist().cdf((root * (1 - own) - (1 - spread)) / math.sqrt(root**2 * own + spread))
+
+
+def _wait(rates: Rates, limit: float, share: float) -> float:
+    """Return the mean wait, up to the limit, when slices are scarcer than in that share of all times."""
+    spread = 1 / (9 * rates.weight)
+    root = 1 - spread + NormalDist().inv_cdf(1 - share) * math.sqrt(spread)
+    return min(limit, rates.mean(limit) / max(0.02, root**3))
+
+
+def _fails(work: PlannedWork, expected: Conditions, losses: float) -> float:
     """Return the probability that the job loses more slices, or waits longer, than it may."""
-    most, ends = work.preemptions + 1, 0.0
-    if losses < most:
-        spread = (1 / losses + 1 / expected.first.life.weight) / 9
-        root = (most / losses) ** (1 / 3)
-        ends = NormalDist().cdf((root - 1 + spread) / math.sqrt(spread))
+    weight = expected.first.life.weight
+    ends = _at_most(work.preemptions, losses, weight)
     if work.wait is not None:
         ends *= 1 - expected.first.wait.survival(work.wait)
-        ends *= (1 - expected.later.wait.survival(work.wait)) ** mean
+        ends *= _at_most(0, losses * expected.later.wait.survival(work.wait), weight)
     return 1 - ends
 
 

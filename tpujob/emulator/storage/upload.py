@@ -27,6 +27,7 @@ from tpujob.emulator.storage.model import (
 )
 
 _PREAMBLE_LIMIT = 1 << 20  # bytes before the content of a multipart upload
+_SESSIONS = 10_000  #: that are kept, also when they are done or given up
 _PATH = re.compile(r"/(?:resumable/)?upload/storage/v1/b/([^/]+)/o/?")
 
 
@@ -98,6 +99,8 @@ class Uploads:
         declared = _declared(given)
         session = Session(bucket, name, fields, declared, conditions, self._disk.incoming())
         self._sessions[key] = session
+        if len(self._sessions) > _SESSIONS:
+            self._sessions.pop(next(iter(self._sessions))).incoming.discard()
         query = f"uploadType=resumable&upload_id={key}"
         location = f"{request.base}/upload/storage/v1/b/{bucket}/o?{query}"
         return Response(200, {"Location": location, "X-GUploader-UploadID": key})

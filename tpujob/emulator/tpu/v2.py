@@ -250,12 +250,16 @@ def _valid_for(queued: Message, now: float) -> float | None:
     """How many seconds a request may wait; None: for ever. Afterwards it has the time until which it is valid, as the
     API answers with that, whatever it was sent."""
     policy = queued.queueing_policy
-    if policy.WhichOneof("start_timing_constraints") == "valid_until_duration":
-        until = int(now * 1e9) + policy.valid_until_duration.ToNanoseconds()
-        policy.valid_until_time.FromNanoseconds(until)
-    if policy.WhichOneof("start_timing_constraints") != "valid_until_time":
-        return None
-    return policy.valid_until_time.ToNanoseconds() / 1e9 - now
+    match policy.WhichOneof("start_timing_constraints"):
+        case "valid_until_duration":
+            nanos = policy.valid_until_duration.ToNanoseconds()
+            if nanos > 0:
+                policy.valid_until_time.FromNanoseconds(int(now * 1e9) + nanos)
+            return nanos / 1e9
+        case "valid_until_time":
+            return policy.valid_until_time.ToNanoseconds() / 1e9 - now
+        case _:
+            return None
 
 
 def _type_message(parent: str, type: str) -> Message:

@@ -92,9 +92,7 @@ class HostStock:
     def give_back(self, node: Node) -> None:
         for name in node.physical:
             host = self.find(name)
-            if (
-                host and host.used_by == node.name
-            ):  # else it was given back, and another node has it
+            if host and host.used_by == node.name:  # else it was given back before
                 host.used_by = ""
 
     def bad(self) -> list[PhysicalHost]:

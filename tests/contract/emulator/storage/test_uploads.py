@@ -78,6 +78,19 @@ def test_a_resumable_upload_in_pieces_reports_how_far_it_is(
     assert files_below(state / "uploads") == []
 
 
+def test_the_oldest_of_too_many_resumable_uploads_is_given_up(
+    server: StorageServer,
+    state: Path,
+    bucket: storage.Bucket,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tpujob.emulator.storage.upload._SESSIONS", 2)
+    paths = [begin(server.url, f"n{number}") for number in range(3)]
+    seen = [ask(server.url, "PUT", path, None, Content_Range="bytes */*")[0] for path in paths]
+    assert seen == [404, 308, 308]
+    assert len(files_below(state / "uploads")) == 2
+
+
 def test_googles_go_library_is_served(
     server: StorageServer, bucket: storage.Bucket, billed: Billed
 ) -> None:

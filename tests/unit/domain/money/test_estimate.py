@@ -21,7 +21,7 @@ from tpujob.domain.money.estimate_shapes import (
     Surroundings,
     Use,
 )
-from tpujob.domain.money.ledger import in_use
+from tpujob.domain.money.ledger import covered, in_use, usd_of_job
 
 V4 = Use("v4-8", "us-central2-b", "on-demand", "us-central2", hours=Decimal(1))
 SPOT = replace(V4, type="v4-16", pricing="spot", hours=Decimal(3))
@@ -221,3 +221,19 @@ def test_data_that_is_copied_first_is_in_it_with_what_keeping_it_costs() -> None
     assert copied.note == "keeping it costs $10.00 a month"
     operations = [one for one in estimate(away).lines if one.what == "copy of fineweb"]
     assert [one.list_micros for one in operations] == [5_000_000]
+
+
+@pytest.mark.parametrize("chips", [0, 23, 24])
+@pytest.mark.parametrize("pricing", ["spot", "on-demand", "reserved"])
+def test_the_ledger_bills_what_was_estimated(pricing: Pricing, chips: int) -> None:
+    type, zone, seconds = "v4-16", "us-central2-b", 5000.5
+    grants = (Grant("v4", zone, pricing, chips),)
+    use = Use(type, zone, pricing, "us-central2", 3, Decimal(str(seconds)) / 3600, grants)
+    held = Slice(
+        "s", 1, type, zone, pricing, "r", LIST.usd_per_hour(type, zone, pricing, 3), 900.0,
+        ready_at=1000.0, gone_at=1000.0 + seconds, tpu_slices=3,
+    )  # fmt: skip
+    job = replace(job_in(State.SUCCEEDED), slices=(held,), grants=grants)
+    slices, billed = estimate(use).lines[0], usd_of_job(job, 0.0)
+    assert slices.list_micros == pytest.approx((billed or 0) * 1e6, abs=1)
+    assert (slices.pay_micros == 0) is bool(covered([job])) is (chips == 24), "both, or neither"

@@ -79,6 +79,53 @@ def test_a_job_fails_at_the_preemption_after_the_last_that_it_may_have():
     assert forecast(PlannedWork(100 * HOUR, preemptions=1000), known(life=HOUR)).fails == 0
 
 
+def test_years_of_work_are_no_reason_to_fail():
+    found = forecast(PlannedWork(20 * 8766 * HOUR, preemptions=1000), known(life=720 * HOUR))
+    assert found.fails < 0.001
+    assert found.billed.p50 == pytest.approx(20 * 8766 * HOUR, rel=0.01)
+
+
+def test_a_job_without_retries_fails_as_often_as_a_slice_is_lost():
+    found = forecast(PlannedWork(HOUR, setup=0.0, preemptions=0), known(life=HOUR))
+    assert found.fails == pytest.approx(1 - 1 / math.e, abs=0.05)
+    assert found.billed.p50 == pytest.approx(HOUR * math.log(2), rel=0.25)
+
+
+def test_more_losses_than_allowed_are_no_certainty_where_rates_are_little_known():
+    unsure = Turn(stated(0.0), replace(stated(4 * HOUR), weight=2.0))
+    expected = replace(known(), first=unsure, later=unsure)
+    found = forecast(PlannedWork(48 * HOUR, preemptions=10), expected)
+    assert 0.4 < found.fails < 0.6  # 12 losses are expected, and half as many are as likely as not
+    assert found.preemptions.low < 6 < 11 == found.preemptions.high
+
+
+def test_slices_that_have_lived_for_long_are_lost_seldom():
+    """One of two slices is lost in its first hour; the other one lasts."""
+    life = Rates((*[math.log(2)] * 4, *[1e-6] * 4), math.inf)
+    turn = Turn(stated(0.0), life)
+    found = forecast(PlannedWork(200 * HOUR), replace(known(), first=turn, later=turn))
+    assert found.preemptions.high <= 5
+    assert found.billed.p50 < 203 * HOUR
+
+
+def test_no_loss_takes_more_than_was_made():
+    found = forecast(PlannedWork(60.0, checkpoint=3 * HOUR, setup=60.0), known(life=HOUR))
+    assert found.fails == pytest.approx(0, abs=1e-3)
+    assert found.billed.high < 400
+
+
+@pytest.mark.parametrize("wait", [0.0, None])
+@pytest.mark.parametrize("preemptions", [0, 1_000_000])
+def test_more_losses_are_never_cheaper_nor_safer(wait: float | None, preemptions: int):
+    work = PlannedWork(20 * HOUR, preemptions=preemptions, wait=wait)
+    lives = (1e300, 1e9, 1e6, 1e5, 3e4, 1e4, 3e3, 1e3, 1.0)
+    found = [forecast(work, known(life=life)) for life in lives]
+    assert [one.fails for one in found] == sorted(one.fails for one in found)
+    if preemptions:
+        for costs in zip(*(one.billed for one in found), strict=True):
+            assert list(costs) == sorted(costs)
+
+
 def test_a_job_fails_that_may_wait_no_longer():
     found = forecast(PlannedWork(HOUR, wait=600.0), known(wait=600.0))
     assert found.fails == pytest.approx(1 / 2.718, abs=0.05)  # of an exponential wait of that mean
