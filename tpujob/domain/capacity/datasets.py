@@ -58,8 +58,9 @@ def check_folders(entries: Iterable[Data], folder: str, site: Site) -> None:
         source = f"{entry.source.rstrip('/')}/"
         for bucket in site.buckets.values():
             root, users, own = _root(bucket), f"{bucket}/u/", f"{bucket}/{folder}/"
-            # each backend that uses the bucket has a folder in it, and users have folders below `u/` there
-            in_users = source.startswith(root) and source[len(root) :].split("/")[1:2] == ["u"]
+            # other backends that use the bucket have folders beside this one's
+            theirs = source.startswith(root) and source[len(root) :].split("/")[1:2] == ["u"]
+            in_users = source.startswith(users) or theirs
             if users.startswith(source) or (in_users and not source.startswith(own)):
                 raise BadSpec(
                     f"data: {entry.source} has files of other users, and programs of this context's users run as"
