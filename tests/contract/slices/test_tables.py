@@ -123,11 +123,13 @@ def test_each_word_of_the_cloud_means_what_the_rules_need() -> None:
 def test_bad_health_changes_only_the_message() -> None:
     raw = tpu_v2.Node.pb()(state="READY", health="UNHEALTHY_MAINTENANCE", health_description="soon")
     raw.network_endpoints.add(ip_address="10.0.0.1")
+    raw.symptoms.add(symptom_type="LOW_MEMORY", create_time={"seconds": 5}, worker_id="w0")
+    raw.symptoms.add(symptom_type="MESH_BUILD_FAIL", create_time={"seconds": 9}, worker_id="w1")
     seen = slice_state(None, [node_seen(tpu_v2.Node.wrap(raw))])
     assert seen == Present(
         SliceState.READY,
         HERE,
-        "UNHEALTHY_MAINTENANCE: maintenance is under way: soon",
+        "UNHEALTHY_MAINTENANCE: maintenance is under way: soon, MESH_BUILD_FAIL on w1",
     )
 
 

@@ -51,7 +51,7 @@ def node_seen(node: Any) -> NodeSeen:
             for host, one in enumerate(node.network_endpoints)
         ),
         health=_word(node, "health"),
-        described=node.health_description,
+        described=", ".join(s for s in (node.health_description, _symptom(node)) if s),
         marks=_marks(node),
         created_at=_seconds(node.create_time),
         type=node.accelerator_type,
@@ -67,6 +67,15 @@ def _marks(node: Any) -> dict[str, str]:
     return {
         mark: value for mark in MARKS if (value := node.labels.get(mark) or node.metadata.get(mark))
     }
+
+
+def _symptom(raw: Any) -> str:
+    """Return the newest symptom: old ones are kept in the list."""
+    if not raw.symptoms:
+        return ""
+    newest = max(raw.symptoms, key=lambda one: _seconds(one.create_time))
+    kind = _word(newest, "symptom_type")
+    return " ".join(s for s in (kind, f"on {newest.worker_id}" if newest.worker_id else "") if s)
 
 
 def _pricing(*, spot: bool, reserved: bool) -> str:

@@ -37,7 +37,7 @@ class NodeSeen:
     state: str
     endpoints: tuple[Endpoint, ...] = ()
     health: str = "HEALTH_UNSPECIFIED"
-    described: str = ""  #: health in the cloud's own words
+    described: str = ""  #: health in the cloud's own words, and its newest symptom
     marks: Mapping[str, str] = field(default_factory=dict[str, str])  #: whose it is
     created_at: float = 0.0
     type: str = ""
