@@ -72,10 +72,9 @@ def insist(
     patience: float = PATIENCE,
     wait: Callable[[float], object] = time.sleep,
 ) -> Any:
-    """Return what `do` returns, which is tried for so many seconds; infinity: until it succeeds, whatever the error.
-    A try counts for at most TIMEOUT or a quarter of them, so that a transfer that is cut off after minutes is tried
-    again, too.
-    `wait` pauses; if it returns true, it was the last try. Raises StorageError."""
+    """Return what `do` returns. It is tried for `patience` seconds, of which one try uses up at most a quarter (or
+    TIMEOUT, if that is more): a transfer that is cut off after minutes is tried again. With infinity it is tried until
+    it succeeds, whatever the error. `wait` pauses; if it returns true, it was the last try. Raises StorageError."""
     left, delay, most = patience, 0.5, max(TIMEOUT, patience / 4)
     while True:
         began = time.monotonic()

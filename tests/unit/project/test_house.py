@@ -17,7 +17,7 @@ from tpujob.api import METHODS
 PRODUCT = ROOT / "tpujob"
 #: At most. What adds to a figure takes as much away elsewhere; a change that lowers one lowers it here.
 MOST = {
-    "lines": 73_250,
+    "lines": 73_249,
     "modules": 487,
     "packages": 52,
     "packages under four modules": 1,
