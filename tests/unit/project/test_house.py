@@ -23,11 +23,22 @@ MOST = {
     "packages under four modules": 1,
     "class names used twice": 2,
     "private words": 30,
+    "docstrings that open with a question": 650,
+    "local names without a noun": 1_902,
     "parameters of a constructor": 9,
     "lines of tests": 79_487,
 }
 #: words that a sentence uses in place of the one who acts
 PRIVATE = re.compile(r"\b(said|told|nobody|somebody|whoever|anew)\b", re.IGNORECASE)
+#: how a docstring begins that names no thing and has no verb
+QUESTION = re.compile(
+    r"(What|How|Who|Whose|Whom|Where|When|Which|Why|Of|With|As|For|Its?|They|That|Those|These)\b"
+)
+#: variables and parameters that do not say what they hold
+VAGUE = re.compile(
+    r"one|each|found|said|told|known|met|kept|given|asked|wanted|sought|it|them|those|who|what|that|more|most|many|so"
+    r"|here|there|such"
+)
 
 
 @cache
@@ -37,8 +48,30 @@ def modules() -> dict[Path, tuple[str, ast.Module]]:
     return {path: (text, ast.parse(text)) for path, text in texts.items()}
 
 
+def questions(tree: ast.Module) -> int:
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    texts = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds))
+    return sum(QUESTION.match(text) is not None for text in texts if text)
+
+
+def vague_names(tree: ast.Module) -> int:
+    """Return how many local names are vague, each counted once in a function."""
+
+    def names(function: ast.AST) -> set[str]:
+        stored = (
+            n.id
+            for n in ast.walk(function)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        )
+        return {*stored, *(n.arg for n in ast.walk(function) if isinstance(n, ast.arg))}
+
+    functions = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    return sum(len([*filter(VAGUE.fullmatch, names(function))]) for function in functions)
+
+
 def figures() -> dict[str, int]:
     files = {path: text for path, (text, _) in modules().items()}
+    trees = [tree for _, tree in modules().values()]
     tests = (path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
     classes = [
         node
@@ -59,6 +92,8 @@ def figures() -> dict[str, int]:
         "packages under four modules": sum(folders[folder] < 5 for folder in outside),
         "class names used twice": sum(count > 1 for count in names.values()),
         "private words": sum(len(PRIVATE.findall(text)) for text in files.values()),
+        "docstrings that open with a question": sum(questions(tree) for tree in trees),
+        "local names without a noun": sum(vague_names(tree) for tree in trees),
         "parameters of a constructor": max(
             len(f.args.args) + len(f.args.kwonlyargs) - 1
             for f in makers
