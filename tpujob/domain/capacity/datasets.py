@@ -122,7 +122,7 @@ def under_way(job: Job) -> Copy | None:
 
 def refused(job: Job, zone: str) -> Copy | None:
     """Return a copy that is needed in that zone, and was refused."""
-    asked = (found(job, one.id) for one in wanted(job, zone))
+    asked = (found(job, source.id) for source in wanted(job, zone))
     return next((copy for copy in asked if copy and copy.refused), None)
 
 

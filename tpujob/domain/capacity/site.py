@@ -43,7 +43,7 @@ class Site:
 
     def region_of_bucket(self, bucket: str) -> str | None:
         """Return the region of a bucket of this site; None: it is not a bucket of this site."""
-        named = next((region for region, known in self.buckets.items() if known == bucket), None)
+        named = next((region for region, name in self.buckets.items() if name == bucket), None)
         region = bucket.removeprefix(_MADE)
         made = (
             self.made_on_demand and bucket != region and re.fullmatch(accelerators.REGION, region)
@@ -117,13 +117,13 @@ def check_location(
 
 def traffic(zones: Sequence[str], site: Site) -> list[str]:
     """Return a line about the traffic of each zone in whose region the site has no bucket."""
-    found: list[str] = []
+    notes: list[str] = []
     for zone in zones:
         home = home_region(zone, site)
         if home != region_of(zone):
             price = _price(home, zone, site.prices)
-            found.append(f"the bucket is in {home}; from {zone}, {price}")
-    return found
+            notes.append(f"the bucket is in {home}; from {zone}, {price}")
+    return notes
 
 
 def _zones_of(spec: JobSpec, site: Site) -> list[str]:

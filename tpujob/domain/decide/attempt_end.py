@@ -48,17 +48,17 @@ def _next_try(job: Job, end: End, now: float) -> retry.Again | retry.GiveUp:
         why = nonfinite.is_maths(job, end.verdict, end.physical)
     elif end.cause is Cause.LOST_CONTACT:
         why = retry.kills_hosts(job, now)
-    found = retry.GiveUp(why) if why else retry.after(job, end.cause, late=end.late)
-    if end.cause is Cause.NONFINITE and not why and isinstance(found, retry.GiveUp):
-        return retry.GiveUp(f"{found.why}; {nonfinite.evidence_text(job, end.verdict)}")
-    return found
+    choice = retry.GiveUp(why) if why else retry.after(job, end.cause, late=end.late)
+    if end.cause is Cause.NONFINITE and not why and isinstance(choice, retry.GiveUp):
+        return retry.GiveUp(f"{choice.why}; {nonfinite.evidence_text(job, end.verdict)}")
+    return choice
 
 
 def machines(job: Job, reports: Sequence[HostReport]) -> tuple[str, ...]:
     """Return the physical machine of each host, by host; empty when none is known."""
-    known = {r.host: r.physical for r in reports}
-    found = tuple(known.get(host, "") for host in range(job.hosts))
-    return found if any(found) else ()
+    reported = {r.host: r.physical for r in reports}
+    by_host = tuple(reported.get(host, "") for host in range(job.hosts))
+    return by_host if any(by_host) else ()
 
 
 def best_progress(reports: Sequence[HostReport], bad_step: int | None = None) -> Progress:

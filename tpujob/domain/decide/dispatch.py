@@ -52,8 +52,8 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     """At most one event and one action for `job`, given what was seen of the world at `now`; or what it needs first."""
     if job.spec.is_group:
         return group.decide(job, seen, now)
-    if asked := group.pass_on(job, seen, now):
-        return asked
+    if passed_on := group.pass_on(job, seen, now):
+        return passed_on
     decision = spending.warn(job, seen, now) or _by_state(job, seen, now)
     if job.condemned and decision.event is None and decision.action is None:
         # it may be long until anything is asked for again, and these are billed

@@ -53,15 +53,15 @@ def avoided(suspects: Iterable[Suspect], now: float, owner: str) -> list[str]:
 
 def worst_first(suspects: Iterable[Suspect]) -> list[Suspect]:
     """The highest score first, all as they have faded by one and the same time."""
-    found = list(suspects)
-    newest = max((s.updated_at for s in found), default=0.0)
-    return sorted(found, key=lambda s: (-score(s, newest), s.physical))
+    listed = list(suspects)
+    newest = max((s.updated_at for s in listed), default=0.0)
+    return sorted(listed, key=lambda s: (-score(s, newest), s.physical))
 
 
 def accused(suspect: Suspect, weight: float, reason: str, at: float, owner: str) -> Suspect:
     """The record after one more accusation, by a job of this owner."""
     before = suspect.owners or ({"": suspect.score} if suspect.score else {})
-    owners = {one: part * _left(suspect, at) for one, part in before.items()}
+    owners = {accuser: part * _left(suspect, at) for accuser, part in before.items()}
     return replace(
         suspect,
         score=score(suspect, at) + weight,

@@ -60,8 +60,8 @@ def evidence_text(job: Job, verdict: Verdict | None) -> str:
 def discards(job: Job, slice: str) -> bool:
     """Return whether what the program on that slice writes from now on comes from numbers that are not finite: its
     newest attempt there ended so."""
-    there = [a for a in job.attempts if a.slice == slice]
-    return bool(there and there[-1].verdict)
+    attempts = [a for a in job.attempts if a.slice == slice]
+    return bool(attempts and attempts[-1].verdict)
 
 
 def accusations(job: Job, physical: Sequence[str]) -> list[Accusation]:
@@ -71,11 +71,11 @@ def accusations(job: Job, physical: Sequence[str]) -> list[Accusation]:
     if newest is None:
         return []
     physical = physical if any(physical) else newest.physical
-    found = [_named(job, a) for a in job.attempts if a.cause is Cause.BAD_HOST]
+    named = [_named(job, a) for a in job.attempts if a.cause is Cause.BAD_HOST]
     for earlier in _unexplained(job):
         if passed(newest, earlier.verdict) and _elsewhere(earlier, newest.slice, physical):
-            found.append(_one_of(job, earlier))
-    return [a for a in found if a.physicals]
+            named.append(_one_of(job, earlier))
+    return [a for a in named if a.physicals]
 
 
 def _unexplained(job: Job) -> list[Attempt]:

@@ -27,8 +27,8 @@ def interrupted(reports: Sequence[HostReport], plain: str) -> End:
     notices = [
         proof(r.host, f"the metadata server reported: {r.notice}") for r in reports if r.notice
     ]
-    more = [Proof(None, f"{len(notices) - 3} more hosts got it")] if len(notices) > 3 else []
-    return End(Outcome.INTERRUPTED, cause, None, message, (*notices[:3], *more))
+    others = [Proof(None, f"{len(notices) - 3} more hosts got it")] if len(notices) > 3 else []
+    return End(Outcome.INTERRUPTED, cause, None, message, (*notices[:3], *others))
 
 
 def stopped(code: int) -> str:
