@@ -276,7 +276,7 @@ _OUTCOMES: Mapping[EventKind, Outcome] = {
 
 
 def _about_slice(kind: EventKind, at: float) -> dict[str, Any]:
-    """What an event about one slice changes in its record."""
+    """Return the fields of the slice's record that the event changes."""
     return {
         _E.SLICE_MISSING: {"missing_since": at},
         _E.SLICE_FOUND: {"missing_since": None},

@@ -1,8 +1,8 @@
-"""When an offer may be asked for again: circuits that open on a stockout or a refused quota, for all jobs alike.
+"""Circuit breakers of offers: a stockout or a refused quota opens one, for all jobs.
 
-Pure. An open circuit lets no job ask before `until`; then it is half open: one job asks, and the others wait for its
-result. A slice that gets ready closes the circuits of its offer. The circuits are kept in the memory of a backend
-(`engine/spending.py`), which can compute them again from the records.
+Pure. While a circuit is open, no job requests its offer before `until`; then it is half open: one job requests it, and
+the others wait for the result. A slice that becomes ready closes the circuits of its offer. A backend keeps the
+circuits in memory (`engine/spending.py`) and can compute them again from the records.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -99,9 +99,9 @@ def refusals(job: Job) -> list[Slice]:
 
 
 def allowed(job: Job, prices: PriceList = LIST) -> tuple[Offer, ...]:
-    """What the job may ask for, in its order of preference, without what the cloud has refused it for good: a zone
-    that is not open to the project, a type that the zone does not have, a region that its data cannot be copied to. A
-    person's `resume` opens all again."""
+    """Return the offers that the job may request, in its order of preference, without those that the cloud refused for
+    good: a zone that is closed to the project, a type that the zone does not have, a region to which its data cannot be
+    copied. A person's `resume` allows all of them again."""
     never = {
         (s.zone, s.type)
         for s in job.slices
@@ -121,7 +121,7 @@ def waiting_since(job: Job) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a job without a slice waits for, since the cloud refused it."""
+    """The wait of a job without a slice after a refusal of the cloud."""
 
     refused: Slice  #: the newest request that came to nothing
     times: int  #: such refusals in a row: of that type, in that zone, for that cause

@@ -1,4 +1,5 @@
-"""What the plan needs of each job that has not ended, computed once for each version of its record. Pure."""
+"""Entries of the queue: the facts of each job that the plan needs, computed once for each version of the record.
+Pure."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -61,7 +62,8 @@ class QueueEntry:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for a slice. One that was cancelled, or may request nothing any more, is about to end."""
+        """Whether the job waits for a slice. A job that was cancelled, or may request nothing any more, is about to
+        end."""
         return self.state is State.QUEUED and bool(self.wanted)
 
 

@@ -45,7 +45,7 @@ _Ready = tuple[int, float, int, QueueEntry]
 
 
 class Others(Protocol):
-    """What entries refer to by id."""
+    """Jobs and groups that entries refer to by id."""
 
     def end(self, job_id: str) -> JobEnd | None:
         """Return the facts of any job; None: its record was removed."""
@@ -210,7 +210,7 @@ def _fair(
 
 @dataclass(slots=True)
 class _Used:
-    """What one owner uses, in total or of one type."""
+    """Jobs and chips that one owner uses, in total or of one type."""
 
     running: int = 0
     chips: int = 0

@@ -1,7 +1,7 @@
-"""What a context says about where its jobs run and keep their files, laid over what a job's own file says.
+"""Settings of a context for the places of jobs and their files, applied to a job's own file.
 
-Pure. The order of a job's offers is in `offers.py`; here is which zones it gets when it names none, which
-bucket is its own, and what it would cost to read that bucket from elsewhere.
+Pure. The site decides the zones of a job that names none, its bucket, and the price of reading that bucket from
+elsewhere. `offers.py` has the order of a job's offers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What owners and shares have used lately, in list-price micro-dollars that fade: half of it counts after HALF_LIFE.
+"""Recent use of owners and shares, in list-price micro-dollars that decay: half of them counts after HALF_LIFE.
 
-The rule is that of Slurm's fair share: a factor of 2^(-age / half-life), 7 days by default. Pure.
+The rule is Slurm's fair share: a factor of 2^(-age / half-life), 7 days by default. Pure.
 """
 
 from collections import defaultdict

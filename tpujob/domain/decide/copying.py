@@ -53,7 +53,7 @@ def follow_up(job: Job, id: str, result: Result, now: float) -> Event | None:
 
 
 def advanced(copy: Copy, progress: CopyProgress) -> str:
-    """How far a copy has come, in one line."""
+    """Return the progress of a copy in one line."""
     done = amount_of_bytes(progress.there)
     if progress.total_bytes is None:
         return f"{done} of {copy.name} are in {copy.region}"

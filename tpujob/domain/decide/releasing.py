@@ -52,7 +52,7 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
             return Decision(action=HandOn(job.slice.name, seen.hand_over.heir), wake_in=2)
         if kept := _keep(job, seen, now):
             return kept
-    steps = (leaving(job, one, seen, now) for one in fresh_first(held))
+    steps = (leaving(job, slice, seen, now) for slice in fresh_first(held))
     return min(steps, key=lambda step: (not step.event, not step.action, step.wake_in))
 
 
@@ -145,8 +145,8 @@ def _wait_until_suspended(job: Job, slice: Slice, now: float) -> Decision:
 
 
 def deletion_is_sure(slice: Slice, seen: Observation) -> bool:
-    """Whether one look that misses it is enough: its deletion was watched; or it was never ready, so that no program
-    runs on it, and the sweep finds what the look may have missed."""
+    """Return whether one poll that misses the slice proves that it is gone: its deletion was seen; or it was never
+    ready, so that no program runs on it, and the sweep finds it if the poll was wrong."""
     return slice.ready_at is None or slice.name in seen.leaving
 
 
@@ -163,7 +163,7 @@ def look_again(job: Job, slice: Slice, seen: Observation, now: float) -> Decisio
 
 
 def missing_twice(slice: Slice, now: float) -> bool:
-    """Whether a look at `now` that misses it agrees with an earlier one."""
+    """Return whether an earlier poll agrees with a poll at `now` that misses the slice."""
     return (
         slice.missing_since is not None and SECOND_LOOK <= now - slice.missing_since <= AGREES_FOR
     )

@@ -1,6 +1,6 @@
-"""What budgets ask for: a warning, no slice that they do not pay for, an end before they are used up. Pure.
+"""Decisions of budgets: a warning, no slice without money, an end before the budget is used up. Pure.
 
-Nothing of it waits for a look at the cloud or a report of a host: rates and times are in the record.
+These decisions need no poll and no report: rates and times are in the record.
 """
 
 from collections.abc import Sequence

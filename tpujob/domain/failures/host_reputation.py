@@ -1,8 +1,7 @@
-"""How much a physical machine is suspected of wrong numbers: what an accusation weighs, how it fades, when it counts.
+"""Reputation of physical machines that produced wrong numbers: weights of accusations, their decay, and thresholds.
 
-What a program says of its machine is believed by its owner's other jobs; everybody's are kept off a machine after two
-owners have met it, or by a person's word. Pure. The records are kept by the store; who is accused is decided in
-`nonfinite.py`.
+A machine that a program accuses is avoided by other jobs of the same owner; by all jobs once two owners have accused
+it, or a person has condemned it. Pure. The store keeps the records; `nonfinite.py` decides which machine is accused.
 """
 
 from collections.abc import Iterable

@@ -65,8 +65,8 @@ def discards(job: Job, slice: str) -> bool:
 
 
 def accusations(job: Job, physical: Sequence[str]) -> list[Accusation]:
-    """What the record shows against machines. `physical`: those of the newest attempt; none given: those in its record.
-    Machines without a name are not accused."""
+    """Return the accusations against machines that follow from the record. `physical`: the machines of the newest
+    attempt; by default those in its record. Machines without a name are not accused."""
     newest = job.attempt
     if newest is None:
         return []
@@ -96,8 +96,8 @@ def _elsewhere(earlier: Attempt, slice: str, physical: Sequence[str]) -> bool:
 
 
 def passed(newest: Attempt, verdict: Verdict | None) -> bool:
-    """Whether the newest attempt got past that step. One that broke, too, and does not say where it resumed may have
-    begun after the step, from wrong numbers."""
+    """Return whether the newest attempt got past that step. A failed attempt that does not report where it resumed may
+    have begun after the step, from wrong numbers."""
     if newest.outcome is Outcome.SUCCEEDED:
         return True
     step, progress = verdict.step if verdict else None, newest.progress

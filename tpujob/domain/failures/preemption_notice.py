@@ -15,7 +15,7 @@ def notice_of(reports: Sequence[HostReport]) -> str:
 
 
 def complete(progress: Progress) -> bool:
-    """Whether the program says that it has reached its end: by its phase, or by its last step."""
+    """Return whether the program reports that it is complete, by its phase or by its last step."""
     return progress.phase == DONE or (progress.step is not None and progress.step == progress.steps)
 
 

@@ -1,4 +1,4 @@
-"""When a message is sent, when it is tried again, and how a burst of messages becomes few."""
+"""Delivery of messages: their times, retries, and the merging of a burst into few messages."""
 
 import hashlib
 from collections.abc import Sequence

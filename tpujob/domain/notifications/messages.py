@@ -10,7 +10,7 @@ _K = NotificationKind
 
 
 class _Words(NamedTuple):
-    """How a kind is described. Where it is about a job, the command and the page are the job's."""
+    """The wording for one kind of notification. Command and page are the job's, if it is about a job."""
 
     headline: str
     command: str = "tpujob events"

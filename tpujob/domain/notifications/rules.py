@@ -1,6 +1,6 @@
-"""Which events are reported, on which channels, and what takes too long. Pure.
+"""Rules of notifications: which events are reported, on which channels, and which states last too long. Pure.
 
-A job that continues by itself is not reported: a preemption, a retry or a swap is over before anybody could help.
+A job that continues by itself is not reported: a preemption, a retry or a swap is over before a person could help.
 """
 
 from collections.abc import Iterable, Sequence
