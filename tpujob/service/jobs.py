@@ -144,14 +144,14 @@ class Jobs:
             Overview(store, clock, circuits, index, settings.quotas),
             Comparisons(store, clock, site, submission.placed, self._estimates),
         )  # fmt: skip
-        #: by method of the table: the part that has it; the caller comes first where it has the parameter `who`
+        #: by method of the table: the part that has it; the caller comes first where it has the parameter `caller`
         self._places = {n: part for part in parts for n in METHODS if hasattr(type(part), n)}
 
     def __getattr__(self, name: str) -> Any:
         if name not in METHODS:  # also while a copy is made, which has nothing yet
             raise AttributeError(f"{type(self).__name__} has no {name}")
         method = getattr(self._places[name], name)
-        return partial(method, self._who) if "who" in signature(method).parameters else method
+        return partial(method, self._who) if "caller" in signature(method).parameters else method
 
     def acting_for(self, caller: Principal) -> JobsApi:
         """Return the service for that caller: a method that the caller's role does not allow raises Forbidden."""

@@ -176,7 +176,7 @@ def test_a_waiting_job_says_when_it_goes_on(state: State, wake: float, shown: st
 
 
 def test_trouble_is_shown_until_the_job_has_ended() -> None:
-    given: dict[str, Any] = {"now": NOW, "known": RuntimeInfo(trouble="503", trouble_since=NOW)}
+    given: dict[str, Any] = {"now": NOW, "runtime": RuntimeInfo(trouble="503", trouble_since=NOW)}
     job = replace(job_in(State.RUNNING), message="step 5")
     view = job_view(job, **given)
     assert some(view, "message", "trouble", "trouble_since") == ("step 5", "503", AT)
