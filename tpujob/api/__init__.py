@@ -1,6 +1,6 @@
-"""What a user can ask of jobs (`JobsApi`), and the shapes of what goes in and comes out: every name of these modules.
+"""`JobsApi`, the interface to jobs, and the shapes of its arguments and results. This package exports all of them.
 
-Shapes, signatures and how they travel: no rule, no I/O. The rules are in `service/` and `domain/`.
+Shapes, signatures and their transport: no rules, no I/O. `service/` and `domain/` have the rules.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""What a backend says of itself, of the lab as a whole, of machines, slices and records, and of notifications."""
+"""Shapes about the backend, the lab's capacity, machines, slices, records and notifications."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class OpenCircuit(TypedDict):
 
 
 class AllowanceView(TypedDict):
-    """How much of one kind of TPU may be held in one zone, and how much all users hold."""
+    """The quota of one kind of TPU in one zone, and its use by all users."""
 
     type: str  #: the generation
     part: str  #: `one host` where slices of one host have a quota of their own; empty: the others, or all
@@ -149,7 +149,7 @@ class CapacityReport(TypedDict):
 
 
 class CallerView(TypedDict):
-    """What `JobsApi.whoami` says."""
+    """The result of `JobsApi.whoami`."""
 
     id: str
     name: str
@@ -166,7 +166,7 @@ class MemberView(TypedDict):
 
 
 class SuspectView(TypedDict):
-    """What `tpujob hosts` shows of a machine."""
+    """A suspected machine, as `tpujob hosts` shows it."""
 
     physical: str
     zone: str
@@ -192,7 +192,7 @@ class LeakView(TypedDict):
 
 
 class SweptView(TypedDict):
-    """What `tpujob sweep` did, or would do, in every zone of the context."""
+    """The result of `tpujob sweep` in every zone of the context, or of its dry run."""
 
     deleted: list[LeakView]  #: asked to end
     kept: list[LeakView]  #: so young that a job may just be about to claim it
@@ -216,7 +216,7 @@ class BrokenView(TypedDict):
 
 
 class RuleView(TypedDict):
-    """Which events a channel gets."""
+    """A rule of a channel: the events that it reports."""
 
     users: list[str]  #: whose jobs; empty: those of all users, and what is about no job
     on: list[str]  #: kinds of events; empty: everything that concerns them

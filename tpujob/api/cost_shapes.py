@@ -1,4 +1,4 @@
-"""What jobs have cost and will cost: reports by where the time went, the ledger, budgets, estimates, forecasts."""
+"""Shapes about money: reports by where the time went, the ledger, budgets, estimates, forecasts."""
 
 from typing import Literal, NotRequired
 
@@ -29,7 +29,7 @@ class HalvesView(TypedDict):
 
 
 class ForecastView(TypedDict):
-    """What a job will probably take, with the slices that it will probably lose."""
+    """The expected hours, losses of slices and dollars of a job."""
 
     work_hours: float  #: of steps that count
     wall_hours: RangeView | None  #: from submission to the end; None: the wait is not known
@@ -53,7 +53,7 @@ class ForecastView(TypedDict):
 
 
 class CompareAsked(TypedDict, total=False):
-    """What `JobsApi.compare` is to compare. Left out: as the job file says, or as earlier jobs tell."""
+    """The arguments of `JobsApi.compare`. Default: the job file's values, or those of earlier jobs."""
 
     unit: Unit
     amount: float  #: of work, in that unit
@@ -159,7 +159,7 @@ class LedgerJobView(TypedDict):
 
 
 class LedgerView(TypedDict):
-    """What `JobsApi.ledger` sends, to be set beside a bill."""
+    """The result of `JobsApi.ledger`, for a comparison with a bill."""
 
     at: int  #: microseconds since the epoch
     owner: str  #: what this backend's slices are labelled with
@@ -167,8 +167,8 @@ class LedgerView(TypedDict):
 
 
 class CostView(TypedDict):
-    """Of TPU slices alone: storage, traffic and the control plane are not in it. Jobs that were cleaned away, and
-    those whose record cannot be read (`fsck` names them), are not in it either."""
+    """The cost of TPU slices, without storage, traffic and the control plane. Cleaned jobs, and jobs with unreadable
+    records (`fsck` lists them), are not included."""
 
     at: str
     by: CostGroup
@@ -180,7 +180,7 @@ class CostView(TypedDict):
 
 
 class EstimateSaid(TypedDict, total=False):
-    """What `JobsApi.estimate` takes beside a job file. Left out: unknown."""
+    """Stated facts of a job for `JobsApi.estimate`. A missing key means unknown."""
 
     hours: float  #: for which its slices are ready
     steps: int
@@ -226,8 +226,8 @@ class EstimateLineView(TypedDict):
 
 
 class EstimateView(TypedDict):
-    """What a job will cost. Amounts are whole micro-dollars; those of the lines add up to the sums, in which what is
-    not known is missing."""
+    """The estimated cost of a job in whole micro-dollars. The amounts of the lines add up to the sums; unknown amounts
+    are missing in both."""
 
     at: str
     name: str

@@ -1,5 +1,4 @@
-"""What the page of one job shows beyond its record: what may be done with it, its timeline, its
-hosts, its curves, its data."""
+"""Shapes for the page of one job beside its record: its actions, timeline, hosts, curves and data."""
 
 # pydantic reads `typing.TypedDict` from Python 3.12 on only
 
@@ -19,7 +18,7 @@ class AskView(TypedDict):
 
 
 class ActionView(TypedDict):
-    """What the caller can do with a job in its state: a method of `JobsApi`."""
+    """An action that the caller may take on a job in its state: a method of `JobsApi`."""
 
     name: ActionName
     does: str  #: what happens then, such as `gives tj-000042-1 back`
@@ -28,7 +27,7 @@ class ActionView(TypedDict):
 
 
 class RefusedView(TypedDict):
-    """What the caller cannot do with a job in its state."""
+    """An action that the caller may not take on a job in its state."""
 
     name: ActionName
     why: str
@@ -116,7 +115,7 @@ class MetricsView(TypedDict):
 
 
 class DataPlaceView(TypedDict):
-    """Where a data set is read in one region. Dollars are list prices."""
+    """The place of a data set for one region. Dollars are list prices."""
 
     region: str
     zones: list[str]  #: of the job, in that region

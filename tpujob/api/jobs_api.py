@@ -131,9 +131,9 @@ class JobsApi(Protocol):
     def happened(
         self, *, before: str = "", kinds: Sequence[str] = (), limit: int = EVENTS
     ) -> EventsPage:
-        """What happened to all jobs, the newest first: events of these kinds (none: of all), those that come after
-        `before`, which is the `next` of another page. A page may have fewer than `limit` and yet a `next`: where few
-        match, so much is read at once and no more. Raises BadRequest."""
+        """Return the events of all jobs, the newest first: of these kinds (none: of all), and before the page key
+        `before`, which is the `next` of another page. A page may have fewer than `limit` events and still a `next`, as
+        one call reads a limited number of events. Raises BadRequest."""
 
     @method("GET", "/capacity", VIEWERS, within=LONG)
     def capacity(self) -> CapacityReport:
@@ -184,7 +184,7 @@ class JobsApi(Protocol):
     def log_block(
         self, job: str, *, host: int | None = None, attempt: int | None = None, cursor: str = ""
     ) -> LogBlock:
-        """As `logs`, some mebibytes in one piece, as the program wrote them: with escape sequences."""
+        """Return the output like `logs`, but as one piece of some mebibytes with its escape sequences."""
 
     @method("GET", "/jobs/{job}/logs/window", READ_OWN_JOBS, bounds={"part": (0, 1), "text": 4000})
     def log_window(self, job: str, asked: WindowAsked | None = None) -> LogWindow:
@@ -195,8 +195,8 @@ class JobsApi(Protocol):
         "GET", "/jobs/{job}/logs/search", READ_OWN_JOBS, bounds={"limit": (1, None), "text": 4000}
     )
     def log_search(self, job: str, asked: SearchAsked) -> LogMatches:
-        """Where an attempt's output has a text, matches a pattern or shows a traceback; how often, exactly. Raises
-        BadRequest, also for a pattern that takes too long."""
+        """Return the lines of an attempt that contain a text, match a pattern or belong to a traceback, and their exact
+        number. Raises BadRequest, also for a pattern that takes too long."""
 
     @method("GET", "/diff", READ_OWN_JOBS, "one job", within=LONG)
     def diff(self, a: str, b: str) -> DiffView:
@@ -217,8 +217,9 @@ class JobsApi(Protocol):
 
     @method("POST", "/estimate", VIEWERS)
     def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
-        """What a job will cost, line by line, for its first offer; nothing is stored. Its length is `said`, else that
-        of earlier jobs; where it is unknown, the amounts are of one hour. Raises BadSpec, BadRequest."""
+        """Return the estimated cost of a job, line by line, for its first offer; nothing is stored. Its duration is
+        from `said`, else from earlier jobs; if it is unknown, the amounts are for one hour. Raises BadSpec,
+        BadRequest."""
 
     @method("POST", "/compare", VIEWERS, within=LONG)
     def compare(
@@ -227,8 +228,8 @@ class JobsApi(Protocol):
         said: EstimateSaid | None = None,
         asked: CompareAsked | None = None,
     ) -> CompareView:
-        """How long so much of the job's work takes on several types and in several zones, and what it costs; nothing is
-        stored. How fast it goes is as `asked`, else as earlier jobs measured. Raises BadSpec, BadRequest."""
+        """Return the duration and the cost of the same work on several types and in several zones; nothing is stored.
+        Speeds are from `asked`, else from measurements of earlier jobs. Raises BadSpec, BadRequest."""
 
     @method("GET", "/budgets", VIEWERS, within=LONG)
     def budgets(self) -> Sequence[SpendingView]:
@@ -250,8 +251,8 @@ class JobsApi(Protocol):
 
     @method("POST", "/jobs/{job}/clean", OWN_JOBS, query=("checkpoints",))
     def clean(self, job: str, *, checkpoints: bool = False) -> JobView:
-        """As `delete`; then remove logs, bundle and record, and with `checkpoints` those too. Raises IllegalInState
-        while jobs depend on it that the caller may delete."""
+        """Delete the job like `delete`, then remove its logs, bundle and record, and with `checkpoints` its
+        checkpoints. Raises IllegalInState while jobs depend on it that the caller may delete."""
 
     @method("POST", "/jobs/{job}/hold", OWN_JOBS)
     def hold(self, job: str) -> JobView:

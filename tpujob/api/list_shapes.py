@@ -1,4 +1,4 @@
-"""What `JobsApi.list` is asked and sends: a page of rows, out of all jobs."""
+"""Shapes of `JobsApi.list`: the query, and a page of rows."""
 
 from typing import Literal, NotRequired
 
@@ -25,7 +25,7 @@ JobOrder = Literal[
 
 
 class ListAsked(TypedDict, total=False):
-    """Which jobs, in which order, and which page of them. Left out: every job, the newest first."""
+    """Filters, order and page of a list of jobs. Default: every job, the newest first."""
 
     user: str
     mine: bool  #: the caller's own alone

@@ -1,6 +1,6 @@
-"""What `JobsApi` is asked for output, and what it gives: pages as it comes, windows of lines, matches.
+"""Shapes of a job's output: pages of a running log, windows of lines, matches of a search.
 
-Lines are numbered from 1 for each host and attempt, those that were dropped included: a line keeps its number for ever.
+Lines are numbered from 1 for each host and attempt. Dropped lines are counted, so the number of a line never changes.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class LogBlock:
 
 
 class WindowAsked(TypedDict, total=False):
-    """Which lines of an attempt. Without a place: the last ones."""
+    """The lines of an attempt to return. Default: the last ones."""
 
     attempt: int  #: left out: the newest
     host: int  #: its lines alone; left out: those of all hosts, by time
@@ -88,7 +88,7 @@ class LogWindow(TypedDict):
 
 
 class SearchAsked(TypedDict, total=False):
-    """What is looked for in the lines of an attempt, exactly and in all of them."""
+    """The text to search for in all lines of an attempt."""
 
     attempt: int  #: left out: the newest
     host: int  #: in its lines alone

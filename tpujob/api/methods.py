@@ -1,4 +1,4 @@
-"""What a row of the table of methods says. The table is `JobsApi` itself: a row stands above each of its methods.
+"""Rows of the table of methods. The table is `JobsApi` itself: a row stands above each of its methods.
 
 A method's signature and docstring are part of its row: client, routes and the OpenAPI document read its shapes there.
 """
@@ -32,7 +32,7 @@ HEADER = "idempotency_key"  #: the one argument that travels as a header
 
 
 class Method(NamedTuple):
-    """How a method is reached over HTTP, and who may call it."""
+    """The HTTP request of a method, and the access rule for its callers."""
 
     name: str
     verb: str
@@ -58,7 +58,7 @@ class Method(NamedTuple):
         return [*self.signature.parameters.values()][1:]
 
     def place(self, argument: str) -> str:
-        """Where an argument travels: `path`, `query`, `header` or `body`."""
+        """Return the part of the request that carries an argument: `path`, `query`, `header` or `body`."""
         if f"{{{argument}}}" in self.path:
             return "path"
         if argument == HEADER:

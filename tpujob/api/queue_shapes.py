@@ -4,7 +4,7 @@ from typing_extensions import TypedDict
 
 
 class ReasonView(TypedDict):
-    """Why a job requests no slice now. Fields that a kind does not need are empty."""
+    """The reason for which a job requests no slice now. Fields that a kind does not need are empty."""
 
     kind: str  #: a `ReasonKind`, such as `order`
     text: str  #: one sentence without a full stop
@@ -15,7 +15,7 @@ class ReasonView(TypedDict):
 
 
 class OrderView(TypedDict):
-    """What the place of a job in the order comes from: the first of these in which two jobs differ decides."""
+    """The sort key of a job in the queue: the first field in which two jobs differ decides."""
 
     priority: str  #: that counts
     raised: bool  #: it has waited for a day, so that the next higher priority counts
@@ -27,7 +27,7 @@ class OrderView(TypedDict):
 
 
 class PlaceView(TypedDict):
-    """Where a job stands that waits for a slice."""
+    """The place in the queue of a job that waits for a slice."""
 
     position: int  #: among the jobs that may start, from 1; 0: it waits for something else first
     #: a guess; in the past: it may request a slice now; None: nothing is known that it could be made of

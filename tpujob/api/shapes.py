@@ -1,8 +1,8 @@
-"""What goes into `JobsApi` and comes out of it: the same dictionaries in process, over HTTP and under `--json`.
+"""Shapes of `JobsApi`: the same dictionaries in process, over HTTP and under `--json`.
 
-Shapes alone: `service/views.py` makes them from records; the OpenAPI page shows them. Times are RFC 3339 in UTC.
-A field that is NotRequired is always sent, but a deployed backend that is older than the field lacks it: read it with
-`.get` and leave out what it would say.
+Shapes alone: `service/views.py` makes them from records, and the OpenAPI page shows them. Times are RFC 3339 in UTC. A
+field that is NotRequired is always sent, but a deployed backend that is older than the field lacks it: read it with
+`.get`, and leave out the text about it.
 """
 
 from typing import Any, Literal, NotRequired
@@ -54,7 +54,7 @@ class SliceView(TypedDict):
 
 
 class VerdictView(TypedDict):
-    """Where a number that is not finite came from."""
+    """The source of a number that is not finite."""
 
     step: int | None
     host: int | None
@@ -125,7 +125,7 @@ class CodeGiven(TypedDict):
 
 
 class CodeView(TypedDict):
-    """What `CodeGiven` became."""
+    """The stored code of a job."""
 
     commit: str
     branch: str
@@ -134,7 +134,7 @@ class CodeView(TypedDict):
 
 
 class PatchView(TypedDict):
-    """What was shipped beside a commit."""
+    """The diff that was shipped beside a commit."""
 
     code: CodeView
     text: str  #: a unified diff, from the commit to what was shipped; cut at a size
@@ -163,7 +163,7 @@ class DiffSide(TypedDict):
 
 
 class DiffView(TypedDict):
-    """What differs between two jobs."""
+    """The differences between two jobs."""
 
     a: DiffSide
     b: DiffSide
@@ -195,7 +195,7 @@ class CommandView(TypedDict):
 
 
 class NextView(TypedDict):
-    """What happens next, by itself or by a command."""
+    """The next step of a job, by itself or by a command."""
 
     action: NextAction
     at: str | None  #: when, where that is known
@@ -230,7 +230,7 @@ class CapacityView(TypedDict):
 
 
 class MaintenanceView(TypedDict):
-    """What the cloud announces for the hosts of a job, up to a week ahead. No action before its notice."""
+    """A maintenance of a job's hosts, announced up to a week ahead. It has no effect before its notice."""
 
     starts: str
     ends: str | None
@@ -240,7 +240,7 @@ class MaintenanceView(TypedDict):
 
 
 class JobFacts(TypedDict):
-    """What a view and a row of a list say of a job."""
+    """Facts of a job that its view and its row in a list share."""
 
     id: str
     name: str
@@ -348,7 +348,7 @@ class RefusalView(TypedDict):
 
 
 class PlanView(TypedDict):
-    """What `create --dry-run` prints."""
+    """The plan of a job, as `create --dry-run` prints it."""
 
     name: str
     type: str
@@ -379,7 +379,7 @@ class PlanView(TypedDict):
 
 
 class HostAccess(TypedDict):
-    """What `tpujob ssh` needs to reach one host."""
+    """The address and keys with which `tpujob ssh` reaches one host."""
 
     host: int
     address: str

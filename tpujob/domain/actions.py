@@ -1,4 +1,4 @@
-"""What is decided and done: an event to store, an action upon the world, and what came of it. Data only."""
+"""Decisions, the actions that they ask for, and the results of actions. Data only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,20 +26,20 @@ class CreateSlice:
 @dataclass(frozen=True, slots=True)
 class DeleteSlice:
     name: str
-    even_suspending: bool = False  #: the cloud has been suspending it for too long to wait for
+    even_suspending: bool = False  #: do not wait for the end of its suspension
 
 
 @dataclass(frozen=True, slots=True)
 class HandOn:
-    """Make sure that no program runs on the job's slice, and wipe its hosts; then another job has it."""
+    """Stop every program on the job's slice and wipe its hosts; then hand the slice on to another job."""
 
     name: str
-    to: str  #: id of that job
+    to: str  #: id of the other job
 
 
 @dataclass(frozen=True, slots=True)
 class StartProgram:
-    """Make every host of the serving slice look like the newest attempt."""
+    """Start the newest attempt on every host of the serving slice. Safe to repeat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class StopProgram:
 
 @dataclass(frozen=True, slots=True)
 class CleanJob:
-    """Remove what the bucket holds of the job (not its checkpoints, unless asked), then its record."""
+    """Remove the job's objects from the bucket (checkpoints only on request), then its record."""
 
 
 @dataclass(frozen=True, slots=True)
 class MakeElements:
-    """Store the next elements of a group. Safe to repeat: those that were stored already are taken."""
+    """Store the next elements of a group. Safe to repeat: stored elements are kept."""
 
     first: int
     count: int  #: at most
@@ -69,13 +69,13 @@ class ResumeElements:
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """What one host is to run (`domain/host/plan.py` writes it)."""
+    """The plan of one host with its secrets (`domain/host/plan.py` writes it)."""
 
     host: int
     document: Plan
-    #: variables of set-up and the program that the host gets over SSH, and that are written nowhere
+    #: variables of set-up and program, sent over SSH and never stored
     secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    #: with which the host signs its reports, and what it leaves for later hosts; sent as the secrets are
+    #: keys with which the host signs reports, and caches for later hosts; sent as the secrets are
     key: str = field(default="", repr=False)
     cache_key: str = field(default="", repr=False)
 
@@ -100,21 +100,21 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A copy has come this far."""
+    """The progress of a copy after one step of it."""
 
     progress: CopyProgress
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """So many elements were made."""
+    """Elements were stored."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """An action did not take effect, or its effect is not known; it is repeated."""
+    """An action failed, or its effect is unknown; it is repeated."""
 
     error: str
 
@@ -132,10 +132,10 @@ Result = Done | Copied | Made | NotYet | Denied
 
 
 class Needs(StrEnum):
-    """What an observation lacks for a decision."""
+    """The observation that a decision lacks."""
 
-    FRESH = "fresh"  #: slices as the cloud shows each of them now, not as a list showed them
-    EVIDENCE = "evidence"  #: the lines that failed hosts kept of their end
+    FRESH = "fresh"  #: a poll of each slice by name, not a list of some seconds ago
+    EVIDENCE = "evidence"  #: the last lines of failed hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +144,8 @@ class Decision:
 
     event: Event | None = None
     action: Action | None = None
-    wake_in: float = 10.0  #: seconds until the next look
-    #: to be observed first: then there is no event and no action, and the same is decided again
+    wake_in: float = 10.0  #: seconds until the next tick
+    #: to be observed before the same decision is made again; then there is no event and no action
     needs: Needs | None = None
 
 

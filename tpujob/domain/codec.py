@@ -96,8 +96,8 @@ def message_from_text(text: str) -> Message:
     if '"notes":' in text and '"notification":' not in text:
         with contextlib.suppress(LookupError, TypeError, ValueError):
             document = json.loads(text)
-            more = len(document["keys"]) - 1
-            text = json.dumps({**document, "notification": document["notes"][0], "more": more})
+            others = len(document["keys"]) - 1
+            text = json.dumps({**document, "notification": document["notes"][0], "more": others})
     return _read(Message, "", text)
 
 
@@ -110,10 +110,10 @@ def _read(kind: type[Record], job_id: str, text: str, *below: str) -> Record:
     try:
         return _adapter(kind).validate_json(text, strict=True, extra="ignore")
     except ValidationError as error:
-        found = error.errors(include_url=False)
-        problem = _problem(min(found, key=lambda each: each["type"] == "missing"), below)
-        what = f"the record of job {job_id}" if job_id else "a stored record"
-        raise DamagedRecord(f"{what} is damaged: {problem}") from None
+        errors = error.errors(include_url=False)
+        problem = _problem(min(errors, key=lambda item: item["type"] == "missing"), below)
+        name = f"the record of job {job_id}" if job_id else "a stored record"
+        raise DamagedRecord(f"{name} is damaged: {problem}") from None
 
 
 #: what pydantic's error types mean for a document
@@ -130,20 +130,20 @@ _EXPECTED: Mapping[str, str] = {
 }
 
 
-def _problem(found: ErrorDetails, below: tuple[str, ...]) -> str:
+def _problem(error: ErrorDetails, below: tuple[str, ...]) -> str:
     """`slices[0].zone` should be text and is 7."""
-    steps = (*below, *found["loc"])
+    steps = (*below, *error["loc"])
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
     path = path.lstrip(".")
-    if found["type"] == "missing":
+    if error["type"] == "missing":
         return f"`{path}` is missing"
-    if found["type"] in ("enum", "literal_error"):
-        expected = "one of " + found["ctx"]["expected"].replace("'", "").replace(" or ", ", ")  # pyright: ignore[reportTypedDictNotRequiredAccess]
+    if error["type"] in ("enum", "literal_error"):
+        expected = "one of " + error["ctx"]["expected"].replace("'", "").replace(" or ", ", ")  # pyright: ignore[reportTypedDictNotRequiredAccess]
     else:
-        expected = _EXPECTED.get(found["type"], "")
+        expected = _EXPECTED.get(error["type"], "")
     if not expected:
-        return f"`{path}`: {found['msg'].removeprefix('Value error, ')}" if path else found["msg"]
-    shown = repr(found["input"])
+        return f"`{path}`: {error['msg'].removeprefix('Value error, ')}" if path else error["msg"]
+    shown = repr(error["input"])
     shown = shown if len(shown) <= 40 else f"{shown[:37]}..."
     return f"`{path}` should be {expected} and is {shown}"
 

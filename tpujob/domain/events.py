@@ -1,4 +1,4 @@
-"""What can happen to a job, and what each event carries. Data only: `lifecycle.py` folds an event into the record."""
+"""The events of a job and their payloads. Data only: `lifecycle.py` applies an event to the record."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,23 +23,23 @@ from tpujob.errors import Scope
 
 class EventKind(StrEnum):
     CREATED = "created"
-    COPY_STARTED = "copy_started"  #: of data, or of a checkpoint, into the region of an offer
+    COPY_STARTED = "copy_started"  #: of data or a checkpoint, into the region of an offer
     COPY_ADVANCED = "copy_advanced"
     COPY_FINISHED = "copy_finished"
-    COPY_REFUSED = "copy_refused"  #: its region is not asked for a slice any more
+    COPY_REFUSED = "copy_refused"  #: no slice is requested in its region any more
     SLICE_REQUESTED = "slice_requested"
     SLICE_WAITING = "slice_waiting"  #: the cloud keeps the request in its queue
     SLICE_CREATING = "slice_creating"  #: the request has left that queue
     SLICE_READY = "slice_ready"
     ATTEMPT_RUNNING = "attempt_running"
     PROGRESSED = "progressed"
-    WATCHED = "watched"  #: there is no word of some hosts
-    REPORTS_IGNORED = "reports_ignored"  #: others write where its hosts report
-    SLICE_MISSING = "slice_missing"  #: absent at first sight; a second look decides
+    WATCHED = "watched"  #: some hosts do not report
+    REPORTS_IGNORED = "reports_ignored"  #: others write in the place of its hosts' reports
+    SLICE_MISSING = "slice_missing"  #: one poll found it absent; a second one decides
     SLICE_FOUND = "slice_found"
-    ATTEMPT_ENDED = "attempt_ended"  #: and the slice is given back
+    ATTEMPT_ENDED = "attempt_ended"  #: and the slice is released
     ATTEMPT_RETRIED = "attempt_retried"  #: it ended, and the next one starts on the same slice
-    #: it ended, and its slice is kept until another is there
+    #: it ended, and its slice is kept until its replacement is ready
     ATTEMPT_CONDEMNED = "attempt_condemned"
     CONDEMNED_STOPPED = "condemned_stopped"
     HELD = "held"
@@ -49,7 +49,7 @@ class EventKind(StrEnum):
     SLICE_SUSPENDING = "slice_suspending"
     DELETE_ASKED = "delete_asked"
     SLICE_GONE = "slice_gone"
-    SLICE_HANDED_ON = "slice_handed_on"  #: another job has it now
+    SLICE_HANDED_ON = "slice_handed_on"  #: to another job
     SLICE_KEPT = "slice_kept"  #: its program has ended; another job may get the slice
     SLICE_RECEIVED = "slice_received"  #: from another job, ready
     REQUEUED = "requeued"
@@ -61,20 +61,20 @@ class EventKind(StrEnum):
     CLEAN_REQUESTED = "clean_requested"
     RESUME_REQUESTED = "resume_requested"
     RESUMED = "resumed"
-    BUDGET_WARNED = "budget_warned"  #: 80 % of the money are used
+    BUDGET_WARNED = "budget_warned"  #: 80 % of a budget are used
     BUDGET_CHANGED = "budget_changed"
     QUEUE_HELD = "queue_held"  #: no slice is requested until it is released
     QUEUE_RELEASED = "queue_released"
-    QUEUE_MOVED = "queue_moved"  #: before or behind other jobs of its owner
-    #: its program is stopped, and it waits for a slice again
+    QUEUE_MOVED = "queue_moved"  #: among the jobs of its owner
+    #: the program is to be stopped, and the job to wait for a slice again
     REQUEUE_REQUESTED = "requeue_requested"
     GROUP_EXTENDED = "group_extended"  #: elements of an array or a sweep were made
-    GROUP_REOPENED = "group_reopened"  #: it had ended, and one of its elements was resumed
+    GROUP_REOPENED = "group_reopened"  #: after its end, an element was resumed
 
 
 @dataclass(frozen=True, slots=True)
 class CopyStarted:
-    """The fields mean what they mean in a `Copy`."""
+    """Fields have the same meaning as in `Copy`."""
 
     id: str
     name: str
@@ -88,7 +88,7 @@ class CopyStarted:
 
 @dataclass(frozen=True, slots=True)
 class CopyMoved:
-    """How far it has come, or that it is whole."""
+    """The progress of a copy, or its completion."""
 
     id: str
     progress: CopyProgress
@@ -103,7 +103,7 @@ class CopyRefused:
 
 @dataclass(frozen=True, slots=True)
 class SliceRequested:
-    """The fields mean what they mean in a `Slice`."""
+    """Fields have the same meaning as in `Slice`."""
 
     name: str
     k: int
@@ -129,13 +129,13 @@ class SliceHandedOn:
 
 @dataclass(frozen=True, slots=True)
 class SliceReceived:
-    slice: Slice  #: as it is in the record of the job that has it now
-    giver: str  #: id of the job that had it
+    slice: Slice  #: for the record of the job that receives it
+    giver: str  #: id of the job that had it before
 
 
 @dataclass(frozen=True, slots=True)
 class AboutSlice:
-    """The slice that was missed, found, stopped, suspended, asked to go or seen to be gone."""
+    """The slice that an event without further fields is about."""
 
     slice: str
 
@@ -143,14 +143,14 @@ class AboutSlice:
 @dataclass(frozen=True, slots=True)
 class AttemptRunning:
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
-    running_at: float | None = None  #: since when; None: the event's own time
+    running_at: float | None = None  #: None: the event's own time
 
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
     progress: Progress
     first: bool = False  #: no step of this attempt was seen before
-    running_at: float | None = None  #: since when the program ran, if that was not known before
+    running_at: float | None = None  #: start of the program, if it was unknown before
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,25 +166,27 @@ class ReportsIgnored:
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
     end: End
-    then: State  #: where the release of the slice leads
-    budget: str = ""  #: the retry budget that is spent; empty: none
+    then: State  #: state after the release of the slice
+    budget: str = ""  #: the retry budget of which one is used; empty: none
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptRepeated:
-    """The next attempt starts on the same slice, or on another while this one is condemned."""
+    """The next attempt starts on the same slice, or on a new one while this one is condemned."""
 
     end: End
-    delay: float  #: seconds until the next attempt, or until another slice is asked for
+    delay: float  #: seconds until the next attempt, or the next request for a slice
     budget: str
 
 
 @dataclass(frozen=True, slots=True)
 class SliceHeld:
     hold_until: float
-    end: End | None  #: of the attempt; None: the slice was held before a program ran on it
-    endpoints: tuple[Endpoint, ...] = ()  #: of a slice that has just become ready
-    then: State | None = None  #: given back once the program is stopped, and where that leads
+    end: End | None  #: None: the slice was held before a program ran on it
+    endpoints: tuple[Endpoint, ...] = ()  #: of a slice that became ready just now
+    then: State | None = (
+        None  #: state after the release, if the slice is released once the program stops
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +197,10 @@ class SliceKept:
 @dataclass(frozen=True, slots=True)
 class ReleaseStarted:
     then: State
-    cause: Cause | None  #: None: its job is put back into the queue
+    cause: Cause | None  #: None: the job is requeued
     budget: str = ""
-    refused: Cause | None = None  #: the request for the slice was refused for this cause
-    scope: Scope = ""  #: where the refusal holds
+    refused: Cause | None = None  #: cause with which the request was refused
+    scope: Scope = ""  #: of the refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,12 +215,12 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class CleanRequested:
-    checkpoints: bool  #: they are removed, too
+    checkpoints: bool  #: remove them, too
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetWarned:
-    """In micro-dollars."""
+    """Amounts are in micro-dollars."""
 
     limit: int
     used: int
@@ -236,7 +238,7 @@ class QueueMoved:
 
 @dataclass(frozen=True, slots=True)
 class GroupExtended:
-    made: int  #: elements that there are now
+    made: int  #: number of elements made so far
 
 
 Payload = (
@@ -266,7 +268,7 @@ Payload = (
     | GroupExtended
 )
 
-#: by kind; an event of any other kind carries nothing
+#: type of the payload by kind; events of other kinds have none
 PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.COPY_STARTED: CopyStarted,
     EventKind.COPY_ADVANCED: CopyMoved,
@@ -306,13 +308,13 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A fact in the past tense, appended once, with the state it caused."""
+    """A stored fact, appended once, with the state that it led to."""
 
     kind: EventKind
     at: float
     state: State
     text: str  #: one sentence for people
-    payload: Payload | None = None  #: of the type that `PAYLOADS` has for its kind
-    by: str = ""  #: the name of the person who asked for it; empty: the backend did it by itself
-    seq: int = 0  #: the version of the job that it made; 0 until it is stored
+    payload: Payload | None = None  #: of the type that `PAYLOADS` names
+    by: str = ""  #: name of the person who requested it; empty: the backend itself
+    seq: int = 0  #: version of the job after the event; 0 until it is stored
     schema_version: int = SCHEMA_VERSION

@@ -1,7 +1,6 @@
-"""What must always hold of the records, whatever happened: for an operator's check of a store, and for simulations.
+"""Invariants of the records, checked by an operator's `verify` and by simulations. Pure.
 
-Pure. Each function gives back what is broken, as the rule and one sentence; nothing broken is an empty list. A rule's
-name is the one under which it is listed in the documentation of the simulation (I1 to I14).
+Each function returns the violations, with the name of the rule (I1 to I14, as the simulation lists them).
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +15,7 @@ from tpujob.domain.model import DesiredState, Job, SliceRole, State
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """One rule that does not hold of one job."""
+    """A violation of one rule by one job."""
 
     rule: str
     job: str
@@ -24,32 +23,32 @@ class Broken:
 
 
 def of_job(job: Job) -> list[Broken]:
-    """Check what one record must satisfy by itself."""
-    found = (*_slices(job), *_attempts(job), *_group(job))
-    return [Broken(rule, job.id, text) for rule, text in found]
+    """Return the violations within one record."""
+    violations = (*_slices(job), *_attempts(job), *_group(job))
+    return [Broken(rule, job.id, text) for rule, text in violations]
 
 
 def of_groups(jobs: Sequence[Job]) -> list[Broken]:
-    """What the records of groups and of their elements must satisfy together. An element may have been removed, and
-    those of the last batch may not be counted yet."""
+    """Return the violations between groups and their elements. An element may have been removed, and the last batch may
+    not be counted yet."""
     groups = {job.id: job for job in jobs if job.spec.is_group}
-    found: list[Broken] = []
+    broken: list[Broken] = []
     seen = dict[tuple[str, int | None], str]()
     for job in jobs:
         group = groups.get(job.group)
         if job.group and group is None:
-            found.append(Broken("I6", job.id, f"its group {job.group} is not there"))
+            broken.append(Broken("I6", job.id, f"its group {job.group} is not there"))
         elif group and group.state.final and not job.state.final:
             text = f"it is {job.state}, and its group {group.id} has ended"
-            found.append(Broken("I6", job.id, text))
+            broken.append(Broken("I6", job.id, text))
         if job.group and (other := seen.setdefault((job.group, job.index), job.id)) != job.id:
             text = f"it is element {job.index} of group {job.group}, and so is {other}"
-            found.append(Broken("I6", job.id, text))
-    return found
+            broken.append(Broken("I6", job.id, text))
+    return broken
 
 
 def first_record(job: Job) -> Job:
-    """The record with which a job began, as far as its events build on it."""
+    """Return the record of the job at its creation, with the fields that its events build on."""
     return Job(
         id=job.id,
         name=job.name,
@@ -66,27 +65,27 @@ def first_record(job: Job) -> Job:
 
 
 def of_history(first: Job, events: Sequence[Event], job: Job) -> list[Broken]:
-    """Check that the events lead, one by one, from the first record to this one."""
-    found: list[str] = []
+    """Return the violations of the rule that the events lead, one by one, from the first record to this one."""
+    problems: list[str] = []
     if [e.seq for e in events] != list(range(1, job.version + 1)):
-        found.append(f"version {job.version} has events {[e.seq for e in events]}")
+        problems.append(f"version {job.version} has events {[e.seq for e in events]}")
     state = first
-    for happened in events[1:]:
-        if (state.state, happened.kind) not in TABLE:
-            found.append(f"{happened.kind} happened to a job that was {state.state}")
+    for event in events[1:]:
+        if (state.state, event.kind) not in TABLE:
+            problems.append(f"{event.kind} happened to a job that was {state.state}")
             break
-        state = apply(state, happened)
+        state = apply(state, event)
     else:
-        led = (state.state, state.attempts, state.slices)
-        if not found and led != (job.state, job.attempts, job.slices):
-            found.append("its events do not lead to its record")
+        replayed = (state.state, state.attempts, state.slices)
+        if not problems and replayed != (job.state, job.attempts, job.slices):
+            problems.append("its events do not lead to its record")
     if any(e.kind is EventKind.CREATED for e in events[1:]):
-        found.append("it was created twice")
-    return [Broken("I6", job.id, text) for text in found]
+        problems.append("it was created twice")
+    return [Broken("I6", job.id, text) for text in problems]
 
 
 def unclaimed(names: Iterable[str], jobs: Iterable[Job]) -> list[str]:
-    """Return our slices in the cloud that no job expects to be there: they are billed and have no owner."""
+    """Return the names of our slices in the cloud that no job claims: they are billed without a purpose."""
     claimed = {s.name for job in jobs for s in job.slices if s.gone_at is None}
     return [name for name in names if name not in claimed]
 
@@ -104,13 +103,13 @@ def _slices(job: Job) -> Iterable[tuple[str, str]]:
         yield "I2", f"it is {job.state}, and {names} was condemned and is not gone"
     if any(k >= next_k for k, next_k in pairwise(s.k for s in job.slices)):
         yield "I1", f"its slices are numbered {[s.k for s in job.slices]}"
-    for one in job.slices:
-        if one.role is SliceRole.CONDEMNED and not one.delete_reason:
-            yield "I5", f"{one.name} was condemned without a reason"
-        if one.delete_asked_at is not None and not one.delete_reason:
-            yield "I5", f"{one.name} was deleted without a reason"
-        if one.gone_at is not None and one.delete_asked_at is None and not one.handed_to:
-            yield "I2", f"{one.name} is called gone, but its deletion was not asked for"
+    for slice in job.slices:
+        if slice.role is SliceRole.CONDEMNED and not slice.delete_reason:
+            yield "I5", f"{slice.name} was condemned without a reason"
+        if slice.delete_asked_at is not None and not slice.delete_reason:
+            yield "I5", f"{slice.name} was deleted without a reason"
+        if slice.gone_at is not None and slice.delete_asked_at is None and not slice.handed_to:
+            yield "I2", f"{slice.name} is recorded as gone, but its deletion was not requested"
     if job.state is State.RELEASING and job.then is None:
         yield "I6", "it is being released, and nothing says what comes then"
 
@@ -138,9 +137,9 @@ def _attempts(job: Job) -> Iterable[tuple[str, str]]:
     if job.state.final != (job.finished_at is not None):
         yield "I6", f"it is {job.state}, and its end is {job.finished_at}"
     for policy in dict.fromkeys(POLICIES.values()):
-        spent, most = job.spent.get(policy.budget, 0), limit_of(policy, job.spec.recovery)
-        if most is not None and spent > most:
-            yield "I8", f"{spent} {policy.budget} were spent of {most}"
+        spent, limit = job.spent.get(policy.budget, 0), limit_of(policy, job.spec.recovery)
+        if limit is not None and spent > limit:
+            yield "I8", f"{spent} {policy.budget} were spent of {limit}"
 
 
 _WITH_PROGRAM = (State.PREPARING, State.RUNNING)

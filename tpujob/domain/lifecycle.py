@@ -133,18 +133,18 @@ def event(
     return Event(kind, at, state, text, payload, by)
 
 
-def apply(job: Job, happened: Event) -> Job:
+def apply(job: Job, event: Event) -> Job:
     """`job` after the event; its version is left alone (the store counts it up)."""
-    state = next_state(job.state, happened.kind)
-    changed = _folded(job, happened)
-    since = happened.at if state is not job.state else job.state_since
-    finished = happened.at if state.final and not job.state.final else changed.finished_at
+    state = next_state(job.state, event.kind)
+    changed = _folded(job, event)
+    since = event.at if state is not job.state else job.state_since
+    finished = event.at if state.final and not job.state.final else changed.finished_at
     return replace(
         changed,
         state=state,
         state_since=since,
         finished_at=finished if state.final else None,
-        message=happened.text if happened.kind not in _QUIET else changed.message,
+        message=event.text if event.kind not in _QUIET else changed.message,
     )
 
 
@@ -175,13 +175,13 @@ _QUIET = frozenset(
 REFUSALS = 20
 
 
-def _folded(job: Job, happened: Event) -> Job:
-    at, reason = happened.at, happened.text
-    match happened.payload:
+def _folded(job: Job, event: Event) -> Job:
+    at, reason = event.at, event.text
+    match event.payload:
         case CopyStarted() as wanted:
             return replace(job, copies=(*job.copies, Copy(started_at=at, **_fields(wanted))))
         case CopyMoved(id, progress):
-            done_at = at if happened.kind is _E.COPY_FINISHED else None
+            done_at = at if event.kind is _E.COPY_FINISHED else None
             return _change_copy(job, id, progress=progress, done_at=done_at)
         case CopyRefused(id, cause, error):
             return _change_copy(job, id, refused=cause.value, error=error)
@@ -194,7 +194,7 @@ def _folded(job: Job, happened: Event) -> Job:
         case SliceReceived(slice):
             return _new_attempt(replace(_with_slice(job, slice), wake=at), at)
         case AboutSlice(name):
-            return _change_slice(job, name, **_about_slice(happened.kind, at))
+            return _change_slice(job, name, **_about_slice(event.kind, at))
         case AttemptRunning(versions, running_at):
             since = at if running_at is None else running_at
             return _change_attempt(job, running_at=since, versions=versions)
@@ -210,7 +210,7 @@ def _folded(job: Job, happened: Event) -> Job:
             return _leaving(_end_attempt(job, at, end), then, end.cause, budget, reason)
         case AttemptRepeated(end, delay, budget):
             ended = replace(_take_retry(_end_attempt(job, at, end), budget), wake=at + delay)
-            retried = happened.kind is _E.ATTEMPT_RETRIED
+            retried = event.kind is _E.ATTEMPT_RETRIED
             return _new_attempt(ended, at) if retried else _condemned(ended, at, reason)
         case SliceHeld(until, end, endpoints, then):
             held = _end_attempt(job, at, end) if end else _with_endpoints(job, at, endpoints)
@@ -224,7 +224,7 @@ def _folded(job: Job, happened: Event) -> Job:
         case Requeued(delay):
             return replace(job, wake=at + delay, then=None, cause=None, hold_until=None)
         case Finished(cause):
-            outcome = _OUTCOMES[happened.kind]
+            outcome = _OUTCOMES[event.kind]
             return replace(job, outcome=outcome, cause=cause, then=None, hold_until=None)
         case BudgetWarned(limit):
             return replace(job, warned_limit=limit)
@@ -237,14 +237,14 @@ def _folded(job: Job, happened: Event) -> Job:
         case QueueMoved(rank):
             return replace(job, rank=rank)
         case None:
-            return _without_payload(job, happened)
+            return _without_payload(job, event)
 
 
-def _without_payload(job: Job, happened: Event) -> Job:
-    at = happened.at
-    match happened.kind:
+def _without_payload(job: Job, event: Event) -> Job:
+    at = event.at
+    match event.kind:
         case _E.SLICE_WAITING | _E.SLICE_CREATING:
-            return _change_serving(job, in_queue=happened.kind is _E.SLICE_WAITING)
+            return _change_serving(job, in_queue=event.kind is _E.SLICE_WAITING)
         case _E.PROGRAM_STOPPED:
             return replace(job, stopped=True)
         case _E.RESUMED:
@@ -260,7 +260,7 @@ def _without_payload(job: Job, happened: Event) -> Job:
         case _E.REQUEUE_REQUESTED:
             return replace(job, then=State.QUEUED, queued_at=at, rank=0)
         case _E.QUEUE_HELD:
-            return replace(job, held_by=happened.by)
+            return replace(job, held_by=event.by)
         case _E.QUEUE_RELEASED:
             waits = job.state is State.QUEUED
             return replace(job, held_by="", queued_at=at if waits else job.queued_at)
@@ -276,7 +276,7 @@ _OUTCOMES: Mapping[EventKind, Outcome] = {
 
 
 def _about_slice(kind: EventKind, at: float) -> dict[str, Any]:
-    """What an event about one slice changes in its record."""
+    """Return the fields of the slice's record that the event changes."""
     return {
         _E.SLICE_MISSING: {"missing_since": at},
         _E.SLICE_FOUND: {"missing_since": None},
@@ -287,17 +287,17 @@ def _about_slice(kind: EventKind, at: float) -> dict[str, Any]:
     }[kind]
 
 
-def _slice_requested(job: Job, at: float, asked: SliceRequested) -> Job:
-    fresh = Slice(requested_at=at, tpu_slices=job.tpu_slices, **_fields(asked))
+def _slice_requested(job: Job, at: float, request: SliceRequested) -> Job:
+    fresh = Slice(requested_at=at, tpu_slices=job.tpu_slices, **_fields(request))
     return _with_slice(job, fresh, job.spent)
 
 
 def _with_slice(job: Job, fresh: Slice, spent: Mapping[str, int] | None = None) -> Job:
     """Return the job with one slice more. `spent`: None: the waiting is over."""
     old = [s.k for s in job.slices if s.refused and s.gone_at is not None][:-REFUSALS]
-    kept = tuple(s for s in job.slices if s.k not in old)
+    remaining = tuple(s for s in job.slices if s.k not in old)
     spent = _after_waiting(job) if spent is None else spent
-    return replace(job, slices=(*kept, fresh), then=None, spent=spent)
+    return replace(job, slices=(*remaining, fresh), then=None, spent=spent)
 
 
 def _after_waiting(job: Job) -> Mapping[str, int]:
@@ -314,17 +314,19 @@ def _with_endpoints(job: Job, at: float, endpoints: tuple[Endpoint, ...]) -> Job
 
 
 def _condemned(job: Job, at: float, reason: str) -> Job:
-    kept = _change_serving(job, role=SliceRole.CONDEMNED, condemned_at=at, delete_reason=reason)
-    return replace(kept, cause=None)
+    condemned = _change_serving(
+        job, role=SliceRole.CONDEMNED, condemned_at=at, delete_reason=reason
+    )
+    return replace(condemned, cause=None)
 
 
 def _resume_requested(job: Job, at: float) -> Job:
-    wanted = replace(job, wish=DesiredState.RUN, wipe_checkpoints=False)
+    resumed = replace(job, wish=DesiredState.RUN, wipe_checkpoints=False)
     if not job.state.final and not job.spec.is_group:
-        return wanted
+        return resumed
     # a fresh start: what was spent and how it ended are history
     rests = job.rests if job.finished_at is None else (*job.rests, Rest(job.finished_at, at))
-    return replace(wanted, spent={}, outcome=None, cause=None, wake=at, fresh_at=at, rests=rests)
+    return replace(resumed, spent={}, outcome=None, cause=None, wake=at, fresh_at=at, rests=rests)
 
 
 def _budget_changed(job: Job, limit: int) -> Job:

@@ -1,6 +1,6 @@
-"""Who may use a backend: the list of its members, and how a caller is found on it. Pure.
+"""Members of a backend: their names and roles, and how a caller is identified as one of them. Pure.
 
-What each role may do is in `access.py`.
+The rights of each role are in `access.py`.
 """
 
 import re
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[a-z0-9_][a-z0-9._+-]{0,63}(@[a-z0-9-]+(\.[a-z0-9-]+)+)?", 
 class Member:
     name: str  #: a login or an e-mail address
     role: Role
-    #: of the principal who first signed in under this name; empty: there was none yet
+    #: of the principal who first signed in under this name; empty: no sign-in yet
     id: str = ""
 
     @property
@@ -26,29 +26,29 @@ class Member:
         return Principal(self.id, self.name, self.role)
 
 
-def name_of(given: str) -> str:
-    """Return a name as the list has it. Raises BadRequest for an invalid one."""
-    name = given.strip().lower()
+def name_of(text: str) -> str:
+    """Return the normalised name of a member. Raise BadRequest for an invalid one."""
+    name = text.strip().lower()
     if not _NAME.fullmatch(name):
         raise BadRequest(
-            f"{given[:80]!r} is not the name of a member",
+            f"{text[:80]!r} is not the name of a member",
             hint="It is a login or an e-mail address.",
         )
     return name
 
 
-def role_of(given: str) -> Role:
-    """Raises BadRequest for a role that there is not."""
+def role_of(text: str) -> Role:
+    """Return the role of that name. Raise BadRequest for an unknown one."""
     try:
-        return Role(given)
+        return Role(text)
     except ValueError:
         roles = ", ".join(Role)
-        raise BadRequest(f"{given[:80]!r} is not a role", hint=f"It can be {roles}.") from None
+        raise BadRequest(f"{text[:80]!r} is not a role", hint=f"It can be {roles}.") from None
 
 
 def pinned(member: Member | None, id: str, name: str) -> Member:
-    """Return the member of that name, with the principal's id. The first id that comes under a name is kept: raise
-    Forbidden for another one, and for a name that is no member's."""
+    """Return the member with the principal's id. The first id that signs in under a name stays: raise Forbidden for
+    another id, and for a name that is not a member's."""
     if member is None:
         raise Forbidden(
             f"{name} is not a member", hint="An admin adds members: `tpujob members add NAME ROLE`."
@@ -62,8 +62,8 @@ def pinned(member: Member | None, id: str, name: str) -> Member:
 
 
 def differences(
-    now: Mapping[str, str], wanted: Mapping[str, Role]
+    now: Mapping[str, str], target: Mapping[str, Role]
 ) -> tuple[dict[str, Role], list[str]]:
-    """Return what makes the one list the other: the roles to give, and the names to remove."""
-    give = {name: role for name, role in wanted.items() if now.get(name) != role}
-    return give, sorted(now.keys() - wanted.keys())
+    """Return the changes that turn the list `now` into `target`: roles to give, and names to remove."""
+    give = {name: role for name, role in target.items() if now.get(name) != role}
+    return give, sorted(now.keys() - target.keys())

@@ -1,4 +1,4 @@
-"""The records: what a job is, and what is remembered of machines. Data only; the rules are elsewhere.
+"""The stored records: jobs, their slices and attempts, and suspected machines. Data only, without rules.
 
 Times are seconds since the epoch, UTC, of the backend's clock. Records are frozen: a change is `dataclasses.replace`.
 """
@@ -13,22 +13,22 @@ from tpujob.domain.spec import JobSpec
 from tpujob.errors import Scope
 from tpujob.protocol.paths import owner_folder
 
-Json = Any  #: what `json.loads` gives
+Json = Any  #: a value from `json.loads`
 Pricing = Literal["spot", "on-demand", "reserved"]
 
-#: of the records. What knows 7 alone would drop what a job waits for
+#: version of the records; backends of version 7 or older would drop a job's dependencies
 SCHEMA_VERSION = 9
 
 
 class State(StrEnum):
-    """Where a job stands. The arrows between these are the table in `lifecycle.py`."""
+    """The state of a job. The table of transitions is in `lifecycle.py`."""
 
-    QUEUED = "queued"  #: owns no slice; asks for one at `wake`
-    PROVISIONING = "provisioning"  #: a slice is asked for
-    PREPARING = "preparing"  #: the slice is there; the program is being started on every host
+    QUEUED = "queued"  #: owns no slice; requests one at `wake`
+    PROVISIONING = "provisioning"  #: a slice was requested
+    PREPARING = "preparing"  #: the slice is ready; the program is being started on every host
     RUNNING = "running"  #: every host has started the program
     HOLDING = "holding"  #: cancelled: the program is stopped, the slice is kept until `hold_until`
-    RELEASING = "releasing"  #: the slice is being given back; ends when it is seen to be gone
+    RELEASING = "releasing"  #: the slice is being deleted, until a poll confirms that it is gone
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -39,11 +39,11 @@ class State(StrEnum):
 
 
 class DesiredState(StrEnum):
-    """What the user last asked for. An intent: the reconciler carries it out."""
+    """The user's last request about a job, which the reconciler carries out."""
 
     RUN = "run"
     CANCEL = "cancel"  #: stop the program, keep the slice for a while
-    RELEASE = "release"  #: stop the program and give the slice back (`delete`, `cancel --release`)
+    RELEASE = "release"  #: stop the program and delete the slice (`delete`, `cancel --release`)
     CLEAN = "clean"  #: as RELEASE, then remove logs, bundle and record
 
 
@@ -54,7 +54,7 @@ class Outcome(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why an attempt, or a request for a slice, ended. The list is closed."""
+    """The cause with which an attempt, or a request for a slice, ended. The list is closed."""
 
     PREEMPTED = "PREEMPTED"
     MAINTENANCE = "MAINTENANCE"
@@ -74,10 +74,10 @@ class Cause(StrEnum):
     LOST_CONTACT = "LOST_CONTACT"
     BUDGET = "BUDGET"
     CANCELLED = "CANCELLED"
-    DEPENDENCY = "DEPENDENCY"  #: a job that it waits for will never be as it must be
+    DEPENDENCY = "DEPENDENCY"  #: the condition on another job cannot be met any more
 
 
-#: the provider of every slice of a record that names none
+#: the default provider, for records without the field `provider`
 CLOUD_TPU = "cloud-tpu"
 
 
@@ -88,7 +88,7 @@ class SliceRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One host of a slice, as it is reached."""
+    """The addresses of one host of a slice."""
 
     host: int  #: numbered from 0
     internal_ip: str
@@ -101,10 +101,10 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Hardware that a job holds or asked for. Its cloud name is a function of the job and `k`.
+    """Hardware that a job holds or has requested. Its cloud name is a function of the job and `k`.
 
-    With Multislice one record stands for several TPU slices of one type: they are asked for, are there and are lost as
-    one, and their hosts are numbered through, the first slice's first."""
+    With Multislice, one record stands for several TPU slices of one type. They are requested, ready and lost together,
+    and their hosts are numbered consecutively, the first slice's first."""
 
     name: str  #: `tj-<job>-<k>-<word of the job>`; of a job without a word: `tj-<job>-<k>`, or with the backend's word
     k: int  #: counts from 1
@@ -112,70 +112,70 @@ class Slice:
     zone: str
     pricing: Pricing
     runtime_version: str
-    usd_per_hour: float | None  #: None: no price is known
+    usd_per_hour: float | None  #: None: unknown price
     requested_at: float
     role: SliceRole = SliceRole.SERVING
     endpoints: tuple[Endpoint, ...] = ()
     ready_at: float | None = None  #: billing starts here
-    #: when a look first found it absent although no look saw its deletion
+    #: time of the first poll that found it absent, if no poll saw its deletion
     missing_since: float | None = None
-    #: first seen being suspended by the cloud, when it was to be deleted: that waits (`decide/releasing.py`)
+    #: when the cloud was first seen suspending it; its deletion waits for that (`decide/releasing.py`)
     suspending_since: float | None = None
-    in_queue: bool = False  #: the cloud keeps the request in its queue, as was last stored
-    delete_reason: str = ""  #: for people; stored before the first delete
-    delete_asked_at: float | None = None  #: the first deletion that was accepted; it may yet fail
-    gone_at: float | None = None  #: seen to be gone; billing ends here
-    refused: Cause | None = None  #: the request came to nothing for this cause
-    refused_scope: Scope = ""  #: where that refusal holds
+    in_queue: bool = False  #: as last stored: the request waits in the cloud's queue
+    delete_reason: str = ""  #: for people; stored before the first deletion
+    delete_asked_at: float | None = None  #: first accepted deletion, which may still fail
+    gone_at: float | None = None  #: confirmed gone; billing ends here
+    refused: Cause | None = None  #: cause with which the cloud refused the request
+    refused_scope: Scope = ""  #: scope of that refusal
     condemned_at: float | None = None
     stopped: bool = False  #: condemned: every host has confirmed that the program is gone
-    tpu_slices: int = 1  #: TPU slices that it consists of; more than one: Multislice
-    bucket: str = ""  #: that its attempts keep their files in; empty: the job's
+    tpu_slices: int = 1  #: number of TPU slices; more than one: Multislice
+    bucket: str = ""  #: bucket of its attempts' files; empty: the job's
     provider: str = CLOUD_TPU  #: the API that it is requested from (`adapters/providers.py`)
-    #: counts the jobs that have had it: a host that was started for a later one refuses an earlier one
+    #: number of jobs that have had the slice: a host refuses a start with an older epoch
     epoch: int = 0
-    received_from: str = ""  #: id of the job that had it before
-    handed_to: str = ""  #: id of the job that has it now; billing of this one ended at `gone_at`
+    received_from: str = ""  #: id of the previous job of the slice
+    handed_to: str = ""  #: id of the next job of the slice; this job's billing ended at `gone_at`
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a program has come, from its reports. Unknown parts are None."""
+    """The progress of a program, from its hosts' reports. Unknown fields are None."""
 
     step: int | None = None
-    steps: int | None = None  #: where it will stop, when it says so
+    steps: int | None = None  #: last step of the whole training, if the program reports it
     loss: float | None = None
     phase: str = ""
     checkpoint: int | None = None  #: newest committed step
     resumed_from: int | None = None
-    first_step: int | None = None  #: the first that it made in this attempt
+    first_step: int | None = None  #: first step of this attempt
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Where a number that is not finite came from: the program's own replay says so, or a line of its output."""
+    """The source of a number that is not finite, from the program's replay or from a line of its output."""
 
-    step: int | None = None  #: the step at which it was seen; None: the line does not say
+    step: int | None = None  #: step of the number; None: the line does not contain it
     host: int | None = None
-    device: str = ""  #: as the program names it
-    #: `device`, `data` or `model` after a replay; empty: the step was not replayed
+    device: str = ""  #: the program's name of the device
+    #: `device`, `data` or `model`, from a replay; empty: the step was not replayed
     blame: str = ""
-    text: str = ""  #: one sentence, or the line that was matched
+    text: str = ""  #: one sentence, or the matched line
 
 
 @dataclass(frozen=True, slots=True)
 class Unreached:
-    """A host that got no answer from another one of its slice, as when a firewall is between them."""
+    """A connection between two hosts of a slice that got no answer, because of a firewall for example."""
 
     source: int
     target: int
-    port: int  #: of TCP
+    port: int  #: TCP port
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A line that proves why an attempt ended."""
+    """A line that proves the cause of an attempt's end."""
 
     host: int | None  #: None: it is about several hosts
     text: str
@@ -190,27 +190,27 @@ class Unanswered:
 
     host: int
     since: float
-    probes: int  #: how often it was asked in that time
+    probes: int  #: number of SSH probes since then
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What one backend has observed of hosts that do not report: the next backend continues from it."""
+    """A backend's observations of hosts that do not report, stored so that the next backend continues from them."""
 
-    since: float  #: since when every look could read the reports
-    at: float  #: of the newest look that was stored
+    since: float  #: start of the time in which every poll could read the reports
+    at: float  #: time of the newest stored poll
     unanswered: tuple[Unanswered, ...] = ()
-    #: when every host had taken the start; None: not that anybody knows
+    #: when every host had accepted the start; None: unknown
     launched: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """Objects in the place of an attempt's reports that were rejected, as counted by one backend."""
+    """Counts of rejected objects in the place of an attempt's reports, by one backend."""
 
-    unverified: int  #: not signed by its hosts, or about something else
-    replayed: int  #: signed, and older than what was heard before
-    at: float  #: when that was counted
+    unverified: int  #: without a valid signature of its hosts, or about another attempt
+    replayed: int  #: signed, but older than an accepted report
+    at: float  #: time of the count
 
     @property
     def total(self) -> int:
@@ -219,8 +219,8 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One start of the program on one slice. `outcome` and `cause`, once set, stay; but one that was stopped by its
-    user, or for want of money, may prove to have succeeded before that."""
+    """One start of the program on one slice. `outcome` and `cause` do not change once set, but for an attempt that its
+    user or a budget stopped: it may prove to have succeeded before."""
 
     number: int  #: counts from 1
     slice: str
@@ -229,56 +229,57 @@ class Attempt:
     ended_at: float | None = None
     outcome: Outcome | None = None
     cause: Cause | None = None
-    host: int | None = None  #: the host that shows the cause
-    message: str = ""  #: what happened, in one line for people: of an error its class alone
+    host: int | None = None  #: host on which the cause was seen
+    message: str = ""  #: the end in one line for people; of an error its class alone
     evidence: tuple[Proof, ...] = ()
     progress: Progress = Progress()
     progress_at: float | None = None  #: when `progress` was last stored
-    #: the machines below its hosts, by host; empty where they are not known
+    #: physical machine of each host; empty: unknown
     physical: tuple[str, ...] = ()
     verdict: Verdict | None = None
-    #: None: the hosts reached each other, or did not try
+    #: None: no failed connection between hosts is known
     unreached: Unreached | None = None
-    resume_before: int = 0  #: it may only resume from a checkpoint of an earlier step; 0: from any
-    #: of what the program runs with, by name, the same on all hosts; empty: nothing was checked
+    resume_before: int = 0  #: it may resume only from a checkpoint before this step; 0: from any
+    #: versions of Python, jax, jaxlib and libtpu, the same on all hosts; empty: unchecked
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
-    #: when a step was first seen; None: none, or the time was not noted
+    #: when a step was first seen; None: no step was seen, or an old record
     first_step_at: float | None = None
-    first_step: int | None = None  #: that step; the hosts' own word is in `progress`
-    idle: float | None = None  #: it ended in a hang, after so many seconds without progress
-    watch: Watch | None = None  #: the newest; None: there was always word of every host
-    ignored: Ignored | None = None  #: the most that was stored; None: every report was believed
-    #: `message` with the text of the error, which is its owner's; empty: it has none
+    first_step: int | None = None  #: the step seen then; the hosts report theirs in `progress`
+    idle: float | None = None  #: seconds without progress, if it ended in a hang
+    watch: Watch | None = None  #: the newest; None: every host has always reported
+    ignored: Ignored | None = None  #: the largest stored count; None: every report was accepted
+    #: `message` with the text of the error, which only the owner may read; empty: no such text
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How an attempt ended, and what proves it. The fields mean what they mean in an `Attempt`."""
+    """The end of an attempt with its evidence. Fields have the same meaning as in `Attempt`."""
 
     outcome: Outcome
-    cause: Cause | None  #: None: it succeeded
+    cause: Cause | None  #: None: the attempt succeeded
     host: int | None
     message: str
     evidence: tuple[Proof, ...] = ()
     verdict: Verdict | None = None
     unreached: Unreached | None = None
-    late: bool = False  #: something was not done in time; nothing was found wrong
-    progress: Progress | None = None  #: None: no host has reported any
+    late: bool = False  #: a time limit passed; no fault was found
+    progress: Progress | None = None  #: None: no host has reported progress
     physical: tuple[str, ...] = ()
     idle: float | None = None
-    running_at: float | None = None  #: None: that is known already, or it did not run
+    running_at: float | None = None  #: None: stored already, or the program did not run
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Where the checkout stood whose files are a job's code."""
+    """The git state of the folder of a job's code at its submission."""
 
     commit: str
-    branch: str = ""  #: empty: none was checked out
+    branch: str = ""  #: empty: detached HEAD
     dirty: bool = False  #: the files differ from the commit
-    diff: str = ""  #: object path of what differs, cut at a size; empty: nothing that git tracks
+    #: object path of the diff to the commit, cut at a size; empty: no tracked file differs
+    diff: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,16 +302,16 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Another job, or group, that a job waits for before its first slice is requested."""
+    """A condition on another job or group that must hold before the job's first slice is requested."""
 
-    job: str  #: its id
+    job: str  #: id of the other job
     on: Literal["success", "end", "failure", "start"] = "success"
-    each: bool = False  #: of a group: the element of the same index
+    each: bool = False  #: each element waits for the element of the same index in the other group
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A spec, a state, counters and a version. `domain/lifecycle.py` alone makes a new one out of an old one."""
+    """A job: spec, state, counters and version. Only `domain/lifecycle.py` changes the state of a job."""
 
     id: str  #: `000042`
     name: str
@@ -322,49 +323,49 @@ class Job:
     state_since: float
     version: int = 1
     wake: float = 0.0  #: no tick is due before this
-    bucket: str = ""  #: `gs://…`, of the first offer; what is shipped lies there
-    buckets: Mapping[str, str] = field(default_factory=dict[str, str])  #: by region it may run in
+    bucket: str = ""  #: `gs://…` of the first offer; has the code bundles
+    buckets: Mapping[str, str] = field(default_factory=dict[str, str])  #: by region of its offers
     bundles: tuple[str, ...] = ()  #: object paths below the bucket, unpacked in order
-    code: Code | None = None  #: None: nothing is shipped, or it comes from no checkout
+    code: Code | None = None  #: None: no code is shipped, or its folder is no git checkout
     slices: tuple[Slice, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     spent: Mapping[str, int] = field(default_factory=dict[str, int])  #: retry budgets used, by name
-    #: where RELEASING leads, once the slice is gone; QUEUED while a program runs: it is to be requeued
+    #: the state after RELEASING; QUEUED while a program runs: the job is being requeued
     then: State | None = None
-    #: in HOLDING, and in RELEASING where the slice is kept for another job
+    #: end of the hold: in HOLDING, and in RELEASING while the slice is kept for another job
     hold_until: float | None = None
     wipe_checkpoints: bool = False  #: `clean` also removes the checkpoints
     stopped: bool = True  #: in HOLDING: every host has confirmed that the program is gone
     outcome: Outcome | None = None
     cause: Cause | None = None
-    message: str = ""  #: why it stands where it stands, in one line for people
+    message: str = ""  #: the reason for its state, in one line for people
     finished_at: float | None = None
-    fresh_at: float = 0.0  #: when a person last set it going again after it had ended
+    fresh_at: float = 0.0  #: when a person last resumed it after its end
     rests: tuple[Rest, ...] = ()
-    grants: tuple[Grant, ...] = ()  #: of its context, as they were at its submission
-    #: micro-dollars that it may cost, as last set after its submission; None: what its spec says
+    grants: tuple[Grant, ...] = ()  #: grants of the context at its submission
+    #: its budget in micro-dollars, as last set after its submission; None: the spec's
     spend_limit: int | None = None
-    #: the limit for which the job has the warning that 80 % are used
+    #: the budget for which the warning of 80 % was stored
     warned_limit: int | None = None
-    data: tuple[Dataset, ...] = ()  #: what it reads, and where in each region that it may run in
-    copies: tuple[Copy, ...] = ()  #: made or being made for it
-    #: a `Principal.id`; empty: the job has no owner, or is older than owners are
+    data: tuple[Dataset, ...] = ()  #: data sets, with their places in each region of its offers
+    copies: tuple[Copy, ...] = ()  #: copies of data for this job, finished or not
+    #: a `Principal.id`; empty: no owner, or an old record
     owner: str = ""
-    folder: str = ""  #: of its owner, in each bucket; empty: the bucket itself
-    #: of its workdir and its slices: random, so that a job of a lost store that had the same id shares no object and no
-    #: slice with this one; empty: created before there were such words
+    folder: str = ""  #: the owner's folder in each bucket; empty: the bucket's root
+    #: random part of the names of its workdir and slices, so that it shares none with a job of the same id of a lost
+    #: store; empty: an old record
     word: str = ""
-    #: the jobs of `spec.after`, as their names were resolved at its submission
+    #: the jobs of `spec.after`, whose names were resolved at its submission
     edges: tuple[Edge, ...] = ()
-    held_by: str = ""  #: the name of the person who holds it in the queue; empty: it is not held
-    queued_at: float = 0.0  #: when a person last released it into the queue, or put it back
-    rank: int = 0  #: among its owner's jobs of one band, larger goes first
-    group: str = ""  #: id of the group that it is an element of; empty: of none
-    index: int | None = None  #: in its group, from 0
-    #: of the element, by name, as they were written into its spec
+    held_by: str = ""  #: name of the person who holds it in the queue; empty: not held
+    queued_at: float = 0.0  #: when a person last released or requeued it
+    rank: int = 0  #: order among its owner's jobs of one priority; the largest is first
+    group: str = ""  #: id of its group; empty: not an element
+    index: int | None = None  #: index in its group, from 0
+    #: parameters of the element, by name, as filled into its spec
     params: Mapping[str, str] = field(default_factory=dict[str, str])
-    submitted: int = 0  #: of a group: elements that were made
-    #: elements of the group that it is, or that it is an element of
+    submitted: int = 0  #: of a group: number of elements made so far
+    #: number of elements, of a group and of each of its elements
     group_size: int = 0
     schema_version: int = SCHEMA_VERSION
 
@@ -373,7 +374,7 @@ class Job:
         return f"{owner_folder(bucket or self.bucket, self.folder)}/jobs/{folder}"
 
     def workdir_of(self, attempt: int) -> str:
-        """Of the attempt of that number; of one that never was: the newest's."""
+        """Return the workdir of that attempt; of the newest one if there is no such attempt."""
         if not 0 < attempt <= len(self.attempts):
             return self.workdir
         name = self.attempts[attempt - 1].slice
@@ -381,37 +382,37 @@ class Job:
 
     @property
     def workdir(self) -> str:
-        """Of the newest attempt; before the first one, that in the bucket of the first offer."""
+        """The workdir of the newest attempt; before the first one, in the bucket of the first offer."""
         return self.workdir_of(len(self.attempts)) if self.attempts else self.workdir_in("")
 
     @property
     def workdirs(self) -> tuple[str, ...]:
-        """Every one that attempts, or copies for them, have written to."""
+        """All workdirs to which attempts, or copies for them, have written."""
         used = [self.bucket, *(s.bucket for s in self.slices)]
         used += [self.buckets.get(c.region, "") for c in self.copies if c.saved]
         return tuple(dict.fromkeys(map(self.workdir_in, used)))
 
     @property
     def submitter(self) -> str:
-        """Whose it is in the queue: its owner; of a job from before there were owners, its user."""
+        """The owner in the queue; of an old record without owner, its user."""
         return self.owner or self.user
 
     @property
     def tpu_slices(self) -> int:
-        """How many TPU slices it asks for at once."""
+        """The number of TPU slices that one request asks for."""
         return self.spec.tpu.slices
 
     @property
     def slice(self) -> Slice | None:
-        """The serving slice: asked for and not yet seen to be gone."""
-        for one in reversed(self.slices):
-            if one.gone_at is None and one.role is SliceRole.SERVING:
-                return one
+        """The serving slice: requested and not yet confirmed gone."""
+        for slice in reversed(self.slices):
+            if slice.gone_at is None and slice.role is SliceRole.SERVING:
+                return slice
         return None
 
     @property
     def hosts(self) -> int:
-        """Return how many hosts the serving slice has; 0 while it is not ready."""
+        """The number of hosts of the serving slice; 0 while it is not ready."""
         return len(self.slice.endpoints) if self.slice else 0
 
     @property
@@ -421,7 +422,7 @@ class Job:
 
     @property
     def condemned(self) -> tuple[Slice, ...]:
-        """The slices that were swapped out and are not yet seen to be gone."""
+        """The condemned slices that are not yet confirmed gone."""
         return tuple(s for s in self.slices if s.role is SliceRole.CONDEMNED and s.gone_at is None)
 
 
@@ -431,9 +432,9 @@ class Suspect:
 
     physical: str
     zone: str
-    score: float  #: as it stood at `updated_at`; it fades (`domain/failures/host_reputation.py`)
+    score: float  #: at `updated_at`; it decays (`domain/failures/host_reputation.py`)
     updated_at: float
-    pinned: Literal["", "good", "bad"] = ""  #: a person's word, which the score does not change
-    reasons: tuple[str, ...] = ()  #: the newest last
-    #: whose jobs have made which part of the score; empty: made before that was noted
+    pinned: Literal["", "good", "bad"] = ""  #: set by a person; overrides the score
+    reasons: tuple[str, ...] = ()  #: oldest first
+    #: part of the score by owner of the accusing jobs; empty: an old record
     owners: Mapping[str, float] = field(default_factory=dict[str, float])

@@ -1,35 +1,35 @@
-"""Long lists in pages: how long one is, and how all of them are read. Pure."""
+"""Paging of long lists: the size of a page, and how all pages are read. Pure."""
 
 from collections.abc import Callable
 from typing import TypeVar
 
-#: records that one answer of the backend has at most; the next page has more
+#: maximum number of records in one answer of the backend
 PAGE = 1000
-#: events of all jobs of one answer, unless more or fewer are asked for
+#: default number of events in one answer about all jobs
 EVENTS = 100
 
 T = TypeVar("T")
 
 
 def all_of(page: Callable[[int, T | None], list[T]], limit: int = 0) -> list[T]:
-    """Everything, or the first `limit` of it. `page` is asked for so many at most, after the last one that is known."""
-    found: list[T] = []
+    """Return all items, or the first `limit`. `page` returns at most that many items after the given last one."""
+    items: list[T] = []
     while True:
-        most = min(limit - len(found), PAGE) if limit else PAGE
-        more = page(most, found[-1] if found else None)
-        found += more
-        if len(more) < most or len(found) == limit:
-            return found
+        count = min(limit - len(items), PAGE) if limit else PAGE
+        batch = page(count, items[-1] if items else None)
+        items += batch
+        if len(batch) < count or len(items) == limit:
+            return items
 
 
 def newest(page: Callable[[int, str], tuple[list[T], str]], limit: int) -> list[T]:
-    """The newest `limit`, the oldest first. `page` is asked for so many at most, before that key (empty: the newest),
-    and gives the key of the next page with them; empty: there is nothing older."""
-    found: list[T] = []
+    """Return the newest `limit` items, the oldest first. `page` returns at most so many items before a key (empty: the
+    newest), and the key of the next page (empty: none)."""
+    items: list[T] = []
     before = ""
-    while len(found) < limit:
-        more, before = page(min(limit - len(found), PAGE), before)
-        found += more
+    while len(items) < limit:
+        batch, before = page(min(limit - len(items), PAGE), before)
+        items += batch
         if not before:
             break
-    return found[::-1]
+    return items[::-1]

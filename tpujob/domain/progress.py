@@ -1,6 +1,6 @@
-"""What a job has: how far its program is, the checkpoint that it can go on from, and which of its steps count. Pure.
+"""The progress of a job: its step, the checkpoint to resume from, and the steps that count. Pure.
 
-Records, pages, sentences, goodput and copies ask here. Nothing else derives these facts from the attempts of a job.
+Only this module derives these facts from the attempts of a job.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,19 +13,20 @@ _NONFINITE = (Cause.BAD_HOST, Cause.NONFINITE)
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """Steps, loss and metrics are of the newest attempt; if that ended without a step, of the last one with a step."""
+    """The progress of a job. Step, loss and metrics are of the newest attempt; if it ended without a step, of the
+    last one with a step."""
 
-    step: int | None = None  #: the last one
-    steps: int | None = None  #: where the program stops, when it says so
+    step: int | None = None  #: last step
+    steps: int | None = None  #: last step of the whole training, if the program reports it
     loss: float | None = None
     phase: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
     first_step: int | None = None  #: of the same attempt as `step`
-    #: the newest of all attempts from which a resume may go on; None: none is known
+    #: step of the newest checkpoint that an attempt may resume from; None: none is known
     checkpoint: int | None = None
-    resume_before: int = 0  #: only a checkpoint of an earlier step may be resumed from; 0: any
-    saved: int | None = None  #: the newest that was committed, also at or after `resume_before`
-    #: numbers of the attempt that saved `checkpoint` were not finite, since a step that is not known
+    resume_before: int = 0  #: only a checkpoint before this step may be resumed from; 0: any
+    saved: int | None = None  #: step of the newest committed checkpoint, also after `resume_before`
+    #: the attempt that saved `checkpoint` had numbers that were not finite, from an unknown step on
     doubtful: bool = False
 
 
@@ -55,15 +56,15 @@ def job_progress(job: Job, live: Progress | None = None) -> JobProgress:
 
 
 def with_live(job: Job, live: Progress | None) -> Job:
-    """`job` with the progress of its running attempt replaced; unchanged if there is none or no attempt runs."""
+    """Return `job` with the progress of its running attempt replaced by `live`, if an attempt runs."""
     if live is None or job.attempt is None or job.attempt.ended_at is not None:
         return job
     return replace(job, attempts=(*job.attempts[:-1], replace(job.attempt, progress=live)))
 
 
 def first_step(attempt: Attempt) -> int | None:
-    """The first step that it made: by its hosts, else the one after that which it resumed from, else the first one that
-    the backend saw. None: it made none, or none is known."""
+    """Return the first step of the attempt: as its hosts report, else the step after the one that it resumed from, else
+    the first one that the backend saw. None: no step, or unknown."""
     done = attempt.progress
     if done.first_step is None and done.step is not None and done.resumed_from is not None:
         return done.resumed_from + 1
@@ -71,8 +72,8 @@ def first_step(attempt: Attempt) -> int | None:
 
 
 def began_from(attempt: Attempt) -> int | None:
-    """The step that it went on from, as its program says or as the first step shows that its hosts report; 0: the
-    beginning. None: not known; the first step that the backend saw may be a later one."""
+    """Return the step that the attempt resumed from, as its program reports or as its hosts' first step shows; 0: the
+    beginning. None: unknown, as the first step that the backend saw may be a later one."""
     if attempt.progress.resumed_from is not None or attempt.number == 1:
         return attempt.progress.resumed_from or 0
     first = attempt.progress.first_step
@@ -80,9 +81,9 @@ def began_from(attempt: Attempt) -> int | None:
 
 
 def resume_before(job: Job) -> int:
-    """The step before which the next attempt must resume; 0: any. What was saved at or after a step that was not finite
-    may hold wrong numbers: later attempts stay before it. Once an attempt has saved past that step, and its numbers are
-    known to be good, its own checkpoints are good again."""
+    """Return the step before which the next attempt must resume; 0: any. A checkpoint at or after a step that was not
+    finite may hold wrong numbers, so later attempts resume before it. The bound is lifted once an attempt with good
+    numbers has saved past that step."""
     return _resume_before(job.attempts)
 
 
@@ -98,8 +99,8 @@ def _resume_before(attempts: Sequence[Attempt]) -> int:
 
 
 def _sound(attempt: Attempt, bound: int) -> bool:
-    """Return whether the numbers that it saved past the bound are good. Those of an attempt that began before the bound
-    are; one that did not stay before it, though it should, must report a finite loss past it."""
+    """Return whether the numbers that the attempt saved past the bound are good: it began before the bound, or, if it
+    wrongly began later, reports a finite loss."""
     began = began_from(attempt)
     if began is not None and began < bound:
         return True
@@ -108,47 +109,47 @@ def _sound(attempt: Attempt, bound: int) -> bool:
 
 
 def _good_checkpoint(attempts: Sequence[Attempt]) -> int | None:
-    """The newest that a next attempt may resume from. An attempt that began earlier shows that later ones, of attempts
-    before it, are not used."""
-    known: list[int] = []
+    """Return the step of the newest checkpoint that the next attempt may resume from. An attempt that began earlier
+    shows that later checkpoints of the attempts before it are not used."""
+    steps: list[int] = []
     for attempt in attempts:
         began, done = began_from(attempt), attempt.progress
         if began is not None:
-            known = [step for step in known if step <= began]
+            steps = [step for step in steps if step <= began]
         if done.resumed_from:
-            known.append(done.resumed_from)
+            steps.append(done.resumed_from)
         if done.checkpoint is not None:
-            known.append(done.checkpoint)
+            steps.append(done.checkpoint)
     bound = _resume_before(attempts)
-    return max((step for step in known if not bound or step < bound), default=None)
+    return max((step for step in steps if not bound or step < bound), default=None)
 
 
 def _doubtful(attempts: Sequence[Attempt], checkpoint: int) -> bool:
-    """Whether the attempt that saved it ended with numbers that were not finite, and does not say since which step."""
+    """Return whether the attempt that saved the checkpoint had numbers that were not finite from an unknown step on."""
     by = next((a for a in reversed(attempts) if a.progress.checkpoint == checkpoint), None)
-    known = by and by.verdict and by.verdict.step is not None
-    return by is not None and by.cause in _NONFINITE and not known
+    has_step = by and by.verdict and by.verdict.step is not None
+    return by is not None and by.cause in _NONFINITE and not has_step
 
 
 # Which steps count ---------------------------------------------------------------------------------------------------
 
 
 def steps_kept(job: Job) -> dict[int, int | None]:
-    """The step up to which an attempt's work counts, by its number: later attempts went on from there. None: not known.
-    Attempts of which every step counts so far are left out: the one that runs, and one that succeeded."""
-    found: dict[int, int | None] = {}
-    resumed: int | None = None  #: the earliest step from which a later attempt went on
+    """Return the step up to which each attempt's work counts, by its number: where a later attempt resumed. None:
+    unknown. Attempts whose steps all count are left out: the running one, and one that succeeded."""
+    kept_steps: dict[int, int | None] = {}
+    resumed: int | None = None  #: the earliest step at which a later attempt resumed
     for place in reversed(range(len(job.attempts))):
         attempt = job.attempts[place]
         stepped = attempt.progress.step is not None
         if stepped and resumed is not None:
-            found[attempt.number] = resumed
+            kept_steps[attempt.number] = resumed
         elif stepped and attempt.ended_at is not None and attempt.outcome is not Outcome.SUCCEEDED:
-            found[attempt.number] = _good_checkpoint(job.attempts[: place + 1])
+            kept_steps[attempt.number] = _good_checkpoint(job.attempts[: place + 1])
         first = began_from(attempt) if stepped else attempt.progress.resumed_from
         if first is not None:
             resumed = first if resumed is None else min(resumed, first)
-    return found
+    return kept_steps
 
 
 def steps_made_again(job: Job, live: Progress) -> int:

@@ -1,5 +1,5 @@
-"""Secrets by name: which names and values are allowed. No record has a value: `ports.Secrets` keeps them, and hosts get
-them when a program starts.
+"""Rules for the names and values of secrets. No record contains a value: `ports.Secrets` keeps them, and hosts get them
+at the start of a program.
 """
 
 import re
@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 
 from tpujob.errors import BadRequest, BadSpec
 
-#: of a secret, which is also the variable that the program finds it in
+#: pattern of a secret's name, which is also the program's variable
 NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
-MAX_BYTES = 64 * 1024  #: of a value, as Secret Manager takes it
+MAX_BYTES = 64 * 1024  #: of a value, the limit of Secret Manager
 MOST = 20  #: secrets that one job can name
 
 
 def checked_name(name: str) -> str:
-    """The same. Raises BadRequest for what cannot be the name of a secret."""
+    """Return `name`. Raise BadRequest if it cannot be the name of a secret."""
     if not re.fullmatch(NAME, name) or name.upper().startswith("TPUJOB_"):
         raise BadRequest(
             f"{name[:60]!r} cannot be the name of a secret",
@@ -24,7 +24,7 @@ def checked_name(name: str) -> str:
 
 
 def checked_value(name: str, value: str) -> str:
-    """The same. Raises BadRequest, without a word of the value."""
+    """Return `value`. Raise BadRequest, without quoting the value, if it cannot be a secret."""
     if not value:
         raise BadRequest(
             f"no value is given for the secret {name}", hint=f"tpujob secret remove {name}"
@@ -36,10 +36,10 @@ def checked_value(name: str, value: str) -> str:
     return value
 
 
-def check_set(wanted: Iterable[str], known: Iterable[str]) -> None:
-    """Raises BadSpec when a job names secrets that its owner has not set."""
-    have = set(known)
-    if missing := [name for name in wanted if name not in have]:
+def check_set(names: Iterable[str], stored: Iterable[str]) -> None:
+    """Raise BadSpec if a job names secrets that its owner has not set."""
+    have = set(stored)
+    if missing := [name for name in names if name not in have]:
         raise BadSpec(
             f"run.secrets: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set",
             hint=f"tpujob secret set {missing[0]}",
@@ -47,8 +47,8 @@ def check_set(wanted: Iterable[str], known: Iterable[str]) -> None:
 
 
 def check_lines(image: str, values: Mapping[str, str]) -> None:
-    """Raise BadSpec when the program runs in that image and a value has several lines. A container gets such a value
-    only on a command line, where others see it."""
+    """Raise BadSpec if the program runs in an image and a value has several lines: a container could get such a value
+    only on a command line, which other users can read."""
     if image and (several := [name for name, value in values.items() if "\n" in value]):
         raise BadSpec(
             f"run.secrets: {several[0]} has several lines, and a program in an image gets values of one line",

@@ -1,6 +1,6 @@
-"""Text as people read it: strangers' text made harmless, durations, numbers of things. Pure, and cheap to import.
+"""Text for people: sanitised text, durations, amounts, counts. Pure, and cheap to import.
 
-How a terminal measures, cuts and colours text is in `cli/render/text.py`.
+`cli/render/text.py` measures, cuts and colours text for a terminal.
 """
 
 import re
@@ -24,8 +24,8 @@ HARMFUL = re.compile(
 
 
 def clean(text: str, *, tabs: bool = False) -> str:
-    """One line without escape sequences and without invisible characters; a terminal shows it where it is printed.
-    Keeps indentation; with `tabs` as it is, else as spaces."""
+    """Return the text as one line without escape sequences and invisible characters. Indentation stays; tabs become
+    spaces unless `tabs`."""
     if text.isascii() and text.isprintable():
         return text
     text = HARMFUL.sub("", _BREAKS.sub(" ", _ESCAPES.sub("", text)))
@@ -33,19 +33,19 @@ def clean(text: str, *, tabs: bool = False) -> str:
 
 
 def harmless(text: str) -> str:
-    """As `clean`, but what has several lines keeps them: for a page, where nothing else moves what stands beside it."""
+    """Return the text like `clean`, but with its lines: for a web page."""
     if text.isascii() and text.isprintable():
         return text
     return HARMFUL.sub("", _ESCAPES.sub("", text))
 
 
 def one_line(text: str, limit: int) -> str:
-    """Clean words with one space between them, at most `limit` characters."""
+    """Return the cleaned words with single spaces, at most `limit` characters."""
     return " ".join(clean(text[: limit * 4]).split())[:limit]
 
 
 def within(text: str, size: int) -> str:
-    """As `one_line`, of at most `size` bytes in JSON as UTF-8; `…` stands for what is cut."""
+    """Return the text like `one_line`, cut to `size` bytes of JSON in UTF-8; `…` marks a cut."""
     line = one_line(text, size + 1)
     if _bytes(line) <= size:
         return line
@@ -59,7 +59,7 @@ def _bytes(line: str) -> int:
 
 
 def duration(seconds: float) -> str:
-    """`45 s`, `15 min`, `2.5 h`, `3 days`."""
+    """Return a duration as `45 s`, `15 min`, `2.5 h`, `3 days`."""
     for unit, size, least in (("days", 86400, 2 * 86400), ("h", 3600, 5400), ("min", 60, 120)):
         if seconds >= least:
             value = f"{seconds / size:.{0 if unit == 'min' else 1}f}".removesuffix(".0")
@@ -68,7 +68,7 @@ def duration(seconds: float) -> str:
 
 
 def dollars(micros: int) -> str:
-    """Micro-dollars as `$1,250.00`; fractions of a cent where that is all there is."""
+    """Return micro-dollars as `$1,250.00`, with fractions of a cent below one cent."""
     if 0 < micros < 100:
         return "under $0.0001"
     usd = micros / 1_000_000
@@ -76,23 +76,23 @@ def dollars(micros: int) -> str:
 
 
 def rfc3339(seconds: float) -> str:
-    """A time as the API gives it, in UTC."""
+    """Return a time in the API's format (RFC 3339, UTC)."""
     moment = datetime.fromtimestamp(seconds, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def many(n: int, thing: str) -> str:
-    """`1 host`, `1,250 hosts`."""
+    """Return a count with its noun: `1 host`, `1,250 hosts`."""
     return f"{n:,} {thing}" if n == 1 else f"{n:,} {thing}s"
 
 
 def listed(things: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Return an enumeration: `a`, `a and b`, `a, b and c`."""
     return " and ".join(part for part in (", ".join(things[:-1]), *things[-1:]) if part)
 
 
 def amount_of_bytes(size: float) -> str:
-    """`512 B`, `39.1 MiB`."""
+    """Return a size as `512 B` or `39.1 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
@@ -101,7 +101,7 @@ def amount_of_bytes(size: float) -> str:
 
 
 def list_hosts(numbers: Sequence[int]) -> str:
-    """`host 3`, `hosts 0, 4`."""
+    """Return host numbers as `host 3` or `hosts 0, 4`."""
     return ("host " if len(numbers) == 1 else "hosts ") + ", ".join(map(str, numbers))
 
 
@@ -114,7 +114,7 @@ _RAW = re.compile(FRONT.pattern.encode(), re.MULTILINE)
 
 
 def raw(block: bytes) -> bytes:
-    """Return the line as the program wrote it."""
+    """Return the lines as the program wrote them."""
     return _RAW.sub(b"", block)
 
 
@@ -127,7 +127,7 @@ def with_hosts(block: bytes) -> bytes:
 
 
 def seconds(at: str | None) -> float | None:
-    """A view's RFC 3339 time as seconds since the epoch; None when it is missing or malformed."""
+    """Parse a view's RFC 3339 time to seconds since the epoch; None if it is missing or malformed."""
     if not at:
         return None
     try:
@@ -138,7 +138,7 @@ def seconds(at: str | None) -> float | None:
 
 
 def span(value: float | None) -> str:
-    """A duration in its two largest units: 8s, 2m10s, 3h05m, 4d02h."""
+    """Return a duration in its two largest units: 8s, 2m10s, 3h05m, 4d02h."""
     if value is None:
         return "?"
     whole = max(0, int(value))
@@ -152,7 +152,7 @@ def span(value: float | None) -> str:
 
 
 def age(value: float | None) -> str:
-    """A duration in one unit, for a narrow column: 8s, 2m, 3h, 4d."""
+    """Return a duration in one unit, for a narrow column: 8s, 2m, 3h, 4d."""
     if value is None:
         return "?"
     whole = max(0, int(value))
@@ -163,7 +163,7 @@ def age(value: float | None) -> str:
 
 
 def usd(value: float | None) -> str:
-    """An amount of a view in US dollars, as `dollars` shows it; rounded up, so that no price looks like none."""
+    """Return a view's amount in US dollars, formatted by `dollars` and rounded up, so that no price shows as $0."""
     return "price unknown" if value is None else dollars(ceil(value * 1_000_000))
 
 
@@ -172,7 +172,7 @@ def rate(value: float | None) -> str:
 
 
 def count(value: int) -> str:
-    """A step number in at most five characters: 950, 12.0k, 1.5M."""
+    """Return a step number in at most five characters: 950, 12.0k, 1.5M."""
     for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
         if value >= 10 * size or (value >= size and unit != "k"):
             short = value / size
@@ -181,7 +181,7 @@ def count(value: int) -> str:
 
 
 def number(value: float | None) -> str:
-    """A loss or a metric, to four significant digits; in full from 1,000 to a billion."""
+    """Return a loss or a metric with four significant digits; in full from 1,000 to a billion."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.4g}"

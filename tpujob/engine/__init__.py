@@ -1,6 +1,6 @@
-"""What happens by itself: the loop that ticks, the tick of one job, what it observes, and the sweep of orphans.
+"""The engine: the loop, the tick of one job, its observations and actions, and the sweep of orphaned slices.
 
-Effects only: what to do next is decided in `domain/decide/`; who is asked is a port in `ports/`.
+Effects only: `domain/decide/` makes the decisions, and `ports/` has the interfaces to the world.
 """
 
 from tpujob.engine.bundles import Bundles

@@ -1,7 +1,7 @@
-"""Do what was decided: one action, under a lease that the caller holds. What came of it is for `follow_up` to judge.
+"""Performs one action under a lease that the caller holds. `follow_up` interprets the result.
 
-Each action may be repeated: a slice that is there already is taken, one that is gone counts as deleted, a program that
-runs is not started again.
+Each action may be repeated: an existing slice is adopted, a missing one counts as deleted, a running program is not
+started again.
 """
 
 import contextlib
@@ -149,15 +149,15 @@ class Actor:
 
     def _secrets(self, job: Job) -> dict[str, str]:
         """Return the values that the program gets. Raises Refused for one that is no longer set, or cannot be read."""
-        found: dict[str, str] = {}
+        values: dict[str, str] = {}
         for name in job.spec.run.secrets:
             try:
-                found[name] = self.secrets.get(job.owner, name)
+                values[name] = self.secrets.get(job.owner, name)
             except (NotFound, StoreError) as error:
                 text = f"{error.message} any more" if isinstance(error, NotFound) else error.message
                 cure = f"`tpujob secret set {name}`, then `tpujob resume {job.id}`"
                 raise Refused(f"{text}: {cure}", cause=Cause.BAD_SPEC) from None
-        return found
+        return values
 
     def _copy(self, job: Job, action: MakeCopy, lease: Lease) -> Result:
         copy = datasets.found(job, action.id)
@@ -170,10 +170,10 @@ class Actor:
         elements. A time-out leaves the record, so that the next tick goes on. Data sets stay: other jobs read them."""
         until = self.clock.now() + self._left(lease)
         if job.spec.is_group:
-            for one in self._groups.members(job):
+            for member in self._groups.members(job):
                 with contextlib.suppress(NotFound):  # it was removed by itself
-                    self._remove_objects(self.store.get(one.id), job.wipe_checkpoints, until)
-                    self.store.remove(one.id, lease=None)
+                    self._remove_objects(self.store.get(member.id), job.wipe_checkpoints, until)
+                    self.store.remove(member.id, lease=None)
         self._remove_objects(job, job.wipe_checkpoints, until)
         self._bundles.remove(job)
         self.store.remove(job.id, lease=lease)
@@ -187,8 +187,8 @@ class Actor:
                 *self.blobs.list(reports, timeout=LOOK),
                 *self.blobs.list(workdir + "/", timeout=LOOK),
             ):
-                kept = blob.path.removeprefix(workdir + "/").startswith(paths.KEPT)
-                if checkpoints or not kept:
+                is_kept = blob.path.removeprefix(workdir + "/").startswith(paths.KEPT)
+                if checkpoints or not is_kept:
                     if self.clock.now() > until:
                         raise Transient(_LONG)
                     self.blobs.delete(blob.path, timeout=LOOK)

@@ -1,10 +1,10 @@
-"""The code of jobs in a bucket: objects named by their content, which several jobs may share. What no record names any
-more is removed with the last job that did.
+"""Objects of shipped code in a bucket, named by their content and shared by jobs. An object is removed with the last
+job whose record names it.
 
-A job may be made of an object at the moment in which another job is cleaned. No clock decides. A submission stores the
-record first and touches its objects then (`hold`). A cleaner looks at the objects first, at the records then, and
-deletes only what was not touched since. So either the cleaner sees the record, or its deletion fails, or `hold` finds
-that the object is gone, and the code is sent again.
+A submission may use an object while another job is cleaned. No clock decides. A submission stores the record first and
+touches its objects then (`hold`). A cleaner lists the objects first, reads the records then, and deletes only objects
+that were not touched since. So either the cleaner reads the record, or its deletion fails, or `hold` finds that the
+object is gone, and the code is sent again.
 """
 
 import contextlib
@@ -30,8 +30,8 @@ def shipped(job: Job) -> list[str]:
 
 
 class Naming:
-    """Which jobs name an object of shipped code, by its path. One read of all records, which Firestore bills one by
-    one, serves all jobs that wait to be cleaned. Threads may share it."""
+    """The jobs that name each object of shipped code, by its path. One read of all records, each of which Firestore
+    bills, serves all jobs that wait to be cleaned. Thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._lock = store, threading.Lock()
@@ -41,9 +41,9 @@ class Naming:
     def now(self) -> Mapping[str, Collection[str]] | None:
         """Return the names as of some time after this call; None: a record cannot be read, and may name anything.
         Raises Transient, StoreError."""
-        wanted = self._begun + 1  # one that goes on may have passed the record in question
+        next_read = self._begun + 1  # one that goes on may have passed the record in question
         with self._lock:
-            if self._done < wanted:
+            if self._done < next_read:
                 self._begun += 1
                 self._newest = self._read()
                 self._done = self._begun
@@ -52,12 +52,12 @@ class Naming:
     def _read(self) -> Mapping[str, Collection[str]] | None:
         if self._store.damaged():
             return None
-        found = defaultdict[str, set[str]](set)
+        names = defaultdict[str, set[str]](set)
         for job in self._store.list():
             if job.wish is not DesiredState.CLEAN:
                 for path in shipped(job):
-                    found[path].add(job.id)
-        return found
+                    names[path].add(job.id)
+        return names
 
 
 class Bundles:
@@ -84,16 +84,16 @@ class Bundles:
 
     def remove(self, job: Job) -> None:
         """Remove what this job names and no other job may still need. Safe to repeat."""
-        found = [
+        objects = [
             blob
             for path in shipped(job)
             for blob in self._blobs.list(path, timeout=LOOK)
             if blob.path == path
         ]
-        naming = self._naming.now() if found else None
+        naming = self._naming.now() if objects else None
         if naming is None:
             return
-        for blob in found:
+        for blob in objects:
             if not {*naming.get(blob.path, ())} - {job.id}:
                 with contextlib.suppress(Conflict):  # a job has just been made of it
                     self._blobs.delete(blob.path, unchanged=blob, timeout=LOOK)

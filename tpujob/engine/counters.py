@@ -1,7 +1,7 @@
-"""What one process counts of its own work, for `/metrics`. Lost with the process, as Prometheus expects.
+"""Counters of one process for `/metrics`. They begin at 0 with the process, as Prometheus expects.
 
-Names follow Prometheus: base units, `_total` for what only grows. A label comes from a closed list: never a job's id, a
-user or a zone. What is read at each scrape is in `service/backend/metrics.py`.
+Names follow Prometheus: base units, `_total` for counters. The values of labels come from closed lists: never a job's
+id, a user or a zone. `service/backend/metrics.py` reads the other values at each scrape.
 """
 
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ def first_wait(before: Job, after: Job) -> float | None:
     """Return how long a job has waited, in seconds, that has just requested its first slice since its submission,
     resume or release; else None."""
     since = max(before.created_at, before.fresh_at, before.queued_at)
-    if after.slice is None or any(one.requested_at >= since for one in before.slices):
+    if after.slice is None or any(slice.requested_at >= since for slice in before.slices):
         return None
     return max(0.0, after.slice.requested_at - since)
 

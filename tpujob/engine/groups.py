@@ -1,4 +1,4 @@
-"""Arrays and sweeps in this process: how the elements of each group stand, what is asked of them, how they are made."""
+"""Arrays and sweeps: the states of their elements in memory, requests to them, and how they are made."""
 
 import hashlib
 import threading
@@ -61,9 +61,9 @@ class Groups:
         """Return the observation with what a group sees of its elements, or an element of its group."""
         if job.spec.is_group:
             members = self.members(job)
-            failed = [one.name for one in members if one.state is State.FAILED]
-            counts = Counter(one.state for one in members)
-            behind = any(_is_behind(job, one) for one in members)
+            failed = [member.name for member in members if member.state is State.FAILED]
+            counts = Counter(member.state for member in members)
+            behind = any(_is_behind(job, member) for member in members)
             return replace(seen, elements=counts, failed=tuple(failed[:NAMED]), behind=behind)
         if not job.group or job.state.final:
             return seen
@@ -82,15 +82,15 @@ class Groups:
         """Return the elements that exist, in their order."""
         with self._lock:
             self._read_all()
-            return [one for _, one in sorted(self._members[group.id].items())]
+            return [member for _, member in sorted(self._members[group.id].items())]
 
     def element(self, group: str, index: int) -> str | None:
-        """As `capacity.Others`."""
+        """Return the job of that index (`capacity.Others`)."""
         with self._lock:
             self._read_all()
-            found = self._members[group].get(index)
+            member = self._members[group].get(index)
             removed = index < self._made.get(group, 0)
-        return found.id if found else "" if removed else None
+        return member.id if member else "" if removed else None
 
     def resumes(self, job_id: str, live: Mapping[str, Job]) -> bool:
         """Return whether a job that has ended will be resumed with its group in a moment."""
@@ -120,7 +120,7 @@ class Groups:
         """Remove what is known of a record that was deleted."""
         with self._lock:
             group, index = self._places.pop(job_id, ("", 0))
-            if (known := self._members[group].pop(index, None)) and not known.state.final:
+            if (member := self._members[group].pop(index, None)) and not member.state.final:
                 self._going[group] -= 1
 
     def note(self, job: Job) -> None:
@@ -130,9 +130,9 @@ class Groups:
                 turned = self._wishes.get(job.id, DesiredState.RUN) is not job.wish
                 self._wishes[job.id] = job.wish
                 self._made[job.id] = job.submitted
-                for one in self._members[job.id].values() if turned else ():
-                    if not one.state.final:
-                        self.news(one.id)
+                for member in self._members[job.id].values() if turned else ():
+                    if not member.state.final:
+                        self.news(member.id)
             elif job.group and job.index is not None:
                 members = self._members[job.group]
                 known = members.get(job.index)
@@ -152,7 +152,7 @@ class Groups:
     def make(self, group: Job, first: int, count: int) -> int:
         """Store elements from `first` on, as many as one commit holds, and return how many were stored."""
         now = self._clock.now()
-        new = [_element(group, one, now) for one in elements(group.spec, first, count)]
+        new = [_element(group, element, now) for element in elements(group.spec, first, count)]
         fit = max(1, BYTES // len(to_text(new[0][0])))
         key = f"group:{group.id}:{group.word}:{first}"
         stored = self._store.create_many(new[:fit], key=key)
@@ -163,7 +163,7 @@ class Groups:
 
     def resume(self, group: Job) -> None:
         """Resume the elements that had ended before their group was resumed. Raises Conflict."""
-        behind = [one.id for one in self.members(group) if _is_behind(group, one)]
+        behind = [member.id for member in self.members(group) if _is_behind(group, member)]
         for job_id in behind[:RESUMED]:
             job = self._store.get(job_id)
             if not job.state.final or job.fresh_at >= group.fresh_at:
@@ -171,10 +171,10 @@ class Groups:
                 continue
             text = f"resumed with its group {group.name}"
             at = max(self._clock.now(), group.fresh_at)
-            asked = event(job, EventKind.RESUME_REQUESTED, at, text)
+            request = event(job, EventKind.RESUME_REQUESTED, at, text)
             stored = self._store.commit(
-                apply(job, asked),
-                asked,
+                apply(job, request),
+                request,
                 expected_version=job.version,
                 op_id=f"resume:{group.id}:{group.fresh_at}",
                 lease=None,
@@ -184,22 +184,22 @@ class Groups:
             self.news(stored.id)
 
 
-def _is_behind(group: Job, one: GroupMember) -> bool:
+def _is_behind(group: Job, member: GroupMember) -> bool:
     """Return whether it failed or was cancelled before its group was resumed, and was not resumed since."""
-    stopped = one.state in STOPPED and one.fresh_at < group.fresh_at
-    return stopped and (one.ended_at or 0.0) <= group.fresh_at
+    stopped = member.state in STOPPED and member.fresh_at < group.fresh_at
+    return stopped and (member.ended_at or 0.0) <= group.fresh_at
 
 
-def _element(group: Job, one: Element, now: float) -> tuple[Job, Event]:
+def _element(group: Job, element: Element, now: float) -> tuple[Job, Event]:
     """Return the first record of an element, and its first event. Its word is a function of the group's, which is
     random."""
-    text = f"{group.user} submitted {one.spec.name}, element {one.index} of {group.name}"
-    word = hashlib.sha256(f"{group.word}:{one.index}".encode()).hexdigest()[:8]
+    text = f"{group.user} submitted {element.spec.name}, element {element.index} of {group.name}"
+    word = hashlib.sha256(f"{group.word}:{element.index}".encode()).hexdigest()[:8]
     job = replace(
         group,
         id="",
-        name=one.spec.name,
-        spec=one.spec,
+        name=element.spec.name,
+        spec=element.spec,
         version=1,
         created_at=now,
         state_since=now,
@@ -211,8 +211,8 @@ def _element(group: Job, one: Element, now: float) -> tuple[Job, Event]:
         queued_at=0.0,
         rank=0,
         group=group.id,
-        index=one.index,
-        params=one.params,
+        index=element.index,
+        params=element.params,
         word=word if group.word else "",
         message=text,
     )

@@ -1,4 +1,4 @@
-"""What this process knows of a job beyond its record. It is lost with the process, and read again from the reports."""
+"""Facts of a job that one process keeps beside the record. A new process reads them again from the reports."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -107,7 +107,7 @@ class JobRuntime:
         self.progress, self.attempt = progress, job.attempt.number
         self.reports, self.heard_at = reports, now
         announced = (r.maintenance for r in reports if r.maintenance)
-        self.maintenance = min(announced, key=lambda one: one.starts, default=None)
+        self.maintenance = min(announced, key=lambda maintenance: maintenance.starts, default=None)
 
     def note_look(
         self, slices: Mapping[str, SliceSeen], reports: Sequence[HostReport] | Unknown, now: float

@@ -1,8 +1,8 @@
-"""When ticks happen: one scheduler thread and a few workers; no job has a thread or process of its own.
+"""The schedule of ticks: one scheduler thread and a few workers serve all jobs.
 
-A live job is ticked when its last tick asked for it, at once when this backend changes its record, within RESYNC
-seconds when another backend does, and every second while a client follows it. A backend that only runs while it is
-called has no such thread: it makes one pass for each call.
+A live job is ticked at the time that its last tick requested, at once when this backend changes its record, within
+RESYNC seconds when another backend does, and every second while a client follows it. A backend that runs only during
+requests has no such thread: each call makes one pass.
 """
 
 import heapq
@@ -43,7 +43,7 @@ AGAIN, SELDOM = 4.0, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """How the loop is doing."""
+    """The health of the loop."""
 
     started_at: float | None = None  #: its thread was; None: it makes passes when it is called
     passed_at: float | None = None  #: it last looked at what is due; None: never
@@ -95,7 +95,7 @@ class Loop:
         self._thread.start()
 
     def pulse(self) -> Pulse:
-        """How it is doing now. Waits for no tick."""
+        """Return the present health of the loop. Waits for no tick."""
         now = self._clock.now()
         with self._wakeup:
             due = sum(when <= now for when in self._when.values())

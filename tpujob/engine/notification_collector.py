@@ -1,5 +1,5 @@
-"""Make messages of what the store has: events of jobs, states that take too long, leaks, and shared budgets that run
-low. What is reported is decided in `domain/notifications/rules.py`."""
+"""Creates messages from events of jobs, states that last too long, leaked slices, and shared budgets that run low.
+`domain/notifications/rules.py` decides what is reported."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class NotificationSetup:
-    """What a context says of notifications."""
+    """The notification settings of a context."""
 
     channels: Mapping[str, Channel] = field(default_factory=dict[str, Channel])
     rules: tuple[ChannelRule, ...] = ()
@@ -76,35 +76,35 @@ class Collector:
         position = self._position or self._begin(now)
         newest, changed = self._store.changes(position.change)
         reading: dict[str, int] = {}
-        found = [
+        facts = [
             message
             for job_id in {*changed, *self._unread}
             for message in self._read_job(job_id, position.since, now, reading)
         ]
         late = [job_id for job_id, due in self._due.items() if due <= now]
-        found += [message for job_id in late for message in self._read_overdue(job_id, now)]
-        found += self._read_budgets(now)
+        facts += [message for job_id in late for message in self._read_overdue(job_id, now)]
+        facts += self._read_budgets(now)
         moved = replace(position, change=max(newest, position.change))
-        if found or (moved != position and now - self._stored_at >= STORED_EVERY):
-            self._outbox.add(found, moved)
+        if facts or (moved != position and now - self._stored_at >= STORED_EVERY):
+            self._outbox.add(facts, moved)
             self._stored_at = now
         self._position = moved  # from here on it counts as read
         self._read |= reading
         for job_id in late:
             if self._due.get(job_id, now) <= now:
                 self._due.pop(job_id, None)
-        return bool(found)
+        return bool(facts)
 
     def report_leaks(self, leaked: Sequence[Owned]) -> None:
         """Store messages about slices that no job claims, and that are about to be deleted."""
         now = self._clock.now()
-        found: list[Message] = []
+        messages: list[Message] = []
         for owned in leaked:
             kind = f", {owned.type} {owned.pricing}" if owned.type else ""
             fact = rules.report_leak(owned.name, owned.zone, kind, owned.created_at, now)
-            found += self._messages(fact)
-        if found:
-            self._outbox.add(found)
+            messages += self._messages(fact)
+        if messages:
+            self._outbox.add(messages)
 
     def _begin(self, now: float) -> ReadPosition:
         position = self._outbox.position()
@@ -128,8 +128,8 @@ class Collector:
                 history = self._store.events(job_id) if after else events
                 facts = rules.read_events(job, history, after)
         except NotFound:
-            for known in (self._read, self._due):
-                known.pop(job_id, None)
+            for read in (self._read, self._due):
+                read.pop(job_id, None)
             self._unread.discard(job_id)
             return []
         except StoreError as error:
@@ -165,15 +165,17 @@ class Collector:
             return []
         self._money_at = now
         facts = [
-            rules.report_account(known, warns=budget.warns(known), used_up=budget.used_up(known))
-            for known in self._accounts()
+            rules.report_account(
+                account, warns=budget.warns(account), used_up=budget.used_up(account)
+            )
+            for account in self._accounts()
         ]
         return [message for fact in facts if fact for message in self._messages(fact)]
 
     def _messages(self, fact: Notification, job: Job | None = None) -> list[Message]:
-        wanted = rules.select_channels(self._setup.rules, fact, job.spec.notify if job else ())
-        unknown = {name for name in wanted if name not in self._setup.channels} - self._unknown
+        channels = rules.select_channels(self._setup.rules, fact, job.spec.notify if job else ())
+        unknown = {name for name in channels if name not in self._setup.channels} - self._unknown
         if unknown:
             self._unknown |= unknown
             log.warning("no such notification channel: %s", ", ".join(unknown))
-        return [message_for(name, fact) for name in wanted if name in self._setup.channels]
+        return [message_for(name, fact) for name in channels if name in self._setup.channels]

@@ -1,10 +1,10 @@
-"""Collect notifications and send them. One thread, beside that of the loop, does both: a sink that is dead delays
-messages, never jobs. A backend that only runs while it is called makes one pass each time.
+"""Collects notifications and sends them, in one thread beside that of the loop: a sink that does not answer delays
+messages, never jobs. A backend that runs only during requests makes one pass each time.
 
-Why nothing is lost, and nothing sent twice: messages are made of the events that the store has, and the position moves
-only after they were stored. Their ids follow from job, attempt and cause, so that one made again is recognised. Only
-the delivery and its record are two steps: a process that is killed between them delivers the same message again, by
-the same id.
+No message is lost, and none is sent twice, with one exception. Messages are made from stored events, and the read
+position moves only after they are stored; ids are functions of job, attempt and cause, so that a message made twice is
+recognised. Delivery and its record are two steps: a process that is killed between them delivers the same message
+again, with the same id.
 """
 
 import logging
@@ -133,7 +133,7 @@ class Sender:
 
 
 class Notifier:
-    """When messages are collected and sent."""
+    """The schedule of collecting and sending messages."""
 
     def __init__(
         self,
@@ -198,9 +198,9 @@ class Notifier:
             if self._added:
                 self._added = False
                 begun = guarded(self.sender.deliver) or []
-                self._begun = [each for each in self._begun if not each.done()] + begun
-                for each in begun:
-                    each.add_done_callback(lambda _: self._wake())
+                self._begun = [message for message in self._begun if not message.done()] + begun
+                for message in begun:
+                    message.add_done_callback(lambda _: self._wake())
             if now >= self._forget_at:
                 guarded(lambda: self._outbox.forget(now, ROUND))
                 self._forget_at = now + FORGET_EVERY

@@ -1,6 +1,6 @@
-"""What can be seen of one job just now: its slices, its hosts' reports, its hosts over SSH.
+"""Observes one job: its slices, its hosts' reports, its hosts over SSH.
 
-Reads only. Never raises for an error of a cloud or a host: what could not be seen is Unknown, and decides nothing.
+Reads only. Errors of a cloud or a host are never raised: the part is Unknown, which decides nothing.
 """
 
 import logging
@@ -140,10 +140,10 @@ class Observer:
     def _with_fresh_slices(self, job: Job, seen: Observation) -> Observation:
         """Return the same with every slice polled by name."""
         live, slices = self.live[job.id], dict(seen.slices)
-        for one in job.slices:
-            if one.name in seen.listed:
-                slices[one.name], _ = self.slice_cache.look(
-                    one, timeout=LOOK, job_id=job.id, by_name=True
+        for slice in job.slices:
+            if slice.name in seen.listed:
+                slices[slice.name], _ = self.slice_cache.look(
+                    slice, timeout=LOOK, job_id=job.id, by_name=True
                 )
         live.note_look(slices, seen.reports, self.clock.now())
         return replace(
@@ -171,9 +171,9 @@ class Observer:
         if due and self._probing.acquire(blocking=False):
             try:
                 answered = self.hosts.alive(job.slice, timeout=PROBE_TIME)
-                asked, attempt = quiet & answered, job.attempt.number
+                answering, attempt = quiet & answered, job.attempt.number
                 live.abandoned = self.hosts.abandoned(
-                    job.slice, asked, job=job.id, attempt=attempt, timeout=PROBE_TIME / 2
+                    job.slice, answering, job=job.id, attempt=attempt, timeout=PROBE_TIME / 2
                 )
             finally:
                 self._probing.release()
@@ -181,8 +181,8 @@ class Observer:
             dead = {host: live.dead.get(host, (now, 0)) for host in quiet - answered}
             live.dead = {host: (since, n + 1) for host, (since, n) in dead.items()}
         live.abandoned &= quiet
-        found = {host: live.dead[host] for host in quiet & set(live.dead)}
-        return {host: Silence(now - since, n) for host, (since, n) in found.items()}
+        silences = {host: live.dead[host] for host in quiet & set(live.dead)}
+        return {host: Silence(now - since, n) for host, (since, n) in silences.items()}
 
     def _reports(self, job: Job, live: JobRuntime) -> tuple[HostReport, ...] | Unknown:
         """Return every host's report of the newest attempt, and remember them."""
@@ -225,8 +225,8 @@ class Observer:
             return replace(seen, evidence=True)
         until = self.clock.now() + EVIDENCE
         newest = self.live[job.id].verified.newest
-        asked = triage.witnesses(seen.reports)[:WITNESSES]
-        paths = {r.host: newest[r.host].path for r in asked if r.host in newest}
+        witnesses = triage.witnesses(seen.reports)[:WITNESSES]
+        paths = {r.host: newest[r.host].path for r in witnesses if r.host in newest}
         bodies: dict[str, bytes] = {}
         for path in dict.fromkeys(paths.values()):
             left = until - self.clock.now()
@@ -237,10 +237,10 @@ class Observer:
             except (Transient, Refused, NotFound) as error:
                 log.info("job %s: no evidence from %s: %s", job.id, path, error)
         key = self.hosts.key(keys.of_attempt(job))
-        kept = {
+        evidence = {
             r.host: host_reports.evidence_of(r, bodies[paths[r.host]], key)
-            for r in asked
+            for r in witnesses
             if paths.get(r.host) in bodies
         }
-        reports = tuple(replace(r, evidence=kept.get(r.host, ())) for r in seen.reports)
+        reports = tuple(replace(r, evidence=evidence.get(r.host, ())) for r in seen.reports)
         return replace(seen, reports=reports, evidence=True)

@@ -1,6 +1,6 @@
-"""The sweep: what carries our label and no live job claims is deleted, and so are the keys of slices that are gone.
+"""The sweep: deletes slices with our label that no live job claims, and the keys of slices that are gone.
 
-One rule for the loop, `tpujob sweep` and `tpujob leaks`. A zone that could not be listed is unknown, not empty.
+The loop, `tpujob sweep` and `tpujob leaks` share this rule. A zone that could not be listed is unknown, not empty.
 """
 
 import logging
@@ -25,7 +25,7 @@ LISTING, ONE_ZONE, ONE_BY_ONE, DELETING = 30.0, 10.0, 60.0, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What one sweep did, or would do."""
+    """The result of one sweep, or of a dry run."""
 
     deleted: list[Owned] = field(default_factory=list[Owned])  #: asked to end
     kept: list[Owned] = field(default_factory=list[Owned])  #: younger than their grace
@@ -72,10 +72,10 @@ class Orphans:
         swept = Swept()
         # keys and slices before the jobs: a job writes its record before it has either
         names = self._keys(swept)
-        found = self._listed(swept)
+        slices = self._listed(swept)
         now, jobs = self.clock.now(), self.store.list(live=True)
         swept.live.extend(jobs)
-        lost, unused = unclaimed(found, jobs), unused_keys(names, found, jobs)
+        lost, unused = unclaimed(slices, jobs), unused_keys(names, slices, jobs)
         damaged = self._damaged({*(o.job_id for o in lost), *map(_job_of, unused)})
         lost = [o for o in lost if o.job_id not in damaged]
         old = [orphan for orphan in lost if now - orphan.created_at > GRACE]
@@ -106,7 +106,7 @@ class Orphans:
         except StoreError as error:
             log.warning("sweep: %s", error.message)
             return True
-        return any(self._unreadable(one.handed_to) for one in job.slices if one.handed_to)
+        return any(self._unreadable(slice.handed_to) for slice in job.slices if slice.handed_to)
 
     def _keys(self, swept: Swept) -> list[str]:
         try:
@@ -124,18 +124,18 @@ class Orphans:
             if len(zones) == 1:
                 raise
             first = error
-        until, found, dead = self.clock.now() + ONE_BY_ONE, list[Owned](), 0
+        until, slices, dead = self.clock.now() + ONE_BY_ONE, list[Owned](), 0
         for zone in zones:
             try:
                 if self.clock.now() > until:
                     raise Transient("no time was left to list it")
-                found += self.slices.list_all([zone], timeout=ONE_ZONE)
+                slices += self.slices.list_all([zone], timeout=ONE_ZONE)
             except (Transient, Refused) as error:
                 _unlisted(swept, zone, error)
                 dead += 1
         if dead == len(zones):
             raise first
-        return found
+        return slices
 
     def _delete(self, orphan: Owned, swept: Swept) -> None:
         log.warning("sweep: no live job claims %s in %s: deleting it", orphan.name, orphan.zone)
@@ -168,16 +168,16 @@ class Orphans:
         return True
 
 
-def unclaimed(found: Sequence[Owned], jobs: Sequence[Job]) -> list[Owned]:
+def unclaimed(slices: Sequence[Owned], jobs: Sequence[Job]) -> list[Owned]:
     """Return those of `found` that none of these live jobs expects to exist."""
-    lost = set(invariants.unclaimed((o.name for o in found), jobs))
-    return [o for o in found if o.name in lost]
+    lost = set(invariants.unclaimed((o.name for o in slices), jobs))
+    return [o for o in slices if o.name in lost]
 
 
-def unused_keys(names: Sequence[str], found: Sequence[Owned], jobs: Sequence[Job]) -> list[str]:
+def unused_keys(names: Sequence[str], slices: Sequence[Owned], jobs: Sequence[Job]) -> list[str]:
     """Return the names of slices with keys that are not in the cloud and that no live job holds."""
-    there = {owned.name for owned in found}
-    free = set(invariants.unclaimed(names, jobs)) - there
+    existing = {owned.name for owned in slices}
+    free = set(invariants.unclaimed(names, jobs)) - existing
     return [name for name in names if name in free]
 
 
@@ -202,6 +202,6 @@ def as_slice(orphan: Owned) -> Slice:
     )
 
 
-def _unlisted(swept: Swept, what: str, error: TpujobError) -> None:
-    log.warning("sweep: %s could not be listed: %s", what, error)
-    swept.unlisted[what] = error.message
+def _unlisted(swept: Swept, subject: str, error: TpujobError) -> None:
+    log.warning("sweep: %s could not be listed: %s", subject, error)
+    swept.unlisted[subject] = error.message

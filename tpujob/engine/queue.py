@@ -1,8 +1,8 @@
-"""The place of every job that waits, in the memory of one backend. The rules are in `domain/capacity/`.
+"""The queue of waiting jobs, in the memory of one backend. `domain/capacity/` has the rules.
 
-The jobs that go on are read once, and after that those that changed. The plan is made again when one of them changed,
-or when time alone may have changed it. Every backend makes its own from the same records: nothing rests on it but order
-and limits, which two backends may overstep for a moment by what both request at once.
+Live jobs are read once, and later only those that changed. The plan is made again when a job changed, or when time
+alone may have changed it. Every backend makes its own plan from the same records. Only order and limits depend on it,
+which two backends may exceed for a moment by simultaneous requests.
 """
 
 import logging
@@ -45,7 +45,7 @@ WAITS = Place(0)
 
 @dataclass(slots=True)
 class _PastUsage:
-    """What jobs that have ended have used: micro-dollars, as they counted at `at`."""
+    """The use of ended jobs: micro-dollars, decayed to `at`."""
 
     at: float
     jobs: dict[str, float] = field(default_factory=dict[str, float])
@@ -100,9 +100,9 @@ class Queue:
             self._read()
             self._learn_again(job)
             news = self._replan()
-            found = self._plan.places.get(job.id, WAITS)
+            place = self._plan.places.get(job.id, WAITS)
         self._announce(news, but=job.id)
-        return found
+        return place
 
     def hand_over(self, job: Job) -> HandOver:
         """Return what the slice of `job` may be used for, by a plan that includes the end of its program."""
@@ -111,9 +111,9 @@ class Queue:
             self._learn_again(job)
             news = self._replan(now_for=job.id)
             keep = 0.0 if job.id in self._plan.freed else self.settings.keep
-            found = HandOver(self._plan.heirs.get(job.id, ""), keep)
+            alternatives = HandOver(self._plan.heirs.get(job.id, ""), keep)
         self._announce(news, but=job.id)
-        return found
+        return alternatives
 
     def plan(self) -> QueuePlan:
         """Return the newest plan; jobs that may start now are woken. Raises an error of the store when nothing was read
@@ -121,9 +121,9 @@ class Queue:
         with self._lock:
             self._read()
             news = self._replan()
-            found = self._plan
+            current = self._plan
         self._announce(news)
-        return found
+        return current
 
     def read(self) -> None:
         """Read what has changed up to now. Raises an error of the store."""
@@ -152,7 +152,7 @@ class Queue:
             return dict(self._jobs or {})
 
     def usage(self) -> RecentUsage:
-        """What owners and shares have used, as it counts now. Reads every record the first time."""
+        """Return the present use of owners and shares. The first call reads every record."""
         with self._lock:
             self._read()
             return self._usage(self._clock.now())
@@ -165,8 +165,8 @@ class Queue:
         with self._lock:
             if self._jobs is None:
                 return
-            known = self._jobs.get(after.id)
-            if known and known.version > before.version:
+            stored = self._jobs.get(after.id)
+            if stored and stored.version > before.version:
                 raise Conflict(f"job {after.id} was changed since it was read")
             self._noted[after.id] = self._clock.now()
             if happened.kind is EventKind.SLICE_REQUESTED and after.slice:
@@ -179,19 +179,19 @@ class Queue:
 
     def _count_overtaken(self, job_id: str, shape: str) -> None:
         """Count for the first job in order that could have had the slice that it was passed, if another job gets it."""
-        for one in takewhile(job_id.__ne__, self._plan.order):
-            known, reasons = self._entries.get(one), self._plan.places[one].reasons
-            if known is None or not any(way.shape == shape for way in known.wanted):
+        for other in takewhile(job_id.__ne__, self._plan.order):
+            entry, reasons = self._entries.get(other), self._plan.places[other].reasons
+            if entry is None or not any(way.shape == shape for way in entry.wanted):
                 continue
-            if reasons[0].kind not in _OWN if reasons else known.refusals:
-                self.overtaken[one] += 1
+            if reasons[0].kind not in _OWN if reasons else entry.refusals:
+                self.overtaken[other] += 1
                 break
         self.overtaken.pop(job_id, None)
 
     # What is known of all jobs ----------------------------------------------------------------------------------------
 
     def end(self, job_id: str) -> JobEnd | None:
-        """As `capacity.Others`."""
+        """Return the end of another job (`capacity.Others`)."""
         if job_id not in self._ends:
             try:
                 self._ends[job_id] = facts_of(self._store.peek(job_id))
@@ -199,26 +199,26 @@ class Queue:
                 self._ends[job_id] = None
             except DamagedRecord:  # perhaps until it is repaired
                 return JobEnd(State.QUEUED)
-        found = self._ends[job_id]
-        if found and found.is_group:
-            return replace(found, started=self._groups.begun(job_id))
-        if found and found.state in STOPPED and self._groups.resumes(job_id, self._jobs or {}):
-            return replace(found, state=State.QUEUED, finished_at=None)
-        return found
+        stored = self._ends[job_id]
+        if stored and stored.is_group:
+            return replace(stored, started=self._groups.begun(job_id))
+        if stored and stored.state in STOPPED and self._groups.resumes(job_id, self._jobs or {}):
+            return replace(stored, state=State.QUEUED, finished_at=None)
+        return stored
 
     def element(self, group: str, index: int) -> str | None:
-        """As `capacity.Others`."""
+        """Return the element of a group (`capacity.Others`)."""
         return self._groups.element(group, index)
 
     def group(self, group: str) -> tuple[str, int] | None:
-        """As `capacity.Others`."""
+        """Return name and limit of a group (`capacity.Others`)."""
         if group not in self._limits:
             try:
-                found = self._store.peek(group)
+                record = self._store.peek(group)
             except (NotFound, DamagedRecord):
                 return None
-            most = at_once(found.spec)
-            self._limits[group] = None if most is None else (found.name, most)
+            limit = at_once(record.spec)
+            self._limits[group] = None if limit is None else (record.name, limit)
         return self._limits[group]
 
     def _read(self) -> None:
@@ -263,15 +263,15 @@ class Queue:
 
     def _learn_again(self, job: Job) -> None:
         """Learn a record that was read some time ago."""
-        known = job.state.final or job.id in (self._jobs or {})
-        self._learn(job if known else self._store.peek(job.id))  # it may have ended since
+        is_known = job.state.final or job.id in (self._jobs or {})
+        self._learn(job if is_known else self._store.peek(job.id))  # it may have ended since
 
     def _learn(self, job: Job) -> None:
         """Replace an older record of the job, or one that was about to be written and was not."""
-        known = (self._jobs or {}).get(job.id)
-        if known and known.version >= job.version:
-            unsure = known.state != job.state or job.id in self._noted
-            if known.version > job.version or not unsure:
+        stored = (self._jobs or {}).get(job.id)
+        if stored and stored.version >= job.version:
+            unsure = stored.state != job.state or job.id in self._noted
+            if stored.version > job.version or not unsure:
                 return
         self._put(job)
         self._groups.note(job)
@@ -283,15 +283,15 @@ class Queue:
         if self._past is not None:
             self._past.count(job, self._clock.now())
         if not job.state.final:
-            known, self._jobs[job.id] = self._jobs.get(job.id), job
+            previous, self._jobs[job.id] = self._jobs.get(job.id), job
             if not job.spec.is_group:  # which gets no slice itself
                 self._entries[job.id] = entry(job, self._prices, self._jobs.get(job.group))
                 if self._entries[job.id].gives_until:
                     self._ended.add(job.id)
-            elif known is None or _STEERED(known) != _STEERED(job):
-                for one in self._jobs.values():
-                    if one.group == job.id:
-                        self._entries[one.id] = entry(one, self._prices, job)
+            elif previous is None or _STEERED(previous) != _STEERED(job):
+                for element in self._jobs.values():
+                    if element.group == job.id:
+                        self._entries[element.id] = entry(element, self._prices, job)
             return
         self._drop(job.id)
 
@@ -311,7 +311,7 @@ class Queue:
         due = self._dirty or now >= self._plan.next_at or age >= REFRESH or age < 0
         if not due or (0 <= age < len(self._entries) / PLANNED and now_for not in self._ended):
             return []
-        waiting = {(one.share, one.owner) for one in self._entries.values() if one.waits}
+        waiting = {(entry.share, entry.owner) for entry in self._entries.values() if entry.waits}
         usage = self._usage(now) if len(waiting) > 1 else RecentUsage()
         old, freed = self._plan.places, self._plan.freed
         self._plan = plan(self._entries.values(), self.settings, self._circuits(), usage, now, self)

@@ -1,7 +1,7 @@
 """One tick of one job: observe, decide, take the lease, commit, act.
 
-Observing takes no lease; a lease is held only while something is written or done, so a backend that dies blocks at
-most one job for at most one lease. When ticks happen is in `engine/loop.py`.
+Observing takes no lease. A lease is held only during a write or an action, so a backend that dies blocks at most one
+job for at most one lease. `engine/loop.py` schedules the ticks.
 """
 
 import logging
@@ -162,9 +162,9 @@ class Reconciler:
     ) -> bool | None:
         """Commit, then act, under one lease. True: an event was stored; False: none; None: another backend acts, or the
         observation is too old."""
-        more = WIPING if isinstance(action, HandOn) else 0.0
-        more = job.spec.stop_grace if isinstance(action, StopProgram) else more
-        lease = self.store.lease(job.id, self.owner, ttl=LEASE + more, now=self.clock.now())
+        extra = WIPING if isinstance(action, HandOn) else 0.0
+        extra = job.spec.stop_grace if isinstance(action, StopProgram) else extra
+        lease = self.store.lease(job.id, self.owner, ttl=LEASE + extra, now=self.clock.now())
         if lease is None:
             return None
         try:
@@ -265,10 +265,10 @@ class Reconciler:
     def _count(self, before: Job, after: Job, happened: Event, seconds: float) -> None:
         self.counters.commit.observe(seconds)
         self.counters.events.labels(happened.kind).inc()
-        open_ones = {one.number for one in before.attempts if one.ended_at is None}
-        for one in after.attempts:
-            if one.number in open_ones and one.ended_at is not None:
-                self.counters.ends.labels(one.outcome or "", one.cause or "").inc()
+        open_ones = {attempt.number for attempt in before.attempts if attempt.ended_at is None}
+        for attempt in after.attempts:
+            if attempt.number in open_ones and attempt.ended_at is not None:
+                self.counters.ends.labels(attempt.outcome or "", attempt.cause or "").inc()
         if found := recovered(before, after):
             cause, waited = found
             self.counters.recovery.labels(cause).observe(waited)
@@ -283,15 +283,15 @@ class Reconciler:
         """Store what the new record shows against machines, before the record is written: nothing is lost, and as each
         accusation has an operation id, nothing counts twice."""
         physical = [r.physical for r in seen.heard]
-        for found in nonfinite.accusations(job, physical):
-            if found.op_id not in self._accused:
+        for accusation in nonfinite.accusations(job, physical):
+            if accusation.op_id not in self._accused:
                 self.ports.reputation.accuse(
-                    found.physicals,
-                    zone=found.zone,
-                    weight=found.weight,
-                    reason=found.reason,
-                    op_id=found.op_id,
+                    accusation.physicals,
+                    zone=accusation.zone,
+                    weight=accusation.weight,
+                    reason=accusation.reason,
+                    op_id=accusation.op_id,
                     at=self.clock.now(),
                     owner=job.owner,
                 )
-                self._accused.add(found.op_id)
+                self._accused.add(accusation.op_id)

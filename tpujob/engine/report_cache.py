@@ -1,6 +1,6 @@
-"""What hosts have reported, of all jobs at once: one list of an owner's folder serves every tick of some seconds.
+"""Cache of the hosts' reports of all jobs: one list of an owner's folder serves every tick of some seconds.
 
-Reports of attempts that are over are removed here, so that a list stays as short as that of live jobs.
+It also removes reports of ended attempts, so that a list is as short as that of live jobs.
 """
 
 import contextlib
@@ -65,7 +65,7 @@ class ReportList:
 def _turned(blobs: Sequence[Blob], before: Sequence[Blob]) -> bool:
     if [b.generation for b in blobs] == [b.generation for b in before]:
         return False
-    now, then = (sorted(reports.turns(b.metadata) for b in each) for each in (blobs, before))
+    now, then = (sorted(reports.turns(b.metadata) for b in listed) for listed in (blobs, before))
     return now != then
 
 
@@ -97,22 +97,22 @@ class ReportCache:
         """List again what ticks have asked for lately, so that `news` tells of an end before the next tick. What cannot
         be read here is left to the ticks, which say so."""
         for root, asked_at in self._asked.copy().items():
-            known, now = self._lists.get(root), self._clock.now()
+            listed, now = self._lists.get(root), self._clock.now()
             lasts = max(polling_cost.UNASKED, self._lasts())
-            if known and now - asked_at < ASKED and known.age(now) >= lasts and self._begin(root):
+            if listed and now - asked_at < ASKED and listed.age(now) >= lasts and self._begin(root):
                 with contextlib.suppress(TpujobError):
                     self._renew(root, TIMEOUT)
 
     def _newest(self, root: str, timeout: float) -> ReportList:
         end = self._clock.now() + timeout
         while True:
-            known, now = self._lists.get(root), self._clock.now()
-            if known is not None and known.age(now) < self._lasts():
-                return known
+            listed, now = self._lists.get(root), self._clock.now()
+            if listed is not None and listed.age(now) < self._lasts():
+                return listed
             if self._begin(root):
                 return self._renew(root, timeout)
-            if known is not None and known.age(now) < 2 * self._lasts():
-                return known
+            if listed is not None and listed.age(now) < 2 * self._lasts():
+                return listed
             if now >= end:
                 raise Transient("the reports are still being listed")
             self._clock.sleep(TURN)
@@ -121,7 +121,9 @@ class ReportCache:
         """Return the seconds for which a list serves: the longer, the more pages all that are in use have."""
         now = self._clock.now()
         used = [root for root, at in self._asked.copy().items() if now - at < ASKED]
-        pages = (1 + one.objects // polling_cost.PAGE for r in used if (one := self._lists.get(r)))
+        pages = (
+            1 + listed.objects // polling_cost.PAGE for r in used if (listed := self._lists.get(r))
+        )
         return polling_cost.seconds_between_lists(sum(pages), self._prices)
 
     def _begin(self, root: str) -> bool:
@@ -133,7 +135,7 @@ class ReportCache:
 
     def _renew(self, root: str, timeout: float) -> ReportList:
         """Make a list, after `_begin`."""
-        known, began = self._lists.get(root), self._clock.now()
+        listed, began = self._lists.get(root), self._clock.now()
         try:
             blobs = self._blobs.list(root, timeout=timeout)
             passed = self._clock.now() - began
@@ -146,7 +148,7 @@ class ReportCache:
             self._lists[root] = made
         finally:
             self._making.discard(root)
-        for job_id in made.news(known) if known is not None else ():
+        for job_id in made.news(listed) if listed is not None else ():
             self.news(job_id)
         return made
 
@@ -178,22 +180,25 @@ class ReportCache:
     ) -> None:
         """Keep that of host 0, unless a newer one is kept already, and remove these objects."""
         workdir = f"{root.removesuffix('/reports/')}/jobs/{folder}"
-        kept, own = paths.kept_report_path(workdir, attempt, 0), f"{root}{folder}/{attempt}/host-0"
+        target, own = (
+            paths.kept_report_path(workdir, attempt, 0),
+            f"{root}{folder}/{attempt}/host-0",
+        )
         for blob in blobs:
             if blob.path == own:
                 with contextlib.suppress(NotFound):  # another process is at it
                     body = self._body(own)
-                    if self._is_newer(body, kept, lambda: key_of(paths.job_id(folder), attempt)):
-                        self._blobs.put(kept, body, metadata=blob.metadata, timeout=TIMEOUT)
+                    if self._is_newer(body, target, lambda: key_of(paths.job_id(folder), attempt)):
+                        self._blobs.put(target, body, metadata=blob.metadata, timeout=TIMEOUT)
             self._blobs.delete(blob.path, timeout=TIMEOUT)
 
     def _body(self, path: str) -> bytes:
         return self._blobs.get(path, end=limits.MAX_BODY, timeout=TIMEOUT)
 
-    def _is_newer(self, body: bytes, kept: str, key_of: Callable[[], str | None]) -> bool:
+    def _is_newer(self, body: bytes, path: str, key_of: Callable[[], str | None]) -> bool:
         """Return whether a body is newer than what is kept, or nothing is."""
         try:
-            kept_body = self._body(kept)
+            kept_body = self._body(path)
         except NotFound:
             return True
         key = key_of() or ""

@@ -1,8 +1,8 @@
-"""What the cloud says of all slices: one list of it serves every look of some seconds, whatever job looks.
+"""Cache of the cloud's lists of slices: one list serves the polls of all jobs for some seconds.
 
-A list may lag behind, and leave things out. So it is believed only in what it shows, and not of slices that were
-deleted just before; all others are looked at by name. Before a job ends, deletes or asks for something, all its slices
-are (`domain/decide/dispatch.py`).
+A list may lag behind and be incomplete. Only slices that it shows, and that were not deleted just before, are taken
+from it; all others are polled by name. Before a job ends, deletes or requests something, all its slices are polled by
+name (`domain/decide/dispatch.py`).
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class _Listed:
 
     def lost_since(self, before: _Listed) -> set[str]:
         """Return the slices that this list shows as lost, and an earlier one did not."""
-        lost, known = (
+        lost, listed = (
             {n for n, s in one.survey.seen.items() if isinstance(s, Present) and s.state.lost}
             for one in (self, before)
         )
-        return lost - known
+        return lost - listed
 
 
 class SliceCache:
@@ -72,35 +72,35 @@ class SliceCache:
         self.news: Callable[[str], None] = lambda _: None
 
     def look(
-        self, one: Slice, *, timeout: float, job_id: str = "", by_name: bool = False
+        self, slice: Slice, *, timeout: float, job_id: str = "", by_name: bool = False
     ) -> tuple[SliceSeen, bool]:
         """Return what is known of the slice, and whether that is from a list of some seconds ago. Never raises."""
         now = self._clock.now()
-        self._zones[one.zone] = now
-        self._looked[one.name] = job_id, now
-        if not by_name and (named := self._just_named(one, now)):
+        self._zones[slice.zone] = now
+        self._looked[slice.name] = job_id, now
+        if not by_name and (named := self._just_named(slice, now)):
             return named
-        if not by_name and now >= _settled(one) and (listed := self._current(now)):
-            shown = self._shown(one, listed, now)
+        if not by_name and now >= _settled(slice) and (listed := self._current(now)):
+            shown = self._shown(slice, listed, now)
             if shown is not None:
                 return shown, True
-        seen = self._slices.look(one, timeout=timeout)
-        self._asked[one.name] = self._clock.now()
+        seen = self._slices.look(slice, timeout=timeout)
+        self._asked[slice.name] = self._clock.now()
         if isinstance(seen, Present):
-            self._named[one.name] = now, seen
+            self._named[slice.name] = now, seen
         else:
-            self._named.pop(one.name, None)
+            self._named.pop(slice.name, None)
         return seen, False
 
-    def _just_named(self, one: Slice, now: float) -> tuple[Present, bool] | None:
+    def _just_named(self, slice: Slice, now: float) -> tuple[Present, bool] | None:
         """Return what the newest poll by name has shown, if it is young, no list is younger, and nothing was requested
         of the slice since; and whether it is some seconds old."""
-        at, seen = self._named.get(one.name, (0.0, None))
+        at, seen = self._named.get(slice.name, (0.0, None))
         newest, lasts = self._newest, NAMED
-        if newest and one.delete_asked_at is None:
+        if newest and slice.delete_asked_at is None:
             lasts = max(NAMED, newest.lasts)
         young = 0 <= now - at < lasts and at >= (newest.at if newest else 0.0)
-        asked_at = max(one.requested_at, one.delete_asked_at or 0.0)  # by whichever backend
+        asked_at = max(slice.requested_at, slice.delete_asked_at or 0.0)  # by whichever backend
         return (seen, now - at >= NAMED) if seen and young and at > asked_at else None
 
     def _current(self, now: float) -> _Listed | None:
@@ -127,31 +127,31 @@ class SliceCache:
         self._zones = {zone: at for zone, at in self._zones.copy().items() if now - at < KEPT}
         self._asked = {name: at for name, at in self._asked.copy().items() if now - at < KEPT}
         looked = self._looked.copy().items()
-        self._looked = {name: one for name, one in looked if now - one[1] < KEPT}
+        self._looked = {name: look for name, look in looked if now - look[1] < KEPT}
         named = self._named.copy().items()
-        self._named = {name: one for name, one in named if now - one[0] < LONGEST}
+        self._named = {name: look for name, look in named if now - look[0] < LONGEST}
         self._unshown = {n: at for n, at in self._unshown.copy().items() if now - at < MISSED}
         timeout = TIMEOUT + FOR_EACH_SLICE * len(self._looked)
         return _Listed(now, self._slices.survey(sorted(self._zones), timeout=timeout))
 
-    def _shown(self, one: Slice, listed: _Listed, now: float) -> SliceSeen | None:
+    def _shown(self, slice: Slice, listed: _Listed, now: float) -> SliceSeen | None:
         """Return what the list shows of the slice; None: it must be polled by name."""
-        if listed.at < _settled(one):
+        if listed.at < _settled(slice):
             return None
-        asked, found = self._asked.get(one.name, 0.0), listed.survey.seen.get(one.name)
-        if isinstance(found, Present):
-            return found if listed.at >= asked else None
-        if now < one.requested_at + LAG:
+        asked_at, seen = self._asked.get(slice.name, 0.0), listed.survey.seen.get(slice.name)
+        if isinstance(seen, Present):
+            return seen if listed.at >= asked_at else None
+        if now < slice.requested_at + LAG:
             return None  # lists need not show it yet
-        self._unshown[one.name] = now
+        self._unshown[slice.name] = now
         turn = GAP * len(self._unshown)  # all of them have theirs
-        if now - asked >= turn and self._booked <= now + AHEAD:
+        if now - asked_at >= turn and self._booked <= now + AHEAD:
             self._booked = max(self._booked, now) + GAP
             return None
-        missed = listed.survey.missed.get(one.zone)
-        return found or Unknown(missed or f"the list of all slices does not show {one.name}")
+        missed = listed.survey.missed.get(slice.zone)
+        return seen or Unknown(missed or f"the list of all slices does not show {slice.name}")
 
 
-def _settled(one: Slice) -> float:
+def _settled(slice: Slice) -> float:
     """Return the time from which lists show the slice as it was after the last request about it."""
-    return one.requested_at if one.delete_asked_at is None else one.delete_asked_at + LAG
+    return slice.requested_at if slice.delete_asked_at is None else slice.delete_asked_at + LAG

@@ -1,8 +1,8 @@
-"""What the jobs of one backend share, in its memory: budgets and grants, and what the cloud refused lately.
+"""State that the jobs of one backend share in its memory: budgets and grants, and recent refusals of the cloud.
 
-The sums are in `domain/money/shared.py`. They are read from all records once, and after that from those that changed.
-Without shared budgets and grants nothing is read. The rules of refusals are in `domain/capacity/circuits.py`; a
-backend that was just started recalls them from the records.
+`domain/money/shared.py` has the sums. All records are read once, and later only those that changed. Without shared
+budgets and grants none is read. `domain/capacity/circuits.py` has the rules of refusals; a new backend computes them
+again from the records.
 """
 
 import logging
@@ -46,10 +46,10 @@ class Spending:
             self._refresh()
             mine = [
                 account
-                for one, account in zip(self.budgets, self._accounts, strict=True)
-                if one.user in ("", job.user)
+                for slice, account in zip(self.budgets, self._accounts, strict=True)
+                if slice.user in ("", job.user)
             ]
-            names = (one.name for one in job.slices)
+            names = (slice.name for slice in job.slices)
             granted = frozenset(name for name in names if (job.id, name) in self._covered)
             return Funds(granted, tuple(mine))
 
@@ -72,13 +72,13 @@ class Spending:
             self._again.add(after.id)
             self._put(after)
 
-    def _still_paid_for(self, job: Job, wanted: Slice) -> None:
+    def _still_paid_for(self, job: Job, slice: Slice) -> None:
         assert self._sums is not None
         for one in self.budgets:
             if one.user not in ("", job.user):
                 continue
             account = self._sums.account(one, self._clock.now())
-            if not budget.pays_for(account, wanted, job.spec.stop_grace):
+            if not budget.pays_for(account, slice, job.spec.stop_grace):
                 raise Conflict(f"other jobs have taken what was left of {budget.name(account)}")
 
     def _refresh(self) -> None:
@@ -97,7 +97,7 @@ class Spending:
             return
         self._read_at = now
         assert self._sums is not None
-        self._accounts = [self._sums.account(one, now) for one in self.budgets]
+        self._accounts = [self._sums.account(budget, now) for budget in self.budgets]
 
     def _read_all(self, now: float) -> None:
         # before the records: what changes meanwhile is read again
@@ -129,12 +129,12 @@ class Spending:
 
     def _moves_grants(self, job: Job) -> bool:
         """Return whether the change of this job may change which slices grants pay for."""
-        known = self._holders.get(job.id)
-        return bool(job.grants) and (known is None or known.slices != job.slices)
+        held = self._holders.get(job.id)
+        return bool(job.grants) and (held is None or held.slices != job.slices)
 
     def _put(self, job: Job) -> None:
         assert self._sums is not None
-        granted = {one.name for one in job.slices if (job.id, one.name) in self._covered}
+        granted = {slice.name for slice in job.slices if (job.id, slice.name) in self._covered}
         self._sums.put(job.id, shared.share(job, self._sums.month, granted))
 
 

@@ -1,6 +1,6 @@
-"""What users ask: the methods of `JobsApi`, on records in a store. `jobs.py` is the way in.
+"""The service: the methods of `JobsApi` on the records of a store. Start at `jobs.py`.
 
-What happens by itself is in `engine/`, what is decided in `domain/`, how it is asked in `cli/` and `web/`.
+`engine/` does what happens without a request, `domain/` has the decisions, `cli/` and `web/` the interfaces.
 """
 
 from tpujob.service.admin import Admin

@@ -1,6 +1,6 @@
-"""What an operator asks of the whole: suspected machines, slices without an owner, records that do not add up.
+"""Methods for operators: suspected machines, slices without an owner, inconsistent records.
 
-Writes only a person's verdict on a machine. What the sweep deletes is decided in `engine/orphans.py`.
+Writes only a person's verdict on a machine. `engine/orphans.py` decides what the sweep deletes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,15 +41,15 @@ class Admin:
 
     def hosts(self) -> list[SuspectView]:
         now = self._clock.now()
-        found = [suspect_view(s, now=now) for s in self._reputation.suspects()]
-        return sorted(found, key=lambda s: (not s["refused"], -s["score"], s["physical"]))
+        suspects = [suspect_view(s, now=now) for s in self._reputation.suspects()]
+        return sorted(suspects, key=lambda s: (not s["refused"], -s["score"], s["physical"]))
 
     def pin_host(self, physical: str, verdict: str) -> SuspectView:
         if not physical.strip() or len(physical) > LONGEST or not physical.isprintable():
             raise BadRequest(f"{physical[:LONGEST]!r} is not the name of a machine")
         now = self._clock.now()
-        known = self._suspect(physical) or Suspect(physical, "", 0.0, now)
-        pinned = replace(known, pinned=_word(verdict))
+        suspect = self._suspect(physical) or Suspect(physical, "", 0.0, now)
+        pinned = replace(suspect, pinned=_word(verdict))
         if pinned.pinned or pinned.reasons:
             self._reputation.put(pinned)
         else:
@@ -85,22 +85,22 @@ class Admin:
             unlisted=swept.unlisted,
         )
 
-    def _views(self, found: Sequence[Owned], now: float) -> list[LeakView]:
+    def _views(self, leaks: Sequence[Owned], now: float) -> list[LeakView]:
         """Return them oldest first."""
-        by_age = sorted(found, key=lambda o: (o.created_at, o.name))
+        by_age = sorted(leaks, key=lambda o: (o.created_at, o.name))
         return [leak_view(o, now=now, prices=self._prices) for o in by_age]
 
     # Records ---------------------------------------------------------------------------------------------------------
 
     def fsck(self) -> list[BrokenView]:
-        found = [Broken("I6", job_id, reason) for job_id, reason in self._store.damaged()]
+        broken = [Broken("I6", job_id, reason) for job_id, reason in self._store.damaged()]
         jobs = self._store.list()[::-1]
         for job in jobs:
-            found += invariants.of_job(job)
-            found += self._history(job)
-        found += invariants.of_groups(jobs)
-        found += self._billed()
-        return [BrokenView(**asdict(b)) for b in found]
+            broken += invariants.of_job(job)
+            broken += self._history(job)
+        broken += invariants.of_groups(jobs)
+        broken += self._billed()
+        return [BrokenView(**asdict(b)) for b in broken]
 
     def _history(self, job: Job) -> list[Broken]:
         try:
@@ -125,8 +125,8 @@ class Admin:
         for owned in (*swept.deleted, *swept.kept):
             text = f"{owned.name} in {owned.zone} belongs to no job ({owned.detail})"
             yield Broken("I2", owned.job_id, text)
-        for what, why in swept.unlisted.items():
-            yield Broken("I2", "", f"{what} could not be listed: {why}")
+        for subject, why in swept.unlisted.items():
+            yield Broken("I2", "", f"{subject} could not be listed: {why}")
 
 
 def _word(verdict: str) -> Literal["", "good", "bad"]:

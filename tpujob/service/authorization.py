@@ -1,6 +1,6 @@
-"""What one caller reaches: the methods that their role allows, any job by its id, their own by its name.
+"""Authorization of a caller: methods by their role, any job by its id, their own jobs by name.
 
-The rules are in the rows of `api/jobs_api.py`; every method that takes a job finds it here.
+`api/jobs_api.py` has the rule of each method; every method that takes a job looks it up here.
 """
 
 import hashlib
@@ -26,46 +26,46 @@ RULES = {name: row.rule for name, row in METHODS.items()} | {"tick": access.ADMI
 class Authorized:
     """`JobsApi` for one caller: each method of `jobs` that the caller's role allows. Raises Forbidden."""
 
-    def __init__(self, jobs: object, who: Principal) -> None:
-        self._jobs, self._who = jobs, who
+    def __init__(self, jobs: object, caller: Principal) -> None:
+        self._jobs, self._who = jobs, caller
 
     def __getattr__(self, method: str) -> Any:
         check(self._who, method)
         return getattr(self._jobs, method)
 
 
-def check(who: Principal, method: str) -> None:
+def check(caller: Principal, method: str) -> None:
     """Raises Forbidden unless the caller's role allows the method on their own jobs."""
-    access.check(who, method, RULES.get(method))
+    access.check(caller, method, RULES.get(method))
 
 
-def check_owner(who: Principal, method: str, job: Job) -> None:
+def check_owner(caller: Principal, method: str, job: Job) -> None:
     """Raises Forbidden unless the caller may call the method for that job."""
-    access.check_owner(who, method, RULES.get(method), job.id, job.owner)
+    access.check_owner(caller, method, RULES.get(method), job.id, job.owner)
 
 
-def find_job(store: Store, who: Principal, method: str, job: str) -> Job:
+def find_job(store: Store, caller: Principal, method: str, job: str) -> Job:
     """Return any job by its id, or the caller's own by its name, for that method. Raises NotFound, BadRequest;
     Forbidden when the caller may not call it for that job."""
     if re.fullmatch(r"[0-9]{1,6}", job):
-        found = store.get(job.zfill(6))
+        record = store.get(job.zfill(6))
     else:
-        found = _named(store, who, job, any_state=method in _LOSES)
-    log_context.note(job=found.id)
-    check_owner(who, method, found)
-    return found
+        record = _named(store, caller, job, any_state=method in _LOSES)
+    log_context.note(job=record.id)
+    check_owner(caller, method, record)
+    return record
 
 
-def own_key(who: Principal, key: str) -> str:
+def own_key(caller: Principal, key: str) -> str:
     """Return the key bound to its owner, so that guessing a key does not reach another user's job."""
-    return hashlib.sha256(f"{who.id}\0{key}".encode()).hexdigest() if key else ""
+    return hashlib.sha256(f"{caller.id}\0{key}".encode()).hexdigest() if key else ""
 
 
-def _named(store: Store, who: Principal, name: str, *, any_state: bool) -> Job:
+def _named(store: Store, caller: Principal, name: str, *, any_state: bool) -> Job:
     """Return the job with that name, unique among the caller's live jobs, or else among all of theirs; with
     `any_state`, among all of theirs, so that a live job is not taken for one that has ended."""
-    found = store.list(name=name) if name else []  # no name would be any name
-    mine = [j for j in found if access.is_own(who, j.owner)]
+    matches = store.list(name=name) if name else []  # no name would be any name
+    mine = [j for j in matches if access.is_own(caller, j.owner)]
     live = [j for j in mine if not j.state.final]
     named = mine if any_state else live or mine
     if len(named) == 1:

@@ -62,31 +62,31 @@ class Curves:
         if attempt is not None and not 1 <= attempt <= len(job.attempts):
             raise NotFound(f"job {job.id} has no attempt {attempt}")
         ran = [a for a in job.attempts if a.running_at is not None]
-        asked = [a for a in ran if a.number == attempt] if attempt else ran[-ATTEMPTS:]
+        attempts = [a for a in ran if a.number == attempt] if attempt else ran[-ATTEMPTS:]
         deadline, trouble = time.monotonic() + WITHIN, ""
-        found: dict[int, dict[str, list[Point]]] = {}
+        curves: dict[int, dict[str, list[Point]]] = {}
         unread: list[int] = []
-        for one in reversed(asked):
+        for past in reversed(attempts):
             try:
                 left = deadline - time.monotonic()
-                series = self._of(job, one, left)
+                series = self._of(job, past, left)
             except (Transient, Refused) as error:
-                unread.append(one.number)
+                unread.append(past.number)
                 trouble = trouble or f"they cannot be read from the bucket now: {error.message}"
                 continue
             if series.line:
-                found[one.number] = read_series(series.line)
+                curves[past.number] = read_series(series.line)
             if series.doubted:
-                unread.append(one.number)
+                unread.append(past.number)
                 trouble = trouble or NOT_SIGNED
-        charts = _charts([a for a in asked if found.get(a.number)], found, steps_kept(job))
+        charts = _charts([a for a in attempts if curves.get(a.number)], curves, steps_kept(job))
         of_elements = OF_ELEMENTS.format(name=job.name) if job.spec.is_group else ""
         none = of_elements or (NO_STEPS if ran else NO_ATTEMPT)
         why = trouble or ("" if charts else none)
         return MetricsView(
             charts=charts,
-            attempts=[a.number for a in asked],
-            left_out=0 if attempt else len(ran) - len(asked),
+            attempts=[a.number for a in attempts],
+            left_out=0 if attempt else len(ran) - len(attempts),
             unread=sorted(unread),
             why=why,
         )
@@ -94,17 +94,17 @@ class Curves:
     def _of(self, job: Job, attempt: Attempt, left: float) -> AttemptCurves:
         """Return the curves of an attempt. `left`: seconds to read them. Raises Transient, Refused."""
         key, now = (job.id, attempt.number), self._clock.now()
-        known = self._known.get(key, AttemptCurves())
-        if now < known.until:
-            if known.error:
-                raise known.error
-            return known
+        cached = self._known.get(key, AttemptCurves())
+        if now < cached.until:
+            if cached.error:
+                raise cached.error
+            return cached
         if left <= 0:
             raise Transient("reading takes too long")
         try:
-            newest = self._read(job, attempt, known._replace(error=None, doubted=False), left)
+            newest = self._read(job, attempt, cached._replace(error=None, doubted=False), left)
         except (Transient, Refused) as error:
-            self._known[key] = known._replace(until=now + FRESH, error=error)
+            self._known[key] = cached._replace(until=now + FRESH, error=error)
             raise
         settled = attempt.ended_at is not None and now - attempt.ended_at > SETTLED
         newest = newest._replace(until=now + (SETTLED if settled else FRESH))
@@ -128,10 +128,10 @@ class Curves:
                 break
         return newest._replace(doubted=newest.doubted and not newest.line)
 
-    def _body(self, path: str, most: int, left: float) -> bytes:
+    def _body(self, path: str, limit: int, left: float) -> bytes:
         """Return the object's body; empty: there is no such object."""
         try:
-            return self._blobs.get(path, end=most, timeout=left)
+            return self._blobs.get(path, end=limit, timeout=left)
         except NotFound:
             return b""
 
@@ -139,7 +139,7 @@ class Curves:
 def _charts(
     attempts: Sequence[Attempt],
     found: Mapping[int, dict[str, list[Point]]],
-    kept: Mapping[int, int | None],
+    steps_kept: Mapping[int, int | None],
 ) -> list[ChartView]:
     """Return the charts, those of well-known names first."""
     for series in found.values():
@@ -149,13 +149,13 @@ def _charts(
     charts: list[ChartView] = []
     for name in order[:CHARTS]:
         having = [a for a in attempts if found[a.number].get(name)]
-        each = POINTS // max(1, len(having))
+        limit = POINTS // max(1, len(having))
         curves = [
             CurveView(
                 attempt=a.number,
-                points=_points(found[a.number][name], each),
+                points=_points(found[a.number][name], limit),
                 resumed_from=began_from(a) or None,
-                kept=kept.get(a.number),
+                kept=steps_kept.get(a.number),
             )
             for a in having
         ]
@@ -166,17 +166,17 @@ def _charts(
 def _rates(buckets: Sequence[Point]) -> Iterator[Point]:
     """Return steps per second, between moments that are far enough apart for a rate."""
     before: Point | None = None
-    for one in buckets:
-        if before and one.at - before.at >= 0.5 and one.step > before.step:
-            rate = round((one.step - before.step) / (one.at - before.at), 4)
-            yield Point(one.step, one.at, rate, rate, rate)
-        if before is None or one.at - before.at >= 0.5:
-            before = one
+    for bucket in buckets:
+        if before and bucket.at - before.at >= 0.5 and bucket.step > before.step:
+            rate = round((bucket.step - before.step) / (bucket.at - before.at), 4)
+            yield Point(bucket.step, bucket.at, rate, rate, rate)
+        if before is None or bucket.at - before.at >= 0.5:
+            before = bucket
 
 
-def _points(points: Sequence[Point], most: int) -> list[tuple[int, float, float, float, float]]:
+def _points(points: Sequence[Point], limit: int) -> list[tuple[int, float, float, float, float]]:
     """Return at most so many points: neighbours become one, with their least, their greatest and their last value."""
-    size = -(-len(points) // max(1, most))
+    size = -(-len(points) // max(1, limit))
     first = points[0].at
     groups = [points[i : i + size] for i in range(0, len(points), size)]
     return [

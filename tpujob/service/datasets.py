@@ -1,8 +1,7 @@
-"""Where the data of a job is, in each region in which it may run: looked up before a job is made, and for
-`tpujob data where`.
+"""Lookup of a job's data in each region of its offers, before the job is created and for `tpujob data where`.
 
-Reads only. Where it should be is decided in `domain/capacity/datasets.py`; copies are made by the reconciler, or,
-from a place that the storage cannot read, by the client that submits the job.
+Reads only. `domain/capacity/datasets.py` decides where the data should be. The reconciler makes copies, or, from a
+source that the storage cannot read, the client that submits the job.
 """
 
 from collections.abc import Sequence
@@ -29,23 +28,23 @@ class DataPlaces:
     def __init__(self, blobs: Blobs, copies: Copies, site: Site) -> None:
         self._blobs, self._copies, self._site = blobs, copies, site
 
-    def find(self, wanted: JobSpec, zones: Sequence[str]) -> tuple[Dataset, ...]:
+    def find(self, spec: JobSpec, zones: Sequence[str]) -> tuple[Dataset, ...]:
         """Return where each entry of `data` is read from each zone. Raises BadSpec for a bucket that cannot be read."""
-        return tuple(self._one(entry, zones) for entry in wanted.data)
+        return tuple(self._one(entry, zones) for entry in spec.data)
 
     def find_readable(
-        self, wanted: JobSpec, zones: Sequence[str]
+        self, spec: JobSpec, zones: Sequence[str]
     ) -> tuple[list[Dataset], dict[str, BadSpec]]:
         """Return the same for a plan or an estimate, which do not need the data: the entries that can be read, and by
         name why each of the others cannot."""
-        found: list[Dataset] = []
+        datasets: list[Dataset] = []
         problems: dict[str, BadSpec] = {}
-        for entry in wanted.data:
+        for entry in spec.data:
             try:
-                found.append(self._one(entry, zones))
+                datasets.append(self._one(entry, zones))
             except BadSpec as error:
                 problems[entry.to] = error
-        return found, problems
+        return datasets, problems
 
     def _one(self, entry: Data, zones: Sequence[str]) -> Dataset:
         if entry.source.startswith("gs://"):
@@ -68,72 +67,74 @@ class DataPlaces:
         except Refused as error:
             raise BadSpec(f"data: {entry.source}: {error.message}", hint=error.hint) from error
 
-    def check(self, found: Sequence[Dataset]) -> None:
+    def check(self, datasets: Sequence[Dataset]) -> None:
         """Raises BadSpec for an entry with nothing at the place that copies are made from."""
-        for one in found:
-            if self._count(one, "").objects:
+        for dataset in datasets:
+            if self._count(dataset, "").objects:
                 continue
-            if one.base == one.source:
-                raise BadSpec(f"data: there is nothing below {one.source}/")
+            if dataset.base == dataset.source:
+                raise BadSpec(f"data: there is nothing below {dataset.source}/")
             raise BadSpec(
-                f"data: {one.source} is not in {one.base} yet",
-                hint=f"tpujob data sync {one.source} {one.base}",
+                f"data: {dataset.source} is not in {dataset.base} yet",
+                hint=f"tpujob data sync {dataset.source} {dataset.base}",
             )
 
-    def _count(self, one: Dataset, target: str) -> Comparison:
+    def _count(self, dataset: Dataset, target: str) -> Comparison:
         try:
-            return self._copies.compare(one.base, target, timeout=COUNT)
+            return self._copies.compare(dataset.base, target, timeout=COUNT)
         except NotFound:  # of a bucket that is made on demand, or of one that is yet to be made
             if not target:
                 return _NOTHING
-            whole = self._count(one, "")
+            whole = self._count(dataset, "")
             return Comparison(
                 whole.objects, whole.bytes, whole.objects, whole.bytes, counted=whole.counted
             )
         except Refused as error:
-            raise BadSpec(f"data: {one.source}: {error.message}", hint=error.hint) from error
+            raise BadSpec(f"data: {dataset.source}: {error.message}", hint=error.hint) from error
 
-    def missing(self, wanted: JobSpec, zone: str) -> list[DataToCopy]:
+    def missing(self, spec: JobSpec, zone: str) -> list[DataToCopy]:
         """Return what must be copied to the region of that zone before a slice is requested there. Raises BadSpec."""
         region = region_of(zone)
-        readable, problems = self.find_readable(wanted, [zone])
-        found = [
+        readable, problems = self.find_readable(spec, [zone])
+        uncopied = [
             DataToCopy(name, "", region, problem=error.message.removeprefix("data: "))
             for name, error in problems.items()
         ]
-        for one in readable:
-            if one.at[region] != one.base:
-                lacks = self._count(one, one.at[region])
+        for dataset in readable:
+            if dataset.at[region] != dataset.base:
+                lacks = self._count(dataset, dataset.at[region])
                 size = (lacks.missing, lacks.missing_bytes)
-                found.append(DataToCopy(one.name, one.location, region, *size))
-        return found
+                uncopied.append(DataToCopy(dataset.name, dataset.location, region, *size))
+        return uncopied
 
-    def views(self, found: Sequence[Dataset], zones: Sequence[str]) -> list[DataView]:
+    def views(self, datasets: Sequence[Dataset], zones: Sequence[str]) -> list[DataView]:
         """Return the entries with what each region lacks, and what the copy costs by list price."""
-        return [self._view(one, zones) for one in found]
+        return [self._view(dataset, zones) for dataset in datasets]
 
-    def _view(self, one: Dataset, zones: Sequence[str]) -> DataView:
-        whole = self._count(one, "")
+    def _view(self, dataset: Dataset, zones: Sequence[str]) -> DataView:
+        whole = self._count(dataset, "")
         return DataView(
-            name=one.name,
-            source=one.source,
-            base=one.base,
-            location=one.location,
-            to_bring=one.base != one.source,
+            name=dataset.name,
+            source=dataset.source,
+            base=dataset.base,
+            location=dataset.location,
+            to_bring=dataset.base != dataset.source,
             objects=whole.objects,
             bytes=whole.bytes,
             counted=whole.counted,
-            places=[self._in(one, region, zones, whole) for region in one.at],
+            places=[self._in(dataset, region, zones, whole) for region in dataset.at],
         )
 
     def _in(
-        self, one: Dataset, region: str, zones: Sequence[str], whole: Comparison
+        self, dataset: Dataset, region: str, zones: Sequence[str], whole: Comparison
     ) -> DataPlaceView:
-        target = one.at[region]
-        copied = target != one.base
-        lacks = self._count(one, target) if copied else _NOTHING
+        target = dataset.at[region]
+        copied = target != dataset.base
+        lacks = self._count(dataset, target) if copied else _NOTHING
         prices = self._site.prices
-        usd = Decimal(0) if region in one.local else prices.traffic(one.location, region).usd
+        usd = (
+            Decimal(0) if region in dataset.local else prices.traffic(dataset.location, region).usd
+        )
         month = prices.storage(region)
         return DataPlaceView(
             region=region,

@@ -1,5 +1,5 @@
-"""What the page of one job shows beside its record: its time as spans, the hosts that serve it, and the code that was
-shipped with it. Pure, but for the read of that code."""
+"""Details for the page of one job: its timeline, its hosts, and the diff that was shipped with its code. Pure, but for
+the read of that diff."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -24,21 +24,21 @@ MOST = 256 * 1024
 
 def spans(job: Job, now: float, done: Progress | None = None) -> list[SpanView]:
     """Return all its time, oldest first. `done`: how far its program is now."""
-    return [_span(one) for one in timeline(job, now, done)]
+    return [_span(stretch) for stretch in timeline(job, now, done)]
 
 
-def _span(one: Stretch) -> SpanView:
+def _span(stretch: Stretch) -> SpanView:
     return SpanView(
-        kind=cast(SpanKind, str(one.kind)),
-        start=rfc3339(one.start / US),
-        end=None if one.open else rfc3339(one.end / US),
-        seconds=round((one.end - one.start) / US, 3),
-        slice=one.slice.name if one.slice else "",
-        attempt=one.attempt.number if one.attempt else None,
-        cause=one.cause,
-        text=one.text,
-        requests=one.requests,
-        usd=None if one.micros is None else one.micros / US,
+        kind=cast(SpanKind, str(stretch.kind)),
+        start=rfc3339(stretch.start / US),
+        end=None if stretch.open else rfc3339(stretch.end / US),
+        seconds=round((stretch.end - stretch.start) / US, 3),
+        slice=stretch.slice.name if stretch.slice else "",
+        attempt=stretch.attempt.number if stretch.attempt else None,
+        cause=stretch.cause,
+        text=stretch.text,
+        requests=stretch.requests,
+        usd=None if stretch.micros is None else stretch.micros / US,
     )
 
 
@@ -46,25 +46,27 @@ def _span(one: Stretch) -> SpanView:
 NEAR = 4
 
 
-def slice_jobs(job: Job, one: Slice, read: Callable[[str], Job], now: float) -> list[SliceJobView]:
+def slice_jobs(
+    job: Job, slice: Slice, read: Callable[[str], Job], now: float
+) -> list[SliceJobView]:
     """Return the jobs that have had a slice, as far as their records can be read; none if only this job has had it."""
-    found = deque([(job, one)])
-    ways = ("received_from", 0, found.appendleft, NEAR), ("handed_to", -1, found.append, 2 * NEAR)
-    for link, end, add, most in ways:
-        while (job_id := getattr(found[end][1], link)) and len(found) <= most:
+    links = deque([(job, slice)])
+    ways = ("received_from", 0, links.appendleft, NEAR), ("handed_to", -1, links.append, 2 * NEAR)
+    for link, end, add, limit in ways:
+        while (job_id := getattr(links[end][1], link)) and len(links) <= limit:
             try:
                 other = read(job_id)
-                add((other, next(its for its in other.slices if its.name == one.name)))
+                add((other, next(its for its in other.slices if its.name == slice.name)))
             except (TpujobError, StopIteration):
                 break
     return [
         SliceJobView(
             id=job.id,
             name=job.name,
-            seconds=round((one.gone_at or now) - (one.ready_at or now), 3),
-            now=one.gone_at is None,
+            seconds=round((slice.gone_at or now) - (slice.ready_at or now), 3),
+            now=slice.gone_at is None,
         )
-        for job, one in (found if len(found) > 1 else ())
+        for job, slice in (links if len(links) > 1 else ())
     ]
 
 
@@ -87,37 +89,37 @@ def hosts(
     if serving is None or not serving.endpoints or job.state not in _HEARD:
         return []
     newest = attempt.number if attempt else 0
-    by_host = {one.host: one for one in reports if one.attempt == newest}
-    known = None if suspects is None else {one.physical: one for one in suspects}
-    found: list[HostView] = []
-    for one in sorted(serving.endpoints, key=lambda each: each.host):
-        report, since = by_host.get(one.host), silent.get(one.host)
+    by_host = {endpoint.host: endpoint for endpoint in reports if endpoint.attempt == newest}
+    by_machine = None if suspects is None else {s.physical: s for s in suspects}
+    views: list[HostView] = []
+    for endpoint in sorted(serving.endpoints, key=lambda each: each.host):
+        report, since = by_host.get(endpoint.host), silent.get(endpoint.host)
         physical = report.physical if report else ""
-        suspect = known.get(physical) if known and physical else None
+        suspect = by_machine.get(physical) if by_machine and physical else None
         score = 0.0 if suspect is None else round(host_reputation.score(suspect, now), 3)
-        found.append(
+        views.append(
             HostView(
-                host=one.host,
-                address=one.address,
+                host=endpoint.host,
+                address=endpoint.address,
                 heard_at=rfc3339(heard_at - report.age) if report else None,
                 phase=report.phase if report else "",
                 step=report.progress.step if report else None,
                 notice=report.notice if report else "",
-                error=report.error if report and known is not None else "",
+                error=report.error if report and by_machine is not None else "",
                 silent_since=None if since is None else rfc3339(since),
                 physical=physical,
-                suspicion=None if known is None else score,
+                suspicion=None if by_machine is None else score,
                 refused=bool(suspect and host_reputation.refused(suspect, now)),
             )
         )
-    return found
+    return views
 
 
 def patch(job: Job, blobs: Blobs) -> PatchView:
     """Return what of its code is not in the commit. Raises NotFound when the code is of no checkout; Transient."""
     if job.code is None:
-        what = "its code does not come from a git checkout" if job.bundles else "it ships no code"
-        raise NotFound(f"job {job.id} has no diff: {what}")
+        reason = "its code does not come from a git checkout" if job.bundles else "it ships no code"
+        raise NotFound(f"job {job.id} has no diff: {reason}")
     text = ""
     if job.code.diff:
         try:

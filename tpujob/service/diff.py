@@ -1,7 +1,7 @@
-"""What differs between two jobs: their specs by key, how they ended, and the files of their bundles.
+"""Differences between two jobs: their specs by key, their ends, and the files of their bundles.
 
-Bundles are read in pieces, once for the hashes of their files, and those that hold a text that changed once more. So it
-takes little memory whatever is in them, and time in proportion to their size.
+Bundles are read as streams: once for the hashes of their files, and a second time if a changed file is text. Memory is
+bounded; time is proportional to their size.
 """
 
 import difflib
@@ -84,7 +84,7 @@ def files(a: Sequence[Opens], b: Sequence[Opens]) -> tuple[list[FileChangeView],
     changed = [name for name in names if before.get(name) != after.get(name)]
     old, new = _Texts(a, before, changed), _Texts(b, after, changed)
     shown = _Shown()
-    found = [
+    differing = [
         FileChangeView(
             path=name,
             change=_kind(before.get(name), after.get(name)),
@@ -92,7 +92,7 @@ def files(a: Sequence[Opens], b: Sequence[Opens]) -> tuple[list[FileChangeView],
         )
         for name in changed
     ]
-    return found, shown.cut or old.cut or new.cut
+    return differing, shown.cut or old.cut or new.cut
 
 
 def _flat(value: Json, key: str = "") -> dict[str, Json]:
@@ -136,7 +136,7 @@ def _changes(a: Mapping[str, Json], b: Mapping[str, Json]) -> list[ChangeView]:
 
 
 def _entries(archives: Sequence[Opens]) -> dict[str, Entry]:
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     room = UNPACKED_LIMIT
     for place, open_archive in enumerate(archives):
         with open_archive() as packed:
@@ -144,8 +144,8 @@ def _entries(archives: Sequence[Opens]) -> dict[str, Entry]:
                 room -= member.info.size
                 if room < 0:
                     raise BadBundle("the bundles are too large to compare")
-                found[member.info.name] = _entry(member, place)
-    return found
+                entries[member.info.name] = _entry(member, place)
+    return entries
 
 
 def _entry(member: ArchiveMember, place: int) -> Entry:
@@ -175,7 +175,7 @@ class _Texts:
     ) -> None:
         self._entries, self._texts = entries, dict[str, bytes]()
         self.cut = False  #: a text was left out
-        wanted: dict[int, set[str]] = {}
+        numbers: dict[int, set[str]] = {}
         room = TEXTS_LIMIT
         for name in changed:
             entry = entries.get(name)
@@ -185,8 +185,8 @@ class _Texts:
             if room < 0:
                 self.cut = True
                 break
-            wanted.setdefault(entry.place, set()).add(name)
-        for place, names in wanted.items():
+            numbers.setdefault(entry.place, set()).add(name)
+        for place, names in numbers.items():
             self._texts |= _contents(archives[place], names)
 
     def lines(self, name: str) -> list[str] | None:
@@ -270,12 +270,12 @@ def _fetched(a: Job, b: Job, blobs: Blobs) -> tuple[list[FileChangeView], str, b
             [lambda path=path: io.BufferedReader(_Fetched(blobs, path)) for path in job.bundles]
             for job in (a, b)
         )
-        found, cut = files(old, new)
+        differences, cut = files(old, new)
     except NotFound as error:
         return [], f"a bundle is gone: {error.message}", False
     except BadBundle as error:
         return [], str(error), False
-    return found, "", cut
+    return differences, "", cut
 
 
 class _Fetched(io.RawIOBase):

@@ -1,5 +1,5 @@
-"""What a user wants of a job that is there: to cancel, resume, delete or clean it, or to move it in the queue. The
-reconciler carries it out."""
+"""Requests of a user about an existing job: cancel, resume, delete, clean, and its place in the queue. The reconciler
+carries them out."""
 
 import contextlib
 import uuid
@@ -50,19 +50,23 @@ class JobActions:
         self._funds, self._tell = funds, tell
         self._live, self._ended_by = live, ended_by
 
-    def cancel(self, who: Principal, job: str, *, release: bool = False) -> Job:
+    def cancel(self, caller: Principal, job: str, *, release: bool = False) -> Job:
         kind = EventKind.RELEASE_REQUESTED if release else EventKind.CANCEL_REQUESTED
         text = "cancel requested, with release of the slice" if release else "cancel requested"
-        return self._wish(who, "cancel", job, kind, text, lambda j: _already(j, release=release))
+        return self._wish(caller, "cancel", job, kind, text, lambda j: _already(j, release=release))
 
-    def delete(self, who: Principal, job: str) -> Job:
+    def delete(self, caller: Principal, job: str) -> Job:
         kind, text = EventKind.RELEASE_REQUESTED, "delete requested"
-        return self._wish(who, "delete", job, kind, text, lambda j: _already(j, release=True))
+        return self._wish(caller, "delete", job, kind, text, lambda j: _already(j, release=True))
 
-    def clean(self, who: Principal, job: str, *, checkpoints: bool = False) -> Job:
+    def clean(self, caller: Principal, job: str, *, checkpoints: bool = False) -> Job:
         def settled(j: Job) -> bool:
             # a waiting job of another user would let that user keep the record, its logs and its code
-            live = [one for one in self._live().values() if access.sees_all(who, one.owner)]
+            live = [
+                live_job
+                for live_job in self._live().values()
+                if access.sees_all(caller, live_job.owner)
+            ]
             if waiting := still_waiting(live, j, lambda other: self._is_element(other, j)):
                 ids = ", ".join(waiting[:10]) + (" ..." if len(waiting) > 10 else "")
                 raise IllegalInState(
@@ -73,7 +77,7 @@ class JobActions:
 
         text = "clean requested" + (", with its checkpoints" if checkpoints else "")
         kind, payload = EventKind.CLEAN_REQUESTED, CleanRequested(checkpoints)
-        return self._wish(who, "clean", job, kind, text, settled, payload)
+        return self._wish(caller, "clean", job, kind, text, settled, payload)
 
     def _is_element(self, job_id: str, of: Job) -> bool:
         try:
@@ -81,7 +85,7 @@ class JobActions:
         except NotFound:
             return False
 
-    def resume(self, who: Principal, job: str, *, budget: float | None = None) -> Job:
+    def resume(self, caller: Principal, job: str, *, budget: float | None = None) -> Job:
         def settled(j: Job) -> bool:
             check_resumable(j)
             going = j.wish is DesiredState.RUN and not j.state.final and not j.spec.is_group
@@ -89,35 +93,35 @@ class JobActions:
                 budgets.check_resume(j, self._funds(j), self._prices, self._clock.now())
             return going
 
-        found = find_job(self._store, who, "resume", job)
+        record = find_job(self._store, caller, "resume", job)
         if budget is not None:
-            if found.spec.is_group:
+            if record.spec.is_group:
                 raise BadRequest(
                     "the budget of a group is that of each of its elements",
                     hint="`tpujob resume NAME-INDEX --budget USD` raises that of one.",
                 )
-            self._change_budget(who, job, budget)
-        group = self._store.get(found.group) if found.group else None
+            self._change_budget(caller, job, budget)
+        group = self._store.get(record.group) if record.group else None
         if group and group.wish is not DesiredState.RUN:
             raise IllegalInState(
                 f"its group {group.name} was cancelled",
                 hint=f"`tpujob resume {group.id}` resumes all of it.",
             )
         kind, text = EventKind.RESUME_REQUESTED, "resume requested"
-        stored = self._wish(who, "resume", found.id, kind, text, settled)
-        self._reopen(who, stored)
+        stored = self._wish(caller, "resume", record.id, kind, text, settled)
+        self._reopen(caller, stored)
         # the group resumes the elements that have ended
         for element in self._stopping(stored) if stored.spec.is_group else ():
             with contextlib.suppress(IllegalInState, NotFound):
-                self._wish(who, "resume", element, kind, f"resumed with {stored.name}", settled)
-        self._revive(Principal(BACKEND.id, who.name, BACKEND.role), stored)
+                self._wish(caller, "resume", element, kind, f"resumed with {stored.name}", settled)
+        self._revive(Principal(BACKEND.id, caller.name, BACKEND.role), stored)
         return stored
 
-    def _reopen(self, who: Principal, resumed: Job) -> None:
+    def _reopen(self, caller: Principal, resumed: Job) -> None:
         """Make a group that has ended active again, until the resumed element has ended."""
         if resumed.group:
             kind, why = EventKind.GROUP_REOPENED, f"{resumed.name} was resumed"
-            self._wish(who, "resume", resumed.group, kind, why, lambda j: not j.state.final)
+            self._wish(caller, "resume", resumed.group, kind, why, lambda j: not j.state.final)
 
     def _revive(self, by: Principal, resumed: Job) -> None:
         """Resume jobs of any owner that ended because this one had failed, and those that waited for these. Safe to
@@ -151,18 +155,20 @@ class JobActions:
 
     # The queue --------------------------------------------------------------------------------------------------------
 
-    def hold(self, who: Principal, job: str) -> Job:
+    def hold(self, caller: Principal, job: str) -> Job:
         def settled(j: Job) -> bool:
             _check_waits(j)
-            own = access.is_own(who, j.owner)  # which does not take an admin's hold over
-            return bool(j.held_by) and (own or j.held_by == who.name)
+            own = access.is_own(caller, j.owner)  # which does not take an admin's hold over
+            return bool(j.held_by) and (own or j.held_by == caller.name)
 
-        return self._wish(who, "hold", job, EventKind.QUEUE_HELD, f"held by {who.name}", settled)
+        return self._wish(
+            caller, "hold", job, EventKind.QUEUE_HELD, f"held by {caller.name}", settled
+        )
 
-    def release(self, who: Principal, job: str) -> Job:
+    def release(self, caller: Principal, job: str) -> Job:
         def settled(j: Job) -> bool:
             _check_waits(j)
-            if j.held_by not in ("", j.user, who.name) and not who.at_least(Role.ADMIN):
+            if j.held_by not in ("", j.user, caller.name) and not caller.at_least(Role.ADMIN):
                 raise Forbidden(
                     f"job {j.id} is held by {j.held_by}, so only an admin may release it",
                     hint=f"Ask {j.held_by}.",
@@ -173,22 +179,22 @@ class JobActions:
                 raise IllegalInState(f"job {j.id} is held with its group {group.name}", hint=hint)
             return not j.held_by
 
-        kind, text = EventKind.QUEUE_RELEASED, f"released by {who.name}"
-        return self._wish(who, "release", job, kind, text, settled)
+        kind, text = EventKind.QUEUE_RELEASED, f"released by {caller.name}"
+        return self._wish(caller, "release", job, kind, text, settled)
 
-    def top(self, who: Principal, job: str) -> Job:
-        found = find_job(self._store, who, "top", job)
-        others = (j for j in self._live().values() if found.id not in (j.id, j.group))
-        highest = max((j.rank for j in others if j.owner == found.owner), default=-1)
+    def top(self, caller: Principal, job: str) -> Job:
+        record = find_job(self._store, caller, "top", job)
+        others = (j for j in self._live().values() if record.id not in (j.id, j.group))
+        highest = max((j.rank for j in others if j.owner == record.owner), default=-1)
 
         def settled(j: Job) -> bool:
             _check_waits(j)
             return j.rank > highest
 
-        text, moved = f"moved before {found.user}'s other jobs", QueueMoved(highest + 1)
-        return self._wish(who, "top", found.id, EventKind.QUEUE_MOVED, text, settled, moved)
+        text, moved = f"moved before {record.user}'s other jobs", QueueMoved(highest + 1)
+        return self._wish(caller, "top", record.id, EventKind.QUEUE_MOVED, text, settled, moved)
 
-    def requeue(self, who: Principal, job: str) -> Job:
+    def requeue(self, caller: Principal, job: str) -> Job:
         def settled(j: Job) -> bool:
             _check_waits(j)
             how = "a group" if j.spec.is_group else j.state
@@ -199,12 +205,12 @@ class JobActions:
                 )
             return j.then is State.QUEUED
 
-        kind, text = EventKind.REQUEUE_REQUESTED, f"put back into the queue by {who.name}"
-        return self._wish(who, "requeue", job, kind, text, settled)
+        kind, text = EventKind.REQUEUE_REQUESTED, f"put back into the queue by {caller.name}"
+        return self._wish(caller, "requeue", job, kind, text, settled)
 
     # Writing ----------------------------------------------------------------------------------------------------------
 
-    def _change_budget(self, who: Principal, job: str, usd: float) -> None:
+    def _change_budget(self, caller: Principal, job: str, usd: float) -> None:
         limit = budgets.limit(usd)
 
         def known(j: Job) -> bool:
@@ -214,11 +220,13 @@ class JobActions:
             return money.limit(j) == limit
 
         text = f"the budget is {dollars(limit)}"
-        self._wish(who, "resume", job, EventKind.BUDGET_CHANGED, text, known, BudgetChanged(limit))
+        self._wish(
+            caller, "resume", job, EventKind.BUDGET_CHANGED, text, known, BudgetChanged(limit)
+        )
 
     def _wish(
         self,
-        who: Principal,
+        caller: Principal,
         method: str,
         job: str,
         kind: EventKind,
@@ -229,15 +237,15 @@ class JobActions:
         """Write the user's request into the record, again when another write came first; nothing if it is there
         already."""
         for _ in range(TRIES):
-            found = find_job(self._store, who, method, job)
-            if settled(found):
-                return found
-            asked = event(found, kind, self._clock.now(), text, payload, by=who.name)
+            record = find_job(self._store, caller, method, job)
+            if settled(record):
+                return record
+            request = event(record, kind, self._clock.now(), text, payload, by=caller.name)
             try:
                 stored = self._store.commit(
-                    apply(found, asked),
-                    asked,
-                    expected_version=found.version,
+                    apply(record, request),
+                    request,
+                    expected_version=record.version,
                     op_id=uuid.uuid4().hex,
                     lease=None,
                 )
@@ -264,5 +272,5 @@ def _check_waits(job: Job) -> None:
 
 def _already(job: Job, *, release: bool) -> bool:
     """Return whether a cancel would change nothing. A job that has ended stays as it ended."""
-    kept = (DesiredState.RUN, DesiredState.CANCEL) if release else (DesiredState.RUN,)
-    return job.state.final or job.wish not in kept
+    compatible = (DesiredState.RUN, DesiredState.CANCEL) if release else (DesiredState.RUN,)
+    return job.state.final or job.wish not in compatible

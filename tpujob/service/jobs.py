@@ -71,7 +71,7 @@ from tpujob.service.views import event_view, job_view
 
 @dataclass(frozen=True, slots=True)
 class HostReach:
-    """How hosts are reached and trusted, beyond the port `Hosts`."""
+    """The settings for reaching and trusting hosts, beyond the port `Hosts`."""
 
     access: Callable[[Slice, int, str, str], HostAccess]  #: lets the holder of a public key in
     trust: Callable[[Slice], str] = lambda _: ""  #: why the keys of a slice's hosts are trusted
@@ -79,7 +79,7 @@ class HostReach:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """What the context sets for the service."""
+    """The context's settings for the service."""
 
     site: Site = EVERYWHERE
     #: what the context adds to the bill
@@ -111,8 +111,8 @@ class Jobs:
         notifications: Notifications,
         live_logs: LiveLogs | None = None,
     ) -> None:
-        """For the backend itself; `for_caller` makes one for a caller. `live_logs`: what running hosts print that is
-        not stored yet."""
+        """Make the service for the backend itself; `for_caller` returns one for a caller. `live_logs`: output of
+        running hosts that is not stored yet."""
         ports, circuits, funds = reconciler.ports, reconciler.circuits, reconciler.spending.of
         store, blobs, clock, site = ports.store, ports.blobs, ports.clock, settings.site
         queue, prices, around = reconciler.queue, site.prices, settings.around
@@ -144,23 +144,23 @@ class Jobs:
             Overview(store, clock, circuits, index, settings.quotas),
             Comparisons(store, clock, site, submission.placed, self._estimates),
         )  # fmt: skip
-        #: by method of the table: the part that has it; the caller comes first where it has the parameter `who`
+        #: by method of the table: the part that has it; the caller comes first where it has the parameter `caller`
         self._places = {n: part for part in parts for n in METHODS if hasattr(type(part), n)}
 
     def __getattr__(self, name: str) -> Any:
         if name not in METHODS:  # also while a copy is made, which has nothing yet
             raise AttributeError(f"{type(self).__name__} has no {name}")
         method = getattr(self._places[name], name)
-        return partial(method, self._who) if "who" in signature(method).parameters else method
+        return partial(method, self._who) if "caller" in signature(method).parameters else method
 
-    def acting_for(self, who: Principal) -> JobsApi:
+    def acting_for(self, caller: Principal) -> JobsApi:
         """Return the service for that caller: a method that the caller's role does not allow raises Forbidden."""
-        return cast("JobsApi", Authorized(self.for_caller(who), who))
+        return cast("JobsApi", Authorized(self.for_caller(caller), caller))
 
-    def for_caller(self, who: Principal) -> Self:
+    def for_caller(self, caller: Principal) -> Self:
         """Return the same for that caller, whatever their role."""
         mine = copy.copy(self)
-        mine._who = who
+        mine._who = caller
         return mine
 
     def whoami(self) -> CallerView:
@@ -178,9 +178,9 @@ class Jobs:
         self._notifications.check(placed.spec)
         self._queue.check(self._who, placed.spec)
         self._queue.edges(self._who, placed.spec)
-        found = self._submission.plan(placed)
+        view = self._submission.plan(placed)
         self._estimates.within_budget(placed)
-        return found
+        return view
 
     def create(
         self,
@@ -221,10 +221,10 @@ class Jobs:
 
     def events(self, job: str, *, after: int = 0, limit: int = 0) -> list[EventView]:
         of = self._find("events", job)
-        found = self._events.read(of, after)[: limit or None]
+        shown = self._events.read(of, after)[: limit or None]
         if access.sees_all(self._who, of.owner):
-            found = [replace(e, text=in_full(e.text, ended_by(of, e.at))) for e in found]
-        return [event_view(e) for e in found]
+            shown = [replace(e, text=in_full(e.text, ended_by(of, e.at))) for e in shown]
+        return [event_view(e) for e in shown]
 
     def metrics(self, job: str, *, attempt: int | None = None) -> MetricsView:
         return self._curves.metrics(self._find("metrics", job), attempt=attempt)
@@ -250,14 +250,14 @@ class Jobs:
         cursor: str = "",
         tail: int | None = None,
     ) -> LogPage:
-        found = self._find("logs", job)
-        return self._logs.page(found, host=host, attempt=attempt, cursor=cursor, tail=tail)
+        record = self._find("logs", job)
+        return self._logs.page(record, host=host, attempt=attempt, cursor=cursor, tail=tail)
 
     def log_block(
         self, job: str, *, host: int | None = None, attempt: int | None = None, cursor: str = ""
     ) -> LogBlock:
-        found = self._find("log_block", job)
-        return self._logs.block(found, host=host, attempt=attempt, cursor=cursor)
+        record = self._find("log_block", job)
+        return self._logs.block(record, host=host, attempt=attempt, cursor=cursor)
 
     def log_window(self, job: str, asked: WindowAsked | None = None) -> LogWindow:
         return self._logs.window(self._find("log_window", job), asked or {})
@@ -266,22 +266,22 @@ class Jobs:
         return self._logs.search(self._find("log_search", job), asked)
 
     def access(self, job: str, *, host: int = 0, key: str) -> HostAccess:
-        found = self._find("access", job)
-        if found.spec.is_group:
+        record = self._find("access", job)
+        if record.spec.is_group:
             raise BadRequest(
-                f"job {found.id} is a group: each of its jobs has hosts",
-                hint=f"tpujob ssh {found.name}-0",
+                f"job {record.id} is a group: each of its jobs has hosts",
+                hint=f"tpujob ssh {record.name}-0",
             )
-        serving = found.slice
-        if serving is None or not serving.endpoints or found.state is State.RELEASING:
+        serving = record.slice
+        if serving is None or not serving.endpoints or record.state is State.RELEASING:
             raise IllegalInState(
-                f"job {found.id} is {found.state}: it has no host that can be reached",
-                hint=f"`tpujob why {found.id}` says why; `tpujob logs {found.id}` has its output.",
+                f"job {record.id} is {record.state}: it has no host that can be reached",
+                hint=f"`tpujob why {record.id}` says why; `tpujob logs {record.id}` has its output.",
             )
         if not 0 <= host < len(serving.endpoints):
             had = hosts_up_to(len(serving.endpoints))
-            raise NotFound(f"job {found.id} has {had}, no host {host}")
-        return self._reach.access(serving, host, key, f"{self._who.name} for job {found.id}")
+            raise NotFound(f"job {record.id} has {had}, no host {host}")
+        return self._reach.access(serving, host, key, f"{self._who.name} for job {record.id}")
 
     def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
         job_id = self._find("follow", job).id if job else None
@@ -299,8 +299,11 @@ class Jobs:
             for job in sorted(live, key=lambda job: job.id, reverse=True)
         )
         return [
-            *(budgets.view(money.at(known, now)) for known in self._reconciler.spending.accounts()),
-            *(budgets.view(known, job_id) for job_id, known in own if known),
+            *(
+                budgets.view(money.at(account, now))
+                for account in self._reconciler.spending.accounts()
+            ),
+            *(budgets.view(account, job_id) for job_id, account in own if account),
         ]
 
     # Steer -----------------------------------------------------------------------------------------------------------
@@ -341,12 +344,12 @@ class Jobs:
 
     def _view(self, job: Job) -> JobView:
         now = self._ports.clock.now()
-        known, private = self._knowledge.of(job, now), access.sees_all(self._who, job.owner)
+        runtime, private = self._knowledge.of(job, now), access.sees_all(self._who, job.owner)
         shown = job_in_full(job) if private else job
         view = job_view(
             shown,
             now=now,
-            known=known,
+            runtime=runtime,
             private=private,
             host_keys=self._reach.trust(job.slice) if job.slice and job.slice.endpoints else "",
         )
@@ -354,8 +357,8 @@ class Jobs:
             job,
             self._who,
             now,
-            live=known.progress,
-            funds=known.funds,
+            live=runtime.progress,
+            funds=runtime.funds,
             prices=self._settings.site.prices,
         )
         view["actions"] = (
@@ -363,18 +366,18 @@ class Jobs:
         )
         if self._settings.around.emulated:
             view["emulated"] = True
-        view["place"] = self._queue.place(job, known.place) if known.place else None
-        view["timeline"] = details.spans(shown, now, known.progress)
+        view["place"] = self._queue.place(job, runtime.place) if runtime.place else None
+        view["timeline"] = details.spans(shown, now, runtime.progress)
         view["on_hosts"] = self._on_hosts(job, now, private=private)
-        for seen, one in zip(view["slices"], job.slices, strict=True):
-            seen["jobs"] = details.slice_jobs(job, one, self._ports.store.peek, now)
+        for seen, slice_ in zip(view["slices"], job.slices, strict=True):
+            seen["jobs"] = details.slice_jobs(job, slice_, self._ports.store.peek, now)
         if job.group and job.state in (State.FAILED, State.CANCELLED):
             self._ends_with_group(job, view)
         if job.spec.is_group:
             self.index.sum_up(view)
             stopped = {State.FAILED, State.CANCELLED} & view.get("elements", {}).keys()
             if not stopped and job.wish is DesiredState.RUN:  # nothing is left to resume
-                view["actions"] = [one for one in view["actions"] if one["name"] != "resume"]
+                view["actions"] = [a for a in view["actions"] if a["name"] != "resume"]
             held = f"held by {job.held_by}; " if job.held_by and not job.state.final else ""
             view["why"] = held + (next_step.elements_text(view) or job.message)
             view["worst"] = self._worst(job)
@@ -389,15 +392,15 @@ class Jobs:
                 return
             view["next"] = next_step.after_group(group)
             offered = view.get("actions", [])
-            view["actions"] = [one for one in offered if one["name"] != "resume"]
+            view["actions"] = [action for action in offered if action["name"] != "resume"]
             if len(view["actions"]) < len(offered):
                 why = f"its group {group.name} was cancelled"
                 refused = RefusedView(name="resume", why=why, forbidden=False)
                 view["refused"] = [*view.get("refused", ()), refused]
 
     def _best(self, group: Job, *, private: bool) -> BestView | None:
-        asked = ListAsked(group=group.id, order="loss", fields=["name", "loss"], limit=1)
-        for row in self.index.page(self._who, asked)["rows"]:
+        query = ListAsked(group=group.id, order="loss", fields=["name", "loss"], limit=1)
+        for row in self.index.page(self._who, query)["rows"]:
             if row["loss"] is not None and isfinite(row["loss"]):
                 job = self._ports.store.peek(row["id"])
                 params = dict(job.params if private else {})
@@ -406,15 +409,15 @@ class Jobs:
 
     def _worst(self, group: Job) -> list[ElementView]:
         """Return the first elements that failed."""
-        asked = ListAsked(group=group.id, states=[State.FAILED], order="id", reverse=True)
+        query = ListAsked(group=group.id, states=[State.FAILED], order="id", reverse=True)
         fields = [*ElementView.__annotations__]
-        found = self.index.page(self._who, {**asked, "fields": fields, "limit": WORST})
-        return cast("list[ElementView]", found["rows"])
+        rows = self.index.page(self._who, {**query, "fields": fields, "limit": WORST})
+        return cast("list[ElementView]", rows["rows"])
 
     def _on_hosts(self, job: Job, now: float, *, private: bool) -> list[HostView]:
-        """Of a job that is not the caller's, without what is held against its machines, and without errors."""
+        """Return the hosts of the job; to other callers than its owner without suspicions and errors."""
         live = self._reconciler.live.get(job.id) or JobRuntime()
-        known = any(report.physical for report in live.reports)
-        suspects = (self._suspects() if known else ()) if private else None
+        has_machines = any(report.physical for report in live.reports)
+        suspects = (self._suspects() if has_machines else ()) if private else None
         silent = {host: since for host, (since, _) in live.dead.items()}
         return details.hosts(job, live.reports, live.heard_at, silent, suspects, now)

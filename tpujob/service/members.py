@@ -1,4 +1,4 @@
-"""Who may use this backend, as its store has it: how a caller is recognised, and how an admin changes the list."""
+"""The members of a backend in its store: identification of callers, and changes of the list by admins."""
 
 import logging
 from collections.abc import Mapping
@@ -24,12 +24,12 @@ class Membership:
         """Return the member who came as that verified principal, under the name in the list. The first principal under
         a name keeps it. Raises Forbidden for anybody else."""
         name = name.strip().lower()
-        found = self._members.find(name)
-        if found and found.id == id:
-            return found.principal
+        member = self._members.find(name)
+        if member and member.id == id:
+            return member.principal
         if known := self._members.with_id(id):  # under an older address
             return known.principal
-        pinned = rules.pinned(found, id, name)
+        pinned = rules.pinned(member, id, name)
         stored = self._members.change(name, lambda now: rules.pinned(now, id, name))
         log.info("%s is now %s", ascii(name), ascii(id))
         return (stored or pinned).principal
@@ -37,28 +37,28 @@ class Membership:
     def members(self) -> list[MemberView]:
         return [_view(member) for member in self._members.all()]
 
-    def give_role(self, who: Principal, name: str, role: str) -> MemberView:
+    def give_role(self, caller: Principal, name: str, role: str) -> MemberView:
         """Give that name that role. Raises BadRequest for an invalid one, or when the caller would lose their admin
         role."""
-        name, given = rules.name_of(name), rules.role_of(role)
-        if self._is(who, name) and given is not Role.ADMIN:
+        name, new_role = rules.name_of(name), rules.role_of(role)
+        if self._is(caller, name) and new_role is not Role.ADMIN:
             raise BadRequest("this is your own role", hint="Another admin can change it.")
-        return self._give(who, name, given)
+        return self._give(caller, name, new_role)
 
-    def remove_member(self, who: Principal, name: str) -> None:
+    def remove_member(self, caller: Principal, name: str) -> None:
         """Remove that name from the members. Their jobs continue; an admin may stop them. Raises NotFound, BadRequest
         as `give_role` does."""
         name = rules.name_of(name)
         if self._members.find(name) is None:
             raise NotFound(f"{name} is not a member", hint="`tpujob members` lists them.")
-        if self._is(who, name):
+        if self._is(caller, name):
             raise BadRequest("this is you", hint="Another admin can remove you.")
-        self._remove(who, name)
+        self._remove(caller, name)
 
-    def apply(self, by: Principal, wanted: Mapping[str, Role]) -> None:
+    def apply(self, by: Principal, target: Mapping[str, Role]) -> None:
         """Make these the only members. Those who stay keep what they had."""
         now = {member.name: member.role for member in self._members.all()}
-        give, remove = rules.differences(now, wanted)
+        give, remove = rules.differences(now, target)
         for name in remove:
             self._remove(by, name)
         for name, role in give.items():
@@ -77,9 +77,9 @@ class Membership:
         self._members.change(name, lambda _: None)
         log.info("%s removed member %s", ascii(by.name), ascii(name))
 
-    def _is(self, who: Principal, name: str) -> bool:
-        found = self._members.find(name)
-        return found is not None and found.id == who.id
+    def _is(self, caller: Principal, name: str) -> bool:
+        member = self._members.find(name)
+        return member is not None and member.id == caller.id
 
 
 def _view(member: Member) -> MemberView:

@@ -1,4 +1,4 @@
-"""What comes next for a job, what its retries have used, and what it waits for: the views of these facts. Pure."""
+"""The next step of a job, its used retries, and its waits, as views. Pure."""
 
 from math import ceil
 
@@ -70,8 +70,8 @@ def what_next(
             )
         case State.HOLDING if job.then is not None:
             text = "when the program has stopped, the slice is released and the job ends"
-            more = _command(job, "resume", "resumes it", "--budget USD")
-            return _next("release_slice", text, more)
+            command = _command(job, "resume", "resumes it", "--budget USD")
+            return _next("release_slice", text, command)
         case State.HOLDING:
             text = "the program is being started again on the held slice"
             return _next("start_program", text)
@@ -85,14 +85,14 @@ def what_next(
 
 
 def _in_queue(
-    job: Job, wanted: str, wait: Wait | None, now: float, place: Place | None
+    job: Job, request: str, wait: Wait | None, now: float, place: Place | None
 ) -> NextView:
     if reason := binding(place):
         command = f"tpujob queue release {held_id(job)}"
         release = (CommandView(command=command, does="lets it start"),)
         return _next(
             "request_slice",
-            f"it requests {wanted} {_AFTER[reason.kind]}".rstrip(),
+            f"it requests {request} {_AFTER[reason.kind]}".rstrip(),
             *(release if reason.kind is ReasonKind.HELD else ()),
             at=reason.until,
         )
@@ -100,7 +100,7 @@ def _in_queue(
         text = f"when {under_way.name} is in {under_way.region}, it requests a slice there"
         return _next("copy_data", text)
     due = max(job.wake, wait.first_at if wait else 0.0)
-    return _next("request_slice", f"it requests {wanted}", at=due if due > now else None)
+    return _next("request_slice", f"it requests {request}", at=due if due > now else None)
 
 
 def _ends_with_its_slice(job: Job) -> NextView:
@@ -123,12 +123,12 @@ def _group_ends(job: Job) -> NextView:
         return _next(
             "end", "its elements are being cancelled; when they have ended, the group ends"
         )
-    more = "creates the rest of its elements and " if job.submitted < job.group_size else ""
-    return _next("end", f"it {more}ends when all {job.group_size:,} elements have ended")
+    rest = "creates the rest of its elements and " if job.submitted < job.group_size else ""
+    return _next("end", f"it {rest}ends when all {job.group_size:,} elements have ended")
 
 
 def elements_text(job: JobFacts) -> str:
-    """How far an active array or sweep is: `97 of 100 ended, 5 failed; 2 running`. Empty: it has ended."""
+    """Return the progress of an active array or sweep: `97 of 100 ended, 5 failed; 2 running`. Empty: it has ended."""
     states = job.get("elements", {})
     if State(job["state"]).final:
         return ""
@@ -226,14 +226,14 @@ def _from_checkpoint(has: JobProgress) -> str:
     if has.checkpoint is None:
         before = has.resume_before
         return f" from a checkpoint before step {before}, if there is one" if before else ""
-    more = f", the newest before step {has.resume_before}" if has.resume_before else ""
+    bound = f", the newest before step {has.resume_before}" if has.resume_before else ""
     if has.doubtful:
-        more += ", which may hold bad numbers: the step at which they began is not known"
-    return f" from checkpoint {has.checkpoint}{more}"
+        bound += ", which may hold bad numbers: the step at which they began is not known"
+    return f" from checkpoint {has.checkpoint}{bound}"
 
 
 def lacks_dependency(job: Job) -> bool:
-    """Whether the job ended because of a job that it depends on."""
+    """Return whether the job ended because a dependency could not be met."""
     ended = job.state.final and job.cause is Cause.DEPENDENCY
     return ended and job.wish is DesiredState.RUN
 
@@ -260,14 +260,14 @@ def budgets(job: Job) -> list[BudgetView]:
     if job.spec.is_group:
         return []
     rules = {rule.budget: rule for rule in retry.POLICIES.values() if rule.budget}
-    found: list[BudgetView] = []
+    views: list[BudgetView] = []
     for name, rule in rules.items():
         used = job.spent.get(name, 0)
         if used or rule.limit:
             limit = retry.limit_of(rule, job.spec.recovery)
             left = None if limit is None else max(0, limit - used)
-            found.append(BudgetView(name=name, used=used, left=left, limit=limit))
-    return found
+            views.append(BudgetView(name=name, used=used, left=left, limit=limit))
+    return views
 
 
 def copying(job: Job, now: float) -> CopyView | None:
@@ -277,9 +277,9 @@ def copying(job: Job, now: float) -> CopyView | None:
         return None
     progress = copy.progress
     total, took = progress.total_bytes, now - copy.started_at
-    known = total is not None and progress.bytes > 0 and took > 0
-    left = max(0, (total or 0) - progress.there) / (progress.bytes / took) if known else None
-    found = CopyView(
+    has_rate = total is not None and progress.bytes > 0 and took > 0
+    left = max(0, (total or 0) - progress.there) / (progress.bytes / took) if has_rate else None
+    view = CopyView(
         name=copy.name,
         region=copy.region,
         source=copy.source,
@@ -290,13 +290,13 @@ def copying(job: Job, now: float) -> CopyView | None:
         usd=copy.micros / 1e6,
         since=rfc3339(copy.started_at),
     )
-    found["said"] = _summary(found)
-    return found
+    view["said"] = _summary(view)
+    return view
 
 
 def _summary(copy: CopyView) -> str:
-    total, there = copy["total_bytes"], amount_of_bytes(copy["bytes"])
-    size = f"{there} of {amount_of_bytes(total)}" if total is not None else there
+    total, copied = copy["total_bytes"], amount_of_bytes(copy["bytes"])
+    size = f"{copied} of {amount_of_bytes(total)}" if total is not None else copied
     left = "" if copy["left_s"] is None else f", {duration(copy['left_s'])} left"
     cost = f", {dollars(ceil(copy['usd'] * 1e6))} so far" if copy["usd"] else ""
     return f"waits for {copy['name']} to reach {copy['region']}: {size} copied{left}{cost}"

@@ -40,31 +40,33 @@ class Notifications:
         self._outbox, self._setup, self._sender = outbox, setup, sender
         self._secrets, self._clock = secrets, clock
 
-    def channels(self, who: Principal) -> list[ChannelView]:
+    def channels(self, caller: Principal) -> list[ChannelView]:
         waiting = self._waiting()
         return [
-            self._view_channel(name, who, sum(m.channel == name for m in waiting))
+            self._view_channel(name, caller, sum(m.channel == name for m in waiting))
             for name in self._setup.channels
         ]
 
     def waiting(self, late: float) -> tuple[int, int]:
         """Return how many messages of configured channels are still to be sent, at most 1,000, and how many of them are
         older than so many seconds."""
-        found = [message for message in self._waiting() if message.channel in self._setup.channels]
+        messages = [
+            message for message in self._waiting() if message.channel in self._setup.channels
+        ]
         now = self._clock.now()
-        return len(found), sum(message.at < now - late for message in found)
+        return len(messages), sum(message.at < now - late for message in messages)
 
     def deliveries(
-        self, who: Principal, *, channel: str = "", limit: int = PAGE
+        self, caller: Principal, *, channel: str = "", limit: int = PAGE
     ) -> list[DeliveryView]:
         if channel:
             self._channel(channel)
-        found = self._outbox.messages(channel=channel, limit=max(1, min(limit, MOST)))
-        return [self._view(message, who) for message in found]
+        messages = self._outbox.messages(channel=channel, limit=max(1, min(limit, MOST)))
+        return [self._view(message, caller) for message in messages]
 
-    def test_channel(self, who: Principal, channel: str) -> DeliveryView:
+    def test_channel(self, caller: Principal, channel: str) -> DeliveryView:
         self._channel(channel)
-        return self._view(self._sender.test(channel, who.name), who)
+        return self._view(self._sender.test(channel, caller.name), caller)
 
     def set_channel_secret(self, name: str, value: str) -> None:
         """Store a secret of the backend itself, which no job can name."""
@@ -75,23 +77,23 @@ class Notifications:
         """Raises BadSpec when a job names an unknown channel."""
         for name in spec.notify:
             if name not in self._setup.channels:
-                known = ", ".join(self._setup.channels) or "no channel is configured"
+                names = ", ".join(self._setup.channels) or "no channel is configured"
                 raise BadSpec(
-                    f"notify: unknown channel {name}; known channels: {known}",
+                    f"notify: unknown channel {name}; known channels: {names}",
                     hint="`tpujob notifications` lists them; the context has them (docs/notifications.md).",
                 )
 
     def _waiting(self) -> list[Message]:
         return self._outbox.due(self._clock.now() + _EVER, MOST)
 
-    def _view_channel(self, name: str, who: Principal, waiting: int) -> ChannelView:
+    def _view_channel(self, name: str, caller: Principal, waiting: int) -> ChannelView:
         channel = self._channel(name)
         newest = [m for m in self._outbox.messages(channel=name, limit=10) if m.tried]
         last = max(newest, key=lambda m: m.tried_at or 0.0, default=None)
         return ChannelView(
             name=name,
             kind=channel.kind,
-            to=channel.to if self._sees(who, name) else "",
+            to=channel.to if self._sees(caller, name) else "",
             rules=[
                 RuleView(users=list(rule.users), on=sorted(rule.on))
                 for rule in self._setup.rules
@@ -99,24 +101,24 @@ class Notifications:
             ],
             state="untried" if last is None else "failing" if last.error else "works",
             waiting=waiting,
-            last=self._view(last, who) if last else None,
+            last=self._view(last, caller) if last else None,
         )
 
-    def _view(self, message: Message, who: Principal) -> DeliveryView:
+    def _view(self, message: Message, caller: Principal) -> DeliveryView:
         error = message.error
-        if error and not self._sees(who, message.channel):
+        if error and not self._sees(caller, message.channel):
             error = HIDDEN
         fact = message.notification
-        if fact.job and not access.sees_all(who, fact.owner):
+        if fact.job and not access.sees_all(caller, fact.owner):
             fact = replace(fact, text=fact.public or fact.cause, lines=())
         return view_delivery(replace(message, notification=fact, error=error))
 
-    def _sees(self, who: Principal, channel: str) -> bool:
+    def _sees(self, caller: Principal, channel: str) -> bool:
         """Return whether the caller may see the destination, and the receiver's answer, which may name it: admins may,
         and the user whose own address it is."""
-        known = self._setup.channels.get(channel)
-        own = known is not None and known.to.casefold() == who.name.casefold()
-        return own or who.at_least(Role.ADMIN)
+        settings = self._setup.channels.get(channel)
+        own = settings is not None and settings.to.casefold() == caller.name.casefold()
+        return own or caller.at_least(Role.ADMIN)
 
     def _channel(self, name: str) -> Channel:
         if name not in self._setup.channels:

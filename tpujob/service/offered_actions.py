@@ -1,7 +1,7 @@
-"""Which actions a job allows, what each does and costs, and why the others are not possible. Pure.
+"""The actions that a job allows, with their effect and cost, and the reasons for which others are not possible. Pure.
 
-Buttons, confirmations and the command line show these sentences. `api/jobs_api.py` has the roles that each
-action needs; `job_actions.py` carries actions out.
+Buttons, confirmations and the command line show these sentences. `api/jobs_api.py` has the roles that each action
+needs; `job_actions.py` carries actions out.
 """
 
 from collections.abc import Sequence
@@ -43,24 +43,26 @@ def offered(
 ) -> tuple[list[ActionView], list[RefusedView]]:
     """Return the actions that `who` may take on `job`, and those refused. `live`: see `job_progress`."""
     has = job_progress(job, live)
-    found: list[ActionView] = []
+    views: list[ActionView] = []
     refused: list[RefusedView] = []
     for name in ACTIONS:
         try:
             check_owner(who, name, job)
-            found.append(_action(name, job, has, funds, prices, now))
+            views.append(_action(name, job, has, funds, prices, now))
         except (Forbidden, IllegalInState) as error:
             forbidden = isinstance(error, Forbidden)
             refused.append(RefusedView(name=name, why=error.message, forbidden=forbidden))
-    return found, refused
+    return views, refused
 
 
-def emulated(found: Sequence[ActionView]) -> list[ActionView]:
+def emulated(actions: Sequence[ActionView]) -> list[ActionView]:
     """Add to each cost that the emulator bills nothing."""
     remark = "list price; the emulator bills nothing"
     return [
-        one if one["costs"] == NOTHING else {**one, "costs": f"{one['costs']} ({remark})"}
-        for one in found
+        action
+        if action["costs"] == NOTHING
+        else {**action, "costs": f"{action['costs']} ({remark})"}
+        for action in actions
     ]
 
 
@@ -97,17 +99,17 @@ def check_stoppable(job: Job, wish: DesiredState) -> None:
         raise IllegalInState(f"job {job.id} is being cleaned")
     if job.wish is DesiredState.RELEASE:
         raise IllegalInState(f"job {job.id} is being deleted")
-    kept = job.hold_until is not None and wish is DesiredState.RELEASE
-    if job.state is State.RELEASING and job.then in _ENDED and not kept:
+    is_kept = job.hold_until is not None and wish is DesiredState.RELEASE
+    if job.state is State.RELEASING and job.then in _ENDED and not is_kept:
         raise IllegalInState(f"job {job.id} has {job.then}, and its slice is being released")
     if job.wish is wish:
         raise IllegalInState(f"job {job.id} is already cancelled")
 
 
 def _cancel(job: Job) -> tuple[str, str]:
-    held, kept = job.slice, duration(job.spec.hold)
+    held, hold = job.slice, duration(job.spec.hold)
     if job.spec.is_group:
-        return f"cancels its active elements; the slice of each is kept for {kept}", _OF_ELEMENTS
+        return f"cancels its active elements; the slice of each is kept for {hold}", _OF_ELEMENTS
     if job.state is State.QUEUED or held is None:
         return f"cancels the job; {_LEAVES}", NOTHING
     if job.state is State.RELEASING:
@@ -115,11 +117,11 @@ def _cancel(job: Job) -> tuple[str, str]:
     price = _kept_for(held, job.spec.hold)
     if job.state is State.PROVISIONING:
         does = (
-            f"withdraws the request for a slice; a slice granted by then is kept for {kept}, "
+            f"withdraws the request for a slice; a slice granted by then is kept for {hold}, "
             "for a resume"
         )
         return does, f"nothing, or {price}"
-    does = f"stops the program on all hosts and keeps the slice for {kept}, for a resume; then releases it"
+    does = f"stops the program on all hosts and keeps the slice for {hold}, for a resume; then releases it"
     return does, price
 
 
@@ -127,8 +129,8 @@ def _kept_for(held: Slice, seconds: float) -> str:
     """`$12.88/h while it is kept, $3.22 at most`."""
     if held.usd_per_hour is None:
         return "the held slice, at an unknown price"
-    most = dollars(round(held.usd_per_hour * seconds / 3600 * 1e6))
-    return f"{_rate(held.usd_per_hour)} while the slice is kept, {most} at most"
+    cost = dollars(round(held.usd_per_hour * seconds / 3600 * 1e6))
+    return f"{_rate(held.usd_per_hour)} while the slice is kept, {cost} at most"
 
 
 def _delete(job: Job) -> tuple[str, str]:
@@ -174,10 +176,10 @@ def _until_gone(job: Job) -> str:
     billed = [s for s in job.slices if s.ready_at is not None and s.gone_at is None]
     if not billed:
         return NOTHING
-    known = [s.usd_per_hour for s in billed if s.usd_per_hour is not None]
-    if len(known) < len(billed):
+    rates = [s.usd_per_hour for s in billed if s.usd_per_hour is not None]
+    if len(rates) < len(billed):
         return "the slice until it is gone, at an unknown price"
-    return f"{_rate(sum(known))} until the slice is gone"
+    return f"{_rate(sum(rates))} until the slice is gone"
 
 
 def _rate(usd_per_hour: float) -> str:

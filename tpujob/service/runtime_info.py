@@ -1,4 +1,4 @@
-"""What is known of a job beyond its record, just now: what the reconciler sees, and what its budgets depend on."""
+"""Facts of a job beyond its record: the reconciler's observations, and the accounts of its budgets."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

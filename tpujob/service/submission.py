@@ -1,4 +1,4 @@
-"""What comes before a job: its plan, the code that is shipped, and the record that it begins with."""
+"""Submission of a job: its plan, the shipped code, and the first record."""
 
 import contextlib
 import hashlib
@@ -65,7 +65,7 @@ class Placed(NamedTuple):
 
     @property
     def bucket(self) -> str:
-        """Of the first offer."""
+        """The bucket of the first offer."""
         return self.buckets[self.first.zone]
 
 
@@ -89,16 +89,16 @@ class Submission:
         self._data = DataPlaces(blobs, copies, site)
 
     def plan(self, placed: Placed) -> PlanView:
-        wanted, choices, buckets, doubts = placed
+        spec, choices, buckets, doubts = placed
         if not self._site.made_on_demand:
-            self._buckets_are_there(buckets, wanted)
+            self._buckets_are_there(buckets, spec)
         first, zones = placed.first, _zones(choices)
-        data, problems = self._data.find_readable(wanted, zones)
-        facts, slices = accelerators.find(first.type), wanted.tpu.slices
-        count = elements.size(wanted)
-        program = next(elements.elements(wanted)).spec if count else wanted
-        found = PlanView(
-            name=wanted.name,
+        data, problems = self._data.find_readable(spec, zones)
+        facts, slices = accelerators.find(first.type), spec.tpu.slices
+        count = elements.size(spec)
+        program = next(elements.elements(spec)).spec if count else spec
+        view = PlanView(
+            name=spec.name,
             type=first.type,
             generation=facts.generation,
             tpu_slices=slices,
@@ -114,34 +114,34 @@ class Submission:
             peak_bf16_tflops=facts.chips * slices * facts.peak_bf16_tflops_per_chip,
             bucket=placed.bucket,
             command=plan.command_line(program),
-            environment=environment.environment_words(wanted),
-            mounts=environment.mount_words(wanted),
+            environment=environment.environment_words(spec),
+            mounts=environment.mount_words(spec),
             data=self._data.views(data, zones),
             refused=[RefusalView(message=e.message, hint=e.hint) for e in problems.values()],
             warnings=[
                 *doubts,
                 *traffic(zones, self._site),
-                *environment.warnings(wanted),
-                *elements.warnings(wanted),
+                *environment.warnings(spec),
+                *elements.warnings(spec),
             ],
-            spec=dump(wanted),
+            spec=dump(spec),
         )
         if count:
-            found["elements"] = count
-            found["at_once"] = min(count, elements.at_once(wanted) or count)
-        return found
+            view["elements"] = count
+            view["at_once"] = min(count, elements.at_once(spec) or count)
+        return view
 
-    def check_data(self, who: Principal, wanted: JobSpec) -> None:
+    def check_data(self, caller: Principal, spec: JobSpec) -> None:
         """Raises BadSpec for data in a folder of another user, as `datasets.check_folders`, unless an admin asks."""
-        if not who.at_least(Role.ADMIN):
-            datasets.check_folders(wanted.data, who.folder, self._site)
+        if not caller.at_least(Role.ADMIN):
+            datasets.check_folders(spec.data, caller.folder, self._site)
 
-    def to_copy(self, wanted: JobSpec, zone: str) -> list[DataToCopy]:
+    def to_copy(self, spec: JobSpec, zone: str) -> list[DataToCopy]:
         """Return what that zone lacks of the data of a job. Raises BadSpec for data that cannot be read."""
-        return self._data.missing(wanted, zone)
+        return self._data.missing(spec, zone)
 
     def put_bundle(
-        self, who: Principal, sha256: str, data: bytes | IO[bytes], *, bucket: str
+        self, caller: Principal, sha256: str, data: bytes | IO[bytes], *, bucket: str
     ) -> str:
         if _sha256(data) != sha256:
             raise BadRequest(
@@ -156,7 +156,7 @@ class Submission:
         _check_members(data)
         if self._site.made_on_demand:
             self._blobs.ensure_bucket(bucket, region, timeout=ANSWER)
-        return self._put_once(f"{_bundles(who, bucket)}{sha256}.tar.gz", data)
+        return self._put_once(f"{_bundles(caller, bucket)}{sha256}.tar.gz", data)
 
     def _put_once(self, path: str, data: bytes | IO[bytes]) -> str:
         """Store an object that is named by its content."""
@@ -166,26 +166,26 @@ class Submission:
 
     def placed(self, spec: Mapping[str, Any]) -> Placed:
         """Asks the cloud for zones of which no table has the types. Raises BadSpec."""
-        wanted = settled(parse(spec), self._site)
-        if wanted.is_group:
-            parse(dump(elements.longest(wanted)))
-        doubts = accelerators.doubts(wanted.tpu.types, wanted.tpu.zones)
+        parsed = settled(parse(spec), self._site)
+        if parsed.is_group:
+            parse(dump(elements.longest(parsed)))
+        doubts = accelerators.doubts(parsed.tpu.types, parsed.tpu.zones)
         listed: dict[str, frozenset[str]] = {}
-        for zone in unsure(wanted):
-            found = self._types_in(zone)
-            if found is None:
+        for zone in unsure(parsed):
+            accepted = self._types_in(zone)
+            if accepted is None:
                 doubts.append(f"{zone} cannot list its TPU types now")
             else:
-                listed[zone] = found
-        choices = offers(wanted, listed=listed, prices=self._site.prices)
-        budgets.check_spec(wanted, choices, self._clock.now())
+                listed[zone] = accepted
+        choices = offers(parsed, listed=listed, prices=self._site.prices)
+        budgets.check_spec(parsed, choices, self._clock.now())
         buckets: dict[str, str] = {}
         for zone in _zones(choices):
             home = home_region(zone, self._site)
             bucket = self._site.bucket_in(home)
             assert bucket, f"{home} has no bucket"
             buckets[zone] = bucket
-        return Placed(wanted, choices, buckets, doubts)
+        return Placed(parsed, choices, buckets, doubts)
 
     def _types_in(self, zone: str) -> frozenset[str] | None:
         """Return the types that the cloud lists in a zone; None: it does not answer. Raises BadSpec for a closed
@@ -197,7 +197,7 @@ class Submission:
             meant = f"did you mean {near[0]}?" if near and near[0] != zone else refused.hint
             raise BadSpec(f"tpu.zones: {zone}: {refused.message}", hint=meant) from refused
 
-    def _buckets_are_there(self, buckets: Mapping[str, str], wanted: JobSpec) -> None:
+    def _buckets_are_there(self, buckets: Mapping[str, str], spec: JobSpec) -> None:
         """Make sure that the bucket of each zone exists, and is local to it unless the spec allows otherwise. Raises
         BadSpec."""
         for bucket in dict.fromkeys(buckets.values()):
@@ -206,77 +206,79 @@ class Submission:
                 self._blobs.ensure_bucket(bucket, region, timeout=ANSWER)
                 continue
             try:
-                found = self._blobs.place(bucket, timeout=ANSWER)
+                place = self._blobs.place(bucket, timeout=ANSWER)
             except NotFound as error:
                 raise BadSpec(
                     f"there is no bucket {bucket}, which the context {self._site.name} names for {region}",
                     hint=f"tpujob bucket create --region {region}",
                 ) from error
             zones = [zone for zone, of_zone in buckets.items() if of_zone == bucket]
-            allowed = wanted.tpu.allow_cross_region
+            allowed = spec.tpu.allow_cross_region
             check_location(
-                bucket, found.location, found.regions, zones, self._site, allowed=allowed
+                bucket, place.location, place.regions, zones, self._site, allowed=allowed
             )
 
     def first_record(
         self,
         placed: Placed,
-        who: Principal,
+        caller: Principal,
         bundles: Sequence[str],
         code: CodeGiven | None = None,
     ) -> tuple[Job, Event]:
         """Return the job that a spec of that user makes and its first event, not stored yet."""
-        wanted, choices, buckets, _ = placed
+        parsed, choices, buckets, _ = placed
         bucket = placed.bucket
-        mine = _bundles(who, bucket)
+        mine = _bundles(caller, bucket)
         if any(not b.startswith(mine) or "/" in b[len(mine) :] for b in bundles):
             raise BadRequest(f"bundles must be in {mine}", hint="Use the `bucket` of the plan.")
-        self._buckets_are_there(buckets, wanted)
-        data = self._data.find(wanted, _zones(choices))
+        self._buckets_are_there(buckets, parsed)
+        data = self._data.find(parsed, _zones(choices))
         self._data.check(data)
-        shipped = [*self._own(who, wanted, bucket), *bundles]
-        job, created = self._record(wanted, placed.first, who, bucket, shipped)
+        shipped = [*self._own(caller, parsed, bucket), *bundles]
+        job, created = self._record(parsed, placed.first, caller, bucket, shipped)
         budgets.check_new(job, choices, self._funds(job), self._clock.now())
-        given = self._code(who, code, bucket)
+        shipped_code = self._code(caller, code, bucket)
         local = {region_of(zone): of_zone for zone, of_zone in buckets.items()}
-        return replace(job, code=given, grants=self._site.grants, buckets=local, data=data), created
+        return replace(
+            job, code=shipped_code, grants=self._site.grants, buckets=local, data=data
+        ), created
 
-    def _code(self, who: Principal, given: CodeGiven | None, bucket: str) -> Code | None:
+    def _code(self, caller: Principal, code: CodeGiven | None, bucket: str) -> Code | None:
         """Commit and branch are kept in the record. A diff is too long for that: it is an object beside the bundle,
         named by its own hash, as one bundle can come from several commits."""
-        if given is None or not given["commit"]:
+        if code is None or not code["commit"]:
             return None
-        diff = given["diff"].encode(errors="replace")
-        name = f"{_bundles(who, bucket)}{hashlib.sha256(diff).hexdigest()}.diff"
+        diff = code["diff"].encode(errors="replace")
+        name = f"{_bundles(caller, bucket)}{hashlib.sha256(diff).hexdigest()}.diff"
         return Code(
-            commit=given["commit"],
-            branch=given["branch"],
-            dirty=given["dirty"],
+            commit=code["commit"],
+            branch=code["branch"],
+            dirty=code["dirty"],
             diff=self._put_once(name, diff) if diff else "",
         )
 
-    def _own(self, who: Principal, wanted: JobSpec, bucket: str) -> list[str]:
+    def _own(self, caller: Principal, spec: JobSpec, bucket: str) -> list[str]:
         """Store the bundled workloads like a user's code, and return their paths."""
-        if wanted.run.workload is None:
+        if spec.run.workload is None:
             return []
         bundle = workloads_bundle()
-        return [self.put_bundle(who, bundle.sha256, bundle.data, bucket=bucket)]
+        return [self.put_bundle(caller, bundle.sha256, bundle.data, bucket=bucket)]
 
     def _record(
-        self, wanted: JobSpec, first: Offer, who: Principal, bucket: str, bundles: Sequence[str]
+        self, spec: JobSpec, first: Offer, caller: Principal, bucket: str, bundles: Sequence[str]
     ) -> tuple[Job, Event]:
         now = self._clock.now()
-        kind = accelerators.several(first.type, wanted.tpu.slices)
-        text = f"{who.name} submitted {wanted.name} for {first.pricing} {kind}"
-        created = Event(EventKind.CREATED, now, State.QUEUED, text, by=who.name)
+        kind = accelerators.several(first.type, spec.tpu.slices)
+        text = f"{caller.name} submitted {spec.name} for {first.pricing} {kind}"
+        created = Event(EventKind.CREATED, now, State.QUEUED, text, by=caller.name)
         job = Job(
             id="",
-            name=wanted.name,
-            user=who.name,
-            owner=who.id,
-            folder=who.folder,
+            name=spec.name,
+            user=caller.name,
+            owner=caller.id,
+            folder=caller.folder,
             word=self._word(),
-            spec=wanted,
+            spec=spec,
             state=State.QUEUED,
             wish=DesiredState.RUN,
             created_at=now,
@@ -284,16 +286,16 @@ class Submission:
             wake=now,
             bucket=bucket,
             bundles=tuple(dict.fromkeys(bundles)),
-            group_size=elements.size(wanted),
+            group_size=elements.size(spec),
             message=text,
-            held_by=who.name if wanted.start == "held" else "",
+            held_by=caller.name if spec.start == "held" else "",
         )
         return job, created
 
 
-def _bundles(who: Principal, bucket: str) -> str:
+def _bundles(caller: Principal, bucket: str) -> str:
     """Return the folder of a user's bundles. Jobs of other users cannot name one of them."""
-    return f"{owner_folder(bucket, who.folder)}/bundles/"
+    return f"{owner_folder(bucket, caller.folder)}/bundles/"
 
 
 def _check_members(data: bytes | IO[bytes]) -> None:
@@ -323,32 +325,32 @@ class OwnSecrets:
     def __init__(self, store: Store, secrets: Secrets) -> None:
         self._store, self._secrets = store, secrets
 
-    def secrets(self, who: Principal) -> list[SecretView]:
+    def secrets(self, caller: Principal) -> list[SecretView]:
         return [
-            SecretView(name=one.name, set_at=rfc3339(one.set_at) if one.set_at else None)
-            for one in self._secrets.list(who.id)
+            SecretView(name=secret.name, set_at=rfc3339(secret.set_at) if secret.set_at else None)
+            for secret in self._secrets.list(caller.id)
         ]
 
-    def set_secret(self, who: Principal, name: str, value: str) -> None:
+    def set_secret(self, caller: Principal, name: str, value: str) -> None:
         rules.checked_value(rules.checked_name(name), value)
-        self._secrets.put(who.id, name, value)
+        self._secrets.put(caller.id, name, value)
 
-    def remove_secret(self, who: Principal, name: str) -> None:
+    def remove_secret(self, caller: Principal, name: str) -> None:
         """Raises NotFound; IllegalInState while a job that goes on names it."""
-        self._secrets.get(who.id, rules.checked_name(name))
+        self._secrets.get(caller.id, rules.checked_name(name))
         for job in self._store.list(live=True):
-            if job.owner == who.id and name in job.spec.run.secrets:
+            if job.owner == caller.id and name in job.spec.run.secrets:
                 raise IllegalInState(
                     f"job {job.id} is active and uses the secret {name}",
                     hint=f"`tpujob secret set {name}` sets another value; `tpujob delete {job.id}` ends the job.",
                 )
-        self._secrets.remove(who.id, name)
+        self._secrets.remove(caller.id, name)
 
-    def check(self, who: Principal, spec: JobSpec) -> None:
+    def check(self, caller: Principal, spec: JobSpec) -> None:
         """Raises BadSpec when a secret that their job names is not set, or cannot be passed to its program."""
         values: dict[str, str] = {}
         for name in spec.run.secrets:
             with contextlib.suppress(NotFound):
-                values[name] = self._secrets.get(who.id, name)
+                values[name] = self._secrets.get(caller.id, name)
         rules.check_set(spec.run.secrets, values)
         rules.check_lines(spec.env.docker or "" if spec.env else "", values)

@@ -78,7 +78,7 @@ def speed(job: Job, has: JobProgress, moved_at: float | None) -> float | None:
     return pace.steps_per_second(job.attempt, has, moved_at)
 
 
-def job_facts(job: Job, known: RuntimeInfo, now: float, has: JobProgress) -> JobFacts:
+def job_facts(job: Job, runtime: RuntimeInfo, now: float, has: JobProgress) -> JobFacts:
     """Return what a view and a row of a list say alike, in nothing but what JSON has."""
     serving, attempt, shown = job.slice, job.attempt, hardware(job)
     return JobFacts(
@@ -87,7 +87,7 @@ def job_facts(job: Job, known: RuntimeInfo, now: float, has: JobProgress) -> Job
         user=job.user,
         state=str(job.state),
         wish=str(job.wish),
-        trouble="" if job.state.final else known.trouble,
+        trouble="" if job.state.final else runtime.trouble,
         outcome=job.outcome and str(job.outcome),
         cause=job.cause and str(job.cause),
         type=shown.facts.type,
@@ -121,7 +121,7 @@ def job_view(
     job: Job,
     *,
     now: float,
-    known: RuntimeInfo = NOTHING,
+    runtime: RuntimeInfo = NOTHING,
     private: bool = True,
     host_keys: str = "",
 ) -> JobView:
@@ -129,26 +129,26 @@ def job_view(
     himself stays empty: workdir, code, bundles, evidence, and what the program is and how it is started; with it, `job`
     is as `job_in_full` returns it. `place`, `actions`, `refused`, `timeline`, `on_hosts`, `elements`, `worst`, `best`,
     and `jobs` of slices, are left to the caller."""
-    trouble = "" if job.state.final else known.trouble
-    progress, moved_at = known.progress, known.moved_at
+    trouble = "" if job.state.final else runtime.trouble
+    progress, moved_at = runtime.progress, runtime.moved_at
     job = with_live(job, progress)
     serving, shown = job.slice, hardware(job)
-    has, kept = job_progress(job), steps_kept(job)
+    has, steps = job_progress(job), steps_kept(job)
     rate = speed(job, has, moved_at)
     return JobView(
-        **job_facts(job, known, now, has),
+        **job_facts(job, runtime, now, has),
         message=job.message,
         params=dict(job.params) if private else {},
-        next=next_step.what_next(job, has, known.wait, now, known.place),
-        why=next_step.why(job, known.wait, known.unpaid, now, known.place),
-        trouble_since=_maybe(known.trouble_since) if trouble else None,
-        waiting=circuits.describe_wait(known.wait, now) if known.wait else known.unpaid,
-        capacity=next_step.capacity(known.wait) if known.wait else None,
+        next=next_step.what_next(job, has, runtime.wait, now, runtime.place),
+        why=next_step.why(job, runtime.wait, runtime.unpaid, now, runtime.place),
+        trouble_since=_maybe(runtime.trouble_since) if trouble else None,
+        waiting=circuits.describe_wait(runtime.wait, now) if runtime.wait else runtime.unpaid,
+        capacity=next_step.capacity(runtime.wait) if runtime.wait else None,
         copying=next_step.copying(job, now),
         place=None,
         usd_copies=sum(copy.micros for copy in job.copies) / 1e6,
-        maintenance=_maintenance_view(known.maintenance, now),
-        ignored=_ignored_view(job.attempt, known.ignored),
+        maintenance=_maintenance_view(runtime.maintenance, now),
+        ignored=_ignored_view(job.attempt, runtime.ignored),
         topology=shown.facts.topology,
         runtime_version=shown.runtime_version,
         steps_per_s=rate,
@@ -161,14 +161,14 @@ def job_view(
         code=code_view(job.code) if private else None,
         hold_until=_maybe(job.hold_until),
         wake_at=_maybe(job.wake if job.state in _WAITING and job.wake > now else None),
-        spending=budgets.views(job, known.funds, now),
+        spending=budgets.views(job, runtime.funds, now),
         spent=dict(job.spent),
         budgets=next_step.budgets(job),
         slices=[
             slice_view(job, s, now=now, host_keys=host_keys if s is serving else "")
             for s in job.slices
         ],
-        attempts=[attempt_view(a, kept, private=private) for a in job.attempts],
+        attempts=[attempt_view(a, steps, private=private) for a in job.attempts],
         spec=_spec(job, private=private),
         actions=[],
         refused=[],
@@ -206,11 +206,12 @@ def _maintenance_view(coming: Maintenance | None, now: float) -> MaintenanceView
 
 def _ignored_view(attempt: Attempt | None, counted: Ignored | None) -> IgnoredView | None:
     """Return the highest counts that are known: stored ones may be older, and this process loses its own at its end."""
-    known = [it for it in (attempt and attempt.ignored, counted) if it is not None]
-    if not known:
+    counts = [ignored for ignored in (attempt and attempt.ignored, counted) if ignored is not None]
+    if not counts:
         return None
     return IgnoredView(
-        unverified=max(it.unverified for it in known), replayed=max(it.replayed for it in known)
+        unverified=max(ignored.unverified for ignored in counts),
+        replayed=max(ignored.replayed for ignored in counts),
     )
 
 
@@ -239,7 +240,7 @@ def slice_view(job: Job, slice: Slice, *, now: float, host_keys: str = "") -> Sl
 
 
 def attempt_view(
-    attempt: Attempt, kept: Mapping[int, int | None], *, private: bool = True
+    attempt: Attempt, steps: Mapping[int, int | None], *, private: bool = True
 ) -> AttemptView:
     """`kept`: as `steps_kept` returns it."""
     done = attempt.progress
@@ -262,7 +263,7 @@ def attempt_view(
         checkpoint=done.checkpoint,
         resumed_from=done.resumed_from,
         first_step=first_step(attempt),
-        redone=steps_redone(attempt, kept),
+        redone=steps_redone(attempt, steps),
         versions=dict(attempt.versions),
     )
 

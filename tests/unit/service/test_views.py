@@ -120,7 +120,7 @@ def running(**changes: Any) -> Job:
 
 def test_fresh_observations_come_before_stored_ones() -> None:
     stored = job_view(running(), now=NOW)
-    live = job_view(running(), now=NOW, known=RuntimeInfo(progress=LIVE))
+    live = job_view(running(), now=NOW, runtime=RuntimeInfo(progress=LIVE))
     names = ("step", "steps", "loss", "phase", "checkpoint", "metrics", "host0_ip")
     assert some(stored, *names) == (5, None, 0.5, "train", 4, {}, "10.0.0.1")
     assert some(live, *names) == (9, 100, 0.25, "save", 8, {"mfu": 0.4}, "10.0.0.1")
@@ -131,15 +131,15 @@ def test_an_attempt_that_has_ended_is_as_far_as_its_record_says() -> None:
     job = running(ended_at=NOW - 5)
     fresh = Attempt(2, "tj-000001-1", NOW - 3)
     view = job_view(
-        replace(job, attempts=(*job.attempts, fresh)), now=NOW, known=RuntimeInfo(progress=LIVE)
+        replace(job, attempts=(*job.attempts, fresh)), now=NOW, runtime=RuntimeInfo(progress=LIVE)
     )
     assert [a["step"] for a in view["attempts"]] == [5, 9]
-    assert job_view(job, now=NOW, known=RuntimeInfo(progress=LIVE))["attempts"][0]["step"] == 5
+    assert job_view(job, now=NOW, runtime=RuntimeInfo(progress=LIVE))["attempts"][0]["step"] == 5
 
 
 def test_a_running_job_says_since_when_it_makes_no_progress() -> None:
     def at(job: Job, moved: float | None = None) -> str | None:
-        return job_view(job, now=NOW, known=RuntimeInfo(moved_at=moved))["progress_at"]
+        return job_view(job, now=NOW, runtime=RuntimeInfo(moved_at=moved))["progress_at"]
 
     assert at(running()) == "1970-01-01T02:43:20.000Z", "since it runs"
     assert at(running(progress_at=NOW)) == AT, "since it was stored"
@@ -150,7 +150,7 @@ def test_a_running_job_says_since_when_it_makes_no_progress() -> None:
 
 def test_a_running_job_says_after_how_long_it_counts_as_hung() -> None:
     def after(job: Job, **more: Any) -> float | None:
-        return job_view(job, now=NOW, known=RuntimeInfo(**more))["stall_s"]
+        return job_view(job, now=NOW, runtime=RuntimeInfo(**more))["stall_s"]
 
     assert after(running()) == 900
     assert after(running(), progress=Progress(phase="compile")) == 1800, "to the first step"
@@ -176,13 +176,13 @@ def test_a_waiting_job_says_when_it_goes_on(state: State, wake: float, shown: st
 
 
 def test_trouble_is_shown_until_the_job_has_ended() -> None:
-    given: dict[str, Any] = {"now": NOW, "known": RuntimeInfo(trouble="503", trouble_since=NOW)}
+    given: dict[str, Any] = {"now": NOW, "runtime": RuntimeInfo(trouble="503", trouble_since=NOW)}
     job = replace(job_in(State.RUNNING), message="step 5")
     view = job_view(job, **given)
     assert some(view, "message", "trouble", "trouble_since") == ("step 5", "503", AT)
     ended = job_view(replace(job, state=State.FAILED, finished_at=NOW), **given)
     assert some(ended, "trouble", "trouble_since", "finished_at") == ("", None, AT)
-    over = job_view(job, now=NOW, known=RuntimeInfo(trouble_since=NOW))
+    over = job_view(job, now=NOW, runtime=RuntimeInfo(trouble_since=NOW))
     assert over["trouble_since"] is None
 
 
@@ -200,7 +200,7 @@ def test_announced_maintenance_is_shown_until_its_window_is_over(
 ) -> None:
     coming = Maintenance(starts, ends, None, "SCHEDULED", "PENDING")
     known = RuntimeInfo(maintenance=coming)
-    view = job_view(job_in(State.RUNNING), now=NOW, known=known)["maintenance"]
+    view = job_view(job_in(State.RUNNING), now=NOW, runtime=known)["maintenance"]
     assert bool(view) is shown
     assert view is None or some(view, "starts", "kind") == (rfc3339(starts), "SCHEDULED")
 

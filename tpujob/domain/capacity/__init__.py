@@ -1,5 +1,7 @@
-"""Who gets a slice next, where, and of which type; why a job waits. Pure: the same records give the same answer.
+"""Capacity: which job gets the next slice, where and of which type, and why a job waits. Pure: the same records give
+the same answer.
 
-Where a job may run: `site.py`, `offers.py`, `datasets.py`. When the cloud may be asked again: `circuits.py`. Whose turn
-it is: `planning.py`. Facts of the hardware are in `hardware/`; what a job does about its place, in `decide/queued.py`.
+Places of a job: `site.py`, `offers.py`, `datasets.py`. Pauses after refusals of the cloud: `circuits.py`. The order of
+jobs: `planning.py`. `hardware/` has the facts of the hardware; `decide/queued.py` decides what a job does with its
+place.
 """

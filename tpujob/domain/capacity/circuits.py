@@ -1,8 +1,8 @@
-"""When an offer may be asked for again: circuits that open on a stockout or a refused quota, for all jobs alike.
+"""Circuit breakers of offers: a stockout or a refused quota opens one, for all jobs.
 
-Pure. An open circuit lets no job ask before `until`; then it is half open: one job asks, and the others wait for its
-result. A slice that gets ready closes the circuits of its offer. The circuits are kept in the memory of a backend
-(`engine/spending.py`), which can compute them again from the records.
+Pure. While a circuit is open, no job requests its offer before `until`; then it is half open: one job requests it, and
+the others wait for the result. A slice that becomes ready closes the circuits of its offer. A backend keeps the
+circuits in memory (`engine/spending.py`) and can compute them again from the records.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,13 +27,13 @@ PROBE = 120.0
 Circuits = Mapping[str, Circuit]
 
 
-def key(wanted: Offer | Slice, cause: Cause, scope: Scope = "") -> str:
+def key(target: Offer | Slice, cause: Cause, scope: Scope = "") -> str:
     """The circuit that a refusal opens. A stockout is of one type in one zone; a quota is of a generation, in the
     zone, or in the region where the refusal holds there."""
     if cause is Cause.STOCKOUT:
-        return f"{wanted.zone}/{wanted.type}/{wanted.pricing}"
-    place = accelerators.region_of(wanted.zone) if scope == "region" else wanted.zone
-    return f"{place}/{accelerators.find(wanted.type).generation}/{wanted.pricing}"
+        return f"{target.zone}/{target.type}/{target.pricing}"
+    place = accelerators.region_of(target.zone) if scope == "region" else target.zone
+    return f"{place}/{accelerators.find(target.type).generation}/{target.pricing}"
 
 
 def refused(circuits: Circuits, slice: Slice, now: float) -> dict[str, Circuit]:
@@ -53,18 +53,18 @@ def refused(circuits: Circuits, slice: Slice, now: float) -> dict[str, Circuit]:
     return {**circuits, name: replace(old, until=max(now + delay, waited_for))}
 
 
-def asked(circuits: Circuits, wanted: Offer | Slice, now: float) -> dict[str, Circuit]:
+def asked(circuits: Circuits, target: Offer | Slice, now: float) -> dict[str, Circuit]:
     """Return the circuits after a request for an offer: one that was half open waits for the answer."""
-    mine = names(wanted)
+    mine = names(target)
     return {
         name: replace(c, until=now + PROBE, asked_at=now) if name in mine and c.until <= now else c
         for name, c in circuits.items()
     }
 
 
-def granted(circuits: Circuits, wanted: Offer | Slice) -> dict[str, Circuit]:
+def granted(circuits: Circuits, target: Offer | Slice) -> dict[str, Circuit]:
     """The circuits after an offer became a slice."""
-    mine = names(wanted)
+    mine = names(target)
     return {name: c for name, c in circuits.items() if name not in mine}
 
 
@@ -79,9 +79,9 @@ def first_available(offers: Sequence[Offer], circuits: Circuits) -> tuple[Offer,
     return best, retry_at(best, circuits)
 
 
-def retry_at(wanted: Offer | Slice, circuits: Circuits) -> float:
+def retry_at(target: Offer | Slice, circuits: Circuits) -> float:
     """Return when it may be asked for again; 0: no circuit of it is open."""
-    return max((circuits[n].until for n in names(wanted) if n in circuits), default=0.0)
+    return max((circuits[n].until for n in names(target) if n in circuits), default=0.0)
 
 
 def recalled(jobs: Iterable[Job]) -> dict[str, Circuit]:
@@ -99,9 +99,9 @@ def refusals(job: Job) -> list[Slice]:
 
 
 def allowed(job: Job, prices: PriceList = LIST) -> tuple[Offer, ...]:
-    """What the job may ask for, in its order of preference, without what the cloud has refused it for good: a zone
-    that is not open to the project, a type that the zone does not have, a region that its data cannot be copied to. A
-    person's `resume` opens all again."""
+    """Return the offers that the job may request, in its order of preference, without those that the cloud refused for
+    good: a zone that is closed to the project, a type that the zone does not have, a region to which its data cannot be
+    copied. A person's `resume` allows all of them again."""
     never = {
         (s.zone, s.type)
         for s in job.slices
@@ -121,7 +121,7 @@ def waiting_since(job: Job) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a job without a slice waits for, since the cloud refused it."""
+    """The wait of a job without a slice after a refusal of the cloud."""
 
     refused: Slice  #: the newest request that came to nothing
     times: int  #: such refusals in a row: of that type, in that zone, for that cause
@@ -153,21 +153,21 @@ def wait(job: Job, circuits: Circuits) -> Wait | None:
 
 def waiting(job: Job, circuits: Circuits, now: float) -> str:
     """`wait` in one line; empty: the cloud has not refused what the job waits for."""
-    found = wait(job, circuits)
-    return describe_wait(found, now) if found else ""
+    current = wait(job, circuits)
+    return describe_wait(current, now) if current else ""
 
 
-def describe_wait(found: Wait, now: float) -> str:
+def describe_wait(current: Wait, now: float) -> str:
     """Return one line: how often it was refused, where, since when, when it is asked for again and where else first."""
-    last = found.refused
-    what = "stockout" if last.refused is Cause.STOCKOUT else "quota refusal"
-    since = datetime.fromtimestamp(found.since, UTC).strftime("%H:%M")
-    text = f"{ordinal(found.times)} {what} in {last.zone} since {since} UTC"
-    if found.asking:
-        return f"{text}; asking in {found.asking} now"
-    text += f", next try there {_in(found.again_at - now)}"
-    if (found.first.zone, found.first.type) != (last.zone, last.type):
-        text += f", {found.first.zone} next {_in(found.first_at - now)}"
+    last = current.refused
+    kind = "stockout" if last.refused is Cause.STOCKOUT else "quota refusal"
+    since = datetime.fromtimestamp(current.since, UTC).strftime("%H:%M")
+    text = f"{ordinal(current.times)} {kind} in {last.zone} since {since} UTC"
+    if current.asking:
+        return f"{text}; asking in {current.asking} now"
+    text += f", next try there {_in(current.again_at - now)}"
+    if (current.first.zone, current.first.type) != (last.zone, last.type):
+        text += f", {current.first.zone} next {_in(current.first_at - now)}"
     return text
 
 
@@ -183,15 +183,15 @@ def _in(seconds: float) -> str:
 
 def _fruitless(job: Job) -> list[Slice]:
     """The requests since the job last had a slice, or was last set going by a person; the oldest first."""
-    found: list[Slice] = []
+    refused: list[Slice] = []
     for slice in reversed(job.slices):
         if slice.ready_at is not None or slice.requested_at < job.fresh_at:
             break
-        found.insert(0, slice)
-    return found
+        refused.insert(0, slice)
+    return refused
 
 
-def names(wanted: Offer | Slice) -> tuple[str, str, str]:
+def names(target: Offer | Slice) -> tuple[str, str, str]:
     """Return every circuit that can be open for it: a stockout, a quota of the zone, one of the region."""
-    quota = (key(wanted, Cause.QUOTA), key(wanted, Cause.QUOTA, "region"))
-    return (key(wanted, Cause.STOCKOUT), *quota)
+    quota = (key(target, Cause.QUOTA), key(target, Cause.QUOTA, "region"))
+    return (key(target, Cause.STOCKOUT), *quota)

@@ -1,7 +1,7 @@
-"""Where a job's data is read in each region, and what must be copied there before a slice is asked for. Pure.
+"""Places of a job's data in each region, and the copies that are needed before a slice is requested. Pure.
 
-A region has one copy of a data set for all jobs of the bucket's owners: its name follows from the source alone. What is
-in the right region already is read where it is.
+A region has one copy of a data set for all jobs; its name is a function of the source alone. Data that is in the region
+already is read in place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FOLDER = "datasets"
 
 
 def kept_in(bucket: str, entry: Data) -> str:
-    """Where the copy of a source lies in a bucket; `bucket` may be a folder in one, which owns nothing of it."""
+    """Return the prefix of the copy of a source in the bucket of `bucket`, which may be a folder."""
     mark = hashlib.sha256(entry.source.encode()).hexdigest()[:10]
     return f"{_root(bucket)}{FOLDER}/{entry.to}-{mark}"
 
@@ -40,8 +40,8 @@ def _root(bucket: str) -> str:
 def placed(
     entry: Data, base: str, location: str, local: Collection[str], zones: Iterable[str], site: Site
 ) -> Dataset:
-    """Where `entry` is read from each zone. `local`: the regions that the bucket of `base` is local to; a zone whose
-    region has no bucket of the site reads `base` itself, across regions."""
+    """Return the data set with the prefix that each zone reads. `local`: the regions in which reading `base` is free. A
+    zone whose region has no bucket of the site reads `base`, across regions."""
     at: dict[str, str] = {}
     for region in dict.fromkeys(map(region_of, zones)):
         bucket = None if region in local else site.bucket_in(region)
@@ -122,7 +122,7 @@ def under_way(job: Job) -> Copy | None:
 
 def refused(job: Job, zone: str) -> Copy | None:
     """Return a copy that is needed in that zone, and was refused."""
-    asked = (found(job, one.id) for one in wanted(job, zone))
+    asked = (found(job, source.id) for source in wanted(job, zone))
     return next((copy for copy in asked if copy and copy.refused), None)
 
 

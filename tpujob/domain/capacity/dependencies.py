@@ -1,6 +1,6 @@
-"""Whether a job that another one waits for is as it must be. Pure.
+"""Conditions on other jobs. Pure.
 
-A job that has requested a slice waits for nothing any more: what it waited for may be repeated after that.
+A job that has requested a slice waits for no other job any more, even if that one is repeated later.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
-"""What the plan needs of each job that has not ended, computed once for each version of its record. Pure."""
+"""Entries of the queue: the facts of each job that the plan needs, computed once for each version of the record.
+Pure."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -61,7 +62,8 @@ class QueueEntry:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for a slice. One that was cancelled, or may request nothing any more, is about to end."""
+        """Whether the job waits for a slice. A job that was cancelled, or may request nothing any more, is about to
+        end."""
         return self.state is State.QUEUED and bool(self.wanted)
 
 
@@ -71,7 +73,7 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
     whole = group or job
     queued = job.state is State.QUEUED and job.wish is DesiredState.RUN
     offers = circuits.allowed(job, prices) if queued else ()
-    wanted = tuple(_wanted(o.type, o.zone, o.pricing, job.tpu_slices) for o in offers)
+    slices = tuple(_wanted(o.type, o.zone, o.pricing, job.tpu_slices) for o in offers)
     slice = job.slice
     held = _wanted(slice.type, slice.zone, slice.pricing, slice.tpu_slices) if slice else None
     return QueueEntry(
@@ -90,10 +92,10 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
         edges=() if job.slices else job.edges,
         group=job.group,
         index=job.index,
-        wanted=wanted,
+        wanted=slices,
         holds=held if job.state in HOLDS else None,
         in_cloud_queue=bool(slice and slice.in_queue),
-        charge=charge(offers[0].usd_per_hour, wanted[0].chips, job) if offers else 0.0,
+        charge=charge(offers[0].usd_per_hour, slices[0].chips, job) if offers else 0.0,
         refusals=len(circuits.refusals(job)) if queued else 0,
         hand_on=job.spec.hand_on,
         gives_until=gives_until(job),
@@ -115,17 +117,17 @@ def _began(job: Job, whole: Job) -> float:
 def gives_until(job: Job) -> float:
     """Return until when the job's slice, if still ready, is as good as a new one for another job: its program ended by
     itself, it was put back into the queue, or its hold ran out, and nothing speaks against its hosts. 0: it is not."""
-    one, attempt = job.slice, job.attempt
-    if job.state is not State.RELEASING or not one or not attempt or not job.spec.hand_on:
+    slice, attempt = job.slice, job.attempt
+    if job.state is not State.RELEASING or not slice or not attempt or not job.spec.hand_on:
         return 0.0
     over = job.then in (State.SUCCEEDED, State.FAILED)
     ended = job.wish is DesiredState.RUN and (over or (job.then is State.QUEUED and not job.cause))
     ran_out = job.wish is DesiredState.CANCEL and job.then is State.CANCELLED  # its hold
     good = (
         ((ended and job.cause in _HARMLESS) or (ran_out and attempt.cause is Cause.CANCELLED))
-        and attempt.slice == one.name
-        and one.delete_asked_at is None
-        and one.missing_since is None
+        and attempt.slice == slice.name
+        and slice.delete_asked_at is None
+        and slice.missing_since is None
     )
     return max(job.state_since + HANDED_WITHIN, job.hold_until or 0.0) if good else 0.0
 

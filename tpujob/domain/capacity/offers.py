@@ -1,7 +1,7 @@
-"""Where a job may run, best first: every (type, zone) that its spec allows, in the order in which they are tried.
+"""Offers of a job: every (type, zone) that its spec allows, in the order of preference.
 
-Pure. All zones of a job lie in one region, the one of its bucket, so that every attempt finds its checkpoints nearby,
-unless its spec allows traffic between regions.
+Pure. All zones of a job are in the region of its bucket, so that every attempt finds its checkpoints nearby, unless the
+spec allows traffic between regions.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def offers(
 
 
 def _go_together(type: str, zone: str, types: Sequence[str], zones: Sequence[str]) -> bool:
-    """Whether to ask for that type there. A zone that has none of the job's types by the tables, or a type that is in
-    none of its zones, was accepted by the cloud's own list."""
+    """Return whether to request that type in that zone. The cloud's own list has accepted a zone with none of the job's
+    types in our tables, and a type with none of its zones in them."""
     return (
         accelerators.may_have(type, zone)
         or not any(accelerators.may_have(other, zone) for other in types)
@@ -137,7 +137,7 @@ def _regions(type: str) -> list[str]:
 
 
 def zones_of(type: str) -> str:
-    """For people: the usual zones of a type."""
+    """Return the usual zones of a type, as text for people."""
     zones, near = accelerators.zones(type), accelerators.likely(type)
     meant = f" (did you mean {' or '.join(near)}?)" if near else ""
     more = f" and {len(zones) - 6} more" if len(zones) > 6 else ""

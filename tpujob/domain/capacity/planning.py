@@ -45,7 +45,7 @@ _Ready = tuple[int, float, int, QueueEntry]
 
 
 class Others(Protocol):
-    """What entries refer to by id."""
+    """Jobs and groups that entries refer to by id."""
 
     def end(self, job_id: str) -> JobEnd | None:
         """Return the facts of any job; None: its record was removed."""
@@ -80,26 +80,26 @@ def plan(
     others: Others,
 ) -> QueuePlan:
     """Return the places of all entries that wait."""
-    known = sorted(entries, key=attrgetter("number"))
-    waiting = [one for one in known if one.waits]
+    ordered = sorted(entries, key=attrgetter("number"))
+    waiting = [entry for entry in ordered if entry.waits]
     if not waiting:
         return QueuePlan({}, (), inf)
     places: dict[str, Place] = {}
     ready: list[_Ready] = []
-    for one in waiting:
-        found, since = _eligible(one, now, others)
+    for entry in waiting:
+        found, since = _eligible(entry, now, others)
         if found is None:
-            ready.append((-one.rank, since, one.number, one))
+            ready.append((-entry.rank, since, entry.number, entry))
         else:
-            places[one.id] = found
+            places[entry.id] = found
     barred = len(places)
     walk = _Walk(settings, circuits, now, others)
-    for one in known:
-        if one.holds is not None:
-            walk.count(one, one.holds)
-    for position, (one, order) in enumerate(_ordered(ready, settings, usage, now), 1):
-        ask, reasons = walk.place(one, now - max(order.since, one.waiting_since))
-        places[one.id] = Place(position, ask, reasons, None, order)
+    for entry in ordered:
+        if entry.holds is not None:
+            walk.count(entry, entry.holds)
+    for position, (entry, order) in enumerate(_ordered(ready, settings, usage, now), 1):
+        ask, reasons = walk.place(entry, now - max(order.since, entry.waiting_since))
+        places[entry.id] = Place(position, ask, reasons, None, order)
     times = (reason.until for place in places.values() for reason in place.reasons if reason.until)
     next_at = min((at for at in times if at > now), default=inf)
     return QueuePlan(places, tuple(places)[barred:], next_at, walk.heirs, walk.freed)
@@ -108,17 +108,19 @@ def plan(
 # What a job waits for beside slices -----------------------------------------------------------------------------------
 
 
-def _eligible(one: QueueEntry, now: float, others: Others) -> tuple[Place | None, float]:
+def _eligible(entry: QueueEntry, now: float, others: Others) -> tuple[Place | None, float]:
     """Return the place of a job that may not start yet; else None, and since when it may."""
-    if not one.edges and not one.held_by and one.not_before is None:
-        return None, one.since
+    if not entry.edges and not entry.held_by and entry.not_before is None:
+        return None, entry.since
     reasons: list[Reason] = []
     broken: Reason | None = None
-    since = one.since
+    since = entry.since
     waits: defaultdict[str, list[str]] = defaultdict(list)
-    for edge in one.edges:
+    for edge in entry.edges:
         other = (
-            others.element(edge.job, one.index) if edge.each and one.index is not None else edge.job
+            others.element(edge.job, entry.index)
+            if edge.each and entry.index is not None
+            else edge.job
         )
         end = others.end(edge.job if other is None else other)
         if other is None and end is not None:  # not made; once the group has ended, it never is
@@ -133,12 +135,12 @@ def _eligible(one: QueueEntry, now: float, others: Others) -> tuple[Place | None
         since = max(since, at)
     for on, jobs in waits.items():
         reasons.append(Reason(_K.DEPENDENCY, tuple(jobs[:3]), len(jobs), what=on))
-    if one.held_by:
-        reasons.append(Reason(_K.HELD, what=one.held_by))
-    if one.not_before is not None:
-        since = max(since, one.not_before)
-        if now < one.not_before:
-            reasons.append(Reason(_K.NOT_BEFORE, until=one.not_before))
+    if entry.held_by:
+        reasons.append(Reason(_K.HELD, what=entry.held_by))
+    if entry.not_before is not None:
+        since = max(since, entry.not_before)
+        if now < entry.not_before:
+            reasons.append(Reason(_K.NOT_BEFORE, until=entry.not_before))
     if broken or reasons:
         return Place(0, reasons=tuple(reasons), broken=broken), since
     return None, since
@@ -159,10 +161,10 @@ def _ordered(
     levels: defaultdict[int, defaultdict[tuple[str, str], list[_Ready]]] = defaultdict(
         lambda: defaultdict(list)
     )
-    for it in ready:
-        _, since, _, one = it
-        raised = one.band > 0 and now - max(since, one.waiting_since) >= AGED
-        levels[one.band - raised][one.share, one.owner].append(it)
+    for item in ready:
+        _, since, _, entry = item
+        raised = entry.band > 0 and now - max(since, entry.waiting_since) >= AGED
+        levels[entry.band - raised][entry.share, entry.owner].append(item)
     for level in sorted(levels):
         yield from _fair(level, levels[level], shares, owners, settings)
 
@@ -188,15 +190,15 @@ def _fair(
         of_share, _, share = tops[0]
         heap, weight = heaps[share], settings.weights.get(share, 1.0)
         of_owner, _, owner, jobs = heap[0]
-        _, since, _, one = jobs.pop()
-        yield one, Order(level, level < one.band, of_share, of_owner, one.rank, since)
-        of_owner += one.charge
+        _, since, _, entry = jobs.pop()
+        yield entry, Order(level, level < entry.band, of_share, of_owner, entry.rank, since)
+        of_owner += entry.charge
         if jobs:
             heapreplace(heap, (of_owner, jobs[-1][2], owner, jobs))
         else:
             heappop(heap)
             owners[share, owner] = of_owner
-        shares[share] = of_share + one.charge / weight
+        shares[share] = of_share + entry.charge / weight
         if heap:
             heapreplace(tops, (shares[share], heap[0][1], share))
         else:
@@ -208,7 +210,7 @@ def _fair(
 
 @dataclass(slots=True)
 class _Used:
-    """What one owner uses, in total or of one type."""
+    """Jobs and chips that one owner uses, in total or of one type."""
 
     running: int = 0
     chips: int = 0
@@ -237,79 +239,79 @@ class _Walk:
     heirs: dict[str, str] = field(default_factory=dict[str, str])
     freed: set[str] = field(default_factory=set[str])
 
-    def count(self, one: QueueEntry, slice: Wanted) -> None:
+    def count(self, entry: QueueEntry, slice: Wanted) -> None:
         """Count what a job holds or requests."""
-        self._take(one, slice)
-        if one.gives_until > self.now and self.settings.hand_on != "never":
-            self.givers.append(one)
-        if one.in_cloud_queue:
-            self.requested[slice.shape].append(one.id)
+        self._take(entry, slice)
+        if entry.gives_until > self.now and self.settings.hand_on != "never":
+            self.givers.append(entry)
+        if entry.in_cloud_queue:
+            self.requested[slice.shape].append(entry.id)
 
-    def _take(self, one: QueueEntry, slice: Wanted) -> None:
+    def _take(self, entry: QueueEntry, slice: Wanted) -> None:
         self.against.clear()
         for type in ("", slice.type):
-            used = self.owners[one.owner, type]
+            used = self.owners[entry.owner, type]
             used.running += 1
             used.chips += slice.chips
         self.pools[slice.pool] += slice.chips
-        if one.group:
-            self.groups[one.group] += 1
+        if entry.group:
+            self.groups[entry.group] += 1
 
-    def place(self, one: QueueEntry, waited: float) -> tuple[frozenset[str], tuple[Reason, ...]]:
+    def place(self, entry: QueueEntry, waited: float) -> tuple[frozenset[str], tuple[Reason, ...]]:
         """Return what the next job in order may request, or why nothing. `waited`: seconds."""
         if not self.givers:
-            return self._requests(one, waited)
-        if giver := self._giver(one):
+            return self._requests(entry, waited)
+        if giver := self._giver(entry):
             self.givers.remove(giver)
-            self.heirs[giver.id] = one.id
+            self.heirs[giver.id] = entry.id
             self.freed.add(giver.id)
-            if giver.owner != one.owner and giver.holds:
-                self._take(one, giver.holds)
+            if giver.owner != entry.owner and giver.holds:
+                self._take(entry, giver.holds)
                 self.pools[giver.holds.pool] -= giver.holds.chips  # no more than before
-            elif one.group != giver.group:
-                self.groups[one.group] += 1
+            elif entry.group != giver.group:
+                self.groups[entry.group] += 1
             return _NOTHING, (Reason(_K.HANDED_ON, (giver.id,), 1, until=giver.gives_until),)
-        ask, reasons = self._requests(one, waited)
-        for giver in [*self.givers] if one.refusals or not ask else ():
-            if giver.owner == one.owner:  # whose limits its slice counts for
+        ask, reasons = self._requests(entry, waited)
+        for giver in [*self.givers] if entry.refusals or not ask else ():
+            if giver.owner == entry.owner:  # whose limits its slice counts for
                 self.freed.add(giver.id)
-            elif _are_rivals(one, giver):
+            elif _are_rivals(entry, giver):
                 self.freed.add(giver.id)
                 if self.settings.hand_on == "owner" and giver.epoch >= PASSED:
                     self.givers.remove(giver)  # it has passed jobs of others often enough
         return ask, reasons
 
-    def _giver(self, one: QueueEntry) -> QueueEntry | None:
+    def _giver(self, entry: QueueEntry) -> QueueEntry | None:
         """Return a job whose slice this one gets; None: there is none."""
-        usable = [g for g in self.givers if self._fits(one, g)] if one.hand_on else []
-        if usable and self._group_full(one):
-            usable = [g for g in usable if g.group == one.group]
-        return min(usable, key=lambda g: g.owner != one.owner, default=None)
+        usable = [g for g in self.givers if self._fits(entry, g)] if entry.hand_on else []
+        if usable and self._group_full(entry):
+            usable = [g for g in usable if g.group == entry.group]
+        return min(usable, key=lambda g: g.owner != entry.owner, default=None)
 
-    def _fits(self, one: QueueEntry, giver: QueueEntry) -> bool:
-        given = giver.holds
-        if given is None or given.pool in self.reserved:
+    def _fits(self, entry: QueueEntry, giver: QueueEntry) -> bool:
+        held = giver.holds
+        if held is None or held.pool in self.reserved:
             return False
-        if giver.owner != one.owner and (
-            self.settings.hand_on != "lab" or self._over_limit(one, given)
+        if giver.owner != entry.owner and (
+            self.settings.hand_on != "lab" or self._over_limit(entry, held)
         ):
             return False
-        return any((w.shape, w.chips) == (given.shape, given.chips) for w in one.wanted)
+        return any((w.shape, w.chips) == (held.shape, held.chips) for w in entry.wanted)
 
     def _requests(
-        self, one: QueueEntry, waited: float
+        self, entry: QueueEntry, waited: float
     ) -> tuple[frozenset[str], tuple[Reason, ...]]:
-        if one.group and (full := self._group_full(one)):
+        if entry.group and (full := self._group_full(entry)):
             return _NOTHING, (full,)
-        if self.now < one.wake:
-            return _NOTHING, (Reason(_K.RETRY, until=one.wake),)
+        if self.now < entry.wake:
+            return _NOTHING, (Reason(_K.RETRY, until=entry.wake),)
         ask: list[Wanted] = []
         reasons: list[Reason] = []
-        for slice in one.wanted:
-            key = one.owner, slice.shape, slice.chips
+        for slice in entry.wanted:
+            key = entry.owner, slice.shape, slice.chips
             reason = (
                 self.against.get(key)
-                or self._over_limit(one, slice)
+                or self._over_limit(entry, slice)
                 or self._behind(slice)
                 or self._refused(slice)
                 or self._over_quota(slice)
@@ -320,43 +322,43 @@ class _Walk:
             reasons.append(reason)
             self.against[key] = reason
             if reason.kind is _K.REFUSED:
-                self.closed[slice.shape].append(one.id)
+                self.closed[slice.shape].append(entry.id)
                 self.against.clear()
         if not ask:
             if waited >= PATIENCE:
-                self._keep_quota(one, reasons, waited)
+                self._keep_quota(entry, reasons, waited)
             several = len(reasons) > 1
             return _NOTHING, tuple(dict.fromkeys(reasons) if several else reasons)
-        self._take(one, ask[0])
+        self._take(entry, ask[0])
         for slice in ask if self.circuits else ():
             # what the cloud refused lately is requested by one job, and the others wait for the answer
             for name in self.circuits.keys() & slice.circuits:
-                self.closed[name].append(one.id)
+                self.closed[name].append(entry.id)
         return frozenset([slice.shape for slice in ask]), ()
 
-    def _keep_quota(self, one: QueueEntry, reasons: Sequence[Reason], waited: float) -> None:
+    def _keep_quota(self, entry: QueueEntry, reasons: Sequence[Reason], waited: float) -> None:
         """Keep the quota free for a job that may request nothing, by the reason against each slice that it wants."""
-        if (waited - PATIENCE) % (2 * DRAIN) >= DRAIN or one.refusals >= LAPSES:
+        if (waited - PATIENCE) % (2 * DRAIN) >= DRAIN or entry.refusals >= LAPSES:
             return
-        for slice, reason in zip(one.wanted, reasons, strict=True):
+        for slice, reason in zip(entry.wanted, reasons, strict=True):
             if reason.kind is _K.QUOTA and slice.chips <= reason.limit:
-                self.reserved.setdefault(slice.pool, one.id)
+                self.reserved.setdefault(slice.pool, entry.id)
                 self.against.clear()
 
-    def _group_full(self, one: QueueEntry) -> Reason | None:
-        limit = self.others.group(one.group) if one.group else None
-        if limit is None or self.groups[one.group] < limit[1]:
+    def _group_full(self, entry: QueueEntry) -> Reason | None:
+        limit = self.others.group(entry.group) if entry.group else None
+        if limit is None or self.groups[entry.group] < limit[1]:
             return None
-        return Reason(_K.GROUP, count=self.groups[one.group], limit=limit[1], what=limit[0])
+        return Reason(_K.GROUP, count=self.groups[entry.group], limit=limit[1], what=limit[0])
 
-    def _over_limit(self, one: QueueEntry, slice: Wanted) -> Reason | None:
+    def _over_limit(self, entry: QueueEntry, slice: Wanted) -> Reason | None:
         for type, limits in (
             ("", self.settings.limits),
             (slice.type, self.settings.by_type.get(slice.type)),
         ):
             if limits is None or limits is NO_LIMITS:
                 continue
-            used = self.owners[one.owner, type]
+            used = self.owners[entry.owner, type]
             if limits.running is not None and used.running >= limits.running:
                 return Reason(_K.RUNNING, count=used.running, limit=limits.running, what=type)
             if limits.chips is not None and used.chips + slice.chips > limits.chips:
@@ -375,8 +377,8 @@ class _Walk:
     def _refused(self, slice: Wanted) -> Reason | None:
         if not self.circuits:
             return None
-        known = [self.circuits[name].until for name in slice.circuits if name in self.circuits]
-        until = max(known, default=0.0)
+        ends = [self.circuits[name].until for name in slice.circuits if name in self.circuits]
+        until = max(ends, default=0.0)
         return Reason(_K.REFUSED, what=slice.shape, until=until) if until > self.now else None
 
     def _over_quota(self, slice: Wanted) -> Reason | None:
@@ -391,7 +393,7 @@ class _Walk:
         return Reason(_K.QUOTA, count=used, limit=limit, what=slice.pool)
 
 
-def _are_rivals(one: QueueEntry, giver: QueueEntry) -> bool:
+def _are_rivals(entry: QueueEntry, giver: QueueEntry) -> bool:
     """Return whether a slice that is released may be what the job waits for."""
     slice = giver.holds
-    return slice is not None and any(n in w.circuits for w in one.wanted for n in slice.circuits)
+    return slice is not None and any(n in w.circuits for w in entry.wanted for n in slice.circuits)

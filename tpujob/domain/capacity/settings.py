@@ -1,4 +1,4 @@
-"""What a context says of its queue: shares, limits and the quota that jobs share."""
+"""Settings of the queue in a context: shares, limits and the quota that jobs share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

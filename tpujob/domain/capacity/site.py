@@ -1,7 +1,7 @@
-"""What a context says about where its jobs run and keep their files, laid over what a job's own file says.
+"""Settings of a context for the places of jobs and their files, applied to a job's own file.
 
-Pure. The order of a job's offers is in `offers.py`; here is which zones it gets when it names none, which
-bucket is its own, and what it would cost to read that bucket from elsewhere.
+Pure. The site decides the zones of a job that names none, its bucket, and the price of reading that bucket from
+elsewhere. `offers.py` has the order of a job's offers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Site:
 
     def region_of_bucket(self, bucket: str) -> str | None:
         """Return the region of a bucket of this site; None: it is not a bucket of this site."""
-        named = next((region for region, known in self.buckets.items() if known == bucket), None)
+        named = next((region for region, name in self.buckets.items() if name == bucket), None)
         region = bucket.removeprefix(_MADE)
         made = (
             self.made_on_demand and bucket != region and re.fullmatch(accelerators.REGION, region)
@@ -117,13 +117,13 @@ def check_location(
 
 def traffic(zones: Sequence[str], site: Site) -> list[str]:
     """Return a line about the traffic of each zone in whose region the site has no bucket."""
-    found: list[str] = []
+    notes: list[str] = []
     for zone in zones:
         home = home_region(zone, site)
         if home != region_of(zone):
             price = _price(home, zone, site.prices)
-            found.append(f"the bucket is in {home}; from {zone}, {price}")
-    return found
+            notes.append(f"the bucket is in {home}; from {zone}, {price}")
+    return notes
 
 
 def _zones_of(spec: JobSpec, site: Site) -> list[str]:

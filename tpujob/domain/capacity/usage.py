@@ -1,6 +1,6 @@
-"""What owners and shares have used lately, in list-price micro-dollars that fade: half of it counts after HALF_LIFE.
+"""Recent use of owners and shares, in list-price micro-dollars that decay: half of them counts after HALF_LIFE.
 
-The rule is that of Slurm's fair share: a factor of 2^(-age / half-life), 7 days by default. Pure.
+The rule is Slurm's fair share: a factor of 2^(-age / half-life), 7 days by default. Pure.
 """
 
 from collections import defaultdict
@@ -29,17 +29,17 @@ def used(job: Job, now: float) -> float:
     """Return the micro-dollars that the job's slices count for at `now`: for each, the integral of rate times fading. A
     slice that is held or requested counts for at least the job's expected time, so that 100 jobs of one owner do not
     start before the first has used anything."""
-    return sum((_faded(job, one, now) for one in job.slices), 0.0)
+    return sum((_faded(job, slice, now) for slice in job.slices), 0.0)
 
 
-def _faded(job: Job, one: Slice, now: float) -> float:
-    least = charge(one.usd_per_hour, accelerators.find(one.type).chips * one.tpu_slices, job)
+def _faded(job: Job, slice: Slice, now: float) -> float:
+    least = charge(slice.usd_per_hour, accelerators.find(slice.type).chips * slice.tpu_slices, job)
     per_second = least / _expected(job)
-    ready = now if one.ready_at is None else min(one.ready_at, now)
-    if one.gone_at is not None:
-        if one.ready_at is None:
+    ready = now if slice.ready_at is None else min(slice.ready_at, now)
+    if slice.gone_at is not None:
+        if slice.ready_at is None:
             return 0.0
-        end = min(one.gone_at, now)
+        end = min(slice.gone_at, now)
         return per_second * (exp(-_FADE * (now - end)) - exp(-_FADE * (now - ready))) / _FADE
     counted = per_second * (1 - exp(-_FADE * (now - ready))) / _FADE
     return max(counted, least)

@@ -25,7 +25,7 @@ _SENTENCES: Mapping[ReasonKind, str] = {
 
 def describe(reason: Reason) -> str:
     """Return the reason as one sentence without a full stop, for people."""
-    what, until = reason.what, datetime.fromtimestamp(reason.until or 0.0, UTC)
+    subject, until = reason.what, datetime.fromtimestamp(reason.until or 0.0, UTC)
     return _SENTENCES[reason.kind].format(
         jobs=", ".join(reason.jobs[:3]) + (" ..." if reason.count > 3 else ""),
         count=reason.count,
@@ -33,8 +33,8 @@ def describe(reason: Reason) -> str:
         requests=many(reason.count, "request"),
         limit=reason.limit,
         until=f"{until:%Y-%m-%d %H:%M UTC}",
-        what=what,
-        by=f" by {what}" if what else " since its submission",
-        of=f" of {what}" if what else "",
-        on=f" on {what}" if what else "",
+        what=subject,
+        by=f" by {subject}" if subject else " since its submission",
+        of=f" of {subject}" if subject else "",
+        on=f" on {subject}" if subject else "",
     )

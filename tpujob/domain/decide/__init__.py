@@ -1,6 +1,6 @@
-"""What to do next with one job: one module for each state, and `decide` which picks it. Pure.
+"""Decisions about one job: a module for each state, and `decide`, which selects it. Pure.
 
-How an event changes the record is in `lifecycle.py`; what an ended attempt means, in `failures/`.
+`lifecycle.py` applies events to the record; `failures/` interprets the end of an attempt.
 """
 
 from tpujob.domain.decide.attempt_end import best_progress

@@ -48,17 +48,17 @@ def _next_try(job: Job, end: End, now: float) -> retry.Again | retry.GiveUp:
         why = nonfinite.is_maths(job, end.verdict, end.physical)
     elif end.cause is Cause.LOST_CONTACT:
         why = retry.kills_hosts(job, now)
-    found = retry.GiveUp(why) if why else retry.after(job, end.cause, late=end.late)
-    if end.cause is Cause.NONFINITE and not why and isinstance(found, retry.GiveUp):
-        return retry.GiveUp(f"{found.why}; {nonfinite.evidence_text(job, end.verdict)}")
-    return found
+    choice = retry.GiveUp(why) if why else retry.after(job, end.cause, late=end.late)
+    if end.cause is Cause.NONFINITE and not why and isinstance(choice, retry.GiveUp):
+        return retry.GiveUp(f"{choice.why}; {nonfinite.evidence_text(job, end.verdict)}")
+    return choice
 
 
 def machines(job: Job, reports: Sequence[HostReport]) -> tuple[str, ...]:
     """Return the physical machine of each host, by host; empty when none is known."""
-    known = {r.host: r.physical for r in reports}
-    found = tuple(known.get(host, "") for host in range(job.hosts))
-    return found if any(found) else ()
+    reported = {r.host: r.physical for r in reports}
+    by_host = tuple(reported.get(host, "") for host in range(job.hosts))
+    return by_host if any(by_host) else ()
 
 
 def best_progress(reports: Sequence[HostReport], bad_step: int | None = None) -> Progress:
@@ -84,8 +84,8 @@ def best_progress(reports: Sequence[HostReport], bad_step: int | None = None) ->
 
 
 def began_at(job: Job, reports: Sequence[HostReport], now: float) -> float | None:
-    """When the program of the newest attempt had been started on every host, by this clock. None: on some host it was
-    not, as far as their reports say."""
+    """Return when the program of the newest attempt was running on every host, by this clock; None if some host reports
+    no start."""
     starts = _starts(reports, now)
     if not job.attempt or len(starts) < job.hosts:
         return None
@@ -93,8 +93,8 @@ def began_at(job: Job, reports: Sequence[HostReport], now: float) -> float | Non
 
 
 def ran_since(job: Job, reports: Sequence[HostReport], now: float) -> float | None:
-    """When the program of the newest attempt, which ends now, began to run. None: that is known already, or it did not
-    run. A step shows that it did, also where not every host has reported its start."""
+    """Return when the program of the newest attempt, which ends now, began to run; None if that is stored already, or
+    if it did not run. A step proves that it ran, also where some hosts have not reported their start."""
     stepped = any(r.progress.step is not None for r in reports)
     if job.attempt is None or job.attempt.running_at is not None:
         return None
@@ -104,7 +104,7 @@ def ran_since(job: Job, reports: Sequence[HostReport], now: float) -> float | No
 
 
 def _starts(reports: Sequence[HostReport], now: float) -> list[float]:
-    """When the program was started on each host of which that is known, by this clock."""
+    """Return the known start times of the program on the hosts, by this clock."""
     starts = [_start_time(r, now) for r in reports]
     return [start for start in starts if start is not None]
 

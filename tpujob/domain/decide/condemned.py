@@ -21,37 +21,37 @@ def give_back(job: Job, seen: Observation, now: float) -> Decision | None:
     """Return the next step for the condemned slices: stop the program, delete the slice, confirm that it is gone. Facts
     come first, then programs to stop, then deletions that were not requested yet. So a deletion that fails again and
     again delays nothing else."""
-    steps = [_next(job, one, seen, now) for one in releasing.fresh_first(job.condemned)]
+    steps = [_next(job, slice, seen, now) for slice in releasing.fresh_first(job.condemned)]
     due = [step for step in steps if step and (step.event or step.action)]
     due.sort(key=lambda step: (not step.event, not isinstance(step.action, StopProgram)))
     return due[0] if due else None
 
 
-def _next(job: Job, one: Slice, seen: Observation, now: float) -> Decision | None:
-    leaves = one.delete_asked_at is not None or spending.keeps_nothing(job, seen, now)
-    if leaves or may_go(job, one, seen.of(one), now):
-        return releasing.leaving(job, one, seen, now)
-    return None if one.stopped else Decision(action=StopProgram(one.name), wake_in=2)
+def _next(job: Job, slice: Slice, seen: Observation, now: float) -> Decision | None:
+    leaves = slice.delete_asked_at is not None or spending.keeps_nothing(job, seen, now)
+    if leaves or may_go(job, slice, seen.of(slice), now):
+        return releasing.leaving(job, slice, seen, now)
+    return None if slice.stopped else Decision(action=StopProgram(slice.name), wake_in=2)
 
 
-def may_go(job: Job, one: Slice, look: SliceSeen, now: float) -> bool:
+def may_go(job: Job, slice: Slice, look: SliceSeen, now: float) -> bool:
     """Return whether a condemned slice need not be kept any longer: its replacement is ready, or will not be soon."""
-    age = now - (one.condemned_at or now)
-    replaced = one is not job.condemned[-1]
+    age = now - (slice.condemned_at or now)
+    replaced = slice is not job.condemned[-1]
     lost = isinstance(look, Absent) or (
         isinstance(look, Present) and (look.state.lost or look.state is SliceState.DELETING)
     )
-    unstoppable = not one.stopped and age > STOP_PATIENCE + job.spec.stop_grace
-    wanted = job.state in (State.QUEUED, State.PROVISIONING) and job.wish is DesiredState.RUN
+    unstoppable = not slice.stopped and age > STOP_PATIENCE + job.spec.stop_grace
+    needs_another = job.state in (State.QUEUED, State.PROVISIONING) and job.wish is DesiredState.RUN
     queued = job.state is State.PROVISIONING and now - job.state_since > QUEUED
-    return replaced or lost or unstoppable or not wanted or queued or age > MOST
+    return replaced or lost or unstoppable or not needs_another or queued or age > MOST
 
 
 def too_many(job: Job, seen: Observation) -> bool:
     """Return whether so many are billed that no other slice may be requested; deletions in progress don't count."""
-    return sum(one.name not in seen.leaving for one in job.condemned) > MOST_KEPT
+    return sum(slice.name not in seen.leaving for slice in job.condemned) > MOST_KEPT
 
 
 def still_running(job: Job) -> bool:
     """Return whether the program of a condemned slice may still run: two must never write into one workdir."""
-    return any(not one.stopped for one in job.condemned)
+    return any(not slice.stopped for slice in job.condemned)

@@ -53,7 +53,7 @@ def follow_up(job: Job, id: str, result: Result, now: float) -> Event | None:
 
 
 def advanced(copy: Copy, progress: CopyProgress) -> str:
-    """How far a copy has come, in one line."""
+    """Return the progress of a copy in one line."""
     done = amount_of_bytes(progress.there)
     if progress.total_bytes is None:
         return f"{done} of {copy.name} are in {copy.region}"
@@ -69,8 +69,8 @@ def _begun(wish: CopyStarted) -> str:
 
 
 def _finished(copy: Copy, progress: CopyProgress) -> str:
-    there = f"{copy.name} is in {copy.region}"
+    arrived = f"{copy.name} is in {copy.region}"
     if not progress.objects:
-        return f"{there} already: {many(progress.same, 'object')}, {amount_of_bytes(progress.same_bytes)}"
+        return f"{arrived} already: {many(progress.same, 'object')}, {amount_of_bytes(progress.same_bytes)}"
     cost = dollars(replace(copy, progress=progress).micros)
-    return f"{there}: {many(progress.objects, 'object')} copied, {amount_of_bytes(progress.bytes)}, for {cost}"
+    return f"{arrived}: {many(progress.objects, 'object')} copied, {amount_of_bytes(progress.bytes)}, for {cost}"

@@ -1,7 +1,8 @@
-"""What to do next with one job: `decide` by its state, and `follow_up` for the result of an action. Pure.
+"""Dispatch of decisions: `decide` selects the module of the job's state, `follow_up` handles the result of an action.
+Pure.
 
-What is Unknown decides nothing: it is waited out. Nothing is ended, deleted or asked for on the strength of a list, and
-no attempt is ended without evidence: then the decision is what must be read first. When all is read, nothing is needed.
+Unknown parts of an observation decide nothing. No end, deletion or request follows from a list alone, and no attempt
+ends without evidence: the decision then asks for a fresh observation first.
 """
 
 from dataclasses import replace
@@ -52,8 +53,8 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     """At most one event and one action for `job`, given what was seen of the world at `now`; or what it needs first."""
     if job.spec.is_group:
         return group.decide(job, seen, now)
-    if asked := group.pass_on(job, seen, now):
-        return asked
+    if passed_on := group.pass_on(job, seen, now):
+        return passed_on
     decision = spending.warn(job, seen, now) or _by_state(job, seen, now)
     if job.condemned and decision.event is None and decision.action is None:
         # it may be long until anything is asked for again, and these are billed
@@ -63,8 +64,8 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
 
 
 def decide_beside(job: Job, seen: Observation, now: float) -> Decision:
-    """What condemned slices need, while the job's own next step is an action that is repeated: a start that is not
-    answered, a copy that takes long."""
+    """Decide about condemned slices while the job's own next step is a repeated action, such as a start without an
+    answer or a long copy."""
     return _with_needs(condemned.give_back(job, seen, now) or Decision(), seen)
 
 

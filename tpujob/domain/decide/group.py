@@ -45,7 +45,7 @@ def note_made(job: Job, count: int, now: float) -> Event:
 
 
 def _end(job: Job, seen: Observation, now: float) -> Event:
-    """How the group ends when all of its elements have."""
+    """Return the end of a group whose elements have all ended."""
     succeeded, failed = (seen.elements.get(s, 0) for s in (State.SUCCEEDED, State.FAILED))
     if succeeded == job.group_size:
         text = f"all {job.group_size:,} elements succeeded"

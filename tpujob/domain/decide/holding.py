@@ -116,8 +116,8 @@ def _progressed(job: Job, seen: Observation, now: float, *, lost: bool = False) 
 
 
 def _awaits_reports(job: Job, seen: Observation, now: float) -> bool:
-    """Whether hosts are expected to report the end of their program soon. Those of an attempt of which no host has
-    reported anything have not begun."""
+    """Return whether hosts should report the end of their program soon. Hosts of an attempt without any report have not
+    begun."""
     if not _ran_here(job) or now - job.state_since >= job.spec.stop_grace + REPORTED_WITHIN:
         return False
     began = bool(seen.heard) or (job.attempt and job.attempt.running_at is not None)

@@ -79,8 +79,8 @@ def _present(job: Job, look: Present, seen: Observation, now: float) -> Decision
 def _ready(job: Job, look: Present, now: float) -> Decision:
     if condemned.still_running(job):
         return Decision(wake_in=2)
-    there = f"{slice_name(job)} is ready with {many(len(look.endpoints), 'host')}"
-    text = f"{there}; attempt {len(job.attempts) + 1} is being started"
+    ready = f"{slice_name(job)} is ready with {many(len(look.endpoints), 'host')}"
+    text = f"{ready}; attempt {len(job.attempts) + 1} is being started"
     happened = event(job, _E.SLICE_READY, now, text, SliceReady(look.endpoints))
     return Decision(happened, StartProgram(), wake_in=1)
 
@@ -108,8 +108,8 @@ def _give_up(job: Job, cause: Cause, error: str, now: float) -> Decision:
 
 def _others(job: Job) -> list[Offer]:
     """Return the offers that the job may request, besides the present one."""
-    here = (job.slice.zone, job.slice.type) if job.slice else None
-    return [o for o in circuits.allowed(job) if (o.zone, o.type) != here]
+    tried = (job.slice.zone, job.slice.type) if job.slice else None
+    return [o for o in circuits.allowed(job) if (o.zone, o.type) != tried]
 
 
 def _free(job: Job, seen: Observation, now: float) -> bool:

@@ -43,7 +43,7 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     if now < job.wake:
         return Decision(wake_in=job.wake - now)
     if place is not None:
-        offers = [one for one in offers if circuits.names(one)[0] in place.ask]
+        offers = [o for o in offers if circuits.names(o)[0] in place.ask]
     if not offers:
         return Decision(wake_in=PLACELESS)
     chosen = circuits.pick(offers, seen.circuits, now)
@@ -54,7 +54,7 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     if missing := copying.decide(job, chosen, seen.prices, now):
         return missing
     k = job.slices[-1].k + 1 if job.slices else 1
-    asked = SliceRequested(
+    request = SliceRequested(
         name=_slice_name(job, k),
         k=k,
         bucket=datasets.bucket_for(job, chosen.zone),
@@ -62,7 +62,7 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     )
     count = "a" if job.tpu_slices == 1 else job.tpu_slices
     text = f"requested {count} {chosen.pricing} {chosen.type} in {chosen.zone}"
-    return Decision(event(job, _E.SLICE_REQUESTED, now, text, asked), CreateSlice(), wake_in=1)
+    return Decision(event(job, _E.SLICE_REQUESTED, now, text, request), CreateSlice(), wake_in=1)
 
 
 def receive(job: Job, given: Slice, giver: str, seen: Observation, now: float) -> Event | None:
@@ -74,7 +74,7 @@ def receive(job: Job, given: Slice, giver: str, seen: Observation, now: float) -
         and (offer.runtime_version, offer.provider) == (given.runtime_version, given.provider)
     ]
     waits = job.state is State.QUEUED and job.wish is DesiredState.RUN and not job.held_by
-    known = any(one.name == given.name for one in job.slices)
+    known = any(slice.name == given.name for slice in job.slices)
     if not chosen or not waits or job.condemned or known or job.tpu_slices != given.tpu_slices:
         return None
     if spending.paid_for(job, seen, chosen, now)[1]:

@@ -52,7 +52,7 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
             return Decision(action=HandOn(job.slice.name, seen.hand_over.heir), wake_in=2)
         if kept := _keep(job, seen, now):
             return kept
-    steps = (leaving(job, one, seen, now) for one in fresh_first(held))
+    steps = (leaving(job, slice, seen, now) for slice in fresh_first(held))
     return min(steps, key=lambda step: (not step.event, not step.action, step.wake_in))
 
 
@@ -74,8 +74,8 @@ def cancel(job: Job, now: float, text: str) -> Decision:
 # Handing it on --------------------------------------------------------------------------------------------------------
 
 
-def _is_ready(one: Slice, seen: Observation) -> bool:
-    look = seen.of(one)
+def _is_ready(slice: Slice, seen: Observation) -> bool:
+    look = seen.of(slice)
     return isinstance(look, Present) and look.state is SliceState.READY and not look.suspending
 
 
@@ -86,8 +86,8 @@ def _keep(job: Job, seen: Observation, now: float) -> Decision | None:
         return None
     if job.hold_until is None:
         text = f"its slice is kept for {duration(keep)}, for the next job that fits"
-        kept = SliceKept(job.state_since + keep)
-        return Decision(event(job, _E.SLICE_KEPT, now, text, kept), wake_in=0)
+        payload = SliceKept(job.state_since + keep)
+        return Decision(event(job, _E.SLICE_KEPT, now, text, payload), wake_in=0)
     left = job.hold_until - now
     return Decision(wake_in=min(left, KEPT_LOOK)) if left > 0 else None
 
@@ -103,96 +103,100 @@ def handed_on(job: Job, to: str, now: float) -> Event:
 
 def fresh_first(slices: Iterable[Slice]) -> list[Slice]:
     """Return the slices, first those without a requested deletion: they are billed while another deletion runs."""
-    return sorted(slices, key=lambda one: one.delete_asked_at is not None)
+    return sorted(slices, key=lambda slice: slice.delete_asked_at is not None)
 
 
-def leaving(job: Job, one: Slice, seen: Observation, now: float) -> Decision:
+def leaving(job: Job, slice: Slice, seen: Observation, now: float) -> Decision:
     """Return the next step for a slice that is not needed any more: its deletion, until it is gone."""
-    look, overdue = seen.of(one), suspended_for(one, now) >= SUSPENDED_WITHIN
+    look, overdue = seen.of(slice), suspended_for(slice, now) >= SUSPENDED_WITHIN
     if isinstance(look, Present) and look.suspending and not overdue:
-        return _wait_until_suspended(job, one, now)
-    again = Decision(action=DeleteSlice(one.name, overdue), wake_in=soon(job, now))
-    if one.delete_asked_at is None:
+        return _wait_until_suspended(job, slice, now)
+    again = Decision(action=DeleteSlice(slice.name, overdue), wake_in=soon(job, now))
+    if slice.delete_asked_at is None:
         return again
     match look:
         case Present(SliceState.DELETING):
             return Decision(wake_in=soon(job, now))
         case Present():  # the deletion was accepted, and has failed since
-            return Decision(note_found(job, one, now), again.action, again.wake_in)
+            return Decision(note_found(job, slice, now), again.action, again.wake_in)
         case Absent():
-            unsure = None if deletion_is_sure(one, seen) else look_again(job, one, seen, now)
-            gone = event(job, _E.SLICE_GONE, now, f"{one.name} is released", AboutSlice(one.name))
+            unsure = None if deletion_is_sure(slice, seen) else look_again(job, slice, seen, now)
+            gone = event(
+                job, _E.SLICE_GONE, now, f"{slice.name} is released", AboutSlice(slice.name)
+            )
             return unsure or Decision(gone, wake_in=0)
         case _:
             return again
 
 
-def suspended_for(one: Slice, now: float) -> float:
+def suspended_for(slice: Slice, now: float) -> float:
     """Return for how long the cloud has been suspending a slice that was to be deleted, in seconds."""
-    return 0.0 if one.suspending_since is None else now - one.suspending_since
+    return 0.0 if slice.suspending_since is None else now - slice.suspending_since
 
 
-def _wait_until_suspended(job: Job, one: Slice, now: float) -> Decision:
-    left = SUSPENDED_WITHIN - suspended_for(one, now)
+def _wait_until_suspended(job: Job, slice: Slice, now: float) -> Decision:
+    left = SUSPENDED_WITHIN - suspended_for(slice, now)
     wake_in = min(soon(job, now), left)
-    if one.suspending_since is not None:
-        return Decision(note_found(job, one, now), wake_in=wake_in)
-    text = f"the cloud is suspending {one.name}; it is deleted after that, in {duration(left)} at the latest"
-    happened = event(job, _E.SLICE_SUSPENDING, now, text, AboutSlice(one.name))
+    if slice.suspending_since is not None:
+        return Decision(note_found(job, slice, now), wake_in=wake_in)
+    text = f"the cloud is suspending {slice.name}; it is deleted after that, in {duration(left)} at the latest"
+    happened = event(job, _E.SLICE_SUSPENDING, now, text, AboutSlice(slice.name))
     return Decision(happened, wake_in=wake_in)
 
 
-def deletion_is_sure(one: Slice, seen: Observation) -> bool:
-    """Whether one look that misses it is enough: its deletion was watched; or it was never ready, so that no program
-    runs on it, and the sweep finds what the look may have missed."""
-    return one.ready_at is None or one.name in seen.leaving
+def deletion_is_sure(slice: Slice, seen: Observation) -> bool:
+    """Return whether one poll that misses the slice proves that it is gone: its deletion was seen; or it was never
+    ready, so that no program runs on it, and the sweep finds it if the poll was wrong."""
+    return slice.ready_at is None or slice.name in seen.leaving
 
 
-def look_again(job: Job, one: Slice, seen: Observation, now: float) -> Decision | None:
+def look_again(job: Job, slice: Slice, seen: Observation, now: float) -> Decision | None:
     """A look has missed the slice: when to look again; None: this look agrees with an earlier one, so it is gone. From
     the end of that to the begin of this one must be SECOND_LOOK: a look may take long."""
-    if missing_twice(one, now):
+    if missing_twice(slice, now):
         return None
-    if one.missing_since is not None and now - one.missing_since <= AGREES_FOR:
+    if slice.missing_since is not None and now - slice.missing_since <= AGREES_FOR:
         return Decision(wake_in=LOOK_AGAIN)
-    text = f"{one.name} was not found; checking again in a minute"
-    missing = event(job, _E.SLICE_MISSING, now + seen.took, text, AboutSlice(one.name))
+    text = f"{slice.name} was not found; checking again in a minute"
+    missing = event(job, _E.SLICE_MISSING, now + seen.took, text, AboutSlice(slice.name))
     return Decision(missing, wake_in=LOOK_AGAIN)
 
 
-def missing_twice(one: Slice, now: float) -> bool:
-    """Whether a look at `now` that misses it agrees with an earlier one."""
-    return one.missing_since is not None and SECOND_LOOK <= now - one.missing_since <= AGREES_FOR
+def missing_twice(slice: Slice, now: float) -> bool:
+    """Return whether an earlier poll agrees with a poll at `now` that misses the slice."""
+    return (
+        slice.missing_since is not None and SECOND_LOOK <= now - slice.missing_since <= AGREES_FOR
+    )
 
 
-def vanished(one: Slice) -> str:
-    return f"{one.name} is gone, deleted outside tpujob or lost"
+def vanished(slice: Slice) -> str:
+    return f"{slice.name} is gone, deleted outside tpujob or lost"
 
 
-def note_found(job: Job, one: Slice, now: float) -> Event | None:
+def note_found(job: Job, slice: Slice, now: float) -> Event | None:
     """Return the event that a missed slice is listed again; None: no poll had missed it."""
-    if one.missing_since is None:
+    if slice.missing_since is None:
         return None
-    return event(job, _E.SLICE_FOUND, now, f"{one.name} is listed again", AboutSlice(one.name))
+    return event(job, _E.SLICE_FOUND, now, f"{slice.name} is listed again", AboutSlice(slice.name))
 
 
 # The way out ---------------------------------------------------------------------------------------------------------
 
 
-def _arrive(job: Job, known: circuits.Circuits, now: float) -> Event:
+def _arrive(job: Job, refused: circuits.Circuits, now: float) -> Event:
     """The end of RELEASING: what was planned, unless the user has asked for something else since."""
     then = job.then or State.CANCELLED
     if then is State.QUEUED and job.wish is not DesiredState.RUN:
         return event(job, _E.CANCELLED, now, "cancelled", Finished(Cause.CANCELLED))
     if then is State.QUEUED or (then is State.CANCELLED and job.wish is DesiredState.RUN):
-        delay = _requeue_delay(job, known, now)
-        text = _requeue_text(job, known, delay, now)
+        delay = _requeue_delay(job, refused, now)
+        text = _requeue_text(job, refused, delay, now)
         return event(job, _E.REQUEUED, now, text, Requeued(delay))
     kind = {State.SUCCEEDED: _E.SUCCEEDED, State.FAILED: _E.FAILED}.get(then, _E.CANCELLED)
     return event(job, kind, now, _reason(job, then), Finished(job.cause))
 
 
-def _requeue_delay(job: Job, known: circuits.Circuits, now: float) -> float:
+def _requeue_delay(job: Job, refused: circuits.Circuits, now: float) -> float:
     """Until an offer may be asked for again, where one was refused; else the back-off of the cause that led here
     (its budget is spent already)."""
     if job.cause is None:
@@ -201,16 +205,16 @@ def _requeue_delay(job: Job, known: circuits.Circuits, now: float) -> float:
     used = max(0, job.spent.get(policy.budget, 1) - 1)
     plain = retry.backoff(policy, used, seed=f"{job.id}:{policy.budget}:{used}")
     tried = circuits.refusals(job)
-    if not tried or not circuits.retry_at(tried[-1], known):
+    if not tried or not circuits.retry_at(tried[-1], refused):
         return plain  # not for want of capacity, or another backend was refused
-    _, opens = circuits.first_available(circuits.allowed(job), known)
+    _, opens = circuits.first_available(circuits.allowed(job), refused)
     return round(max(1.0, opens - now), 2)
 
 
-def _requeue_text(job: Job, known: circuits.Circuits, delay: float, now: float) -> str:
+def _requeue_text(job: Job, refused: circuits.Circuits, delay: float, now: float) -> str:
     after = f" (after {job.cause})" if job.cause else ""
     waits = f"requesting another slice in {delay:.0f} s{after}"
-    return circuits.waiting(job, known, now) or waits
+    return circuits.waiting(job, refused, now) or waits
 
 
 def _reason(job: Job, then: State) -> str:

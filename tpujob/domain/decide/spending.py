@@ -1,6 +1,6 @@
-"""What budgets ask for: a warning, no slice that they do not pay for, an end before they are used up. Pure.
+"""Decisions of budgets: a warning, no slice without money, an end before the budget is used up. Pure.
 
-Nothing of it waits for a look at the cloud or a report of a host: rates and times are in the record.
+These decisions need no poll and no report: rates and times are in the record.
 """
 
 from collections.abc import Sequence
@@ -40,8 +40,8 @@ def paid_for(
     job: Job, seen: Observation, offers: Sequence[Offer], now: float
 ) -> tuple[list[Offer], Short | None]:
     """Return the offers that its budgets pay for; if there are none, why."""
-    known = budget.accounts(job, seen.funds, now)
-    return budget.paid_for(known, offers, job.spec.stop_grace)
+    accounts = budget.accounts(job, seen.funds, now)
+    return budget.paid_for(accounts, offers, job.spec.stop_grace)
 
 
 def keeps_nothing(job: Job, seen: Observation, now: float) -> bool:
@@ -69,7 +69,7 @@ def warn(job: Job, seen: Observation, now: float) -> Decision | None:
 
 def due_in(job: Job, seen: Observation, now: float) -> float | None:
     """Return the seconds until a budget requires something; None: not before something else happens."""
-    dues = [budget.due_in(known) for known in budget.accounts(job, seen.funds, now)]
+    dues = [budget.due_in(account) for account in budget.accounts(job, seen.funds, now)]
     if job.state is State.RUNNING:
         left = _time_left(job, now)
         dues.append(left if left is None or left > 0 else 5.0)

@@ -1,4 +1,4 @@
-"""What a failure means: its cause, whether to try again, and which machine is suspected. Pure.
+"""Failures: their cause, whether to retry, and which machine is suspected. Pure.
 
-What follows for the job's state is in `decide/`.
+`decide/` derives the job's next state from them.
 """

@@ -13,13 +13,13 @@ from tpujob.domain.model import Attempt, End, Job
 
 def in_full(sentence: str, ends: Sequence[Attempt | End]) -> str:
     """Return the sentence with the text of the error, that of the last of these ends whose message it has."""
-    end = next((one for one in reversed(ends) if one.message and one.message in sentence), None)
+    end = next((end for end in reversed(ends) if end.message and end.message in sentence), None)
     return sentence.replace(end.message, end.detail, 1) if end and end.detail else sentence
 
 
 def job_in_full(job: Job) -> Job:
     """The record as its owner and admins read it."""
-    if not any(one.detail for one in job.attempts):
+    if not any(attempt.detail for attempt in job.attempts):
         return job
     slices = [
         replace(

@@ -28,8 +28,8 @@ def proofs(
     room = max(1, LINES - len(own) - 1)
     after = [proof(r.host, f"also ended: {ending(code_of(r))}") for r in others[:room]]
     left = len(others) - room
-    more = [Proof(None, f"{left} more hosts also ended")] if left > 0 else []
-    return (*own, *after, *more)
+    rest = [Proof(None, f"{left} more hosts also ended")] if left > 0 else []
+    return (*own, *after, *rest)
 
 
 def _last_words(lines: Sequence[str]) -> list[str]:
@@ -58,8 +58,8 @@ def last_error(lines: Sequence[str]) -> str:
 
 def error_class(error: str) -> str:
     """Return the class of the error that `last_error` names; empty: it does not begin with one."""
-    found = _CLASS.match(error[:100])
-    return found[1] if found else ""
+    match = _CLASS.match(error[:100])
+    return match[1] if match else ""
 
 
 def proof(host: int, text: str) -> Proof:
@@ -157,7 +157,7 @@ NOISE = re.compile(r"google_auth_provider|Could not find the credentials file")
 def sign_of(lines: Sequence[str]) -> tuple[ErrorPattern, list[str]] | None:
     """Return the cause that these lines name, and the lines that name it; None: they name none."""
     for sign in SIGNS:
-        found = [line for line in lines if sign.pattern.search(line)]
-        if found:
-            return sign, found
+        matches = [line for line in lines if sign.pattern.search(line)]
+        if matches:
+            return sign, matches
     return None

@@ -1,8 +1,7 @@
-"""How much a physical machine is suspected of wrong numbers: what an accusation weighs, how it fades, when it counts.
+"""Reputation of physical machines that produced wrong numbers: weights of accusations, their decay, and thresholds.
 
-What a program says of its machine is believed by its owner's other jobs; everybody's are kept off a machine after two
-owners have met it, or by a person's word. Pure. The records are kept by the store; who is accused is decided in
-`nonfinite.py`.
+A machine that a program accuses is avoided by other jobs of the same owner; by all jobs once two owners have accused
+it, or a person has condemned it. Pure. The store keeps the records; `nonfinite.py` decides which machine is accused.
 """
 
 from collections.abc import Iterable
@@ -53,15 +52,15 @@ def avoided(suspects: Iterable[Suspect], now: float, owner: str) -> list[str]:
 
 def worst_first(suspects: Iterable[Suspect]) -> list[Suspect]:
     """The highest score first, all as they have faded by one and the same time."""
-    found = list(suspects)
-    newest = max((s.updated_at for s in found), default=0.0)
-    return sorted(found, key=lambda s: (-score(s, newest), s.physical))
+    listed = list(suspects)
+    newest = max((s.updated_at for s in listed), default=0.0)
+    return sorted(listed, key=lambda s: (-score(s, newest), s.physical))
 
 
 def accused(suspect: Suspect, weight: float, reason: str, at: float, owner: str) -> Suspect:
     """The record after one more accusation, by a job of this owner."""
     before = suspect.owners or ({"": suspect.score} if suspect.score else {})
-    owners = {one: part * _left(suspect, at) for one, part in before.items()}
+    owners = {accuser: part * _left(suspect, at) for accuser, part in before.items()}
     return replace(
         suspect,
         score=score(suspect, at) + weight,

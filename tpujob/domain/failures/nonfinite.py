@@ -60,22 +60,22 @@ def evidence_text(job: Job, verdict: Verdict | None) -> str:
 def discards(job: Job, slice: str) -> bool:
     """Return whether what the program on that slice writes from now on comes from numbers that are not finite: its
     newest attempt there ended so."""
-    there = [a for a in job.attempts if a.slice == slice]
-    return bool(there and there[-1].verdict)
+    attempts = [a for a in job.attempts if a.slice == slice]
+    return bool(attempts and attempts[-1].verdict)
 
 
 def accusations(job: Job, physical: Sequence[str]) -> list[Accusation]:
-    """What the record shows against machines. `physical`: those of the newest attempt; none given: those in its record.
-    Machines without a name are not accused."""
+    """Return the accusations against machines that follow from the record. `physical`: the machines of the newest
+    attempt; by default those in its record. Machines without a name are not accused."""
     newest = job.attempt
     if newest is None:
         return []
     physical = physical if any(physical) else newest.physical
-    found = [_named(job, a) for a in job.attempts if a.cause is Cause.BAD_HOST]
+    named = [_named(job, a) for a in job.attempts if a.cause is Cause.BAD_HOST]
     for earlier in _unexplained(job):
         if passed(newest, earlier.verdict) and _elsewhere(earlier, newest.slice, physical):
-            found.append(_one_of(job, earlier))
-    return [a for a in found if a.physicals]
+            named.append(_one_of(job, earlier))
+    return [a for a in named if a.physicals]
 
 
 def _unexplained(job: Job) -> list[Attempt]:
@@ -96,8 +96,8 @@ def _elsewhere(earlier: Attempt, slice: str, physical: Sequence[str]) -> bool:
 
 
 def passed(newest: Attempt, verdict: Verdict | None) -> bool:
-    """Whether the newest attempt got past that step. One that broke, too, and does not say where it resumed may have
-    begun after the step, from wrong numbers."""
+    """Return whether the newest attempt got past that step. A failed attempt that does not report where it resumed may
+    have begun after the step, from wrong numbers."""
     if newest.outcome is Outcome.SUCCEEDED:
         return True
     step, progress = verdict.step if verdict else None, newest.progress

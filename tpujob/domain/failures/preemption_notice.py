@@ -15,7 +15,7 @@ def notice_of(reports: Sequence[HostReport]) -> str:
 
 
 def complete(progress: Progress) -> bool:
-    """Whether the program says that it has reached its end: by its phase, or by its last step."""
+    """Return whether the program reports that it is complete, by its phase or by its last step."""
     return progress.phase == DONE or (progress.step is not None and progress.step == progress.steps)
 
 
@@ -27,8 +27,8 @@ def interrupted(reports: Sequence[HostReport], plain: str) -> End:
     notices = [
         proof(r.host, f"the metadata server reported: {r.notice}") for r in reports if r.notice
     ]
-    more = [Proof(None, f"{len(notices) - 3} more hosts got it")] if len(notices) > 3 else []
-    return End(Outcome.INTERRUPTED, cause, None, message, (*notices[:3], *more))
+    others = [Proof(None, f"{len(notices) - 3} more hosts got it")] if len(notices) > 3 else []
+    return End(Outcome.INTERRUPTED, cause, None, message, (*notices[:3], *others))
 
 
 def stopped(code: int) -> str:

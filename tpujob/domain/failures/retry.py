@@ -1,4 +1,4 @@
-"""What a cause costs, and how long to wait after it. Budgets are separate: spending one never uses up another."""
+"""Retry policy: which budget a cause uses, and the delay before the next attempt. Each budget is counted by itself."""
 
 import zlib
 from collections.abc import Mapping
@@ -74,8 +74,8 @@ class GiveUp:
 
 
 def after(job: Job, cause: Cause, *, late: bool = False) -> Again | GiveUp:
-    """What follows an end with `cause`, given what the job has spent. `late`: something was not done in time, which
-    blames the slice only when the check fails on it a second time."""
+    """Return what follows an end with `cause`, given the used budgets. `late`: a time limit passed, for which the slice
+    is blamed only if the check fails on it a second time."""
     policy = POLICIES[cause]
     if late and policy.bad_slice and not _failed_here_before(job, cause):
         policy = replace(policy, same_slice=True, bad_slice=False)
@@ -96,7 +96,7 @@ def after(job: Job, cause: Cause, *, late: bool = False) -> Again | GiveUp:
 
 
 def _failed_here_before(job: Job, cause: Cause) -> bool:
-    """Whether an attempt before the newest one ended so on the slice of the newest one."""
+    """Return whether an earlier attempt on the slice of the newest one ended with the same cause."""
     *earlier, newest = job.attempts
     return any(a.slice == newest.slice and a.cause is cause for a in earlier)
 
@@ -122,7 +122,7 @@ def backoff(policy: RetryPolicy, used: int, *, seed: str) -> float:
 
 
 def limit_of(policy: RetryPolicy, recovery: Recovery) -> int | None:
-    """How often the cause may be tried again; None: without bound."""
+    """Return how often the cause may be retried; None: without limit."""
     return getattr(recovery, policy.limit) if policy.limit else policy.most_often
 
 

@@ -49,8 +49,8 @@ def limit(stall: float, running: Sequence[HostReport]) -> float:
 
 
 def rule(stall: float) -> StallRule:
-    """For the agent, which takes the stacks of a program that hangs: seconds without progress, to the first step and
-    after it (0: it is not watched), and looks in them."""
+    """Return the agent's limits, after which it writes the stacks of a hanging program: seconds without progress before
+    and after the first step (0: not watched), and the number of checks in them."""
     return {"seconds": stall, "first": _first(stall) if stall else 0, "looks": LOOKS}
 
 

@@ -150,18 +150,20 @@ _JUDGED: Mapping[int, Verdict] = {
 
 def _verdict(ordered: Sequence[HostReport]) -> Verdict | None:
     """Return the most specific verdict that the program left; of equals, the likeliest culprit's."""
-    found = [r.verdict for r in ordered if r.verdict]
+    verdicts = [r.verdict for r in ordered if r.verdict]
     return max(
-        found, key=lambda v: (v.blame != "", v.host is not None, v.step is not None), default=None
+        verdicts,
+        key=lambda v: (v.blame != "", v.host is not None, v.step is not None),
+        default=None,
     )
 
 
 def _explain(ordered: Sequence[HostReport]) -> End:
     """Return the end of a program that its exit code does not explain. The line that explains it may be on any host."""
     for report in ordered:
-        found = None if report.error_cause or code_of(report) in CODES else sign_of(report.evidence)
-        if found:
-            sign, lines = found
+        match = None if report.error_cause or code_of(report) in CODES else sign_of(report.evidence)
+        if match:
+            sign, lines = match
             code = ending(code_of(report))
             message, detail = f"host {report.host}: {sign.words} ({code})", ""
             if sign.cause is Cause.SETUP:  # what is missing

@@ -1,4 +1,4 @@
-"""What users are notified about: which events, on which channels, in which words, and when a message is sent. Pure.
+"""Notifications: which events are reported, on which channels, with which text and when. Pure.
 
-No sending, no storing and no secrets here: messages wait in `ports.Outbox`, and `adapters/notify` delivers them.
+`ports.Outbox` stores messages, and `adapters/notify` delivers them.
 """

@@ -1,4 +1,4 @@
-"""When a message is sent, when it is tried again, and how a burst of messages becomes few."""
+"""Delivery of messages: their times, retries, and the merging of a burst into few messages."""
 
 import hashlib
 from collections.abc import Sequence
@@ -34,8 +34,8 @@ def claim_next(due: Sequence[Message], left: int, owner: str, now: float) -> lis
         return [replace(due[0], due=now + CLAIM, claimed_by=owner)]
     newest = max(due, key=lambda message: message.at)
     others = [message for message in due if message is not newest]
-    more = newest.more + sum(1 + message.more for message in others)
-    claimed = replace(newest, more=more, due=now + CLAIM, claimed_by=owner)
+    collapsed = newest.more + sum(1 + message.more for message in others)
+    claimed = replace(newest, more=collapsed, due=now + CLAIM, claimed_by=owner)
     return [claimed, *(replace(each, state="collapsed", due=None) for each in others)]
 
 

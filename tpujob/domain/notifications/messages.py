@@ -10,7 +10,7 @@ _K = NotificationKind
 
 
 class _Words(NamedTuple):
-    """How a kind is described. Where it is about a job, the command and the page are the job's."""
+    """The wording for one kind of notification. Command and page are the job's, if it is about a job."""
 
     headline: str
     command: str = "tpujob events"
@@ -47,12 +47,12 @@ def lines(message: Message, page: str = "") -> list[str]:
     """Return what is below the headline. The last line counts the messages of a burst that this one stands for."""
     fact = message.notification
     job = f"{fact.name} ({fact.job}) of {fact.user}: " if fact.job else ""
-    found = [one_line(f"{job}{fact.text}", 500)]
-    found += [one_line(each, 200) for each in fact.lines if each[:100] not in fact.text]
+    text_lines = [one_line(f"{job}{fact.text}", 500)]
+    text_lines += [one_line(each, 200) for each in fact.lines if each[:100] not in fact.text]
     if message.more:
         where = f"{page.rstrip('/')}/events" if page else "tpujob events"
-        found.append(f"and {message.more:,} more: {where}")
-    return found
+        text_lines.append(f"and {message.more:,} more: {where}")
+    return text_lines
 
 
 def command(fact: Notification) -> str:

@@ -9,7 +9,7 @@ KEPT = 30 * 86400.0
 
 
 class NotificationKind(StrEnum):
-    """What happened. What tpujob repairs without a person is not among it."""
+    """The kind of a notification. Events that tpujob repairs by itself have none."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -82,13 +82,13 @@ class Message:
 
     @property
     def until(self) -> float:
-        """When it is removed."""
+        """The time at which the message is removed."""
         return self.at + KEPT
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What came of one try to deliver a message."""
+    """The result of one try to deliver a message."""
 
     #: empty: it was delivered
     error: str = ""
@@ -100,7 +100,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class ReadPosition:
-    """How far the events of all jobs were read."""
+    """The position up to which the events of all jobs were read."""
 
     #: of the store
     change: int

@@ -1,6 +1,6 @@
-"""Which events are reported, on which channels, and what takes too long. Pure.
+"""Rules of notifications: which events are reported, on which channels, and which states last too long. Pure.
 
-A job that continues by itself is not reported: a preemption, a retry or a swap is over before anybody could help.
+A job that continues by itself is not reported: a preemption, a retry or a swap is over before a person could help.
 """
 
 from collections.abc import Iterable, Sequence
@@ -53,11 +53,11 @@ def select_channels(
     rules: Iterable[ChannelRule], fact: Notification, of_job: Sequence[str] = ()
 ) -> list[str]:
     """Return the channels that get it; `of_job`: those that the job's own file names."""
-    found = list(of_job) if fact.kind not in _OPERATORS else []
+    channels = list(of_job) if fact.kind not in _OPERATORS else []
     for rule in rules:
         if rule.matches(fact):
-            found += rule.channels
-    return list(dict.fromkeys(found))
+            channels += rule.channels
+    return list(dict.fromkeys(channels))
 
 
 # Events --------------------------------------------------------------------------------------------------------------
@@ -66,19 +66,19 @@ def select_channels(
 def read_events(job: Job, history: Sequence[Event], after: int) -> list[Notification]:
     """Return what the events with `seq > after` report; `history` has all of them. A key is made of the job, its
     attempt, the cause, and how often the job had ended before."""
-    found: list[Notification] = []
+    notifications: list[Notification] = []
     ended = 0
     requested_by = ""  #: who requested its end, or its pause
     for event in history:
         if event.kind in _REQUESTED:
             requested_by = event.by
         if event.seq > after and (fact := _read_event(job, event, ended, requested_by)):
-            found.append(fact)
+            notifications.append(fact)
         if event.kind in _ENDS:
             ended += 1
         if event.kind is _E.RESUME_REQUESTED:
             requested_by = ""
-    return found
+    return notifications
 
 
 def _read_event(job: Job, event: Event, ended: int, requested_by: str) -> Notification | None:
@@ -159,14 +159,14 @@ def find_overdue(
     job: Job, now: float, thresholds: Thresholds
 ) -> tuple[Notification | None, float | None]:
     """Return what takes too long, or when something will unless the job changes; None, None: nothing will."""
-    found = _deadline(job, thresholds)
-    if found is None:
+    deadline = _deadline(job, thresholds)
+    if deadline is None:
         return None, None
-    kind, since, due, what = found
+    kind, since, due, subject = deadline
     if now < due:
         return None, due
     slice = job.slices[-1] if job.slices else None
-    lasts = f"{what} for {duration(now - since)}: "
+    lasts = f"{subject} for {duration(now - since)}: "
     fact = Notification(
         key=f"{job.id}/{len(job.attempts)}/{kind}/{since:.0f}",
         kind=kind,
@@ -198,8 +198,8 @@ def _deadline(
             return _K.STUCK, since, since + 2 * thresholds.stuck, "has been preparing its hosts"
         case State.RELEASING:
             since = max(job.state_since, job.hold_until or 0.0)
-            what = "has been releasing its slice, which is billed,"
-            return _K.STUCK, since, since + thresholds.stuck, what
+            subject = "has been releasing its slice, which is billed,"
+            return _K.STUCK, since, since + thresholds.stuck, subject
         case _:
             return None
 
@@ -216,14 +216,14 @@ def report_leak(name: str, zone: str, kind: str, created_at: float, now: float) 
     )
 
 
-def report_account(known: Account, *, warns: bool, used_up: bool) -> Notification | None:
+def report_account(account: Account, *, warns: bool, used_up: bool) -> Notification | None:
     """Return the report of a budget that jobs share; None: it is not low."""
     if not (warns or used_up):
         return None
     kind = _K.BUDGET_USED_UP if used_up else _K.BUDGET_WARNED
     spent = "are used up" if used_up else "are spent"
-    text = f"{dollars(known.used)} of the budget of {known.whose}, {dollars(known.limit)}, {spent}"
-    period = f"{known.until:.0f}" if known.until else ""
-    key = f"{known.whose}/{kind}/{known.limit}/{period}"
-    user = known.whose.removeprefix("user ")
-    return Notification(key, kind, known.at, text, user=user, cause="BUDGET")
+    text = f"{dollars(account.used)} of the budget of {account.whose}, {dollars(account.limit)}, {spent}"
+    period = f"{account.until:.0f}" if account.until else ""
+    key = f"{account.whose}/{kind}/{account.limit}/{period}"
+    user = account.whose.removeprefix("user ")
+    return Notification(key, kind, account.at, text, user=user, cause="BUDGET")

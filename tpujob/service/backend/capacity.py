@@ -39,28 +39,32 @@ class _Offer:
 def offers(jobs: Iterable[Job], now: float) -> list[OfferView]:
     """Return every offer of which slices are held or requested, or were requested within the day; by zone and type. A
     Multislice counts as one slice with the chips of all."""
-    found: defaultdict[tuple[str, str, str], _Offer] = defaultdict(_Offer)
+    by_offer: defaultdict[tuple[str, str, str], _Offer] = defaultdict(_Offer)
     for job in jobs:
         ended = {
             a.slice for a in job.attempts if a.cause is Cause.PREEMPTED and within(a.ended_at, now)
         }
-        for one in job.slices:
-            _count(found, one, now, preempted=one.name in ended)
-    return [_view(*key, offer) for key, offer in sorted(found.items())]
+        for slice in job.slices:
+            _count(by_offer, slice, now, preempted=slice.name in ended)
+    return [_view(*key, offer) for key, offer in sorted(by_offer.items())]
 
 
 def _count(
-    found: defaultdict[tuple[str, str, str], _Offer], one: Slice, now: float, *, preempted: bool
+    by_offer: defaultdict[tuple[str, str, str], _Offer],
+    slice: Slice,
+    now: float,
+    *,
+    preempted: bool,
 ) -> None:
-    key = (one.zone, one.type, one.pricing)
-    if one.gone_at is None:
-        (found[key].asked if one.ready_at is None else found[key].held).append(one)
-    if one.ready_at is not None and within(one.ready_at, now):
-        found[key].waits.append(max(0.0, one.ready_at - one.requested_at))
-    if one.refused is not None and within(one.gone_at or one.requested_at, now):
-        found[key].refused += 1
+    key = (slice.zone, slice.type, slice.pricing)
+    if slice.gone_at is None:
+        (by_offer[key].asked if slice.ready_at is None else by_offer[key].held).append(slice)
+    if slice.ready_at is not None and within(slice.ready_at, now):
+        by_offer[key].waits.append(max(0.0, slice.ready_at - slice.requested_at))
+    if slice.refused is not None and within(slice.gone_at or slice.requested_at, now):
+        by_offer[key].refused += 1
     if preempted:
-        found[key].preempted += 1
+        by_offer[key].preempted += 1
 
 
 def within(at: float | None, now: float) -> bool:
@@ -100,22 +104,22 @@ def quantile(values: Sequence[float], part: float) -> float | None:
 
 def open_circuits(circuits: Mapping[str, Circuit], now: float) -> list[OpenCircuit]:
     """Return the circuits by their time of retry, the latest first."""
-    found: list[OpenCircuit] = []
-    for name, one in sorted(circuits.items(), key=lambda each: (-each[1].until, each[0])):
-        place, what, pricing = name.split("/")
-        found.append(
+    views: list[OpenCircuit] = []
+    for name, circuit in sorted(circuits.items(), key=lambda item: (-item[1].until, item[0])):
+        place, hardware, pricing = name.split("/")
+        views.append(
             OpenCircuit(
-                cause=one.cause,
+                cause=circuit.cause,
                 place=place,
-                what=what,
+                what=hardware,
                 pricing=pricing,
-                refusals=one.refusals,
-                since=rfc3339(one.since),
-                again_at=rfc3339(one.until),
-                open=one.until > now,
+                refusals=circuit.refusals,
+                since=rfc3339(circuit.since),
+                again_at=rfc3339(circuit.until),
+                open=circuit.until > now,
             )
         )
-    return found
+    return views
 
 
 # Quota ---------------------------------------------------------------------------------------------------------------
@@ -193,13 +197,13 @@ def _of_jobs(
 ) -> tuple[Counter[_Where], Counter[_Where]]:
     """Return the chips that jobs hold of each row, and how many requests of jobs it has refused."""
     held, refused = Counter[_Where](), Counter[_Where]()
-    for one in (slice for job in jobs for slice in job.slices):
-        row = kind_of(one.type, one.pricing), one.zone
-        if row not in rows:  # there is one quota for slices of every size
-            row = replace(row[0], part=""), one.zone
-        if one.gone_at is None and one.ready_at is not None:
-            held[row] += chips([one])
-        if one.refused is Cause.QUOTA and within(one.gone_at or one.requested_at, now):
+    for slice in (slice for job in jobs for slice in job.slices):
+        row = kind_of(slice.type, slice.pricing), slice.zone
+        if row not in rows:  # there is slice quota for slices of every size
+            row = replace(row[0], part=""), slice.zone
+        if slice.gone_at is None and slice.ready_at is not None:
+            held[row] += chips([slice])
+        if slice.refused is Cause.QUOTA and within(slice.gone_at or slice.requested_at, now):
             refused[row] += 1
     return held, refused
 

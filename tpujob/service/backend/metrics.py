@@ -1,7 +1,7 @@
-"""What `/metrics` says: what is read at each scrape, and then what the process has counted (`engine/counters.py`).
+"""The text of `/metrics`: values that are read at each scrape, then the counters of the process (`engine/counters.py`).
 
-Labels come from closed lists, so that the number of series does not grow with jobs and people. What the store cannot
-tell just now is left out.
+Labels come from closed lists, so that the number of series does not grow with jobs and users. Values that the store
+cannot return now are left out.
 """
 
 import contextlib
@@ -85,12 +85,12 @@ def _jobs(of: BackendStatus) -> Iterator[Metric]:
         "state",
         {state.value: states.get(state.value, 0) for state in State},
     )
-    held, asked, micros = of.index.hardware()
+    held, requested, micros = of.index.hardware()
     yield _labelled(
         "slices",
         "Slices that jobs hold or have requested.",
         "state",
-        {"held": held, "asked": asked},
+        {"held": held, "asked": requested},
     )
     yield _gauge(
         "cost_dollars_per_hour",
@@ -116,14 +116,14 @@ def _jobs(of: BackendStatus) -> Iterator[Metric]:
 
 def _waiting(queue: Queue) -> Iterator[Metric]:
     places = queue.plan().places.values()
-    bands = Counter(BANDS[one.order.band] for one in places if one.order)
+    bands = Counter(BANDS[place.order.band] for place in places if place.order)
     yield _labelled(
         "queue_jobs",
         "Jobs that may start when it is their turn, by the priority that counts.",
         "band",
         {band: bands[band] for band in BANDS},
     )
-    reasons = Counter(one.reasons[0].kind for one in places if one.reasons)
+    reasons = Counter(place.reasons[0].kind for place in places if place.reasons)
     yield _labelled(
         "queue_waiting_jobs",
         "Jobs that request no slice now, by the first reason.",
@@ -131,8 +131,8 @@ def _waiting(queue: Queue) -> Iterator[Metric]:
         {kind.value: reasons[kind] for kind in ReasonKind},
     )
 
-    most = max(queue.overtaken.values(), default=0)
-    yield _gauge("queue_overtakes_max", "How often a waiting job was passed by others.", most)
+    overtaken = max(queue.overtaken.values(), default=0)
+    yield _gauge("queue_overtakes_max", "How often a waiting job was passed by others.", overtaken)
 
 
 def _gauge(name: str, help: str, value: float) -> Metric:

@@ -45,31 +45,31 @@ class Overview:
 
     def happened(
         self,
-        who: Principal,
+        caller: Principal,
         *,
         before: str = "",
         kinds: Sequence[str] = (),
         limit: int = EVENTS,
     ) -> EventsPage:
-        """As `JobsApi.happened` says. Admins read the text of the errors that ended attempts, too."""
+        """Return what `JobsApi.happened` documents. Admins read the text of errors, too."""
         if not 1 <= limit <= PAGE:
             raise BadRequest(f"a page has 1 to {PAGE} events, not {limit}")
-        wanted, older = _kinds(kinds), ""
-        found: list[tuple[str, Event]] = []
+        selected, older = _kinds(kinds), ""
+        events: list[tuple[str, Event]] = []
         begin = _read_key(before) if before else None
-        for read, one in enumerate(self._events(begin, max(limit + 1, EVENTS)), 1):
-            if one[1].kind in wanted:
-                if len(found) == limit:  # there is one more
-                    older = _written(found[-1])
+        for read, item in enumerate(self._events(begin, max(limit + 1, EVENTS)), 1):
+            if item[1].kind in selected:
+                if len(events) == limit:  # there is one more
+                    older = _written(events[-1])
                     break
-                found.append(one)
+                events.append(item)
             if read == READ:
-                older = _written(one)
+                older = _written(item)
                 break
-        of = self._index.names(job_id for job_id, _ in found)
+        of = self._index.names(job_id for job_id, _ in events)
         shown = [
-            (job_id, event_in_full(one) if who.at_least(Role.ADMIN) else one)
-            for job_id, one in found
+            (job_id, event_in_full(item) if caller.at_least(Role.ADMIN) else item)
+            for job_id, item in events
         ]
         views: list[JobEventView] = []
         for job_id, event in shown:
@@ -89,11 +89,11 @@ class Overview:
     # Hardware --------------------------------------------------------------------------------------------------------
 
     def capacity(self) -> CapacityReport:
-        """As `JobsApi.capacity` says."""
+        """Return what `JobsApi.capacity` documents."""
         now = self._clock.now()
         live, ended = self._index.split()
         jobs = [*live, *self._of_the_day(ended, now)]
-        found = CapacityReport(
+        report = CapacityReport(
             at=rfc3339(now),
             day_s=capacity.DAY,
             offers=capacity.offers(jobs, now),
@@ -103,30 +103,30 @@ class Overview:
             ),
         )
         if self._allowed:
-            found["quota"] = quotas_view(self._allowed.look(), jobs, now)
-        return found
+            report["quota"] = quotas_view(self._allowed.look(), jobs, now)
+        return report
 
     def _of_the_day(self, ended: Mapping[int, int], now: float) -> Sequence[Job]:
         """Return the jobs that have ended within the day; `ended`: the versions of their records, each of which is read
         once."""
-        kept: dict[int, Job] = {}
+        jobs: dict[int, Job] = {}
         for job_id in self._index.ended_since(now - capacity.DAY):
             number = int(job_id)
-            known = self._kept.get(number)
-            if known is None or known.version != ended.get(number):
+            cached = self._kept.get(number)
+            if cached is None or cached.version != ended.get(number):
                 with contextlib.suppress(NotFound, StoreError):  # removed meanwhile, or damaged
-                    known = self._store.peek(job_id)
-            if known is not None and known.state.final:
-                kept[number] = known
-        self._kept = kept
-        return [*kept.values()]
+                    cached = self._store.peek(job_id)
+            if cached is not None and cached.state.final:
+                jobs[number] = cached
+        self._kept = jobs
+        return [*jobs.values()]
 
 
 def _kinds(named: Sequence[str]) -> frozenset[str]:
     every = frozenset(EventKind)
     if strange := sorted(set(named) - every):
-        known = ", ".join(EventKind)
-        raise BadRequest(f"there are no events {strange[0][:40]!r}", hint=f"There are: {known}.")
+        allowed = ", ".join(EventKind)
+        raise BadRequest(f"there are no events {strange[0][:40]!r}", hint=f"There are: {allowed}.")
     return frozenset(named) or every
 
 

@@ -41,29 +41,33 @@ class QueueReader:
         self._store, self._clock, self._queue = store, clock, queue
         self._index, self._knowledge = index, knowledge
 
-    def queue(self, who: Principal, *, jobs: Sequence[str] = (), limit: int = 0) -> QueueView:
+    def queue(self, caller: Principal, *, jobs: Sequence[str] = (), limit: int = 0) -> QueueView:
         plan, live, now = self._queue.plan(), self._queue.jobs(), self._clock.now()
         rest = sorted(plan.places.keys() - set(plan.order))
         ids = [job_id for job_id in (*plan.order, *rest) if job_id in live]
         if jobs:
-            named = {find_job(self._store, who, "get", job).id for job in jobs}
+            named = {find_job(self._store, caller, "get", job).id for job in jobs}
             ids = [job_id for job_id in ids if named & {job_id, live[job_id].group}]
         every = ([job_id] for job_id in ids)
         parts = islice(_alike(ids, live, plan.places), limit) if limit else every
-        rows = [self._row(who, part, plan.places[part[0]], live, now) for part in parts]
+        rows = [self._row(caller, part, plan.places[part[0]], live, now) for part in parts]
         return QueueView(rows=rows, waiting=len(ids))
 
     def shares(self) -> list[ShareView]:
         settings, usage, live = self._queue.settings, self._queue.usage(), self._queue.jobs()
-        waiting = Counter(live[one].spec.share for one in self._queue.plan().places if one in live)
+        waiting = Counter(live[id].spec.share for id in self._queue.plan().places if id in live)
         names = sorted({*settings.weights, *usage.shares, *waiting})
         weights = {name: settings.weights.get(name, 1.0) for name in names}
         all_used = sum(usage.shares.values()) or 1.0
         users = self._index.users()
         owners: defaultdict[str, list[OwnerUsage]] = defaultdict(list)
-        for (share, who), used in sorted(usage.owners.items(), key=lambda it: (-it[1], it[0])):
+        for (share, caller), used in sorted(
+            usage.owners.items(), key=lambda item: (-item[1], item[0])
+        ):
             part = round(used / (usage.shares.get(share) or 1.0), 4)
-            owners[share].append(OwnerUsage(user=users.get(who, who), usd=_usd(used), part=part))
+            owners[share].append(
+                OwnerUsage(user=users.get(caller, caller), usd=_usd(used), part=part)
+            )
         return [
             ShareView(
                 name=name,
@@ -82,7 +86,7 @@ class QueueReader:
         return self._place(job, place, self._queue.jobs(), self._clock.now())
 
     def _row(
-        self, who: Principal, part: list[str], place: Place, live: Mapping[str, Job], now: float
+        self, caller: Principal, part: list[str], place: Place, live: Mapping[str, Job], now: float
     ) -> QueueRow:
         job = live[part[0]]
         tpu, since = job.spec.tpu, waiting_since(job, live.get(job.group))
@@ -91,7 +95,7 @@ class QueueReader:
             id=job.id,
             name=job.name,
             user=job.user,
-            mine=access.is_own(who, job.owner),
+            mine=access.is_own(caller, job.owner),
             share=job.spec.share,
             type=tpu.types[0],
             zones=list(tpu.zones),
@@ -109,18 +113,18 @@ class QueueReader:
             starts_about=None if at is None else rfc3339(at),
             reasons=[
                 ReasonView(
-                    kind=one.kind.value,
-                    text=describe(one),
-                    jobs=list(one.jobs),
-                    count=one.count,
-                    limit=one.limit,
-                    until=None if one.until is None else rfc3339(one.until),
+                    kind=reason.kind.value,
+                    text=describe(reason),
+                    jobs=list(reason.jobs),
+                    count=reason.count,
+                    limit=reason.limit,
+                    until=None if reason.until is None else rfc3339(reason.until),
                 )
-                for one in place.reasons
+                for reason in place.reasons
             ],
             order=_order_view(place.order) if place.order else None,
             helps=list(
-                dict.fromkeys(filter(None, (_help(job, one, live) for one in place.reasons)))
+                dict.fromkeys(filter(None, (_help(job, reason, live) for reason in place.reasons)))
             ),
         )
 
@@ -129,19 +133,19 @@ class QueueReader:
         several slices that it may have, the soonest."""
         if not place.reasons:
             return place.order.since if place.order else None
-        times = [self._over_at(one, live, now) for one in place.reasons]
-        known = [at for at in times if at is not None]
+        times = [self._over_at(reason, live, now) for reason in place.reasons]
+        known_times = [at for at in times if at is not None]
         if place.position:
-            return min(known, default=None)
-        return max(known) if len(known) == len(times) else None
+            return min(known_times, default=None)
+        return max(known_times) if len(known_times) == len(times) else None
 
     def _over_at(self, reason: Reason, live: Mapping[str, Job], now: float) -> float | None:
         """Return when a reason ends; None: unknown."""
         if reason.kind is not _K.DEPENDENCY:
             return reason.until
         ends = [self._ends_at(live.get(job_id), now) for job_id in reason.jobs]
-        known = [at for at in ends if at is not None]
-        return max(known) if len(known) == reason.count else None
+        known_ends = [at for at in ends if at is not None]
+        return max(known_ends) if len(known_ends) == reason.count else None
 
     def _ends_at(self, job: Job | None, now: float) -> float | None:
         """Return when a running job ends, by its steps, or by the time in its file."""
@@ -157,52 +161,57 @@ class QueueReader:
 
     # Submission -------------------------------------------------------------------------------------------------------
 
-    def check(self, who: Principal, spec: JobSpec) -> None:
+    def check(self, caller: Principal, spec: JobSpec) -> None:
         """Raises BadSpec for a priority or a share that is not allowed, IllegalInState when the limit of jobs is
         reached."""
         settings = self._queue.settings
-        if spec.priority == BANDS[0] and settings.high and who.name not in settings.high:
+        if spec.priority == BANDS[0] and settings.high and caller.name not in settings.high:
             raise BadSpec(
-                f"priority: {who.name} may not submit jobs of high priority",
+                f"priority: {caller.name} may not submit jobs of high priority",
                 hint="Use normal. The file of the context lists who may.",
             )
         if spec.share and spec.share not in settings.weights:
-            known = ", ".join(settings.weights) or "none; `queue.shares` of the context names them"
-            raise BadSpec(f"share: there is no share {spec.share}", hint=f"There are: {known}.")
+            names = ", ".join(settings.weights) or "none; `queue.shares` of the context names them"
+            raise BadSpec(f"share: there is no share {spec.share}", hint=f"There are: {names}.")
         new = elements.size(spec) or 1
         for type in ("", *spec.tpu.types):
             limits = settings.by_type.get(type) if type else settings.limits
             if limits is None or limits.queued is None:
                 continue
-            mine = [job for job in self._queue.jobs().values() if job.submitter == who.id]
+            mine = [job for job in self._queue.jobs().values() if job.submitter == caller.id]
             counted = [job for job in mine if not type or type in job.spec.tpu.types]
             count = sum(_not_ended(job) for job in counted)
             if count + new > limits.queued:
-                of, more = f" for {type}" if type else "", f"{new:,} more" if new > 1 else "another"
+                of, amount = (
+                    f" for {type}" if type else "",
+                    f"{new:,} more" if new > 1 else "another",
+                )
                 raise IllegalInState(
-                    f"{who.name} has {many(count, 'unfinished job')}{of} and cannot submit {more}: the limit "
+                    f"{caller.name} has {many(count, 'unfinished job')}{of} and cannot submit {amount}: the limit "
                     f"is {limits.queued:,}",
                     hint="Submit it when enough of them have ended: `tpujob list --mine`.",
                 )
 
-    def edges(self, who: Principal, spec: JobSpec) -> tuple[Edge, ...]:
+    def edges(self, caller: Principal, spec: JobSpec) -> tuple[Edge, ...]:
         """Return the jobs that `after` names: the caller's own by name, any by its id. Raises BadSpec."""
-        found: list[Edge] = []
-        for n, one in enumerate(spec.after):
+        resolved: list[Edge] = []
+        for n, dependency in enumerate(spec.after):
             try:
-                job = find_job(self._store, who, "get", one.job)
+                job = find_job(self._store, caller, "get", dependency.job)
             except (NotFound, BadRequest) as error:
                 raise BadSpec(f"after[{n}].job: {error.message}", hint=error.hint) from error
-            if any(edge.job == job.id for edge in found):
-                raise BadSpec(f"after[{n}].job: {one.job} is job {job.id}, which is named before")
+            if any(edge.job == job.id for edge in resolved):
+                raise BadSpec(
+                    f"after[{n}].job: {dependency.job} is job {job.id}, which is named before"
+                )
             size = elements.size(spec)
-            if one.each and (not size or job.group_size != size):
+            if dependency.each and (not size or job.group_size != size):
                 has = f"job {job.id} has {many(job.group_size, 'element')}"
                 raise BadSpec(
                     f"after[{n}].each: needs two groups of equal size: {has}, this one {size:,}"
                 )
-            found.append(Edge(job.id, one.on, one.each))
-        return tuple(found)
+            resolved.append(Edge(job.id, dependency.on, dependency.each))
+        return tuple(resolved)
 
 
 def _not_ended(job: Job) -> int:
@@ -275,7 +284,7 @@ def _help(job: Job, reason: Reason, live: Mapping[str, Job]) -> str:
         case _K.DEPENDENCY:
             return f"`tpujob why {reason.jobs[0]}` says how far that is"
         case _K.ORDER if any(
-            one in live and live[one].submitter == job.submitter for one in reason.jobs
+            id in live and live[id].submitter == job.submitter for id in reason.jobs
         ):
             return f"`tpujob queue top {job.id}` moves it before {job.user}'s other jobs"
         case _K.RUNNING | _K.CHIPS:

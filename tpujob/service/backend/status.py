@@ -28,7 +28,7 @@ OVERDUE = 300.0
 
 @dataclass(frozen=True, slots=True)
 class ProcessFacts:
-    """What its wiring knows about a backend's process."""
+    """Facts of a backend's process that its wiring knows."""
 
     context: str = ""
     store: str = ""  #: where jobs are kept: `sqlite` or `firestore`
@@ -40,7 +40,7 @@ class ProcessFacts:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one check of the backend has read."""
+    """The readings of one check of the backend."""
 
     now: float
     pulse: Pulse
@@ -52,12 +52,12 @@ class Look:
 def is_late(process: ProcessFacts, pulse: Pulse, now: float) -> bool:
     """Return whether the last pass is older than it may be; False where no control loop was started."""
     if process.called:
-        began, most = process.started_at, LATE_CALLED
+        began, limit = process.started_at, LATE_CALLED
     elif pulse.started_at is not None:
-        began, most = pulse.started_at, LATE
+        began, limit = pulse.started_at, LATE
     else:  # its loop was not started: it only answers
         return False
-    return now - max(began, pulse.passed_at or 0.0) > most
+    return now - max(began, pulse.passed_at or 0.0) > limit
 
 
 def troubles(process: ProcessFacts, look: Look) -> Iterator[TroubleView]:
@@ -126,7 +126,7 @@ class BackendStatus:
         self.streams: Callable[[], int] = lambda: 0  #: open ones, where pages are live
 
     def health(self) -> HealthView:
-        """As `JobsApi.health` says."""
+        """Return what `JobsApi.health` documents."""
         now, pulse = self.clock.now(), self.loop.pulse()
         read_s, revision, error = self.read()
         waiting, overdue = self.messages(OVERDUE)
@@ -195,12 +195,12 @@ class BackendStatus:
     def refused(self) -> dict[str, int]:
         """Count the offers that are not requested now, by cause; none when the store cannot be read."""
         now = self.clock.now()
-        found: dict[str, int] = {Cause.STOCKOUT: 0, Cause.QUOTA: 0}
+        counts: dict[str, int] = {Cause.STOCKOUT: 0, Cause.QUOTA: 0}
         try:
             circuits = self.circuits()
         except TpujobError:
-            return found
-        for one in circuits.values():
-            if one.until > now:
-                found[one.cause] = found.get(one.cause, 0) + 1
-        return found
+            return counts
+        for circuit in circuits.values():
+            if circuit.until > now:
+                counts[circuit.cause] = counts.get(circuit.cause, 0) + 1
+        return counts

@@ -44,9 +44,9 @@ class Changes:
     @property
     def failing(self) -> float | None:
         """Since when the store fails, in seconds since the epoch; None: it answers, or is not followed."""
-        since, asked = self._failed, self._asked
-        if since is None and asked is not None and self._clock() - asked >= HANGS:
-            since = asked
+        since, asked_at = self._failed, self._asked
+        if since is None and asked_at is not None and self._clock() - asked_at >= HANGS:
+            since = asked_at
         return since
 
     def now(self) -> int:
@@ -59,12 +59,12 @@ class Changes:
         """Return the ids of jobs that changed after `after`, as far as `now` or `wait` saw; perhaps some more.
         `after`: a number that `now` or `wait` returned. Does not read the store."""
         with self._changed:
-            found: list[str] = []
+            ids: list[str] = []
             for job_id, number in reversed(self._last.items()):
                 if number <= after:
                     break
-                found.append(job_id)
-        return found
+                ids.append(job_id)
+        return ids
 
     def wait(self, job_id: str | None, after: int, timeout: float) -> int:
         """Block until that job, or any, may have changed after `after`, for at most `timeout` seconds. Returns what to
@@ -163,12 +163,12 @@ class EventReader:
         self._kept: LruDict[tuple[str, int, int], list[Event]] = LruDict(MOST)
 
     def read(self, job: Job, after: int) -> list[Event]:
-        """As `Store.events`, of a job that was just read."""
+        """Return the events of a job that was just read, like `Store.events`."""
         key = job.id, job.version, after
         with self._lock:
-            known = self._kept.get(key)
-        if known is None:
-            known = self._store.events(job.id, after=after)
+            cached = self._kept.get(key)
+        if cached is None:
+            cached = self._store.events(job.id, after=after)
             with self._lock:
-                self._kept[key] = known
-        return known
+                self._kept[key] = cached
+        return cached

@@ -36,7 +36,7 @@ _AT_WORK = (State.RUNNING, State.PREPARING, State.PROVISIONING, State.HOLDING, S
 
 @dataclass(slots=True)
 class _Entry:
-    """What the index keeps of one job."""
+    """The index's entry of one job."""
 
     listed: IndexedJob
     version: int
@@ -76,15 +76,15 @@ class JobIndex:
     def note(self, job: Job) -> None:
         """Include a job that this process has just stored in the next answer."""
         with self._noting:
-            known = self._noted.get(job.id)
-            if known is None or known.version < job.version:
+            noted = self._noted.get(job.id)
+            if noted is None or noted.version < job.version:
                 self._noted[job.id] = job
 
     # Answers ----------------------------------------------------------------------------------------------------------
 
-    def page(self, who: Principal, asked: ListAsked | Mapping[str, Any]) -> JobPage:
+    def page(self, caller: Principal, asked: ListAsked | Mapping[str, Any]) -> JobPage:
         """Return what `JobsApi.list` sends that caller. Raises BadRequest, and the errors of the store."""
-        query = listing.parse_query(asked, who, FIELDS)
+        query = listing.parse_query(asked, caller, FIELDS)
         with self._lock:
             self._read_changes()
             if query.order in listing.MOVING:  # else what runs is looked at where it is shown
@@ -94,11 +94,11 @@ class JobIndex:
             states = Counter(row.state for row in alike)
             matching = listing.narrowed(alike, query, now)
             shown, after, first = self._cut(matching, query, now)
-            kept = [self._jobs[row.number] for row in shown]
+            entries = [self._jobs[row.number] for row in shown]
             revision, total = self._revision or 0, len(self._jobs)
-        rows = [self._row(one, who, now) for one in kept]
-        for one, row in zip(shown, rows, strict=True):
-            if one.is_group:
+        rows = [self._row(entry, caller, now) for entry in entries]
+        for entry, row in zip(shown, rows, strict=True):
+            if entry.is_group:
                 self.sum_up(row)
                 row["why"] = next_step.elements_text(row) or row["why"]
         return JobPage(
@@ -122,15 +122,15 @@ class JobIndex:
         with self._lock:
             self._read_changes()
             live = self._live()
-        slices = [one for job in live for one in job.slices if one.gone_at is None]
-        held = [one for one in slices if one.ready_at is not None]
-        return len(held), len(slices) - len(held), sum(rate(one) or 0 for one in held)
+        slices = [slice for job in live for slice in job.slices if slice.gone_at is None]
+        held = [slice for slice in slices if slice.ready_at is not None]
+        return len(held), len(slices) - len(held), sum(rate(slice) or 0 for slice in held)
 
     def split(self) -> tuple[list[Job], dict[int, int]]:
         """Return the records of the active jobs; of each that has ended its number, and the version of its record."""
         with self._lock:
             self._read_changes()
-            ended = {n: one.version for n, one in self._jobs.items() if one.job is None}
+            ended = {n: entry.version for n, entry in self._jobs.items() if entry.job is None}
             return self._live(), ended
 
     def sum_up(self, view: JobFacts) -> None:
@@ -139,12 +139,12 @@ class JobIndex:
             self._read_changes()
             number = int(view["id"])
             rows = [self._jobs[n].listed for n in self._elements.get(number, ())]
-            found = self._counts[number].copy()
+            counts = self._counts[number].copy()
             if number in self._jobs:
                 view["state"] = self._jobs[number].listed.state.value
         now = self._clock.now()
         spent = [row.spent(now) for row in rows]
-        view["elements"] = {state.value: found[state] for state in State if found[state]}
+        view["elements"] = {state.value: counts[state] for state in State if counts[state]}
         view["usd_spent"] = None if None in spent else sum(filter(None, spent))
         view["usd_per_hour"] = sum(rate for row in rows for rate, _ in row.billed) / ledger.US
 
@@ -152,15 +152,17 @@ class JobIndex:
         """Return the ids of the active elements that were cancelled."""
         with self._lock:
             self._read_changes()
-            found = (self._jobs[n].job for n in sorted(self._elements.get(int(group.id), ())))
-            return [job.id for job in found if job and job.wish is not DesiredState.RUN]
+            jobs = (self._jobs[n].job for n in sorted(self._elements.get(int(group.id), ())))
+            return [job.id for job in jobs if job and job.wish is not DesiredState.RUN]
 
     def names(self, ids: Iterable[str]) -> dict[str, tuple[str, str]]:
         """Return name and user of those jobs that exist."""
         with self._lock:
             self._read_changes()
-            found = {job_id: self._jobs.get(int(job_id)) for job_id in ids}
-            return {i: (one.listed.name, one.listed.user) for i, one in found.items() if one}
+            entries = {job_id: self._jobs.get(int(job_id)) for job_id in ids}
+            return {
+                i: (entry.listed.name, entry.listed.user) for i, entry in entries.items() if entry
+            }
 
     def users(self) -> dict[str, str]:
         """The user of each owner, by the newest of their jobs."""
@@ -208,14 +210,14 @@ class JobIndex:
         after = listing.PageKey(query.order, query.reverse, at, value, last.number).text()
         return rows[: query.limit], after, first
 
-    def _row(self, kept: _Entry, who: Principal, now: float) -> JobRow:
-        mine = access.is_own(who, kept.listed.owner)
-        private = access.sees_all(who, kept.listed.owner)
-        if kept.job is not None:
-            job = job_in_full(kept.job) if private else kept.job
-            row = job_row(job, self._knowledge.of(kept.job, now), now, mine=mine)
+    def _row(self, entry: _Entry, caller: Principal, now: float) -> JobRow:
+        mine = access.is_own(caller, entry.listed.owner)
+        private = access.sees_all(caller, entry.listed.owner)
+        if entry.job is not None:
+            job = job_in_full(entry.job) if private else entry.job
+            row = job_row(job, self._knowledge.of(entry.job, now), now, mine=mine)
         else:
-            row = cast(JobRow, marshal.loads((private and kept.full) or kept.row))  # noqa: S302, written below
+            row = cast(JobRow, marshal.loads((private and entry.full) or entry.row))  # noqa: S302, written below
             row["mine"] = mine
         if not private:
             row["params"] = {}
@@ -229,7 +231,7 @@ class JobIndex:
         return self._rows
 
     def _live(self) -> list[Job]:
-        return [one.job for one in self._jobs.values() if one.job is not None]
+        return [entry.job for entry in self._jobs.values() if entry.job is not None]
 
     def _read_changes(self) -> None:
         newest = self._changes.now()
@@ -262,21 +264,21 @@ class JobIndex:
 
     def _put(self, job: Job) -> None:
         number = int(job.id)
-        known = self._jobs.get(number)
-        if number in self._gone or (known is not None and known.version >= job.version):
+        previous = self._jobs.get(number)
+        if number in self._gone or (previous is not None and previous.version >= job.version):
             return
-        if known is not None:
-            self._count(known.listed, -1)
+        if previous is not None:
+            self._count(previous.listed, -1)
         row = full = b""
         if job.state.final:
             # nothing of it moves any more: it owns no slice
             whole, row = job_in_full(job), self._marshalled(job)
             full = self._marshalled(whole) if whole is not job else b""
-        kept = _Entry(listed(job), job.version, None if row else job, row, full)
+        entry = _Entry(listed(job), job.version, None if row else job, row, full)
         if job.group:
             self._elements.setdefault(int(job.group), set()).add(number)
-        self._jobs[number] = kept
-        self._count(kept.listed, 1)
+        self._jobs[number] = entry
+        self._count(entry.listed, 1)
         self._rows = None
 
     def _count(self, row: IndexedJob, by: int) -> None:
@@ -292,12 +294,12 @@ class JobIndex:
         return marshal.dumps(cast(Any, shown))
 
     def _drop(self, number: int) -> None:
-        known = self._jobs.pop(number, None)
-        if known is None:
+        previous = self._jobs.pop(number, None)
+        if previous is None:
             return
-        self._count(known.listed, -1)
+        self._count(previous.listed, -1)
         self._elements.pop(number, None)
-        self._elements.get(known.listed.group, set()).discard(number)
+        self._elements.get(previous.listed.group, set()).discard(number)
         self._rows = None
 
     def _watch(self) -> None:

@@ -31,7 +31,7 @@ Value = str | int | float | None
 
 @dataclass(frozen=True, slots=True)
 class PageKey:
-    """Where a page ended."""
+    """The sort key of the last row of a page."""
 
     order: str
     reverse: bool
@@ -48,19 +48,19 @@ class PageKey:
 
 def key(text: str, order: str, reverse: bool) -> PageKey:
     """Return the key in a text. Raises BadRequest when it is not a key, or belongs to another list."""
-    found = _decoded(text)
-    if found is None:
+    fields = _decoded(text)
+    if fields is None:
         raise BadRequest(
             f"after: {text[:80]!r} is not a key of a page",
             hint="pass `next` of the page before as it is; leave it out for the first page",
         )
-    if (found.order, found.reverse) != (order, reverse):
-        way = ", reversed" if found.reverse else ""
+    if (fields.order, fields.reverse) != (order, reverse):
+        way = ", reversed" if fields.reverse else ""
         raise BadRequest(
-            f"after: it is of a list by {found.order}{way}, this one is by {order}",
+            f"after: it is of a list by {fields.order}{way}, this one is by {order}",
             hint="begin another order with its first page",
         )
-    return found
+    return fields
 
 
 def _decoded(text: str) -> PageKey | None:
@@ -111,54 +111,54 @@ class ListQuery:
         return COLUMNS[self.order].largest_first is not self.reverse
 
 
-def parse_query(asked: Mapping[str, Any], who: Principal, fields: Collection[str]) -> ListQuery:
+def parse_query(raw: Mapping[str, Any], caller: Principal, fields: Collection[str]) -> ListQuery:
     """Return what `ListAsked` asks for, with values of the right types. `fields`: those that a row has. Raises
     BadRequest that says what is allowed."""
-    known = ListAsked.__annotations__
-    if unknown := sorted(asked.keys() - known.keys()):
-        raise _refused(f"{unknown[0][:80]!r} is not a filter of a list", known)
-    recent, reverse = asked.get("recent", False), asked.get("reverse", False)
-    order = asked.get("order") or ("active" if recent else "id")
+    allowed = ListAsked.__annotations__
+    if unknown := sorted(raw.keys() - allowed.keys()):
+        raise _refused(f"{unknown[0][:80]!r} is not a filter of a list", allowed)
+    recent, reverse = raw.get("recent", False), raw.get("reverse", False)
+    order = raw.get("order") or ("active" if recent else "id")
     if order not in COLUMNS:
         raise _refused(f"order: a list has no column {order[:80]!r}", COLUMNS)
-    text: str = asked.get("text", "")
+    text: str = raw.get("text", "")
     if len(text) > LONGEST:
         raise BadRequest(f"text: {LONGEST} characters at most are searched for")
-    limit = asked.get("limit", 0)
+    limit = raw.get("limit", 0)
     if limit < 0:
         raise BadRequest("limit: 0 or more rows", hint="0: all")
-    after = asked.get("after", "")
+    after = raw.get("after", "")
     return ListQuery(
-        user=asked.get("user", ""),
-        mine=who if asked.get("mine") else None,
-        states=_states(asked),
+        user=raw.get("user", ""),
+        mine=caller if raw.get("mine") else None,
+        states=_states(raw),
         recent=recent,
-        causes=_several(asked, "causes", tuple(Cause)),
-        types=_types(asked),
-        zones=_several(asked, "zones"),
+        causes=_several(raw, "causes", tuple(Cause)),
+        types=_types(raw),
+        zones=_several(raw, "zones"),
         text=text.casefold(),
-        group=asked.get("group", ""),
+        group=raw.get("group", ""),
         order=order,
         reverse=reverse,
         after=key(after, order, reverse) if after else None,
         limit=limit,
-        fields=_several(asked, "fields", fields),
+        fields=_several(raw, "fields", fields),
     )
 
 
-def _states(asked: Mapping[str, Any]) -> frozenset[State] | None:
-    named = _several(asked, "states", tuple(State))
+def _states(raw: Mapping[str, Any]) -> frozenset[State] | None:
+    named = _several(raw, "states", tuple(State))
     states = None if named is None else frozenset(map(State, named))
-    if "active" in asked:
-        those = _LIVE if asked["active"] else _FINAL
+    if "active" in raw:
+        those = _LIVE if raw["active"] else _FINAL
         states = those if states is None else states & those
     return states
 
 
 def _several(
-    asked: Mapping[str, Any], name: str, allowed: Collection[str] | None = None
+    raw: Mapping[str, Any], name: str, allowed: Collection[str] | None = None
 ) -> frozenset[str] | None:
-    values: list[str] = asked.get(name, [])
+    values: list[str] = raw.get(name, [])
     if len(values) > MOST:
         raise BadRequest(f"{name}: {MOST} values at most")
     for value in values:
@@ -167,9 +167,9 @@ def _several(
     return frozenset(values) or None
 
 
-def _types(asked: Mapping[str, Any]) -> frozenset[str] | None:
+def _types(raw: Mapping[str, Any]) -> frozenset[str] | None:
     """Return the types by the names that jobs use: `v5e-8` is `v5litepod-8`."""
-    named = _several(asked, "types")
+    named = _several(raw, "types")
     try:
         return None if named is None else frozenset(accelerators.find(t).type for t in named)
     except BadSpec as error:
@@ -190,7 +190,7 @@ _PLACE = {state: n for n, state in enumerate(State)}
 
 @dataclass(slots=True)
 class IndexedJob:
-    """What filters, order and counts of a list need of one job."""
+    """The facts of one job for filters, order and counts of a list."""
 
     number: int
     name: str
@@ -221,35 +221,35 @@ class IndexedJob:
         return (self.used + sum(going)) / ledger.US
 
 
-def alike(rows: Sequence[IndexedJob], asked: ListQuery) -> Sequence[IndexedJob]:
+def alike(rows: Sequence[IndexedJob], query: ListQuery) -> Sequence[IndexedJob]:
     """Return the jobs that match everything but the state: the states are counted over these."""
-    if asked.group:
-        wanted = asked.group.lstrip("0")  # the name of a job begins with a letter
-        groups = {r.number for r in rows if r.is_group and wanted in (r.name, str(r.number))}
+    if query.group:
+        group = query.group.lstrip("0")  # the name of a job begins with a letter
+        groups = {r.number for r in rows if r.is_group and group in (r.name, str(r.number))}
         rows = [row for row in rows if row.group in groups]
-    if asked.mine is not None:
-        who = asked.mine
-        rows = [row for row in rows if access.is_own(who, row.owner)]
-    if asked.user:
-        rows = [row for row in rows if row.user == asked.user]
-    if asked.types is not None:
-        rows = [row for row in rows if row.type in asked.types]
-    if asked.zones is not None:
-        rows = [row for row in rows if row.zone in asked.zones]
-    if asked.causes is not None:
-        rows = [row for row in rows if row.cause in asked.causes]
-    if asked.text:
-        rows = [row for row in rows if asked.text in row.text]
+    if query.mine is not None:
+        caller = query.mine
+        rows = [row for row in rows if access.is_own(caller, row.owner)]
+    if query.user:
+        rows = [row for row in rows if row.user == query.user]
+    if query.types is not None:
+        rows = [row for row in rows if row.type in query.types]
+    if query.zones is not None:
+        rows = [row for row in rows if row.zone in query.zones]
+    if query.causes is not None:
+        rows = [row for row in rows if row.cause in query.causes]
+    if query.text:
+        rows = [row for row in rows if query.text in row.text]
     return rows
 
 
-def narrowed(rows: Sequence[IndexedJob], asked: ListQuery, now: float) -> Sequence[IndexedJob]:
+def narrowed(rows: Sequence[IndexedJob], query: ListQuery, now: float) -> Sequence[IndexedJob]:
     """Return those of them in the states, and of the time, that the list asks for."""
-    if asked.states is not None:
-        rows = [row for row in rows if row.state in asked.states]
-    if asked.recent and not asked.group and not asked.text:
+    if query.states is not None:
+        rows = [row for row in rows if row.state in query.states]
+    if query.recent and not query.group and not query.text:
         rows = [row for row in rows if not row.group]  # its group stands for it
-    if asked.recent:
+    if query.recent:
         rows = [row for row in rows if not row.ended_at or now - row.ended_at <= RECENT]
     return rows
 
@@ -286,32 +286,32 @@ COLUMNS: Mapping[str, JobColumn] = {
 }
 
 
-def ordered(rows: Sequence[IndexedJob], asked: ListQuery, now: float) -> list[IndexedJob]:
+def ordered(rows: Sequence[IndexedJob], query: ListQuery, now: float) -> list[IndexedJob]:
     """`rows` come newest first, and so do those of equal value."""
-    if asked.order == "id":
-        return list(rows) if asked.descending else list(reversed(rows))
-    of, last = COLUMNS[asked.order].value, _last(asked)
+    if query.order == "id":
+        return list(rows) if query.descending else list(reversed(rows))
+    of, last = COLUMNS[query.order].value, _last(query)
 
     def key(row: IndexedJob) -> Any:
-        found = of(row, now)
-        return last if found is None else found
+        fields = of(row, now)
+        return last if fields is None else fields
 
-    return sorted(rows, key=key, reverse=asked.descending)
+    return sorted(rows, key=key, reverse=query.descending)
 
 
-def _last(asked: ListQuery) -> Value:
+def _last(query: ListQuery) -> Value:
     """Return a key behind every value, in the direction of the list."""
-    if asked.order in TEXTS:
-        return "" if asked.descending else chr(sys.maxunicode)
-    return -inf if asked.descending else inf
+    if query.order in TEXTS:
+        return "" if query.descending else chr(sys.maxunicode)
+    return -inf if query.descending else inf
 
 
-def comes_after(row: IndexedJob, key: PageKey, asked: ListQuery, now: float) -> bool:
+def comes_after(row: IndexedJob, key: PageKey, query: ListQuery, now: float) -> bool:
     """Return whether its place is behind the job at which a page ended, as the list is now."""
-    own = COLUMNS[asked.order].value(row, now)
+    own = COLUMNS[query.order].value(row, now)
     if own == key.value:
         return row.number < key.number
     if own is None or key.value is None:
         return own is None
     larger = cast(Any, own) > cast(Any, key.value)
-    return larger is not asked.descending
+    return larger is not query.descending

@@ -52,27 +52,27 @@ def listed(job: Job) -> IndexedJob:
 
 def _money(job: Job) -> tuple[int | None, tuple[tuple[int, int], ...]]:
     """Return the micro-dollars of the slices that are no longer billed, and rate and beginning of the others."""
-    paid = [one for one in job.slices if not free(job, one)]
+    paid = [slice for slice in job.slices if not free(job, slice)]
     billed: list[tuple[int, int]] = []
     used = 0
-    for one in paid:
-        rate, gone = ledger.rate(one), one.gone_at is not None
-        if gone or one.ready_at is None:
-            cost = bill(one, one.gone_at or 0.0).most
+    for slice in paid:
+        rate, gone = ledger.rate(slice), slice.gone_at is not None
+        if gone or slice.ready_at is None:
+            cost = bill(slice, slice.gone_at or 0.0).most
             if cost is None:
                 return None, ()
             used += cost
         elif rate is None:
             return None, ()
         else:
-            billed.append((rate, ledger.moment(one.ready_at)))
+            billed.append((rate, ledger.moment(slice.ready_at)))
     return used, tuple(billed)
 
 
-def job_row(job: Job, known: RuntimeInfo, now: float, *, mine: bool) -> JobRow:
+def job_row(job: Job, runtime: RuntimeInfo, now: float, *, mine: bool) -> JobRow:
     """Return a row of at most `MOST` bytes of JSON, with JSON types only."""
-    row = _row(job, known, now, mine, 1)
-    return row if size(row) <= MOST else _row(job, known, now, mine, 3)
+    row = _row(job, runtime, now, mine, 1)
+    return row if size(row) <= MOST else _row(job, runtime, now, mine, 3)
 
 
 def size(row: JobRow) -> int:
@@ -80,14 +80,18 @@ def size(row: JobRow) -> int:
 
 
 def _row(job: Job, known: RuntimeInfo, now: float, mine: bool, part: int) -> JobRow:
-    def cut(text: str, what: str = "word") -> str:
-        return within(text, _ROOM[what] // part)
+    def cut(text: str, kind: str = "word") -> str:
+        return within(text, _ROOM[kind] // part)
 
     has = job_progress(job, known.progress)
     facts = job_facts(job, known, now, has)
     rate = speed(job, has, known.moved_at)
     coming = next_step.what_next(job, has, known.wait, now, known.place)
-    warned = [one.get("said", "") for one in budgets.views(job, known.funds, now) if one["warned"]]
+    warned = [
+        budget.get("said", "")
+        for budget in budgets.views(job, known.funds, now)
+        if budget["warned"]
+    ]
     return {
         **facts,
         "name": cut(job.name, "name"),
@@ -107,20 +111,21 @@ def _row(job: Job, known: RuntimeInfo, now: float, mine: bool, part: int) -> Job
             at=coming["at"],
             text=cut(coming["text"], "next"),
             commands=[
-                CommandView(command=cut(one["command"]), does=cut(one["does"], "does"))
-                for one in coming["commands"][:_COMMANDS]
+                CommandView(command=cut(budget["command"]), does=cut(budget["does"], "does"))
+                for budget in coming["commands"][:_COMMANDS]
             ],
         ),
-        "preemptions": sum(one.cause is Cause.PREEMPTED for one in job.attempts),
+        "preemptions": sum(budget.cause is Cause.PREEMPTED for budget in job.attempts),
         "steps_per_s": rate,
         "left_s": pace.seconds_left(has, rate),
-        "warned": [] if job.state.final else [cut(one, "next") for one in warned[:_WARNINGS]],
+        "warned": [] if job.state.final else [cut(budget, "next") for budget in warned[:_WARNINGS]],
         "params": {cut(name): cut(value) for name, value in islice(job.params.items(), _PARAMS)},
     }
 
 
 def _failure(job: Job) -> str:
-    """What ended the attempt that made the job fail; empty: it has not failed, or no attempt is the reason."""
+    """Return the end of the attempt that made the job fail; empty if the job has not failed, or not because of an
+    attempt."""
     failed = State.FAILED in (job.state, job.then)
     attempt = job.attempt
     return attempt.message if failed and attempt and attempt.cause is job.cause is not None else ""

@@ -21,7 +21,7 @@ MOST = 4  #: questions whose sums are kept: by job they are some 2 kB a job
 
 
 class _Granted(NamedTuple):
-    """What is needed of a job that has ended to tell which slices a grant pays for."""
+    """The facts of an ended job from which its slices that a grant pays for are derived."""
 
     id: str
     grants: tuple[Grant, ...]
@@ -30,7 +30,7 @@ class _Granted(NamedTuple):
 
 @dataclass(slots=True)
 class _Sums:
-    """Of the jobs that have ended."""
+    """The sums over ended jobs."""
 
     rows: dict[str, Row] = field(default_factory=dict[str, Row])
     copies: int = 0  #: micro-dollars
@@ -60,9 +60,9 @@ class EndedSpending:
             covered = self._include((by, user), live, ended, now)
             sums = self._sums[by, user]
             self._sums.move_to_end((by, user))
-            wanted = _of(live, user)
-            found = report.report(wanted, now, by, covered)
-            return report.joined(by, sums.rows, found.rows), sums.copies + _copies(wanted)
+            selected = _of(live, user)
+            part = report.report(selected, now, by, covered)
+            return report.joined(by, sums.rows, part.rows), sums.copies + _copies(selected)
 
     def _include(
         self, asked: tuple[Group, str], live: list[Job], ended: Mapping[int, int], now: float
@@ -102,11 +102,11 @@ def _add(
     covered: Collection[tuple[str, str]],
 ) -> None:
     by, user = question
-    wanted = _of(jobs, user)
-    found = report.report(wanted, now, by, covered)
-    joined = report.joined(by, sums.rows, found.rows)
+    selected = _of(jobs, user)
+    part = report.report(selected, now, by, covered)
+    joined = report.joined(by, sums.rows, part.rows)
     sums.rows = {row.key: row for row in joined.rows}
-    sums.copies += _copies(wanted)
+    sums.copies += _copies(selected)
 
 
 def _of(jobs: Iterable[Job], user: str) -> list[Job]:

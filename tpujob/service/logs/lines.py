@@ -42,8 +42,8 @@ def parse(host: int, data: bytes, number: int) -> list[StampedLine]:
 
 def time_of(stored: bytes) -> float:
     """Return the time of a stored line; 0: it has none."""
-    found = _STAMP.match(stored)
-    return float(found[1] or 0) if found else 0.0
+    match = _STAMP.match(stored)
+    return float(match[1] or 0) if match else 0.0
 
 
 def raw_of(stored: bytes) -> bytes:
@@ -64,7 +64,7 @@ def whole(data: bytes) -> bytes:
 def tracebacks(data: bytes) -> list[int]:
     """Return the lines where one begins, from 0; several of one failure count once, and so do those of a group of
     exceptions."""
-    found: list[int] = []
+    numbers: list[int] = []
     line = done = 0
     at = data.find(_TRACEBACK)
     while at >= 0:
@@ -73,15 +73,15 @@ def tracebacks(data: bytes) -> list[int]:
         done = begin
         before = b"\n".join(data[max(0, begin - 250) : begin].split(b"\n")[-3:])
         if b"|" not in data[begin:at] and not _CHAINED.search(before):
-            found.append(line)
+            numbers.append(line)
         end = data.find(b"\n", at)
         at = data.find(_TRACEBACK, end) if end >= 0 else -1
-    return found
+    return numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """What a reader has of an attempt's log."""
+    """The position of a reader in an attempt's log."""
 
     attempt: int
     #: by host: the number of the last line that the reader has

@@ -1,7 +1,7 @@
-"""What the hosts of running attempts print, before the bucket has it: one stream from each host, shared by all who
-follow the attempt, closed soon after the last of them.
+"""Live output of running attempts, before the bucket has it: one stream from each host, shared by all followers of the
+attempt, closed soon after the last one left.
 
-What was received is kept for a while after the end: an agent that dies takes along what it has not stored.
+Received lines are kept for a while after the end: an agent that dies loses what it has not stored.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ HELD, ROOM, LEAST = 64 * 1024 * 1024, 32 * 1024 * 1024, 256 * 1024
 
 
 class Tails(NamedTuple):
-    """What was received from the hosts of an attempt."""
+    """The lines received from the hosts of an attempt."""
 
     of: Mapping[int, LiveTail]  #: by host
     whole: bool  #: every host is connected just now
@@ -63,37 +63,37 @@ class LiveLogs:
         slice = job.slice if _runs(job, attempt) else None
         with self._change:
             self._forget(now)
-            found = self._followed.get(key)
+            followed = self._followed.get(key)
             if slice is None or not slice.endpoints:
-                if found is None:
+                if followed is None:
                     return NOTHING
-                found.end(now, stored=job.stopped or job.state is not State.HOLDING)
-                return found.tails()
-            if found is None:
+                followed.end(now, stored=job.stopped or job.state is not State.HOLDING)
+                return followed.tails()
+            if followed is None:
                 if len(self._followed) >= ATTEMPTS and not self._give_way(now):
                     return NOTHING._replace(trouble="too many logs are followed at once")
-                found = _Attempt(self._hosts, slice, key, self._change, self._fit)
-                self._followed[key] = found
+                followed = _Attempt(self._hosts, slice, key, self._change, self._fit)
+                self._followed[key] = followed
                 self._tidy()
-            found.read_at = now
-            found.connect()
-            patience = min(FIRST - (now - found.began), until.left)
+            followed.read_at = now
+            followed.connect()
+            patience = min(FIRST - (now - followed.began), until.left)
             if patience > 0:
-                self._change.wait_for(found.has_begun, patience)
-            return found.tails()
+                self._change.wait_for(followed.has_begun, patience)
+            return followed.tails()
 
     def close(self) -> None:
         """End all streams. Safe to repeat."""
         self._closed.set()
         with self._change:
-            for each in self._followed.values():
-                each.close()
+            for tails in self._followed.values():
+                tails.close()
 
     @property
     def held(self) -> int:
         """Bytes of all tails."""
         with self._change:
-            return sum(each.size for each in self._followed.values())
+            return sum(tails.size for tails in self._followed.values())
 
     def _tidy(self) -> None:
         """Start the thread that forgets abandoned attempts."""
@@ -110,8 +110,8 @@ class LiveLogs:
                     return
 
     def _forget(self, now: float) -> None:
-        for key, each in list(self._followed.items()):
-            if each.forgotten(now):
+        for key, tails in list(self._followed.items()):
+            if tails.forgotten(now):
                 self._followed.pop(key).close()
 
     def _give_way(self, now: float) -> bool:
@@ -127,7 +127,7 @@ class LiveLogs:
         now = time.monotonic()
         while self.held > HELD:
             if not self._give_way(now):
-                max(self._followed.values(), key=lambda each: each.size).shorten()
+                max(self._followed.values(), key=lambda tails: tails.size).shorten()
 
 
 class _Attempt:

@@ -1,7 +1,7 @@
-"""What followed hosts print and the bucket does not have yet, and how it joins what the bucket has. Pure.
+"""Tails of live output that the bucket does not have yet, and their joining to the stored lines. Pure.
 
-Lines are known by their numbers: a line of a tail follows what is stored if its number does. Where one is missing in
-between, the tail waits until the store has it.
+Lines are identified by number: a line of a tail follows the stored ones if its number does. If a line in between is
+missing, the tail waits until the store has it.
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""What can be asked of a job's log. Every answer is made within its time, in bounded memory, from the bucket alone."""
+"""Queries on a job's log. Every answer takes bounded time and memory, and is read from the bucket alone."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -69,7 +69,7 @@ class Logs:
         cursor: str = "",
         tail: int | None = None,
     ) -> LogPage:
-        """As `JobsApi.logs`. Raises BadRequest, NotFound, Transient."""
+        """Return what `JobsApi.logs` documents. Raises BadRequest, NotFound, Transient."""
         if tail is not None and tail < 0:
             raise BadRequest(f"tail must not be negative, but is {tail}")
         at = _start(job, host, attempt, cursor)
@@ -92,7 +92,7 @@ class Logs:
     def block(
         self, job: Job, *, host: int | None = None, attempt: int | None = None, cursor: str = ""
     ) -> LogBlock:
-        """As `JobsApi.log_block`. Raises BadRequest, NotFound, Transient."""
+        """Return what `JobsApi.log_block` documents. Raises BadRequest, NotFound, Transient."""
         at = _start(job, host, attempt, cursor)
         if at.attempt == 0:
             return LogBlock(b"", "", done=job.state.final, more=False)
@@ -114,30 +114,30 @@ class Logs:
         until = Until(self._answer)
         while True:
             log = self._open(job, at.attempt, host, until, at.given)
-            found, given, more = read(log, at.given)
-            at = Cursor(at.attempt, {**at.given, **given})
-            if found or more or not _goes_on(job, attempt, at):
-                return found, at, more
+            lines, positions, is_cut = read(log, at.given)
+            at = Cursor(at.attempt, {**at.given, **positions})
+            if lines or is_cut or not _goes_on(job, attempt, at):
+                return lines, at, is_cut
             at = Cursor(at.attempt + 1)
 
-    def window(self, job: Job, asked: WindowAsked) -> LogWindow:
-        """As `JobsApi.log_window`. Raises BadRequest, NotFound, Busy, Transient."""
-        host, attempt = asked.get("host"), asked.get("attempt")
+    def window(self, job: Job, query: WindowAsked) -> LogWindow:
+        """Return what `JobsApi.log_window` documents. Raises BadRequest, NotFound, Busy, Transient."""
+        host, attempt = query.get("host"), query.get("attempt")
         number = _start(job, host, attempt, "").attempt
         if not number:
             return _nothing(job)
         until = Until(self._answer)
         every = self._open(job, number, None, until)
         log = every.of_host(host)
-        most = _within(asked.get("lines", window.LINES), window.MOST_LINES)
-        width = _within(asked.get("width", window.WIDTH), window.MOST_WIDTH)
-        placed = "line" in asked or "part" in asked
-        side = asked.get("side", "around" if placed else "before")
-        place = _place(log, asked, behind=side == "after") or log.end()
-        lines, back = window.around(log, place, side, most, width)
-        if asked.get("text") and lines:
+        limit = _within(query.get("lines", window.LINES), window.MOST_LINES)
+        width = _within(query.get("width", window.WIDTH), window.MOST_WIDTH)
+        placed = "line" in query or "part" in query
+        side = query.get("side", "around" if placed else "before")
+        place = _place(log, query, behind=side == "after") or log.end()
+        lines, back = window.around(log, place, side, limit, width)
+        if query.get("text") and lines:
             with self._seat():
-                window.mark(lines, matcher(_query(asked)).spans)
+                window.mark(lines, matcher(_query(query)).spans)
         before, total = sum(place.values()) - back, log.lines
         last = before + len(lines) >= total
         return LogWindow(
@@ -146,14 +146,14 @@ class Logs:
             lines=lines,
             before=before,
             total=total,
-            hosts=[notes.of_host(each) for each in every.logs.values()],
+            hosts=[notes.of_host(host_log) for host_log in every.logs.values()],
             notes=self._notes(job, number, log, host, until),
             cursor=str(_end(log, number)) if last else "",
             done=last and _ended(job, attempt, Cursor(number)),
         )
 
     def search(self, job: Job, asked: SearchAsked) -> LogMatches:
-        """As `JobsApi.log_search`. Raises BadRequest, NotFound, Busy, Transient."""
+        """Return what `JobsApi.log_search` documents. Raises BadRequest, NotFound, Busy, Transient."""
         query = _query(asked)
         number = _start(job, asked.get("host"), asked.get("attempt"), "").attempt
         until, time = Until(self._answer), Until(min(SEARCH, self._answer))
@@ -168,9 +168,9 @@ class Logs:
         with self._seat():
             counted = self._searches.count(log, query, by, until, time)
             place = _place(log, asked, behind=asked.get("after", False)) or log.begin()
-            found = self._searches.after(log, place, counted, by, limit, until)
+            matches = self._searches.after(log, place, counted, by, limit, until)
             before, previous = self._searches.before(log, place, counted, by, until)
-            shown = [window.shown(line, width) for line in found]
+            shown = [window.shown(line, width) for line in matches]
             lines = window.fitting(shown, window.ROOM) or shown[:1]
             window.mark(lines, by.spans)
         return LogMatches(
@@ -180,7 +180,7 @@ class Logs:
             previous=window.shown(previous, width) if previous else None,
             complete=counted.complete,
             searched=counted.searched,
-            bytes=sum(each.size for each in log.logs.values()),
+            bytes=sum(host_log.size for host_log in log.logs.values()),
         )
 
     @contextmanager
@@ -199,30 +199,30 @@ class Logs:
         attempt: int,
         host: int | None,
         until: Until,
-        given: Mapping[int, int] | None = None,
+        positions: Mapping[int, int] | None = None,
     ) -> LogReader:
         """Return what is stored and, behind it, what is not stored yet. `given`: the lines of each host that the reader
         has; what is stored of them need not be known."""
-        given = given or {}
+        positions = positions or {}
         tails = self._tails(job, attempt, until)  # before the list
         heard = {of: tail for of, tail in tails.of.items() if host in (None, of)}
         # a reader goes on behind what is joined; what is lost at the end is what is nowhere
         ends = {of: tail.end if tails.over else tail.base for of, tail in heard.items()}
-        if tails.whole and all(end <= given.get(of, 0) for of, end in ends.items()):
-            found = {}
+        if tails.whole and all(end <= positions.get(of, 0) for of, end in ends.items()):
+            by_host = {}
         else:
-            needed = {of: n for of, n in ends.items() if tails.over or n > given.get(of, 0)}
-            found = self._lists.find(
+            needed = {of: n for of, n in ends.items() if tails.over or n > positions.get(of, 0)}
+            by_host = self._lists.find(
                 job, attempt, host, until, ends=needed, settled_at=tails.settled_at,
                 complete=tails.whole,
             )  # fmt: skip
-        found = {of: [*segments] for of, segments in found.items()}
+        by_host = {of: [*segments] for of, segments in by_host.items()}
         for of, tail in heard.items():
-            seen = given.get(of, 0)
-            segment = joined(of, found.get(of, []), tail, seen, over=tails.over)
+            seen = positions.get(of, 0)
+            segment = joined(of, by_host.get(of, []), tail, seen, over=tails.over)
             if segment:
-                found.setdefault(of, []).append(segment)
-        return LogReader(found, self._reader, until)
+                by_host.setdefault(of, []).append(segment)
+        return LogReader(by_host, self._reader, until)
 
     def _tails(self, job: Job, attempt: int, until: Until) -> Tails:
         return self._live.tails(job, attempt, until) if self._live else NOTHING
@@ -249,15 +249,15 @@ def _start(job: Job, host: int | None, attempt: int | None, cursor: str) -> Curs
     newest = len(job.attempts)
     if attempt is not None and not 1 <= attempt <= newest:
         raise NotFound(f"job {job.id} has {many(newest, 'attempt')}, no attempt {attempt}")
-    most = max((len(s.endpoints) for s in job.slices), default=0)
-    if host is not None and most and not 0 <= host < most:
-        raise NotFound(f"job {job.id} has {hosts_up_to(most)}, no host {host}")
+    hosts = max((len(s.endpoints) for s in job.slices), default=0)
+    if host is not None and hosts and not 0 <= host < hosts:
+        raise NotFound(f"job {job.id} has {hosts_up_to(hosts)}, no host {host}")
     if not cursor:
         return Cursor(attempt or newest)
-    given = read_cursor(cursor)
-    if not 1 <= given.attempt <= newest:
+    positions = read_cursor(cursor)
+    if not 1 <= positions.attempt <= newest:
         raise BadRequest("this cursor belongs to another job", hint="Begin without a cursor.")
-    return given if attempt in (None, given.attempt) else Cursor(attempt or newest)
+    return positions if attempt in (None, positions.attempt) else Cursor(attempt or newest)
 
 
 def _goes_on(job: Job, attempt: int | None, at: Cursor) -> bool:
@@ -271,34 +271,34 @@ def _ended(job: Job, attempt: int | None, at: Cursor) -> bool:
 
 
 def _read_page(
-    log: LogReader, given: Mapping[int, int]
+    log: LogReader, positions: Mapping[int, int]
 ) -> tuple[Sequence[StampedLine], dict[int, int], bool]:
-    lines, more = log.ahead(log.after(given), PAGE_BYTES)
+    lines, is_cut = log.ahead(log.after(positions), PAGE_BYTES)
     taken = _fitting(lines, PAGE_BYTES, PAGE_LINES)
-    more = more or len(taken) < len(lines)
-    return taken, {line.host: line.number for line in taken}, more
+    is_cut = is_cut or len(taken) < len(lines)
+    return taken, {line.host: line.number for line in taken}, is_cut
 
 
-def _read_block(log: LogReader, given: Mapping[int, int]) -> tuple[bytes, dict[int, int], bool]:
+def _read_block(log: LogReader, positions: Mapping[int, int]) -> tuple[bytes, dict[int, int], bool]:
     """Each line with its host, its time and what the program wrote."""
     if len(log.logs) > 1:
-        lines, more = log.ahead(log.after(given), BLOCK_BYTES)
+        lines, is_cut = log.ahead(log.after(positions), BLOCK_BYTES)
         data = b"".join([b"%d %.3f %b\n" % (x.host, x.at, x.raw) for x in lines])
-        return data, {line.host: line.number for line in lines}, more
-    found, more = log.read_ahead(log.after(given), BLOCK_BYTES)
+        return data, {line.host: line.number for line in lines}, is_cut
+    found, is_cut = log.read_ahead(log.after(positions), BLOCK_BYTES)
     for host, runs in found.items():
         if runs:  # one host: nothing to merge
             front = b"%d " % host
             data = b"".join(run.data for run in runs)[:-1]
             last = runs[-1].number + runs[-1].lines - 1
-            return front + data.replace(b"\n", b"\n" + front) + b"\n", {host: last}, more
-    return b"", {}, more
+            return front + data.replace(b"\n", b"\n" + front) + b"\n", {host: last}, is_cut
+    return b"", {}, is_cut
 
 
-def _fitting(lines: Iterable[StampedLine], size: int, most: int) -> list[StampedLine]:
+def _fitting(lines: Iterable[StampedLine], size: int, limit: int) -> list[StampedLine]:
     """Return the first lines, as many as there is room for, one at least."""
     taken: list[StampedLine] = []
-    for line in islice(lines, most):
+    for line in islice(lines, limit):
         size -= len(line.raw)
         if taken and size < 0:
             break
@@ -308,30 +308,30 @@ def _fitting(lines: Iterable[StampedLine], size: int, most: int) -> list[Stamped
 
 def _end(log: LogReader, attempt: int) -> Cursor:
     """Return the cursor behind what there is."""
-    return Cursor(attempt, {host: each.last for host, each in log.logs.items()})
+    return Cursor(attempt, {host: host_log.last for host, host_log in log.logs.items()})
 
 
-def _place(log: LogReader, asked: WindowAsked | SearchAsked, *, behind: bool) -> Positions | None:
+def _place(log: LogReader, query: WindowAsked | SearchAsked, *, behind: bool) -> Positions | None:
     """Return the place that is asked for; None: none is."""
-    if "line" in asked:
-        host = asked.get("of", asked.get("host", 0))
+    if "line" in query:
+        host = query.get("of", query.get("host", 0))
         if host not in log.logs:
             return log.begin()
-        return log.at_line(host, log.logs[host].position(asked["line"]), behind=behind)
-    return log.at_part(asked["part"]) if "part" in asked else None
+        return log.at_line(host, log.logs[host].position(query["line"]), behind=behind)
+    return log.at_part(query["part"]) if "part" in query else None
 
 
-def _query(asked: WindowAsked | SearchAsked) -> LogPattern:
+def _query(request: WindowAsked | SearchAsked) -> LogPattern:
     return LogPattern(
-        asked.get("text", ""),
-        asked.get("regexp", False),
-        asked.get("ignore_case", False),
-        bool(asked.get("traceback")),
+        request.get("text", ""),
+        request.get("regexp", False),
+        request.get("ignore_case", False),
+        bool(request.get("traceback")),
     )
 
 
-def _within(wanted: int, most: int) -> int:
-    return min(max(1, wanted), most)
+def _within(count: int, limit: int) -> int:
+    return min(max(1, count), limit)
 
 
 def _nothing(job: Job) -> LogWindow:

@@ -1,4 +1,4 @@
-"""What a reader of a log should know beside its lines, as sentences."""
+"""Remarks for the reader of a log, as sentences."""
 
 from collections.abc import Sequence
 
@@ -22,27 +22,27 @@ def slow(tails: Tails) -> str:
 
 def unfinished(job: Job, attempt: int, log: LogReader, host: int | None = None) -> list[str]:
     """Return what is missing at the end of an attempt's log, once nothing more can come. `host`: only of that host."""
-    one = job.attempts[attempt - 1]
-    slice = next((s for s in job.slices if s.name == one.slice), None)
-    if slice is None or slice.gone_at is None or one.ended_at is None:
+    record = job.attempts[attempt - 1]
+    slice = next((s for s in job.slices if s.name == record.slice), None)
+    if slice is None or slice.gone_at is None or record.ended_at is None:
         return []
     open_ones = {
         of: newest.last
-        for of, each in log.logs.items()
-        if (newest := each.segments[-1]).facts and newest.facts.open and newest.data is None
+        for of, host_log in log.logs.items()
+        if (newest := host_log.segments[-1]).facts and newest.facts.open and newest.data is None
     }
     remarks: list[str] = []
     if open_ones:
         of, line = next(iter(open_ones.items()))
         remarks.append(
-            f"What {_named([*open_ones])} printed last, before {rfc3339(one.ended_at)[:19]}Z, may be missing: it"
+            f"What {_named([*open_ones])} printed last, before {rfc3339(record.ended_at)[:19]}Z, may be missing: it"
             f" ended before its agent had stored the rest; line {line:,} of host {of} is the last one that reached the"
             " bucket."
         )
     hosts = range(len(slice.endpoints)) if host is None else [host]
     without = [of for of in hosts if of not in log.logs]
-    taken = one.outcome is Outcome.INTERRUPTED and one.cause is not Cause.CANCELLED
-    if without and taken and one.running_at is not None:
+    taken = record.outcome is Outcome.INTERRUPTED and record.cause is not Cause.CANCELLED
+    if without and taken and record.running_at is not None:
         remarks.append(
             f"Nothing that {_named(without)} printed is in the bucket: it printed nothing, or ended before its agent"
             " had stored any of it."
@@ -63,10 +63,10 @@ def of_host(log: HostLog) -> LogHost:
 def of_lines(log: LogReader, host: int | None) -> list[str]:
     """Return which lines are not shown, and why."""
     remarks = [
-        f"Host {each.host}: {many(lines, 'line')} from line {line:,} on {'is' if lines == 1 else 'are'} missing: the"
-        " log is longer than what is kept of one, or its agent was restarted before it had stored them."
-        for each in log.logs.values()
-        for line, lines in each.missing
+        f"Host {host_log.host}: {many(lines, 'line')} from line {line:,} on {'is' if lines == 1 else 'are'} missing:"
+        " the log is longer than what is kept of one, or its agent was restarted before it had stored them."
+        for host_log in log.logs.values()
+        for line, lines in host_log.missing
     ]
     if host is None and sum(len(x.segments) for x in log.logs.values()) >= MOST_SEGMENTS:
         remarks.insert(

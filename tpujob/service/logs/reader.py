@@ -49,7 +49,7 @@ class HostLog:
 
     @cached_property
     def counts(self) -> Sequence[int]:
-        """How many lines each segment has."""
+        """The number of lines of each segment."""
         index = self._reader.index
         return [s.facts.lines if s.facts else index(s, self._until).lines for s in self.segments]
 
@@ -81,14 +81,14 @@ class HostLog:
 
     @cached_property
     def missing(self) -> list[tuple[int, int]]:
-        """Where lines were dropped: the number of the first of them, and how many."""
-        found = [(1, self.first[0] - 1)] if self.first and self.first[0] > 1 else []
+        """The gaps of dropped lines: the number of the first line, and how many."""
+        gaps = [(1, self.first[0] - 1)] if self.first and self.first[0] > 1 else []
         for first, count, follows in zip(self.first, self.counts, self.first[1:], strict=False):
             if follows > first + count:
                 # a line that stands for dropped ones has the first one's number
                 begin = first if count == 1 else first + count
-                found.append((begin, follows - begin))
-        return found
+                gaps.append((begin, follows - begin))
+        return gaps
 
     def position(self, number: int) -> int:
         """Return the position of the line with that number; of the next one that is there, if it was dropped."""
@@ -99,14 +99,14 @@ class HostLog:
 
     def until_time(self, at: float, *, with_it: bool) -> int:
         """Return how many lines are older; with those of that time, `with_it`."""
-        sought = bisect_right if with_it else bisect_left
-        segment = sought(range(len(self.segments)), at, key=self._begin) - 1
+        bisect = bisect_right if with_it else bisect_left
+        segment = bisect(range(len(self.segments)), at, key=self._begin) - 1
         if segment < 0:
             return 0
         marks = self._reader.index(self.segments[segment], self._until).times
-        begin = max(0, sought(marks, at) - 1) * STEP
+        begin = max(0, bisect(marks, at) - 1) * STEP
         lines = self._lines(segment, begin, begin + STEP)
-        return self.starts[segment] + begin + sought(lines, at, key=_TIME)
+        return self.starts[segment] + begin + bisect(lines, at, key=_TIME)
 
     def runs_from(self, position: int, size: int) -> list[tuple[int, int]]:
         """Return which lines to read for about `size` bytes from that position on: segments, and a line of each."""
@@ -168,12 +168,12 @@ class HostLog:
 
     def _lines(self, segment: int, begin: int, end: int) -> list[StampedLine]:
         """Return lines of a segment, counted from 0."""
-        found: list[StampedLine] = []
+        lines: list[StampedLine] = []
         for chunk in self.chunks(self.starts[segment] + begin, LEAST_CHUNK):
-            found += chunk
-            if begin + len(found) >= min(end, self.counts[segment]):
+            lines += chunk
+            if begin + len(lines) >= min(end, self.counts[segment]):
                 break
-        return found[: min(end, self.counts[segment]) - begin]
+        return lines[: min(end, self.counts[segment]) - begin]
 
     def _begin(self, at: int) -> float:
         facts = self.segments[at].facts
@@ -187,7 +187,7 @@ class LogReader:
     """The logs of several hosts as one, in order of time; at the same time by host, and each host's in its order."""
 
     def __init__(self, segments: Segments, reader: SegmentReader, until: Until) -> None:
-        self.logs = {h: HostLog(h, each, reader, until) for h, each in sorted(segments.items())}
+        self.logs = {h: HostLog(h, own, reader, until) for h, own in sorted(segments.items())}
         self._reader, self._until = reader, until
 
     def of_host(self, host: int | None) -> "LogReader":
@@ -201,20 +201,20 @@ class LogReader:
 
     def each(self, work: Callable[[HostLog], T]) -> dict[int, T]:
         """Return what `work` makes of each host's log, side by side."""
-        found = self._reader.side_by_side(work, self.logs.values())
-        return dict(zip(self.logs, found, strict=True))
+        results = self._reader.side_by_side(work, self.logs.values())
+        return dict(zip(self.logs, results, strict=True))
 
     def read_ahead(self, begin: Positions, size: int) -> tuple[dict[int, list[LineRun]], bool]:
         """Read about `size` bytes from those positions on, of all hosts at once; then whether there is more."""
         share = max(LEAST_CHUNK, size // max(1, len(self.logs)))
-        wanted = [
+        work = [
             (log, *run)
             for log in self.logs.values()
             for run in log.runs_from(begin.get(log.host, 0), share)
         ]
-        read = self._reader.side_by_side(lambda run: run[0].read_run(*run[1:], share), wanted)
+        read = self._reader.side_by_side(lambda run: run[0].read_run(*run[1:], share), work)
         found: dict[int, list[LineRun]] = {host: [] for host in self.logs}
-        for (log, *_), run in zip(wanted, read, strict=True):
+        for (log, *_), run in zip(work, read, strict=True):
             runs = found[log.host]
             if run.lines and not (runs and runs[-1].cut):
                 runs.append(run)
@@ -222,7 +222,7 @@ class LogReader:
 
     def ahead(self, begin: Positions, size: int) -> tuple[list[StampedLine], bool]:
         """Return about `size` bytes of lines from those positions on; then whether there are more."""
-        found, more = self.read_ahead(begin, size)
+        found, is_cut = self.read_ahead(begin, size)
         chunks = {
             host: [line for run in runs for line in parse(host, run.data, run.number)]
             for host, runs in found.items()
@@ -231,7 +231,7 @@ class LogReader:
         ends = (chunk[-1].at for h, chunk in chunks.items() if self._has_more(h, found[h]))
         bound = min(ends, default=inf)
         lines = sorted(chain.from_iterable(chunks.values()), key=_TIME)  # stable: by host
-        return lines[: bisect_right(lines, bound, key=_TIME)], more
+        return lines[: bisect_right(lines, bound, key=_TIME)], is_cut
 
     def _has_more(self, host: int, runs: Sequence[LineRun]) -> bool:
         return bool(runs) and runs[-1].number + runs[-1].lines <= self.logs[host].last
@@ -259,10 +259,10 @@ class LogReader:
         share = max(LEAST_CHUNK, size // max(1, len(self.logs)))
         chunks = {host: read(log, share) for host, log in self.logs.items()}
         first = self.each(lambda log: next(chunks[log.host], _NOTHING))
-        found = [chain(first[h], chain.from_iterable(chunks[h])) for h in chunks]
-        if len(found) == 1:
-            return iter(found[0])
-        return heapq.merge(*(found[::-1] if backward else found), key=_TIME, reverse=backward)
+        streams = [chain(first[h], chain.from_iterable(chunks[h])) for h in chunks]
+        if len(streams) == 1:
+            return iter(streams[0])
+        return heapq.merge(*(streams[::-1] if backward else streams), key=_TIME, reverse=backward)
 
     # Places ----------------------------------------------------------------------------------------------------------
 
@@ -272,9 +272,9 @@ class LogReader:
     def end(self) -> Positions:
         return {host: log.lines for host, log in self.logs.items()}
 
-    def after(self, given: Mapping[int, int]) -> Positions:
+    def after(self, numbers: Mapping[int, int]) -> Positions:
         """Return the place behind the lines with those numbers."""
-        return {host: log.position(given.get(host, 0) + 1) for host, log in self.logs.items()}
+        return {host: log.position(numbers.get(host, 0) + 1) for host, log in self.logs.items()}
 
     def at_line(self, host: int, position: int, *, behind: bool = False) -> Positions:
         """Return the place before that line of a host, or just `behind` it; behind the host's last line, if it has no

@@ -1,5 +1,5 @@
-"""Which lines of a log match: matches are counted segment by segment, and the counts are kept, so that going on from
-match to match reads one segment, and a log that grows is searched from its old end on."""
+"""Search in a log. Matches are counted by segment, and the counts are kept: the next match costs one segment, and a
+growing log is searched from its old end on."""
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
@@ -123,7 +123,7 @@ class _Regexp:
 
     def spans(self, texts: list[str]) -> list[list[tuple[int, int]]]:
         return [
-            [found.span() for found in islice(self._sought.finditer(text), MOST_SPANS)]
+            [match.span() for match in islice(self._sought.finditer(text), MOST_SPANS)]
             for text in texts
         ]
 
@@ -134,7 +134,7 @@ _TIME = attrgetter("at")
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How many lines of each segment match; a segment that was not reached is missing."""
+    """The number of matching lines by segment. Segments that were not reached are missing."""
 
     counts: Mapping[Key, int]
     complete: bool
@@ -153,11 +153,11 @@ class Searches:
         self, log: LogReader, query: LogPattern, by: Matcher, until: Until, time: Until
     ) -> Counted:
         """Count the matches of all segments, or of as many as `time` allows. What was counted before costs nothing."""
-        segments = [segment for each in log.logs.values() for segment in each.segments]
+        segments = [segment for host_log in log.logs.values() for segment in host_log.segments]
         mark = blake2b(repr(query).encode(errors="replace"), digest_size=16).digest()
         with self._lock:
-            known = {s.key: self._known.get((mark, s.key)) for s in segments}
-        counts = {key: count for key, count in known.items() if count is not None}
+            cached = {s.key: self._known.get((mark, s.key)) for s in segments}
+        counts = {key: count for key, count in cached.items() if count is not None}
         missing = [s for s in segments if s.key not in counts]
         while missing and not time.over:
             some, missing = missing[:AT_ONCE], missing[AT_ONCE:]
@@ -172,26 +172,28 @@ class Searches:
         return Counted(counts, all(s.key in counts for s in segments), searched)
 
     def after(
-        self, log: LogReader, place: Positions, counted: Counted, by: Matcher, most: int, until: Until
+        self, log: LogReader, place: Positions, counted: Counted, by: Matcher, limit: int, until: Until
     ) -> list[StampedLine]:  # fmt: skip
         """Return the first matches after a place."""
 
         def matches(host: int, of: HostLog) -> Iterator[StampedLine]:
             for at, segment in enumerate(of.segments):
                 if of.starts[at + 1] > place[host] and counted.counts.get(segment.key):
-                    found = self._matches(of, at, by, until)
-                    yield from (line for position, line in found if position >= place[host])
+                    streams = self._matches(of, at, by, until)
+                    yield from (line for position, line in streams if position >= place[host])
 
-        found = [matches(host, of) for host, of in log.logs.items()]
-        return list(islice(heapq.merge(*found, key=_TIME), most))
+        streams = [matches(host, of) for host, of in log.logs.items()]
+        return list(islice(heapq.merge(*streams, key=_TIME), limit))
 
     def before(
         self, log: LogReader, place: Positions, counted: Counted, by: Matcher, until: Until
     ) -> tuple[int, StampedLine | None]:
         """Return how many matches are before a place, and the last of them."""
-        found = [self._before(of, place[host], counted, by, until) for host, of in log.logs.items()]
-        last = [line for _, line in found if line]
-        return sum(count for count, _ in found), max(
+        streams = [
+            self._before(of, place[host], counted, by, until) for host, of in log.logs.items()
+        ]
+        last = [line for _, line in streams if line]
+        return sum(count for count, _ in streams), max(
             last, key=lambda x: (x.at, x.host), default=None
         )
 
@@ -204,8 +206,8 @@ class Searches:
             if not count or of.starts[at] >= position:
                 continue
             if last is None or of.starts[at + 1] > position:
-                here = [x for p, x in self._matches(of, at, by, until) if p < position]
-                count, last = len(here), here[-1] if here else last
+                earlier = [x for p, x in self._matches(of, at, by, until) if p < position]
+                count, last = len(earlier), earlier[-1] if earlier else last
             total += count
         return total, last
 

@@ -35,7 +35,7 @@ _STEP_LINES = re.compile(rb"(?:[^\n]*+\n){1,%d}" % STEP)
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Where the lines of a segment are."""
+    """The offsets of the lines of a segment."""
 
     lines: int
     offsets: array[int]  #: of each 1,000th line, and of the end

@@ -1,9 +1,9 @@
-"""How an attempt's log lies in the bucket: the paths and metadata of its objects, as segments of each host.
+"""Storage of an attempt's log: paths and metadata of its objects, as segments of each host.
 
-A host writes segments of its own. Agents of older versions also wrote objects that hold pieces of many hosts; a piece
-is a segment here. The numbers of lines put segments into order, and a line that was stored twice counts once. A segment
-of an older agent may grow at its end, the one that stands for dropped lines is written again, every other object never
-changes; the oldest segments of a very long log may be gone.
+A host writes its own segments. Agents of older versions also wrote objects with pieces of many hosts; each piece is a
+segment here. Segments are ordered by line numbers, and a line that was stored twice counts once. A segment of an older
+agent may grow at its end, the segment that stands for dropped lines is rewritten, every other object never changes; the
+oldest segments of a very long log may be gone.
 """
 
 import time
@@ -76,7 +76,7 @@ class Segment:
 
     @property
     def key(self) -> Key:
-        """What changes with its content."""
+        """The cache key, which changes with the content."""
         return self.path, self.generation, self.offset, self.size
 
     @property
@@ -126,24 +126,24 @@ class SegmentLists:
         workdir, final = job.workdir_of(attempt), job.state.final
         key = workdir, attempt, host, final
         with self._lock:
-            known = self._kept.get(key)
-        if known:
+            cached = self._kept.get(key)
+        if cached:
             fresh = max(
-                FRESH_FINAL if final else self._fresh, SHARE * known.took * bool(self._fresh)
+                FRESH_FINAL if final else self._fresh, SHARE * cached.took * bool(self._fresh)
             )
-            young = known.at > time.monotonic() - fresh
-            if _reaches(known.segments, ends or {}):
+            young = cached.at > time.monotonic() - fresh
+            if _reaches(cached.segments, ends or {}):
                 if young or complete:
-                    return known.segments
-            elif young and known.at > settled_at:
-                return known.segments
-        found = self._list(workdir, attempt, host, host_count(job, attempt), until)
+                    return cached.segments
+            elif young and cached.at > settled_at:
+                return cached.segments
+        segments = self._list(workdir, attempt, host, host_count(job, attempt), until)
         with self._lock:
-            self._kept[key] = found
-            weight = sum(each.weight for each in self._kept.values())
+            self._kept[key] = segments
+            weight = sum(entry.weight for entry in self._kept.values())
             while weight > KEPT_SEGMENTS and len(self._kept) > 1:
                 weight -= self._kept.popitem(last=False)[1].weight
-        return found.segments
+        return segments.segments
 
     def _list(
         self, workdir: str, attempt: int, host: int | None, count: int, until: Until
@@ -151,8 +151,8 @@ class SegmentLists:
         """List the segments. Hosts are not trusted: a path of a host that the slice does not have is left out."""
         began = time.monotonic()
 
-        def listed(prefix: str, most: int) -> list[Blob]:
-            return self._blobs.list(prefix, most=most, timeout=until.left)
+        def listed(prefix: str, limit: int) -> list[Blob]:
+            return self._blobs.list(prefix, most=limit, timeout=until.left)
 
         if host is None:
             blobs = listed(paths.attempt_folder(workdir, attempt) + "/", MOST_SEGMENTS)
@@ -185,8 +185,8 @@ def read_segments(
             for one in _pieces(blob, hosts):
                 shared.setdefault(one.host, []).append(one)
                 room -= 1
-    found = {host: _in_order(own.get(host, []), shared.get(host, [])) for host in own | shared}
-    return {host: segments for host, segments in sorted(found.items()) if segments}
+    by_host = {host: _in_order(own.get(host, []), shared.get(host, [])) for host in own | shared}
+    return {host: segments for host, segments in sorted(by_host.items()) if segments}
 
 
 def host_count(job: Job, attempt: int) -> int:
@@ -201,36 +201,36 @@ def host_count(job: Job, attempt: int) -> int:
 def _pieces(blob: Blob, hosts: Sequence[int]) -> Iterable[Segment]:
     """Return the pieces of a shared object; none if its metadata make no sense."""
     columns = segment.read_columns(blob.metadata, blob.size)
-    for host, line, lines, at, more, offset, size in zip(*columns or (), strict=True):
+    for host, line, lines, at, continues, offset, size in zip(*columns or (), strict=True):
         if host in hosts and size <= MOST:
-            facts = SegmentFacts(line, lines, at, bool(more))
+            facts = SegmentFacts(line, lines, at, bool(continues))
             yield Segment(host, blob.path, size, blob.generation, facts, None, offset)
 
 
 def _in_order(own: list[Segment], shared: list[Segment]) -> list[Segment]:
     """Sort the segments of one host; leave out those without a line that is not in an earlier one."""
-    if not all(one.facts for one in own):
-        return sorted(own, key=lambda one: one.path)
-    kept: list[Segment] = []
+    if not all(piece.facts for piece in own):
+        return sorted(own, key=lambda piece: piece.path)
+    ordered: list[Segment] = []
     end = closed = 0
-    for one in sorted(own + shared, key=_place):
-        if one.last > end:
-            kept.append(one)
-            end = one.last
-        if one.facts and not one.facts.lines and not one.facts.open:
-            closed = max(closed, one.last)
-    if kept and (facts := kept[-1].facts) and closed >= end:
+    for piece in sorted(own + shared, key=_place):
+        if piece.last > end:
+            ordered.append(piece)
+            end = piece.last
+        if piece.facts and not piece.facts.lines and not piece.facts.open:
+            closed = max(closed, piece.last)
+    if ordered and (facts := ordered[-1].facts) and closed >= end:
         # a piece without lines says that the line before it was the last one
-        kept[-1] = replace(kept[-1], facts=facts._replace(open=False))
-    return kept
+        ordered[-1] = replace(ordered[-1], facts=facts._replace(open=False))
+    return ordered
 
 
-def _place(one: Segment) -> tuple[int, int]:
-    return one.facts.line if one.facts else 0, -one.last
+def _place(piece: Segment) -> tuple[int, int]:
+    return piece.facts.line if piece.facts else 0, -piece.last
 
 
 def _reaches(segments: Segments, ends: Mapping[int, int]) -> bool:
-    """Whether that line of each host, or a later one, is stored."""
+    """Return whether the store has that line of each host, or a later one."""
     return all(
         (segments[host][-1].last if host in segments else 0) >= end for host, end in ends.items()
     )

@@ -17,7 +17,7 @@ _ESCAPED = {'"': 4, "'": 4, "<": 3, ">": 3, "&": 4, "\\": 1, "\t": 1}
 
 
 def around(
-    reader: LogReader, place: Positions, side: str, most: int, width: int
+    reader: LogReader, place: Positions, side: str, limit: int, width: int
 ) -> tuple[list[WindowLine], int]:
     """Return lines beside a place, and how many of them are before it. One line is there whatever its size, if there is
     one."""
@@ -26,12 +26,12 @@ def around(
     ahead: list[WindowLine] = []
     if side != "before":
         share = room if side == "after" else room * 2 // 3
-        keep = most if side == "after" else -(-most * 2 // 3)
+        keep = limit if side == "after" else -(-limit * 2 // 3)
         first = [shown(line, width) for line in islice(reader.forward(place, ROOM), keep)]
         ahead = fitting(first, share) or first[:1]
         room -= sum(_cost(line["text"]) for line in ahead)
     if side != "after":
-        keep = most - len(ahead)
+        keep = limit - len(ahead)
         last = [shown(line, width) for line in islice(reader.backward(place, ROOM), keep)]
         back = (fitting(last, room) or (last[:1] if side == "before" else []))[::-1]
     return back + ahead, len(back)
@@ -49,23 +49,23 @@ def shown(line: StampedLine, width: int) -> WindowLine:
 
 def fitting(lines: Iterable[WindowLine], room: int) -> list[WindowLine]:
     """Return the first of them, as many as there is room for."""
-    found: list[WindowLine] = []
+    selected: list[WindowLine] = []
     for line in lines:
         room -= _cost(line["text"])
         if room < 0:
             break
-        found.append(line)
-    return found
+        selected.append(line)
+    return selected
 
 
 def mark(
     lines: Sequence[WindowLine], spans: Callable[[list[str]], list[list[tuple[int, int]]]]
 ) -> None:
     """Write into each line what of its text matches."""
-    for line, found in zip(lines, spans([line["text"] for line in lines]), strict=True):
-        line["marks"] = [(a, b) for a, b in found if b > a]
+    for line, marks in zip(lines, spans([line["text"] for line in lines]), strict=True):
+        line["marks"] = [(a, b) for a, b in marks if b > a]
 
 
 def _cost(text: str) -> int:
     size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-    return OVERHEAD + size + sum(text.count(c) * more for c, more in _ESCAPED.items())
+    return OVERHEAD + size + sum(text.count(c) * extra for c, extra in _ESCAPED.items())

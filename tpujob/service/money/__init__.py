@@ -1,4 +1,4 @@
-"""What users ask of money: what a job will cost, what jobs have cost, and what is left of budgets.
+"""Money: estimates of jobs, reports of their costs, and what is left of budgets.
 
-The rules are in `domain/money/`.
+`domain/money/` has the rules.
 """

@@ -34,39 +34,39 @@ def check_spec(spec: JobSpec, offers: Sequence[Offer], now: float) -> None:
         raise BadSpec(f"budget.usd: {short.text}", hint="give it a larger budget")
 
 
-def check_estimate(spec: JobSpec, offer: Offer, found: Estimate, how: str) -> None:
+def check_estimate(spec: JobSpec, offer: Offer, estimate: Estimate, how: str) -> None:
     """Raises BadSpec when the slices of that estimate, and their release, cost more than the job's own budget."""
-    lines = [line for line in found.lines if line.kind is CostKind.SLICES]
-    if spec.budget is None or found.use.hours is None or not found.priced:
+    lines = [line for line in estimate.lines if line.kind is CostKind.SLICES]
+    if spec.budget is None or estimate.use.hours is None or not estimate.priced:
         return
     slices, out = (
         sum(line.pay_micros or 0 for line in lines),
         budget.reserve(offer, spec.stop_grace),
     )
-    most = budget.micros(spec.budget.usd)
-    if slices + out > most:
-        hours = f"{found.use.hours:.2f} h of {offer.type} in {offer.zone} cost {dollars(slices)}"
+    limit = budget.micros(spec.budget.usd)
+    if slices + out > limit:
+        hours = f"{estimate.use.hours:.2f} h of {offer.type} in {offer.zone} cost {dollars(slices)}"
         raise BadSpec(
-            f"budget.usd: the job is estimated to cost more than {dollars(most)}: {hours} ({how}), and releasing the "
+            f"budget.usd: the job is estimated to cost more than {dollars(limit)}: {hours} ({how}), and releasing the "
             f"slice up to {dollars(out)}",
             hint="give it a larger budget or less work; `tpujob cost estimate FILE` shows each line",
         )
 
 
-def paid_hours(spec: JobSpec, offer: Offer, found: Estimate) -> float | None:
+def paid_hours(spec: JobSpec, offer: Offer, estimate: Estimate) -> float | None:
     """Return the hours of slices that the job's own budget pays for, with their release; None: it has no budget, or the
     slices of the estimate cost it nothing."""
-    slices = sum(line.pay_micros or 0 for line in found.lines if line.kind is CostKind.SLICES)
+    slices = sum(line.pay_micros or 0 for line in estimate.lines if line.kind is CostKind.SLICES)
     if spec.budget is None or not slices:
         return None
-    hours = 1.0 if found.use.hours is None else float(found.use.hours)
+    hours = 1.0 if estimate.use.hours is None else float(estimate.use.hours)
     left = budget.micros(spec.budget.usd) - budget.reserve(offer, spec.stop_grace)
     return max(0, left) * hours / slices
 
 
 def check_new(job: Job, offers: Sequence[Offer], funds: Funds, now: float) -> None:
     """Raises IllegalInState when a budget that the new job would share does not pay for a slice."""
-    shared = [budget.at(known, now) for known in funds.accounts]
+    shared = [budget.at(account, now) for account in funds.accounts]
     _, short = budget.paid_for(shared, offers, job.spec.stop_grace)
     if short:
         raise IllegalInState(short.text, hint="`tpujob cost budgets` shows what is left.")
@@ -82,15 +82,15 @@ def limit(usd: float) -> int:
 
 def check_resume(job: Job, funds: Funds, prices: PriceList, now: float) -> None:
     """Raises IllegalInState when no budget is left to continue a job on the slice that it holds, or on another."""
-    known = budget.accounts(job, funds, now)
+    accounts = budget.accounts(job, funds, now)
     if job.slice and job.state is not State.RELEASING:
-        short = budget.short(known)
+        short = budget.short(accounts)
     else:
-        _, short = budget.paid_for(known, circuits.allowed(job, prices), job.spec.stop_grace)
+        _, short = budget.paid_for(accounts, circuits.allowed(job, prices), job.spec.stop_grace)
     if short is None:
         return
-    more = f"`tpujob resume {job.id} --budget USD` gives it more." if short.own else _SHARED
-    raise IllegalInState(f"job {job.id} cannot continue: {short.text}", hint=more)
+    hint = f"`tpujob resume {job.id} --budget USD` gives it more." if short.own else _SHARED
+    raise IllegalInState(f"job {job.id} cannot continue: {short.text}", hint=hint)
 
 
 _SHARED = "`tpujob cost budgets` shows what is left; the context's file has the limits."
@@ -100,7 +100,7 @@ def waits_for(job: Job, funds: Funds, prices: PriceList, now: float) -> str:
     """Return the budget for which a job without a slice waits, with the arithmetic; empty: it waits for none."""
     if job.state is not State.QUEUED or not funds.accounts:
         return ""
-    shared = [budget.at(known, now) for known in funds.accounts]
+    shared = [budget.at(account, now) for account in funds.accounts]
     _, short = budget.paid_for(shared, circuits.allowed(job, prices), job.spec.stop_grace)
     return f"waiting: {short.text}" if short else ""
 
@@ -110,38 +110,38 @@ def waits_for(job: Job, funds: Funds, prices: PriceList, now: float) -> str:
 
 def views(job: Job, funds: Funds, now: float) -> list[SpendingView]:
     """Return the views, the job's own budget first."""
-    return [view(known) for known in budget.accounts(job, funds, now)]
+    return [view(account) for account in budget.accounts(job, funds, now)]
 
 
-def view(known: Account, job_id: str = "") -> SpendingView:
+def view(account: Account, job_id: str = "") -> SpendingView:
     """`job_id`: whose own budget it is, where several are shown."""
-    reached = budget.reached_at(known)
-    found = SpendingView(
-        whose=f"job {job_id}" if job_id else known.whose,
-        limit_micros=known.limit,
-        used_micros=known.used,
-        reserve_micros=known.reserve,
-        micros_per_hour=known.burn,
-        unpriced=known.unpriced,
-        warned=budget.warns(known),
-        used_up=budget.used_up(known),
+    reached = budget.reached_at(account)
+    spending = SpendingView(
+        whose=f"job {job_id}" if job_id else account.whose,
+        limit_micros=account.limit,
+        used_micros=account.used,
+        reserve_micros=account.reserve,
+        micros_per_hour=account.burn,
+        unpriced=account.unpriced,
+        warned=budget.warns(account),
+        used_up=budget.used_up(account),
         reached_at=None if reached is None else rfc3339(reached),
-        anew_at=None if known.until is None else rfc3339(known.until),
+        anew_at=None if account.until is None else rfc3339(account.until),
     )
-    found["said"] = _summary(found)
-    return found
+    spending["said"] = _summary(spending)
+    return spending
 
 
-def _summary(one: SpendingView) -> str:
+def _summary(spending: SpendingView) -> str:
     """`$41.20 of $50.00 spent (82%), $8.50/h now: lasts until 2026-11-29 14:05 UTC`."""
-    whose = "" if one["whose"] == "job" else f"{one['whose']}: "
-    spent, limit = one["used_micros"], one["limit_micros"]
+    whose = "" if spending["whose"] == "job" else f"{spending['whose']}: "
+    spent, limit = spending["used_micros"], spending["limit_micros"]
     text = f"{whose}{dollars(spent)} of {dollars(limit)} spent ({spent / limit:.0%})"
-    if one["unpriced"]:
-        return f"{text}; the price of {one['unpriced']} is unknown"
-    if one["used_up"]:
-        return f"{text}; used up, with {dollars(one['reserve_micros'])} reserved for saving and releasing"
-    if one["reached_at"]:
-        until = one["reached_at"][:16].replace("T", " ")
-        return f"{text}, {dollars(one['micros_per_hour'])}/h now: lasts until {until} UTC"
+    if spending["unpriced"]:
+        return f"{text}; the price of {spending['unpriced']} is unknown"
+    if spending["used_up"]:
+        return f"{text}; used up, with {dollars(spending['reserve_micros'])} reserved for saving and releasing"
+    if spending["reached_at"]:
+        until = spending["reached_at"][:16].replace("T", " ")
+        return f"{text}, {dollars(spending['micros_per_hour'])}/h now: lasts until {until} UTC"
     return text

@@ -1,4 +1,4 @@
-"""How long one program takes, and what it costs, on several types and in several zones. Stores nothing."""
+"""Comparison of duration and cost of one program on several types and in several zones. Stores nothing."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -81,16 +81,16 @@ class Comparisons:
         )
 
 
-def _amount(wanted: JobSpec, asked: CompareAsked) -> tuple[Unit, float]:
+def _amount(spec: JobSpec, request: CompareAsked) -> tuple[Unit, float]:
     """Return how much work there is. Raises BadRequest."""
-    unit, amount = asked.get("unit", "steps"), asked.get("amount")
+    unit, amount = request.get("unit", "steps"), request.get("amount")
     if unit not in get_args(Unit):
         raise BadRequest(
             f"work is not counted in {str(unit)[:40]!r}",
             hint=f"one of: {', '.join(get_args(Unit))}",
         )
     if amount is None and unit == "steps":
-        amount = steps_of_spec(wanted)
+        amount = steps_of_spec(spec)
     if amount is None:
         raise BadRequest(
             f"the number of {unit} is not stated", hint="--steps, --tokens or --samples"
@@ -106,40 +106,40 @@ def _positive(value: object) -> bool:
     return math.isfinite(value) and value > 0
 
 
-def _places(wanted: JobSpec, asked: CompareAsked) -> list[SamplePlace]:
+def _places(spec: JobSpec, request: CompareAsked) -> list[SamplePlace]:
     """Return the places that were asked for, else those of the job file; for a type that none of these zones has, all
     its zones. Raises BadSpec for an invalid type, BadRequest for too many places."""
-    types = [accelerators.canonical(t) for t in asked.get("types") or wanted.tpu.types]
-    named = asked.get("zones")
-    found: list[SamplePlace] = []
+    types = [accelerators.canonical(t) for t in request.get("types") or spec.tpu.types]
+    named = request.get("zones")
+    places: list[SamplePlace] = []
     for type in dict.fromkeys(types):
         accelerators.find(type)
-        near = named or wanted.tpu.zones
+        near = named or spec.tpu.zones
         wished = [z for z in near if accelerators.in_table(type, z)]
         wished = wished or [z for z in near if accelerators.may_have(type, z)]
         zones = wished or (() if named else accelerators.zones(type))
-        found += [SamplePlace(type, z, wanted.tpu.pricing, wanted.tpu.slices) for z in zones]
-    if not found:
+        places += [SamplePlace(type, z, spec.tpu.pricing, spec.tpu.slices) for z in zones]
+    if not places:
         raise BadRequest(
             f"none of these zones has {' or '.join(types)}", hint="name others, or leave them out"
         )
-    if len(found) > MOST:
+    if len(places) > MOST:
         raise BadRequest(
-            f"{many(len(found), 'way')} are too many for one table",
+            f"{many(len(places), 'way')} are too many for one table",
             hint=f"{MOST} at most: name zones",
         )
-    return found
+    return places
 
 
 def _speeds(
-    jobs: Iterable[Job], wanted: JobSpec, unit: Unit, asked: CompareAsked
+    jobs: Iterable[Job], spec: JobSpec, unit: Unit, request: CompareAsked
 ) -> dict[SliceKind, Throughput]:
     """Return the speed on each kind of slice: as stated, else as measured, else as found by a compile check."""
-    slices = wanted.tpu.slices
+    slices = spec.tpu.slices
     return (
-        _stated_speeds(asked.get("rooflines", {}), unit, slices, "roofline")
-        | measured(jobs, wanted, unit)
-        | _stated_speeds(asked.get("throughput", {}), unit, slices, "stated")
+        _stated_speeds(request.get("rooflines", {}), unit, slices, "roofline")
+        | measured(jobs, spec, unit)
+        | _stated_speeds(request.get("throughput", {}), unit, slices, "stated")
     )
 
 
@@ -147,15 +147,15 @@ def _stated_speeds(
     by_type: Mapping[str, float], unit: Unit, slices: int, source: Source
 ) -> dict[SliceKind, Throughput]:
     """Return the stated speeds. Raises BadRequest for an invalid one."""
-    found: dict[SliceKind, Throughput] = {}
+    speeds: dict[SliceKind, Throughput] = {}
     for type, speed in by_type.items():
         if not _positive(speed):
             raise BadRequest(f"{speed!r} {unit} a second is not possible", hint="a number above 0")
         accelerators.find(type)
-        found[SliceKind(accelerators.canonical(type), slices)] = Throughput(
+        speeds[SliceKind(accelerators.canonical(type), slices)] = Throughput(
             float(speed), unit, source
         )
-    return found
+    return speeds
 
 
 def _order(way: PlaceOption) -> tuple[bool, bool, float, float]:
@@ -168,7 +168,7 @@ def _order(way: PlaceOption) -> tuple[bool, bool, float, float]:
 
 def _view(way: PlaceOption, marks: Best, usd_per_hour: float | None, *, emulated: bool) -> WayView:
     place, speed = way.place, way.throughput
-    found = forecast_view(way.outlook, emulated=emulated) if way.outlook else None
+    forecast = forecast_view(way.outlook, emulated=emulated) if way.outlook else None
     return WayView(
         type=place.type,
         tpu_slices=place.tpu_slices,
@@ -179,7 +179,7 @@ def _view(way: PlaceOption, marks: Best, usd_per_hour: float | None, *, emulated
         per_second=speed.per_second if speed else None,
         throughput_by=speed.source if speed else "",
         measured_jobs=speed.jobs if speed else 0,
-        forecast=found,
+        forecast=forecast,
         cheapest=place == marks.cheapest,
         fastest=place == marks.fastest,
         note=_note(way, usd_per_hour),

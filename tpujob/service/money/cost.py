@@ -1,4 +1,4 @@
-"""What jobs have cost and what came of it, read from their records. Changes nothing, and holds nothing up."""
+"""Reports of what jobs have cost, from their records. Changes nothing, and blocks no tick."""
 
 from collections.abc import Collection
 from typing import cast, get_args
@@ -48,23 +48,23 @@ class Costs:
             groups = ", ".join(get_args(CostGroup))
             raise BadRequest(f"costs are not shown by {by[:40]!r}", hint=f"one of: {groups}")
         now, group = self._clock.now(), cast(CostGroup, by)
-        found, copies = (
+        summary, copies = (
             self._of_one(job, user, now, group) if job else self._ended.report(group, user, now)
         )
         return CostView(
             at=rfc3339(now),
             by=group,
-            rows=[self._row(row) for row in found.rows],
-            total=self._row(found.total),
+            rows=[self._row(row) for row in summary.rows],
+            total=self._row(summary.total),
             copies_micros=copies,
             emulated=self._emulated,
         )
 
     def _of_one(self, job: str, user: str, now: float, by: Group) -> tuple[CostReport, int]:
         jobs = self._store.list()
-        wanted = [j for j in jobs if job in (j.id, j.group) and user in ("", j.user)]
-        found = report.report(wanted, now, by, ledger.covered(jobs))  # jobs share a grant
-        return found, sum(copy.micros for one in wanted for copy in one.copies)
+        selected = [j for j in jobs if job in (j.id, j.group) and user in ("", j.user)]
+        summary = report.report(selected, now, by, ledger.covered(jobs))  # jobs share a grant
+        return summary, sum(copy.micros for j in selected for copy in j.copies)
 
     def _row(self, row: Row) -> CostRowView:
         shares = [(part, row.parts[part]) for part in PARTS if part in row.parts]
@@ -104,24 +104,24 @@ def _ledger_job(job: Job, covered: Collection[tuple[str, str]]) -> LedgerJobView
         job=job.id,
         name=job.name,
         slices=[
-            _ledger_slice(job, one, covered)
-            for one in job.slices
-            if one.ready_at is not None and not ledger.free(job, one)
+            _ledger_slice(job, slice, covered)
+            for slice in job.slices
+            if slice.ready_at is not None and not ledger.free(job, slice)
         ],
     )
 
 
-def _ledger_slice(job: Job, one: Slice, covered: Collection[tuple[str, str]]) -> LedgerSliceView:
+def _ledger_slice(job: Job, slice: Slice, covered: Collection[tuple[str, str]]) -> LedgerSliceView:
     return LedgerSliceView(
-        slice=one.name,
-        generation=accelerators.find(one.type).generation,
-        zone=one.zone,
-        pricing=one.pricing,
-        chips=ledger.chips(one),
-        ready=ledger.moment(one.ready_at or 0.0),
-        gone=None if one.gone_at is None else ledger.moment(one.gone_at),
-        micros_per_hour=ledger.rate(one),
-        granted=(job.id, one.name) in covered,
+        slice=slice.name,
+        generation=accelerators.find(slice.type).generation,
+        zone=slice.zone,
+        pricing=slice.pricing,
+        chips=ledger.chips(slice),
+        ready=ledger.moment(slice.ready_at or 0.0),
+        gone=None if slice.gone_at is None else ledger.moment(slice.gone_at),
+        micros_per_hour=ledger.rate(slice),
+        granted=(job.id, slice.name) in covered,
     )
 
 

@@ -1,4 +1,4 @@
-"""What a job will cost: its offer, what was stated of it, and what earlier jobs took. Stores nothing."""
+"""The estimated cost of a job, from its offer, stated facts and earlier jobs. Stores nothing."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +47,7 @@ CHECKPOINTS = 600.0
 
 
 class Forecaster:
-    """For one question: the records are read once, for any number of places."""
+    """Forecasts for one request: the records are read once, for any number of places."""
 
     def __init__(self, jobs: Sequence[Job], now: float, prices: PriceList) -> None:
         newest = sorted(jobs, key=lambda job: job.created_at)[-NEWEST:]
@@ -55,7 +55,7 @@ class Forecaster:
         self._prices = prices
 
     def of(
-        self, wanted: JobSpec, use: Use, hours: Decimal | float, stated: Mapping[str, Any]
+        self, spec: JobSpec, use: Use, hours: Decimal | float, stated: Mapping[str, Any]
     ) -> Outlook:
         """Return the forecast for so many hours of steps with that use of slices. Of `stated`, it reads
         `preempt_every`, `wait` and `checkpoint_every`, in seconds."""
@@ -63,24 +63,24 @@ class Forecaster:
         expected = conditions(
             self._samples,
             place,
-            program_of(wanted),
+            program_of(spec),
             wait=stated.get("wait"),
             preempt_every=stated.get("preempt_every"),
         )
         seconds = float(hours) * 3600
         work = PlannedWork(
             seconds,
-            checkpoint=stated.get("checkpoint_every", _checkpoints(wanted, seconds)),
-            preemptions=wanted.recovery.preemptions,
-            wait=None if "wait" in expected.unknown else wanted.recovery.wait,
+            checkpoint=stated.get("checkpoint_every", _checkpoints(spec, seconds)),
+            preemptions=spec.recovery.preemptions,
+            wait=None if "wait" in expected.unknown else spec.recovery.wait,
         )
-        found = forecast(work, expected)
-        return Outlook(float(hours), found, expected, amounts(use, found, self._prices))
+        outlook = forecast(work, expected)
+        return Outlook(float(hours), outlook, expected, amounts(use, outlook, self._prices))
 
 
-def _checkpoints(wanted: JobSpec, seconds: float) -> float:
+def _checkpoints(spec: JobSpec, seconds: float) -> float:
     """Return the seconds between checkpoints of a bundled program whose steps take `seconds` in all."""
-    every, steps = wanted.run.args.get("checkpoint_every"), steps_of_spec(wanted)
+    every, steps = spec.run.args.get("checkpoint_every"), steps_of_spec(spec)
     if isinstance(every, int) and steps and 0 < every <= steps:
         return seconds * every / steps
     return CHECKPOINTS
@@ -88,20 +88,20 @@ def _checkpoints(wanted: JobSpec, seconds: float) -> float:
 
 def forecast_view(outlook: Outlook, *, emulated: bool = False) -> ForecastView:
     """`emulated`: nothing is paid."""
-    hours, found, expected, costs = outlook
+    hours, outcome, expected, costs = outlook
     pay = Range(0, 0, 0, 0, 0) if emulated else costs.pay
     return ForecastView(
         work_hours=round(hours, 6),
-        wall_hours=None if "wait" in expected.unknown else _hours(found.wall),
-        billed_hours=_hours(found.billed),
-        preemptions=_range(found.preemptions),
+        wall_hours=None if "wait" in expected.unknown else _hours(outcome.wall),
+        billed_hours=_hours(outcome.billed),
+        preemptions=_range(outcome.preemptions),
         list_micros=_range(costs.list) if costs.priced else None,
         pay_micros=_range(pay) if costs.priced or emulated else None,
-        waiting_hours=_unless("wait" in expected.unknown, found.waiting / 3600, 6),
-        setup_hours=_unless("setup" in expected.unknown, found.setup / 3600, 6),
-        redone_hours=round(found.redone / 3600, 6),
-        releasing_hours=_unless("release" in expected.unknown, found.releasing / 3600, 6),
-        fails=round(found.fails, 4),
+        waiting_hours=_unless("wait" in expected.unknown, outcome.waiting / 3600, 6),
+        setup_hours=_unless("setup" in expected.unknown, outcome.setup / 3600, 6),
+        redone_hours=round(outcome.redone / 3600, 6),
+        releasing_hours=_unless("release" in expected.unknown, outcome.releasing / 3600, 6),
+        fails=round(outcome.fails, 4),
         slices=expected.slices,
         losses=expected.losses,
         half_seconds=_halves(expected),
@@ -126,12 +126,12 @@ def _unless(unknown: bool, value: float, digits: int) -> float | None:
     return None if unknown else round(value, digits)
 
 
-def _hours(found: Range[float]) -> RangeView:
-    return _range(Range(*(seconds / 3600 for seconds in found)))
+def _hours(hours: Range[float]) -> RangeView:
+    return _range(Range(*(seconds / 3600 for seconds in hours)))
 
 
-def _range(found: Range[float] | Range[int]) -> RangeView:
-    low, p10, p50, p90, high = (round(value, 6) for value in found)
+def _range(outcome: Range[float] | Range[int]) -> RangeView:
+    low, p10, p50, p90, high = (round(value, 6) for value in outcome)
     return RangeView(low=low, p10=p10, p50=p50, p90=p90, high=high)
 
 
@@ -164,16 +164,16 @@ class Estimates:
         placed, stated, jobs = self._placing(spec), checked(said or {}), self._store.list()
         use, long = self.use(placed, stated, jobs)
         use = replace(use, copies=self.copies(placed.spec, use.zone))
-        found = estimate(use, self._site.prices)
-        view = self._view(placed, found, long)
+        cost = estimate(use, self._site.prices)
+        view = self._view(placed, cost, long)
         if placed.spec.budget is not None:
             view["budget_micros"] = budgets.limit(placed.spec.budget.usd)
-            paid = budgets.paid_hours(placed.spec, placed.first, found)
+            paid = budgets.paid_hours(placed.spec, placed.first, cost)
             if paid is not None:
                 view["budget_hours"] = round(paid, 6)
         if long.work is not None:
             forecaster = Forecaster(jobs, self._clock.now(), self._site.prices)
-            outlook = forecaster.of(placed.spec, found.use, long.work, stated)
+            outlook = forecaster.of(placed.spec, cost.use, long.work, stated)
             view["forecast"] = forecast_view(outlook, emulated=self.emulated)
         return view
 
@@ -184,19 +184,19 @@ class Estimates:
             return
         use, long = self.use(placed, {}, self._store.list())
         if long.hours is not None:
-            found = estimate(use, self._site.prices)
-            budgets.check_estimate(placed.spec, placed.first, found, long.text)
+            cost = estimate(use, self._site.prices)
+            budgets.check_estimate(placed.spec, placed.first, cost, long.text)
 
-    def copies(self, wanted: JobSpec, zone: str) -> tuple[DataToCopy, ...]:
+    def copies(self, spec: JobSpec, zone: str) -> tuple[DataToCopy, ...]:
         """Return what is copied before a slice is requested in that zone. Asks the storage. Raises BadSpec."""
-        return tuple(self._to_copy(wanted, zone))
+        return tuple(self._to_copy(spec, zone))
 
     def use(self, placed: Placed, stated: EstimateSaid, jobs: Sequence[Job]) -> tuple[Use, RunTime]:
         """Return the use for the first offer, without the copies of data."""
-        wanted, offer = placed.spec, placed.first
+        spec, offer = placed.spec, placed.first
         number = {key: Decimal(str(value)) for key, value in stated.items() if key != "quiet"}
         long = estimate_run_time(
-            wanted,
+            spec,
             offer.type,
             jobs,
             StatedWork(number.get("hours"), stated.get("steps"), number.get("step_seconds")),
@@ -207,7 +207,7 @@ class Estimates:
             pricing=offer.pricing,
             location=self._site.region_of_bucket(placed.bucket)
             or accelerators.region_of(offer.zone),
-            slices=wanted.tpu.slices,
+            slices=spec.tpu.slices,
             hours=long.hours,
             grants=self._site.grants,
             granted_in_use=in_use(jobs),
@@ -222,15 +222,15 @@ class Estimates:
         )
         return use, long
 
-    def _view(self, placed: Placed, found: Estimate, long: RunTime) -> EstimateView:
-        wanted, offer = placed.spec, placed.first
-        facts, slices = accelerators.find(offer.type), wanted.tpu.slices
+    def _view(self, placed: Placed, cost: Estimate, long: RunTime) -> EstimateView:
+        spec, offer = placed.spec, placed.first
+        facts, slices = accelerators.find(offer.type), spec.tpu.slices
         if self.emulated:
-            found = found.unpaid()
+            cost = cost.unpaid()
         return EstimateView(
             at=rfc3339(self._clock.now()),
-            name=wanted.name,
-            jobs=elements.size(wanted) or 1,
+            name=spec.name,
+            jobs=elements.size(spec) or 1,
             type=offer.type,
             tpu_slices=slices,
             chips=facts.chips * slices,
@@ -243,11 +243,11 @@ class Estimates:
             length=long.text,
             least_hours=_float(long.least),
             most_hours=_float(long.most),
-            lines=[_line(one) for one in found.lines],
-            list_micros=found.list_micros,
-            pay_micros=found.pay_micros,
-            sums=sums(found),
-            unknown=[f"{one.what}: {one.note}" for one in found.unknown],
+            lines=[_line(line) for line in cost.lines],
+            list_micros=cost.list_micros,
+            pay_micros=cost.pay_micros,
+            sums=sums(cost),
+            unknown=[f"{line.what}: {line.note}" for line in cost.unknown],
             warnings=placed.doubts,
             emulated=self.emulated,
         )
@@ -272,16 +272,16 @@ def _amount(value: object, *, whole: bool) -> bool:
     return math.isfinite(value) and 0 <= value <= MOST
 
 
-def _line(one: EstimateLine) -> EstimateLineView:
+def _line(line: EstimateLine) -> EstimateLineView:
     return EstimateLineView(
-        kind=one.kind,
-        what=one.what,
-        formula=one.formula,
-        amount=_float(one.amount),
-        price=cast(PriceView, one.price.record()) if one.price else None,
-        list_micros=one.list_micros,
-        pay_micros=one.pay_micros,
-        note=one.note,
+        kind=line.kind,
+        what=line.what,
+        formula=line.formula,
+        amount=_float(line.amount),
+        price=cast(PriceView, line.price.record()) if line.price else None,
+        list_micros=line.list_micros,
+        pay_micros=line.pay_micros,
+        note=line.note,
     )
 
 
