@@ -60,8 +60,7 @@ ERROR_TEXTS: Mapping[str, Meaning] = MappingProxyType(
         ),
         # Compute Engine's text, as Cloud TPU documents none of its own
         r"The resource '[^']*(?:networks|serviceAccounts|reservations|disks)/[^']*' was not found": Meaning(
-            Cause.BAD_SPEC,
-            "correct the name in the file of the context, then run `tpujob doctor`",
+            Cause.BAD_SPEC, "correct the name in the file of the context, then run `tpujob doctor`"
         ),
         r"SERVICE_DISABLED|has not been used in project|API .{0,40}(?:disabled|not enabled)": Meaning(
             Cause.PERMISSION, "run `gcloud services enable tpu.googleapis.com`"
