@@ -8,7 +8,7 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
@@ -33,17 +33,19 @@ def uncounted(method: str, outcome: str) -> None:
     del method, outcome
 
 
-def outcome_of(error: TpujobError | None) -> str:
-    """Return the outcome for `Count` of a request that ended with this error; None: with success."""
-    match error:
-        case None:
-            return "done"
-        case Missing() | NotFound():
-            return "absent"
-        case Transient():
-            return "transient"
-        case _:
-            return "refused"
+@contextlib.contextmanager
+def counted(count: Count, method: str) -> Generator[None]:
+    """Count the request that the block makes, with its outcome."""
+    outcome = "done"
+    try:
+        yield
+    except TpujobError as error:
+        outcome = "transient" if isinstance(error, Transient) else "refused"
+        if isinstance(error, Missing | NotFound):
+            outcome = "absent"
+        raise
+    finally:
+        count(method, outcome)
 
 
 class Deadline:

@@ -24,10 +24,9 @@ def pool_manager(proxy: str, connections: int) -> urllib3.PoolManager:
     if scheme not in ("http", "https"):
         message = f"HTTPS_PROXY is not an http:// proxy, but {scheme}://"
         raise Refused(message, cause=Cause.BAD_SPEC)
-    proxy_headers: dict[str, str] = {}
+    headers: dict[str, str] = {}
     if url.auth:
-        authorization = urllib3.make_headers(basic_auth=unquote(url.auth))["authorization"]
-        proxy_headers = {"Proxy-Authorization": authorization}
-    return urllib3.ProxyManager(
-        f"{scheme}://{url.netloc}", maxsize=connections, proxy_headers=proxy_headers
-    )
+        basic = urllib3.make_headers(basic_auth=unquote(url.auth))
+        headers["Proxy-Authorization"] = basic["authorization"]
+    proxy = f"{scheme}://{url.netloc}"
+    return urllib3.ProxyManager(proxy, maxsize=connections, proxy_headers=headers)

@@ -47,11 +47,8 @@ class Providers:
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
         part = timeout / len(self._adapters)
-        return [
-            owned
-            for adapter in self._adapters.values()
-            for owned in adapter.list_all(zones, timeout=part)
-        ]
+        lists = (a.list_all(zones, timeout=part) for a in self._adapters.values())
+        return [owned for slices in lists for owned in slices]
 
     def _adapter_of(self, slice: Slice) -> Slices:
         adapter = self._adapters.get(slice.provider)

@@ -61,7 +61,7 @@ class S3Objects:
         except Refused as error:
             if not self._signs or error.cause != Cause.PERMISSION:
                 raise
-            page = self._first_page_unsigned(operation, query, error)
+            page = self._list_unsigned(operation, query, error)
         while True:
             yield [_listed(item, prefix) for item in page.get("Contents", ())]
             if not page.get("IsTruncated"):
@@ -103,15 +103,11 @@ class S3Objects:
             response_checksum_validation="when_required",
             **({} if signs else {"signature_version": UNSIGNED}),
         )
-        region = (
-            self._session.region_name or "us-east-1"
-        )  # boto3 learns the bucket's region from AWS
+        region = self._session.region_name or "us-east-1"  # AWS names the bucket's region
         with translated("read the settings of AWS"):
             return self._session.client("s3", region_name=region, config=config)
 
-    def _first_page_unsigned(
-        self, operation: str, query: Mapping[str, str], refusal: Refused
-    ) -> Any:
+    def _list_unsigned(self, operation: str, query: Mapping[str, str], refusal: Refused) -> Any:
         """List without credentials: the bucket may be public. Raises `refusal`, of this machine's, if it is not."""
         client = self._make_client(signs=False)
         try:
@@ -202,10 +198,9 @@ def _error_of_answer(response: Any, operation: str, *, signed: bool) -> TpujobEr
     if status in (404, 412, 416):  # absent, or replaced
         return NotFound(text)
     if status // 100 == 3:
+        text = f"cannot {operation}: it is in another region"
         hint = "set AWS_REGION to the region of the bucket, or AWS_ENDPOINT_URL to its server"
-        return Refused(
-            f"cannot {operation}: it is in another region", cause=Cause.BAD_SPEC, hint=hint
-        )
+        return Refused(text, cause=Cause.BAD_SPEC, hint=hint)
     return Refused(text, cause=Cause.BAD_SPEC)
 
 
@@ -214,16 +209,12 @@ def _error_of_client(error: Exception, operation: str) -> TpujobError:
     from botocore import exceptions as boto
 
     text = f"cannot {operation}: {first_line(error)}"
-    credentials = (
-        boto.NoCredentialsError,
-        boto.PartialCredentialsError,
-        boto.CredentialRetrievalError,
-    )
-    if isinstance(error, (*credentials, boto.ProfileNotFound, boto.TokenRetrievalError)):
+    no_credentials = boto.NoCredentialsError, boto.PartialCredentialsError, boto.ProfileNotFound
+    not_refreshed = boto.CredentialRetrievalError, boto.TokenRetrievalError
+    if isinstance(error, (*no_credentials, *not_refreshed)):
         return Refused(text, cause=Cause.PERMISSION, hint=_UNSIGNED)
-    if isinstance(
-        error, boto.ParamValidationError | boto.InvalidRegionError | boto.ConfigParseError
-    ):
+    invalid = boto.ParamValidationError, boto.InvalidRegionError, boto.ConfigParseError
+    if isinstance(error, invalid):
         return BadRequest(text)
     if isinstance(error, boto.EndpointConnectionError):
         return Transient(f"cannot {operation}: S3 does not answer")

@@ -78,13 +78,9 @@ def emulated_quotas(status: Mapping[str, Any]) -> QuotaOverview:
         for quota in status["faults"]["quotas"]
     ]
     held = [
-        Held(
-            QuotaKind(accelerator.generation, held_slice["pricing"]),
-            held_slice["zone"],
-            accelerator.chips,
-        )
+        Held(QuotaKind(tpu.generation, held_slice["pricing"]), held_slice["zone"], tpu.chips)
         for held_slice in status["slices"]
-        for accelerator in [accelerators.find(held_slice["type"])]
+        for tpu in [accelerators.find(held_slice["type"])]
     ]
     zones = [zone["zone"] for zone in status["zones"]]
     # a kind without a quota is limited by the stock alone

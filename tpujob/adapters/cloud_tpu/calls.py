@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Literal
 
-from tpujob.adapters.calling import Count, Deadline, Missing, outcome_of, status_of, uncounted
+from tpujob.adapters.calling import Count, Deadline, Missing, counted, status_of, uncounted
 from tpujob.adapters.cloud_tpu import errors
 from tpujob.errors import Refused, TpujobError, Transient
 
@@ -118,17 +118,10 @@ class Api:
         """Send one request and return the answer. `doing`: begins the message of an error. Raises Missing, Exists,
         ZoneClosed, Refused or Transient."""
         self._throttle.take(deadline.left(doing=doing))
-        failed: TpujobError | None = None
-        try:
-            with self._translated(doing):
-                call = getattr(self._connected(), method)
-                # the library would retry until the time is up; here the caller decides
-                return call(request, retry=None, timeout=deadline.left(doing=doing))
-        except TpujobError as error:
-            failed = error
-            raise
-        finally:
-            self._count(method, outcome_of(failed))
+        with counted(self._count, method), self._translated(doing):
+            call = getattr(self._connected(), method)
+            # the library would retry until the time is up; here the caller decides
+            return call(request, retry=None, timeout=deadline.left(doing=doing))
 
     def pages(
         self, method: Method, request: dict[str, Any], deadline: Deadline, doing: str

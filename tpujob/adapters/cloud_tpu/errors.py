@@ -11,8 +11,6 @@ from tpujob.errors import LOGIN, Scope
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The cause of an error, in our terms, and what to do about it."""
-
     cause: Cause | None  #: None: of a call, a retry may succeed; of a state, not known
     hint: str = ""  #: what a person can do
     scope: Scope = ""  #: the region or zone that the error is about; empty: the text does not say

@@ -51,9 +51,7 @@ class Lists:
         self._api = api
         self._all_refused = False  #: this API refuses the location `-`
         self.calls = 0  #: list calls so far
-        self._shared: dict[
-            str, tuple[float, ZoneList]
-        ] = {}  #: by zone, with the time of its first call
+        self._shared: dict[str, tuple[float, ZoneList]] = {}  #: by zone, with its start
         self._locks = defaultdict[str, threading.Lock](threading.Lock)
 
     def zone(self, zone: str, deadline: Deadline) -> ZoneList:

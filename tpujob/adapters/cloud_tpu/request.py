@@ -29,12 +29,8 @@ class Options:
     secure_boot: bool = False  #: hosts are Shielded VMs with Secure Boot
     tags: tuple[str, ...] = ()  #: for firewall rules
     service_account: str = ""  #: the e-mail address of the account that programs run as
-    accounts: Mapping[str, str] = field(
-        default_factory=dict[str, str]
-    )  #: the accounts of some users, by user name
-    labels: Mapping[str, str] = field(
-        default_factory=dict[str, str]
-    )  #: tpujob's own labels take precedence
+    accounts: Mapping[str, str] = field(default_factory=dict[str, str])  #: by name of the user
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])  #: ours take precedence
     #: the reservation of slices with pricing `reserved`: its name, or the full name of another project's; empty: any
     reservation: str = ""
     wait: float | None = None  #: seconds that a request may wait in the queue; None: no bound

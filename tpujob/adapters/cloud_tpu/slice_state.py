@@ -14,8 +14,6 @@ from tpujob.domain.observations import Present, SliceState, Unknown
 
 @dataclass(frozen=True, slots=True)
 class QueuedSeen:
-    """A queued resource, as the API shows it."""
-
     state: str  #: the API's word
     initiator: str = "STATE_INITIATOR_UNSPECIFIED"
     error_code: int = 0
@@ -34,8 +32,6 @@ class QueuedSeen:
 
 @dataclass(frozen=True, slots=True)
 class NodeSeen:
-    """A node, as the API shows it."""
-
     state: str
     endpoints: tuple[Endpoint, ...] = ()
     health: str = "HEALTH_UNSPECIFIED"

@@ -78,14 +78,8 @@ class CloudTpuSlices:
         deadline, options = Deadline(timeout), self._options
         if account := options.accounts.get(user):
             options = replace(options, service_account=account)
-        request = queued_request(
-            slice,
-            options,
-            project=self._project,
-            owner=self.owner,
-            job_id=job_id,
-            public_key=public_key,
-        )
+        names = {"project": self._project, "owner": self.owner, "job_id": job_id}
+        request = queued_request(slice, options, **names, public_key=public_key)
         self._lists.forget(slice.zone)
         try:
             self._request(slice, request, deadline)
@@ -249,19 +243,15 @@ class CloudTpuSlices:
         operation is done and no queued resource exists, the slice was deleted in the meantime, and only a request with
         a new id creates another. Raises the error of its operation."""
         doing = f"requesting {slice.name}"
-        operation = self._create(request, deadline, doing)
+        operation = self.api.call("create_queued_resource", request, deadline, doing).operation
         if not operation.done or self._queued(slice, deadline, doing):
             return
         retry = {**request, "request_id": request_id(operation.name)}
-        operation = self._create(retry, deadline, doing)
+        operation = self.api.call("create_queued_resource", retry, deadline, doing).operation
         if operation.done and operation.HasField("error"):
             from google.rpc.code_pb2 import Code
 
             raise refusal(doing, Code.Name(operation.error.code), operation.error.message)
-
-    def _create(self, request: dict[str, Any], deadline: Deadline, doing: str) -> Any:
-        # the operation as it was answered: its newer state would take another call
-        return self.api.call("create_queued_resource", request, deadline, doing).operation
 
     def _adopt(self, slice: Slice, job_id: str, deadline: Deadline) -> None:
         """Check that the slice that exists is the job's. Raises Refused, Transient."""

@@ -19,8 +19,6 @@ from tpujob.errors import BadSpec, TpujobError
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The quota that a project holds in some zones."""
-
     held: Sequence[Held]
     closed: Mapping[str, NotSeen]  #: zones that could not be listed
 

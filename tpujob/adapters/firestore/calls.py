@@ -110,11 +110,8 @@ class Firestore:
             query = build_query(name, self.root, **conditions)
             request = {"parent": parent, "structured_query": query}
             answers = self.api().run_query(request, **self.options(left))
-            return [
-                parse_document(answer.document, self.root)
-                for answer in answers
-                if answer._pb.HasField("document")
-            ]
+            docs = [answer.document for answer in answers if answer._pb.HasField("document")]
+            return [parse_document(doc, self.root) for doc in docs]
 
         return self._retry(doing, once)
 

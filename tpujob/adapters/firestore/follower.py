@@ -73,9 +73,8 @@ class Follower:
             self._mirror.restart(now)
         requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         requests.put(self._request())
-        self._call = self._db.api().listen(
-            requests=iter(requests.get, None), **self._db.options(LIFE)
-        )
+        options = self._db.options(LIFE)
+        self._call = self._db.api().listen(requests=iter(requests.get, None), **options)
         try:
             if self._closing.is_set():  # `close` found no call to cancel
                 self._call.cancel()
@@ -97,9 +96,8 @@ class Follower:
             pb = type(answer).pb(answer)
             kind = pb.WhichOneof("response_type")
             if kind == "document_change":
-                self._mirror.note_change(
-                    parse_document(answer.document_change.document, self._db.root)
-                )
+                doc = parse_document(answer.document_change.document, self._db.root)
+                self._mirror.note_change(doc)
             elif kind in ("document_delete", "document_remove"):
                 self._mirror.note_deletion(getattr(answer, kind).document)
             if kind != "target_change":

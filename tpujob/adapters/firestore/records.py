@@ -66,8 +66,6 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """A write that removes a document."""
-
     path: str
 
 
@@ -88,16 +86,15 @@ def build_write(write: Put | Remove, read: Mapping[str, Document | None], root: 
     from google.cloud.firestore_v1.types import Write
 
     name = f"{root}/{write.path}"
-    message: dict[str, Any] = (
-        {"delete": name}
-        if isinstance(write, Remove)
-        else {"update": {"name": name, "fields": _fields(write.fields)}}
-    )
+    if isinstance(write, Remove):
+        message: dict[str, Any] = {"delete": name}
+    else:
+        message = {"update": {"name": name, "fields": _fields(write.fields)}}
+        if write.stamped:
+            message["update_transforms"] = [{"field_path": CHANGED, "set_to_server_value": 1}]
     if write.path in read:
         old = read[write.path]
         message["current_document"] = {"update_time": old.updated} if old else {"exists": False}
-    if isinstance(write, Put) and write.stamped:
-        message["update_transforms"] = [{"field_path": CHANGED, "set_to_server_value": 1}]
     return Write(message)
 
 

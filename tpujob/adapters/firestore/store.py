@@ -49,9 +49,7 @@ class FirestoreStore:
         self.members = FirestoreMembers(firestore)
         self.outbox = FirestoreOutbox(firestore)
         self._identity = ""  #: as first read
-        self._creating = (
-            threading.Lock()
-        )  #: held while an id is taken: threads of one process do not compete for it
+        self._creating = threading.Lock()  #: lets threads of this process take ids in turn
         self._zones: set[str] = set()  #: zones that are stored for certain
         self._mirror, self._mirrored = Mirror(), mirrored
         self._follower: Follower | None = None

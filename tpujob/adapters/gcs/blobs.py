@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import io
 import uuid
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from urllib.parse import urlencode
 
 from tpujob.adapters.calling import Count, Deadline, ServerClock, uncounted
 from tpujob.adapters.gcs import bucket as gcs_bucket
-from tpujob.adapters.gcs.client import DamagedBytes, StorageClient, parsed
+from tpujob.adapters.gcs.client import DamagedBytes, StorageClient, parse_json
 from tpujob.adapters.gcs.objects import bucket_path, multipart, object_path
 from tpujob.data.checksums import decode, encode, extend, of_file
 from tpujob.errors import BadRequest, Conflict, NotFound, TpujobError, Transient
@@ -74,7 +75,7 @@ class GcsBlobs:
                 if stored.get("metadata", {}).get(_WRITE_ID) != write_id:
                     raise
                 return _blob(bucket, stored)
-            stored = parsed(reply)
+            stored = parse_json(reply)
             if decode(stored.get("crc32c")) != crc32c:
                 raise DamagedBytes("the storage has another CRC32C than was sent")
             return _blob(bucket, stored)
@@ -126,11 +127,13 @@ class GcsBlobs:
         bucket, name = split_path(path)
         # a patch keeps the other keys
         mark = {"metadata": {_WRITE_ID: uuid.uuid4().hex}}
-
-        def once(left: float, _: int) -> None:
-            self._client.json("PATCH", object_path(bucket, name), mark, timeout=left)
-
-        self._client.retry(f"touch {path}", Deadline(timeout), once)
+        self._client.retry(
+            f"touch {path}",
+            Deadline(timeout),
+            lambda left, _: self._client.json(
+                "PATCH", object_path(bucket, name), mark, timeout=left
+            ),
+        )
 
     def delete(self, path: str, *, unchanged: Blob | None = None, timeout: float) -> None:
         bucket, name = split_path(path)
@@ -138,31 +141,26 @@ class GcsBlobs:
         if unchanged:
             target += f"?ifGenerationMatch={unchanged.generation}"
             target += f"&ifMetagenerationMatch={unchanged.touched}"
-
-        def once(left: float, _: int) -> None:
-            self._client.request("DELETE", target, {}, timeout=left)
-
-        try:
-            self._client.retry(f"delete {path}", Deadline(timeout), once)
-        except NotFound:
-            return
+        with contextlib.suppress(NotFound):
+            self._client.retry(
+                f"delete {path}",
+                Deadline(timeout),
+                lambda left, _: self._client.request("DELETE", target, {}, timeout=left),
+            )
 
     def clock(self, *, timeout: float) -> float:
         def once(left: float, _: int) -> float:
-            # any answer carries the time, even a refusal
-            target = f"{bucket_path('tpujob-clock')}?fields=name"
-            refused: TpujobError | None = None
+            problem = "its answers have no Date header"
             try:
+                target = f"{bucket_path('tpujob-clock')}?fields=name"
                 self._client.request("GET", target, {}, timeout=left)
-            except TpujobError as error:
-                refused = error
-            now = self._clock.now()
-            if now is None:
-                raise Transient(refused.message if refused else "its answers have no Date header")
+            except TpujobError as error:  # even a refusal has the time
+                problem = error.message
+            if (now := self._clock.now()) is None:
+                raise Transient(problem)
             return now
 
-        now = self._clock.now()
-        if now is not None:
+        if (now := self._clock.now()) is not None:
             return now
         return self._client.retry("ask the storage for its time", Deadline(timeout), once)
 

@@ -24,10 +24,8 @@ def needed_changes(resource: Mapping[str, Any], log_days: int | None) -> dict[st
     """Return the changes that a bucket needs, as a patch for the JSON API; empty: none. Other lifecycle rules stay."""
     now = facts_of(resource)
     changes: dict[str, Any] = {}
-    if (
-        not (now.ours and now.uniform_access and now.public_access == "enforced")
-        or now.soft_delete_s
-    ):
+    closed = now.uniform_access and now.public_access == "enforced"
+    if not (now.ours and closed) or now.soft_delete_s:
         changes = {
             "labels": {**resource.get("labels", {}), LABEL: "1"},
             "iamConfiguration": {
@@ -67,10 +65,8 @@ def place_of(layout: Mapping[str, Any]) -> BucketPlace:
     if str(layout.get("locationType", "region")) == "region":
         return BucketPlace(location, frozenset({location}))
     chosen = layout.get("customPlacementConfig", {}).get("dataLocations", ())
-    regions = frozenset(str(region).lower() for region in chosen) or _PAIRS.get(
-        location, frozenset()
-    )
-    return BucketPlace(location, regions)
+    regions = frozenset(str(region).lower() for region in chosen)
+    return BucketPlace(location, regions or _PAIRS.get(location, frozenset()))
 
 
 def check_location(resource: Mapping[str, Any], region: str) -> None:

@@ -24,8 +24,8 @@ from tpujob.adapters.calling import (
     Count,
     Deadline,
     ServerClock,
+    counted,
     first_line,
-    outcome_of,
     repeated,
     uncounted,
 )
@@ -58,16 +58,12 @@ class DamagedBytes(Transient):
 
 @dataclass(slots=True)
 class Reply:
-    """An answer of the API."""
-
     status: int
     headers: Mapping[str, str]  #: names in any case
     body: bytes = b""
 
 
 class CallOptions(TypedDict, total=False):
-    """The options of one request."""
-
     timeout: float  #: seconds for the whole answer
     accept: tuple[int, ...]  #: statuses beside 2xx that do not raise
     a: int  #: billed class A operations
@@ -78,20 +74,14 @@ class StorageClient:
     """A pool of connections to Cloud Storage. Thread-safe."""
 
     def __init__(
-        self,
-        endpoint: str = "",
-        *,
-        token: Callable[[bool], str] | None = None,
-        timeout: float = TIMEOUT,
-        count: Count = uncounted,
+        self, endpoint: str = "", *, timeout: float = TIMEOUT, count: Count = uncounted
     ) -> None:
-        """`endpoint`: the URL of an emulated storage, which needs no credentials. `token(new)`: returns an access
-        token, by default this machine's; `new`: the last one was refused. `timeout`: seconds for one answer."""
+        """`endpoint`: the URL of an emulated storage, called without credentials. `timeout`: seconds for an answer."""
         url = urlsplit(endpoint or GOOGLE)
         self._tls = url.scheme == "https"
         self._host = url.hostname or ""
         self._port = url.port or (443 if self._tls else 80)
-        self._token = token or (no_token if endpoint else GoogleToken())
+        self._google_token = None if endpoint else GoogleToken()
         self._timeout, self._count = timeout, count
         self._pool: urllib3.HTTPConnectionPool | None = None
         self._lock = threading.Lock()
@@ -119,14 +109,8 @@ class StorageClient:
         damaged = 0
 
         def once(left: float, failures: int) -> T:
-            failed: TpujobError | None = None
-            try:
+            with counted(self._count, operation.partition(" ")[0]):
                 return call(left, failures)
-            except TpujobError as error:
-                failed = error
-                raise
-            finally:
-                self._count(operation.partition(" ")[0], outcome_of(failed))
 
         def worth_it(error: Transient) -> bool:
             nonlocal damaged
@@ -150,7 +134,7 @@ class StorageClient:
         """Send a JSON document, unless it is None, and return the document of the answer."""
         headers = {} if document is None else {"Content-Type": "application/json"}
         body = b"" if document is None else json.dumps(document).encode()
-        return parsed(self.request(method, target, headers, body, **options))
+        return parse_json(self.request(method, target, headers, body, **options))
 
     def request(
         self,
@@ -178,7 +162,7 @@ class StorageClient:
         Content-Length in `headers`. Raises our error for a status that is neither 2xx nor in `accept`, Transient for an
         incomplete answer, and the error that iterating `body` raises."""
         timeout = options.get("timeout")
-        token = self._token(False)
+        token = self._google_token(False) if self._google_token else ""
         signed = {**headers, "Authorization": f"Bearer {token}"} if token else headers
         deadline = Deadline(timeout) if timeout else None
         pool = self._count_operations(options)
@@ -192,8 +176,8 @@ class StorageClient:
             reply.body = b"".join(chunks)
         finally:
             response.close()  # unread bytes would be taken for the next answer
-        if reply.status == 401 and token:
-            self._token(True)
+        if reply.status == 401 and self._google_token:
+            self._google_token(True)
         raise refusal(reply, retry_401=bool(token) and not self._was_refused_before(token))
 
     def _count_operations(self, options: CallOptions) -> urllib3.HTTPConnectionPool:
@@ -269,7 +253,7 @@ def _chunks(response: urllib3.BaseHTTPResponse, deadline: Deadline | None) -> It
         raise Transient(f"an answer of Cloud Storage was cut off: {first_line(error)}") from error
 
 
-def parsed(reply: Reply) -> dict[str, Any]:
+def parse_json(reply: Reply) -> dict[str, Any]:
     """Return the JSON document of an answer; empty for an answer without a body."""
     try:
         return json.loads(reply.body) if reply.body else {}
@@ -308,11 +292,6 @@ def refusal(reply: Reply, *, retry_401: bool = False) -> TpujobError:
 # Credentials ---------------------------------------------------------------------------------------------------------
 
 
-def no_token(new: bool) -> str:  # noqa: ARG001
-    """Return no access token: for an emulated storage."""
-    return ""
-
-
 class GoogleToken:
     """Access tokens from this machine's credentials, which are searched at the first call. Thread-safe."""
 
@@ -321,8 +300,8 @@ class GoogleToken:
         self._credentials: Any = None
 
     def __call__(self, new: bool) -> str:
-        """Return a valid token. Raises Refused when this machine has no credentials or they have expired, Transient
-        when the token server does not answer."""
+        """Return a valid token; a `new` one after a refusal. Raises Refused when this machine has no credentials or
+        they have expired, Transient when the token server does not answer."""
         import google.auth
         from google.auth.exceptions import GoogleAuthError
         from google.auth.transport.requests import Request

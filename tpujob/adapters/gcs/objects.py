@@ -10,7 +10,7 @@ from typing import IO, Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from tpujob.adapters.calling import Deadline
-from tpujob.adapters.gcs.client import PATIENCE, TIMEOUT, Reply, StorageClient, parsed
+from tpujob.adapters.gcs.client import PATIENCE, TIMEOUT, Reply, StorageClient, parse_json
 from tpujob.data.checksums import decode, encode
 from tpujob.data.objects import MustRestart, ObjectContent, ObjectFacts, Piece, Upkeep
 from tpujob.domain.model import Cause
@@ -64,7 +64,7 @@ class JsonObjects(StorageClient):
         body = b"".join(chunks)
 
         def once() -> ObjectFacts:
-            stored = _facts(parsed(self.request("POST", target, headers, body, a=1)))
+            stored = _facts(parse_json(self.request("POST", target, headers, body, a=1)))
             if (stored.name, stored.size, stored.crc32c) != (name, len(data), crc32c):
                 # the next try gets a Conflict with the object that is stored
                 raise Transient(f"the storage confirms other bytes than were sent for {name}")
@@ -76,9 +76,8 @@ class JsonObjects(StorageClient):
         except Refused as error:
             if error.cause != Cause.BAD_SPEC:
                 raise
-            return self._retry(
-                operation, once
-            )  # the request around the data may have arrived damaged
+            # the request around the data may have arrived damaged
+            return self._retry(operation, once)
 
     def begin(self, bucket: str, name: str, size: int, generation: int, source: str = "") -> str:
         body = json.dumps(_resource(name, source)).encode()
@@ -202,7 +201,7 @@ class JsonObjects(StorageClient):
         if reply.status in (404, 410):
             raise MustRestart
         if reply.status != 308:
-            return _facts(parsed(reply))
+            return _facts(parse_json(reply))
         _, _, last = reply.headers.get("Range", "").partition("-")
         return int(last) + 1 if last.isdigit() else 0
 
@@ -215,7 +214,7 @@ def bucket_path(bucket: str) -> str:
 
 
 def object_path(bucket: str, name: str) -> str:
-    return f"/storage/v1/b/{quote(bucket, safe='')}/o/{quote(name, safe='')}"
+    return f"{bucket_path(bucket)}/o/{quote(name, safe='')}"
 
 
 def multipart(
@@ -241,10 +240,8 @@ def multipart(
 
 
 def _upload_target(bucket: str, kind: str, generation: int) -> str:
-    return (
-        f"/upload/storage/v1/b/{quote(bucket, safe='')}/o?uploadType={kind}"
-        f"&ifGenerationMatch={generation}&fields={_FACTS}"
-    )
+    target = f"/upload{bucket_path(bucket)}/o?uploadType={kind}"
+    return f"{target}&ifGenerationMatch={generation}&fields={_FACTS}"
 
 
 def _resource(name: str, source: str) -> dict[str, Any]:

@@ -26,32 +26,27 @@ def find() -> tuple[Any, Identity | NoIdentity | NotSeen]:
     """Return the refreshed credentials, or None, and their identity: NoIdentity when they are missing or refused,
     NotSeen when Google could not be reached and they may be good."""
     import google.auth
-    from google.auth.exceptions import (
-        DefaultCredentialsError,
-        GoogleAuthError,
-        RefreshError,
-        TransportError,
-    )
+    from google.auth import exceptions
     from google.auth.transport.requests import Request
 
     logging.getLogger("google.auth").setLevel(logging.ERROR)  # hide its warnings
     try:
         credentials, _ = google.auth.default(scopes=[SCOPE])
-    except (DefaultCredentialsError, OSError, ValueError) as error:
+    except (exceptions.DefaultCredentialsError, OSError, ValueError) as error:
         if "were not found" in str(error):
             return None, NoIdentity("this machine has no credentials for Google Cloud")
         return None, NoIdentity(f"the credentials cannot be read: {first_line(error)}")
     try:
         credentials.refresh(functools.partial(Request(), timeout=PATIENCE))
-    except RefreshError as error:
+    except exceptions.RefreshError as error:
         if error.retryable:
             return credentials, NotSeen(f"asking for a token failed: {first_line(error)}")
         # the first argument is the token server's message, the second its whole answer
         message = first_line(error.args[0] if error.args else error)
         return credentials, NoIdentity(f"the credentials are refused: {message}")
-    except TransportError:
+    except exceptions.TransportError:
         return credentials, NotSeen("Google's token server cannot be reached from this machine")
-    except GoogleAuthError as error:
+    except exceptions.GoogleAuthError as error:
         return credentials, NotSeen(first_line(error), LOGIN)
     return credentials, _identity(credentials)
 

@@ -93,11 +93,11 @@ class _ProjectReader:
         }
         regions, buckets = context.every_region, context.buckets.values()
         parts_by_place = {
-            "types": self._read_each(_or_unseen, self._types, context.every_zone),
-            "addresses": self._read_each(_or_unseen, self._addresses, regions),
-            "subnetworks": self._read_each(_or_absent, self._subnetwork, regions),
-            "buckets": self._read_each(_or_absent, self._bucket, buckets),
-            "objects": self._read_each(_or_unseen, self._objects, buckets),
+            "types": {z: self._start(_or_unseen, self._types, z) for z in context.every_zone},
+            "addresses": {r: self._start(_or_unseen, self._addresses, r) for r in regions},
+            "subnetworks": {r: self._start(_or_absent, self._subnetwork, r) for r in regions},
+            "buckets": {url: self._start(_or_absent, self._bucket, url) for url in buckets},
+            "objects": {url: self._start(_or_unseen, self._objects, url) for url in buckets},
         }
         results: dict[str, Any] = {name: part.result() for name, part in parts.items()}
         for name, places in parts_by_place.items():
@@ -110,11 +110,6 @@ class _ProjectReader:
         if self._blind:
             return self._pool.submit(NotSeen, "there are no credentials")
         return self._pool.submit(wrap, partial(read, *args))
-
-    def _read_each(
-        self, wrap: Callable[..., Any], read: Callable[[str], Any], places: Iterable[str]
-    ) -> dict[str, Future[Any]]:
-        return {place: self._start(wrap, read, place) for place in places}
 
     def _clock_ahead(self) -> float | NotSeen:
         ahead = self._google.ahead_s

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import hashlib
 import re
 import time
@@ -34,12 +35,10 @@ class GoogleSecrets:
     ) -> None:
         """`manager`: called at the first use, as most backends keep no secret."""
         self._make_manager, self._now = manager, now
-        self._made: SecretManager | None = None
         self._added: dict[str, int] = {}  #: the newest version that this process has added
 
     def put(self, owner: str, name: str, value: str) -> None:
-        manager = self._manager
-        secret = self._name(owner, name)
+        manager, secret = self._manager, self._name(owner, name)
         labels = {LABEL: "1", USER_LABEL: encoded(owner), SET_LABEL: f"{self._now():.0f}"}
         if not manager.ensure(secret, labels):
             manager.change(secret, "labels", labels)
@@ -74,9 +73,8 @@ class GoogleSecrets:
             id = str(item.get("name", "")).rpartition("/")[2]
             if id.startswith(prefix):
                 set_at = str(object_in(item, "labels").get(SET_LABEL, ""))
-                secrets.append(
-                    KeptSecret(id[len(prefix) :], float(set_at) if set_at.isdecimal() else 0.0)
-                )
+                seconds = float(set_at) if set_at.isdecimal() else 0.0
+                secrets.append(KeptSecret(id.removeprefix(prefix), seconds))
         return sorted(secrets, key=lambda secret: secret.name)
 
     def remove(self, owner: str, name: str) -> None:
@@ -84,11 +82,9 @@ class GoogleSecrets:
         self._added.pop(secret, None)
         self._manager.remove(secret)
 
-    @property
+    @functools.cached_property
     def _manager(self) -> SecretManager:
-        if self._made is None:
-            self._made = self._make_manager()
-        return self._made
+        return self._make_manager()
 
     def _name(self, owner: str, name: str) -> str:
         return self._manager.name(f"{PREFIX}{encoded(owner)}-{name}")

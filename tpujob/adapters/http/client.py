@@ -68,7 +68,7 @@ class RemoteJobs(JobsApi):
         return self._transport.address.url
 
     def close(self) -> None:
-        """Close this thread's connection. A later call opens another."""
+        """Close the idle connections. A later call opens another."""
         self._transport.close()
 
     # Methods with more than one request, or more than JSON -----------------------------------------------------------
@@ -105,14 +105,12 @@ class RemoteJobs(JobsApi):
 
         method = METHODS["log_block"]
         reply = self._reply(method, job, host=host, attempt=attempt, cursor=cursor)
-        cursor, done, has_more, note = (
-            reply.headers[f"X-Tpujob-{name}"] or "" for name in ("Cursor", "Done", "More", "Note")
-        )
+        names = ("Cursor", "Done", "More", "Note")
+        cursor, done, has_more, note = (reply.headers[f"X-Tpujob-{name}"] or "" for name in names)
         if not done:
             raise BackendGone("what answers is not a tpujob backend", hint="check the address")
-        return LogBlock(
-            _uncompressed_body(reply), cursor, done == "1", has_more == "1", unquote(note)
-        )
+        text = _uncompressed_body(reply)
+        return LogBlock(text, cursor, done == "1", has_more == "1", unquote(note))
 
     def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
         wait = min(timeout, POLL)
@@ -158,19 +156,15 @@ class RemoteJobs(JobsApi):
             elif value is not None and name != "self":
                 parts[part][name] = value
         path = method.path.format(**{n: _segment(method, n, v) for n, v in parts["path"].items()})
-        binary = next((v for v in parts["body"].values() if isinstance(v, bytes)), None)
-        body = binary
-        if binary is None and any(method.place(a.name) == "body" for a in method.arguments):
-            body = json.dumps(parts["body"]).encode()
         headers = {"Accept": "application/json"}
+        body = next((v for v in parts["body"].values() if isinstance(v, bytes)), None)
+        if body is None and any(method.place(a.name) == "body" for a in method.arguments):
+            body = json.dumps(parts["body"]).encode()
+            headers["Content-Type"] = "application/json"
         if method.name in ("log_block", "backend_metrics"):
             headers["Accept"] = "text/plain"
-            if not self.url.startswith(
-                "unix:"
-            ):  # on one machine compression takes longer than sending
+            if not self.url.startswith("unix:"):  # on one machine compression takes longer
                 headers["Accept-Encoding"] = "gzip"
-        if body is not None and binary is None:
-            headers["Content-Type"] = "application/json"
         key = parts["header"].get(HEADER, "")
         if key:
             headers["Idempotency-Key"] = key
@@ -242,9 +236,8 @@ class RemoteJobs(JobsApi):
 
     def _hint(self, local: str) -> str:
         """Return `local`, a hint about the local stack, and its log; for a deployed backend another hint."""
-        return self._with_log(
-            local if self._log else "check the address, and that the service runs"
-        )
+        deployed = "check the address, and that the service runs"
+        return self._with_log(local if self._log else deployed)
 
     def _with_log(self, hint: str) -> str:
         return f"{hint}; its log: {self._log}" if self._log else hint

@@ -102,8 +102,6 @@ IDLE = 8  #: connections that stay open for later requests
 
 
 class BackendRequest(NamedTuple):
-    """A request to a backend."""
-
     verb: str
     target: str
     headers: Mapping[str, str]
@@ -113,8 +111,6 @@ class BackendRequest(NamedTuple):
 
 
 class BackendReply(NamedTuple):
-    """The whole answer to a request."""
-
     status: int
     body: bytes
     headers: Message

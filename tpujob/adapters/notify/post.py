@@ -1,7 +1,5 @@
-"""Sends a POST of JSON for a sink, and interprets the answer.
-
-Follows no redirect and uses no proxy. The connection goes to the very address that was checked to be public.
-"""
+"""Sends a POST of JSON for a sink, and interprets the answer. Follows no redirect and uses no proxy. The connection
+goes to the very address that was checked to be public."""
 
 import contextlib
 import http.client

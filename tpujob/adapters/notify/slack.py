@@ -1,7 +1,5 @@
-"""Sends notifications to an incoming webhook of Slack.
-
-Texts that users wrote are sent as plain text, without mentions, links and markup; the only link is to tpujob's page.
-"""
+"""Sends notifications to an incoming webhook of Slack. Texts that users wrote are sent as plain text, without mentions,
+links and markup; the only link is to tpujob's page."""
 
 import json
 import re

@@ -1,7 +1,5 @@
-"""Sends notifications as Standard Webhooks 1.0: JSON, signed with HMAC-SHA256.
-
-Every try of a message has the same id, and the time of the try. Several keys can sign at once, for key rotation.
-"""
+"""Sends notifications as Standard Webhooks 1.0: JSON, signed with HMAC-SHA256. Every try of a message has the same id
+and the time of the try. Several keys can sign at once, for key rotation."""
 
 import base64
 import binascii

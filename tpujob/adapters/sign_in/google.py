@@ -43,8 +43,6 @@ class SignInAttempt(NamedTuple):
 
 
 class Tokens(NamedTuple):
-    """The tokens of a sign-in."""
-
     id_token: str
     refresh_token: str = ""
 

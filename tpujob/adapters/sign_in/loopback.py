@@ -47,15 +47,13 @@ class RedirectListener:
         self._socket.close()
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(self._serve_connection, sock=self._socket)
+        server = await asyncio.start_server(self._answer, sock=self._socket)
         try:
             await self._ended.wait()
         finally:
             server.close()
 
-    async def _serve_connection(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # cancelled at the end of the sign-in, which Python 3.11 would show as an error
         broken = (OSError, EOFError, asyncio.LimitOverrunError, asyncio.CancelledError)
         with contextlib.closing(writer), contextlib.suppress(*broken):

@@ -1,7 +1,5 @@
-"""The stored sign-in of a context, and the headers by which a command identifies its user to the backend.
-
-Tokens are reused until shortly before they expire. Each context has a file, which only its owner can read.
-"""
+"""The stored sign-in of a context, and the headers by which a command identifies its user to the backend. Tokens are
+reused until shortly before they expire. Each context has a file, which only its owner can read."""
 
 from __future__ import annotations
 
@@ -58,7 +56,7 @@ def keep(place: SignInPlace, tokens: Tokens) -> str:
     """Store a sign-in for later commands. Returns the e-mail address of the account. Raises Unauthorized."""
     if not tokens.refresh_token:
         raise Unauthorized("Google's answer has no refresh token", hint="tpujob login")
-    save_token(place.file, _make_stored_token(place, place.client, tokens, time.time()))
+    save_token(place.file, _to_store(place, place.client, tokens, time.time()))
     return str(google.claims_of(tokens.id_token).get("email", "?"))
 
 
@@ -82,16 +80,12 @@ def _token(place: SignInPlace, now: float, renew: bool) -> str:
         stored = None
     if stored is not None and not renew and now < stored.until <= now + 86_400:
         return stored.id_token
-    renewed = (
-        _renew_for_program(place, account, now)
-        if account
-        else _renew_for_person(place, stored, now)
-    )
-    save_token(place.file, renewed)
-    return renewed.id_token
+    new = _program_token(place, account, now) if account else _person_token(place, stored, now)
+    save_token(place.file, new)
+    return new.id_token
 
 
-def _renew_for_person(place: SignInPlace, stored: StoredToken | None, now: float) -> StoredToken:
+def _person_token(place: SignInPlace, stored: StoredToken | None, now: float) -> StoredToken:
     client = place.client
     if stored is None or client.id != stored.client_id or not stored.refresh_token:
         raise Unauthorized(f"you are not signed in at {place.url}", hint="tpujob login")
@@ -101,21 +95,19 @@ def _renew_for_person(place: SignInPlace, stored: StoredToken | None, now: float
         if error.name == "invalid_grant":
             forget_token(place.file)
         raise
-    return _make_stored_token(place, client, Tokens(tokens.id_token, stored.refresh_token), now)
+    return _to_store(place, client, Tokens(tokens.id_token, stored.refresh_token), now)
 
 
-def _renew_for_program(place: SignInPlace, account: str, now: float) -> StoredToken:
+def _program_token(place: SignInPlace, account: str, now: float) -> StoredToken:
     from tpujob.adapters.sign_in import programs
 
     # behind IAP the audience must be a client that IAP accepts
     audience = place.client.id if place.context.door == "iap" else place.url
     token = programs.id_token(account, audience, place.endpoint)
-    return _make_stored_token(place, OAuthClient("", ""), Tokens(token), now)
+    return _to_store(place, OAuthClient("", ""), Tokens(token), now)
 
 
-def _make_stored_token(
-    place: SignInPlace, client: OAuthClient, tokens: Tokens, now: float
-) -> StoredToken:
+def _to_store(place: SignInPlace, client: OAuthClient, tokens: Tokens, now: float) -> StoredToken:
     """Return a sign-in to store. Its token is used for its lifetime from now on, as this machine's clock may be behind
     Google's, but never after its expiry on our clock."""
     claims = google.claims_of(tokens.id_token)

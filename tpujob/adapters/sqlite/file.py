@@ -32,9 +32,7 @@ class SqliteFile:
         self._opened_file: tuple[int, int] | None = None
         with self._translated():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(
-                os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-            )  # SQLite gives the WAL the same mode
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # the WAL gets the same mode
         with self.writing():
             pass  # report an unusable file now, not in mid-command
         self._opened_file = self._file_id()

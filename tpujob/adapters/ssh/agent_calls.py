@@ -97,12 +97,9 @@ class AgentCalls:
 
     def has_died(self, on: Connection, job: str, attempt: int, deadline: Deadline) -> bool:
         """Return whether the host knows that the daemon of an attempt has ended without recording the program's end."""
-        return any(
-            (status["job"], status["attempt"]) == (job, attempt)
-            and not status["live"]
-            and status["phase"] != Phase.EXITED
-            for status in self._call(on, ["status"], deadline)["attempts"]
-        )
+        statuses = self._call(on, ["status"], deadline)["attempts"]
+        matches = [s for s in statuses if (s["job"], s["attempt"]) == (job, attempt)]
+        return any(not s["live"] and s["phase"] != Phase.EXITED for s in matches)
 
     def listen(
         self, on: Connection, job: str, attempt: int, deadline: Deadline
@@ -183,9 +180,9 @@ def _parse_answer(output: Output) -> Mapping[str, Any]:
     Raises Refused if it is a refusal, or there is none; Transient if the agent was killed."""
     objects = map(_parse_object, reversed(output.text.splitlines()))
     answer = next((value for value in objects if value and "ok" in value), None)
-    if answer is not None and answer["ok"] is True:
-        return answer
     if answer is not None:
+        if answer["ok"] is True:
+            return answer
         cause = str(answer.get("cause") or "")
         cause = cause if cause in Cause.__members__ else Cause.SETUP
         message = str(answer.get("error") or "the agent refused without a reason")
@@ -193,14 +190,11 @@ def _parse_answer(output: Output) -> Mapping[str, Any]:
     if output.code > 128:
         raise Transient(f"the agent was killed (exit code {output.code})")
     if output.code == 127:
-        raise Refused(
-            "the host has no python3, which everything here runs with; take a runtime_version that has it",
-            cause=Cause.SETUP,
-        )
+        text = "the host has no python3, which everything here runs with; take a runtime_version that has it"
+        raise Refused(text, cause=Cause.SETUP)
     reason = one_line(output.text[-300:], 500) or "nothing"
-    raise Refused(
-        f"the agent gave no answer (exit code {output.code}): {reason}", cause=Cause.SETUP
-    )
+    text = f"the agent gave no answer (exit code {output.code}): {reason}"
+    raise Refused(text, cause=Cause.SETUP)
 
 
 def _parse_object(line: str | bytes) -> dict[str, Any] | None:
@@ -236,14 +230,8 @@ from tpujob.agent.agent import main
 
 sys.exit(main())
 """
-_EPOCH = (
-    1980,
-    1,
-    1,
-    0,
-    0,
-    0,
-)  #: of all files: the archive is named by its hash, so its bytes must not depend on the time
+#: time of all files: the archive is named by its hash, so its bytes must not depend on the clock
+_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @cache

@@ -50,8 +50,6 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The result of a command."""
-
     code: int
     text: str  #: stdout and stderr in their order, the last MAX_OUTPUT bytes
 
@@ -76,13 +74,11 @@ class Connection:
         limit = CONNECT_TIMEOUT if self.login.tunnel is None else TUNNEL_TIMEOUT
         patience = max(1.0, deadline.left(limit))
         with self._translated():
-            self._transport = transport = Transport(
-                self.login.address, self.login.port, self.login.tunnel, patience
-            )
             # local variables, because `abort` in another thread clears the attributes
-            self._fabric = connection = _fabric_connection(
-                self.login, transport, self._host_keys, patience
-            )
+            login, host_keys = self.login, self._host_keys
+            transport = Transport(login.address, login.port, login.tunnel, patience)
+            self._transport = transport
+            self._fabric = connection = _fabric_connection(login, transport, host_keys, patience)
             connection.open()
             self._ssh.set_keepalive(KEEPALIVE)
 

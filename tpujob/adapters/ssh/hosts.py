@@ -71,8 +71,7 @@ class SshHosts:
         now: Callable[[], float] = time.time,
     ) -> None:
         """`keys`: a folder, or another store. `agent`: archive to upload in place of the real agent. `project`,
-        `tunnel`: the project and the program for connections through IAP. `guests`: None: host keys are never
-        published."""
+        `tunnel`: project and program for connections through IAP. `guests`: None: hosts never publish their keys."""
         self._keys = FileKeys(keys) if isinstance(keys, Path) else keys
         self._port = port
         self._agent = AgentCalls(agent)
@@ -93,24 +92,20 @@ class SshHosts:
 
     def start(self, slice: Slice, plans: Sequence[HostPlan], *, timeout: float) -> None:
         reserve = min(15.0, timeout / 3)  # time to undo a start on some hosts
-        deadline, start_deadline = Deadline(timeout), Deadline(timeout - reserve)
+        deadline, start_by = Deadline(timeout), Deadline(timeout - reserve)
         plan_of = {plan.host: plan.document for plan in plans}
         authority = authority_line(public_line(self._key(slice)), slice.epoch)
         secrets = {plan.host: launch_secrets(plan) for plan in plans}
-        with self._session(slice, list(plan_of), start_deadline) as session:
+        with self._session(slice, list(plan_of), start_by) as session:
             uploads = session.each(
-                lambda host, on: self._agent.upload_plan(
-                    on, plan_of[host], start_deadline, authority
-                ),
-                start_deadline,
+                lambda host, on: self._agent.upload_plan(on, plan_of[host], start_by, authority),
+                start_by,
             )
             # raises before any program is started
-            session.raise_worst(self._refuse_late_logins(slice, uploads, start_deadline))
+            session.raise_worst(self._refuse_late_logins(slice, uploads, start_by))
             answers = session.each(
-                lambda host, on: self._agent.start(
-                    on, plan_of[host], start_deadline, secrets[host]
-                ),
-                start_deadline,
+                lambda host, on: self._agent.start(on, plan_of[host], start_by, secrets[host]),
+                start_by,
             )
             if any(isinstance(answer, TpujobError) for answer in answers.values()):
                 still_running = self._undo(slice, answers, reserve, deadline)
@@ -122,11 +117,8 @@ class SshHosts:
         with self._session(slice, hosts, deadline) as session:
             answers = self._stop_all(session, hosts, grace, deadline, discard=discard)
             # a stop is retried whatever its error
-            retried = {
-                host: Transient(answer.message)
-                for host, answer in answers.items()
-                if isinstance(answer, Refused)
-            }
+            refused = {h: a for h, a in answers.items() if isinstance(a, Refused)}
+            retried = {host: Transient(answer.message) for host, answer in refused.items()}
             session.raise_worst({**answers, **retried})
 
     def wipe(self, slice: Slice, *, others: bool, timeout: float) -> None:
@@ -182,9 +174,8 @@ class SshHosts:
         user, for the host's log. Makes no connection. Raises BadRequest for an invalid key, Transient while the host
         has no address."""
         now = self._now()
-        certificate = sign(
-            self._key(slice), key, user=USER, epoch=slice.epoch, holder=holder, now=now
-        )
+        authority = self._key(slice)
+        certificate = sign(authority, key, user=USER, epoch=slice.epoch, holder=holder, now=now)
         guests = self._read_guests(slice, GUESTS_TIMEOUT) if self._reach == "iap" else ()
         login = self._login(slice, host, guests, key="")
         label = host_label(login.address, login.port)
@@ -221,7 +212,7 @@ class SshHosts:
         try:
             with self._session(slice, [*hosts], deadline) as session:
                 answers = session.each(lambda _, on: condition(on), deadline)
-        except Exception:  # no host has answered
+        except Exception:  # the condition was checked on no host
             return frozenset()
         return frozenset(host for host, answer in answers.items() if answer is True)
 

@@ -128,28 +128,19 @@ def no_key(slice: str) -> NotFound:
 
 def new_private_key() -> str:
     """Create a key pair. Returns the private key in the format of OpenSSH."""
-    from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ed25519
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    return (
-        ed25519.Ed25519PrivateKey.generate()
-        .private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.OpenSSH,
-            serialization.NoEncryption(),
-        )
-        .decode()
-    )
+    key = ed25519.Ed25519PrivateKey.generate()
+    return key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
 
 
 def public_line(private_key: str) -> str:
     """Return the public key of a private key, as a line for `authorized_keys`."""
-    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives import serialization as ssh
 
-    private = serialization.load_ssh_private_key(private_key.encode(), password=None)
-    line = private.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
+    key = ssh.load_ssh_private_key(private_key.encode(), password=None).public_key()
+    line = key.public_bytes(ssh.Encoding.OpenSSH, ssh.PublicFormat.OpenSSH)
     return f"{line.decode()} tpujob"
 
 
@@ -236,22 +227,19 @@ def sign(
     key."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-        Ed25519PrivateKey,
-        Ed25519PublicKey,
-    )
+    from cryptography.hazmat.primitives.asymmetric import ed25519
 
     try:
         key = serialization.load_ssh_public_key(public_line.encode())
     except (ValueError, UnsupportedAlgorithm):
         key = None
-    if not isinstance(key, Ed25519PublicKey):
+    if not isinstance(key, ed25519.Ed25519PublicKey):
         raise BadRequest(
             "the key is not a public key of type ssh-ed25519",
             hint="`tpujob ssh` makes one; another client sends what `ssh-keygen -t ed25519` wrote into the .pub file.",
         )
     signer = serialization.load_ssh_private_key(authority.encode(), password=None)
-    assert isinstance(signer, Ed25519PrivateKey)
+    assert isinstance(signer, ed25519.Ed25519PrivateKey)
     builder = (
         serialization.SSHCertificateBuilder()
         .public_key(key)

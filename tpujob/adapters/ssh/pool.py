@@ -125,11 +125,7 @@ class SliceSession:
         """Raise the worst kind of error among the outcomes, with every host that has it: HostKeyChanged, else Refused,
         else Transient. `afterword`: added to the message."""
         for kind in (HostKeyChanged, Refused, TpujobError):
-            errors = {
-                host: outcome
-                for host, outcome in sorted(outcomes.items())
-                if isinstance(outcome, kind)
-            }
+            errors = {h: o for h, o in sorted(outcomes.items()) if isinstance(o, kind)}
             if not errors:
                 continue
             parts = (f"{self._label(host)}: {error.message}" for host, error in errors.items())
