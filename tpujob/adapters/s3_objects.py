@@ -1,4 +1,4 @@
-"""Reads objects of S3 with boto3: implements `data.objects.SourceReader`.
+"""Reads objects of S3 with boto3. Implements `data.objects.SourceReader`.
 
 boto3's own retries and checksums are off, because ours continue after the last byte that arrived. boto3 comes with the
 extra `s3` and is imported at the first call.
@@ -63,7 +63,7 @@ class S3Objects:
                 raise
             page = self._list_unsigned(operation, query, error)
         while True:
-            yield [_listed(item, prefix) for item in page.get("Contents", ())]
+            yield [_parse_item(item, prefix) for item in page.get("Contents", ())]
             if not page.get("IsTruncated"):
                 return
             query["ContinuationToken"] = page["NextContinuationToken"]
@@ -108,7 +108,7 @@ class S3Objects:
             return self._session.client("s3", region_name=region, config=config)
 
     def _list_unsigned(self, operation: str, query: Mapping[str, str], refusal: Refused) -> Any:
-        """List without credentials: the bucket may be public. Raises `refusal`, of this machine's, if it is not."""
+        """List without credentials, as the bucket may be public. Raises `refusal`, the first error, if it is not."""
         client = self._make_client(signs=False)
         try:
             with translated(operation):
@@ -133,7 +133,7 @@ def _chunks(body: Any, operation: str) -> Iterator[bytes]:
         yield from body.iter_chunks(_CHUNK)
 
 
-def _listed(item: Mapping[str, Any], prefix: str) -> ObjectFacts | LeftOut:
+def _parse_item(item: Mapping[str, Any], prefix: str) -> ObjectFacts | LeftOut:
     if item.get("StorageClass") in _ARCHIVED:
         text = f"it is archived ({item['StorageClass']}): restore it first"
         return LeftOut(str(item["Key"])[len(prefix) :], text)

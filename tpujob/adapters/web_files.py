@@ -185,7 +185,7 @@ class Web:
         for _ in range(_REDIRECTS + 1):
             answer = self._request(method, url, headers or {}, shown)
             if answer.status not in (301, 302, 303, 307, 308):
-                return _checked(answer, shown)
+                return _check_status(answer, shown)
             target = urljoin(url, answer.headers.get("location", ""))
             answer.close()
             _check_redirect(url, target, shown)
@@ -234,7 +234,7 @@ def _check_redirect(url: str, target: str, shown: str) -> None:
         raise Refused(text, cause=Cause.BAD_SPEC) from error
 
 
-def _checked(answer: urllib3.BaseHTTPResponse, shown: str) -> urllib3.BaseHTTPResponse:
+def _check_status(answer: urllib3.BaseHTTPResponse, shown: str) -> urllib3.BaseHTTPResponse:
     """Return the answer. Raises NotFound, Refused or Transient by its HTTP status."""
     status = answer.status
     if status in (200, 206):

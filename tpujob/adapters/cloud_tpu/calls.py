@@ -119,7 +119,7 @@ class Api:
         ZoneClosed, Refused or Transient."""
         self._throttle.take(deadline.left(doing=doing))
         with counted(self._count, method), self._translated(doing):
-            call = getattr(self._connected(), method)
+            call = getattr(self._get_client(), method)
             # the library would retry until the time is up; here the caller decides
             return call(request, retry=None, timeout=deadline.left(doing=doing))
 
@@ -142,7 +142,7 @@ class Api:
         if client is not None:
             client.transport.close()
 
-    def _connected(self) -> Any:
+    def _get_client(self) -> Any:
         with self._lock:
             if self._client is None:
                 self._client = _connect(self._endpoint)

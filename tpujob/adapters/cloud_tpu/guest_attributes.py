@@ -1,9 +1,9 @@
 """The guest attributes of a slice's hosts, in which they publish their SSH host keys; why a host may refuse our key.
 
-When a host boots, its guest agent writes its SSH host keys and its machine's name into guest attributes, if
-`enable-guest-attributes` is TRUE in its metadata. It is not documented that TPU images do this, but
-`gcloud compute tpus tpu-vm ssh` relies on it (read in the Cloud SDK: keys `ssh-ed25519` and `hostname`, a list in the
-order of the hosts).
+When a host boots, its guest agent writes its SSH host keys and its machine's name into guest attributes. The metadata
+must have `enable-guest-attributes` TRUE. That TPU images do this is not documented, but
+`gcloud compute tpus tpu-vm ssh` relies on it. (Read in the Cloud SDK: keys `ssh-ed25519` and `hostname`, a list in the
+order of the hosts.)
 """
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

@@ -4,8 +4,8 @@ The location `-` stands for all zones, and takes two calls instead of two for ea
 methods accept it in `gcloud --zone=-`, and public code lists nodes with it. When it is refused, or its answer calls
 zones unreachable, the zones are listed one by one. An incomplete list is an error of its zone, never an empty list.
 
-The longest page is not documented. PAGE is requested, and a page of any length is accepted: similar services
-(Memorystore, Filestore) document a thousand, public code requests 500 of this one.
+The longest page is not documented. PAGE is requested, and a page of any length is accepted. Similar services
+(Memorystore, Filestore) document a thousand; public code requests 500 of this one.
 """
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

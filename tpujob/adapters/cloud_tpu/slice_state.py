@@ -114,7 +114,7 @@ _ORDER: Sequence[SliceState | None] = (
 def _combined_state(nodes: Sequence[NodeSeen | None]) -> Present | Unknown:
     """Return the state of a slice by its nodes, of which at least one exists. A node that is missing while others exist
     counts as preempted. Google documents that it may recreate a lost slice of a Multislice and restart the others
-    ("auto-repair"), but not when, so we do not wait for that."""
+    ("auto-repair"), but not when. We do not wait for that."""
     if len(nodes) == 1 and nodes[0] is not None:
         return _node_state(nodes[0])
     states = [

@@ -1,6 +1,6 @@
 """Slices on Cloud TPU, through the official client: the real service, or the emulator at an insecure endpoint.
 
-A slice is a queued resource and the node that it creates, both with the slice's name; a Multislice has several nodes,
+A slice is a queued resource and the node that it creates, both with the slice's name. A Multislice has several nodes,
 with a number after that name. This module makes the calls; `request.py` builds the requests, `slice_state.py` and
 `errors.py` interpret the answers. No call is retried here, and none waits for a long-running operation: the next look
 shows the result.
@@ -90,14 +90,14 @@ class CloudTpuSlices:
         deadline = Deadline(timeout)
         doing = f"deleting {slice.name}"
         with contextlib.suppress(Missing):
-            if queued := self._queued(slice, deadline, doing):
+            if queued := self._read_queued(slice, deadline, doing):
                 self._check_ours(slice, queued.marks)
                 if queued.suspending and not even_suspending:
                     raise Transient(f"{doing}: waiting until the cloud has suspended it")
                 request = {"name": self._queued_name(slice), "force": True}
                 self.api.call("delete_queued_resource", request, deadline, doing)
                 return
-        for id, node in zip(node_ids(slice), self._nodes(slice, deadline, doing), strict=True):
+        for id, node in zip(node_ids(slice), self._read_nodes(slice, deadline, doing), strict=True):
             if node is not None:
                 self._check_ours(slice, node.marks)
                 with contextlib.suppress(Missing):
@@ -110,7 +110,7 @@ class CloudTpuSlices:
         for zone in zones:
             match lists[zone]:
                 case ZoneList() as resources:
-                    owned += self._owned(zone, resources)
+                    owned += self._owned_slices(zone, resources)
                 case ZoneClosed():
                     continue
                 case TpujobError() as error:
@@ -137,11 +137,11 @@ class CloudTpuSlices:
 
     def _look(self, slice: Slice, deadline: Deadline) -> SliceSeen:
         doing = f"reading {slice.name}"
-        queued = self._queued(slice, deadline, doing)
+        queued = self._read_queued(slice, deadline, doing)
         our_queued = queued if queued and self._is_ours(queued.marks) else None
         if our_queued and (state := state_without_nodes(our_queued)):
             return self._log_cause(slice, state, queued)
-        nodes = self._nodes(slice, deadline, doing)
+        nodes = self._read_nodes(slice, deadline, doing)
         our_nodes = [node if node and self._is_ours(node.marks) else None for node in nodes]
         seen = slice_state(our_queued, our_nodes)
         if seen is None and (queued or any(nodes)):
@@ -167,30 +167,30 @@ class CloudTpuSlices:
             return Unknown(f"{slice.name} is not found, but is still listed")
         return Absent()
 
-    def _queued(self, slice: Slice, deadline: Deadline, doing: str) -> QueuedSeen | None:
+    def _read_queued(self, slice: Slice, deadline: Deadline, doing: str) -> QueuedSeen | None:
         request = {"name": self._queued_name(slice)}
         with contextlib.suppress(Missing):
             return queued_seen(self.api.call("get_queued_resource", request, deadline, doing))
         return None
 
-    def _node(self, slice: Slice, id: str, deadline: Deadline, doing: str) -> NodeSeen | None:
+    def _read_node(self, slice: Slice, id: str, deadline: Deadline, doing: str) -> NodeSeen | None:
         request = {"name": self.api.node(slice.zone, id)}
         with contextlib.suppress(Missing):
             return node_seen(self.api.call("get_node", request, deadline, doing))
         return None
 
-    def _nodes(self, slice: Slice, deadline: Deadline, doing: str) -> list[NodeSeen | None]:
+    def _read_nodes(self, slice: Slice, deadline: Deadline, doing: str) -> list[NodeSeen | None]:
         """Return every node of the slice, in order; None in place of a node that does not exist. The nodes of a
         Multislice take one list call. Lists lag behind, so nodes that the list lacks are read by name, up to the first
         that is missing there, too."""
         ids = node_ids(slice)
         if len(ids) == 1:
-            return [self._node(slice, ids[0], deadline, doing)]
+            return [self._read_node(slice, ids[0], deadline, doing)]
         listed = self._nodes_in_zone(slice.zone, deadline, doing)
         nodes = [listed.get(id) for id in ids]
         if any(nodes):
             for place, id in enumerate(ids):
-                nodes[place] = nodes[place] or self._node(slice, id, deadline, doing)
+                nodes[place] = nodes[place] or self._read_node(slice, id, deadline, doing)
                 if nodes[place] is None:
                     break
         return nodes
@@ -221,7 +221,7 @@ class CloudTpuSlices:
                 slices[name] = seen
         return slices
 
-    def _owned(self, zone: str, resources: ZoneList) -> list[Owned]:
+    def _owned_slices(self, zone: str, resources: ZoneList) -> list[Owned]:
         """Return our slices in that list; a queued resource and its nodes are one slice."""
         parts = defaultdict[str, list[tuple[QueuedSeen | NodeSeen, int]]](list)
         for message in resources.queued:
@@ -240,11 +240,11 @@ class CloudTpuSlices:
 
     def _request(self, slice: Slice, request: dict[str, Any], deadline: Deadline) -> None:
         """Request a slice, again if the cloud answers with the operation of an earlier, equal request. When that
-        operation is done and no queued resource exists, the slice was deleted in the meantime, and only a request with
+        operation is done and no queued resource exists, the slice was deleted in the meantime. Then only a request with
         a new id creates another. Raises the error of its operation."""
         doing = f"requesting {slice.name}"
         operation = self.api.call("create_queued_resource", request, deadline, doing).operation
-        if not operation.done or self._queued(slice, deadline, doing):
+        if not operation.done or self._read_queued(slice, deadline, doing):
             return
         retry = {**request, "request_id": request_id(operation.name)}
         operation = self.api.call("create_queued_resource", retry, deadline, doing).operation
@@ -256,8 +256,8 @@ class CloudTpuSlices:
     def _adopt(self, slice: Slice, job_id: str, deadline: Deadline) -> None:
         """Check that the slice that exists is the job's. Raises Refused, Transient."""
         doing = f"requesting {slice.name}"
-        queued = self._queued(slice, deadline, doing)
-        parts = [queued] if queued else list(filter(None, self._nodes(slice, deadline, doing)))
+        queued = self._read_queued(slice, deadline, doing)
+        parts = [queued] if queued else list(filter(None, self._read_nodes(slice, deadline, doing)))
         if not parts:
             raise Transient(f"{doing}: the API says that it exists, but does not find it yet")
         self._check_ours(slice, parts[0].marks, job_id)

@@ -300,7 +300,7 @@ def parse_suspect(doc: Document) -> Suspect:
     try:
         owners: Any = json.loads(field(doc, "owners", str)) if "owners" in doc.fields else {}
     except ValueError as error:
-        raise _damaged(doc, f"`owners` is not JSON: {error}") from error
+        raise _damaged_error(doc, f"`owners` is not JSON: {error}") from error
     return suspect_from_json({**doc.fields, "owners": owners})
 
 
@@ -319,7 +319,7 @@ def text_of(doc: Document) -> str:
         try:
             return zlib.decompress(packed).decode()
         except (zlib.error, UnicodeDecodeError) as error:
-            raise _damaged(doc, f"`document` cannot be unpacked: {error}") from error
+            raise _damaged_error(doc, f"`document` cannot be unpacked: {error}") from error
     return field(doc, "document", str)
 
 
@@ -327,11 +327,13 @@ def field(doc: Document, name: str, kind: type[T]) -> T:
     """Return the value of a field. Raises StoreError when it is missing or of another type."""
     value: Any = doc.fields.get(name)
     if type(value) is not kind:
-        raise _damaged(doc, f"`{name}` should be of type {kind.__name__} and is {value!r:.40}")
+        raise _damaged_error(
+            doc, f"`{name}` should be of type {kind.__name__} and is {value!r:.40}"
+        )
     return value
 
 
-def _damaged(doc: Document, reason: str) -> DamagedRecord:
+def _damaged_error(doc: Document, reason: str) -> DamagedRecord:
     subject = f"the record of job {doc.id}" if doc.path.startswith("jobs/") else doc.path
     return DamagedRecord(f"{subject} is damaged: {reason}")
 

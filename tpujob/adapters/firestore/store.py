@@ -2,8 +2,8 @@
 
 A job is a document, its events are a sub-collection, its lease is another document. Jobs share only the counter that
 ids come from, which only `create` writes: Firestore accepts about one write a second per document. For the same reason
-changes have no counter. The number of a change is the time at which the database committed it, in microseconds, which
-grows as a count would and is the same for every backend.
+changes have no counter. The number of a change is the time of its commit in the database, in microseconds. It grows
+as a count would and is the same for every backend.
 
 `calls.py` makes and retries the requests, `records.py` converts records to documents.
 """
@@ -42,8 +42,8 @@ class FirestoreStore:
     TABLES = 0  #: Firestore has no tables
 
     def __init__(self, firestore: Firestore, *, mirrored: bool = False) -> None:
-        """`mirrored`: answer `peek`, `due`, `newest` and `changes` from a cache that a stream of changes keeps up to
-        date; for backends, which read every job every few seconds."""
+        """`mirrored`: answer `peek`, `due`, `newest` and `changes` from a cache that a stream keeps up to date. For
+        backends, which read every job every few seconds."""
         self._db = firestore
         self.reputation = FirestoreReputation(firestore)
         self.members = FirestoreMembers(firestore)
@@ -132,7 +132,7 @@ class FirestoreStore:
             return self.get(job)
 
     def get(self, job_id: str) -> Job:
-        return self._mirror.read(self._existing(f"read job {job_id}", job_id))
+        return self._mirror.read(self._read_existing(f"read job {job_id}", job_id))
 
     def peek(self, job_id: str) -> Job:
         return (self._follow().job(job_id) if self._mirrored else None) or self.get(job_id)
@@ -187,7 +187,7 @@ class FirestoreStore:
 
     def events(self, job_id: str, *, after: int = 0) -> list[Event]:
         doing = f"read the events of job {job_id}"
-        self._existing(doing, job_id)
+        self._read_existing(doing, job_id)
         below = f"jobs/{job_id}/events"
         where: list[Where] = [(NAME, ">", records.event_id(after))] if after > 0 else []
         docs = self._db.select(doing, below, where=where, below=below)
@@ -294,8 +294,8 @@ class FirestoreStore:
 
     def changes(self, after: int) -> tuple[int, list[str]]:
         """Return the newest change number and the jobs changed after `after`. Costs one read for each job that was
-        changed since shortly before `after`; from the mirror none, but there a change appears only when the stream has
-        delivered it."""
+        changed since shortly before `after`. From the mirror it costs none, but a change appears only when the stream
+        has delivered it."""
         cached = self._follow().changes(after) if self._mirrored else None
         if cached is not None:
             return cached
@@ -311,7 +311,7 @@ class FirestoreStore:
 
     # Steps -----------------------------------------------------------------------------------------------------------
 
-    def _existing(self, doing: str, job_id: str) -> Document:
+    def _read_existing(self, doing: str, job_id: str) -> Document:
         return records.check_exists(self._db.read(doing, f"jobs/{job_id}"), job_id)
 
     def _note_zones(self, job: Job) -> None:

@@ -23,8 +23,8 @@ _KINDS = {
 
 
 def find() -> tuple[Any, Identity | NoIdentity | NotSeen]:
-    """Return the refreshed credentials, or None, and their identity: NoIdentity when they are missing or refused,
-    NotSeen when Google could not be reached and they may be good."""
+    """Return the refreshed credentials, or None, and their identity. NoIdentity: they are missing or refused; NotSeen:
+    Google could not be reached, and they may be good."""
     import google.auth
     from google.auth import exceptions
     from google.auth.transport.requests import Request

@@ -140,14 +140,16 @@ class _ProjectReader:
         Google refuse the whole call. Inferred (live: permissions): all of these exist."""
         body = {"permissions": needed_permissions(self._context)}
         path = f"v3/projects/{self._context.project}:testIamPermissions"
-        return _granted(self._google.post(_MANAGER, path, body))
+        return _granted_permissions(self._google.post(_MANAGER, path, body))
 
     def _service_account(self) -> frozenset[str]:
         account = self._context.service_account
         if not account:
             return frozenset()
         path = f"v1/projects/-/serviceAccounts/{account}:testIamPermissions"
-        return _granted(self._google.post("iam.googleapis.com", path, {"permissions": [ACT_AS]}))
+        return _granted_permissions(
+            self._google.post("iam.googleapis.com", path, {"permissions": [ACT_AS]})
+        )
 
     def _database(self) -> Database | None:
         if self._context.store != "firestore":
@@ -157,7 +159,7 @@ class _ProjectReader:
         kind = text(answer, "type")
         return Database(kind == "FIRESTORE_NATIVE", kind, str(answer.get("locationId", "")))
 
-    # Its places
+    # Zones, regions and buckets
 
     def _types(self, zone: str) -> frozenset[str]:
         offered = self._catalog.types(zone, timeout=CATALOG_PATIENCE)
@@ -177,9 +179,11 @@ class _ProjectReader:
 
     def _objects(self, url: str) -> frozenset[str]:
         path = f"storage/v1/b/{split_path(url, empty=True)[0]}/iam/testPermissions"
-        return _granted(self._google.get(_STORAGE, path, permissions=BUCKET_PERMISSIONS))
+        return _granted_permissions(
+            self._google.get(_STORAGE, path, permissions=BUCKET_PERMISSIONS)
+        )
 
-    # Its network
+    # The network
 
     def _network(self) -> Network:
         path = f"{self._network_project()}/global/networks/{last_part(network_name(self._context))}"
@@ -252,7 +256,7 @@ def _or_unseen(read: Callable[[], T]) -> T | NotSeen:
         return NotSeen(f"Google's answer is not understood: {error!r}"[:200])
 
 
-def _granted(answer: Mapping[str, Any]) -> frozenset[str]:
+def _granted_permissions(answer: Mapping[str, Any]) -> frozenset[str]:
     """Return the permissions in an answer; an answer without the field grants none."""
     return frozenset(map(str, answer.get("permissions") or ()))
 

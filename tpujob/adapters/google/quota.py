@@ -2,7 +2,7 @@
 
 Names seen in public: `tpu.googleapis.com/tpu-v5s-litepod-preemptible`, `.../tpu-v5s-litepod-serving`,
 `.../tpu-v6e`, `.../tpu-v4s-preemptible`, `TPUV4sPreemptiblePodPerProjectPerZoneForTPUAPI`. Other names are inferred
-from these (live: quota-names), so names are parsed by their parts, and a quota with an unknown name has no kind.
+from these (live: quota-names). So names are parsed by their parts, and a quota with an unknown name has no kind.
 """
 
 from __future__ import annotations

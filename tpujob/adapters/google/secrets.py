@@ -130,12 +130,12 @@ class SecretManager:
     def access(self, name: str, version: int = 0) -> tuple[int, bytes]:
         """Return the number and the content of a version; 0: the newest, or a recent one, as the API lags behind."""
         answer = self._rest.get(HOST, f"v1/{name}/versions/{version or 'latest'}:access")
-        return _number(answer), _data(answer)
+        return _version_number(answer), _payload(answer)
 
     def add(self, name: str, payload: bytes) -> int:
         """Add a version. Returns its number."""
         body = {"payload": {"data": base64.b64encode(payload).decode()}}
-        return _number(self._rest.post(HOST, f"v1/{name}:addVersion", body))
+        return _version_number(self._rest.post(HOST, f"v1/{name}:addVersion", body))
 
     def ensure(self, name: str, labels: Mapping[str, str], *, ttl: float | None = None) -> bool:
         """Create the secret, without a version, unless it exists. Returns whether this call has created it. `ttl`:
@@ -174,14 +174,14 @@ class SecretManager:
         self._rest.close()
 
 
-def _number(answer: dict[str, Any]) -> int:
+def _version_number(answer: dict[str, Any]) -> int:
     number = str(answer.get("name", "")).rpartition("/")[2]
     if not number.isdecimal():
         raise Transient(f"{HOST} sent a version with the name {number!r}")
     return int(number)
 
 
-def _data(answer: dict[str, Any]) -> bytes:
+def _payload(answer: dict[str, Any]) -> bytes:
     try:
         return base64.b64decode(answer["payload"]["data"], validate=True)
     except (KeyError, TypeError, ValueError) as error:

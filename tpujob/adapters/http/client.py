@@ -123,7 +123,7 @@ class RemoteJobs(JobsApi):
             cursor = hint["cursor"]
             yield
 
-    # Beside the table ------------------------------------------------------------------------------------------------
+    # Requests without a row in the table ------------------------------------------------------------------------------
 
     def version(self) -> str:
         return self._json(self._send("GET", "/version"))["version"]

@@ -149,8 +149,8 @@ class BackendTransport:
             time.sleep(reply.wait)
 
     def open(self, request: BackendRequest) -> BackendAnswer:
-        """Return the answer, of which only status and headers are read. Sends the request as the user; once more with a
-        new token when the first was refused, as a key of Google's may have changed. Raises OSError, HTTPException."""
+        """Return the answer, of which only status and headers are read. Sends the request as the user, and again with a
+        new token if the first was refused: a key of Google's may have changed. Raises OSError, HTTPException."""
         sign = self.address.sign
         if sign is None:
             return self._send(request)

@@ -47,8 +47,8 @@ def payload(message: Message, page: str) -> dict[str, Any]:
         "unfurl_links": False,
         "unfurl_media": False,
         "blocks": [
-            {"type": "header", "text": _plain(headline)},
-            {"type": "section", "text": _plain(body)},
+            {"type": "header", "text": _plain_text(headline)},
+            {"type": "section", "text": _plain_text(body)},
             {"type": "context", "elements": [{"type": "mrkdwn", "text": footer}]},
         ],
     }
@@ -59,5 +59,5 @@ def escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _plain(text: str) -> dict[str, Any]:
+def _plain_text(text: str) -> dict[str, Any]:
     return {"type": "plain_text", "text": text, "emoji": False}

@@ -55,9 +55,9 @@ class Mail:
             return Receipt(error.message)
         except smtplib.SMTPRecipientsRefused as error:
             code, answer = error.recipients[self._to]
-            return _refused(code, answer)
+            return _refusal_receipt(code, answer)
         except smtplib.SMTPResponseException as error:
-            return _refused(error.smtp_code, error.smtp_error)
+            return _refusal_receipt(error.smtp_code, error.smtp_error)
         except smtplib.SMTPNotSupportedError as error:  # without STARTTLS or AUTH nothing was sent
             return Receipt(one_line(str(error), 200), permanent=True)
         except (smtplib.SMTPException, OSError, ValueError) as error:
@@ -102,7 +102,7 @@ def mail(message: Message, sender: str, to: str, page: str) -> EmailMessage:
     return email
 
 
-def _refused(code: int, answer: bytes | str) -> Receipt:
+def _refusal_receipt(code: int, answer: bytes | str) -> Receipt:
     """Return the receipt for a refusal: 5xx is permanent, 4xx temporary (RFC 5321, 4.2.1)."""
     text = answer.decode(errors="replace") if isinstance(answer, bytes) else answer
     return Receipt(one_line(f"SMTP {code}: {text}", 200), permanent=500 <= code < 600)

@@ -43,8 +43,8 @@ def headers(
     place: SignInPlace, now: Callable[[], float] = time.time, *, renew: bool = False
 ) -> Mapping[str, str]:
     """Return the headers of a request. `renew`: get a new token, because the stored one was refused. Raises
-    Unauthorized without a sign-in; Transient, StoreError. Cloud Run checks one of two headers with the token and
-    removes its signature; the other is for the backend."""
+    Unauthorized without a sign-in; Transient, StoreError. Cloud Run checks X-Serverless-Authorization and removes its
+    signature; the backend checks Authorization."""
     bearer = f"Bearer {_token(place, now(), renew)}"
     if place.context.door == "iap":
         # Origin: a command is no page of another site
@@ -108,8 +108,8 @@ def _program_token(place: SignInPlace, account: str, now: float) -> StoredToken:
 
 
 def _to_store(place: SignInPlace, client: OAuthClient, tokens: Tokens, now: float) -> StoredToken:
-    """Return a sign-in to store. Its token is used for its lifetime from now on, as this machine's clock may be behind
-    Google's, but never after its expiry on our clock."""
+    """Return a sign-in to store. Its token is used for its lifetime from now on, as our clock may be behind Google's,
+    but never after its expiry."""
     claims = google.claims_of(tokens.id_token)
     issued_at, expires_at = float(claims.get("iat", 0)), float(claims.get("exp", 0))
     lifetime = min(expires_at - issued_at, expires_at - now)
@@ -174,19 +174,19 @@ def _read_private(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _unsafe(path, "cannot be opened, or is a link") from error
+        raise _unsafe_file_error(path, "cannot be opened, or is a link") from error
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-            raise _unsafe(path, "is not a file of yours")
+            raise _unsafe_file_error(path, "is not a file of yours")
         if stat.S_IMODE(status.st_mode) & 0o077:
-            raise _unsafe(path, "is open to other users")
+            raise _unsafe_file_error(path, "is open to other users")
         return os.read(descriptor, MOST_BYTES).decode(errors="replace")
     finally:
         os.close(descriptor)
 
 
-def _unsafe(path: Path, problem: str) -> StoreError:
+def _unsafe_file_error(path: Path, problem: str) -> StoreError:
     return StoreError(
         f"{path} holds your sign-in for a backend, and {problem}",
         hint=f"remove it, then sign in again: rm {path}; tpujob login",

@@ -125,7 +125,7 @@ class SqliteFile:
             return
         if self._opened_file is not None and self._header(db) == (0, 0):
             raise self._replaced_error()
-        self._to_wal(db)
+        self._enable_wal(db)
         db.execute("BEGIN IMMEDIATE")
         header = self._header(db)  # again: another process may have migrated the file
         if header != current:
@@ -158,7 +158,7 @@ class SqliteFile:
         application: int = db.execute("PRAGMA application_id").fetchone()[0]
         return application, db.execute("PRAGMA user_version").fetchone()[0]
 
-    def _to_wal(self, db: sqlite3.Connection) -> None:
+    def _enable_wal(self, db: sqlite3.Connection) -> None:
         """Let readers and one writer work at once; the setting stays in the file. SQLite does not wait for locks in
         this statement, so it is retried here."""
 

@@ -1,7 +1,7 @@
 """Decides whether to trust a host key.
 
-Trusted are the pinned key of a host; without a pin, a key that the cloud publishes; if no host of the slice has
-published any, the first key seen.
+The pinned key of a host is trusted. Without a pin, a key that the cloud publishes is trusted, or, if no host of the
+slice has published any, the first key seen.
 """
 
 import threading
@@ -38,7 +38,7 @@ class HostKeys:
                 return
             published = key in self._published
             if self._published and not published:
-                raise self._not_published(label)
+                raise self._not_published_error(label)
             self._pinned[label] = self._new[label] = HostKey(*key, published)
 
     def take_new(self) -> dict[str, HostKey]:
@@ -47,7 +47,7 @@ class HostKeys:
             new, self._new = self._new, {}
             return new
 
-    def _not_published(self, label: str) -> TpujobError:
+    def _not_published_error(self, label: str) -> TpujobError:
         if self._unpublished > 0:
             return Unpublished(
                 f"{label} shows a host key that it has not published, and other hosts of its slice have published "

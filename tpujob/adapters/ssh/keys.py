@@ -213,8 +213,8 @@ _ALLOWED = (b"permit-pty",)
 
 
 def authority_line(public_line: str, epoch: int = 0) -> str:
-    """Return the line of `authorized_keys` by which a host accepts certificates that this key signs; on a slice that
-    was handed on, only those of the present epoch."""
+    """Return the line of `authorized_keys` by which a host accepts certificates of this key. On a slice that was handed
+    on, it accepts those of the present epoch alone."""
     principals = f',principals="epoch-{epoch}"' if epoch else ""
     return f"{AUTHORITY}{principals} {public_line}"
 

@@ -48,7 +48,7 @@ def open_session(
     `stdin` is one. `key`: the private key of the certificate in `access`. `tunnel`: the program for hosts behind IAP.
     Raises Transient when the host cannot be reached or disconnects; HostKeyChanged."""
     if not access["host_keys"]:
-        raise _not_pinned(f"host {access['host']}")
+        raise _not_pinned_error(f"host {access['host']}")
     with tempfile.TemporaryDirectory(prefix="tpujob-ssh-") as folder:
         log = Path(folder, "log")
         argv = _build_argv(access, key, tunnel, Path(folder), log)
@@ -114,7 +114,7 @@ def _error_in_log(access: HostAccess, printed: str) -> TpujobError:
     if "HOST IDENTIFICATION HAS CHANGED" in printed:
         return host_key_changed(label)
     if "host key is known" in printed:
-        return _not_pinned(label)
+        return _not_pinned_error(label)
     where = f"host {access['host']} ({access['address']}): "
     if "Permission denied" in printed:
         return Transient(f"{where}it does not accept the certificate", hint=_NO_LOGIN)
@@ -124,7 +124,7 @@ def _error_in_log(access: HostAccess, printed: str) -> TpujobError:
     return Transient(where + reason, hint=IAP_HINT if access["instance"] else hint)
 
 
-def _not_pinned(label: str) -> TpujobError:
+def _not_pinned_error(label: str) -> TpujobError:
     return TpujobError(
         f"no host key is pinned for {label}",
         hint="The backend pins it when it first reaches the host; `tpujob show JOB` says how far it is.",
