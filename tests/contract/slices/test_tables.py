@@ -218,9 +218,7 @@ def test_error_texts_are_classified_whatever_their_code(
 
 
 def test_without_such_a_text_the_code_decides() -> None:
-    assert {
-        code: meaning_of_call(code, "something else").cause for code in CALL_CODES
-    } == CALL_CODES
+    assert {c: meaning_of_call(c, "something else").cause for c in CALL_CODES} == CALL_CODES
     assert "gcloud auth" in meaning_of_call("UNAUTHENTICATED", "something else").hint
 
 

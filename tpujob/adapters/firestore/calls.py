@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from tpujob.adapters.calling import Backoff, Deadline, repeated
 from tpujob.adapters.firestore.errors import Moved, is_conflict, translated
 from tpujob.adapters.firestore.records import (
-    Document,
+    Doc,
     Put,
     Remove,
     build_query,
@@ -26,9 +26,10 @@ from tpujob.adapters.firestore.records import (
 )
 
 T = TypeVar("T")
-Docs = Mapping[str, Document | None]  #: by path; None: the document does not exist
+Docs = Mapping[str, Doc | None]  #: by path; None: the document does not exist
+Writes = list[Put | Remove]
 #: returns a result and what to write, given the documents that were read
-Plan = Callable[[Docs], tuple[T, Sequence[Put | Remove]]]
+Plan = Callable[[Docs], tuple[T, Writes]]
 
 BACKOFF = Backoff(first=0.05, longest=2.0, tries=8)
 #: writes in one commit; the service's own limit is 500
@@ -88,7 +89,7 @@ class Firestore:
 
     # Read ------------------------------------------------------------------------------------------------------------
 
-    def read(self, doing: str, path: str) -> Document | None:
+    def read(self, doing: str, path: str) -> Doc | None:
         """Return a document as it is now; None: it does not exist."""
         return self._retry(doing, lambda left: self._get([path], left)[0][path])
 
@@ -102,10 +103,10 @@ class Firestore:
 
         return self._retry(doing, once)
 
-    def select(self, doing: str, collection: str, **conditions: Any) -> list[Document]:
+    def select(self, doing: str, collection: str, **conditions: Any) -> list[Doc]:
         """Return the documents of a collection that `records.build_query` selects, all as of one moment."""
 
-        def once(left: float) -> list[Document]:
+        def once(left: float) -> list[Doc]:
             parent, _, name = f"{self.root}/{collection}".rpartition("/")
             query = build_query(name, self.root, **conditions)
             request = {"parent": parent, "structured_query": query}
@@ -117,7 +118,7 @@ class Firestore:
 
     def pages(
         self, doing: str, collection: str, *, order: str, limit: int = PAGE, **conditions: Any
-    ) -> Iterator[list[Document]]:
+    ) -> Iterator[list[Doc]]:
         """Yield pages of the documents that `select` would return, each page as of the moment of its call. A document
         whose field `order` changes meanwhile may be missing or come twice."""
         conditions |= {"order": order, "limit": limit}
@@ -162,7 +163,7 @@ class Firestore:
 
     def _get(
         self, paths: Sequence[str], left: float, *, locked: bool = False, retried: bytes = b""
-    ) -> tuple[dict[str, Document | None], bytes]:
+    ) -> tuple[dict[str, Doc | None], bytes]:
         """Return the documents and, if `locked`, the transaction that locks them. `retried`: the failed transaction."""
         request: dict[str, Any] = {
             "database": self.database,
@@ -170,7 +171,7 @@ class Firestore:
         }
         if locked:
             request["new_transaction"] = {"read_write": {"retry_transaction": retried}}
-        docs: dict[str, Document | None] = dict.fromkeys(paths)
+        docs: dict[str, Doc | None] = dict.fromkeys(paths)
         transaction = b""
         for answer in self.api().batch_get_documents(request, **self.options(left)):
             transaction = answer.transaction or transaction

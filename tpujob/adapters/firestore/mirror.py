@@ -9,7 +9,7 @@ from typing import Any
 
 from tpujob.adapters import records as store_records
 from tpujob.adapters.firestore import records
-from tpujob.adapters.firestore.records import Document
+from tpujob.adapters.firestore.records import Doc
 from tpujob.domain.model import Job
 
 
@@ -22,7 +22,7 @@ class Mirror:
         #: by job: its newest version, and when that is due; None: never
         self._wakes: dict[str, tuple[int, float | None]] = {}
         self._removed: set[str] = set()  #: ids of removed jobs, never used again
-        self.reader = store_records.RecordReader[Document](self.read, lambda doc: doc.id)
+        self.reader = store_records.RecordReader[Doc](self.read, lambda doc: doc.id)
         self._current = False  #: the stream works, so that the cache is a moment old at most
         self._complete = False  #: `_wakes` has every job that will ever be due
         self._numbers: dict[str, int] = {}  #: by job: number of its last change, if after `floor`
@@ -70,7 +70,7 @@ class Mirror:
             self._wakes[job.id] = (job.version, store_records.wake_time(job))
         return job
 
-    def read(self, doc: Document) -> Job:
+    def read(self, doc: Doc) -> Job:
         """Return the job of a document, decoded only if its version is not cached. Raises StoreError for a damaged
         document, NotFound for a tombstone."""
         with self._lock:
@@ -99,7 +99,7 @@ class Mirror:
             self._current = False
             self._complete = False
 
-    def note_change(self, doc: Document) -> None:
+    def note_change(self, doc: Doc) -> None:
         with self._lock:
             self._pending[doc.id] = doc.changed_us
         if records.is_removed(doc):

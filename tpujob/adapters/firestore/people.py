@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tpujob.adapters.firestore import records
-from tpujob.adapters.firestore.calls import BATCH, Docs, Firestore
-from tpujob.adapters.firestore.records import Document, Put, Remove, Where
+from tpujob.adapters.firestore.calls import BATCH, Docs, Firestore, Writes
+from tpujob.adapters.firestore.records import Doc, Put, Remove, Where
 from tpujob.domain.access import Role
 from tpujob.domain.codec import message_from_text, to_text
 from tpujob.domain.failures import host_reputation
@@ -46,7 +46,7 @@ class FirestoreMembers:
     def change(self, name: str, plan: Callable[[Member | None], Member | None]) -> Member | None:
         path = _member_path(name)
 
-        def write(docs: Docs) -> tuple[Member | None, list[Put | Remove]]:
+        def write(docs: Docs) -> tuple[Member | None, Writes]:
             new = plan(_parse_member(docs[path]))
             if new is None:
                 return None, [Remove(path)]
@@ -59,7 +59,7 @@ def _member_path(name: str) -> str:
     return f"members/{records.digest(name)}"
 
 
-def _parse_member(doc: Document | None) -> Member | None:
+def _parse_member(doc: Doc | None) -> Member | None:
     if doc is None:
         return None
     name, role, id = (records.field(doc, field, str) for field in ("name", "role", "id"))
@@ -89,10 +89,10 @@ class FirestoreReputation:
         accusation = f"accusations/{records.digest(op_id)}"
         paths = {_suspect_path(physical): physical for physical in physicals}
 
-        def plan(docs: Docs) -> tuple[None, list[Put | Remove]]:
+        def plan(docs: Docs) -> tuple[None, Writes]:
             if docs[accusation]:
                 return None, []
-            puts: list[Put | Remove] = [Put(accusation, {"op": op_id})]
+            puts: Writes = [Put(accusation, {"op": op_id})]
             for path, physical in paths.items():
                 doc = docs[path]
                 suspect = records.parse_suspect(doc) if doc else Suspect(physical, zone, 0.0, at)
@@ -108,8 +108,8 @@ class FirestoreReputation:
         return host_reputation.worst_first(map(records.parse_suspect, docs))
 
     def put(self, suspect: Suspect) -> None:
-        put = Put(_suspect_path(suspect.physical), records.suspect_fields(suspect))
-        self._db.change(f"pin {suspect.physical}", [], lambda _: (None, [put]))
+        puts: Writes = [Put(_suspect_path(suspect.physical), records.suspect_fields(suspect))]
+        self._db.change(f"pin {suspect.physical}", [], lambda _: (None, puts))
 
     def remove(self, physical: str) -> None:
         self._db.remove(f"forget {physical}", [_suspect_path(physical)])
@@ -140,7 +140,7 @@ class FirestoreOutbox:
         for start in range(0, len(messages), BATCH):
             puts = {put.path: put for put in map(_message_put, messages[start : start + BATCH])}
 
-            def plan(docs: Docs, puts: dict[str, Put] = puts) -> tuple[None, list[Put | Remove]]:
+            def plan(docs: Docs, puts: dict[str, Put] = puts) -> tuple[None, Writes]:
                 return None, [put for path, put in puts.items() if docs[path] is None]
 
             self._db.change("store messages", list(puts), plan)
@@ -148,7 +148,7 @@ class FirestoreOutbox:
             self._advance(position)
 
     def _advance(self, position: ReadPosition) -> None:
-        def plan(docs: Docs) -> tuple[None, list[Put | Remove]]:
+        def plan(docs: Docs) -> tuple[None, Writes]:
             stored = _parse_position(docs[_POSITION])
             if stored and stored.change >= position.change:
                 return None, []
@@ -163,7 +163,7 @@ class FirestoreOutbox:
     def update(self, messages: Sequence[Message]) -> list[Message] | None:
         stored = [replace(message, version=message.version + 1) for message in messages]
 
-        def plan(docs: Docs) -> tuple[list[Message] | None, list[Put | Remove]]:
+        def plan(docs: Docs) -> tuple[list[Message] | None, Writes]:
             current = [_parse_message(docs[_message_path(message)]) for message in messages]
             if current == stored:  # the reply of an earlier try was lost
                 return stored, []
@@ -172,9 +172,7 @@ class FirestoreOutbox:
                 return None, []
             return stored, [_message_put(message) for message in stored]
 
-        return self._db.change(
-            "write messages", [_message_path(message) for message in messages], plan
-        )
+        return self._db.change("write messages", [*map(_message_path, messages)], plan)
 
     def messages(self, *, channel: str = "", limit: int) -> list[Message]:
         if not channel:
@@ -214,13 +212,13 @@ class FirestoreOutbox:
         return [message_from_text(records.text_of(doc)) for doc in docs]
 
 
-def _parse_position(doc: Document | None) -> ReadPosition | None:
+def _parse_position(doc: Doc | None) -> ReadPosition | None:
     if doc is None:
         return None
     return ReadPosition(records.field(doc, "change", int), records.field(doc, "since", float))
 
 
-def _parse_message(doc: Document | None) -> Message | None:
+def _parse_message(doc: Doc | None) -> Message | None:
     return message_from_text(records.text_of(doc)) if doc else None
 
 

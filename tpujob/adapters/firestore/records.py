@@ -38,7 +38,7 @@ CHANGED = "changed"  #: the field with the server's time of the last write; see 
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class Doc:
     """A document that was read."""
 
     path: str  #: below the root of the database
@@ -74,13 +74,13 @@ def microseconds(time: Any) -> int:
     return time.seconds * 1_000_000 + time.nanos // 1000
 
 
-def parse_document(document: Any, root: str) -> Document:
+def parse_document(document: Any, root: str) -> Doc:
     pb = type(document).pb(document)
     fields = {name: _from_value(value) for name, value in pb.fields.items()}
-    return Document(pb.name.removeprefix(f"{root}/"), fields, pb.update_time)
+    return Doc(pb.name.removeprefix(f"{root}/"), fields, pb.update_time)
 
 
-def build_write(write: Put | Remove, read: Mapping[str, Document | None], root: str) -> Any:
+def build_write(write: Put | Remove, read: Mapping[str, Doc | None], root: str) -> Any:
     """Return Firestore's write. It fails if the document has changed since it was `read`; one that was not read is
     written unconditionally."""
     from google.cloud.firestore_v1.types import Write
@@ -220,23 +220,23 @@ def job_fields(job: Job, *, key: str, ops: list[str], token: int) -> Mapping[str
     }
 
 
-def parse_job(doc: Document) -> Job:
+def parse_job(doc: Doc) -> Job:
     """Return the job of a document. Raises StoreError for a damaged document, NotFound for a tombstone."""
     return job_from_text(doc.id, text_of(check_exists(doc, doc.id)))
 
 
-def check_exists(doc: Document | None, job_id: str) -> Document:
+def check_exists(doc: Doc | None, job_id: str) -> Doc:
     """Return the job's document. Raises NotFound when it does not exist or is a tombstone."""
     if doc is None or is_removed(doc):
         raise records.missing(job_id)
     return doc
 
 
-def is_removed(doc: Document) -> bool:
+def is_removed(doc: Doc) -> bool:
     return doc.fields.get("removed") is True
 
 
-def parse_ops(doc: Document) -> dict[str, int]:
+def parse_ops(doc: Doc) -> dict[str, int]:
     """Return the operation ids of the newest commits, with the version that each led to."""
     ops = cast("list[str]", field(doc, "ops", list))
     split = (op.partition(" ") for op in ops)
@@ -275,11 +275,11 @@ def lease_put(path: str, owner: str, token: int, until: float) -> Put:
     return Put(path, {"owner": owner, "token": token, "until": float(until)})
 
 
-def same_lease(held: Document, lease: Lease) -> bool:
+def same_lease(held: Doc, lease: Lease) -> bool:
     return (field(held, "owner", str), field(held, "token", int)) == (lease.owner, lease.token)
 
 
-def check_lease(doc: Document, held: Document | None, lease: Lease) -> None:
+def check_lease(doc: Doc, held: Doc | None, lease: Lease) -> None:
     """Raise Fenced when the job, of document `doc`, has a newer lease than this one."""
     if held and not same_lease(held, lease):
         raise records.fenced(lease.job_id, field(held, "owner", str))
@@ -295,7 +295,7 @@ def suspect_fields(suspect: Suspect) -> dict[str, Any]:
     return {**to_json(suspect), "owners": json.dumps(dict(suspect.owners))}
 
 
-def parse_suspect(doc: Document) -> Suspect:
+def parse_suspect(doc: Doc) -> Suspect:
     """Return the suspect of a document. Raises StoreError when it is damaged."""
     try:
         owners: Any = json.loads(field(doc, "owners", str)) if "owners" in doc.fields else {}
@@ -312,7 +312,7 @@ def digest(text: str) -> str:
 # Fields --------------------------------------------------------------------------------------------------------------
 
 
-def text_of(doc: Document) -> str:
+def text_of(doc: Doc) -> str:
     """Return the JSON text in the field `document`. Raises StoreError when it is damaged."""
     packed = doc.fields.get("document")
     if isinstance(packed, bytes):
@@ -323,7 +323,7 @@ def text_of(doc: Document) -> str:
     return field(doc, "document", str)
 
 
-def field(doc: Document, name: str, kind: type[T]) -> T:
+def field(doc: Doc, name: str, kind: type[T]) -> T:
     """Return the value of a field. Raises StoreError when it is missing or of another type."""
     value: Any = doc.fields.get(name)
     if type(value) is not kind:
@@ -333,7 +333,7 @@ def field(doc: Document, name: str, kind: type[T]) -> T:
     return value
 
 
-def _damaged_error(doc: Document, reason: str) -> DamagedRecord:
+def _damaged_error(doc: Doc, reason: str) -> DamagedRecord:
     subject = f"the record of job {doc.id}" if doc.path.startswith("jobs/") else doc.path
     return DamagedRecord(f"{subject} is damaged: {reason}")
 

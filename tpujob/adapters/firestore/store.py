@@ -20,11 +20,11 @@ from typing import Any
 
 from tpujob.adapters import records as store_records
 from tpujob.adapters.firestore import records
-from tpujob.adapters.firestore.calls import BATCH, Docs, Firestore
+from tpujob.adapters.firestore.calls import BATCH, Docs, Firestore, Writes
 from tpujob.adapters.firestore.follower import STAMPED_BEFORE, Follower
 from tpujob.adapters.firestore.mirror import Mirror
 from tpujob.adapters.firestore.people import FirestoreMembers, FirestoreOutbox, FirestoreReputation
-from tpujob.adapters.firestore.records import CHANGED, NAME, Document, Put, Remove, Time, Where
+from tpujob.adapters.firestore.records import CHANGED, NAME, Doc, Put, Remove, Time, Where
 from tpujob.domain.codec import event_from_text
 from tpujob.domain.events import Event
 from tpujob.domain.model import Job
@@ -63,7 +63,7 @@ class FirestoreStore:
         self._db.close()
 
     def identity(self) -> str:
-        def plan(docs: Docs) -> tuple[str, list[Put | Remove]]:
+        def plan(docs: Docs) -> tuple[str, Writes]:
             if self._identity or docs[records.IDENTITY]:
                 return self._check_identity(docs), []
             drawn = uuid.uuid4().hex[:16]
@@ -96,7 +96,7 @@ class FirestoreStore:
         of the jobs removes the document of the key, too."""
         path = f"keys/{records.digest(key)}"
 
-        def plan(docs: Docs) -> tuple[builtins.list[Job | str], builtins.list[Put | Remove]]:
+        def plan(docs: Docs) -> tuple[builtins.list[Job | str], Writes]:
             self._check_identity(docs)
             if taken := docs[path]:
                 first = int(records.field(taken, "job", str))
@@ -105,7 +105,7 @@ class FirestoreStore:
             counter = docs[records.COUNTER]
             newest = records.field(counter, "newest", int) if counter else 0
             created: builtins.list[Job | str] = []
-            puts: builtins.list[Put | Remove] = []
+            puts: Writes = []
             for place, (job, event) in enumerate(jobs):
                 stored = replace(job, id=f"{newest + 1 + place:06d}", version=1)
                 fields = records.job_fields(stored, key="" if place else path, ops=[], token=0)
@@ -162,7 +162,7 @@ class FirestoreStore:
     ) -> Job:
         """Commit as the port says. With an `op_id` only the version is stored: a repeat gets `job` with it."""
 
-        def plan(docs: Docs) -> tuple[Job, list[Put | Remove]]:
+        def plan(docs: Docs) -> tuple[Job, Writes]:
             return _commit(docs, job, event, expected_version, op_id, lease)
 
         self._note_zones(job)
@@ -174,7 +174,7 @@ class FirestoreStore:
     def commit_both(self, first: Write, second: Write) -> tuple[Job, Job]:
         writes = (first, second)
 
-        def plan(docs: Docs) -> tuple[list[Job], list[Put | Remove]]:
+        def plan(docs: Docs) -> tuple[list[Job], Writes]:
             commits = [
                 _commit(docs, w.job, w.event, w.expected_version, w.op_id, w.lease) for w in writes
             ]
@@ -211,13 +211,13 @@ class FirestoreStore:
         """Remove a job and its events. An interrupted call leaves unreachable events, which a repeat removes."""
         path, lease_path = f"jobs/{job_id}", f"leases/{job_id}"
 
-        def plan(docs: Docs) -> tuple[bool, list[Put | Remove]]:
+        def plan(docs: Docs) -> tuple[bool, Writes]:
             doc = docs[path]
             if doc is None or records.is_removed(doc):
                 return doc is not None, []
             if lease:
                 records.check_lease(doc, docs[lease_path], lease)
-            writes: list[Put | Remove] = [Put(path, records.TOMBSTONE, stamped=True)]
+            writes: Writes = [Put(path, records.TOMBSTONE, stamped=True)]
             if key_path := records.field(doc, "key", str):
                 writes.append(Remove(key_path))
             if docs[lease_path]:
@@ -244,7 +244,7 @@ class FirestoreStore:
         """Return a new lease; None for a job that does not exist, and while another owner's lease is in force."""
         path, lease_path = f"jobs/{job_id}", f"leases/{job_id}"
 
-        def plan(docs: Docs) -> tuple[Lease | bool, list[Put | Remove]]:
+        def plan(docs: Docs) -> tuple[Lease | bool, Writes]:
             held, doc = docs[lease_path], docs.get(path)
             if held is None and path not in docs:
                 return True, []
@@ -269,7 +269,7 @@ class FirestoreStore:
     def release(self, lease: Lease) -> None:
         path = f"leases/{lease.job_id}"
 
-        def plan(docs: Docs) -> tuple[None, list[Put | Remove]]:
+        def plan(docs: Docs) -> tuple[None, Writes]:
             held = docs[path]  # the document stays, so that tokens keep growing
             if held is None or not records.same_lease(held, lease):
                 return None, []
@@ -311,7 +311,7 @@ class FirestoreStore:
 
     # Steps -----------------------------------------------------------------------------------------------------------
 
-    def _read_existing(self, doing: str, job_id: str) -> Document:
+    def _read_existing(self, doing: str, job_id: str) -> Doc:
         return records.check_exists(self._db.read(doing, f"jobs/{job_id}"), job_id)
 
     def _note_zones(self, job: Job) -> None:
@@ -319,7 +319,7 @@ class FirestoreStore:
         zone would leak a slice."""
         new = {slice.zone for slice in job.slices} - self._zones
         if new:
-            puts = [Put(f"zones/{zone}", {}) for zone in sorted(new)]
+            puts: Writes = [Put(f"zones/{zone}", {}) for zone in sorted(new)]
             self._db.change("remember a zone", [], lambda _: (None, puts))
             self._zones |= new
 
@@ -338,7 +338,7 @@ def _commit(
     expected_version: int,
     op_id: str,
     lease: Lease | None,
-) -> tuple[Job, list[Put | Remove]]:
+) -> tuple[Job, Writes]:
     """Return the job as it will be stored, and the writes that store it."""
     path, lease_path = f"jobs/{job.id}", f"leases/{job.id}"
     doc = records.check_exists(docs[path], job.id)
@@ -357,5 +357,5 @@ def _commit(
         ops=records.add_op(ops, op_id, stored.version),
         token=max(records.field(doc, "token", int), lease.token if lease else 0),
     )
-    puts: list[Put | Remove] = [Put(path, fields, stamped=True)]
+    puts: Writes = [Put(path, fields, stamped=True)]
     return stored, [*puts, records.event_put(stored, event)] if event else puts

@@ -197,9 +197,8 @@ class BackendTransport:
             connection.sock.settimeout(request.within)
         try:
             try:
-                connection.request(
-                    request.verb, request.target, body=request.body, headers=dict(request.headers)
-                )
+                headers = dict(request.headers)
+                connection.request(request.verb, request.target, request.body, headers)
             except (BrokenPipeError, ConnectionResetError):
                 if connection.sock is None:
                     raise

@@ -49,10 +49,12 @@ class SecretKeys:
     def private_key(self, slice: str, *, make: bool = True) -> str:
         name = self._secret(slice)
         if slice not in self._keys:
-            stored = self._read_if_present(name)
-            if not stored and not make:
-                raise no_key(slice)
-            self._keys[slice] = stored or self._make(name, _lifetime(slice))
+            try:
+                self._keys[slice] = self._read(name)
+            except Missing:
+                if not make:
+                    raise no_key(slice) from None
+                self._keys[slice] = self._make(name, _lifetime(slice))
         self._renew(slice)
         return self._keys[slice]
 
@@ -112,13 +114,6 @@ class SecretKeys:
         self._secrets.ensure(name, self._labels, ttl=lifetime)
         key = new_private_key()
         return key if self._secrets.add(name, key.encode()) == 1 else self._read(name)
-
-    def _read_if_present(self, name: str) -> str:
-        """Return the private key in a secret; empty: none was made."""
-        try:
-            return self._read(name)
-        except Missing:
-            return ""
 
     def _latest_pins(self, name: str) -> tuple[int, dict[str, HostKey]]:
         """Return the number of the newest version and its pins; 0 when there is none."""
