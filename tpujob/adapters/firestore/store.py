@@ -135,7 +135,8 @@ class FirestoreStore:
         return self._mirror.read(self._read_existing(f"read job {job_id}", job_id))
 
     def peek(self, job_id: str) -> Job:
-        return (self._follow().job(job_id) if self._mirrored else None) or self.get(job_id)
+        cached = self._follow().job(job_id) if self._mirrored else None
+        return cached or self.get(job_id)
 
     def list(self, *, name: str = "", live: bool | None = None) -> list[Job]:
         filters = {"name": name or None, "live": live}

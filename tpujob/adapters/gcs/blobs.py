@@ -125,14 +125,13 @@ class GcsBlobs:
 
     def touch(self, path: str, *, timeout: float) -> None:
         bucket, name = split_path(path)
+        target = object_path(bucket, name)
         # a patch keeps the other keys
         mark = {"metadata": {_WRITE_ID: uuid.uuid4().hex}}
         self._client.retry(
             f"touch {path}",
             Deadline(timeout),
-            lambda left, _: self._client.json(
-                "PATCH", object_path(bucket, name), mark, timeout=left
-            ),
+            lambda left, _: self._client.json("PATCH", target, mark, timeout=left),
         )
 
     def delete(self, path: str, *, unchanged: Blob | None = None, timeout: float) -> None:
