@@ -58,27 +58,28 @@ class AgentCalls:
         self._archive = archive
 
     def upload_plan(
-        self, on: Connection, document: Mapping[str, Any], deadline: Deadline, authority: str
+        self, connection: Connection, plan: HostPlan, deadline: Deadline, authority: str
     ) -> None:
         """Upload the plan, in one round trip, then the agent if the host lacks it. `authority`: a line for
         `authorized_keys`."""
-        plan = json.dumps(dict(document)).encode()
+        name, data = plan_name(plan.document), json.dumps(dict(plan.document)).encode()
         args = (self._name, self._size, authority)
-        output = _write(on, _UPLOAD_PLAN, plan_name(document), plan, deadline, *args)
+        output = _write(connection, _UPLOAD_PLAN, name, data, deadline, *args)
         if _NO_AGENT in output.text:
-            self._install(on, deadline)
+            self._install(connection, deadline)
 
     def start(
-        self, on: Connection, document: Mapping[str, Any], deadline: Deadline, secrets: bytes
+        self, connection: Connection, plan: HostPlan, deadline: Deadline
     ) -> Mapping[str, Any]:
-        """Start the program of an uploaded plan. `secrets` is the input of the command, and so in no file and no
-        command line of the host."""
-        words = ["start", f"{HOST_FOLDER}/{plan_name(document)}", "--told"]
-        return self._call(on, words, deadline, stdin=secrets)
+        """Start the program of an uploaded plan. Keys and secrets are the input of the command: the host has them in
+        memory, but in no file and no command line."""
+        words = ["start", f"{HOST_FOLDER}/{plan_name(plan.document)}", "--told"]
+        secrets = {"key": plan.key, "cache_key": plan.cache_key, "secrets": dict(plan.secrets)}
+        return self._call(connection, words, deadline, stdin=json.dumps(secrets).encode())
 
     def stop(
         self,
-        on: Connection,
+        connection: Connection,
         grace: float,
         deadline: Deadline,
         *,
@@ -88,27 +89,29 @@ class AgentCalls:
         """Stop the program. `discard`: see `Hosts.stop`. `ask`: send the signal without waiting for the end."""
         words = ["stop", "--grace", f"{grace:g}"]
         words += ["--discard"] * discard + ["--ask"] * ask
-        return self._call(on, words, deadline)
+        return self._call(connection, words, deadline)
 
-    def wipe(self, on: Connection, epoch: int, key: str, deadline: Deadline) -> Mapping[str, Any]:
+    def wipe(
+        self, connection: Connection, epoch: int, key: str, deadline: Deadline
+    ) -> Mapping[str, Any]:
         """Remove what the last job has left. `epoch`: of that job. `key`: if the next job has another owner, the
         slice's public key, which alone may log in afterwards; else empty."""
-        return self._call(on, ["wipe", f"--epoch={epoch}", f"--key={key}"], deadline)
+        return self._call(connection, ["wipe", f"--epoch={epoch}", f"--key={key}"], deadline)
 
-    def has_died(self, on: Connection, job: str, attempt: int, deadline: Deadline) -> bool:
+    def has_died(self, connection: Connection, job: str, attempt: int, deadline: Deadline) -> bool:
         """Return whether the host knows that the daemon of an attempt has ended without recording the program's end."""
-        statuses = self._call(on, ["status"], deadline)["attempts"]
+        statuses = self._call(connection, ["status"], deadline)["attempts"]
         matches = [s for s in statuses if (s["job"], s["attempt"]) == (job, attempt)]
         return any(not s["live"] and s["phase"] != Phase.EXITED for s in matches)
 
     def listen(
-        self, on: Connection, job: str, attempt: int, deadline: Deadline
+        self, connection: Connection, job: str, attempt: int, deadline: Deadline
     ) -> Iterator[Mapping[str, Any]]:
         """Yield the live messages of an attempt's daemon (`protocol/live.py`), after uploading a missing agent."""
         words = [f"{HOST_FOLDER}/{self._name}", self._size, "live", job, str(attempt)]
         for _ in range(2):
             missing = False
-            for line in _lines(on.stream(_script(_CALL, words), deadline, silence=SILENCE)):
+            for line in _lines(connection.stream(_script(_CALL, words), deadline, silence=SILENCE)):
                 missing = missing or _NO_AGENT.encode() in line
                 message = _parse_object(line)
                 if message and "ok" in message:
@@ -117,21 +120,26 @@ class AgentCalls:
                     yield message
             if not missing:
                 return
-            self._install(on, deadline)
+            self._install(connection, deadline)
 
     def _call(
-        self, on: Connection, words: Sequence[str], deadline: Deadline, *, stdin: bytes = b""
+        self,
+        connection: Connection,
+        words: Sequence[str],
+        deadline: Deadline,
+        *,
+        stdin: bytes = b"",
     ) -> Mapping[str, Any]:
         """Run the agent, after uploading it if it is missing, and return its answer."""
         command = _script(_CALL, [f"{HOST_FOLDER}/{self._name}", self._size, *words])
-        output = on.run(command, deadline, stdin=stdin)
+        output = connection.run(command, deadline, stdin=stdin)
         if _NO_AGENT in output.text:
-            self._install(on, deadline)
-            output = on.run(command, deadline, stdin=stdin)
+            self._install(connection, deadline)
+            output = connection.run(command, deadline, stdin=stdin)
         return _parse_answer(output)
 
-    def _install(self, on: Connection, deadline: Deadline) -> None:
-        _write(on, _WRITE, self._name, self._bytes, deadline)
+    def _install(self, connection: Connection, deadline: Deadline) -> None:
+        _write(connection, _WRITE, self._name, self._bytes, deadline)
 
     @property
     def _size(self) -> str:
@@ -146,12 +154,6 @@ class AgentCalls:
         return build_archive() if self._archive is None else self._archive.read_bytes()
 
 
-def launch_secrets(plan: HostPlan) -> bytes:
-    """Return the keys and secrets of a plan, which a host has in memory only."""
-    secrets = {"key": plan.key, "cache_key": plan.cache_key, "secrets": dict(plan.secrets)}
-    return json.dumps(secrets).encode()
-
-
 def plan_name(document: Mapping[str, Any]) -> str:
     """Return a safe name for a plan's file, from its job and attempt."""
     parts = (str(document.get(key, "0")) for key in ("job", "attempt"))
@@ -164,11 +166,11 @@ def _script(text: str, words: Sequence[str]) -> str:
 
 
 def _write(
-    on: Connection, text: str, name: str, data: bytes, deadline: Deadline, *args: str
+    connection: Connection, text: str, name: str, data: bytes, deadline: Deadline, *args: str
 ) -> Output:
     """Run a script that writes a file. Raises Refused when the host cannot write it."""
     words = [HOST_FOLDER, name, str(len(data)), *args]
-    output = on.run(_script(text, words), deadline, stdin=data)
+    output = connection.run(_script(text, words), deadline, stdin=data)
     if output.code != 0:
         reason = one_line(output.text[-300:], 500) or f"exit code {output.code}"
         raise Refused(f"cannot write to the host: {reason}", cause=Cause.SETUP)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tpujob.adapters.calling import Deadline
-from tpujob.adapters.ssh.agent_calls import AgentCalls, launch_secrets
+from tpujob.adapters.ssh.agent_calls import AgentCalls
 from tpujob.adapters.ssh.connection import Connection, Login, NoLogin
 from tpujob.adapters.ssh.host_keys import HostKeys, Unpublished
 from tpujob.adapters.ssh.keys import (
@@ -93,19 +93,20 @@ class SshHosts:
     def start(self, slice: Slice, plans: Sequence[HostPlan], *, timeout: float) -> None:
         reserve = min(15.0, timeout / 3)  # time to undo a start on some hosts
         deadline, start_by = Deadline(timeout), Deadline(timeout - reserve)
-        plan_of = {plan.host: plan.document for plan in plans}
+        plan_of = {plan.host: plan for plan in plans}
         authority = authority_line(public_line(self._key(slice)), slice.epoch)
-        secrets = {plan.host: launch_secrets(plan) for plan in plans}
+        agent = self._agent
         with self._session(slice, list(plan_of), start_by) as session:
             uploads = session.each(
-                lambda host, on: self._agent.upload_plan(on, plan_of[host], start_by, authority),
+                lambda host, connection: agent.upload_plan(
+                    connection, plan_of[host], start_by, authority
+                ),
                 start_by,
             )
             # raises before any program is started
             session.raise_worst(self._refuse_late_logins(slice, uploads, start_by))
             answers = session.each(
-                lambda host, on: self._agent.start(on, plan_of[host], start_by, secrets[host]),
-                start_by,
+                lambda host, connection: agent.start(connection, plan_of[host], start_by), start_by
             )
             if any(isinstance(answer, TpujobError) for answer in answers.values()):
                 still_running = self._undo(slice, answers, reserve, deadline)
@@ -127,14 +128,14 @@ class SshHosts:
         hosts = [endpoint.host for endpoint in slice.endpoints]
         with self._session(slice, hosts, deadline) as session:
             wipe = partial(self._agent.wipe, epoch=slice.epoch, key=key, deadline=deadline)
-            session.raise_worst(session.each(lambda _, on: wipe(on), deadline))
+            session.raise_worst(session.each(lambda _, connection: wipe(connection), deadline))
 
     def alive(self, slice: Slice, *, timeout: float) -> frozenset[int]:
         deadline = Deadline(timeout)
         hosts = [e.host for e in slice.endpoints if address(e, self._reach)]
         # log in and run a command: on a dead host the kernel may answer, and an old connection look open
         return self._hosts_where(
-            slice, hosts, lambda on: on.run("true", deadline).code == 0, deadline
+            slice, hosts, lambda connection: connection.run("true", deadline).code == 0, deadline
         )
 
     def abandoned(
@@ -211,7 +212,7 @@ class SshHosts:
             return frozenset()
         try:
             with self._session(slice, [*hosts], deadline) as session:
-                answers = session.each(lambda _, on: condition(on), deadline)
+                answers = session.each(lambda _, connection: condition(connection), deadline)
         except Exception:  # the condition was checked on no host
             return frozenset()
         return frozenset(host for host, answer in answers.items() if answer is True)
@@ -240,12 +241,12 @@ class SshHosts:
         """Stop the programs of all hosts. If not all are served at once, signal all first, so that their times of grace
         run in parallel."""
 
-        def stop(on: Connection, *, ask: bool = False) -> Mapping[str, Any]:
-            return self._agent.stop(on, grace, deadline, discard=discard, ask=ask)
+        def stop(connection: Connection, *, ask: bool = False) -> Mapping[str, Any]:
+            return self._agent.stop(connection, grace, deadline, discard=discard, ask=ask)
 
         if len(hosts) > self._pool.bounds.share:
-            session.each(lambda _, on: stop(on, ask=True), deadline)
-        return session.each(lambda _, on: stop(on), deadline)
+            session.each(lambda _, connection: stop(connection, ask=True), deadline)
+        return session.each(lambda _, connection: stop(connection), deadline)
 
     def _key(self, slice: Slice) -> str:
         """Return the slice's private key, which exists since its request. Raises NotFound when it was forgotten."""
