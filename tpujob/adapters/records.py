@@ -14,11 +14,11 @@ log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 #: commits of each job whose repeat is recognised; a repeat of an older one fails the version check
-REMEMBERED = 16
+REMEMBERED_OPS = 16
 #: decoded records of ended jobs in the cache; that of a job on 64 hosts takes about 30 kB
-CACHED = 4096
+CACHED_ENDED = 4096
 #: records that `Store.walk` reads at once
-WALKED = 200
+WALK_PAGE = 200
 
 
 def check_identity(before: str, now: str) -> str:
@@ -50,7 +50,7 @@ class Decoded:
         if not job.state.final:
             self._live[job.id] = job
             return
-        if len(self._ended) >= CACHED:
+        if len(self._ended) >= CACHED_ENDED:
             self._ended.clear()
         self._ended[job.id] = job
         self._live.pop(job.id, None)

@@ -246,7 +246,7 @@ def parse_ops(doc: Doc) -> dict[str, int]:
 def add_op(ops: Mapping[str, int], op_id: str, version: int) -> list[str]:
     """Return the field `ops` after the commit of `op_id` as `version`, without operations that are too old."""
     with_op = {**ops, op_id: version} if op_id else ops
-    newest = sorted((v, op) for op, v in with_op.items() if v > version - records.REMEMBERED)
+    newest = sorted((v, op) for op, v in with_op.items() if v > version - records.REMEMBERED_OPS)
     return [f"{v} {op}" for v, op in newest]
 
 

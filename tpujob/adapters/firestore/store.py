@@ -148,7 +148,7 @@ class FirestoreStore:
 
     def walk(self) -> Iterator[Job]:
         """Yield every job, newest first. Costs one read for each job; caches none."""
-        limit = store_records.WALKED
+        limit = store_records.WALK_PAGE
         for page in self._db.pages("list jobs", "jobs", limit=limit, **_NEWEST_FIRST):
             yield from self._mirror.reader.readable(page, records.parse_job)
 

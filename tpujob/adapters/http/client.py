@@ -210,7 +210,7 @@ class RemoteJobs(JobsApi):
         except (ValueError, KeyError, TypeError, RecursionError):
             raise self._not_a_backend(reply) from None
         if isinstance(error, (BadRequest, BadSpec, NotFound)) and not path.startswith("/jobs/"):
-            self._compare_versions(error)
+            self._add_versions(error)
         raise error
 
     def _json(self, reply: BackendReply) -> Any:
@@ -224,7 +224,7 @@ class RemoteJobs(JobsApi):
         hint = self._hint("restart it: tpujob down, then tpujob up")
         return self._transport.address.error_of_other_server(reply.status, hint)
 
-    def _compare_versions(self, error: TpujobError) -> None:
+    def _add_versions(self, error: TpujobError) -> None:
         """Add both versions to the hint of a refusal if the backend has another version than this command."""
         with contextlib.suppress(TpujobError):
             version = self.version()

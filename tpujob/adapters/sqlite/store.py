@@ -10,11 +10,11 @@ import builtins
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
 
 from tpujob.adapters import records
-from tpujob.adapters.records import REMEMBERED, WALKED, Decoded, RecordReader, check_identity
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.adapters.sqlite.people import SqliteMembers, SqliteOutbox, SqliteReputation
 from tpujob.adapters.sqlite.tables import SCRIPTS
@@ -41,18 +41,15 @@ class SqliteStore:
         self.members = SqliteMembers(self._file)
         self.outbox = SqliteOutbox(self._file)
         self._identity = ""  #: as first read
-        self._decoded = Decoded()
-        self._reader = RecordReader[_Row](
-            lambda row: row if isinstance(row, Job) else self._decode(*row),
-            lambda row: row.id if isinstance(row, Job) else row[0],
-        )
+        self._decoded = records.Decoded()
+        self._reader = records.RecordReader[_Row](self._job, _id_of)
 
     def close(self) -> None:
         self._file.close()
 
     def identity(self) -> str:
         with self._file.reading() as db:
-            self._identity = check_identity(self._identity, _read_identity(db))
+            self._identity = records.check_identity(self._identity, _read_identity(db))
         return self._identity
 
     # Jobs ------------------------------------------------------------------------------------------------------------
@@ -63,7 +60,7 @@ class SqliteStore:
     def create_many(self, jobs: Sequence[tuple[Job, Event]], *, key: str) -> builtins.list[Job]:
         stored: builtins.list[Job] = []
         with self._file.writing() as db:
-            check_identity(self._identity, _read_identity(db))
+            records.check_identity(self._identity, _read_identity(db))
             # the first job has the key itself, the others the key with `#` and their number
             if key and (rows := db.execute(_KEYED, (key, f"{key}#", f"{key}$")).fetchall()):
                 return [self._decode(*row) for row in rows]
@@ -95,13 +92,10 @@ class SqliteStore:
     def walk(self) -> Iterator[Job]:
         """Yield every job, newest first. Caches no ended job."""
         before = 1 << 62
-        while rows := self._rows("WHERE number < ? ORDER BY number DESC LIMIT ?", before, WALKED):
-            yield from self._reader.readable(
-                rows,
-                lambda row: row if isinstance(row, Job) else self._decode(*row, cache_ended=False),
-            )
-            last = rows[-1]
-            before = int(last.id if isinstance(last, Job) else last[0])
+        clause = "WHERE number < ? ORDER BY number DESC LIMIT ?"
+        while rows := self._rows(clause, before, records.WALK_PAGE):
+            yield from self._reader.readable(rows, partial(self._job, cache_ended=False))
+            before = int(_id_of(rows[-1]))
 
     def commit(
         self,
@@ -236,6 +230,9 @@ class SqliteStore:
         job = self._decoded.get(job_id)
         return job if job and job.version == version else None
 
+    def _job(self, row: _Row, *, cache_ended: bool = True) -> Job:
+        return row if isinstance(row, Job) else self._decode(*row, cache_ended=cache_ended)
+
     def _decode(self, job_id: str, version: int, text: str, *, cache_ended: bool = True) -> Job:
         """Return the job of a record. Decoding takes longer than reading: call outside transactions where possible."""
         if cached := self._cached(job_id, version):
@@ -244,6 +241,10 @@ class SqliteStore:
         if cache_ended or not job.state.final:
             self._decoded.keep(job)
         return job
+
+
+def _id_of(row: _Row) -> str:
+    return row.id if isinstance(row, Job) else row[0]
 
 
 #: the jobs of an idempotency key
@@ -291,9 +292,8 @@ def _write(db: Connection, job: Job, event: Event | None, op_id: str = "") -> No
         db.execute("INSERT INTO events VALUES (?, ?, ?, ?)", row)
     if op_id:
         db.execute("INSERT INTO ops VALUES (?, ?, ?, ?)", (job.id, job.version, op_id, text))
-        db.execute(
-            "DELETE FROM ops WHERE job_id = ? AND version <= ?", (job.id, job.version - REMEMBERED)
-        )
+        oldest = job.version - records.REMEMBERED_OPS
+        db.execute("DELETE FROM ops WHERE job_id = ? AND version <= ?", (job.id, oldest))
     db.executemany("INSERT OR IGNORE INTO zones VALUES (?)", {(s.zone,) for s in job.slices})
     _note_change(db, job.id)
 
