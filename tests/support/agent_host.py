@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.waiting import until as until
-from tpujob.adapters.ssh.agent_calls import packed
+from tpujob.adapters.ssh.agent_calls import build_archive
 from tpujob.domain.host import reports
 from tpujob.emulator.storage import StorageServer
 from tpujob.protocol import paths, segment, signing
@@ -45,7 +45,7 @@ def agent_as_files() -> Path:
     compiles an archive at each start, which takes longer than most of what is asked of the agent here."""
     folder = Path(tempfile.mkdtemp(prefix="tpujob-agent-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    with zipfile.ZipFile(io.BytesIO(packed())) as archive:
+    with zipfile.ZipFile(io.BytesIO(build_archive())) as archive:
         archive.extractall(folder)
     return folder
 
@@ -292,8 +292,8 @@ def told_json(*, key: str = KEY, cache_key: str = CACHE_KEY, **secrets: str) -> 
 
 def archive(*members: tarfile.TarInfo | tuple[str, str | bytes]) -> bytes:
     """A tar.gz of files (name and content) and of whatever else."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+    build_archive = io.BytesIO()
+    with tarfile.open(fileobj=build_archive, mode="w:gz") as tar:
         for member in members:
             if isinstance(member, tarfile.TarInfo):
                 tar.addfile(member)
@@ -303,7 +303,7 @@ def archive(*members: tarfile.TarInfo | tuple[str, str | bytes]) -> bytes:
                 entry = tarfile.TarInfo(name)
                 entry.size = len(content)
                 tar.addfile(entry, io.BytesIO(content))
-    return packed.getvalue()
+    return build_archive.getvalue()
 
 
 #: says when it was started and how it was told to stop, in files that outlive it

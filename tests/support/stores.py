@@ -156,7 +156,7 @@ def a_slice(zone: str, k: int = 1) -> Slice:
 class MemoryFile(SqliteFile):
     """The real tables, in memory: one task runs at a time, so one connection serves all."""
 
-    def _opened(self) -> sqlite3.Connection:
+    def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._prepare(db)
         return db

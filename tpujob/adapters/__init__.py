@@ -1,5 +1,5 @@
-"""One vendor a package: each translates between a port and that vendor. No adapter knows the service or its rules.
+"""The adapters: one package for each vendor, which translates between a port and that vendor.
 
-What several of them need is here: `calling.py` (deadlines, repeats, clocks), `records.py` (what stores write);
-also the two sources that take one module each, `s3_objects.py` and `web_files.py`: nothing is written there.
+No adapter knows the service or its rules. Shared by several: `calling.py` (deadlines, retries, clocks) and `records.py`
+(the records of stores). `s3_objects.py` and `web_files.py` read data from sources that tpujob never writes to.
 """

@@ -1,6 +1,6 @@
-"""What calls to other machines have in common: a deadline, repeats with growing pauses, and the other side's clock.
+"""Calls to other machines: deadlines, retries with backoff, and the clock of the server.
 
-Imports no vendor's library, as the cheapest commands use it too.
+Imports no vendor's library, because the cheapest commands use this module too.
 """
 
 import contextlib
@@ -8,7 +8,7 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
@@ -17,65 +17,68 @@ from tpujob.errors import NotFound, Refused, TpujobError, Transient
 
 T = TypeVar("T")
 
-_CLOCK_AGE = 60.0  #: seconds for which the offset between two clocks is trusted
+_CLOCK_AGE = 60.0  #: seconds for which a measured offset between two clocks is trusted
 
 
 class Missing(Refused):
-    """A clear answer says that it does not exist."""
+    """The service has answered that the resource does not exist."""
 
 
-#: called after each call with its method, and `done`, `absent`, `transient` or `refused`
+#: called after each request with its method and its outcome: `done`, `absent`, `transient` or `refused`
 Count = Callable[[str, str], None]
 
 
 def uncounted(method: str, outcome: str) -> None:
-    """Count nothing."""
+    """Ignore a request: the `Count` of adapters without metrics."""
     del method, outcome
 
 
-def outcome_of(error: TpujobError | None) -> str:
-    """Return how a call is counted; None: it succeeded."""
-    match error:
-        case None:
-            return "done"
-        case Missing() | NotFound():
-            return "absent"
-        case Transient():
-            return "transient"
-        case _:
-            return "refused"
+@contextlib.contextmanager
+def counted(count: Count, method: str) -> Generator[None]:
+    """Count the request that the block makes, with its outcome."""
+    outcome = "done"
+    try:
+        yield
+    except TpujobError as error:
+        outcome = "transient" if isinstance(error, Transient) else "refused"
+        if isinstance(error, Missing | NotFound):
+            outcome = "absent"
+        raise
+    finally:
+        count(method, outcome)
 
 
 class Deadline:
-    """The moment by which a call must have its answer, however many requests it makes."""
+    """The moment by which a call must return, however many requests it makes."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._at = clock, clock() + seconds
 
     def remaining(self) -> float:
-        """Seconds; 0 when the moment has passed."""
+        """Return the seconds until the deadline; 0 when it has passed."""
         return max(0.0, self._at - self._clock())
 
-    def left(self, most: float = math.inf, *, doing: str = "") -> float:
-        """Return the seconds that one step may take, at most `most`. Raises Transient when there are none left."""
-        left = self.remaining()
-        if not left:
+    def left(self, limit: float = math.inf, *, doing: str = "") -> float:
+        """Return the seconds until the deadline, at most `limit`. Raises Transient when it has passed."""
+        remaining = self.remaining()
+        if not remaining:
             raise Transient(f"{doing}: no answer in time" if doing else "no answer in time")
-        return min(most, left)
+        return min(limit, remaining)
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The pauses between the tries of one call. The full pause doubles from try to try; a random part of its second
-    half is left out, so that callers who failed together do not come back together."""
+    """The pauses between the tries of one call: exponential backoff with jitter. The full pause doubles with each try.
+    A random part of its second half is left out, so that callers that failed together do not retry together."""
 
-    first: float  #: seconds
-    longest: float
+    first: float  #: seconds of the first full pause
+    longest: float  #: seconds
     tries: int = sys.maxsize
     sleep: Callable[[float], None] = time.sleep
     chance: Callable[[], float] = random.random
 
     def pause(self, failures: int) -> float:
+        """Return the seconds to pause after so many failures."""
         full = min(self.longest, self.first * 2.0 ** min(failures - 1, 60))
         return full * (1 + self.chance()) / 2
 
@@ -87,8 +90,8 @@ def repeated(
     *,
     worth_it: Callable[[Transient], bool] = lambda _: True,
 ) -> T:
-    """Call `call(seconds left, failures so far)` until it succeeds. Raises its error when that is not Transient, not
-    `worth_it`, or when no try or no time for another one is left."""
+    """Call `call(seconds left, failures so far)` until it succeeds, and return its result. Raises its error when that
+    is not Transient or not `worth_it`, or when no try or no time is left for another one."""
     failures = 0
     while True:
         try:
@@ -103,22 +106,24 @@ def repeated(
 
 
 class ServerClock:
-    """A server's time, to a second, by the `Date` of its newest answer. Threads may share it."""
+    """A server's clock, to a second, read from the header `Date` of its newest answer. Thread-safe."""
 
     def __init__(self) -> None:
-        #: how far its clock is ahead of our monotonic one, and until when it is trusted
-        self._known = (0.0, -math.inf)
+        #: seconds by which the server's clock is ahead of our monotonic one; until when that is trusted
+        self._offset = (0.0, -math.inf)
 
     def note(self, date: str, sent: float) -> None:
-        """Note the `Date` of an answer that arrived just now to a request `sent` then, by our monotonic clock."""
+        """Note the header `Date` of an answer that has just arrived; `sent`: when its request was, by `monotonic`."""
+        received = time.monotonic()
         with contextlib.suppress(ValueError):
-            server, received = parsedate_to_datetime(date).timestamp(), time.monotonic()
-            # the header leaves out the part of a second
-            self._known = server + 0.5 - (sent + received) / 2, received + _CLOCK_AGE
+            server = parsedate_to_datetime(date).timestamp()
+            # half a second on average: the header has whole seconds
+            self._offset = server + 0.5 - (sent + received) / 2, received + _CLOCK_AGE
 
     def now(self) -> float | None:
-        """Return the server's time; None: no answer in the last minute."""
-        (ahead, until), ours = self._known, time.monotonic()
+        """Return the server's time; None when it has sent no answer in the last minute."""
+        ahead, until = self._offset
+        ours = time.monotonic()
         return ours + ahead if ours < until else None
 
 
@@ -128,7 +133,7 @@ def status_of(error: Any) -> str:
 
 
 def first_line(error: object) -> str:
-    """Return the first line of a message, as one sentence without a full stop, to be read after a colon."""
+    """Return the first line of a message, without a full stop, to stand after a colon."""
     line = str(error).strip().partition("\n")[0] or type(error).__name__
     return line.rstrip(". ")[:300]
 

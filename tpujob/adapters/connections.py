@@ -1,4 +1,4 @@
-"""Connections of urllib3, through the proxy of the environment (HTTPS_PROXY, HTTP_PROXY, NO_PROXY)."""
+"""Connection pools of urllib3, through the proxy of the environment (HTTPS_PROXY, HTTP_PROXY, NO_PROXY)."""
 
 from urllib.parse import unquote
 from urllib.request import getproxies, proxy_bypass
@@ -11,21 +11,22 @@ from tpujob.errors import Refused
 
 
 def proxy_for(scheme: str, host: str) -> str:
-    """The URL of the proxy, as the environment has it; empty: none."""
+    """Return the URL of the proxy that the environment sets for this host; empty: none."""
     return "" if proxy_bypass(host) else getproxies().get(scheme, "")
 
 
-def pool_manager(proxy: str, kept: int) -> urllib3.PoolManager:
-    """`kept`: connections to a host. Raises Refused for a proxy that does not speak HTTP."""
+def pool_manager(proxy: str, connections: int) -> urllib3.PoolManager:
+    """Return a pool that keeps so many connections to a host. Raises Refused for a proxy that does not speak HTTP."""
     if not proxy:
-        return urllib3.PoolManager(maxsize=kept)
-    place = parse_url(proxy)
-    scheme = place.scheme or "http"
+        return urllib3.PoolManager(maxsize=connections)
+    url = parse_url(proxy)
+    scheme = url.scheme or "http"
     if scheme not in ("http", "https"):
-        text = f"HTTPS_PROXY is not an http:// proxy, but {scheme}://"
-        raise Refused(text, cause=Cause.BAD_SPEC)
-    secret: dict[str, str] = {}
-    if place.auth:
-        word = urllib3.make_headers(basic_auth=unquote(place.auth))["authorization"]
-        secret = {"Proxy-Authorization": word}
-    return urllib3.ProxyManager(f"{scheme}://{place.netloc}", maxsize=kept, proxy_headers=secret)
+        message = f"HTTPS_PROXY is not an http:// proxy, but {scheme}://"
+        raise Refused(message, cause=Cause.BAD_SPEC)
+    headers: dict[str, str] = {}
+    if url.auth:
+        basic = urllib3.make_headers(basic_auth=unquote(url.auth))
+        headers["Proxy-Authorization"] = basic["authorization"]
+    proxy = f"{scheme}://{url.netloc}"
+    return urllib3.ProxyManager(proxy, maxsize=connections, proxy_headers=headers)

@@ -1,5 +1,8 @@
-"""Each slice through the adapter of its provider. A further way to get a slice is a package beside `cloud_tpu/`, a
-provider of its own on its offers (`domain/capacity/offers.py`), and its entry in `wiring/`."""
+"""Passes each call on to the adapter of the slice's provider.
+
+Another provider needs a package beside `cloud_tpu/`, its name on its offers (`domain/capacity/offers.py`), and an entry
+in `wiring/`.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -10,8 +13,8 @@ from tpujob.ports import Owned, Slices, SliceSurvey
 
 
 class Providers:
-    """The port Slices. A slice whose provider this backend lacks is Unknown; its request and its deletion are
-    tried again, as after a rollback of the backend."""
+    """Implements `ports.Slices`. This backend may lack a slice's provider, as after a rollback. Then the slice is
+    Unknown, and its creation and its deletion raise Transient."""
 
     def __init__(self, adapters: Mapping[str, Slices]) -> None:
         self._adapters = adapters
@@ -19,41 +22,40 @@ class Providers:
     def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
         adapter = self._adapters.get(slice.provider)
         if adapter is None:
-            return Unknown(_unknown(slice))
+            return Unknown(_no_such_provider(slice))
         return adapter.look(slice, timeout=timeout)
 
     def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
-        """Each provider has an equal part of the time. A zone that one of them could not list is missing."""
-        every = [
-            adapter.survey(zones, timeout=timeout / len(self._adapters))
-            for adapter in self._adapters.values()
-        ]
+        """Survey all providers, each in an equal part of the time. A zone that one of them could not list is missed."""
+        part = timeout / len(self._adapters)
+        surveys = [adapter.survey(zones, timeout=part) for adapter in self._adapters.values()]
         return SliceSurvey(
-            seen={name: seen for one in every for name, seen in one.seen.items()},
-            missed={zone: why for one in every for zone, why in one.missed.items()},
-            calls=sum(one.calls for one in every),
+            seen={name: seen for survey in surveys for name, seen in survey.seen.items()},
+            missed={zone: why for survey in surveys for zone, why in survey.missed.items()},
+            calls=sum(survey.calls for survey in surveys),
         )
 
     def create(
         self, slice: Slice, *, job_id: str, public_key: str, timeout: float, user: str = ""
     ) -> None:
-        self._of(slice).create(
+        self._adapter_of(slice).create(
             slice, job_id=job_id, public_key=public_key, timeout=timeout, user=user
         )
 
     def delete(self, slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
-        self._of(slice).delete(slice, timeout=timeout, even_suspending=even_suspending)
+        self._adapter_of(slice).delete(slice, timeout=timeout, even_suspending=even_suspending)
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
         part = timeout / len(self._adapters)
-        return [one for a in self._adapters.values() for one in a.list_all(zones, timeout=part)]
+        lists = (a.list_all(zones, timeout=part) for a in self._adapters.values())
+        return [owned for slices in lists for owned in slices]
 
-    def _of(self, slice: Slice) -> Slices:
+    def _adapter_of(self, slice: Slice) -> Slices:
         adapter = self._adapters.get(slice.provider)
         if adapter is None:
-            raise Transient(_unknown(slice), hint="upgrade the backend")
+            raise Transient(_no_such_provider(slice), hint="upgrade the backend")
         return adapter
 
 
-def _unknown(slice: Slice) -> str:
+def _no_such_provider(slice: Slice) -> str:
     return f"slice {slice.name} is from the provider {slice.provider!r}, which this backend lacks"

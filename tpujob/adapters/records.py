@@ -1,4 +1,4 @@
-"""What all stores have in common: how records are decoded and which errors they raise."""
+"""The records of all stores: how they are decoded and cached, and the errors that stores raise."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -13,16 +13,16 @@ from tpujob.errors import Conflict, Fenced, NotFound, StoreError
 log = logging.getLogger(__name__)
 R = TypeVar("R")
 
-#: how many commits back a repeat is recognised, for each job; an older one fails the version check
-REMEMBERED = 16
-#: decoded records kept of jobs that have ended; one of 64 hosts takes about 30 kB
-CACHED = 4096
-#: records that a walk over all of them reads at once
-WALKED = 200
+#: commits of each job whose repeat is recognised; a repeat of an older one fails the version check
+REMEMBERED_OPS = 16
+#: decoded records of ended jobs in the cache; that of a job on 64 hosts takes about 30 kB
+CACHED_ENDED = 4096
+#: records that `Store.walk` reads at once
+WALK_PAGE = 200
 
 
-def same_identity(before: str, now: str) -> str:
-    """Return the identity of a store. Raises StoreError when another one was read before; empty: none was."""
+def check_identity(before: str, now: str) -> str:
+    """Return a store's identity `now`. Raises StoreError when it differs from the one read before; empty: none was."""
     if before not in ("", now):
         raise StoreError(
             f"the store was emptied or replaced: its id was {before}, and is {now or 'gone'}",
@@ -36,8 +36,8 @@ def event_text(event: Event, seq: int) -> str:
 
 
 class Decoded:
-    """The newest version of each job that was read: of all that go on, as a tick reads its job several times, and of
-    some that have ended. For one thread at a time, or for a caller who can bear to read a job again."""
+    """A cache of decoded jobs: of all live ones, as a tick reads its job several times, and of some that have ended.
+    Not thread-safe, but a race costs no more than that a job is decoded again."""
 
     def __init__(self) -> None:
         self._live: dict[str, Job] = {}
@@ -50,7 +50,7 @@ class Decoded:
         if not job.state.final:
             self._live[job.id] = job
             return
-        if len(self._ended) >= CACHED:
+        if len(self._ended) >= CACHED_ENDED:
             self._ended.clear()
         self._ended[job.id] = job
         self._live.pop(job.id, None)
@@ -65,17 +65,17 @@ class Decoded:
 
 
 class RecordReader(Generic[R]):
-    """Decodes the rows of a store."""
+    """Decodes the rows of a store. A damaged row never hides the others."""
 
     def __init__(self, decode: Callable[[R], Job], id_of: Callable[[R], str]) -> None:
         self._decode, self._id_of = decode, id_of
-        self._named: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
 
     def sift(
         self, rows: Iterable[R], decode: Callable[[R], Job] | None = None
     ) -> tuple[list[Job], list[tuple[str, str]]]:
-        """The jobs of these rows, and the ids of those that cannot be decoded, each with the reason. `decode`: in
-        another way than usual."""
+        """Return the jobs of these rows, and id and reason of each row that cannot be decoded. `decode`: in place of
+        the usual function."""
         decode = decode or self._decode
         jobs: list[Job] = []
         damaged: list[tuple[str, str]] = []
@@ -87,17 +87,17 @@ class RecordReader(Generic[R]):
         return jobs, damaged
 
     def readable(self, rows: Iterable[R], decode: Callable[[R], Job] | None = None) -> list[Job]:
-        """The jobs that can be decoded; the log names each of the others once."""
+        """Return the jobs of the rows that can be decoded. The log names each damaged row once."""
         jobs, damaged = self.sift(rows, decode)
-        for one in damaged:
-            if one not in self._named:
-                self._named.add(one)
-                log.error("%s; it is left out of every list", one[1])
+        for row_id, reason in damaged:
+            if (row_id, reason) not in self._logged:
+                self._logged.add((row_id, reason))
+                log.error("%s; it is left out of every list", reason)
         return jobs
 
 
-def waking(job: Job) -> float | None:
-    """Return when the job is due; None: nothing is left to do."""
+def wake_time(job: Job) -> float | None:
+    """Return the time at which the job is due; None when nothing is left to do for it."""
     idle = job.state.final and job.wish is not DesiredState.CLEAN
     return None if idle else job.wake
 

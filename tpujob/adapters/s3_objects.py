@@ -1,6 +1,7 @@
-"""`data.objects.SourceReader` by boto3, whose own repeats and checksums are off: ours go on from the last byte.
+"""Reads objects of S3 with boto3. Implements `data.objects.SourceReader`.
 
-boto3 is an extra of the package, imported at the first call.
+boto3's own retries and checksums are off, because ours continue after the last byte that arrived. boto3 comes with the
+extra `s3` and is imported at the first call.
 """
 
 # boto3 has no types.
@@ -20,8 +21,8 @@ from tpujob.errors import BadRequest, NotFound, Refused, TpujobError, Transient
 
 T = TypeVar("T")
 
-_PATIENCE = 120.0
-_TIMEOUT = 60.0
+_PATIENCE = 120.0  #: seconds for which a list request is retried
+_TIMEOUT = 60.0  #: seconds without a byte
 _BACKOFF = Backoff(first=0.2, longest=16.0)
 _CONNECTIONS = 32
 _CHUNK = 1 << 20
@@ -30,11 +31,11 @@ _ARCHIVED = ("GLACIER", "DEEP_ARCHIVE")
 
 
 class S3Objects:
-    """Threads share it."""
+    """Implements `data.objects.SourceReader`. Thread-safe."""
 
     def __init__(self, patience: float = _PATIENCE) -> None:
-        """Endpoint, region and credentials are what boto3 finds on this machine. Without credentials requests are not
-        signed, as public buckets need none. Raises BadRequest when boto3 is not installed."""
+        """Connect with the endpoint, region and credentials that boto3 finds on this machine. Without credentials
+        requests are not signed: public buckets need none. Raises BadRequest when boto3 is not installed."""
         try:
             import boto3.session
         except ImportError as error:
@@ -46,27 +47,27 @@ class S3Objects:
         with translated("read the settings of AWS"):
             self._session = boto3.session.Session()
             self._signs = self._session.get_credentials() is not None
-        self._client = self._made(signs=self._signs)
+        self._client = self._make_client(signs=self._signs)
 
     def close(self) -> None:
-        """Afterwards its connections are closed. Safe to repeat."""
+        """Close the connections. Safe to repeat."""
         self._client.close()
 
     def pages(self, bucket: str, prefix: str) -> Iterator[Sequence[ObjectFacts | LeftOut]]:
-        asked = {"Bucket": bucket, "Prefix": prefix}
-        doing = f"list s3://{bucket}/{prefix}"
+        query = {"Bucket": bucket, "Prefix": prefix}
+        operation = f"list s3://{bucket}/{prefix}"
         try:
-            page = self._repeat(doing, lambda: self._client.list_objects_v2(**asked))
+            page = self._retry(operation, lambda: self._client.list_objects_v2(**query))
         except Refused as error:
             if not self._signs or error.cause != Cause.PERMISSION:
                 raise
-            page = self._unsigned(doing, asked, error)
+            page = self._list_unsigned(operation, query, error)
         while True:
-            yield [_listed(item, prefix) for item in page.get("Contents", ())]
+            yield [_parse_item(item, prefix) for item in page.get("Contents", ())]
             if not page.get("IsTruncated"):
                 return
-            asked["ContinuationToken"] = page["NextContinuationToken"]
-            page = self._repeat(doing, lambda: self._client.list_objects_v2(**asked))
+            query["ContinuationToken"] = page["NextContinuationToken"]
+            page = self._retry(operation, lambda: self._client.list_objects_v2(**query))
 
     @contextmanager
     def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:
@@ -79,7 +80,7 @@ class S3Objects:
         try:
             with translated(operation):
                 answer = self._client.get_object(**query)
-        except Refused as error:  # objects of one bucket have rights and keys of their own
+        except Refused as error:  # each object may have its own rights and its own key
             raise NotCopied(error.message) from error
         try:
             _check_same(facts, start, answer)
@@ -88,9 +89,7 @@ class S3Objects:
         finally:
             answer["Body"].close()
 
-    # own
-
-    def _made(self, *, signs: bool) -> Any:
+    def _make_client(self, *, signs: bool) -> Any:
         from botocore import UNSIGNED
         from botocore.config import Config
 
@@ -99,31 +98,31 @@ class S3Objects:
             read_timeout=_TIMEOUT,
             max_pool_connections=_CONNECTIONS,
             retries={"total_max_attempts": 1},
-            # other servers than Amazon's refuse what newer clients add by default
+            # servers other than Amazon's refuse the checksums that newer clients add by default
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
             **({} if signs else {"signature_version": UNSIGNED}),
         )
-        region = self._session.region_name or "us-east-1"  # of the bucket: AWS says where it lies
+        region = self._session.region_name or "us-east-1"  # AWS names the bucket's region
         with translated("read the settings of AWS"):
             return self._session.client("s3", region_name=region, config=config)
 
-    def _unsigned(self, doing: str, asked: Mapping[str, str], refused: Refused) -> Any:
-        """Return the first page of a bucket that may be public, after these credentials were refused."""
-        client = self._made(signs=False)
+    def _list_unsigned(self, operation: str, query: Mapping[str, str], refusal: Refused) -> Any:
+        """List without credentials, as the bucket may be public. Raises `refusal`, the first error, if it is not."""
+        client = self._make_client(signs=False)
         try:
-            with translated(doing):
-                page = client.list_objects_v2(**asked)
+            with translated(operation):
+                page = client.list_objects_v2(**query)
         except TpujobError:
             client.close()
-            raise refused from None
+            raise refusal from None
         self._client.close()
         self._client, self._signs = client, False
         return page
 
-    def _repeat(self, doing: str, call: Callable[[], T]) -> T:
+    def _retry(self, operation: str, call: Callable[[], T]) -> T:
         def once(_left: float, _failures: int) -> T:
-            with translated(doing, signed=self._signs):
+            with translated(operation, signed=self._signs):
                 return call()
 
         return repeated(once, Deadline(self._patience), _BACKOFF)
@@ -134,7 +133,7 @@ def _chunks(body: Any, operation: str) -> Iterator[bytes]:
         yield from body.iter_chunks(_CHUNK)
 
 
-def _listed(item: Mapping[str, Any], prefix: str) -> ObjectFacts | LeftOut:
+def _parse_item(item: Mapping[str, Any], prefix: str) -> ObjectFacts | LeftOut:
     if item.get("StorageClass") in _ARCHIVED:
         text = f"it is archived ({item['StorageClass']}): restore it first"
         return LeftOut(str(item["Key"])[len(prefix) :], text)
@@ -143,12 +142,13 @@ def _listed(item: Mapping[str, Any], prefix: str) -> ObjectFacts | LeftOut:
 
 
 def _identity(item: Mapping[str, Any], size: int) -> str:
-    """Return the identity of an item of a list, or of an answer with the object."""
+    """Return the identity of an object, from an item of a list or from an answer with its content."""
     return identity_of(str(item.get("ETag") or ""), whole_seconds(item.get("LastModified")), size)
 
 
 def _check_same(facts: ObjectFacts, start: int, answer: Mapping[str, Any]) -> None:
-    """Raises unless the answer has the rest of exactly that object: not every server heeds If-Match, or sends parts."""
+    """Raise NotFound or MustRestart unless the answer has the rest of exactly that object. Not every server heeds
+    If-Match, or sends parts."""
     if start and answer["ResponseMetadata"]["HTTPStatusCode"] != 206:
         raise MustRestart
     if _identity(answer, int(answer["ContentLength"]) + start) != facts.identity:
@@ -163,7 +163,7 @@ _UNSIGNED = (
     "AWS_SECRET_ACCESS_KEY"
 )
 _SIGNED = "the credentials of AWS need s3:ListBucket on the bucket and s3:GetObject on its objects"
-#: codes that say so whatever the HTTP status
+#: error codes that mean wrong credentials, whatever the HTTP status
 _CREDENTIALS = (
     "AccessDenied", "AuthorizationHeaderMalformed", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken",
     "SignatureDoesNotMatch",
@@ -172,52 +172,50 @@ _BUSY = ("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "T
 
 
 @contextmanager
-def translated(doing: str, *, signed: bool = True) -> Generator[None]:
-    """Raises this project's errors in place of boto3's and the network's."""
+def translated(operation: str, *, signed: bool = True) -> Generator[None]:
+    """Translate the errors of boto3 and of the network to tpujob's. `signed`: the requests carry credentials."""
     import urllib3
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
         yield
     except ClientError as error:
-        raise _of_answer(error.response, doing, signed=signed) from error
+        raise _error_of_answer(error.response, operation, signed=signed) from error
     except (BotoCoreError, urllib3.exceptions.HTTPError) as error:
-        raise _of_client(error, doing) from error
+        raise _error_of_client(error, operation) from error
 
 
-def _of_answer(response: Any, doing: str, *, signed: bool) -> TpujobError:
-    """The server has refused."""
+def _error_of_answer(response: Any, operation: str, *, signed: bool) -> TpujobError:
+    """Return our error for a refusal of the server."""
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
     code = str(response.get("Error", {}).get("Code", ""))
     message = first_line(response.get("Error", {}).get("Message") or code or f"HTTP {status}")
-    text = f"cannot {doing}: {message}"
+    text = f"cannot {operation}: {message}"
     if code in _BUSY or status in (408, 429) or status >= 500:
         return Transient(text)
     if code in _CREDENTIALS or status in (401, 403):
         return Refused(text, cause=Cause.PERMISSION, hint=_SIGNED if signed else _UNSIGNED)
-    if status in (404, 412, 416):  # absent, or not what it was
+    if status in (404, 412, 416):  # absent, or replaced
         return NotFound(text)
     if status // 100 == 3:
+        text = f"cannot {operation}: it is in another region"
         hint = "set AWS_REGION to the region of the bucket, or AWS_ENDPOINT_URL to its server"
-        return Refused(f"cannot {doing}: it is in another region", cause=Cause.BAD_SPEC, hint=hint)
+        return Refused(text, cause=Cause.BAD_SPEC, hint=hint)
     return Refused(text, cause=Cause.BAD_SPEC)
 
 
-def _of_client(error: Exception, doing: str) -> TpujobError:
+def _error_of_client(error: Exception, operation: str) -> TpujobError:
+    """Return our error for one of boto3 itself or of the network."""
     from botocore import exceptions as boto
 
-    text = f"cannot {doing}: {first_line(error)}"
-    credentials = (
-        boto.NoCredentialsError,
-        boto.PartialCredentialsError,
-        boto.CredentialRetrievalError,
-    )
-    if isinstance(error, (*credentials, boto.ProfileNotFound, boto.TokenRetrievalError)):
+    text = f"cannot {operation}: {first_line(error)}"
+    no_credentials = boto.NoCredentialsError, boto.PartialCredentialsError, boto.ProfileNotFound
+    not_refreshed = boto.CredentialRetrievalError, boto.TokenRetrievalError
+    if isinstance(error, (*no_credentials, *not_refreshed)):
         return Refused(text, cause=Cause.PERMISSION, hint=_UNSIGNED)
-    if isinstance(
-        error, boto.ParamValidationError | boto.InvalidRegionError | boto.ConfigParseError
-    ):
+    invalid = boto.ParamValidationError, boto.InvalidRegionError, boto.ConfigParseError
+    if isinstance(error, invalid):
         return BadRequest(text)
     if isinstance(error, boto.EndpointConnectionError):
-        return Transient(f"cannot {doing}: S3 does not answer")
+        return Transient(f"cannot {operation}: S3 does not answer")
     return Transient(text)

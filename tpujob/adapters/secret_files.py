@@ -1,4 +1,4 @@
-"""The port Secrets in files of this machine: a folder for each owner, 0700, in it a file for each secret, 0600."""
+"""Secrets in files of this machine: a folder (0700) for each owner, in it a file (0600) for each secret."""
 
 from __future__ import annotations
 
@@ -29,17 +29,15 @@ class SecretFiles:
         except FileNotFoundError as error:
             raise NotFound(f"no secret {name} is set") from error
         except (OSError, ValueError, LookupError, TypeError) as error:
-            # without the error's own words, which may have the value in them
+            # without the error's text, which may contain the value
             raise StoreError(f"{path} cannot be read: {type(error).__name__}") from None
 
     def list(self, owner: str) -> list[KeptSecret]:
         try:
-            found = [f for f in self._folder(owner).iterdir() if not f.name.startswith(".")]
+            paths = [p for p in self._folder(owner).iterdir() if not p.name.startswith(".")]
         except FileNotFoundError:
             return []
-        return sorted(
-            (KeptSecret(f.name, f.stat().st_mtime) for f in found), key=lambda one: one.name
-        )
+        return [KeptSecret(path.name, path.stat().st_mtime) for path in sorted(paths)]
 
     def remove(self, owner: str, name: str) -> None:
         (self._folder(owner) / name).unlink(missing_ok=True)

@@ -1,4 +1,7 @@
-"""`data.objects.SourceReader` over HTTP: ranges, each for exactly the file that was looked at."""
+"""Reads files over HTTP, in ranges: implements `data.objects.SourceReader`.
+
+Each range is of exactly the file whose size and identity were read first.
+"""
 
 import re
 import threading
@@ -17,15 +20,15 @@ from tpujob.data.objects import LeftOut, MustRestart, NotCopied, ObjectContent, 
 from tpujob.domain.model import Cause
 from tpujob.errors import BadRequest, NotFound, Refused, Transient
 
-_PATIENCE = 60.0
+_PATIENCE = 60.0  #: seconds for which a HEAD request is retried
 _BACKOFF = Backoff(first=0.2, longest=8.0)
 _CHUNK = 1 << 20
-_AT_ONCE = 16  #: files that are looked at
-_PAGE = 256
+_AT_ONCE = 16  #: HEAD requests at once
+_PAGE = 256  #: files
 
 
 class WebFiles:
-    """Threads share it. The files of one list, or one file."""
+    """One file, or the files of one list. Thread-safe."""
 
     def __init__(self, files: Sequence[WebFile], patience: float = _PATIENCE) -> None:
         """`files`: in the order of their keys' UTF-8 bytes."""
@@ -38,20 +41,22 @@ class WebFiles:
         self._web.close()
 
     def pages(self, bucket: str, prefix: str) -> Iterator[Sequence[ObjectFacts | LeftOut]]:  # noqa: ARG002
-        """Of a list, a file that cannot be had is left out by name. A file whose size and MD5 are listed is not looked
-        at: both are compared when it is read."""
+        """Yield the facts of all files. No request is sent for a file whose size and MD5 are in the list: both are
+        compared when the file is read. If the only file cannot be read, its error is raised; in a list, such a file is
+        a LeftOut."""
         if len(self._files) == 1:
-            yield [self._known(self._files[0]) or self._look(self._files[0])]
+            yield [self._facts(self._files[0])]
             return
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for at in range(0, len(self._files), _PAGE):
-                yield list(pool.map(self._one, self._files[at : at + _PAGE]))
+            for start in range(0, len(self._files), _PAGE):
+                page = self._files[start : start + _PAGE]
+                yield list(pool.map(self._facts_or_left_out, page))
 
     @contextmanager
     def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:  # noqa: ARG002
         file = self._by_key[facts.name]
         headers = {"Range": f"bytes={start}-"} if start else {}
-        if start and not file.md5:  # with an MD5 a mixture of two files is found at the end
+        if start and not file.md5:  # an MD5 reveals a mixture of two files at the end
             headers["If-Range"] = validator_of(facts.identity)
             if not headers["If-Range"]:
                 raise MustRestart
@@ -60,34 +65,35 @@ class WebFiles:
         except Refused as error:
             raise NotCopied(error.message) from error
         try:
-            if "transfer-encoding" in answer.headers:  # it would overrule the length
+            if "transfer-encoding" in answer.headers:  # would overrule the length
                 raise NotCopied("its server sends it in chunks, without a length to rely on")
-            skip = _begins_at(answer, facts, start, pinned=not file.md5)
+            skip = _bytes_before(start, answer, facts, pinned=not file.md5)
             chunks = _body(answer, facts.name, skip)
             yield ObjectContent(chunks, facts.hash or hash_of_web(_headers(answer)))
         finally:
             answer.close()
 
-    # own
-
-    def _one(self, file: WebFile) -> ObjectFacts | LeftOut:
+    def _facts_or_left_out(self, file: WebFile) -> ObjectFacts | LeftOut:
         try:
-            return self._known(file) or self._look(file)
+            return self._facts(file)
         except (NotFound, Refused, Transient) as error:
             return LeftOut(file.key, error.message)
 
-    def _known(self, file: WebFile) -> ObjectFacts | None:
-        """Return the facts in the list, if they are enough."""
+    def _facts(self, file: WebFile) -> ObjectFacts:
+        return self._listed_facts(file) or self._facts_from_server(file)
+
+    def _listed_facts(self, file: WebFile) -> ObjectFacts | None:
+        """Return the facts in the list; None when size or MD5 is missing there."""
         if file.size is None or file.md5 is None:
             return None
         identity = identity_of(f"md5:{file.md5.value.hex()}", "", file.size)
         return ObjectFacts(file.key, file.size, None, 0, identity, file.md5)
 
-    def _look(self, file: WebFile) -> ObjectFacts:
+    def _facts_from_server(self, file: WebFile) -> ObjectFacts:
         def once(_left: float, _failures: int) -> urllib3.BaseHTTPResponse:
             try:
                 answer = self._web.ask("HEAD", file.url)
-            except Refused:  # some servers know no HEAD, and a signed URL is for one method only
+            except Refused:  # some servers have no HEAD, and a signed URL is for one method only
                 answer = self._web.ask("GET", file.url)  # its body is not read
             answer.close()
             return answer
@@ -101,9 +107,7 @@ class WebFiles:
             text = f"the list says {file.size} bytes, the server {size}"
             raise Refused(text, cause=Cause.BAD_SPEC)
         checksum = file.md5 or hash_of_web(_headers(answer))
-        return self._known(file) or ObjectFacts(
-            file.key, size, None, 0, _identity(answer, size), checksum
-        )
+        return ObjectFacts(file.key, size, None, 0, _identity(answer, size), checksum)
 
 
 def _headers(answer: urllib3.BaseHTTPResponse) -> dict[str, str]:
@@ -111,7 +115,7 @@ def _headers(answer: urllib3.BaseHTTPResponse) -> dict[str, str]:
 
 
 def _size(answer: urllib3.BaseHTTPResponse) -> int | None:
-    """Return the bytes of the whole file; None: the answer does not state them."""
+    """Return the size of the whole file; None when the answer does not state it."""
     if answer.status == 206:
         match = re.fullmatch(r"bytes \d+-\d+/(\d+)", answer.headers.get("content-range", ""))
         return int(match[1]) if match else None
@@ -124,22 +128,23 @@ def _identity(answer: urllib3.BaseHTTPResponse, size: int) -> str:
     return identity_of(etag, answer.headers.get("last-modified", ""), size)
 
 
-def _begins_at(
-    answer: urllib3.BaseHTTPResponse, facts: ObjectFacts, start: int, *, pinned: bool
+def _bytes_before(
+    start: int, answer: urllib3.BaseHTTPResponse, facts: ObjectFacts, *, pinned: bool
 ) -> int:
-    """How many bytes of the body are before `start`. Raises NotFound when it is another file than was looked at."""
+    """Return how many bytes at the beginning of the body precede `start` in the file. Raises NotFound when the file has
+    another size or, if `pinned`, another identity than `facts`; MustRestart when the body begins elsewhere."""
     if _size(answer) != facts.size or (pinned and _identity(answer, facts.size) != facts.identity):
         raise NotFound(f"{facts.name} was replaced")
     if answer.status == 200:
         return start
     begin = re.match(r"bytes (\d+)-", answer.headers.get("content-range", ""))
     if not begin or int(begin[1]) != start:
-        raise MustRestart  # the server sent another part than was asked for
+        raise MustRestart
     return 0
 
 
 def _body(answer: urllib3.BaseHTTPResponse, name: str, skip: int) -> Iterator[bytes]:
-    """The bytes after the first `skip`."""
+    """Yield the body without its first `skip` bytes. Raises Transient when the connection breaks."""
     try:
         for data in answer.stream(_CHUNK, decode_content=False):
             if len(data) > skip:
@@ -155,12 +160,12 @@ def _body(answer: urllib3.BaseHTTPResponse, name: str, skip: int) -> Iterator[by
 _REDIRECTS = 5
 _TIMEOUT = urllib3.Timeout(connect=20, read=60)
 _CONNECTIONS = 32
-#: packed on the way, ranges and sizes would be of other bytes
+#: no compression on the way: ranges and sizes would count compressed bytes
 _HEADERS = {"Accept-Encoding": "identity", "User-Agent": "tpujob"}
 
 
 class Web:
-    """Threads share it."""
+    """Sends requests through the proxy of the environment, and follows redirects. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -175,18 +180,19 @@ class Web:
     def ask(
         self, method: str, url: str, headers: Mapping[str, str] | None = None
     ) -> urllib3.BaseHTTPResponse:
-        """Return a good answer, whose body is not read yet: 200 or 206. Raises NotFound, Refused, Transient."""
-        at, shown = url, without_query(url)
+        """Return an answer with status 200 or 206, its body not read yet. Raises NotFound, Refused, Transient."""
+        shown = without_query(url)
         for _ in range(_REDIRECTS + 1):
-            answer = self._once(method, at, headers or {}, shown)
+            answer = self._request(method, url, headers or {}, shown)
             if answer.status not in (301, 302, 303, 307, 308):
-                return _checked(answer, shown)
-            to = urljoin(at, answer.headers.get("location", ""))
+                return _check_status(answer, shown)
+            target = urljoin(url, answer.headers.get("location", ""))
             answer.close()
-            at = _safe(at, to, shown)
+            _check_redirect(url, target, shown)
+            url = target
         raise Refused(f"{shown} redirects more than {_REDIRECTS} times", cause=Cause.BAD_SPEC)
 
-    def _once(
+    def _request(
         self, method: str, url: str, headers: Mapping[str, str], shown: str
     ) -> urllib3.BaseHTTPResponse:
         try:
@@ -217,21 +223,19 @@ class Web:
             return self._managers[proxy]
 
 
-def _safe(at: str, to: str, shown: str) -> str:
-    """Return where a redirect leads. Raises Refused for a URL that a user could not give either, and for a redirect
-    from the web to a server of this machine."""
-    here = urlsplit(at)
+def _check_redirect(url: str, target: str, shown: str) -> None:
+    """Raise Refused unless a user could give the target's URL, too, and it keeps the TLS that `url` has."""
     try:
-        checked_url(to)
-        if here.scheme == "https" and urlsplit(to).scheme != "https":
+        checked_url(target)
+        if urlsplit(url).scheme == "https" and urlsplit(target).scheme != "https":
             raise BadRequest("it has no TLS")
     except BadRequest as error:
-        text = f"{shown} redirects to {without_query(to)!r}: {error.message}"
+        text = f"{shown} redirects to {without_query(target)!r}: {error.message}"
         raise Refused(text, cause=Cause.BAD_SPEC) from error
-    return to
 
 
-def _checked(answer: urllib3.BaseHTTPResponse, shown: str) -> urllib3.BaseHTTPResponse:
+def _check_status(answer: urllib3.BaseHTTPResponse, shown: str) -> urllib3.BaseHTTPResponse:
+    """Return the answer. Raises NotFound, Refused or Transient by its HTTP status."""
     status = answer.status
     if status in (200, 206):
         return answer

@@ -76,8 +76,8 @@ def page_code(settings: Settings) -> str:
 
 
 def way_to_page(settings: Settings, job: str = "") -> str:
-    """Return the address of the page, or of a job's, in a browser on this machine, or the command that opens it;
-    empty: there is no page. Sends no request."""
+    """Return the address of the page, or of a job's, in a browser on this machine, or the command that opens it; empty:
+    there is no page. Sends no request."""
     from tpujob.config import stack_processes
 
     path = f"/jobs/{job}" if job else "/"
@@ -224,7 +224,7 @@ def _remote_here(settings: Settings, access: Access) -> RemoteJobs:
         found = stack_processes.backend_after(settings, access)
         return found.url if found else None
 
-    return RemoteJobs(access.url, log=str(settings.log_file("backend")), look_again=look_again)
+    return RemoteJobs(access.url, log=str(settings.log_file("backend")), find_again=look_again)
 
 
 def _check_credentials(settings: Settings) -> None:

@@ -24,7 +24,7 @@ from tpujob.adapters.ssh import FileKeys, SshHosts, open_session
 from tpujob.adapters.ssh.hosts import LOGIN_PATIENCE
 from tpujob.adapters.ssh.keys import new_private_key, public_line
 from tpujob.adapters.ssh.pool import Bounds
-from tpujob.adapters.ssh.transport import MAX_TUNNELS, telling
+from tpujob.adapters.ssh.transport import MAX_TUNNELS, last_message
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Endpoint, Slice
 from tpujob.emulator.driver import FarmClient
@@ -259,7 +259,7 @@ def test_hosts_are_reached_through_a_tunnel(
     ],
 )
 def test_what_a_tunnel_advises_is_not_why_it_ended(printed: str, said: str) -> None:
-    assert telling(printed) == said
+    assert last_message(printed) == said
 
 
 def test_a_tunnel_that_is_not_allowed_says_what_iap_needs(

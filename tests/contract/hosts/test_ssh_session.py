@@ -151,7 +151,7 @@ def test_a_person_gets_a_terminal_of_the_size_of_the_window(rig: Rig):
 )
 def test_whoever_is_outside_of_the_network_of_a_host_is_told(rig: Rig, address: str, inside: bool):
     access: HostAccess = {**rig.access, "address": address}
-    error = ssh_session._explained(
+    error = ssh_session._error_in_log(
         access, f"ssh: connect to host {address} port 22: Connection timed out\n"
     )
     assert error.message.endswith(

@@ -15,7 +15,7 @@ from tests.support.tls import https, make_certificate
 from tests.unit.notify.receivers import Web, a_message, post, web
 from tpujob.adapters.calling import SystemClock
 from tpujob.adapters.notify import Mail, Slack, SmtpServer, Webhook
-from tpujob.adapters.notify.post import addresses, meaning, public
+from tpujob.adapters.notify.post import addresses, is_public, receipt_for
 from tpujob.domain.notifications.delivery import message_for
 from tpujob.domain.notifications.model import Notification, NotificationKind, Receipt
 from tpujob.errors import NotFound, Refused, Transient
@@ -131,11 +131,11 @@ def test_what_an_answer_means(receiver: Web, status: int, permanent: bool | None
 def test_a_time_to_come_back_may_be_a_date() -> None:
     from email.utils import formatdate
 
-    soon = meaning(503, "", formatdate(time.time() + 90, usegmt=True)).retry_after
+    soon = receipt_for(503, "", formatdate(time.time() + 90, usegmt=True)).retry_after
     assert 80 < soon <= 90
     late = "Mon, 1 Jan 2026 00:00:00 +" + "9" * 20
     for nonsense in ("", "soon", "-5", "Mon, 99 Foo 2026", late, "9" * 20 + late[4:]):
-        assert meaning(503, "", nonsense).retry_after == 0.0
+        assert receipt_for(503, "", nonsense).retry_after == 0.0
 
 
 @pytest.mark.parametrize("end", [" ", "\n", " x", "\x7f", "é", "\0x"])
@@ -179,7 +179,7 @@ def test_nobody_there_is_an_error_for_now() -> None:
     "address", ["8.8.8.8", "2001:4860:4860::8888", "::ffff:8.8.8.8", "64:ff9b::808:808"]
 )
 def test_public_addresses_are_allowed(address: str) -> None:
-    assert public(ipaddress.ip_address(address))
+    assert is_public(ipaddress.ip_address(address))
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_public_addresses_are_allowed(address: str) -> None:
     ],
 )  # fmt: skip
 def test_addresses_that_are_not_public_are_refused_however_they_are_written(address: str) -> None:
-    assert not public(ipaddress.ip_address(address))
+    assert not is_public(ipaddress.ip_address(address))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import grpc
 import pytest
 from google.cloud import tpu_v2, tpu_v2alpha1
 
-from tpujob.adapters.cloud_tpu.errors import CALL_CODES, Scope, of_call, of_state
+from tpujob.adapters.cloud_tpu.errors import CALL_CODES, Scope, meaning_of_call, meaning_of_state
 from tpujob.adapters.cloud_tpu.messages import node_seen, queued_seen
 from tpujob.adapters.cloud_tpu.slice_state import (
     INITIATORS,
@@ -212,23 +212,23 @@ def test_error_texts_are_classified_whatever_their_code(
     text: str, cause: Cause | None, scope: Scope, hint: str
 ) -> None:
     for code in ("INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNAVAILABLE"):
-        meaning = of_call(code, text)
+        meaning = meaning_of_call(code, text)
         assert (meaning.cause, meaning.scope) == (cause, scope)
         assert hint in meaning.hint
 
 
 def test_without_such_a_text_the_code_decides() -> None:
-    assert {code: of_call(code, "something else").cause for code in CALL_CODES} == CALL_CODES
-    assert "gcloud auth" in of_call("UNAUTHENTICATED", "something else").hint
+    assert {c: meaning_of_call(c, "something else").cause for c in CALL_CODES} == CALL_CODES
+    assert "gcloud auth" in meaning_of_call("UNAUTHENTICATED", "something else").hint
 
 
 @pytest.mark.parametrize("limit", ["Limit 10 in zone", "Limit: 100.", "Limit 0.5", "limit 08"])
 def test_a_limit_above_zero_is_not_missing_access(limit: str) -> None:
-    assert NONE not in of_call("RESOURCE_EXHAUSTED", limit).hint
+    assert NONE not in meaning_of_call("RESOURCE_EXHAUSTED", limit).hint
 
 
 def test_inside_a_failed_request_the_bare_code_8_is_a_stockout() -> None:
-    assert of_state(8, "something else").cause is STOCKOUT
-    assert of_state(8, "Quota 'X' exhausted. Limit 8").cause is QUOTA
-    assert of_state(3, "There is no reservation for request queue x").cause is QUOTA
-    assert of_state(13, "something else").cause is None
+    assert meaning_of_state(8, "something else").cause is STOCKOUT
+    assert meaning_of_state(8, "Quota 'X' exhausted. Limit 8").cause is QUOTA
+    assert meaning_of_state(3, "There is no reservation for request queue x").cause is QUOTA
+    assert meaning_of_state(13, "something else").cause is None

@@ -55,7 +55,7 @@ def test_every_query_has_its_index_and_every_index_its_query(
     job = store.create(a_job(), an_event())
     for name, live in product(("", "mlp"), (None, True, False)):
         store.list(name=name, live=live)
-    monkeypatch.setattr(records, "WALKED", 1)
+    monkeypatch.setattr(records, "WALK_PAGE", 1)
     assert len([*store.walk()]) == 1  # a page, and an empty one after it
     store.events(job.id)
     store.events(job.id, after=1)

@@ -12,7 +12,6 @@ import pytest
 from tests.contract.stores.place import Place, go
 from tests.support.stores import a_job, a_slice, an_event, count_up
 from tpujob.adapters import records
-from tpujob.adapters.sqlite import store as sqlite_store
 from tpujob.domain.model import DesiredState, Job, State
 from tpujob.errors import Conflict, Fenced, NotFound, StoreError
 from tpujob.ports import EventKey, Store, Write
@@ -143,8 +142,7 @@ def test_an_unknown_job_is_not_found(store: Store) -> None:
 def test_a_walk_comes_to_every_job_once_a_few_at_a_time_and_newest_first(
     place: Place, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (records, sqlite_store):
-        monkeypatch.setattr(module, "WALKED", 2)
+    monkeypatch.setattr(records, "WALK_PAGE", 2)
     assert [*store.walk()] == []
     jobs = [store.create(a_job(f"job-{n}"), an_event()) for n in range(5)]
     ended = moved(store, jobs[2], state=State.FAILED)

@@ -208,16 +208,16 @@ def test_where_a_backend_went_is_asked_once_and_only_before_the_first_answer(lef
         place.close()
         gone += "" if left else ".gone"
 
-        def look_again() -> str:
+        def find_again() -> str:
             nonlocal asked
             asked += 1
             return url if asked == 1 else gone
 
-        remote = RemoteJobs(gone, look_again=look_again)
+        remote = RemoteJobs(gone, find_again=find_again)
         assert remote.members() == []
         assert remote.url == url
         remote.close()
-        nowhere = RemoteJobs(gone, look_again=look_again)
+        nowhere = RemoteJobs(gone, find_again=find_again)
         with pytest.raises(BackendGone):
             nowhere.list()
         with pytest.raises(BackendGone):

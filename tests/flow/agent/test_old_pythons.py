@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tpujob.adapters.ssh import agent_calls
-from tpujob.adapters.ssh.agent_calls import packed
+from tpujob.adapters.ssh.agent_calls import build_archive
 from tpujob.adapters.ssh.connection import Output
 from tpujob.agent.setup import devices
 from tpujob.domain.model import Cause
@@ -18,7 +18,7 @@ from tpujob.errors import Refused
 def test_a_host_without_python_is_told_apart() -> None:
     said = Output(127, "sh: 1: exec: python3: not found\n")
     with pytest.raises(Refused, match="the host has no python3") as caught:
-        agent_calls._parsed(said)  # pyright: ignore[reportPrivateUsage]
+        agent_calls._parse_answer(said)  # pyright: ignore[reportPrivateUsage]
     assert caught.value.cause is Cause.SETUP
 
 
@@ -42,7 +42,7 @@ def test_the_python_of_a_program_may_be_older_than_that_of_the_agent(tmp_path: P
 def test_a_python_that_is_too_old_is_named(tmp_path: Path, version: str) -> None:
     found = python(version)
     agent = tmp_path / "agent"
-    agent.write_bytes(packed())
+    agent.write_bytes(build_archive())
     done = subprocess.run([found, agent, "status"], capture_output=True, text=True, timeout=60)
     said = json.loads(done.stdout)
     assert (said["ok"], said["cause"]) == (False, "SETUP")

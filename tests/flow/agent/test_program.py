@@ -11,13 +11,13 @@ import pytest
 
 from tests.support.agent_host import JOB, Host, archive, until
 from tests.support.paths import ROOT
-from tpujob.adapters.ssh.agent_calls import packed
+from tpujob.adapters.ssh.agent_calls import build_archive
 from workloads.contract import ProgramContext
 
 
 def test_the_agent_is_one_archive_for_python_3_8() -> None:
-    assert packed() == packed(), "its hash is its name on a host"
-    with zipfile.ZipFile(io.BytesIO(packed())) as archive:
+    assert build_archive() == build_archive(), "its hash is its name on a host"
+    with zipfile.ZipFile(io.BytesIO(build_archive())) as archive:
         sources = {name: archive.read(name).decode() for name in archive.namelist()}
     shipped = {
         name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in sources

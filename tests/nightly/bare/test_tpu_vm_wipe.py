@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.agent_host import Bucket, Host, MetadataServer, told_json
-from tpujob.adapters.ssh.agent_calls import packed
+from tpujob.adapters.ssh.agent_calls import build_archive
 from tpujob.lib import unix_sockets
 
 TOOLS = ("unshare", "pivot_root", "runuser", "sudo", "ipcmk", "/usr/bin/python3")
@@ -152,7 +152,7 @@ class Machine:
         """`given`: a folder of which it gets a copy."""
         root = given.parent / "root"
         root.mkdir()
-        (given / "agent").write_bytes(packed())
+        (given / "agent").write_bytes(build_archive())
         (given / "machine.sh").write_text(MACHINE)
         (given / "leave.sh").write_text(leave)
         (given / "told.json").write_text(told_json())

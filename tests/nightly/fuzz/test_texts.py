@@ -72,7 +72,7 @@ def test_a_context_is_read_or_refused_by_one_error(at: int, length: int, by: str
 @example(said='{"ok": ' + DEEP, code=0)
 @example(said='{"ok": true, "a": ' + DEEP + "]" * 60_000 + "}", code=0)
 def test_what_an_agent_says_is_an_answer_or_an_error(said: str, code: int) -> None:
-    told = refusal(TpujobError, lambda: agent_calls._parsed(Output(code, said)))  # pyright: ignore[reportPrivateUsage]
+    told = refusal(TpujobError, lambda: agent_calls._parse_answer(Output(code, said)))  # pyright: ignore[reportPrivateUsage]
     assert told is None or clean(told) == told
 
 

@@ -206,7 +206,7 @@ def test_an_open_connection_delays_neither_a_sign_in_nor_its_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Browsers open one before they need it."""
-    monkeypatch.setattr(loopback, "SLOW", 3600.0)
+    monkeypatch.setattr(loopback, "REQUEST_TIMEOUT", 3600.0)
     with _waiting() as (listener, attempt, code), _connected(listener) as first:
         first.sendall(b"GET / HTTP/1.1\r\n")
         assert _status(listener, f"?state={attempt.state}&code=right") == 200
@@ -221,7 +221,7 @@ def test_an_open_connection_delays_neither_a_sign_in_nor_its_end(
 def test_a_connection_that_sends_a_byte_at_a_time_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(loopback, "SLOW", 0.5)
+    monkeypatch.setattr(loopback, "REQUEST_TIMEOUT", 0.5)
     with _waiting(patience=10) as (listener, _, _), _connected(listener) as slow:
         slow.settimeout(0.05)
         for _ in range(100):
@@ -235,7 +235,7 @@ def test_a_connection_that_sends_a_byte_at_a_time_is_closed(
 
 @stranger.needed
 def test_a_connection_of_another_user_is_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loopback, "SLOW", 3600.0)
+    monkeypatch.setattr(loopback, "REQUEST_TIMEOUT", 3600.0)
     with _waiting() as (listener, _, _):
         script = """
 with socket.create_connection(("127.0.0.1", given), timeout=10) as held:

@@ -1,7 +1,7 @@
-"""The port `Slices` on the Cloud TPU API, through Google's client: the real service, or the emulator.
+"""Slices on the Cloud TPU API, through Google's client: the real service, or the emulator.
 
-When a slice is wanted is decided in `domain/`. The vendor's states become ours in `slice_state.py`, its errors in
-`errors.py`; its library is imported at the first call.
+`domain/` decides when to request a slice. `slice_state.py` translates the API's states to ours, `errors.py` its errors.
+Google's library is imported at the first call.
 """
 
 from tpujob.adapters.cloud_tpu.calls import Api, Throttle

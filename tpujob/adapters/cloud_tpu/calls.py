@@ -1,4 +1,4 @@
-"""How one call to Cloud TPU is made: connection, time limit, rate, pages, and the library's errors turned into ours.
+"""Calls to the Cloud TPU API: connection, time limit, rate, pages, and the translation of the library's errors.
 
 Every call of these adapters goes through `Api`, so that each has a time limit: the library sets none.
 """
@@ -11,18 +11,18 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Literal
 
-from tpujob.adapters.calling import Count, Deadline, Missing, outcome_of, status_of, uncounted
+from tpujob.adapters.calling import Count, Deadline, Missing, counted, status_of, uncounted
 from tpujob.adapters.cloud_tpu import errors
 from tpujob.errors import Refused, TpujobError, Transient
 
-#: the share of a minute's calls that may be made at once
-AT_ONCE = 0.1
-#: seconds that the cloud may make us wait; a longer demand is taken for a mistake
+#: share of a minute's calls that may be made at once
+BURST = 0.1
+#: the longest pause, in seconds, that the cloud may demand; a longer demand is cut to this
 LONGEST_PAUSE = 900.0
 
 
 class Throttle:
-    """Allows no more calls in any minute than agreed. Threads may share it; those of one project should."""
+    """A rate limit on calls per minute. Thread-safe; the callers of one project should share an instance."""
 
     def __init__(
         self,
@@ -31,17 +31,17 @@ class Throttle:
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`per_minute`: 0: no limit but the pauses that the cloud demands."""
-        at_once = max(1.0, per_minute * AT_ONCE)
-        self._gap = 60 / max(per_minute - at_once, 1.0) if per_minute else 0.0
-        self._ahead = (at_once - 1) * self._gap  # seconds that calls may run ahead of the rate
+        """`per_minute`: calls; 0: no limit but the pauses that the cloud demands."""
+        burst = max(1.0, per_minute * BURST)
+        self._gap = 60 / max(per_minute - burst, 1.0) if per_minute else 0.0
+        self._ahead = (burst - 1) * self._gap  # seconds by which calls may run ahead of the rate
         self._now, self._sleep = now, sleep
         self._lock = threading.Lock()
-        self._booked = now()  # the rate is used up until then
+        self._booked = now()  # when the rate allows the next call, bursts aside
 
     def take(self, at_most: float) -> None:
-        """Wait until one more call is allowed. Raises Transient at once, and takes nothing, when that is more than
-        `at_most` seconds away."""
+        """Wait until one more call is allowed. Raises Transient at once, and does not count a call, when that would
+        take more than `at_most` seconds."""
         with self._lock:
             now = self._now()
             booked = max(self._booked, now)
@@ -53,13 +53,13 @@ class Throttle:
             self._sleep(wait)
 
     def pause(self, seconds: float) -> None:
-        """Allow no call for that long, and no burst afterwards."""
+        """Allow no call for so many seconds, and no burst afterwards."""
         with self._lock:
             until = self._now() + min(seconds, LONGEST_PAUSE) + self._ahead
             self._booked = max(self._booked, until)
 
 
-#: the methods of the service that are called
+#: methods of the API
 Method = Literal[
     "get_queued_resource",
     "get_node",
@@ -74,22 +74,22 @@ Method = Literal[
 
 _CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),
-    # with gRPC's default of 120 s we would not notice for two minutes that the emulator is back
+    # gRPC's default of 120 s would hide for two minutes that the emulator is up again
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 
 
 class Exists(Refused):
-    """ALREADY_EXISTS."""
+    """The resource exists already."""
 
 
 class ZoneClosed(Refused):
-    """The project may not use that zone."""
+    """The project may not use this zone."""
 
 
 class Api:
-    """The service behind one connection, made at the first use. Threads may share it."""
+    """The Cloud TPU API behind one connection, which the first call opens. Thread-safe."""
 
     def __init__(
         self,
@@ -99,8 +99,7 @@ class Api:
         throttle: Throttle | None = None,
         count: Count = uncounted,
     ) -> None:
-        """`endpoint`: an emulator's address as gRPC takes it, such as `unix:/path` or `host:port`. `count`: called
-        after each call."""
+        """`endpoint`: the gRPC address of an emulator, such as `unix:/path` or `host:port`; empty: Google's."""
         self._count = count
         self._project = project
         self._endpoint = endpoint
@@ -109,36 +108,28 @@ class Api:
         self._client: Any = None
 
     def parent(self, zone: str) -> str:
-        """The prefix of the names of a zone's resources."""
+        """Return the prefix of the names of a zone's resources."""
         return f"projects/{self._project}/locations/{zone}"
 
     def node(self, zone: str, id: str) -> str:
         return f"{self.parent(zone)}/nodes/{id}"
 
     def call(self, method: Method, request: dict[str, Any], deadline: Deadline, doing: str) -> Any:
-        """One request, answered by `deadline`. `doing` begins the message of an error. Raises Missing, Exists,
+        """Send one request and return the answer. `doing`: begins the message of an error. Raises Missing, Exists,
         ZoneClosed, Refused or Transient."""
         self._throttle.take(deadline.left(doing=doing))
-        failed: TpujobError | None = None
-        try:
-            with self._translated(doing):
-                client, left = self._connected(), deadline.left(doing=doing)
-                # the library would repeat until the time is up; here the caller decides
-                return getattr(client, method)(request, retry=None, timeout=left)
-        except TpujobError as error:
-            failed = error
-            raise
-        finally:
-            self._count(method, outcome_of(failed))
+        with counted(self._count, method), self._translated(doing):
+            call = getattr(self._get_client(), method)
+            # the library would retry until the time is up; here the caller decides
+            return call(request, retry=None, timeout=deadline.left(doing=doing))
 
     def pages(
         self, method: Method, request: dict[str, Any], deadline: Deadline, doing: str
     ) -> Iterator[Any]:
-        """Every page of a list, each within the deadline."""
+        """Yield every page of a list. Raises as `call` does."""
         token = ""
         while True:
-            asked = {**request, "page_token": token}
-            page = self.call(method, asked, deadline, doing)
+            page = self.call(method, {**request, "page_token": token}, deadline, doing)
             yield page
             token = page.next_page_token
             if not token:
@@ -151,7 +142,7 @@ class Api:
         if client is not None:
             client.transport.close()
 
-    def _connected(self) -> Any:
+    def _get_client(self) -> Any:
         with self._lock:
             if self._client is None:
                 self._client = _connect(self._endpoint)
@@ -159,7 +150,7 @@ class Api:
 
     @contextlib.contextmanager
     def _translated(self, doing: str) -> Generator[None]:
-        """Turn the library's errors into ours, and pause as long as the cloud demands."""
+        """Translate the library's errors to ours, and start the pause that the cloud demands."""
         from google.api_core.exceptions import GoogleAPICallError
         from google.auth.exceptions import GoogleAuthError
 
@@ -168,7 +159,7 @@ class Api:
         except GoogleAPICallError as error:
             ours = refusal(doing, status_of(error), str(error.message))
             if isinstance(ours, Transient):
-                self._throttle.pause(_asked_to_wait(error))
+                self._throttle.pause(_demanded_pause(error))
             raise ours from error
         except GoogleAuthError as error:
             text = f"no credentials for Google Cloud: {error} ({errors.LOGIN_HINT})"
@@ -180,11 +171,11 @@ class Api:
 
 
 def refusal(doing: str, code: str, message: str) -> TpujobError:
-    """Our error for a gRPC status."""
-    meaning = errors.of_call(code, message)
+    """Return our error for a gRPC status and its message."""
+    meaning = errors.meaning_of_call(code, message)
     if code == "UNAVAILABLE" and message.startswith("failed to connect to all addresses"):
-        message = "Cloud TPU does not answer"  # the library's text is about sockets
-    text = f"{doing}: {errors.explained(message, meaning)}"
+        message = "Cloud TPU does not answer"  # gRPC's text is about sockets
+    text = f"{doing}: {errors.with_hint(message, meaning)}"
     if meaning.cause is None:
         return Transient(text)
     kind = {"NOT_FOUND": Missing, "ALREADY_EXISTS": Exists}.get(code, Refused)
@@ -192,8 +183,8 @@ def refusal(doing: str, code: str, message: str) -> TpujobError:
     return kind(text, cause=meaning.cause, scope=meaning.scope)
 
 
-def _asked_to_wait(error: Any) -> float:
-    """Return the seconds that the service tells us to wait: `google.rpc.RetryInfo`, or the header `retry-after`."""
+def _demanded_pause(error: Any) -> float:
+    """Return the seconds that the cloud demands us to wait, in `google.rpc.RetryInfo` or the header `retry-after`."""
     for detail in error.details or ():
         if getattr(detail, "DESCRIPTOR", None) and detail.DESCRIPTOR.name == "RetryInfo":
             return detail.retry_delay.ToNanoseconds() / 1e9
@@ -213,7 +204,7 @@ def _connect(endpoint: str) -> Any:
         return TpuClient()
     import grpc
 
-    # the client would use TLS for an endpoint of its own, so the channel is made here
+    # the client would use TLS for any endpoint, so the channel is made here
     channel = grpc.insecure_channel(endpoint, options=_CHANNEL_OPTIONS)
     transport: Any = TpuGrpcTransport(channel=channel)
     return TpuClient(transport=transport)

@@ -1,4 +1,4 @@
-"""What the errors of the Cloud TPU API mean in ours: by text, then by code. Tables and their look-up only."""
+"""The meaning of errors of the Cloud TPU API: by their text, else by their code. Tables and their look-up only."""
 
 import re
 from collections.abc import Mapping
@@ -11,16 +11,16 @@ from tpujob.errors import LOGIN, Scope
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    cause: Cause | None  #: None: it may succeed later; of a state: not known
-    hint: str = ""  #: what a person may do about it
-    scope: Scope = ""  #: where it holds; empty: the text does not say
+    cause: Cause | None  #: None: of a call, a retry may succeed; of a state, not known
+    hint: str = ""  #: what a person can do
+    scope: Scope = ""  #: the region or zone that the error is about; empty: the text does not say
     zone_closed: bool = False  #: the project may not use that zone at all
 
 
 LOGIN_HINT = f"run `{LOGIN}`"
 
-#: Texts that decide what an error means, whatever its code: regular expressions, found anywhere in the message, in any
-#: case. The first that matches counts. RESOURCE_EXHAUSTED alone may be capacity, quota or rate, so those come first.
+#: Texts that decide the meaning of an error, whatever its code: regular expressions, searched in the message, in any
+#: case. The first match counts. RESOURCE_EXHAUSTED alone may be capacity, quota or rate, so texts come before codes.
 ERROR_TEXTS: Mapping[str, Meaning] = MappingProxyType(
     {
         r"no more capacity": Meaning(Cause.STOCKOUT),
@@ -43,7 +43,7 @@ ERROR_TEXTS: Mapping[str, Meaning] = MappingProxyType(
         r"QuotaFailure": Meaning(Cause.QUOTA),
         r"Quota (?:limit )?'[^']*' (?:has been )?(?:exhausted|exceeded)": Meaning(Cause.QUOTA),
         r"QUOTA_EXCEEDED|quotaExceeded": Meaning(Cause.QUOTA),
-        # of a queued resource, with code 3 (axlearn, `tpu.py`, on the word of Google)
+        # of a queued resource, with code 3 (axlearn, `tpu.py`, which cites Google)
         r"reservation for request queue": Meaning(
             Cause.QUOTA,
             "the project has no quota for queued resources of this type and pricing here",
@@ -58,8 +58,7 @@ ERROR_TEXTS: Mapping[str, Meaning] = MappingProxyType(
         ),
         # Compute Engine's text, as Cloud TPU documents none of its own
         r"The resource '[^']*(?:networks|serviceAccounts|reservations|disks)/[^']*' was not found": Meaning(
-            Cause.BAD_SPEC,
-            "correct the name in the file of the context, then run `tpujob doctor`",
+            Cause.BAD_SPEC, "correct the name in the file of the context, then run `tpujob doctor`"
         ),
         r"SERVICE_DISABLED|has not been used in project|API .{0,40}(?:disabled|not enabled)": Meaning(
             Cause.PERMISSION, "run `gcloud services enable tpu.googleapis.com`"
@@ -86,7 +85,7 @@ ERROR_TEXTS: Mapping[str, Meaning] = MappingProxyType(
     }
 )
 
-#: What a call's gRPC status means when no text decides it. None: it may succeed later.
+#: The cause of a failed call by its gRPC status, when no text decides it. None: a retry may succeed.
 CALL_CODES: Mapping[str, Cause | None] = MappingProxyType(
     {
         "OK": None,
@@ -94,10 +93,10 @@ CALL_CODES: Mapping[str, Cause | None] = MappingProxyType(
         "UNKNOWN": None,
         "INVALID_ARGUMENT": Cause.BAD_SPEC,
         "DEADLINE_EXCEEDED": None,
-        "NOT_FOUND": Cause.BAD_SPEC,  # of a create: the project, the network or the reservation
+        "NOT_FOUND": Cause.BAD_SPEC,  # on creation: the project, the network or the reservation
         "ALREADY_EXISTS": Cause.BAD_SPEC,
         "PERMISSION_DENIED": Cause.PERMISSION,
-        "RESOURCE_EXHAUSTED": Cause.QUOTA,  # as the answer to a call; inside a state it is a stockout
+        "RESOURCE_EXHAUSTED": Cause.QUOTA,  # inside a state it is a stockout
         "FAILED_PRECONDITION": None,
         "ABORTED": None,
         "OUT_OF_RANGE": Cause.BAD_SPEC,
@@ -105,11 +104,11 @@ CALL_CODES: Mapping[str, Cause | None] = MappingProxyType(
         "INTERNAL": None,
         "UNAVAILABLE": None,
         "DATA_LOSS": None,
-        "UNAUTHENTICATED": None,  # expired credentials come back; a person may have to see to it
+        "UNAUTHENTICATED": None,  # credentials are refreshed, or a person has to log in
     }
 )
 
-#: The same for the error inside a FAILED queued resource, by number. A missing number: no cause is known.
+#: The cause of a FAILED queued resource by the number of its error code, when no text decides it.
 STATE_CODES: Mapping[int, Cause] = MappingProxyType(
     {
         3: Cause.BAD_SPEC,  # INVALID_ARGUMENT
@@ -121,37 +120,40 @@ STATE_CODES: Mapping[int, Cause] = MappingProxyType(
     }
 )
 
-#: The first that matches counts: the name of a quota says it even where the sentence does not.
+#: The first match counts. The name of a quota contains its scope even where the sentence does not.
 _SCOPES: tuple[tuple[str, Scope], ...] = (
     (r"PerProjectPerRegion|\bin (?:the )?region\b", "region"),
     (r"PerProjectPerZone|\bin (?:the )?zone\b|^Location \S+ is not found|\bZONE_", "zone"),
 )
 
 
-def of_call(code: str, message: str) -> Meaning:
-    """The meaning of a call's error."""
-    of_code = Meaning(CALL_CODES.get(code), LOGIN_HINT if code == "UNAUTHENTICATED" else "")
-    return replace(_of_text(message) or of_code, scope=scope_of(message))
+def meaning_of_call(code: str, message: str) -> Meaning:
+    """Return the meaning of a failed call's gRPC status and message."""
+    by_code = Meaning(CALL_CODES.get(code), LOGIN_HINT if code == "UNAUTHENTICATED" else "")
+    return replace(_meaning_of_text(message) or by_code, scope=scope_of(message))
 
 
-def of_state(code: int, message: str) -> Meaning:
-    """The meaning of the error inside a queued resource that FAILED."""
-    meaning = _of_text(message) or Meaning(None)
+def meaning_of_state(code: int, message: str) -> Meaning:
+    """Return the meaning of the error code and message inside a FAILED queued resource."""
+    meaning = _meaning_of_text(message) or Meaning(None)
     return replace(meaning, cause=meaning.cause or STATE_CODES.get(code), scope=scope_of(message))
 
 
 def scope_of(message: str) -> Scope:
+    """Return whether the message is about a region or a zone; empty: it does not say."""
     for pattern, scope in _SCOPES:
         if re.search(pattern, message):
             return scope
     return ""
 
 
-def explained(message: str, meaning: Meaning) -> str:
-    """Return the message with what a person can do about it."""
+def with_hint(message: str, meaning: Meaning) -> str:
+    """Return the message, followed by the hint of its meaning."""
     return f"{message} ({meaning.hint})" if meaning.hint else message
 
 
-def _of_text(message: str) -> Meaning | None:
-    found = (m for text, m in ERROR_TEXTS.items() if re.search(text, message, re.IGNORECASE))
-    return next(found, None)
+def _meaning_of_text(message: str) -> Meaning | None:
+    for pattern, meaning in ERROR_TEXTS.items():
+        if re.search(pattern, message, re.IGNORECASE):
+            return meaning
+    return None

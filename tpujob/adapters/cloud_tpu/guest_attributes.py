@@ -1,8 +1,9 @@
-"""What the hosts of a slice have published through the Cloud TPU API, and what its metadata says about their login.
+"""The guest attributes of a slice's hosts, in which they publish their SSH host keys; why a host may refuse our key.
 
-The guest agent of a host writes its SSH host keys, and its machine's name, into guest attributes when it boots, if
-`enable-guest-attributes` is TRUE in its metadata. That TPU images do so is how `gcloud compute tpus tpu-vm ssh` finds
-both (read in the Cloud SDK: keys `ssh-ed25519` and `hostname`, a list in the order of the hosts); it is not documented.
+When a host boots, its guest agent writes its SSH host keys and its machine's name into guest attributes. The metadata
+must have `enable-guest-attributes` TRUE. That TPU images do this is not documented, but
+`gcloud compute tpus tpu-vm ssh` relies on it. (Read in the Cloud SDK: keys `ssh-ed25519` and `hostname`, a list in the
+order of the hosts.)
 """
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -19,22 +20,22 @@ from tpujob.ports import PublishedHost
 
 _log = logging.getLogger(__name__)
 
-#: the types of host keys that are used; other types are ignored
+#: types of host keys that we use
 KEY_TYPES = frozenset(
     {"ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa"}
 )
 
 
 class GuestAttributes:
-    """Threads may share it."""
+    """Reads the guest attributes and the metadata of hosts. Thread-safe."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
 
     def look(self, slice: Slice, timeout: float) -> tuple[PublishedHost, ...]:
-        """Return one for each host, in order; an empty one has published nothing. None at all where the project does
-        not allow the call: then a host's key is pinned at the first contact. Raises Transient."""
-        deadline, found = Deadline(timeout), list[PublishedHost]()
+        """Return an item for each host, in order; the item of a host that has published nothing is empty. Empty when
+        the project does not allow the call: then host keys are pinned at the first contact. Raises Transient."""
+        deadline, hosts = Deadline(timeout), list[PublishedHost]()
         for id in node_ids(slice):
             request = {"name": self._api.node(slice.zone, id)}
             doing = f"reading the guest attributes of {id}"
@@ -43,11 +44,11 @@ class GuestAttributes:
             except Refused as refused:
                 _log.warning("%s; their host keys are pinned at the first contact", refused.message)
                 return ()
-            found += [_guest(one) for one in answer.guest_attributes]
-        return tuple(found)
+            hosts += [_published_host(attributes) for attributes in answer.guest_attributes]
+        return tuple(hosts)
 
     def obstacle(self, slice: Slice, timeout: float) -> str:
-        """Return what in the nodes' metadata stops our key from working; empty: nothing found. Raises Transient."""
+        """Return why the nodes' metadata makes the hosts refuse our key; empty: no reason found. Raises Transient."""
         deadline = Deadline(timeout)
         for id in node_ids(slice):
             request = {"name": self._api.node(slice.zone, id)}
@@ -64,7 +65,7 @@ class GuestAttributes:
         return ""
 
 
-def _guest(attributes: Any) -> PublishedHost:
+def _published_host(attributes: Any) -> PublishedHost:
     items = [(item.key, item.value) for item in attributes.query_value.items]
     name = next((value for key, value in items if key == "hostname"), "")
     keys = frozenset((key, value) for key, value in items if key in KEY_TYPES and value)

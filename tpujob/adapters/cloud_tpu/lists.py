@@ -1,11 +1,11 @@
-"""What the Cloud TPU API lists: the queued resources and the nodes of one zone, or of many at once.
+"""Lists of queued resources and nodes in the Cloud TPU API: of one zone, or of many at once.
 
-All zones (`locations/-`) take two calls and not two a zone. That both lists have it is seen in `gcloud --zone=-` and,
-of nodes, in public code; it is not documented. So a refusal of it, and each zone that its answer calls unreachable,
-lead to the zones' own lists. A list that is not complete is an error of its zone, never an empty one.
+The location `-` stands for all zones, and takes two calls instead of two for each zone. It is not documented; both
+methods accept it in `gcloud --zone=-`, and public code lists nodes with it. When it is refused, or its answer calls
+zones unreachable, the zones are listed one by one. An incomplete list is an error of its zone, never an empty list.
 
-How long a page may be is documented nowhere. So PAGE is asked for, and whatever comes is taken: services that are built
-alike (Memorystore, Filestore) document a thousand, public code asks this one for 500.
+The longest page is not documented. PAGE is requested, and a page of any length is accepted. Similar services
+(Memorystore, Filestore) document a thousand; public code requests 500 of this one.
 """
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -28,11 +28,11 @@ from tpujob.errors import Refused, TpujobError, Transient
 _log = logging.getLogger(__name__)
 
 ALL_ZONES = "-"
-#: what is asked for: resources on a page
+#: resources on a page, as requested
 PAGE = 1000
-#: zones that are listed at once, one by one: there are 40, and a list takes some tenths of a second
+#: zones that are listed at once, where they are listed one by one: of 40, at some tenths of a second each
 AT_ONCE = 8
-#: seconds for which a zone's list answers whether a slice is gone: many threads may ask at once
+#: seconds for which threads share a zone's list: many may check at once whether a slice is gone
 SHARED = 1.0
 
 
@@ -45,91 +45,93 @@ class ZoneList:
 
 
 class Lists:
-    """Threads may share it."""
+    """Lists the resources of zones. Thread-safe."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._all_refused = False  #: this API has no list of all zones
-        self.calls = 0  #: so far
-        self._shared: dict[str, tuple[float, ZoneList]] = {}  #: by zone, and when it was begun
+        self._all_refused = False  #: this API refuses the location `-`
+        self.calls = 0  #: list calls so far
+        self._shared: dict[str, tuple[float, ZoneList]] = {}  #: by zone, with its start
         self._locks = defaultdict[str, threading.Lock](threading.Lock)
 
     def zone(self, zone: str, deadline: Deadline) -> ZoneList:
-        """Return a zone's resources. Raises Transient, also for a list that is not complete; ZoneClosed, Refused."""
-        found, missed = self._pages(zone, deadline)
-        if missed:
+        """Return a zone's resources. Raises Transient, also for an incomplete list; ZoneClosed, Refused."""
+        resources, unreachable = self._pages(zone, deadline)
+        if unreachable:
             raise Transient(f"listing {zone}: the list is not complete")
-        return found
+        return resources
 
     def shared(self, zone: str, deadline: Deadline) -> ZoneList:
-        """As `zone`, perhaps begun a moment ago for another thread."""
+        """Return a zone's resources, perhaps from a list that another thread began less than SHARED seconds ago."""
         lock = self._locks[zone]
         if not lock.acquire(timeout=deadline.left(doing=f"listing {zone}")):
             raise Transient(f"listing {zone}: no answer in time")
         try:
-            at, known = self._shared.get(zone, (0.0, None))
-            began = time.monotonic()
-            if known is None or began - at >= SHARED:
-                known = self.zone(zone, deadline)
-                self._shared[zone] = began, known
-            return known
+            listed_at, resources = self._shared.get(zone, (0.0, None))
+            now = time.monotonic()
+            if resources is None or now - listed_at >= SHARED:
+                resources = self.zone(zone, deadline)
+                self._shared[zone] = now, resources
+            return resources
         finally:
             lock.release()
 
     def forget(self, zone: str) -> None:
-        """Drop older lists of a zone in which a resource was just requested."""
+        """Drop the shared list of a zone, because a resource was just requested there."""
         self._shared.pop(zone, None)
 
     def zones(
         self, zones: Sequence[str], deadline: Deadline
     ) -> Mapping[str, ZoneList | TpujobError]:
         """Return each zone's list, or why it could not be listed: Transient, ZoneClosed or Refused."""
-        everywhere = self._everywhere(zones, deadline) if len(zones) > 1 else {}
-        found = everywhere or {}
-        rest = [zone for zone in zones if zone not in found]
+        from_all = self._list_all_zones(zones, deadline) if len(zones) > 1 else {}
+        results = from_all or {}
+        rest = [zone for zone in zones if zone not in results]
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="list") as pool:
-            own = pool.map(self._or_why_not, rest, repeat(deadline))
-            found |= dict(zip(rest, own, strict=True))
-        if everywhere is None and any(isinstance(one, ZoneList) for one in found.values()):
-            self._all_refused = True  # it is the list of all that is refused, not this account
-        return found
+            one_by_one = pool.map(self._zone_or_error, rest, repeat(deadline))
+            results |= dict(zip(rest, one_by_one, strict=True))
+        if from_all is None and any(isinstance(result, ZoneList) for result in results.values()):
+            self._all_refused = True  # the location `-` is refused, not this account
+        return results
 
-    def _or_why_not(self, zone: str, deadline: Deadline) -> ZoneList | TpujobError:
+    def _zone_or_error(self, zone: str, deadline: Deadline) -> ZoneList | TpujobError:
         try:
             return self.zone(zone, deadline)
         except TpujobError as error:
             return error
 
-    def _everywhere(
+    def _list_all_zones(
         self, zones: Sequence[str], deadline: Deadline
     ) -> dict[str, ZoneList | TpujobError] | None:
-        """Return the lists of the zones that a list of all zones has reached; None: such lists are refused."""
+        """Return the lists of the zones that the location `-` reaches; None when that location is refused."""
         if self._all_refused:
             return None
         try:
-            everything, missed = self._pages(ALL_ZONES, deadline)
+            everything, unreachable = self._pages(ALL_ZONES, deadline)
         except Refused as refused:
             _log.info("%s; listing zone by zone", refused.message)
             return None
         except TpujobError as error:
             return dict.fromkeys(zones, error)
-        found = {zone: ZoneList() for zone in zones if zone not in missed}
+        lists = {zone: ZoneList() for zone in zones if zone not in unreachable}
         for queued in everything.queued:
-            if one := found.get(zone_of(queued.name)):
-                one.queued.append(queued)
+            if zone_list := lists.get(zone_of(queued.name)):
+                zone_list.queued.append(queued)
         for node in everything.nodes:
-            if one := found.get(zone_of(node.name)):
-                one.nodes.append(node)
-        return {**found}
+            if zone_list := lists.get(zone_of(node.name)):
+                zone_list.nodes.append(node)
+        return {**lists}
 
     def _pages(self, zone: str, deadline: Deadline) -> tuple[ZoneList, set[str]]:
-        """What the lists hold, and the zones that they could not reach. Those of all zones are read at once: of
-        thousands of slices each has many pages. A closed zone is asked only once."""
-        api, request = self._api, {"parent": self._api.parent(zone), "page_size": PAGE}
+        """Return all resources of a zone or of ALL_ZONES, and the zones that could not be reached. Both lists of
+        ALL_ZONES are read at once, as each may have many pages. For one zone the second list waits for the first, so
+        that a closed zone costs one call."""
+        request = {"parent": self._api.parent(zone), "page_size": PAGE}
         doing = "listing all zones" if zone == ALL_ZONES else f"listing {zone}"
 
         def listed(method: Method) -> list[Any]:
-            return [raw(next(one.pages)) for one in api.pages(method, request, deadline, doing)]
+            pages = self._api.pages(method, request, deadline, doing)
+            return [raw(next(page.pages)) for page in pages]
 
         methods: list[Method] = ["list_queued_resources", "list_nodes"]
         if zone == ALL_ZONES:
@@ -138,11 +140,11 @@ class Lists:
         else:
             queued, nodes = map(listed, methods)
         self.calls += len(queued) + len(nodes)
-        found = ZoneList(
-            [one for page in queued for one in page.queued_resources],
-            [one for page in nodes for one in page.nodes],
+        resources = ZoneList(
+            [resource for page in queued for resource in page.queued_resources],
+            [node for page in nodes for node in page.nodes],
         )
-        return found, {id_of(zone) for page in (*queued, *nodes) for zone in page.unreachable}
+        return resources, {id_of(zone) for page in (*queued, *nodes) for zone in page.unreachable}
 
 
 def zone_of(name: str) -> str:

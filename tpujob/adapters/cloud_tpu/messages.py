@@ -1,4 +1,4 @@
-"""From the messages of the Cloud TPU API to our records of them."""
+"""Parses messages of the Cloud TPU API into records of ours."""
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
@@ -10,7 +10,7 @@ from tpujob.domain.model import Endpoint
 
 
 def id_of(name: str) -> str:
-    """The last part of a resource's name."""
+    """Return the last part of a resource's name."""
     return name.rpartition("/")[2]
 
 
@@ -20,38 +20,39 @@ def raw(message: Any) -> Any:
 
 
 def queued_seen(queued: Any) -> QueuedSeen:
-    """`queued`, and `node` below: with the library's wrapper, or without."""
+    """Parse a queued resource, with the library's wrapper or without."""
     queued = raw(queued)
     specs = queued.tpu.node_spec
     error = queued.state.failed_data.error
     return QueuedSeen(
-        state=_word(queued.state, "state"),
-        initiator=_word(queued.state, "state_initiator"),
+        state=_enum_name(queued.state, "state"),
+        initiator=_enum_name(queued.state, "state_initiator"),
         error_code=error.code,
         error=error.message,
         marks=_marks(specs[0].node) if specs else {},
         created_at=_seconds(queued.create_time),
         type=specs[0].node.accelerator_type if specs else "",
-        # one spec for all nodes, as requested, or one spec for each, as gcloud reads an answer
-        nodes=max(1, sum(max(1, one.multislice_params.node_count) for one in specs)),
+        # one spec for all nodes, as requested, or a spec for each, as gcloud expects in answers
+        nodes=max(1, sum(max(1, spec.multislice_params.node_count) for spec in specs)),
         pricing=_pricing(
             spot=queued.HasField("spot"),
             reserved=bool(queued.reservation_name)
-            or any(one.node.scheduling_config.reserved for one in specs),
+            or any(spec.node.scheduling_config.reserved for spec in specs),
         ),
     )
 
 
 def node_seen(node: Any) -> NodeSeen:
+    """Parse a node, with the library's wrapper or without."""
     node = raw(node)
     return NodeSeen(
-        state=_word(node, "state"),
+        state=_enum_name(node, "state"),
         endpoints=tuple(
-            Endpoint(host, one.ip_address, one.access_config.external_ip)
-            for host, one in enumerate(node.network_endpoints)
+            Endpoint(host, address.ip_address, address.access_config.external_ip)
+            for host, address in enumerate(node.network_endpoints)
         ),
-        health=_word(node, "health"),
-        described=", ".join(s for s in (node.health_description, _symptom(node)) if s),
+        health=_enum_name(node, "health"),
+        described=", ".join(filter(None, (node.health_description, _newest_symptom(node)))),
         marks=_marks(node),
         created_at=_seconds(node.create_time),
         type=node.accelerator_type,
@@ -63,19 +64,19 @@ def node_seen(node: Any) -> NodeSeen:
 
 
 def _marks(node: Any) -> dict[str, str]:
-    """Return its owner and job, by its labels; where the answer has none, by its metadata."""
+    """Return the marks of a node, from its labels; from its metadata where the answer has no labels."""
     return {
         mark: value for mark in MARKS if (value := node.labels.get(mark) or node.metadata.get(mark))
     }
 
 
-def _symptom(raw: Any) -> str:
-    """Return the newest symptom: old ones are kept in the list."""
-    if not raw.symptoms:
+def _newest_symptom(node: Any) -> str:
+    """Return the newest symptom, because the list keeps old ones; empty: none."""
+    if not node.symptoms:
         return ""
-    newest = max(raw.symptoms, key=lambda one: _seconds(one.create_time))
-    kind = _word(newest, "symptom_type")
-    return " ".join(s for s in (kind, f"on {newest.worker_id}" if newest.worker_id else "") if s)
+    newest = max(node.symptoms, key=lambda symptom: _seconds(symptom.create_time))
+    kind = _enum_name(newest, "symptom_type")
+    return f"{kind} on {newest.worker_id}" if newest.worker_id else kind
 
 
 def _pricing(*, spot: bool, reserved: bool) -> str:
@@ -86,8 +87,8 @@ def _seconds(timestamp: Any) -> float:
     return timestamp.ToNanoseconds() / 1e9
 
 
-def _word(message: Any, field: str) -> str:
-    """The name of an enum field's value; a value newer than the library is its number."""
+def _enum_name(message: Any, field: str) -> str:
+    """Return the name of an enum field's value; the number of a value that is newer than the library."""
     value = getattr(message, field)
-    known = message.DESCRIPTOR.fields_by_name[field].enum_type.values_by_number
-    return known[value].name if value in known else str(value)
+    names = message.DESCRIPTOR.fields_by_name[field].enum_type.values_by_number
+    return names[value].name if value in names else str(value)

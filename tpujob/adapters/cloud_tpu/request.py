@@ -1,5 +1,4 @@
-"""The request for a slice to the Cloud TPU API: a queued resource with one node, or with several of one kind for a
-Multislice. Pure."""
+"""Builds the request for a slice: a queued resource with one node, or with several for a Multislice. Pure."""
 
 import re
 import uuid
@@ -11,19 +10,18 @@ from typing import Any
 from tpujob.domain.model import Slice
 from tpujob.protocol import JOB_LABEL, LABEL, OWNER_LABEL
 
-#: What marks a slice as ours stands in the labels of its nodes and in their metadata: that answers repeat the metadata
-#: of a queued resource's node is seen in public code (axlearn reads it there); that they repeat the labels is inferred
-#: (live: marks-echoed).
+#: The keys that mark a slice as ours, in the labels of its nodes and in their metadata. Answers repeat the metadata of
+#: a queued resource's node (axlearn reads it there); that they repeat the labels is inferred (live: marks-echoed).
 MARKS = (LABEL, JOB_LABEL, OWNER_LABEL)
 
 SSH_USER = "tpujob"
 
-_ALL_APIS = "https://www.googleapis.com/auth/cloud-platform"  # what the account may do is for IAM
+_ALL_APIS = "https://www.googleapis.com/auth/cloud-platform"  # IAM decides what the account may do
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What all slices of a backend share. Empty: the project's defaults."""
+    """The settings of all slices of a backend. Empty: the project's default."""
 
     network: str = ""
     subnetwork: str = ""
@@ -31,11 +29,9 @@ class Options:
     secure_boot: bool = False  #: hosts are Shielded VMs with Secure Boot
     tags: tuple[str, ...] = ()  #: for firewall rules
     service_account: str = ""  #: the e-mail address of the account that programs run as
-    accounts: Mapping[str, str] = field(
-        default_factory=dict[str, str]
-    )  #: those of some users, by their name
+    accounts: Mapping[str, str] = field(default_factory=dict[str, str])  #: by name of the user
     labels: Mapping[str, str] = field(default_factory=dict[str, str])  #: ours take precedence
-    #: for slices at the price `reserved`: its name, or a full name for one that another project shares; empty: any
+    #: the reservation of slices with pricing `reserved`: its name, or the full name of another project's; empty: any
     reservation: str = ""
     wait: float | None = None  #: seconds that a request may wait in the queue; None: no bound
 
@@ -43,54 +39,55 @@ class Options:
 def queued_request(
     slice: Slice, options: Options, *, project: str, owner: str, job_id: str, public_key: str
 ) -> dict[str, Any]:
-    """Return the same request for every try, so that the cloud recognises a repeat by its `request_id`."""
+    """Return the request for a slice: the same for every try, so that the cloud recognises a repeat by `request_id`."""
     parent = f"projects/{project}/locations/{slice.zone}"
     node = _node(slice, options, public_key)
     marks = {LABEL: "1", JOB_LABEL: job_id, OWNER_LABEL: owner}
     node["labels"] = {**options.labels, **marks}
     node["metadata"] |= marks
-    spec = {"parent": parent, **_named(slice), "node": node}
-    asked = {**_tier(slice, options, project), "tpu": {"node_spec": [spec]}}
+    spec = {"parent": parent, **_node_names(slice), "node": node}
+    resource = {**_pricing_fields(slice, options, project), "tpu": {"node_spec": [spec]}}
     if options.wait is not None:
-        asked["queueing_policy"] = {"valid_until_duration": timedelta(seconds=options.wait)}
+        resource["queueing_policy"] = {"valid_until_duration": timedelta(seconds=options.wait)}
     return {
         "parent": parent,
         "queued_resource_id": slice.name,
-        "queued_resource": asked,
+        "queued_resource": resource,
         "request_id": request_id(f"{owner}/{job_id}/{parent}/{slice.name}"),
     }
 
 
 def node_ids(slice: Slice) -> tuple[str, ...]:
-    """The nodes of a slice, in the order in which their hosts are numbered."""
+    """Return the ids of a slice's nodes, in the order in which their hosts are numbered."""
     if slice.tpu_slices == 1:
         return (slice.name,)
     return tuple(f"{slice.name}-{place}" for place in range(slice.tpu_slices))
 
 
-#: between the numbers there is the job's word; of slices of before that: a backend's own word, which ends in a letter,
-#: or nothing
-_ONE_OF_SEVERAL = re.compile(
+#: the id of a node of a Multislice. After job and slice number comes a hash of the job; in older slices a word of the
+#: backend, which ends in a letter, or nothing
+_MULTISLICE_NODE = re.compile(
     r"(tj-[0-9]+-[0-9]+(?:-[0-9a-f]{8}|-[a-z][-a-z0-9]*[a-z])?)-([0-9]{1,4})"
 )
 
 
 def slice_of(node_id: str) -> tuple[str, int]:
-    """The name of the slice that a node of ours belongs to, and its place in it; the inverse of `node_ids`."""
-    found = _ONE_OF_SEVERAL.fullmatch(node_id)
-    return (found[1], int(found[2])) if found else (node_id, 0)
+    """Return the name of the slice that a node belongs to, and the node's place in it: the inverse of `node_ids`."""
+    match = _MULTISLICE_NODE.fullmatch(node_id)
+    return (match[1], int(match[2])) if match else (node_id, 0)
 
 
-def _named(slice: Slice) -> dict[str, Any]:
-    """The API forms the ids of several nodes from a prefix."""
+def _node_names(slice: Slice) -> dict[str, Any]:
+    """Return the fields that name the nodes. The API forms the ids of several nodes from a prefix."""
     if slice.tpu_slices == 1:
         return {"node_id": slice.name}
     several = {"node_count": slice.tpu_slices, "node_id_prefix": slice.name}
     return {"multislice_params": several}
 
 
-def request_id(what: str) -> str:
-    return str(uuid.uuid5(uuid.NAMESPACE_URL, what))
+def request_id(text: str) -> str:
+    """Return a UUID that depends on the text alone."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, text))
 
 
 def _node(slice: Slice, options: Options, public_key: str) -> dict[str, Any]:
@@ -117,14 +114,14 @@ def _node(slice: Slice, options: Options, public_key: str) -> dict[str, Any]:
     return node
 
 
-def _tier(slice: Slice, options: Options, project: str) -> dict[str, Any]:
-    """The queued resource's fields for the pricing, as gcloud 528 sends them (recorded). The node has none: one with a
-    `scheduling_config` is refused (axlearn, `tpu.py`: "it will break QRM")."""
+def _pricing_fields(slice: Slice, options: Options, project: str) -> dict[str, Any]:
+    """Return the queued resource's fields for the pricing, as gcloud 528 sends them (recorded). The node has no such
+    field: one with a `scheduling_config` is refused (axlearn, `tpu.py`: "it will break QRM")."""
     if slice.pricing == "spot":
         return {"spot": {}}
     if slice.pricing == "on-demand":
         return {}
-    # "-": any reservation that the project has there. The zone may be missing, as gcloud takes it:
+    # "-" stands for any reservation of the project in the zone. As in gcloud, a full name may lack the zone:
     # projects/P/reservations/R
     owner, _, name = (options.reservation or "-").rpartition("/reservations/")
     owner = owner or f"projects/{project}"

@@ -1,8 +1,8 @@
 """Slices on Cloud TPU, through the official client: the real service, or the emulator at an insecure endpoint.
 
-A slice is a queued resource and the node that it creates, both with the slice's name; a Multislice has several nodes,
-with a number behind that name. This module makes the calls; `request.py` builds the requests, `slice_state.py` and
-`errors.py` interpret the answers. No call is repeated here, and none waits for a long-running operation: the next look
+A slice is a queued resource and the node that it creates, both with the slice's name. A Multislice has several nodes,
+with a number after that name. This module makes the calls; `request.py` builds the requests, `slice_state.py` and
+`errors.py` interpret the answers. No call is retried here, and none waits for a long-running operation: the next look
 shows the result.
 """
 # The client library's generated classes carry no types that a checker can follow.
@@ -32,7 +32,7 @@ from tpujob.adapters.cloud_tpu.slice_state import (
     NodeSeen,
     QueuedSeen,
     slice_state,
-    without_nodes,
+    state_without_nodes,
 )
 from tpujob.domain.model import Cause, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, Unknown
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 class CloudTpuSlices:
-    """The port Slices. Threads may share it."""
+    """Implements `ports.Slices`. Thread-safe."""
 
     def __init__(
         self,
@@ -57,8 +57,7 @@ class CloudTpuSlices:
         count: Count = uncounted,
     ) -> None:
         """`endpoint`: `host:port` of an emulator. `owner`: a label value that distinguishes this backend's slices from
-        those of another backend in the project. `throttle`: shared by the project; without it calls are unlimited.
-        `count`: called after each call."""
+        those of other backends in the project. `throttle`: shared by the project; None: calls are unlimited."""
         self._project = project
         self.owner = owner
         self._options = options or Options()
@@ -77,13 +76,13 @@ class CloudTpuSlices:
         self, slice: Slice, *, job_id: str, public_key: str, timeout: float, user: str = ""
     ) -> None:
         deadline, options = Deadline(timeout), self._options
-        if own := options.accounts.get(user):
-            options = replace(options, service_account=own)
-        of = {"project": self._project, "owner": self.owner, "job_id": job_id}
-        request = queued_request(slice, options, **of, public_key=public_key)
+        if account := options.accounts.get(user):
+            options = replace(options, service_account=account)
+        names = {"project": self._project, "owner": self.owner, "job_id": job_id}
+        request = queued_request(slice, options, **names, public_key=public_key)
         self._lists.forget(slice.zone)
         try:
-            self._ask(slice, request, deadline)
+            self._request(slice, request, deadline)
         except Exists:
             self._adopt(slice, job_id, deadline)
 
@@ -91,14 +90,14 @@ class CloudTpuSlices:
         deadline = Deadline(timeout)
         doing = f"deleting {slice.name}"
         with contextlib.suppress(Missing):
-            if there := self._queued(slice, deadline, doing):
-                self._check_ours(slice, there.marks)
-                if there.suspending and not even_suspending:
+            if queued := self._read_queued(slice, deadline, doing):
+                self._check_ours(slice, queued.marks)
+                if queued.suspending and not even_suspending:
                     raise Transient(f"{doing}: waiting until the cloud has suspended it")
                 request = {"name": self._queued_name(slice), "force": True}
                 self.api.call("delete_queued_resource", request, deadline, doing)
                 return
-        for id, node in zip(node_ids(slice), self._nodes(slice, deadline, doing), strict=True):
+        for id, node in zip(node_ids(slice), self._read_nodes(slice, deadline, doing), strict=True):
             if node is not None:
                 self._check_ours(slice, node.marks)
                 with contextlib.suppress(Missing):
@@ -106,26 +105,29 @@ class CloudTpuSlices:
                     self.api.call("delete_node", request, deadline, doing)
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
-        listed, found = self._lists.zones(zones, Deadline(timeout)), list[Owned]()
+        lists = self._lists.zones(zones, Deadline(timeout))
+        owned = list[Owned]()
         for zone in zones:
-            match listed[zone]:
-                case ZoneList() as there:
-                    found += self._owned(zone, there)
+            match lists[zone]:
+                case ZoneList() as resources:
+                    owned += self._owned_slices(zone, resources)
                 case ZoneClosed():
                     continue
                 case TpujobError() as error:
                     raise error
-        return found
+        return owned
 
     def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
-        """Leaves to a poll by name each slice that belongs to others in part, or whose nodes are not all listed."""
-        before, seen, missed = self._lists.calls, dict[str, SliceSeen](), dict[str, str]()
-        for zone, there in self._lists.zones([*zones], Deadline(timeout)).items():
-            if isinstance(there, ZoneList):
-                seen |= self._surveyed(there)
+        """Survey our slices, without those that other owners share in part or whose nodes are not all listed. Such a
+        slice has to be polled by name."""
+        calls_before = self._lists.calls
+        seen, missed = dict[str, SliceSeen](), dict[str, str]()
+        for zone, result in self._lists.zones([*zones], Deadline(timeout)).items():
+            if isinstance(result, ZoneList):
+                seen |= self._listed_slices(result)
             else:
-                missed[zone] = there.message
-        return SliceSurvey(seen, missed, self._lists.calls - before)
+                missed[zone] = result.message
+        return SliceSurvey(seen, missed, self._lists.calls - calls_before)
 
     def close(self) -> None:
         """Close the connection, if there is one; a later call opens another."""
@@ -135,146 +137,148 @@ class CloudTpuSlices:
 
     def _look(self, slice: Slice, deadline: Deadline) -> SliceSeen:
         doing = f"reading {slice.name}"
-        queued = self._queued(slice, deadline, doing)
-        our_queued = queued if queued and self._ours(queued.marks) else None
-        if our_queued and (state := without_nodes(our_queued)):
-            return self._noted(slice, state, queued)
-        nodes = self._nodes(slice, deadline, doing)
-        our_nodes = [node if node and self._ours(node.marks) else None for node in nodes]
+        queued = self._read_queued(slice, deadline, doing)
+        our_queued = queued if queued and self._is_ours(queued.marks) else None
+        if our_queued and (state := state_without_nodes(our_queued)):
+            return self._log_cause(slice, state, queued)
+        nodes = self._read_nodes(slice, deadline, doing)
+        our_nodes = [node if node and self._is_ours(node.marks) else None for node in nodes]
         seen = slice_state(our_queued, our_nodes)
         if seen is None and (queued or any(nodes)):
-            return Absent()  # another owner's slice has the name, so ours is positively not there
+            return Absent()  # another owner's slice has this name, so ours certainly does not exist
         if seen is None:
-            return self._agreed_absent(slice, deadline)
-        return self._noted(slice, seen, queued, *nodes)
+            return self._confirm_absent(slice, deadline)
+        return self._log_cause(slice, seen, queued, *nodes)
 
-    def _noted(
+    def _log_cause(
         self, slice: Slice, seen: SliceSeen, *parts: QueuedSeen | NodeSeen | None
     ) -> SliceSeen:
+        """Return `seen`; if it has a cause, log the parts that it was derived from."""
         if isinstance(seen, Present) and seen.cause is not None:
             _log.info("%s: %s", slice.name, parts)
         return seen
 
-    def _agreed_absent(self, slice: Slice, deadline: Deadline) -> SliceSeen:
-        """Return Absent only if the zone's own lists agree, all pages of them."""
+    def _confirm_absent(self, slice: Slice, deadline: Deadline) -> SliceSeen:
+        """Return Absent if the zone's lists, all pages of them, lack the slice, too; else Unknown."""
         names = {slice.name, *node_ids(slice)}
-        there = self._lists.shared(slice.zone, deadline)
-        if any(id_of(one.name) in names for one in (*there.queued, *there.nodes)):
+        resources = self._lists.shared(slice.zone, deadline)
+        listed = (*resources.queued, *resources.nodes)
+        if any(id_of(resource.name) in names for resource in listed):
             return Unknown(f"{slice.name} is not found, but is still listed")
         return Absent()
 
-    def _queued(self, slice: Slice, deadline: Deadline, doing: str) -> QueuedSeen | None:
+    def _read_queued(self, slice: Slice, deadline: Deadline, doing: str) -> QueuedSeen | None:
         request = {"name": self._queued_name(slice)}
         with contextlib.suppress(Missing):
             return queued_seen(self.api.call("get_queued_resource", request, deadline, doing))
         return None
 
-    def _node(self, slice: Slice, id: str, deadline: Deadline, doing: str) -> NodeSeen | None:
+    def _read_node(self, slice: Slice, id: str, deadline: Deadline, doing: str) -> NodeSeen | None:
         request = {"name": self.api.node(slice.zone, id)}
         with contextlib.suppress(Missing):
             return node_seen(self.api.call("get_node", request, deadline, doing))
         return None
 
-    def _nodes(self, slice: Slice, deadline: Deadline, doing: str) -> list[NodeSeen | None]:
-        """Every node of the slice, in order; None: not there. The nodes of a Multislice take one list call. Where the
-        list lacks nodes, they are asked for by name until one is missing there too: lists lag behind."""
+    def _read_nodes(self, slice: Slice, deadline: Deadline, doing: str) -> list[NodeSeen | None]:
+        """Return every node of the slice, in order; None in place of a node that does not exist. The nodes of a
+        Multislice take one list call. Lists lag behind, so nodes that the list lacks are read by name, up to the first
+        that is missing there, too."""
         ids = node_ids(slice)
         if len(ids) == 1:
-            return [self._node(slice, ids[0], deadline, doing)]
-        listed = self._listed(slice, deadline, doing)
-        found = [listed.get(id) for id in ids]
-        if any(found):
+            return [self._read_node(slice, ids[0], deadline, doing)]
+        listed = self._nodes_in_zone(slice.zone, deadline, doing)
+        nodes = [listed.get(id) for id in ids]
+        if any(nodes):
             for place, id in enumerate(ids):
-                found[place] = found[place] or self._node(slice, id, deadline, doing)
-                if found[place] is None:
+                nodes[place] = nodes[place] or self._read_node(slice, id, deadline, doing)
+                if nodes[place] is None:
                     break
-        return found
+        return nodes
 
-    def _listed(self, slice: Slice, deadline: Deadline, doing: str) -> dict[str, NodeSeen]:
-        """Every node in the slice's zone, by id. Raises Transient where the list is not complete."""
-        request, found = {"parent": self.api.parent(slice.zone)}, dict[str, NodeSeen]()
+    def _nodes_in_zone(self, zone: str, deadline: Deadline, doing: str) -> dict[str, NodeSeen]:
+        """Return every node in a zone, by id. Raises Transient for an incomplete list."""
+        request = {"parent": self.api.parent(zone)}
+        nodes = dict[str, NodeSeen]()
         for page in self.api.pages("list_nodes", request, deadline, doing):
             if page.unreachable:
                 raise Transient(f"{doing}: the list of nodes is not complete")
-            found |= {id_of(node.name): node_seen(node) for node in page.nodes}
-        return found
+            nodes |= {id_of(node.name): node_seen(node) for node in page.nodes}
+        return nodes
 
-    def _surveyed(self, there: ZoneList) -> dict[str, SliceSeen]:
-        """Return the slices that have a queued resource, by name."""
+    def _listed_slices(self, resources: ZoneList) -> dict[str, SliceSeen]:
+        """Return our slices that have a queued resource, by name."""
         nodes = defaultdict[str, dict[int, NodeSeen]](dict)
-        for message in there.nodes:
+        for message in resources.nodes:
             name, place = slice_of(id_of(message.name))
             nodes[name][place] = node_seen(message)
-        found = dict[str, SliceSeen]()
-        for message in there.queued:
+        slices = dict[str, SliceSeen]()
+        for message in resources.queued:
             name, queued = id_of(message.name), queued_seen(message)
             parts = [nodes[name].get(place) for place in range(queued.nodes)]
-            whole = self._ours(queued.marks) and all(self._ours(n.marks) for n in parts if n)
-            seen = slice_state(queued, parts) if whole else None
+            all_ours = all(self._is_ours(part.marks) for part in (queued, *parts) if part)
+            seen = slice_state(queued, parts) if all_ours else None
             if seen is not None:
-                found[name] = seen
-        return found
+                slices[name] = seen
+        return slices
 
-    def _owned(self, zone: str, there: ZoneList) -> list[Owned]:
-        """Return our slices in that list; a queued resource and its nodes are one."""
+    def _owned_slices(self, zone: str, resources: ZoneList) -> list[Owned]:
+        """Return our slices in that list; a queued resource and its nodes are one slice."""
         parts = defaultdict[str, list[tuple[QueuedSeen | NodeSeen, int]]](list)
-        for message in there.queued:
+        for message in resources.queued:
             queued = queued_seen(message)
             parts[id_of(message.name)].append((queued, queued.nodes))
-        for message in there.nodes:
+        for message in resources.nodes:
             name, place = slice_of(id_of(message.name))
             parts[name].append((node_seen(message), place + 1))
         return [
-            _together(name, zone, ours)
-            for name, each in parts.items()
-            if (ours := [part for part in each if self._ours(part[0].marks)])
+            _combine(name, zone, ours)
+            for name, of_slice in parts.items()
+            if (ours := [part for part in of_slice if self._is_ours(part[0].marks)])
         ]
 
-    # Asking
+    # Requesting
 
-    def _ask(self, slice: Slice, request: dict[str, Any], deadline: Deadline) -> None:
-        """The cloud answers a repeated request with the operation of the first one. When that is done and nothing is
-        there, the slice was deleted again, and only a request with a new id creates another."""
+    def _request(self, slice: Slice, request: dict[str, Any], deadline: Deadline) -> None:
+        """Request a slice, again if the cloud answers with the operation of an earlier, equal request. When that
+        operation is done and no queued resource exists, the slice was deleted in the meantime. Then only a request with
+        a new id creates another. Raises the error of its operation."""
         doing = f"requesting {slice.name}"
-        operation = self._create(request, deadline, doing)
-        if not operation.done or self._queued(slice, deadline, doing):
+        operation = self.api.call("create_queued_resource", request, deadline, doing).operation
+        if not operation.done or self._read_queued(slice, deadline, doing):
             return
         retry = {**request, "request_id": request_id(operation.name)}
-        operation = self._create(retry, deadline, doing)
+        operation = self.api.call("create_queued_resource", retry, deadline, doing).operation
         if operation.done and operation.HasField("error"):
             from google.rpc.code_pb2 import Code
 
             raise refusal(doing, Code.Name(operation.error.code), operation.error.message)
 
-    def _create(self, request: dict[str, Any], deadline: Deadline, doing: str) -> Any:
-        # as it was answered: to ask for its state would be another call
-        return self.api.call("create_queued_resource", request, deadline, doing).operation
-
     def _adopt(self, slice: Slice, job_id: str, deadline: Deadline) -> None:
+        """Check that the slice that exists is the job's. Raises Refused, Transient."""
         doing = f"requesting {slice.name}"
-        queued = self._queued(slice, deadline, doing)
-        there = [queued] if queued else list(filter(None, self._nodes(slice, deadline, doing)))
-        if not there:
+        queued = self._read_queued(slice, deadline, doing)
+        parts = [queued] if queued else list(filter(None, self._read_nodes(slice, deadline, doing)))
+        if not parts:
             raise Transient(f"{doing}: the API says that it exists, but does not find it yet")
-        self._check_ours(slice, there[0].marks, job_id)
+        self._check_ours(slice, parts[0].marks, job_id)
 
     def _check_ours(self, slice: Slice, marks: Mapping[str, str], job_id: str = "") -> None:
-        if not self._ours(marks) or (job_id and marks.get(JOB_LABEL) != job_id):
+        if not self._is_ours(marks) or (job_id and marks.get(JOB_LABEL) != job_id):
             raise Refused(
                 f"someone else uses the name {slice.name} in {slice.zone}",
                 cause=Cause.BAD_SPEC,
                 hint="it does not carry this backend's labels, so it is neither used nor deleted",
             )
 
-    def _ours(self, marks: Mapping[str, str]) -> bool:
+    def _is_ours(self, marks: Mapping[str, str]) -> bool:
         return marks.get(LABEL) == "1" and marks.get(OWNER_LABEL) == self.owner
 
     def _queued_name(self, slice: Slice) -> str:
         return f"{self.api.parent(slice.zone)}/queuedResources/{slice.name}"
 
 
-def _together(name: str, zone: str, parts: Sequence[tuple[QueuedSeen | NodeSeen, int]]) -> Owned:
-    """The slice that consists of these parts, each with the number of TPU slices that it shows."""
+def _combine(name: str, zone: str, parts: Sequence[tuple[QueuedSeen | NodeSeen, int]]) -> Owned:
+    """Return the slice that consists of these parts; with each part, how many TPU slices it shows."""
     newest_first = [part for part, _ in reversed(parts)]
     words = {QueuedSeen: "queued resource", NodeSeen: "node"}
     return Owned(

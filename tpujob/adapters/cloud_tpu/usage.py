@@ -1,4 +1,4 @@
-"""What a project holds of its TPU quota, counted from the nodes and queued resources that the Cloud TPU API lists."""
+"""Counts the TPU quota that a project holds, by the nodes and queued resources that the Cloud TPU API lists."""
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
@@ -24,43 +24,43 @@ class Usage:
 
 
 def count_usage(project: str, zones: Sequence[str], *, timeout: float, endpoint: str = "") -> Usage:
-    """Count what anybody holds in these zones, in any state: suspended, failed and preempted resources hold quota until
-    they are deleted (seen in public: marin#87). That waiting requests do is inferred (live: usage-held). Never raises
-    for the API's errors. `endpoint`: `host:port` of an emulator."""
-    api, deadline = Api(project, endpoint=endpoint), Deadline(timeout)
+    """Count the quota that all users of the project hold in these zones, by resources in any state. Suspended, failed
+    and preempted resources hold quota until they are deleted (seen in public: marin#87). That waiting requests do is
+    inferred (live: usage-held). Never raises for the API's errors. `endpoint`: `host:port` of an emulator."""
+    api = Api(project, endpoint=endpoint)
     try:
-        found = Lists(api).zones(zones, deadline)
+        results = Lists(api).zones(zones, Deadline(timeout))
     finally:
         api.close()
     return Usage(
         held=[
             held
-            for zone, there in found.items()
-            if isinstance(there, ZoneList)
-            for held in _holdings(zone, there)
+            for zone, resources in results.items()
+            if isinstance(resources, ZoneList)
+            for held in _held_in_zone(zone, resources)
         ],
         closed={
             zone: NotSeen(error.message, error.hint)
-            for zone, error in found.items()
+            for zone, error in results.items()
             if isinstance(error, TpujobError)
         },
     )
 
 
-def _holdings(zone: str, there: ZoneList) -> Iterator[Held]:
-    """Every queued resource, and the nodes that belong to none."""
-    for queued in there.queued:
+def _held_in_zone(zone: str, resources: ZoneList) -> Iterator[Held]:
+    """Yield what the zone's queued resources hold, and the nodes that belong to none."""
+    for queued in resources.queued:
         pricing = queued_seen(queued).pricing
         for spec in queued.tpu.node_spec:
             for _ in range(max(1, spec.multislice_params.node_count)):
-                yield from _held(spec.node, zone, pricing)
-    for node in there.nodes:
+                yield from _held_by_node(spec.node, zone, pricing)
+    for node in resources.nodes:
         if not node.queued_resource:
-            yield from _held(node, zone, node_seen(node).pricing)
+            yield from _held_by_node(node, zone, node_seen(node).pricing)
 
 
-def _held(node: Any, zone: str, pricing: str) -> Iterator[Held]:
-    """Yield what a node holds; nothing for an invalid type."""
+def _held_by_node(node: Any, zone: str, pricing: str) -> Iterator[Held]:
+    """Yield what a node of this type holds; nothing for an invalid type."""
     if node.accelerator_type:
         try:
             chips = accelerators.find(node.accelerator_type).chips

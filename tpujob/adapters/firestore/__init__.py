@@ -1,6 +1,6 @@
-"""The ports `Store` and `Reputation` on Firestore. Compares versions and writes; holds no rules.
+"""The store on Firestore: jobs, members, suspects and the outbox. Compares versions and writes; holds no rules.
 
-What a record means belongs to `domain/`; how records become documents is in `records.py`.
+`domain/` interprets records; `records.py` converts them to documents.
 """
 
 from tpujob.adapters.firestore.calls import Firestore

@@ -1,8 +1,7 @@
-"""How Firestore is called: connection, time limits, tries, optimistic and locking changes.
+"""Calls to Firestore: connection, time limits, retries, optimistic and locking changes. Knows documents, not jobs.
 
-Knows documents, not jobs. It uses the generated client, not the hand-written one on top of it: that one sets no time
-limit on the calls of a transaction, repeats a transaction without a pause, does not repeat it when one of its reads
-fails, and ends in a ValueError.
+This module uses the generated client, not the hand-written one on top. The latter sets no time limit on the calls of a
+transaction, and retries a transaction without a pause. When a read fails, it does not retry; it ends in a ValueError.
 """
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -15,34 +14,36 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tpujob.adapters.calling import Backoff, Deadline, repeated
-from tpujob.adapters.firestore.errors import Moved, moved, translated
+from tpujob.adapters.firestore.errors import Moved, is_conflict, translated
 from tpujob.adapters.firestore.records import (
-    Found,
+    Doc,
     Put,
     Remove,
-    found,
+    build_query,
+    build_write,
     microseconds,
-    query,
-    write_of,
+    parse_document,
 )
 
 T = TypeVar("T")
-Docs = Mapping[str, Found | None]  #: by path; None: there is no such document
-Plan = Callable[[Docs], tuple[T, Sequence[Put | Remove]]]
+Docs = Mapping[str, Doc | None]  #: by path; None: the document does not exist
+Writes = list[Put | Remove]
+#: returns a result and what to write, given the documents that were read
+Plan = Callable[[Docs], tuple[T, Writes]]
 
 BACKOFF = Backoff(first=0.05, longest=2.0, tries=8)
 #: writes in one commit; the service's own limit is 500
 BATCH = 400
-#: documents in one answer to `pages`: a backend decodes some 4,000 a second, and has `Patience.request` for them
+#: documents of a page: a backend decodes some 4,000 a second, and has `Patience.request` for a page
 PAGE = 1000
-#: seconds for releasing locks; they expire anyway
+#: seconds for the release of locks; they expire anyway
 ROLLBACK = 2.0
 
 _CHANNEL = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
     ("grpc.keepalive_time_ms", 30000),
-    # with gRPC's default of 120 s we would not notice for two minutes that the service is back
+    # gRPC's default of 120 s would hide for two minutes that the service is up again
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
 )
@@ -50,16 +51,16 @@ _CHANNEL = (
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long and how often one call of the port is tried."""
+    """The time limits and retries of one call of the port."""
 
-    seconds: float = 20.0  #: for all tries and the pauses between them
+    seconds: float = 20.0  #: for all tries, pauses included
     request: float = 10.0  #: for one request
     backoff: Backoff = BACKOFF
     clock: Callable[[], float] = time.monotonic
 
 
 class Firestore:
-    """One database. Safe to use from several threads. Connects at the first use."""
+    """One Firestore database. Connects at the first call. Thread-safe."""
 
     def __init__(
         self,
@@ -71,56 +72,58 @@ class Firestore:
         interceptors: Sequence[Any] = (),
     ) -> None:
         """`endpoint`: host and port of an emulator, called without credentials; empty: Google's. `interceptors`: of
-        gRPC, to count or disturb the requests."""
+        gRPC, for tests that count or disturb requests."""
         self.database = f"projects/{project}/databases/{database}"
         self.root = f"{self.database}/documents"
         self.patience = patience or Patience()
         self._endpoint, self._interceptors = endpoint, interceptors
         self._lock = threading.Lock()
-        self._made: tuple[Any, Any] | None = None  #: the channel and the client on it
+        self._connection: tuple[Any, Any] | None = None  #: a channel, and the client on it
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""
         with self._lock:
-            made, self._made = self._made, None
-        if made:
-            made[0].close()
+            connection, self._connection = self._connection, None
+        if connection:
+            connection[0].close()
 
     # Read ------------------------------------------------------------------------------------------------------------
 
-    def read(self, doing: str, path: str) -> Found | None:
-        """One document as it is now."""
-        return self._repeated(doing, lambda left: self._get([path], left)[0][path])
+    def read(self, doing: str, path: str) -> Doc | None:
+        """Return a document as it is now; None: it does not exist."""
+        return self._retry(doing, lambda left: self._get([path], left)[0][path])
 
     def now(self, doing: str) -> int:
-        """The database's clock: microseconds since the epoch."""
+        """Return the time on the database's clock, in microseconds since the epoch."""
 
         def once(left: float) -> int:
             request = {"database": self.database, "documents": [f"{self.root}/clock/none"]}
             answers = self.api().batch_get_documents(request, **self.options(left))
-            return max(microseconds(type(each).pb(each).read_time) for each in answers)
+            return max(microseconds(type(answer).pb(answer).read_time) for answer in answers)
 
-        return self._repeated(doing, once)
+        return self._retry(doing, once)
 
-    def select(self, doing: str, collection: str, **wanted: Any) -> list[Found]:
-        """The documents of a collection that `records.query` describes, all as of one moment."""
+    def select(self, doing: str, collection: str, **conditions: Any) -> list[Doc]:
+        """Return the documents of a collection that `records.build_query` selects, all as of one moment."""
 
-        def once(left: float) -> list[Found]:
+        def once(left: float) -> list[Doc]:
             parent, _, name = f"{self.root}/{collection}".rpartition("/")
-            request = {"parent": parent, "structured_query": query(name, self.root, **wanted)}
+            query = build_query(name, self.root, **conditions)
+            request = {"parent": parent, "structured_query": query}
             answers = self.api().run_query(request, **self.options(left))
-            return [found(a.document, self.root) for a in answers if a._pb.HasField("document")]
+            docs = [answer.document for answer in answers if answer._pb.HasField("document")]
+            return [parse_document(doc, self.root) for doc in docs]
 
-        return self._repeated(doing, once)
+        return self._retry(doing, once)
 
     def pages(
-        self, doing: str, collection: str, *, order: str, limit: int = PAGE, **wanted: Any
-    ) -> Iterator[list[Found]]:
-        """As `select`, however many there are, each page as of a moment of its own: a document whose field `order`
-        changes meanwhile may be missing, or come twice."""
-        wanted |= {"order": order, "limit": limit}
+        self, doing: str, collection: str, *, order: str, limit: int = PAGE, **conditions: Any
+    ) -> Iterator[list[Doc]]:
+        """Yield pages of the documents that `select` would return, each page as of the moment of its call. A document
+        whose field `order` changes meanwhile may be missing or come twice."""
+        conditions |= {"order": order, "limit": limit}
         after: tuple[Any, str] | None = None
-        while page := self.select(doing, collection, after=after, **wanted):
+        while page := self.select(doing, collection, after=after, **conditions):
             yield page
             if len(page) < limit:
                 return
@@ -129,17 +132,16 @@ class Firestore:
     # Change ----------------------------------------------------------------------------------------------------------
 
     def change(self, doing: str, paths: Sequence[str], plan: Plan[T], *, locked: bool = False) -> T:
-        """Read these documents, ask `plan` what to write, write all of it or nothing, and return the plan's result.
-
-        A document that was read is overwritten only if it has not changed since. `locked`: documents that are only
-        read have not changed either. `plan` is pure: it is called again after each failed try, and after one whose
-        reply was lost."""
-        retried = b""
+        """Read these documents, call `plan` with them, write all that it returns or nothing, and return its result. A
+        document that was read is overwritten only if it has not changed since. `locked`: nor may documents that are
+        only read have changed. `plan` must be pure: it is called again after each failed try, also when only the reply
+        was lost."""
+        failed_transaction = b""
 
         def once(left: float) -> T:
-            nonlocal retried
-            docs, transaction = self._get(paths, left, locked=locked, retried=retried)
-            retried = transaction or retried
+            nonlocal failed_transaction
+            docs, transaction = self._get(paths, left, locked=locked, retried=failed_transaction)
+            failed_transaction = transaction or failed_transaction
             committed = False
             try:
                 result, writes = plan(docs)
@@ -147,34 +149,35 @@ class Firestore:
                     self._commit(writes, docs, transaction)
                     committed = True
                 return result
-            finally:  # release the locks, or the next caller would wait for them
+            finally:  # release the locks: other callers wait for them
                 if transaction and not committed:
                     self._rollback(transaction)
 
-        return self._repeated(doing, once)
+        return self._retry(doing, once)
 
     def remove(self, doing: str, paths: Sequence[str]) -> None:
         """Remove any number of documents, in several commits. Absent ones are no error."""
         for start in range(0, len(paths), BATCH):
-            gone = [Remove(path) for path in paths[start : start + BATCH]]
-            self._repeated(doing, lambda _, gone=gone: self._commit(gone, {}, b""))
+            removals = [Remove(path) for path in paths[start : start + BATCH]]
+            self._retry(doing, lambda _, removals=removals: self._commit(removals, {}, b""))
 
     def _get(
         self, paths: Sequence[str], left: float, *, locked: bool = False, retried: bytes = b""
-    ) -> tuple[dict[str, Found | None], bytes]:
+    ) -> tuple[dict[str, Doc | None], bytes]:
+        """Return the documents and, if `locked`, the transaction that locks them. `retried`: the failed transaction."""
         request: dict[str, Any] = {
             "database": self.database,
             "documents": [f"{self.root}/{path}" for path in paths],
         }
         if locked:
             request["new_transaction"] = {"read_write": {"retry_transaction": retried}}
-        docs: dict[str, Found | None] = dict.fromkeys(paths)
+        docs: dict[str, Doc | None] = dict.fromkeys(paths)
         transaction = b""
         for answer in self.api().batch_get_documents(request, **self.options(left)):
             transaction = answer.transaction or transaction
             if answer._pb.HasField("found"):
-                one = found(answer.found, self.root)
-                docs[one.path] = one
+                doc = parse_document(answer.found, self.root)
+                docs[doc.path] = doc
         return docs, transaction
 
     def _commit(self, writes: Sequence[Put | Remove], docs: Docs, transaction: bytes) -> None:
@@ -182,13 +185,13 @@ class Firestore:
 
         request = {
             "database": self.database,
-            "writes": [write_of(each, docs, self.root) for each in writes],
+            "writes": [build_write(write, docs, self.root) for write in writes],
             "transaction": transaction,
         }
         try:
             self.api().commit(request, **self.options(self.patience.request))
         except GoogleAPICallError as error:
-            if moved(error, transaction):
+            if is_conflict(error, transaction):
                 raise Moved(error.message) from error
             raise
 
@@ -201,8 +204,8 @@ class Firestore:
 
     # One call of the port --------------------------------------------------------------------------------------------
 
-    def _repeated(self, doing: str, call: Callable[[float], T]) -> T:
-        """Return what `call` returns when it first succeeds; it gets the seconds of one request."""
+    def _retry(self, doing: str, call: Callable[[float], T]) -> T:
+        """Return the result of the first `call(seconds of one request)` that succeeds."""
         patience = self.patience
 
         def once(left: float, _: int) -> T:
@@ -212,27 +215,28 @@ class Firestore:
         return repeated(once, Deadline(patience.seconds, patience.clock), patience.backoff)
 
     def options(self, left: float) -> dict[str, Any]:
-        """The arguments of one request: its time, no repeats by the library, and the database for the router."""
-        routed = (("google-cloud-resource-prefix", self.database),)
-        return {"retry": None, "timeout": max(left, 0.001), "metadata": routed}
+        """Return the options of a request: its time limit, no retries by the library, and the database as a header."""
+        metadata = (("google-cloud-resource-prefix", self.database),)
+        return {"retry": None, "timeout": max(left, 0.001), "metadata": metadata}
 
     def api(self) -> Any:
+        """Return the client of the library; connects at the first call."""
         with self._lock:
-            if self._made is None:
-                self._made = self._connected()
-            return self._made[1]
+            if self._connection is None:
+                self._connection = self._connect()
+            return self._connection[1]
 
-    def _connected(self) -> tuple[Any, Any]:
+    def _connect(self) -> tuple[Any, Any]:
         import grpc
         from google.cloud.firestore_v1.services.firestore import FirestoreClient
         from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcTransport
 
         if self._endpoint:
-            local = ("grpc.enable_http_proxy", 0)
-            channel: Any = grpc.insecure_channel(self._endpoint, options=(*_CHANNEL, local))
+            no_proxy = ("grpc.enable_http_proxy", 0)
+            channel: Any = grpc.insecure_channel(self._endpoint, options=(*_CHANNEL, no_proxy))
         else:
             channel = FirestoreGrpcTransport.create_channel(
                 FirestoreClient.DEFAULT_ENDPOINT, options=_CHANNEL
             )
-        heard = grpc.intercept_channel(channel, *self._interceptors)
-        return channel, FirestoreClient(transport=FirestoreGrpcTransport(channel=heard))
+        intercepted = grpc.intercept_channel(channel, *self._interceptors)
+        return channel, FirestoreClient(transport=FirestoreGrpcTransport(channel=intercepted))

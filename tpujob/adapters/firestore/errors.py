@@ -1,4 +1,4 @@
-"""What the errors of Firestore and of its library mean in ours."""
+"""Translates the errors of Firestore and of its library to tpujob's."""
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
@@ -11,7 +11,7 @@ from typing import Any
 from tpujob.adapters.calling import status_of
 from tpujob.errors import LOGIN, StoreError, TpujobError, Transient
 
-#: what a person can do about a refusal; every other code is tried again
+#: hints for the codes of refusals; every other code is Transient
 REFUSALS = {
     "PERMISSION_DENIED": "grant roles/datastore.user to the account that runs the backend",
     "UNAUTHENTICATED": f"run `{LOGIN}`",
@@ -26,7 +26,7 @@ REFUSALS = {
 
 @contextlib.contextmanager
 def translated(doing: str) -> Generator[None]:
-    """Turn the library's errors into ours: Transient for what may succeed later, StoreError for a clear no."""
+    """Translate the library's errors: to Transient if a retry may succeed, else to StoreError."""
     with _LOADING:
         importlib.import_module("google.cloud.firestore_v1.services.firestore.transports")
     from google.api_core.exceptions import GoogleAPICallError
@@ -38,7 +38,7 @@ def translated(doing: str) -> Generator[None]:
         text = f"{doing}: other writers changed the same documents each time"
         raise Transient(text, hint="try again in a moment") from error
     except GoogleAPICallError as error:
-        raise _meaning(doing, status_of(error), str(error.message)) from error
+        raise _translate(doing, status_of(error), str(error.message)) from error
     except GoogleAuthError as error:
         text = f"{doing}: no credentials for Google Cloud: {error}"
         raise StoreError(text, hint=f"run `{LOGIN}`") from error
@@ -48,29 +48,29 @@ def translated(doing: str) -> Generator[None]:
         raise Transient(f"{doing}: the connection was closed") from error
 
 
-def _meaning(doing: str, code: str, message: str) -> TpujobError:
+def _translate(doing: str, code: str, message: str) -> TpujobError:
     hint = REFUSALS.get(code)
     if hint is not None:
         return StoreError(f"{doing}: Firestore refused: {message}", hint=hint)
     if code == "UNAVAILABLE":
-        message = "Firestore does not answer"  # the library's text is about sockets
+        message = "Firestore does not answer"  # gRPC's text is about sockets
     return Transient(f"{doing}: {message}", hint="try again in a moment")
 
 
 class Moved(Exception):
-    """A document was changed between our read and our write."""
+    """A document has changed between our read and our write."""
 
 
-def moved(error: Any, transaction: bytes) -> bool:
-    """Return whether this answer to a commit says that a document has changed since it was read, or that the
-    transaction's locks were given to others because this process was paused for a minute."""
+def is_conflict(error: Any, transaction: bytes) -> bool:
+    """Return whether a commit failed because a document has changed since it was read, or the transaction has expired.
+    A transaction expires, and its locks with it, when this process was paused for a minute."""
     status = status_of(error)
     expired = status == "INVALID_ARGUMENT" and "transaction" in str(error.message).lower()
-    return status in _MOVED or (bool(transaction) and expired)
+    return status in _CONFLICTS or (bool(transaction) and expired)
 
 
-_MOVED = frozenset({"FAILED_PRECONDITION", "ALREADY_EXISTS", "NOT_FOUND"})
+_CONFLICTS = frozenset({"FAILED_PRECONDITION", "ALREADY_EXISTS", "NOT_FOUND"})
 
-#: The library is imported in one thread at a time: its modules import each other, so two threads that begin in
-#: different places would wait for one another.
+#: held during the import of the library: its modules import each other, so two threads that begin with different
+#: modules would deadlock
 _LOADING = threading.Lock()

@@ -1,4 +1,4 @@
-"""The stream of changes from Firestore that keeps the mirror up to date, in a thread of its own.
+"""Follows the changes of jobs in Firestore, in a thread, and keeps the mirror up to date.
 
 A broken stream resumes where it ended.
 """
@@ -16,17 +16,17 @@ from tpujob.adapters.calling import Backoff
 from tpujob.adapters.firestore.calls import Firestore
 from tpujob.adapters.firestore.errors import translated
 from tpujob.adapters.firestore.mirror import Mirror
-from tpujob.adapters.firestore.records import CHANGED, WAKE, Time, found, query
+from tpujob.adapters.firestore.records import CHANGED, WAKE, Time, build_query, parse_document
 from tpujob.errors import TpujobError, Transient
 
 log = logging.getLogger(__name__)
 
-#: seconds that one stream lives; the next one resumes from its token, which costs nothing
+#: seconds after which a stream is replaced by one that resumes from its token, at no cost
 LIFE = 600.0
-#: the most seconds between the server's stamp on a change and its commit: it stamps a request on arrival, and no
-#: request of ours lives longer
+#: upper bound, in seconds, from the server's stamp on a change to its commit: the server stamps a request on arrival,
+#: and no request of ours takes longer
 STAMPED_BEFORE = 30
-#: the pauses until a broken stream is begun again
+#: pauses before a broken stream is resumed
 BACKOFF = Backoff(first=0.5, longest=30.0)
 
 
@@ -36,8 +36,8 @@ class Follower:
     def __init__(self, firestore: Firestore, mirror: Mirror) -> None:
         self._db, self._mirror = firestore, mirror
         self._since = Time(0)
-        self._token = b""  #: where the stream ended; empty: start afresh
-        self._works = False  #: this stream has delivered something
+        self._token = b""  #: where the stream ended; empty: it starts from now
+        self._works = False  #: the stream has delivered something
         self._closing = threading.Event()
         self._call: Any = None
         self._thread = threading.Thread(target=self._run, name="firestore-follow", daemon=True)
@@ -45,7 +45,7 @@ class Follower:
 
     def close(self) -> None:
         self._closing.set()
-        with contextlib.suppress(AttributeError):  # not begun, or already over
+        with contextlib.suppress(AttributeError):  # no stream is open
             self._call.cancel()
         self._thread.join(5)
 
@@ -61,33 +61,34 @@ class Follower:
             except Exception:
                 log.exception("following again after an error")
             finally:
-                self._mirror.broken()
+                self._mirror.note_broken()
             failures = 1 if self._works else failures + 1
             self._closing.wait(BACKOFF.pause(failures))
 
     def _listen(self) -> None:
-        """Run until the stream ends, which it does by an error."""
+        """Follow the stream until it ends, always by an error."""
         if not self._token:
-            now = self._db.now("follow the jobs")  # the server's: ours may be wrong
+            now = self._db.now("follow the jobs")  # the server's clock: ours may be wrong
             self._since = Time(now - STAMPED_BEFORE * 1_000_000)
-            self._mirror.begun(now)
-        asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        asked.put(self._request())
-        self._call = self._db.api().listen(requests=iter(asked.get, None), **self._db.options(LIFE))
+            self._mirror.restart(now)
+        requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        requests.put(self._request())
+        options = self._db.options(LIFE)
+        self._call = self._db.api().listen(requests=iter(requests.get, None), **options)
         try:
-            if self._closing.is_set():  # closed before there was anything to cancel
+            if self._closing.is_set():  # `close` found no call to cancel
                 self._call.cancel()
             for _ in self._batches(self._call):
                 self._works = True
-                if self._mirror.caught_up():
+                if self._mirror.note_caught_up():
                     for page in self._db.pages("follow the jobs", "jobs", order=WAKE):
                         self._mirror.reader.readable(page)
-                    self._mirror.completed()
+                    self._mirror.note_complete()
         finally:
-            asked.put(None)
+            requests.put(None)
 
     def _batches(self, answers: Iterator[Any]) -> Iterator[None]:
-        """Tell the mirror what changed; yield at each moment up to which the stream is complete."""
+        """Pass each change to the mirror; yield when the server confirms that it has sent all changes until now."""
         from google.cloud.firestore_v1.types import TargetChange
 
         kinds = TargetChange.TargetChangeType
@@ -95,9 +96,10 @@ class Follower:
             pb = type(answer).pb(answer)
             kind = pb.WhichOneof("response_type")
             if kind == "document_change":
-                self._mirror.changed(found(answer.document_change.document, self._db.root))
+                doc = parse_document(answer.document_change.document, self._db.root)
+                self._mirror.note_change(doc)
             elif kind in ("document_delete", "document_remove"):
-                self._mirror.deleted(getattr(answer, kind).document)
+                self._mirror.note_deletion(getattr(answer, kind).document)
             if kind != "target_change":
                 continue
             target = pb.target_change
@@ -109,10 +111,11 @@ class Follower:
                 yield
 
     def _request(self) -> dict[str, Any]:
-        wanted = query("jobs", self._db.root, where=[(CHANGED, ">", self._since)], order=CHANGED)
+        where = [(CHANGED, ">", self._since)]
+        query = build_query("jobs", self._db.root, where=where, order=CHANGED)
         target: dict[str, Any] = {
             "target_id": 1,
-            "query": {"parent": self._db.root, "structured_query": wanted},
+            "query": {"parent": self._db.root, "structured_query": query},
         }
         if self._token:
             target["resume_token"] = self._token

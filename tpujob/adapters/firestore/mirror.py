@@ -1,7 +1,7 @@
-"""A cache of the jobs in one process: every record that it read or wrote, or that the stream delivered.
+"""A cache of all jobs that this process has read or written, or that the stream of changes has delivered.
 
-It may be a moment old and never goes back: of two versions the newer one stays, and a removed job does not return. It
-answers only while the stream works; otherwise the caller asks the database.
+The cache may be a moment old and never goes back: the newer of two versions stays, and a removed job does not return.
+It answers only while the stream works; otherwise the caller reads the database.
 """
 
 import threading
@@ -9,36 +9,36 @@ from typing import Any
 
 from tpujob.adapters import records as store_records
 from tpujob.adapters.firestore import records
-from tpujob.adapters.firestore.records import Found
+from tpujob.adapters.firestore.records import Doc
 from tpujob.domain.model import Job
 
 
 class Mirror:
-    """Thread-safe."""
+    """The cache of jobs. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._jobs = store_records.Decoded()
-        #: for each job, a version and when that is due; None: never
+        #: by job: its newest version, and when that is due; None: never
         self._wakes: dict[str, tuple[int, float | None]] = {}
-        self._gone: set[str] = set()  #: removed; an id never comes back
-        self.reader = store_records.RecordReader[Found](self.read, lambda doc: doc.id)
-        self._current = False  #: the stream works: this is as new as the database, or nearly
-        self._complete = False  #: and no job that is ever due is missing in `_wakes`
-        self._numbers: dict[str, int] = {}  #: of each job, its last change, if after `floor`
-        self._heard: dict[str, int] = {}  #: the same; other changes of that moment may be missing
-        #: the stream delivers all that changed after this moment; 0: it has not begun
+        self._removed: set[str] = set()  #: ids of removed jobs, never used again
+        self.reader = store_records.RecordReader[Doc](self.read, lambda doc: doc.id)
+        self._current = False  #: the stream works, so that the cache is a moment old at most
+        self._complete = False  #: `_wakes` has every job that will ever be due
+        self._numbers: dict[str, int] = {}  #: by job: number of its last change, if after `floor`
+        self._pending: dict[str, int] = {}  #: the same, of changes since the last `note_caught_up`
+        #: number of the moment after which the stream delivers all changes; 0: it has not begun
         self.floor = 0
 
-    # Ask -------------------------------------------------------------------------------------------------------------
+    # Reads ------------------------------------------------------------------------------------------------------------
 
     def job(self, job_id: str) -> Job | None:
-        """The job as it was a moment ago; None: not known."""
+        """Return the job as it was a moment ago; None: not in the cache."""
         with self._lock:
             return self._jobs.get(job_id) if self._current else None
 
     def due(self, now: float) -> list[str] | None:
-        """As the port says; None: not known."""
+        """Return the jobs that are due; None: the cache does not know them all."""
         with self._lock:
             if not (self._current and self._complete):
                 return None
@@ -46,7 +46,7 @@ class Mirror:
         return [id for wake, id in sorted(wakes) if wake <= now]
 
     def changes(self, after: int) -> tuple[int, list[str]] | None:
-        """As the port says; None: not known."""
+        """Return the newest change and the jobs changed after `after`; None: the cache does not know them all."""
         with self._lock:
             if not self._current or after < self.floor:
                 return None
@@ -54,34 +54,34 @@ class Mirror:
         return (new[-1][0] if new else after), [job_id for _, job_id in new]
 
     def newest(self) -> int | None:
-        """As the port says; None: not known."""
+        """Return the number of the newest change; None: not in the cache."""
         with self._lock:
             return max(self._numbers.values(), default=self.floor) if self._current else None
 
-    # Tell ------------------------------------------------------------------------------------------------------------
+    # Writes -----------------------------------------------------------------------------------------------------------
 
     def keep(self, job: Job) -> Job:
-        """Keep this version, which any process has stored."""
+        """Cache a version that any process has stored, unless a newer one is cached. Returns the job."""
         with self._lock:
-            known = self._wakes.get(job.id, (0, None))[0]
-            if job.id in self._gone or job.version < known:
+            newest = self._wakes.get(job.id, (0, None))[0]
+            if job.id in self._removed or job.version < newest:
                 return job
             self._jobs.keep(job)
-            self._wakes[job.id] = (job.version, store_records.waking(job))
+            self._wakes[job.id] = (job.version, store_records.wake_time(job))
         return job
 
-    def read(self, doc: Found) -> Job:
-        """The job of a document. A version never changes, so a known one is not decoded again. Raises StoreError when
-        it is damaged, NotFound when it is a tombstone."""
+    def read(self, doc: Doc) -> Job:
+        """Return the job of a document, decoded only if its version is not cached. Raises StoreError for a damaged
+        document, NotFound for a tombstone."""
         with self._lock:
-            known = self._jobs.get(doc.id)
-        if known and known.version == doc.fields.get("version"):
-            return known
-        return self.keep(records.job(doc))
+            cached = self._jobs.get(doc.id)
+        if cached and cached.version == doc.fields.get("version"):
+            return cached
+        return self.keep(records.parse_job(doc))
 
-    def removed(self, job_id: str) -> None:
+    def note_removal(self, job_id: str) -> None:
         with self._lock:
-            self._gone.add(job_id)
+            self._removed.add(job_id)
             self._drop(job_id)
 
     def _drop(self, job_id: str) -> None:
@@ -90,41 +90,42 @@ class Mirror:
 
     # Calls of the stream ---------------------------------------------------------------------------------------------
 
-    def begun(self, floor: int) -> None:
-        """Forget everything: it may have changed unseen. The stream delivers what changes after this moment."""
+    def restart(self, floor: int) -> None:
+        """Empty the cache. The stream delivers the changes after `floor`; those before may have been missed."""
         with self._lock:
-            for known in (self._jobs, self._wakes, self._numbers, self._heard):
-                known.clear()
+            for cache in (self._jobs, self._wakes, self._numbers, self._pending):
+                cache.clear()
             self.floor = floor
-            self._current = self._complete = False
+            self._current = False
+            self._complete = False
 
-    def changed(self, doc: Found) -> None:
+    def note_change(self, doc: Doc) -> None:
         with self._lock:
-            self._heard[doc.id] = doc.changed_us
-        if records.removed(doc):
-            self.removed(doc.id)
+            self._pending[doc.id] = doc.changed_us
+        if records.is_removed(doc):
+            self.note_removal(doc.id)
         elif not self.reader.readable([doc]):
             with self._lock:
                 self._drop(doc.id)
 
-    def deleted(self, name: Any) -> None:
-        """Forget a document that was deleted by hand: tpujob deletes none."""
+    def note_deletion(self, name: Any) -> None:
+        """Drop a job whose document was deleted by hand: tpujob itself leaves a tombstone."""
         with self._lock:
             self._drop(str(name).rpartition("/")[2])
 
-    def caught_up(self) -> bool:
-        """Note that every change until now was delivered. Returns whether `completed` is still needed."""
+    def note_caught_up(self) -> bool:
+        """Note that the stream has delivered every change until now. Returns whether `note_complete` is needed."""
         with self._lock:
             self._current = True
-            self._numbers.update({j: n for j, n in self._heard.items() if n > self.floor})
-            self._heard.clear()
+            self._numbers.update({id: n for id, n in self._pending.items() if n > self.floor})
+            self._pending.clear()
             return not self._complete
 
-    def completed(self) -> None:
-        """Note that all jobs that will ever be due were read."""
+    def note_complete(self) -> None:
+        """Note that all jobs that will ever be due have been read."""
         with self._lock:
             self._complete = True
 
-    def broken(self) -> None:
+    def note_broken(self) -> None:
         with self._lock:
             self._current = False

@@ -1,12 +1,12 @@
-"""The ports `Members`, `Reputation` and `Outbox` on Firestore, in the database of the store.
+"""Members, suspects and the outbox on Firestore, in the database of the store.
 
     members/<digest>  suspects/<digest>  accusations/<digest>
-    messages/<id>            a message; `due` is there while it is to be tried
-    counters/notes           how far the events of jobs were read
-    notes/<digest>           of earlier versions: to be sent while `open` is there, which begins with the channel
+    messages/<id>            a message; has the field `due` until it is sent or given up
+    counters/notes           the position up to which the events of jobs were read
+    notes/<digest>           of earlier versions: unsent while it has the field `open`, which begins with the channel
 
-Each query goes by one field, which has an index by itself. A message is written by a create that fails when it is
-there, so no transaction spans more than the messages of one burst.
+Each query uses one field, which Firestore indexes by itself. A message is created by a write that fails if it exists,
+so no transaction spans more than the messages of one burst.
 """
 
 import contextlib
@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tpujob.adapters.firestore import records
-from tpujob.adapters.firestore.calls import BATCH, Docs, Firestore
-from tpujob.adapters.firestore.records import Found, Put, Remove, Where
+from tpujob.adapters.firestore.calls import BATCH, Docs, Firestore, Writes
+from tpujob.adapters.firestore.records import Doc, Put, Remove, Where
 from tpujob.domain.access import Role
 from tpujob.domain.codec import message_from_text, to_text
 from tpujob.domain.failures import host_reputation
@@ -33,21 +33,21 @@ class FirestoreMembers:
         self._db = firestore
 
     def find(self, name: str) -> Member | None:
-        return _member(self._db.read(f"find {name}", _path(name)))
+        return _parse_member(self._db.read(f"find {name}", _member_path(name)))
 
     def with_id(self, id: str) -> Member | None:
-        found = self._db.select("find a member", "members", where=[("id", "==", id)]) if id else []
-        return _member(found[0]) if found else None
+        docs = self._db.select("find a member", "members", where=[("id", "==", id)]) if id else []
+        return _parse_member(docs[0]) if docs else None
 
     def all(self) -> list[Member]:
-        found = map(_member, self._db.select("list the members", "members"))
-        return sorted(filter(None, found), key=lambda member: member.name)
+        members = map(_parse_member, self._db.select("list the members", "members"))
+        return sorted(filter(None, members), key=lambda member: member.name)
 
     def change(self, name: str, plan: Callable[[Member | None], Member | None]) -> Member | None:
-        path = _path(name)
+        path = _member_path(name)
 
-        def write(docs: Docs) -> tuple[Member | None, list[Put | Remove]]:
-            new = plan(_member(docs[path]))
+        def write(docs: Docs) -> tuple[Member | None, Writes]:
+            new = plan(_parse_member(docs[path]))
             if new is None:
                 return None, [Remove(path)]
             return new, [Put(path, {"name": name, "role": new.role, "id": new.id})]
@@ -55,14 +55,14 @@ class FirestoreMembers:
         return self._db.change(f"change member {name}", [path], write)
 
 
-def _path(name: str) -> str:
+def _member_path(name: str) -> str:
     return f"members/{records.digest(name)}"
 
 
-def _member(doc: Found | None) -> Member | None:
+def _parse_member(doc: Doc | None) -> Member | None:
     if doc is None:
         return None
-    name, role, id = (records.field(doc, each, str) for each in ("name", "role", "id"))
+    name, role, id = (records.field(doc, field, str) for field in ("name", "role", "id"))
     return Member(name, Role(role), id)
 
 
@@ -86,30 +86,30 @@ class FirestoreReputation:
         at: float,
         owner: str,
     ) -> None:
-        made = f"accusations/{records.digest(op_id)}"
-        accused = {_suspect_path(physical): physical for physical in physicals}
+        accusation = f"accusations/{records.digest(op_id)}"
+        paths = {_suspect_path(physical): physical for physical in physicals}
 
-        def plan(docs: Docs) -> tuple[None, list[Put | Remove]]:
-            if docs[made]:
+        def plan(docs: Docs) -> tuple[None, Writes]:
+            if docs[accusation]:
                 return None, []
-            puts: list[Put | Remove] = [Put(made, {"op": op_id})]
-            for path, physical in accused.items():
+            puts: Writes = [Put(accusation, {"op": op_id})]
+            for path, physical in paths.items():
                 doc = docs[path]
-                known = records.suspect(doc) if doc else Suspect(physical, zone, 0.0, at)
-                known = replace(known, zone=zone or known.zone)
-                more = host_reputation.accused(known, weight, reason, at, owner)
-                puts.append(Put(path, records.suspect_fields(more)))
+                suspect = records.parse_suspect(doc) if doc else Suspect(physical, zone, 0.0, at)
+                suspect = replace(suspect, zone=zone or suspect.zone)
+                accused = host_reputation.accused(suspect, weight, reason, at, owner)
+                puts.append(Put(path, records.suspect_fields(accused)))
             return None, puts
 
-        self._db.change(f"accuse {', '.join(physicals)}", [made, *accused], plan)
+        self._db.change(f"accuse {', '.join(physicals)}", [accusation, *paths], plan)
 
     def suspects(self) -> list[Suspect]:
         docs = self._db.select("list the suspects", "suspects")
-        return host_reputation.worst_first(map(records.suspect, docs))
+        return host_reputation.worst_first(map(records.parse_suspect, docs))
 
     def put(self, suspect: Suspect) -> None:
-        put = Put(_suspect_path(suspect.physical), records.suspect_fields(suspect))
-        self._db.change(f"pin {suspect.physical}", [], lambda _: (None, [put]))
+        puts: Writes = [Put(_suspect_path(suspect.physical), records.suspect_fields(suspect))]
+        self._db.change(f"pin {suspect.physical}", [], lambda _: (None, puts))
 
     def remove(self, physical: str) -> None:
         self._db.remove(f"forget {physical}", [_suspect_path(physical)])
@@ -123,7 +123,7 @@ def _suspect_path(physical: str) -> str:
 
 
 _POSITION = "counters/notes"
-#: sorts after everything that follows a channel's name
+#: sorts after every character that follows a channel's name
 _END = "\uf8ff"
 
 
@@ -134,25 +134,25 @@ class FirestoreOutbox:
         self._db = firestore
 
     def position(self) -> ReadPosition | None:
-        return _position(self._db.read("read how far events were read", _POSITION))
+        return _parse_position(self._db.read("read how far events were read", _POSITION))
 
     def add(self, messages: Sequence[Message], position: ReadPosition | None = None) -> None:
         for start in range(0, len(messages), BATCH):
-            puts = {put.path: put for put in map(_put, messages[start : start + BATCH])}
+            puts = {put.path: put for put in map(_message_put, messages[start : start + BATCH])}
 
-            def plan(docs: Docs, puts: dict[str, Put] = puts) -> tuple[None, list[Put | Remove]]:
+            def plan(docs: Docs, puts: dict[str, Put] = puts) -> tuple[None, Writes]:
                 return None, [put for path, put in puts.items() if docs[path] is None]
 
             self._db.change("store messages", list(puts), plan)
         if position is not None:
-            self._move_to(position)
+            self._advance(position)
 
-    def _move_to(self, position: ReadPosition) -> None:
-        def plan(docs: Docs) -> tuple[None, list[Put | Remove]]:
-            known = _position(docs[_POSITION])
-            if known and known.change >= position.change:
+    def _advance(self, position: ReadPosition) -> None:
+        def plan(docs: Docs) -> tuple[None, Writes]:
+            stored = _parse_position(docs[_POSITION])
+            if stored and stored.change >= position.change:
                 return None, []
-            since = float(known.since if known else position.since)
+            since = float(stored.since if stored else position.since)
             return None, [Put(_POSITION, {"change": position.change, "since": since})]
 
         self._db.change("note how far events were read", [_POSITION], plan)
@@ -163,18 +163,16 @@ class FirestoreOutbox:
     def update(self, messages: Sequence[Message]) -> list[Message] | None:
         stored = [replace(message, version=message.version + 1) for message in messages]
 
-        def plan(docs: Docs) -> tuple[list[Message] | None, list[Put | Remove]]:
-            found = [_read(docs[_message_path(message)]) for message in messages]
-            if found == stored:  # the reply of an earlier try was lost
+        def plan(docs: Docs) -> tuple[list[Message] | None, Writes]:
+            current = [_parse_message(docs[_message_path(message)]) for message in messages]
+            if current == stored:  # the reply of an earlier try was lost
                 return stored, []
-            versions = [message.version for message in found if message]
+            versions = [message.version for message in current if message]
             if versions != [message.version for message in messages]:
                 return None, []
-            return stored, [_put(message) for message in stored]
+            return stored, [_message_put(message) for message in stored]
 
-        return self._db.change(
-            "write messages", [_message_path(message) for message in messages], plan
-        )
+        return self._db.change("write messages", [*map(_message_path, messages)], plan)
 
     def messages(self, *, channel: str = "", limit: int) -> list[Message]:
         if not channel:
@@ -185,27 +183,25 @@ class FirestoreOutbox:
     def forget(self, now: float, limit: int) -> None:
         self._adopt_notes(limit)
         where: list[Where] = [("until", "<=", float(now))]
-        found = self._db.select(
-            "list messages", "messages", where=where, order="until", limit=limit
-        )
-        self._db.remove("remove old messages", [doc.path for doc in found])
+        docs = self._db.select("list messages", "messages", where=where, order="until", limit=limit)
+        self._db.remove("remove old messages", [doc.path for doc in docs])
 
     def _adopt_notes(self, limit: int) -> None:
-        """Make messages of what an earlier version had collected for a later message."""
-        found = self._db.select("list notes", "notes", where=[], order="until", limit=limit)
-        for doc in found:
+        """Replace the notes that an earlier version has collected by messages."""
+        docs = self._db.select("list notes", "notes", where=[], order="until", limit=limit)
+        for doc in docs:
             with contextlib.suppress(DamagedRecord, KeyError, ValueError):
                 channel = str(doc.fields["open"]).partition("/")[0]
-                note = json.loads(records.document(doc))
-                made = {"id": f"msg_{doc.id}", "channel": channel, "notification": note}
+                note = json.loads(records.text_of(doc))
+                message = {"id": f"msg_{doc.id}", "channel": channel, "notification": note}
                 times = {"at": note["at"], "due": note["at"]}
-                self.add([message_from_text(json.dumps(made | times))])
-        self._db.remove("remove old notes", [doc.path for doc in found])
+                self.add([message_from_text(json.dumps(message | times))])
+        self._db.remove("remove old notes", [doc.path for doc in docs])
 
     def _select(
         self, where: list[Where], order: str, limit: int, *, newest_first: bool = False
     ) -> list[Message]:
-        found = self._db.select(
+        docs = self._db.select(
             "list messages",
             "messages",
             where=where,
@@ -213,24 +209,24 @@ class FirestoreOutbox:
             newest_first=newest_first,
             limit=limit,
         )
-        return [message_from_text(records.document(doc)) for doc in found]
+        return [message_from_text(records.text_of(doc)) for doc in docs]
 
 
-def _position(found: Found | None) -> ReadPosition | None:
-    if found is None:
+def _parse_position(doc: Doc | None) -> ReadPosition | None:
+    if doc is None:
         return None
-    return ReadPosition(records.field(found, "change", int), records.field(found, "since", float))
+    return ReadPosition(records.field(doc, "change", int), records.field(doc, "since", float))
 
 
-def _read(found: Found | None) -> Message | None:
-    return message_from_text(records.document(found)) if found else None
+def _parse_message(doc: Doc | None) -> Message | None:
+    return message_from_text(records.text_of(doc)) if doc else None
 
 
 def _message_path(message: Message) -> str:
     return f"messages/{message.id}"
 
 
-def _put(message: Message) -> Put:
+def _message_put(message: Message) -> Put:
     fields = {
         "of": f"{message.channel}/msg_{message.at * 1000:013.0f}",
         "due": None if message.due is None else float(message.due),

@@ -1,15 +1,15 @@
-"""What the store's documents look like in Firestore: paths, fields, and how a record goes in and comes out. Pure.
+"""The documents of the store in Firestore: their paths and fields, and conversion from and to records. Pure.
 
-    jobs/000042                     the record as JSON text, and the fields that queries ask for
-    jobs/000042/events/000000007    one event, as JSON text, by the version that it made
-    leases/000042                   who may act on the job
-    keys/<digest>                   the job that was created under an idempotency key
+    jobs/000042                     the record as JSON text, and the fields that queries use
+    jobs/000042/events/000000007    an event as JSON text, named by the version that it led to
+    leases/000042                   the job's newest lease
+    keys/<digest>                   the jobs that were created under an idempotency key
     suspects/<digest>  accusations/<digest>  zones/<zone>  counters/jobs
-    counters/store                  what tells this store from every other one
+    counters/store                  the identity of the store
 
-The text is one field without an index (`deploy/firestore.indexes.json`): indexed, each host of each slice would count
-against the limit of index entries, and cost on every write. A removed job leaves a tombstone, so that followers learn
-of it and its id is never used again.
+The text is one field without an index (`deploy/firestore.indexes.json`). In indexed fields each host of each slice
+would count against the limit of index entries, and cost on every write. A removed job leaves a tombstone, so that
+followers learn of the removal and the id is never used again.
 """
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -28,22 +28,22 @@ from tpujob.domain.model import Job, Suspect
 from tpujob.errors import DamagedRecord, StoreError
 from tpujob.ports import Lease
 
-#: what a field may hold here
+#: the types of fields that we use
 Value = str | int | float | bool | bytes | list[str]
 #: field, `==` `<=` or `>`, value
 Where = tuple[str, str, Any]
 
-NAME = "__name__"  #: the field of a query that means the document's own id
-CHANGED = "changed"  #: the field that the server stamps, in documents that are `stamped`
+NAME = "__name__"  #: the name for a document's id in queries
+CHANGED = "changed"  #: the field with the server's time of the last write; see `Put.stamped`
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A document as it was read."""
+class Doc:
+    """A document that was read."""
 
     path: str  #: below the root of the database
     fields: Mapping[str, Value]
-    updated: Any  #: the vendor's time of its last change, for a precondition
+    updated: Any  #: Firestore's time of the last change, for preconditions
 
     @property
     def id(self) -> str:
@@ -51,13 +51,13 @@ class Found:
 
     @property
     def changed_us(self) -> int:
-        """The time of its last change: microseconds since the epoch, by the database's clock."""
+        """The time of the last change, in microseconds since the epoch, by the database's clock."""
         return microseconds(self.updated)
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Write a document whole."""
+    """A write that replaces a whole document."""
 
     path: str
     fields: Mapping[str, Value | None]  #: None: left out
@@ -70,36 +70,35 @@ class Remove:
 
 
 def microseconds(time: Any) -> int:
-    """The vendor's time, as microseconds since the epoch."""
+    """Return a timestamp of Firestore in microseconds since the epoch."""
     return time.seconds * 1_000_000 + time.nanos // 1000
 
 
-def found(document: Any, root: str) -> Found:
+def parse_document(document: Any, root: str) -> Doc:
     pb = type(document).pb(document)
-    fields = {name: _plain(value) for name, value in pb.fields.items()}
-    return Found(pb.name.removeprefix(f"{root}/"), fields, pb.update_time)
+    fields = {name: _from_value(value) for name, value in pb.fields.items()}
+    return Doc(pb.name.removeprefix(f"{root}/"), fields, pb.update_time)
 
 
-def write_of(write: Put | Remove, read: Mapping[str, Found | None], root: str) -> Any:
-    """The vendor's write. It succeeds only if the document is as it was read; one that was not read is written
-    unconditionally."""
+def build_write(write: Put | Remove, read: Mapping[str, Doc | None], root: str) -> Any:
+    """Return Firestore's write. It fails if the document has changed since it was `read`; one that was not read is
+    written unconditionally."""
     from google.cloud.firestore_v1.types import Write
 
     name = f"{root}/{write.path}"
-    made: dict[str, Any] = (
-        {"delete": name}
-        if isinstance(write, Remove)
-        else {"update": {"name": name, "fields": _fields(write.fields)}}
-    )
+    if isinstance(write, Remove):
+        message: dict[str, Any] = {"delete": name}
+    else:
+        message = {"update": {"name": name, "fields": _fields(write.fields)}}
+        if write.stamped:
+            message["update_transforms"] = [{"field_path": CHANGED, "set_to_server_value": 1}]
     if write.path in read:
         old = read[write.path]
-        made["current_document"] = {"update_time": old.updated} if old else {"exists": False}
-    if isinstance(write, Put) and write.stamped:
-        made["update_transforms"] = [{"field_path": CHANGED, "set_to_server_value": 1}]
-    return Write(made)
+        message["current_document"] = {"update_time": old.updated} if old else {"exists": False}
+    return Write(message)
 
 
-def query(
+def build_query(
     collection: str,
     root: str,
     *,
@@ -112,13 +111,13 @@ def query(
     everywhere: bool = False,
     after: tuple[Value, str] | None = None,
 ) -> Any:
-    """The vendor's query. `only`: fetch just this field. A `where` on NAME compares ids below the path `below`.
-    `everywhere`: all collections of that name, below any document. `after`: begin behind the document that has this
-    value of the field `order`, and this path."""
+    """Return Firestore's query. `only`: fetch this field alone. `below`: the parent path of the ids that a `where` on
+    NAME compares. `everywhere`: search all collections of that name, below any document. `after`: begin behind the
+    document with this value of the field `order` and this path."""
     from google.cloud.firestore_v1.types import StructuredQuery
 
     direction = "DESCENDING" if newest_first else "ASCENDING"
-    made: dict[str, Any] = {
+    message: dict[str, Any] = {
         "from_": [{"collection_id": collection, "all_descendants": everywhere}],
         "order_by": [{"field": {"field_path": order}, "direction": direction}],
     }
@@ -129,34 +128,34 @@ def query(
                 "op": _OPERATORS[op],
                 "value": {"reference_value": f"{root}/{below}/{value}"}
                 if name == NAME
-                else _vendor(value),
+                else _to_value(value),
             }
         }
         for name, op, value in where
     ]
     if filters:
-        made["where"] = {"composite_filter": {"op": "AND", "filters": filters}}
+        message["where"] = {"composite_filter": {"op": "AND", "filters": filters}}
     if after:
         value, path = after
-        made["order_by"].append({"field": {"field_path": NAME}, "direction": direction})
-        place = [_vendor(value), {"reference_value": f"{root}/{path}"}]
-        made["start_at"] = {"values": place, "before": False}
+        message["order_by"].append({"field": {"field_path": NAME}, "direction": direction})
+        cursor = [_to_value(value), {"reference_value": f"{root}/{path}"}]
+        message["start_at"] = {"values": cursor, "before": False}
     if limit:
-        made["limit"] = {"value": limit}
+        message["limit"] = {"value": limit}
     if only:
-        made["select"] = {"fields": [{"field_path": only}]}
-    return StructuredQuery(made)
+        message["select"] = {"fields": [{"field_path": only}]}
+    return StructuredQuery(message)
 
 
 _OPERATORS = {"==": "EQUAL", "<=": "LESS_THAN_OR_EQUAL", ">": "GREATER_THAN"}
 
 
 def _fields(fields: Mapping[str, Value | None]) -> dict[str, Any]:
-    return {name: _vendor(value) for name, value in fields.items() if value is not None}
+    return {name: _to_value(value) for name, value in fields.items() if value is not None}
 
 
-def _vendor(value: Any) -> dict[str, Any]:
-    if isinstance(value, bool):  # before int: a bool is one
+def _to_value(value: Any) -> dict[str, Any]:
+    if isinstance(value, bool):  # before int, of which bool is a subclass
         return {"boolean_value": value}
     if isinstance(value, int):
         return {"integer_value": value}
@@ -165,7 +164,7 @@ def _vendor(value: Any) -> dict[str, Any]:
     if isinstance(value, bytes):
         return {"bytes_value": value}
     if isinstance(value, list):
-        return {"array_value": {"values": [_vendor(each) for each in value]}}
+        return {"array_value": {"values": [_to_value(item) for item in value]}}
     if isinstance(value, Time):
         seconds, us = divmod(value.us, 1_000_000)
         return {"timestamp_value": {"seconds": seconds, "nanos": us * 1000}}
@@ -174,27 +173,27 @@ def _vendor(value: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """A time to compare a server's stamp with."""
+    """A time to compare the field CHANGED with."""
 
     us: int  #: microseconds since the epoch
 
 
-def _plain(value: Any) -> Any:
+def _from_value(value: Any) -> Any:
     kind = value.WhichOneof("value_type")
     if kind == "array_value":
-        return [_plain(each) for each in value.array_value.values]
+        return [_from_value(item) for item in value.array_value.values]
     return None if kind in (None, "null_value") else getattr(value, kind)
 
 
 T = TypeVar("T")
 
 COUNTER, IDENTITY = "counters/jobs", "counters/store"
-NUMBER, WAKE, AT = "number", "wake", "at"  #: fields that queries are ordered by
+NUMBER, WAKE, AT = "number", "wake", "at"  #: fields that queries order by
 TOMBSTONE: Mapping[str, Value | None] = {"removed": True}
 
-#: longer text is compressed; shorter text stays readable in the console
+#: longer text, in bytes, is compressed; shorter text stays readable in the console
 READABLE = 200_000
-#: Firestore accepts documents of 1 MiB; the rest is for the other fields
+#: limit in bytes: Firestore accepts documents of 1 MiB, and the other fields take the rest
 LARGEST = 1_000_000
 
 
@@ -202,8 +201,9 @@ LARGEST = 1_000_000
 
 
 def job_fields(job: Job, *, key: str, ops: list[str], token: int) -> Mapping[str, Value | None]:
-    """`token`: the newest lease token under which the record was written, in case the lease's document is lost."""
-    wake = records.waking(job)
+    """Return the fields of a job's document. `token`: the newest lease token under which the record was written, in
+    case the lease's document is lost."""
+    wake = records.wake_time(job)
     return {
         "schema_version": SCHEMA_VERSION,
         NUMBER: int(job.id),
@@ -216,37 +216,38 @@ def job_fields(job: Job, *, key: str, ops: list[str], token: int) -> Mapping[str
         "key": key,
         "ops": ops,
         "token": token,
-        "document": _packed(f"the record of job {job.id}", to_text(job)),
+        "document": _pack(f"the record of job {job.id}", to_text(job)),
     }
 
 
-def job(doc: Found) -> Job:
-    """Raises StoreError when it is damaged, NotFound when it is a tombstone."""
-    return job_from_text(doc.id, document(existing(doc, doc.id)))
+def parse_job(doc: Doc) -> Job:
+    """Return the job of a document. Raises StoreError for a damaged document, NotFound for a tombstone."""
+    return job_from_text(doc.id, text_of(check_exists(doc, doc.id)))
 
 
-def existing(doc: Found | None, job_id: str) -> Found:
-    if doc is None or removed(doc):
+def check_exists(doc: Doc | None, job_id: str) -> Doc:
+    """Return the job's document. Raises NotFound when it does not exist or is a tombstone."""
+    if doc is None or is_removed(doc):
         raise records.missing(job_id)
     return doc
 
 
-def removed(doc: Found) -> bool:
+def is_removed(doc: Doc) -> bool:
     return doc.fields.get("removed") is True
 
 
-def ops(doc: Found) -> dict[str, int]:
-    """Return the operations that made the newest versions: by id, the version."""
-    kept = cast("list[str]", field(doc, "ops", list))
-    split = (each.partition(" ") for each in kept)
+def parse_ops(doc: Doc) -> dict[str, int]:
+    """Return the operation ids of the newest commits, with the version that each led to."""
+    ops = cast("list[str]", field(doc, "ops", list))
+    split = (op.partition(" ") for op in ops)
     return {op_id: int(version) for version, _, op_id in split}
 
 
-def remembered(ops: Mapping[str, int], op_id: str, version: int) -> list[str]:
-    """Return the same with one more and without the oldest."""
-    newest = {**ops, op_id: version} if op_id else ops
-    kept = sorted((v, op) for op, v in newest.items() if v > version - records.REMEMBERED)
-    return [f"{v} {op}" for v, op in kept]
+def add_op(ops: Mapping[str, int], op_id: str, version: int) -> list[str]:
+    """Return the field `ops` after the commit of `op_id` as `version`, without operations that are too old."""
+    with_op = {**ops, op_id: version} if op_id else ops
+    newest = sorted((v, op) for op, v in with_op.items() if v > version - records.REMEMBERED_OPS)
+    return [f"{v} {op}" for v, op in newest]
 
 
 # Events --------------------------------------------------------------------------------------------------------------
@@ -254,7 +255,7 @@ def remembered(ops: Mapping[str, int], op_id: str, version: int) -> list[str]:
 
 def event_put(job: Job, event: Event) -> Put:
     text = records.event_text(event, job.version)
-    packed = _packed(f"an event of job {job.id}", text)
+    packed = _pack(f"an event of job {job.id}", text)
     path = event_path(job.id, job.version)
     return Put(path, {"document": packed, AT: float(event.at)})
 
@@ -274,12 +275,12 @@ def lease_put(path: str, owner: str, token: int, until: float) -> Put:
     return Put(path, {"owner": owner, "token": token, "until": float(until)})
 
 
-def same_lease(held: Found, lease: Lease) -> bool:
+def same_lease(held: Doc, lease: Lease) -> bool:
     return (field(held, "owner", str), field(held, "token", int)) == (lease.owner, lease.token)
 
 
-def check_lease(doc: Found, held: Found | None, lease: Lease) -> None:
-    """Raises Fenced when there is a newer lease of this job."""
+def check_lease(doc: Doc, held: Doc | None, lease: Lease) -> None:
+    """Raise Fenced when the job, of document `doc`, has a newer lease than this one."""
     if held and not same_lease(held, lease):
         raise records.fenced(lease.job_id, field(held, "owner", str))
     if held is None and field(doc, "token", int) > lease.token:
@@ -290,57 +291,61 @@ def check_lease(doc: Found, held: Found | None, lease: Lease) -> None:
 
 
 def suspect_fields(suspect: Suspect) -> dict[str, Any]:
-    """Return the fields of a suspect. Its accusers are one text: fields hold no mappings here."""
+    """Return the fields of a suspect's document. `owners` becomes JSON text: our fields hold no mappings."""
     return {**to_json(suspect), "owners": json.dumps(dict(suspect.owners))}
 
 
-def suspect(doc: Found) -> Suspect:
-    """Raises StoreError when it is damaged."""
+def parse_suspect(doc: Doc) -> Suspect:
+    """Return the suspect of a document. Raises StoreError when it is damaged."""
     try:
         owners: Any = json.loads(field(doc, "owners", str)) if "owners" in doc.fields else {}
     except ValueError as error:
-        raise _damaged(doc, f"`owners` is not JSON: {error}") from error
+        raise _damaged_error(doc, f"`owners` is not JSON: {error}") from error
     return suspect_from_json({**doc.fields, "owners": owners})
 
 
 def digest(text: str) -> str:
-    """Return an id for any text: the name of a document must be short and without a slash."""
+    """Return a document id for any text: ids must be short and without a slash."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:40]
 
 
 # Fields --------------------------------------------------------------------------------------------------------------
 
 
-def document(doc: Found) -> str:
-    kept = doc.fields.get("document")
-    if isinstance(kept, bytes):
+def text_of(doc: Doc) -> str:
+    """Return the JSON text in the field `document`. Raises StoreError when it is damaged."""
+    packed = doc.fields.get("document")
+    if isinstance(packed, bytes):
         try:
-            return zlib.decompress(kept).decode()
+            return zlib.decompress(packed).decode()
         except (zlib.error, UnicodeDecodeError) as error:
-            raise _damaged(doc, f"`document` cannot be unpacked: {error}") from error
+            raise _damaged_error(doc, f"`document` cannot be unpacked: {error}") from error
     return field(doc, "document", str)
 
 
-def field(doc: Found, name: str, kind: type[T]) -> T:
-    """Raises StoreError when it is missing or of another type."""
+def field(doc: Doc, name: str, kind: type[T]) -> T:
+    """Return the value of a field. Raises StoreError when it is missing or of another type."""
     value: Any = doc.fields.get(name)
     if type(value) is not kind:
-        raise _damaged(doc, f"`{name}` should be of type {kind.__name__} and is {value!r:.40}")
+        raise _damaged_error(
+            doc, f"`{name}` should be of type {kind.__name__} and is {value!r:.40}"
+        )
     return value
 
 
-def _damaged(doc: Found, why: str) -> DamagedRecord:
-    of = f"the record of job {doc.id}" if doc.path.startswith("jobs/") else doc.path
-    return DamagedRecord(f"{of} is damaged: {why}")
+def _damaged_error(doc: Doc, reason: str) -> DamagedRecord:
+    subject = f"the record of job {doc.id}" if doc.path.startswith("jobs/") else doc.path
+    return DamagedRecord(f"{subject} is damaged: {reason}")
 
 
-def _packed(what: str, text: str) -> str | bytes:
+def _pack(subject: str, text: str) -> str | bytes:
+    """Return the text, compressed if it is long. Raises StoreError when it is too large for a document."""
     if len(text) <= READABLE:  # JSON text is ASCII: as many bytes as characters
         return text
     packed = zlib.compress(text.encode())
     if len(packed) > LARGEST:
         raise StoreError(
-            f"{what} takes {len(packed) / 1e6:.1f} MB even when compressed, and Firestore keeps at most 1 MiB; "
+            f"{subject} takes {len(packed) / 1e6:.1f} MB even when compressed, and Firestore keeps at most 1 MiB; "
             "nothing was stored",
             hint="move large values of the job file into a file of their own",
         )

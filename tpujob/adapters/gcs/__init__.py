@@ -1,7 +1,6 @@
-"""The port `Blobs` on Cloud Storage, and buckets as tpujob sets them up.
+"""Blobs on Cloud Storage, and the setup of tpujob's buckets.
 
-What a blob means belongs to its callers. The vendor's errors become ours in `client.py`; its library is imported at
-the first call.
+Callers interpret blobs. `client.py` translates the API's errors to ours; google-auth is imported at the first call.
 """
 
 from tpujob.adapters.gcs.blobs import GcsBlobs, split_path

@@ -1,11 +1,12 @@
-"""The port `Blobs` on Cloud Storage, or on any server of its API at another address.
+"""Blobs on Cloud Storage, or on another server of its JSON API.
 
-How calls are made is in `client.py`, how buckets are set up in `bucket.py`.
+`client.py` makes the calls, `bucket.py` describes the setup of buckets.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import io
 import uuid
 from collections.abc import Mapping
@@ -15,26 +16,23 @@ from urllib.parse import urlencode
 
 from tpujob.adapters.calling import Count, Deadline, ServerClock, uncounted
 from tpujob.adapters.gcs import bucket as gcs_bucket
-from tpujob.adapters.gcs.client import DamagedBytes, StorageClient, parsed
+from tpujob.adapters.gcs.client import DamagedBytes, StorageClient, parse_json
 from tpujob.adapters.gcs.objects import bucket_path, multipart, object_path
 from tpujob.data.checksums import decode, encode, extend, of_file
 from tpujob.errors import BadRequest, Conflict, NotFound, TpujobError, Transient
 from tpujob.ports import Blob, BucketFacts, BucketPlace
 
 _FACTS = "name,size,generation,metageneration,updated,metadata,crc32c"
-#: metadata key by which a conditional write recognises its own first try; not shown to callers
+#: metadata key by which a conditional write recognises its own earlier try; hidden from callers
 _WRITE_ID = "tpujob-write"
 
 
 class GcsBlobs:
-    """Implements `ports.Blobs`. Threads may share it.
-
-    Reads, deletes and conditional writes are repeated until they succeed or the time is up. An unconditional write is
-    not: a late repeat could undo another writer's. After a wrong checksum any call is repeated.
-    """
+    """Implements `ports.Blobs`. Thread-safe. Reads, deletes and conditional writes are retried until they succeed or
+    the time is up. An unconditional write is not, because a late retry could undo another writer's. After a wrong
+    checksum any call is retried."""
 
     def __init__(self, project: str, endpoint: str = "", *, count: Count = uncounted) -> None:
-        """`count`: called for each call."""
         self._project = project
         self._client = StorageClient(endpoint, count=count)
         self._client.clock = self._clock = ServerClock()
@@ -51,16 +49,16 @@ class GcsBlobs:
         bucket, name = split_path(path)
         deadline = Deadline(timeout)
         write_id = uuid.uuid4().hex
-        kept = dict(metadata or {})
+        custom = dict(metadata or {})
         query = {"uploadType": "multipart", "fields": _FACTS}
         if if_generation is not None:
-            kept[_WRITE_ID] = write_id
+            custom[_WRITE_ID] = write_id
             query["ifGenerationMatch"] = str(if_generation)
         target = f"/upload{bucket_path(bucket)}/o?{urlencode(query)}"
         file = io.BytesIO(data) if isinstance(data, bytes) else data
         crc32c = of_file(file)[1]
         kind = "application/octet-stream"
-        resource = {"name": name, "contentType": kind, "metadata": kept, "crc32c": encode(crc32c)}
+        resource = {"name": name, "contentType": kind, "metadata": custom, "crc32c": encode(crc32c)}
 
         def once(left: float, failures: int) -> Blob:
             headers, body = multipart(resource, file, deadline)
@@ -69,25 +67,25 @@ class GcsBlobs:
             except Conflict as conflict:
                 if failures == 0:
                     raise
-                # an earlier try may have been applied although its answer was lost
+                # an earlier try may have succeeded, although its answer was lost
                 try:
                     stored = self._resource(bucket, name, left)
-                except NotFound:  # the object that won was deleted since
+                except NotFound:  # the object that caused the conflict was deleted
                     raise conflict from None
                 if stored.get("metadata", {}).get(_WRITE_ID) != write_id:
                     raise
                 return _blob(bucket, stored)
-            stored = parsed(reply)
+            stored = parse_json(reply)
             if decode(stored.get("crc32c")) != crc32c:
                 raise DamagedBytes("the storage has another CRC32C than was sent")
             return _blob(bucket, stored)
 
-        return self._client.repeat(f"write {path}", deadline, once, safe=if_generation is not None)
+        return self._client.retry(f"write {path}", deadline, once, safe=if_generation is not None)
 
     def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
         bucket, name = split_path(path)
         whole = start == 0 and end is None
-        # gzip: bytes that are stored packed come as they are stored
+        # gzip: the storage sends compressed objects as they are stored
         headers = {"Accept-Encoding": "gzip"}
         if not whole:
             headers["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
@@ -95,7 +93,7 @@ class GcsBlobs:
 
         def once(left: float, _: int) -> bytes:
             if end is not None and end <= start:
-                self._resource(bucket, name, left)  # nothing to read, but is it there?
+                self._resource(bucket, name, left)  # nothing to read, but the object must exist
                 return b""
             reply = self._client.request("GET", target, headers, timeout=left, accept=(416,))
             if reply.status == 416:  # the object ends before `start`
@@ -106,34 +104,35 @@ class GcsBlobs:
                 raise DamagedBytes("the bytes do not have the CRC32C of the object")
             return reply.body
 
-        return self._client.repeat(f"read {path}", Deadline(timeout), once)
+        return self._client.retry(f"read {path}", Deadline(timeout), once)
 
     def list(self, prefix: str, *, most: int | None = None, timeout: float) -> list[Blob]:
         bucket, start = split_path(prefix, empty=True)
         deadline = Deadline(timeout)
         query = {"prefix": start, "fields": f"items({_FACTS}),nextPageToken"}
-        found: builtins.list[Blob] = []
+        blobs: builtins.list[Blob] = []
 
         def page(left: float, _: int) -> dict[str, Any]:
             target = f"{bucket_path(bucket)}/o?{urlencode(query)}"
             return self._client.json("GET", target, timeout=left)
 
         while True:
-            answer = self._client.repeat(f"list {prefix}", deadline, page)
-            found += [_blob(bucket, item) for item in answer.get("items", ())]
+            answer = self._client.retry(f"list {prefix}", deadline, page)
+            blobs += [_blob(bucket, item) for item in answer.get("items", ())]
             query["pageToken"] = answer.get("nextPageToken", "")
-            if not query["pageToken"] or (most is not None and len(found) >= most):
-                return found[:most]
+            if not query["pageToken"] or (most is not None and len(blobs) >= most):
+                return blobs[:most]
 
     def touch(self, path: str, *, timeout: float) -> None:
         bucket, name = split_path(path)
-        # a patch leaves the other keys alone
+        target = object_path(bucket, name)
+        # a patch keeps the other keys
         mark = {"metadata": {_WRITE_ID: uuid.uuid4().hex}}
-
-        def once(left: float, _: int) -> None:
-            self._client.json("PATCH", object_path(bucket, name), mark, timeout=left)
-
-        self._client.repeat(f"touch {path}", Deadline(timeout), once)
+        self._client.retry(
+            f"touch {path}",
+            Deadline(timeout),
+            lambda left, _: self._client.json("PATCH", target, mark, timeout=left),
+        )
 
     def delete(self, path: str, *, unchanged: Blob | None = None, timeout: float) -> None:
         bucket, name = split_path(path)
@@ -141,55 +140,50 @@ class GcsBlobs:
         if unchanged:
             target += f"?ifGenerationMatch={unchanged.generation}"
             target += f"&ifMetagenerationMatch={unchanged.touched}"
-
-        def once(left: float, _: int) -> None:
-            self._client.request("DELETE", target, {}, timeout=left)
-
-        try:
-            self._client.repeat(f"delete {path}", Deadline(timeout), once)
-        except NotFound:
-            return
+        with contextlib.suppress(NotFound):
+            self._client.retry(
+                f"delete {path}",
+                Deadline(timeout),
+                lambda left, _: self._client.request("DELETE", target, {}, timeout=left),
+            )
 
     def clock(self, *, timeout: float) -> float:
         def once(left: float, _: int) -> float:
-            # any answer carries the time, even a refusal
-            target = f"{bucket_path('tpujob-clock')}?fields=name"
-            refused: TpujobError | None = None
+            problem = "its answers have no Date header"
             try:
+                target = f"{bucket_path('tpujob-clock')}?fields=name"
                 self._client.request("GET", target, {}, timeout=left)
-            except TpujobError as error:
-                refused = error
-            now = self._clock.now()
-            if now is None:
-                raise Transient(refused.message if refused else "its answers have no Date header")
+            except TpujobError as error:  # even a refusal has the time
+                problem = error.message
+            if (now := self._clock.now()) is None:
+                raise Transient(problem)
             return now
 
-        now = self._clock.now()
-        if now is not None:
+        if (now := self._clock.now()) is not None:
             return now
-        return self._client.repeat("ask the storage for its time", Deadline(timeout), once)
+        return self._client.retry("ask the storage for its time", Deadline(timeout), once)
 
     def ensure_bucket(self, bucket: str, region: str, *, timeout: float) -> None:
         name, _ = split_path(bucket, empty=True)
         query = urlencode({"project": self._project})
-        new = {"name": name, "location": region, **gcs_bucket.wanted({"name": name}, None)}
+        new = {"name": name, "location": region, **gcs_bucket.needed_changes({"name": name}, None)}
 
         def once(left: float, _: int) -> dict[str, Any]:
             try:
                 return self._bucket(name, left)
             except NotFound:
-                # Transient when another caller was faster, or the name is taken: the next try looks again
+                # Transient when another caller was faster or the name is taken: the next try reads the bucket again
                 return self._client.json("POST", f"/storage/v1/b?{query}", new, timeout=left)
 
-        resource = self._client.repeat(f"use bucket gs://{name}", Deadline(timeout), once)
+        resource = self._client.retry(f"use bucket gs://{name}", Deadline(timeout), once)
         gcs_bucket.check_location(resource, region)
 
     def make_bucket(
         self, bucket: str, region: str, *, log_days: int | None, adopt: bool, timeout: float
     ) -> BucketFacts:
-        """Afterwards the bucket exists in that region, closed to the public, without soft delete, and removes logs of
-        jobs after `log_days` (None: never); other lifecycle rules stay. Safe to repeat. Raises Refused when it lies
-        elsewhere, belongs to another project, or was not made by tpujob and `adopt` is not set."""
+        """Create or set up a bucket: in that region, closed to the public, without soft delete. Logs of jobs are
+        removed after `log_days` (None: never); other lifecycle rules stay. Safe to repeat. Raises Refused when the
+        bucket lies elsewhere, belongs to another project, or was not made by tpujob and `adopt` is not set."""
         self.ensure_bucket(bucket, region, timeout=timeout)
         name, _ = split_path(bucket, empty=True)
 
@@ -197,13 +191,13 @@ class GcsBlobs:
             resource = self._bucket(name, left)
             if not adopt:
                 gcs_bucket.check_ours(resource)
-            if changes := gcs_bucket.wanted(resource, log_days):
+            if changes := gcs_bucket.needed_changes(resource, log_days):
                 target = f"{bucket_path(name)}?projection=full"
                 target += f"&ifMetagenerationMatch={resource['metageneration']}"
                 resource = self._client.json("PATCH", target, changes, timeout=left)
             return gcs_bucket.facts_of(resource)
 
-        return self._client.repeat(f"set up bucket gs://{name}", Deadline(timeout), once)
+        return self._client.retry(f"set up bucket gs://{name}", Deadline(timeout), once)
 
     def bucket(self, bucket: str, *, timeout: float) -> BucketFacts:
         """Return how the bucket is set up. Raises NotFound; Refused when it belongs to another project."""
@@ -212,23 +206,21 @@ class GcsBlobs:
         def once(left: float, _: int) -> BucketFacts:
             return gcs_bucket.facts_of(self._bucket(name, left))
 
-        return self._client.repeat(f"look at bucket gs://{name}", Deadline(timeout), once)
+        return self._client.retry(f"look at bucket gs://{name}", Deadline(timeout), once)
 
     def place(self, bucket: str, *, timeout: float) -> BucketPlace:
         name, _ = split_path(bucket, empty=True)
 
         def once(left: float, _: int) -> BucketPlace:
-            # an account that may only use objects cannot read the bucket itself, but this part of it
+            # an account that may only use objects cannot read the bucket itself, but may read its layout
             target = f"{bucket_path(name)}/storageLayout"
             return gcs_bucket.place_of(self._client.json("GET", target, timeout=left))
 
-        return self._client.repeat(f"look at bucket gs://{name}", Deadline(timeout), once)
+        return self._client.retry(f"look at bucket gs://{name}", Deadline(timeout), once)
 
     def close(self) -> None:
-        """Close its connections; a later call opens new ones. Safe to repeat."""
+        """Close the connections; a later call opens new ones. Safe to repeat."""
         self._client.close()
-
-    # own
 
     def _resource(self, bucket: str, name: str, timeout: float) -> dict[str, Any]:
         target = f"{object_path(bucket, name)}?fields={_FACTS}"
@@ -239,7 +231,8 @@ class GcsBlobs:
 
 
 def split_path(path: str, *, empty: bool = False) -> tuple[str, str]:
-    """Bucket and name of a `gs://` path. Raises BadRequest for anything else."""
+    """Return bucket and name of a `gs://` path. Raises BadRequest for anything else, and for an empty name unless
+    `empty`."""
     bucket, _, name = path.removeprefix("gs://").partition("/")
     if not path.startswith("gs://") or not bucket or not (name or empty):
         raise BadRequest(f"{path!r} is not the gs:// path of an object")

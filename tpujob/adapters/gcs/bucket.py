@@ -1,6 +1,6 @@
-"""How tpujob sets up a bucket, and how it reads the setup of one. Makes no call."""
+"""The setup of tpujob's buckets: which changes a bucket needs, and what its setup is. Makes no call."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpujob.domain.model import Cause
@@ -9,7 +9,7 @@ from tpujob.ports import BucketFacts, BucketPlace
 from tpujob.protocol import LABEL
 from tpujob.protocol.paths import LOG_SUFFIX
 
-#: predefined pairs of regions (documented, read 2026-11)
+#: the regions of predefined dual-regions (documented, read 2026-11)
 _PAIRS: Mapping[str, frozenset[str]] = {
     "asia1": frozenset({"asia-northeast1", "asia-northeast2"}),
     "eur4": frozenset({"europe-north1", "europe-west4"}),
@@ -20,34 +20,32 @@ _PAIRS: Mapping[str, frozenset[str]] = {
 }
 
 
-def wanted(resource: Mapping[str, Any], log_days: int | None) -> dict[str, Any]:
-    """What to change in a bucket, as the JSON API describes it; empty: nothing. Other lifecycle rules stay."""
+def needed_changes(resource: Mapping[str, Any], log_days: int | None) -> dict[str, Any]:
+    """Return the changes that a bucket needs, as a patch for the JSON API; empty: none. Other lifecycle rules stay."""
     now = facts_of(resource)
     changes: dict[str, Any] = {}
-    if (
-        not (now.ours and now.uniform_access and now.public_access == "enforced")
-        or now.soft_delete_s
-    ):
+    closed = now.uniform_access and now.public_access == "enforced"
+    if not (now.ours and closed) or now.soft_delete_s:
         changes = {
             "labels": {**resource.get("labels", {}), LABEL: "1"},
             "iamConfiguration": {
                 "uniformBucketLevelAccess": {"enabled": True},
                 "publicAccessPrevention": "enforced",
             },
-            # otherwise deleted checkpoints are billed for another week
+            # with the default, deleted checkpoints are billed for another week
             "softDeletePolicy": {"retentionDurationSeconds": 0},
         }
     if now.log_days != log_days:
-        rules = [r for r in resource.get("lifecycle", {}).get("rule", ()) if not _is_ours(r)]
-        rules += [] if log_days is None else [_rule(log_days)]
+        rules = [rule for rule in _rules(resource) if not _removes_logs(rule)]
+        rules += [] if log_days is None else [_log_rule(log_days)]
         changes["lifecycle"] = {"rule": rules}
     return changes
 
 
 def facts_of(resource: Mapping[str, Any]) -> BucketFacts:
-    """Of a bucket as the JSON API describes it, which leaves out what is off."""
+    """Return the facts of a bucket in the JSON API, which leaves out settings that are off."""
     access = resource.get("iamConfiguration", {})
-    ours = [rule for rule in resource.get("lifecycle", {}).get("rule", ()) if _is_ours(rule)]
+    log_rules = [rule for rule in _rules(resource) if _removes_logs(rule)]
     return BucketFacts(
         name=str(resource["name"]),
         location=str(resource.get("location", "")).lower(),
@@ -56,23 +54,23 @@ def facts_of(resource: Mapping[str, Any]) -> BucketFacts:
         public_access=str(access.get("publicAccessPrevention") or "inherited"),
         soft_delete_s=int(resource.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0)),
         versioning=bool(resource.get("versioning", {}).get("enabled")),
-        log_days=int(ours[0]["condition"]["age"]) if ours else None,
+        log_days=int(log_rules[0]["condition"]["age"]) if log_rules else None,
         ours=resource.get("labels", {}).get(LABEL) == "1",
     )
 
 
 def place_of(layout: Mapping[str, Any]) -> BucketPlace:
-    """Return the place in a `storage#storageLayout`. An unknown kind is local to no region: its reads are billed."""
+    """Return the place in a `storage#storageLayout`. One of an unknown kind is local to no region: reads are billed."""
     location = str(layout["location"]).lower()
     if str(layout.get("locationType", "region")) == "region":
         return BucketPlace(location, frozenset({location}))
     chosen = layout.get("customPlacementConfig", {}).get("dataLocations", ())
-    regions = frozenset(str(one).lower() for one in chosen) or _PAIRS.get(location, frozenset())
-    return BucketPlace(location, regions)
+    regions = frozenset(str(region).lower() for region in chosen)
+    return BucketPlace(location, regions or _PAIRS.get(location, frozenset()))
 
 
 def check_location(resource: Mapping[str, Any], region: str) -> None:
-    """Raises Refused when the bucket is in another location."""
+    """Raise Refused when the bucket is in another location."""
     location = str(resource["location"]).lower()
     if location != region.lower():
         raise Refused(
@@ -83,7 +81,7 @@ def check_location(resource: Mapping[str, Any], region: str) -> None:
 
 
 def check_ours(resource: Mapping[str, Any]) -> None:
-    """Raises Refused when tpujob did not make it: others may rely on its setup."""
+    """Raise Refused for a bucket that tpujob did not make: others may rely on its setup."""
     if not facts_of(resource).ours:
         raise Refused(
             f"bucket gs://{resource['name']} exists, and tpujob did not make it",
@@ -93,12 +91,16 @@ def check_ours(resource: Mapping[str, Any]) -> None:
         )
 
 
-def _rule(days: int) -> dict[str, Any]:
-    """A rule can match the end of a name but no pattern, so logs have a suffix of their own."""
+def _rules(resource: Mapping[str, Any]) -> Sequence[Any]:
+    return resource.get("lifecycle", {}).get("rule", ())
+
+
+def _log_rule(days: int) -> dict[str, Any]:
+    """Return the rule that removes logs. Rules match the end of a name but no pattern, hence LOG_SUFFIX."""
     return {"action": {"type": "Delete"}, "condition": {"age": days, "matchesSuffix": [LOG_SUFFIX]}}
 
 
-def _is_ours(rule: Any) -> bool:
+def _removes_logs(rule: Any) -> bool:
     condition = rule.get("condition", {})
     deletes = rule.get("action", {}).get("type") == "Delete"
     return deletes and condition == {"age": condition.get("age"), "matchesSuffix": [LOG_SUFFIX]}

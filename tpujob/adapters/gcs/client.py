@@ -1,7 +1,7 @@
-"""Calls of Cloud Storage's JSON API: signed, repeated until a deadline, with its refusals as errors of ours.
+"""Calls to Cloud Storage's JSON API: authorization, retries until a deadline, and translation of errors.
 
-Connections are those of urllib3: Google's own client takes more than twice its CPU time for a small object. The proxy
-of the environment (HTTPS_PROXY, NO_PROXY) carries TLS.
+Uses urllib3, because Google's own client takes more than twice the CPU time for a small object. TLS goes through the
+proxy of the environment (HTTPS_PROXY, NO_PROXY).
 """
 
 # google-auth has no types that a checker can follow.
@@ -24,8 +24,8 @@ from tpujob.adapters.calling import (
     Count,
     Deadline,
     ServerClock,
+    counted,
     first_line,
-    outcome_of,
     repeated,
     uncounted,
 )
@@ -37,15 +37,14 @@ from tpujob.errors import LOGIN, Conflict, NotFound, Refused, TpujobError, Trans
 T = TypeVar("T")
 
 GOOGLE = "https://storage.googleapis.com"
-#: seconds for which a call is repeated, and that one answer may take
-PATIENCE = 120.0
-TIMEOUT = 60.0
+PATIENCE = 120.0  #: seconds for which a call is retried
+TIMEOUT = 60.0  #: seconds for one answer
 _BACKOFF = Backoff(first=0.1, longest=10.0)
 _READ = 256 << 10
-#: connections that are kept for later calls; there are as many as there are calls at once
-_KEPT = 128
+#: connections that stay open for later calls; there are as many connections as calls at once
+_IDLE = 128
 _SCOPE = "https://www.googleapis.com/auth/devstorage.full_control"
-#: times that one call is repeated because bytes arrived damaged
+#: retries of one call after damaged bytes
 _DAMAGED = 3
 _FORBIDDEN = (
     "the account needs a role on that bucket, such as roles/storage.objectUser, or roles/storage.admin to make or "
@@ -54,46 +53,40 @@ _FORBIDDEN = (
 
 
 class DamagedBytes(Transient):
-    """The checksum does not match."""
+    """Bytes arrived with another checksum than they were sent with."""
 
 
 @dataclass(slots=True)
 class Reply:
     status: int
-    headers: Mapping[str, str]  #: found by names in any case
+    headers: Mapping[str, str]  #: names in any case
     body: bytes = b""
 
 
 class CallOptions(TypedDict, total=False):
     timeout: float  #: seconds for the whole answer
-    accept: tuple[int, ...]  #: statuses that are an answer, too
-    a: int  #: class A operations that it is billed as
-    b: int  #: class B
+    accept: tuple[int, ...]  #: statuses beside 2xx that do not raise
+    a: int  #: billed class A operations
+    b: int  #: billed class B operations
 
 
 class StorageClient:
-    """One pool of connections. Threads share it."""
+    """A pool of connections to Cloud Storage. Thread-safe."""
 
     def __init__(
-        self,
-        endpoint: str = "",
-        *,
-        token: Callable[[bool], str] | None = None,
-        timeout: float = TIMEOUT,
-        count: Count = uncounted,
+        self, endpoint: str = "", *, timeout: float = TIMEOUT, count: Count = uncounted
     ) -> None:
-        """`endpoint`: of an emulated storage, which needs no credentials. `token(new)`: of this machine, by default;
-        `new`: the last one was refused. `timeout`: seconds for one answer."""
-        place = urlsplit(endpoint or GOOGLE)
-        self._tls, self._host = place.scheme == "https", place.hostname or ""
-        self._port = place.port or (443 if self._tls else 80)
-        self._token = token or (no_token if endpoint else GoogleToken())
+        """`endpoint`: the URL of an emulated storage, called without credentials. `timeout`: seconds for an answer."""
+        url = urlsplit(endpoint or GOOGLE)
+        self._tls = url.scheme == "https"
+        self._host = url.hostname or ""
+        self._port = url.port or (443 if self._tls else 80)
+        self._google_token = None if endpoint else GoogleToken()
         self._timeout, self._count = timeout, count
         self._pool: urllib3.HTTPConnectionPool | None = None
         self._lock = threading.Lock()
         self._last_refused = ""
-        #: gets the time of each answer
-        self.clock: ServerClock | None = None
+        self.clock: ServerClock | None = None  #: notes the time of each answer
         self.operations = Operations()
 
     def close(self) -> None:
@@ -103,7 +96,7 @@ class StorageClient:
         if pool:
             pool.close()
 
-    def repeat(
+    def retry(
         self,
         operation: str,
         deadline: Deadline,
@@ -111,19 +104,13 @@ class StorageClient:
         *,
         safe: bool = True,
     ) -> T:
-        """`call(seconds left, failures so far)` until it succeeds. `safe`: doing it twice is the same as once. Raises
-        this project's errors, which begin with what could not be done. The first word of `operation` is counted."""
+        """Call `call(seconds left, failures so far)` until it succeeds, and return its result. `safe`: the call may be
+        applied twice. The error that is raised begins with `operation`, whose first word is the method for `Count`."""
         damaged = 0
 
         def once(left: float, failures: int) -> T:
-            failed: TpujobError | None = None
-            try:
+            with counted(self._count, operation.partition(" ")[0]):
                 return call(left, failures)
-            except TpujobError as error:
-                failed = error
-                raise
-            finally:
-                self._count(operation.partition(" ")[0], outcome_of(failed))
 
         def worth_it(error: Transient) -> bool:
             nonlocal damaged
@@ -144,10 +131,10 @@ class StorageClient:
         document: Mapping[str, Any] | None = None,
         **options: Unpack[CallOptions],
     ) -> dict[str, Any]:
-        """Send a document, if there is one, and return that of the answer."""
+        """Send a JSON document, unless it is None, and return the document of the answer."""
         headers = {} if document is None else {"Content-Type": "application/json"}
         body = b"" if document is None else json.dumps(document).encode()
-        return parsed(self.request(method, target, headers, body, **options))
+        return parse_json(self.request(method, target, headers, body, **options))
 
     def request(
         self,
@@ -157,7 +144,7 @@ class StorageClient:
         body: bytes | Iterable[bytes] = b"",
         **options: Unpack[CallOptions],
     ) -> Reply:
-        """As `opened`; the answer with its body."""
+        """Send one request and return the answer with its body. Raises as `opened` does."""
         with self.opened(method, target, headers, body, **options) as (reply, chunks):
             reply.body = b"".join(chunks)
         return reply
@@ -171,44 +158,43 @@ class StorageClient:
         body: bytes | Iterable[bytes] = b"",
         **options: Unpack[CallOptions],
     ) -> Generator[tuple[Reply, Iterator[bytes]]]:
-        """Send one request and read its answer while the block runs: 2xx, or a status of `accept`. A body in pieces
-        needs its Content-Length in `headers`. Raises Transient when no whole answer comes; what `body` raises rises as
-        it is."""
+        """Send one request; give the block the answer and the chunks of its body. A body in chunks needs its
+        Content-Length in `headers`. Raises our error for a status that is neither 2xx nor in `accept`, Transient for an
+        incomplete answer, and the error that iterating `body` raises."""
         timeout = options.get("timeout")
-        token = self._token(False)
+        token = self._google_token(False) if self._google_token else ""
         signed = {**headers, "Authorization": f"Bearer {token}"} if token else headers
         deadline = Deadline(timeout) if timeout else None
-        pool = self._counted(options)
-        response = self._sent(pool, method, target, signed, body, timeout or self._timeout)
+        pool = self._count_operations(options)
+        response = self._send(pool, method, target, signed, body, timeout or self._timeout)
         try:
-            reply, chunks = Reply(response.status, response.headers), _chunks(response, deadline)
+            reply = Reply(response.status, response.headers)
+            chunks = _chunks(response, deadline)
             if response.status // 100 == 2 or response.status in options.get("accept", ()):
                 yield reply, chunks
                 return
             reply.body = b"".join(chunks)
         finally:
-            response.close()  # the rest of it would be taken for the next answer
-        if reply.status == 401 and token:
-            self._token(True)
-        raise refusal(reply, retry_401=bool(token) and not self._refused(token))
+            response.close()  # unread bytes would be taken for the next answer
+        if reply.status == 401 and self._google_token:
+            self._google_token(True)
+        raise refusal(reply, retry_401=bool(token) and not self._was_refused_before(token))
 
-    # own
-
-    def _counted(self, options: CallOptions) -> urllib3.HTTPConnectionPool:
-        """Count a call; return where it is sent."""
+    def _count_operations(self, options: CallOptions) -> urllib3.HTTPConnectionPool:
+        """Count the billed operations of a request; return the pool that sends it."""
         with self._lock:
             self.operations.class_a += options.get("a", 0)
             self.operations.class_b += options.get("b", 0)
-            self._pool = self._pool or self._connections()
+            self._pool = self._pool or self._make_pool()
             return self._pool
 
-    def _connections(self) -> urllib3.HTTPConnectionPool:
+    def _make_pool(self) -> urllib3.HTTPConnectionPool:
         proxy = proxy_for("https", self._host) if self._tls else ""
-        return pool_manager(proxy, _KEPT).connection_from_host(
+        return pool_manager(proxy, _IDLE).connection_from_host(
             self._host, self._port, "https" if self._tls else "http"
         )
 
-    def _sent(
+    def _send(
         self,
         pool: urllib3.HTTPConnectionPool,
         method: str,
@@ -218,7 +204,7 @@ class StorageClient:
         timeout: float,
     ) -> urllib3.BaseHTTPResponse:
         source = body or None if isinstance(body, bytes) else _Body(body)
-        begun = time.monotonic()
+        sent = time.monotonic()
         try:
             response = pool.urlopen(
                 method, target, source, headers, retries=False, redirect=False, timeout=timeout,
@@ -231,18 +217,18 @@ class StorageClient:
             text = "" if refused else f": {first_line(error.args[-1] if error.args else error)}"
             raise Transient(f"Cloud Storage does not answer{text}") from error
         if self.clock:
-            self.clock.note(response.headers.get("Date", ""), begun)
+            self.clock.note(response.headers.get("Date", ""), sent)
         return response
 
-    def _refused(self, token: str) -> bool:
-        """Return whether this very token was refused before: a new one would be, too."""
+    def _was_refused_before(self, token: str) -> bool:
+        """Return whether the same token was refused before: then a retry would be refused, too."""
         with self._lock:
             before, self._last_refused = self._last_refused, token
         return before == token
 
 
 class _Body:
-    """A body in pieces that remembers the error which its source raised."""
+    """A body in chunks that remembers the error of its source."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = chunks
@@ -257,7 +243,7 @@ class _Body:
 
 
 def _chunks(response: urllib3.BaseHTTPResponse, deadline: Deadline | None) -> Iterator[bytes]:
-    """The body as it arrives, to its end. Raises Transient when it is cut short or the time is up."""
+    """Yield the body as it arrives. Raises Transient when it is cut short or the time is up."""
     try:
         while data := response.read1(_READ):
             yield data
@@ -267,8 +253,8 @@ def _chunks(response: urllib3.BaseHTTPResponse, deadline: Deadline | None) -> It
         raise Transient(f"an answer of Cloud Storage was cut off: {first_line(error)}") from error
 
 
-def parsed(reply: Reply) -> dict[str, Any]:
-    """The document of an answer; one without a body is empty."""
+def parse_json(reply: Reply) -> dict[str, Any]:
+    """Return the JSON document of an answer; empty for an answer without a body."""
     try:
         return json.loads(reply.body) if reply.body else {}
     except ValueError as error:
@@ -276,8 +262,9 @@ def parsed(reply: Reply) -> dict[str, Any]:
 
 
 def refusal(reply: Reply, *, retry_401: bool = False) -> TpujobError:
-    """What an answer that is not a success means."""
-    status, text, reason = reply.status, f"HTTP {reply.status}", ""
+    """Return our error for an answer. `retry_401`: an unauthorized call may succeed with a new token."""
+    status = reply.status
+    text, reason = f"HTTP {status}", ""
     try:
         error = json.loads(reply.body)["error"]
         text = first_line(error["message"])
@@ -302,24 +289,19 @@ def refusal(reply: Reply, *, retry_401: bool = False) -> TpujobError:
     return Refused(text, cause=Cause.BAD_SPEC)
 
 
-# Credentials
-
-
-def no_token(new: bool) -> str:
-    del new
-    return ""
+# Credentials ---------------------------------------------------------------------------------------------------------
 
 
 class GoogleToken:
-    """Tokens of this machine's credentials, which are looked for at the first call. Threads share it."""
+    """Access tokens from this machine's credentials, which are searched at the first call. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._credentials: Any = None
 
     def __call__(self, new: bool) -> str:
-        """Raises Refused when this machine has no credentials or they have ended, Transient when its token server does
-        not answer."""
+        """Return a valid token; a `new` one after a refusal. Raises Refused when this machine has no credentials or
+        they have expired, Transient when the token server does not answer."""
         import google.auth
         from google.auth.exceptions import GoogleAuthError
         from google.auth.transport.requests import Request
@@ -336,7 +318,7 @@ class GoogleToken:
 
 
 def credentials_error(error: Any) -> TpujobError:
-    """Return what an error of google-auth means. An unanswered request to the metadata server comes wrapped."""
+    """Return our error for one of google-auth. An unanswered request to the metadata server is wrapped in another."""
     from google.auth.exceptions import TransportError
 
     text = first_line(error)

@@ -1,4 +1,4 @@
-"""Objects as copying needs them: `data.objects.Objects`."""
+"""Objects of Cloud Storage for copying: implements `data.objects.Objects`."""
 
 import contextlib
 import io
@@ -10,7 +10,7 @@ from typing import IO, Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from tpujob.adapters.calling import Deadline
-from tpujob.adapters.gcs.client import PATIENCE, TIMEOUT, Reply, StorageClient, parsed
+from tpujob.adapters.gcs.client import PATIENCE, TIMEOUT, Reply, StorageClient, parse_json
 from tpujob.data.checksums import decode, encode
 from tpujob.data.objects import MustRestart, ObjectContent, ObjectFacts, Piece, Upkeep
 from tpujob.domain.model import Cause
@@ -18,34 +18,30 @@ from tpujob.errors import NotFound, Refused, Transient
 
 T = TypeVar("T")
 
-#: what an object was copied from, in its custom metadata
+#: metadata key of the identity that an object was copied from
 _SOURCE = "tpujob-source"
 _READ = 1 << 20
 _FACTS = f"name,size,crc32c,generation,metadata/{_SOURCE}"
 
 
 class JsonObjects(StorageClient):
-    """Implements `data.objects.Objects`. Threads share it."""
+    """Implements `data.objects.Objects`. Thread-safe."""
 
     def __init__(
-        self,
-        endpoint: str = "",
-        *,
-        patience: float = PATIENCE,
-        timeout: float = TIMEOUT,
+        self, endpoint: str = "", *, patience: float = PATIENCE, timeout: float = TIMEOUT
     ) -> None:
-        """`patience`: seconds for which a call is repeated."""
+        """`patience`: seconds for which a call is retried."""
         super().__init__(endpoint, timeout=timeout)
         self._patience = patience
 
     def pages(self, bucket: str, prefix: str, start: str = "") -> Iterator[list[ObjectFacts]]:
         query = {"prefix": prefix, "fields": f"items({_FACTS}),nextPageToken"}
-        query |= {"startOffset": start} if start else {}
+        if start:
+            query["startOffset"] = start
         while True:
             target = f"{bucket_path(bucket)}/o?{urlencode(query)}"
-            page = self._call(
-                f"list gs://{bucket}/{prefix}", lambda t=target: self.json("GET", t, a=1)
-            )
+            operation = f"list gs://{bucket}/{prefix}"
+            page = self._retry(operation, lambda target=target: self.json("GET", target, a=1))
             yield [_facts(item) for item in page.get("items", ())]
             if not page.get("nextPageToken"):
                 return
@@ -54,7 +50,7 @@ class JsonObjects(StorageClient):
     def look(self, bucket: str, name: str) -> ObjectFacts | None:
         target = f"{object_path(bucket, name)}?fields={_FACTS}"
         try:
-            return _facts(self._call(f"look at {name}", lambda: self.json("GET", target, b=1)))
+            return _facts(self._retry(f"look at {name}", lambda: self.json("GET", target, b=1)))
         except NotFound:
             return None
 
@@ -62,41 +58,41 @@ class JsonObjects(StorageClient):
         self, bucket: str, name: str, data: bytes, crc32c: int, generation: int, source: str = ""
     ) -> ObjectFacts:
         resource = {**_resource(name, source), "crc32c": encode(crc32c)}
-        target = _upload(bucket, "multipart", generation)
+        target = _upload_target(bucket, "multipart", generation)
 
         headers, chunks = multipart(resource, io.BytesIO(data), Deadline(self._patience))
         body = b"".join(chunks)
 
         def once() -> ObjectFacts:
-            stored = _facts(parsed(self.request("POST", target, headers, body, a=1)))
+            stored = _facts(parse_json(self.request("POST", target, headers, body, a=1)))
             if (stored.name, stored.size, stored.crc32c) != (name, len(data), crc32c):
-                # the next try meets what is there, and reports it
+                # the next try gets a Conflict with the object that is stored
                 raise Transient(f"the storage confirms other bytes than were sent for {name}")
             return stored
 
         operation = f"write gs://{bucket}/{name}"
         try:
-            return self._call(operation, once)
+            return self._retry(operation, once)
         except Refused as error:
             if error.cause != Cause.BAD_SPEC:
                 raise
-            return self._call(operation, once)  # the frame of the request may have arrived changed
+            # the request around the data may have arrived damaged
+            return self._retry(operation, once)
 
     def begin(self, bucket: str, name: str, size: int, generation: int, source: str = "") -> str:
         body = json.dumps(_resource(name, source)).encode()
         headers = {"Content-Type": "application/json", "X-Upload-Content-Length": str(size)}
-        target = _upload(bucket, "resumable", generation)
-        reply = self._call(
-            f"write gs://{bucket}/{name}",
-            lambda: self.request("POST", target, headers, body, a=1),
+        target = _upload_target(bucket, "resumable", generation)
+        reply = self._retry(
+            f"write gs://{bucket}/{name}", lambda: self.request("POST", target, headers, body, a=1)
         )
-        # a session lives on the server that we talk to; the rest of its address is a secret
-        place = urlsplit(reply.headers["Location"])
-        return f"{place.path}?{place.query}"
+        # the session is on the server that we call; its path and query are a secret
+        url = urlsplit(reply.headers["Location"])
+        return f"{url.path}?{url.query}"
 
     def offset(self, session: str, size: int) -> int | ObjectFacts:
         headers = {"Content-Range": f"bytes */{size}"}
-        return self._call("continue an upload", lambda: self._progress(session, headers, b""))
+        return self._retry("continue an upload", lambda: self._send_part(session, headers, b""))
 
     def send(
         self, session: str, data: bytes | Iterable[bytes], piece: Piece, crc32c: int | None
@@ -108,18 +104,18 @@ class JsonObjects(StorageClient):
         }
         if crc32c is not None:
             headers["X-Goog-Hash"] = f"crc32c={encode(crc32c)}"
-        return self._progress(session, headers, data)
+        return self._send_part(session, headers, data)
 
     def drop(self, session: str) -> None:
-        # one that stays ends by itself within a week
+        # a session that stays open expires within a week
         with contextlib.suppress(NotFound, Refused, Transient):
-            self._call(
+            self._retry(
                 "end an upload", lambda: self.request("DELETE", session, {}, accept=(404, 499))
             )
 
     @contextlib.contextmanager
     def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:
-        # without gzip the storage would unpack what is stored packed, and the checksum is of what is stored
+        # gzip: the storage sends compressed objects as they are stored, which is what their checksums are of
         headers = {"Accept-Encoding": "gzip"} | ({"Range": f"bytes={start}-"} if start else {})
         target = f"{object_path(bucket, facts.name)}?alt=media&generation={facts.generation}"
         with self.opened("GET", target, headers, b=1) as (reply, chunks):
@@ -140,7 +136,9 @@ class JsonObjects(StorageClient):
             "ifGenerationMatch": str(generation),
             "ifSourceGenerationMatch": str(facts.generation),
             "fields": f"done,rewriteToken,resource({_FACTS})",
-        } | ({"rewriteToken": token} if token else {})
+        }
+        if token:
+            query["rewriteToken"] = token
         to = f"/rewriteTo/b/{quote(to_bucket, safe='')}/o/{quote(name, safe='')}"
         target = f"{object_path(bucket, facts.name)}{to}?{urlencode(query)}"
 
@@ -153,20 +151,20 @@ class JsonObjects(StorageClient):
                     raise NotFound(text) from error
                 raise
 
-        answer = self._call(f"copy gs://{bucket}/{facts.name}", once)
+        answer = self._retry(f"copy gs://{bucket}/{facts.name}", once)
         return _facts(answer["resource"]) if answer.get("done") else str(answer["rewriteToken"])
 
     def location(self, bucket: str) -> str:
-        # needs no more than the right to list objects, unlike the bucket itself (documented)
+        # the right to list objects is enough for the layout, but not for the bucket itself (documented)
         target = f"{bucket_path(bucket)}/storageLayout?fields=location"
         try:
-            layout = self._call(f"look at gs://{bucket}", lambda: self.json("GET", target, b=1))
+            layout = self._retry(f"look at gs://{bucket}", lambda: self.json("GET", target, b=1))
         except Refused:
             return ""
         return str(layout.get("location", "")).lower()
 
     def upkeep(self, bucket: str) -> Upkeep | None:
-        """Return the bucket's settings, by one class B operation; None: not allowed. Raises NotFound, Transient."""
+        """Return the bucket's settings, for one class B operation; None: refused. Raises NotFound, Transient."""
         try:
             resource = self._bucket(bucket, "softDeletePolicy,lifecycle,metageneration")
         except Refused:
@@ -176,40 +174,39 @@ class JsonObjects(StorageClient):
             for rule in resource.get("lifecycle", {}).get("rule", ())
             if rule.get("action", {}).get("type") == "AbortIncompleteMultipartUpload"
         ]
-        kept = resource.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0)
-        return Upkeep(int(kept), min(ages, default=None))
+        soft_delete_s = int(resource.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0))
+        return Upkeep(soft_delete_s, min(ages, default=None))
 
     def end_stale_parts(self, bucket: str, days: int) -> None:
-        """Add a lifecycle rule that aborts older multipart uploads; other rules stay. Not to be repeated: each time
-        adds one. One class A operation. Raises NotFound, Refused, Transient, and Conflict when the bucket is changed
-        meanwhile."""
+        """Add a lifecycle rule that aborts multipart uploads after `days`; other rules stay. Costs a class B and a
+        class A operation. Each call adds a rule. Raises NotFound, Refused, Transient, and Conflict when the bucket was
+        changed meanwhile."""
         resource = self._bucket(bucket, "lifecycle,metageneration")
         action = {"type": "AbortIncompleteMultipartUpload"}
         rule = {"action": action, "condition": {"age": days}}
         rules = [*resource.get("lifecycle", {}).get("rule", ()), rule]
         target = f"{bucket_path(bucket)}?ifMetagenerationMatch={resource['metageneration']}"
         document = {"lifecycle": {"rule": rules}}
-        self._call(f"change gs://{bucket}", lambda: self.json("PATCH", target, document, a=1))
-
-    # own
+        self._retry(f"change gs://{bucket}", lambda: self.json("PATCH", target, document, a=1))
 
     def _bucket(self, bucket: str, fields: str) -> dict[str, Any]:
         target = f"{bucket_path(bucket)}?fields={fields}"
-        return self._call(f"look at gs://{bucket}", lambda: self.json("GET", target, b=1))
+        return self._retry(f"look at gs://{bucket}", lambda: self.json("GET", target, b=1))
 
-    def _progress(
+    def _send_part(
         self, session: str, headers: Mapping[str, str], data: bytes | Iterable[bytes]
     ) -> int | ObjectFacts:
+        """Return how many bytes the session has stored; the facts of the object when it is complete."""
         reply: Reply = self.request("PUT", session, headers, data, accept=(308, 404, 410))
         if reply.status in (404, 410):
             raise MustRestart
         if reply.status != 308:
-            return _facts(parsed(reply))
+            return _facts(parse_json(reply))
         _, _, last = reply.headers.get("Range", "").partition("-")
         return int(last) + 1 if last.isdigit() else 0
 
-    def _call(self, operation: str, call: Callable[[], T]) -> T:
-        return self.repeat(operation, Deadline(self._patience), lambda _left, _failures: call())
+    def _retry(self, operation: str, call: Callable[[], T]) -> T:
+        return self.retry(operation, Deadline(self._patience), lambda _left, _failures: call())
 
 
 def bucket_path(bucket: str) -> str:
@@ -217,17 +214,17 @@ def bucket_path(bucket: str) -> str:
 
 
 def object_path(bucket: str, name: str) -> str:
-    return f"/storage/v1/b/{quote(bucket, safe='')}/o/{quote(name, safe='')}"
+    return f"{bucket_path(bucket)}/o/{quote(name, safe='')}"
 
 
 def multipart(
     resource: Mapping[str, Any], file: IO[bytes], deadline: Deadline
 ) -> tuple[dict[str, str], Iterator[bytes]]:
-    """Headers and body of an upload in one request: what the object is, then the file, which is read as it is sent."""
-    mark = f"tpujob-{uuid.uuid4().hex}"
+    """Return headers and body of an upload in one request: the resource, then the file, which is read while sending."""
+    boundary = f"tpujob-{uuid.uuid4().hex}"
     facts = json.dumps(resource)
-    head = f"--{mark}\r\nContent-Type: application/json\r\n\r\n{facts}\r\n--{mark}\r\n\r\n".encode()
-    tail = f"\r\n--{mark}--".encode()
+    head = f"--{boundary}\r\nContent-Type: application/json\r\n\r\n{facts}\r\n--{boundary}\r\n\r\n".encode()
+    tail = f"\r\n--{boundary}--".encode()
 
     def body() -> Iterator[bytes]:
         yield head
@@ -238,20 +235,18 @@ def multipart(
         yield tail
 
     length = len(head) + file.seek(0, os.SEEK_END) + len(tail)
-    kind = f"multipart/related; boundary={mark}"
+    kind = f"multipart/related; boundary={boundary}"
     return {"Content-Type": kind, "Content-Length": str(length)}, body()
 
 
-def _upload(bucket: str, kind: str, generation: int) -> str:
-    return (
-        f"/upload/storage/v1/b/{quote(bucket, safe='')}/o?uploadType={kind}"
-        f"&ifGenerationMatch={generation}&fields={_FACTS}"
-    )
+def _upload_target(bucket: str, kind: str, generation: int) -> str:
+    target = f"/upload{bucket_path(bucket)}/o?uploadType={kind}"
+    return f"{target}&ifGenerationMatch={generation}&fields={_FACTS}"
 
 
 def _resource(name: str, source: str) -> dict[str, Any]:
-    kept = {"metadata": {_SOURCE: source}} if source else {}
-    return {"name": name, "contentType": "application/octet-stream", **kept}
+    metadata = {"metadata": {_SOURCE: source}} if source else {}
+    return {"name": name, "contentType": "application/octet-stream", **metadata}
 
 
 def _facts(resource: Mapping[str, Any]) -> ObjectFacts:

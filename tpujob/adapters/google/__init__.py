@@ -1,5 +1,5 @@
-"""What a project on Google Cloud is like, asked over REST for `doctor` and `quota`. Asks only, changes nothing.
+"""Reads the setup of a project on Google Cloud over REST, for `doctor` and `quota`; keeps users' secrets.
 
-What follows from the answers belongs to `doctor/`. Callers import the modules: a command that asks `identity.py` for
-the usual project must not pay for the others.
+`doctor/` draws the conclusions. Callers import single modules: a command that needs only the usual project of
+`identity.py` must not pay for the others.
 """

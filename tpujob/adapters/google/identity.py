@@ -1,4 +1,4 @@
-"""Whose credentials this machine has for Google Cloud (Application Default Credentials), and whether they work."""
+"""Identifies and checks this machine's credentials for Google Cloud (Application Default Credentials)."""
 # google-auth has no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
@@ -13,7 +13,7 @@ from tpujob.doctor.access import Identity, NoIdentity
 from tpujob.doctor.findings import NotSeen
 from tpujob.errors import LOGIN, Refused
 
-#: the module of a credential's class, and what such credentials are called
+#: the kind of credentials, by the module of their class
 _KINDS = {
     "google.oauth2.credentials": "user",
     "google.oauth2.service_account": "service account",
@@ -23,35 +23,30 @@ _KINDS = {
 
 
 def find() -> tuple[Any, Identity | NoIdentity | NotSeen]:
-    """Return the credentials, refreshed, and whose they are; None without credentials. After a failure on the way to
-    Google return NotSeen: the credentials may be good."""
+    """Return the refreshed credentials, or None, and their identity. NoIdentity: they are missing or refused; NotSeen:
+    Google could not be reached, and they may be good."""
     import google.auth
-    from google.auth.exceptions import (
-        DefaultCredentialsError,
-        GoogleAuthError,
-        RefreshError,
-        TransportError,
-    )
+    from google.auth import exceptions
     from google.auth.transport.requests import Request
 
-    logging.getLogger("google.auth").setLevel(logging.ERROR)  # its warnings do not matter here
+    logging.getLogger("google.auth").setLevel(logging.ERROR)  # hide its warnings
     try:
         credentials, _ = google.auth.default(scopes=[SCOPE])
-    except (DefaultCredentialsError, OSError, ValueError) as error:
+    except (exceptions.DefaultCredentialsError, OSError, ValueError) as error:
         if "were not found" in str(error):
             return None, NoIdentity("this machine has no credentials for Google Cloud")
         return None, NoIdentity(f"the credentials cannot be read: {first_line(error)}")
     try:
         credentials.refresh(functools.partial(Request(), timeout=PATIENCE))
-    except RefreshError as error:
+    except exceptions.RefreshError as error:
         if error.retryable:
             return credentials, NotSeen(f"asking for a token failed: {first_line(error)}")
-        # the library puts the token server's message before the whole answer
+        # the first argument is the token server's message, the second its whole answer
         message = first_line(error.args[0] if error.args else error)
         return credentials, NoIdentity(f"the credentials are refused: {message}")
-    except TransportError:
+    except exceptions.TransportError:
         return credentials, NotSeen("Google's token server cannot be reached from this machine")
-    except GoogleAuthError as error:
+    except exceptions.GoogleAuthError as error:
         return credentials, NotSeen(first_line(error), LOGIN)
     return credentials, _identity(credentials)
 
@@ -66,7 +61,7 @@ def _identity(credentials: Any) -> Identity:
 
 
 def _principal(credentials: Any) -> str:
-    """Newer versions of gcloud write `account` beside a user's token."""
+    """Return the e-mail address of the credentials; empty: unknown. Newer versions of gcloud store that of a user."""
     for name in ("service_account_email", "account"):
         principal = getattr(credentials, name, "")
         if isinstance(principal, str) and "@" in principal:
@@ -78,8 +73,8 @@ def _principal(credentials: Any) -> str:
 
 
 def usual_project() -> str:
-    """The project's id, from the application default credentials or from gcloud's settings; empty: nothing says."""
-    logging.getLogger("google.auth").setLevel(logging.ERROR)  # its warnings do not matter here
+    """Return the project's id from the application default credentials or gcloud's settings; empty: neither has it."""
+    logging.getLogger("google.auth").setLevel(logging.ERROR)  # hide its warnings
     try:
         return default("the project")[1]
     except Refused:
@@ -87,7 +82,7 @@ def usual_project() -> str:
 
 
 def in_google_cloud(firmware: Path = Path("/sys/class/dmi/id/product_name")) -> bool:
-    """Whether this machine is one of Google Compute Engine. Looked up as Google's own libraries do, without a call."""
+    """Return whether this machine is on Google Compute Engine. Reads the firmware, as Google's own libraries do."""
     try:
         return firmware.read_text(encoding="utf-8").strip().startswith("Google")
     except OSError:
@@ -95,8 +90,8 @@ def in_google_cloud(firmware: Path = Path("/sys/class/dmi/id/product_name")) -> 
 
 
 def default(needed_by: str) -> tuple[Any, str]:
-    """Return this machine's credentials and their project; empty: it is not known. Whether they work shows at the first
-    call. Raises Refused, with what to run, when there are none."""
+    """Return this machine's credentials, without checking them, and their project; empty: unknown. Raises Refused, with
+    a hint what to run, when there are none. `needed_by`: the subject of that error."""
     import google.auth
     from google.auth.exceptions import GoogleAuthError
 

@@ -1,8 +1,8 @@
-"""The quotas of Cloud TPU from the Service Usage API, and what is held of them.
+"""Reads the quotas of Cloud TPU from the Service Usage API, and counts how much of them is held.
 
 Names seen in public: `tpu.googleapis.com/tpu-v5s-litepod-preemptible`, `.../tpu-v5s-litepod-serving`,
 `.../tpu-v6e`, `.../tpu-v4s-preemptible`, `TPUV4sPreemptiblePodPerProjectPerZoneForTPUAPI`. Other names are inferred
-from these (live: quota-names), so names are read by their parts, and an unknown name is kept as it is.
+from these (live: quota-names). So names are parsed by their parts, and a quota with an unknown name has no kind.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpujob.adapters.cloud_tpu import Usage, count_usage
 from tpujob.adapters.google import identity as google_identity
-from tpujob.adapters.google.rest import GoogleRest, part, parts
+from tpujob.adapters.google.rest import GoogleRest, object_in, objects
 from tpujob.doctor import quota
 from tpujob.doctor.access import NoIdentity
 from tpujob.doctor.findings import NotSeen, listed
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 SERVICE = "tpu.googleapis.com"
 NO_LIMIT = -1
-#: seconds for counting what is held, in all zones together
+#: seconds for counting what is held in all zones
 COUNT_PATIENCE = 30.0
 
-#: generations by their spellings in names of quotas, longest first: `v5slitepod`, `v5litepod`, `v4s`, `v4`, `v5p`
+#: spellings of generations in names of quotas, longest first: `v5slitepod`, `v5litepod`, `v4s`, `v4`, `v5p`
 _SPELLINGS = sorted(
     (
         (spelling, row)
@@ -55,35 +55,29 @@ _SPELLINGS = sorted(
 
 
 def overview(
-    context: Context,
-    *,
-    everywhere: bool = False,
-    endpoint: str = "",
-    tpu_endpoint: str = "",
+    context: Context, *, everywhere: bool = False, endpoint: str = "", tpu_endpoint: str = ""
 ) -> QuotaOverview:
-    """Limits, use and grants in the zones of a context, or `everywhere`. Raises Refused or Transient when the limits
-    cannot be read; other failures become notes. `endpoint`, `tpu_endpoint`: those of emulators."""
+    """Return limits, use and grants in the zones of a context, or `everywhere`. Raises Refused or Transient when the
+    limits cannot be read; other failures become notes. `endpoint`, `tpu_endpoint`: of emulators."""
     zones = accelerators.all_zones() if everywhere else context.every_zone
     google = GoogleRest(context.project, _credentials(endpoint), endpoint=endpoint)
     try:
-        found = limits(google, context.project)
-        counted = count_usage(context.project, zones, timeout=COUNT_PATIENCE, endpoint=tpu_endpoint)
+        quotas = limits(google, context.project)
+        usage = count_usage(context.project, zones, timeout=COUNT_PATIENCE, endpoint=tpu_endpoint)
     finally:
         google.close()
     return QuotaOverview(
         of=context.project,
-        rows=allowances(
-            found, zones, held=counted.held, grants=context.grants, closed=counted.closed
-        ),
-        others=[one for one in found if one.kind is None],
-        notes=_not_counted(counted),
+        rows=allowances(quotas, zones, held=usage.held, grants=context.grants, closed=usage.closed),
+        others=[quota for quota in quotas if quota.kind is None],
+        notes=_notes_on_usage(usage),
     )
 
 
 def limits(google: GoogleRest, project: str) -> list[Limit]:
-    """Every quota of Cloud TPU. Raises as `GoogleRest.get` does."""
+    """Return every quota of Cloud TPU. Raises as `GoogleRest.get` does."""
     path = f"v1beta1/projects/{project}/services/{SERVICE}/consumerQuotaMetrics"
-    found = google.pages(
+    metrics = google.pages(
         "serviceusage.googleapis.com",
         path,
         "metrics",
@@ -91,14 +85,14 @@ def limits(google: GoogleRest, project: str) -> list[Limit]:
         view="FULL",
         pageSize="200",
     )
-    return [limit for metric in found for limit in _of_metric(metric)]
+    return [limit for metric in metrics for limit in _limits_of_metric(metric)]
 
 
 def kind_of_metric(metric: str) -> QuotaKind | None:
-    """The generation and pricing that a quota is for; None: not in the table of generations."""
+    """Return the generation and pricing that a quota is for; None: not in the table of generations."""
     name = metric.rpartition("/")[2].lower()
-    squeezed = re.sub("[^a-z0-9]|preemptible|reserved|spot", "", name)
-    row = next((row for spelling, row in _SPELLINGS if f"tpu{spelling}" in squeezed), None)
+    compact = re.sub("[^a-z0-9]|preemptible|reserved|spot", "", name)
+    row = next((row for spelling, row in _SPELLINGS if f"tpu{spelling}" in compact), None)
     if row is None:
         return None
     pricing = "reserved" if "reserved" in name else "on-demand"
@@ -109,12 +103,12 @@ def kind_of_metric(metric: str) -> QuotaKind | None:
     return QuotaKind(row.name, pricing, ONE_HOST if one_host else "")
 
 
-def _not_counted(counted: Usage) -> list[str]:
-    """One note for all zones: most projects cannot use most zones, for the same reason."""
-    if not counted.closed:
+def _notes_on_usage(usage: Usage) -> list[str]:
+    """Return one note on all zones that could not be listed: most projects cannot use most, for the same reason."""
+    if not usage.closed:
         return []
-    first = next(iter(counted.closed.values()))
-    return [f"what is held in {listed(counted.closed)}: {first.why}"]
+    first = next(iter(usage.closed.values()))
+    return [f"what is held in {listed(usage.closed)}: {first.why}"]
 
 
 def _credentials(endpoint: str) -> Any:
@@ -128,34 +122,34 @@ def _credentials(endpoint: str) -> Any:
     return credentials
 
 
-def _of_metric(metric: Mapping[str, Any]) -> list[Limit]:
+def _limits_of_metric(metric: Mapping[str, Any]) -> list[Limit]:
     name = str(metric.get("metric", ""))
     kind = kind_of_metric(name)
     unit = _unit(kind, str(metric.get("displayName", "")))
-    found: list[Limit] = []
-    for limit in parts(metric, "consumerQuotaLimits"):
+    parsed: list[Limit] = []
+    for limit in objects(metric, "consumerQuotaLimits"):
         scope = _scope(str(limit.get("unit", "")))
         places = frozenset(map(str, limit.get("supportedLocations") or ()))
-        for bucket in parts(limit, "quotaBuckets"):
-            dimensions = part(bucket, "dimensions")
+        for bucket in objects(limit, "quotaBuckets"):
+            dimensions = object_in(bucket, "dimensions")
             if set(dimensions) - {scope}:
-                continue  # narrower than a place, as for one kind of user
-            # JSON leaves a 0 out
+                continue  # for a part of a place, such as one kind of user
+            # the answer leaves out a 0
             amount = int(bucket.get("effectiveLimit", 0))
             allowed = None if amount == NO_LIMIT else amount
-            found.append(
+            parsed.append(
                 Limit(name, kind, scope, str(dimensions.get(scope, "")), allowed, unit, places)
             )
-    return found
+    return parsed
 
 
 def _scope(unit: str) -> Scope:
-    """Return the scope in a unit such as `1/{project}/{zone}`, where the braces are part of the text."""
+    """Return the scope in a unit such as `1/{project}/{zone}`, which has these braces in it."""
     return "zone" if "{zone}" in unit else "region" if "{region}" in unit else "project"
 
 
 def _unit(kind: QuotaKind | None, display: str) -> Unit:
-    """Return the unit in the display name, else that of the generation."""
+    """Return the unit in the quota's display name, else the unit of its generation."""
     match = re.search(r"\b(core|chip)s?\b", display.lower())
     if match:
         return "cores" if match[1] == "core" else "chips"

@@ -1,6 +1,6 @@
-"""How one call to Google's REST APIs is made: credentials, time limit, pages, and the answers' errors turned into ours.
+"""Calls to Google's REST APIs: credentials, time limit, pages, and translation of errors. No call is retried.
 
-For questions about a project that no other adapter asks. Nothing is repeated.
+For APIs that have no adapter of their own.
 """
 
 import functools
@@ -18,48 +18,46 @@ from tpujob.errors import LOGIN, Refused, TpujobError, Transient
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 #: seconds for one call
 PATIENCE = 15
-#: no list read here has more pages; an endless one is a server's mistake
+#: no list that is read has more pages; an endless list is a server's mistake
 MOST_PAGES = 200
-
-
-#: reasons of 403 by which a permission is missing; others are that an API or the billing is off
+#: reasons of a 403 that mean a missing permission; the others mean that an API or the billing is off
 _DENIED = ("", "IAM_PERMISSION_DENIED", "forbidden")
 
 
 class GoogleRest:
-    """The REST APIs on behalf of one project. Threads may share it."""
+    """A client of the REST APIs for one project. Thread-safe."""
 
     def __init__(self, project: str, credentials: Any = None, *, endpoint: str = "") -> None:
-        """`endpoint`: the URL of a server that stands for all of them, each below the name of its host; it is called
-        without credentials."""
+        """`endpoint`: the URL of a server that has all APIs, each below the name of its host, and needs no
+        credentials."""
         self._project = project
         self._endpoint = endpoint.rstrip("/")
         self._session = _session(credentials, project)
-        self._server = ServerClock()
+        self._server_clock = ServerClock()
 
     @property
     def ahead_s(self) -> float | None:
-        """By how much this machine's clock is ahead of Google's; None: nothing has answered."""
-        theirs = self._server.now()
-        return None if theirs is None else time.time() - theirs
+        """The seconds by which this machine's clock is ahead of Google's; None: no call was answered."""
+        server = self._server_clock.now()
+        return None if server is None else time.time() - server
 
     def get(self, host: str, path: str, **params: str | Sequence[str]) -> dict[str, Any]:
-        """The answer to `GET https://HOST/PATH`. Raises Missing, Refused or Transient, with a hint what to do."""
+        """Return the answer to `GET https://HOST/PATH`. Raises Missing, Refused or Transient, with a hint."""
         return self.call("GET", host, path, params=params)
 
     def post(self, host: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """As `get`, for questions that are a POST at Google."""
+        """Return the answer to a POST. Raises as `get` does."""
         return self.call("POST", host, path, body=body)
 
     def pages(
         self, host: str, path: str, field: str, *, takes: str = "", **params: str
     ) -> Iterator[Any]:
-        """Every element of a list, over all its pages. Raises as `get` does, also between two elements. `takes`: the
-        permission that it takes, which the error names when it is missing."""
+        """Yield every element of a list, over all its pages. Raises as `get` does, also between two elements. `takes`:
+        the needed permission, which the error names when it is missing."""
         token = ""
         for _ in range(MOST_PAGES):
-            more = {"pageToken": token} if token else {}
-            page = self.call("GET", host, path, params={**params, **more}, takes=takes)
+            page_params = {**params, "pageToken": token} if token else params
+            page = self.call("GET", host, path, params=page_params, takes=takes)
             yield from page.get(field) or ()
             token = str(page.get("nextPageToken") or "")
             if not token:
@@ -79,6 +77,7 @@ class GoogleRest:
         body: Mapping[str, Any] | None = None,
         takes: str = "",
     ) -> dict[str, Any]:
+        """Return the answer to one request. Raises Missing, Refused or Transient. `takes`: see `pages`."""
         from google.auth.exceptions import GoogleAuthError
         from requests.exceptions import RequestException
 
@@ -86,21 +85,21 @@ class GoogleRest:
         try:
             sent = time.monotonic()
             answer = self._session.request(verb, url, params=params, json=body, timeout=PATIENCE)
-            self._server.note(answer.headers.get("Date", ""), sent)
-            found: Any = answer.json() if answer.content else {}
+            self._server_clock.note(answer.headers.get("Date", ""), sent)
+            document: Any = answer.json() if answer.content else {}
         except GoogleAuthError as error:
             raise Transient(f"no credentials that work: {first_line(error)}", hint=LOGIN) from error
         except RequestException as error:  # also when the answer is not JSON
-            raise Transient(f"{host} {_trouble(error)}") from error
+            raise Transient(f"{host} {_describe_failure(error)}") from error
         if answer.status_code != 200:
-            raise self._error(host, int(answer.status_code), found, takes)
-        if not isinstance(found, dict):
+            raise self._error(host, int(answer.status_code), document, takes)
+        if not isinstance(document, dict):
             raise Transient(f"{host} sent an answer that is not a JSON object")
-        return cast("dict[str, Any]", found)
+        return cast("dict[str, Any]", document)
 
-    def _error(self, host: str, status: int, found: Any, takes: str) -> TpujobError:
-        """Our error for an answer: `google.rpc.Status` in JSON, or the older form of Compute Engine and Storage."""
-        error = part(found, "error")
+    def _error(self, host: str, status: int, document: Any, takes: str) -> TpujobError:
+        """Return our error for an answer: a `google.rpc.Status`, or the older form of Compute Engine and Storage."""
+        error = object_in(document, "error")
         message = first_line(error.get("message") or f"{host} answers {status}")
         if status == 404:
             return Missing(message, cause=Cause.BAD_SPEC)
@@ -114,53 +113,54 @@ class GoogleRest:
         return Refused(message, cause=cause, hint=self._hint(host, error))
 
     def _hint(self, host: str, error: Mapping[str, Any]) -> str:
-        """What to do about the reason that Google gives. Inferred (live: reads): a viewer may read
-        everything that is asked here."""
+        """Return a command that removes the reason of a refusal; empty: none. Inferred (live: reads): roles/viewer may
+        read everything that is read here."""
         reason, metadata = _reason(error)
         service = metadata.get("service") or host
         project = self._project
-        give = f"gcloud projects add-iam-policy-binding {project} --member=user:YOUR_ADDRESS"
+        grant = f"gcloud projects add-iam-policy-binding {project} --member=user:YOUR_ADDRESS"
         return {
             "SERVICE_DISABLED": f"gcloud services enable {service} --project {project}",
             "accessNotConfigured": f"gcloud services enable {service} --project {project}",
             "BILLING_DISABLED": f"gcloud billing projects link {project} --billing-account=ACCOUNT",
             "CONSUMER_INVALID": "gcloud projects list",
-            "USER_PROJECT_DENIED": f"{give} --role=roles/serviceusage.serviceUsageConsumer",
-            "IAM_PERMISSION_DENIED": f"{give} --role=roles/viewer",
-            "forbidden": f"{give} --role=roles/viewer",
+            "USER_PROJECT_DENIED": f"{grant} --role=roles/serviceusage.serviceUsageConsumer",
+            "IAM_PERMISSION_DENIED": f"{grant} --role=roles/viewer",
+            "forbidden": f"{grant} --role=roles/viewer",
         }.get(reason, "")
 
 
-def part(found: Any, name: str) -> dict[str, Any]:
-    """The object of that name; empty where it is missing, as the APIs leave out empty fields."""
-    value = cast("dict[str, Any]", found).get(name) if isinstance(found, dict) else None
+def object_in(document: Any, name: str) -> dict[str, Any]:
+    """Return the object in a field; empty where the field is missing, as the APIs leave out empty fields."""
+    value = cast("dict[str, Any]", document).get(name) if isinstance(document, dict) else None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def parts(found: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """The objects of that list; empty where it is missing."""
-    return list(found.get(name) or ())
+def objects(document: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return the list of objects in a field; empty where the field is missing."""
+    return list(document.get(name) or ())
 
 
-def text(found: Mapping[str, Any], name: str) -> str:
-    """The text of that name. Raises KeyError where it is missing, TypeError for anything but text."""
-    value = found[name]
+def text(document: Mapping[str, Any], name: str) -> str:
+    """Return the text in a field. Raises KeyError where the field is missing, TypeError for anything but text."""
+    value = document[name]
     if not isinstance(value, str):
         raise TypeError(f"{name} is {value!r}")
     return value
 
 
 def _reason(error: Mapping[str, Any]) -> tuple[str, Mapping[str, str]]:
-    for detail in parts(error, "details"):
+    """Return the reason of an error and its metadata, in the new form or the older one."""
+    for detail in objects(error, "details"):
         if "reason" in detail:
-            return str(detail["reason"]), part(detail, "metadata")
-    for one in parts(error, "errors"):
-        if "reason" in one:
-            return str(one["reason"]), {}
+            return str(detail["reason"]), object_in(detail, "metadata")
+    for item in objects(error, "errors"):
+        if "reason" in item:
+            return str(item["reason"]), {}
     return "", {}
 
 
-def _trouble(error: Exception) -> str:
+def _describe_failure(error: Exception) -> str:
     from requests.exceptions import ConnectionError, JSONDecodeError, Timeout
 
     if isinstance(error, Timeout):
@@ -173,16 +173,16 @@ def _trouble(error: Exception) -> str:
 
 
 def _session(credentials: Any, project: str) -> Any:
-    """Does not follow redirects, so that credentials go to the intended host only."""
+    """Return a session that does not follow redirects, so that credentials go to the intended host only."""
     import requests
 
     session: Any = requests.Session()
     if credentials is None:
-        session.trust_env = False  # a proxy cannot reach a server on loopback
+        session.trust_env = False  # no proxy, which could not reach loopback
     else:
         from google.auth.transport.requests import AuthorizedSession
 
-        # otherwise a user's calls count for gcloud's own project, where these APIs are not enabled
+        # by default a user's calls count for gcloud's project, where these APIs are not enabled
         user = type(credentials).__module__ == "google.oauth2.credentials"
         if user and not credentials.quota_project_id:
             credentials = credentials.with_quota_project(project)
@@ -199,15 +199,14 @@ _KEYS_LIMIT = 1 << 18
 
 
 def key_fetcher(endpoint: str = "") -> Callable[[str], tuple[bytes, float]]:
-    """Return a function that fetches the document at a URL: its bytes, and the seconds that it may be kept (0: not
-    stated). It raises Transient, and never follows a redirect. `endpoint`: the URL of a server that stands for all
-    hosts, each below its name."""
+    """Return a function that fetches the document at a URL: its bytes, and the seconds for which it may be cached (0:
+    not stated). The function raises Transient, and never follows a redirect. `endpoint`: see GoogleRest."""
     pool = urllib3.PoolManager(retries=False, timeout=_KEYS_TIMEOUT)
 
     def fetch(url: str) -> tuple[bytes, float]:
-        place = f"{endpoint}/{url.removeprefix('https://')}" if endpoint else url
+        address = f"{endpoint}/{url.removeprefix('https://')}" if endpoint else url
         try:
-            answer = pool.request("GET", place, redirect=False, preload_content=False)
+            answer = pool.request("GET", address, redirect=False, preload_content=False)
             try:
                 document = answer.read(_KEYS_LIMIT + 1)
             finally:
@@ -222,7 +221,7 @@ def key_fetcher(endpoint: str = "") -> Callable[[str], tuple[bytes, float]]:
 
 
 def _max_age(headers: urllib3.HTTPHeaderDict) -> float:
-    """Return what is left of its maximum age, as a cache may have kept it for a while (RFC 9111, section 4.2)."""
+    """Return the seconds left of a document's maximum age, less its age in caches (RFC 9111, section 4.2)."""
     match = re.search(r"\bmax-age=(\d{1,9})", headers.get("cache-control", ""))
     age = headers.get("age", "0")
     return max(0.0, float(match[1]) - (float(age) if age.isdecimal() else 0.0)) if match else 0.0

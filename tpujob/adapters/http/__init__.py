@@ -1,2 +1,1 @@
-"""A backend over HTTP, for commands and for the page that one opens. Standard library only: every command pays for
-its imports."""
+"""A backend over HTTP, for commands and the page that they open. Standard library only: every command imports it."""

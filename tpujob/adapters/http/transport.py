@@ -1,6 +1,6 @@
-"""Requests to one backend and its replies: connections that are kept, and what is done before a request is given up.
+"""Requests to one backend and its replies: reused connections, authorization and retries.
 
-What is asked, and what a refusal means to the user, is in `client.py`.
+`client.py` builds the requests of commands and interprets refusals.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tpujob import errors
 from tpujob.errors import BackendGone, BadRequest, TpujobError, Transient
 from tpujob.lib import unix_sockets
 
-#: the headers that say who asks; called for each request, and with True once more when those were refused
+#: returns the headers that identify the user; called for each request, and with True for new ones after a refusal
 Sign = Callable[[bool], Mapping[str, str]]
-#: the errors of a kept connection that the other side has closed
+#: the errors of an idle connection that the other side has closed
 BROKEN = (ConnectionError, http.client.RemoteDisconnected, http.client.BadStatusLine)
 
 
@@ -30,11 +30,11 @@ class BackendAddress(NamedTuple):
     """A backend at `unix:PATH` on this machine, or at `https://HOST`."""
 
     url: str
-    uid: int | None = None  #: whose process must answer at a unix socket; None: this user's
-    sign: Sign | None = None  #: for `https`
+    uid: int | None = None  #: the user whose process must answer at a Unix socket; None: this user
+    sign: Sign | None = None  #: for `https`; None: no sign-in
 
     def checked(self) -> BackendAddress:
-        """The same. Raises BadRequest for an address to which requests would travel unencrypted."""
+        """Return the address. Raises BadRequest if requests would travel there unencrypted."""
         if not self.url.startswith(("unix:/", "https://")):
             raise BadRequest(
                 f"{self.url} is not safe: what is sent there would travel unencrypted",
@@ -43,28 +43,24 @@ class BackendAddress(NamedTuple):
         return self
 
     def connection(self) -> http.client.HTTPConnection:
-        """Return a new connection, which connects at its first request."""
+        """Return a connection that opens at its first request."""
         if self.url.startswith("unix:"):
             uid = os.geteuid() if self.uid is None else self.uid
             return _UnixConnection(self.url.removeprefix("unix:"), uid)
         parts = urlsplit(self.url)
         return http.client.HTTPSConnection(parts.hostname or "", parts.port)
 
-    def in_front(self, status: int, hint: str) -> TpujobError:
-        """Return what an answer means that a backend never sends: it is from Google Cloud in front of it, or from
-        another server. `hint`: what to do about another server."""
+    def error_of_other_server(self, status: int, hint: str) -> TpujobError:
+        """Return the error for an answer that no backend sends. It is from Google Cloud in front of the backend, or
+        from another server, for which `hint` is the hint."""
         if status in (401, 403) and self.sign:
-            kind, cure = (
-                (errors.Unauthorized, "sign in again: tpujob login")
-                if status == 401
-                else (
-                    errors.Forbidden,
-                    "an admin gives you access: deploy/join.sh YOUR_ADDRESS ROLE",
-                )
-            )
-            return kind(f"Google Cloud refuses you access to {self.url}", hint=cure)
+            text = f"Google Cloud refuses you access to {self.url}"
+            if status == 401:
+                return errors.Unauthorized(text, hint="sign in again: tpujob login")
+            cure = "an admin gives you access: deploy/join.sh YOUR_ADDRESS ROLE"
+            return errors.Forbidden(text, hint=cure)
         if 300 <= status < 400 and self.sign:
-            # never followed: the server that it leads to would get the token
+            # redirects are not followed: another server would get the token
             return errors.Unauthorized(
                 f"Google Cloud asks for a sign-in in front of {self.url} (Identity-Aware Proxy)",
                 hint="choose the backend again with `tpujob use URL --door iap`; its admin must have"
@@ -81,7 +77,7 @@ class BackendAddress(NamedTuple):
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket. It sends nothing to a server whose process has another uid."""
+    """HTTP over a Unix socket. Sends nothing to a server whose process has another uid."""
 
     def __init__(self, path: str, uid: int) -> None:
         super().__init__("localhost")
@@ -91,19 +87,18 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
-        found = unix_sockets.uid_of_peer(self.sock)
-        if found != self._uid:
+        uid = unix_sockets.uid_of_peer(self.sock)
+        if uid != self._uid:
             raise BackendGone(
-                f"what answers at {self._path} belongs to the uid {found}, not to {self._uid}: nothing was sent",
+                f"what answers at {self._path} belongs to the uid {uid}, not to {self._uid}: nothing was sent",
                 hint="if the backend has moved to another account: tpujob use PATH",
             )
 
 
-#: the HTTP status by which the backend asks to be asked again later, and for how many seconds that is done
-BUSY = 429
-PATIENCE = 60.0
-PIECE = 65_536  #: bytes of an answer that are passed on at once, at most
-IDLE = 8  #: connections that are kept for the next requests
+BUSY = 429  #: HTTP status of a backend that is too busy for the request
+PATIENCE = 60.0  #: seconds for which a request is repeated while the backend is busy
+CHUNK = 65_536  #: bytes of an answer that one `read` returns, at most
+IDLE = 8  #: connections that stay open for later requests
 
 
 class BackendRequest(NamedTuple):
@@ -111,8 +106,8 @@ class BackendRequest(NamedTuple):
     target: str
     headers: Mapping[str, str]
     body: bytes | None = None
-    within: float = 60.0  #: seconds; of an answer in pieces, seconds of silence
-    once: bool = False  #: not sent again, although it may not have arrived
+    within: float = 60.0  #: seconds for the answer; of a stream, seconds of silence
+    once: bool = False  #: not sent again when the connection breaks
 
 
 class BackendReply(NamedTuple):
@@ -122,28 +117,28 @@ class BackendReply(NamedTuple):
 
     @property
     def wait(self) -> float:
-        """Seconds until the next request may be sent."""
+        """The seconds that the backend demands before the next try; 0: none."""
         pause = self.headers["Retry-After"]
         return float(pause) if pause and pause.isdecimal() else 0.0
 
 
 class BackendTransport:
-    """Connections that are kept for later requests. The layers of `open` lie one in the other: sign, reconnect. Threads
-    share it."""
+    """Sends requests to a backend over connections that are reused. Thread-safe."""
 
     def __init__(
         self, address: BackendAddress, find_again: Callable[[], str | None] | None = None
     ) -> None:
-        """`find_again`: called once when the very first connection is refused, for another URL; None: there is none."""
-        self.address, self._find_again = address.checked(), find_again
+        """`find_again`: called once if the very first connection is refused; returns another URL, or None."""
+        self.address = address.checked()
+        self._find_again = find_again
         self._idle: list[http.client.HTTPConnection] = []
         self._busy = set[BackendAnswer]()
-        # not at exit: a thread that still reads then would report that nothing answers
+        # not at exit, when a thread that still reads would report that nothing answers
         weakref.finalize(self, _close_all, self._idle).atexit = False
 
     def request(self, request: BackendRequest) -> BackendReply:
-        """The whole reply; sent again while the backend is busy, which has then done nothing. Raises OSError,
-        HTTPException."""
+        """Return the whole reply. Sends the request again while the backend is busy, and so has not carried it out.
+        Raises OSError, HTTPException."""
         waited = 0.0
         while True:
             with contextlib.closing(self.open(request)) as answer:
@@ -154,16 +149,15 @@ class BackendTransport:
             time.sleep(reply.wait)
 
     def open(self, request: BackendRequest) -> BackendAnswer:
-        """The beginning of the answer; sent as the user, and once more when the token was refused: a key of Google's
-        may have changed. Raises OSError, HTTPException."""
+        """Return the answer, of which only status and headers are read. Sends the request as the user, and again with a
+        new token if the first was refused: a key of Google's may have changed. Raises OSError, HTTPException."""
         sign = self.address.sign
         if sign is None:
-            return self._reconnecting(request)
-        answer = self._reconnecting(request._replace(headers={**request.headers, **sign(False)}))
+            return self._send(request)
+        answer = self._send(request._replace(headers={**request.headers, **sign(False)}))
         if answer.status == 401:
             answer.close()
-            renewed = {**request.headers, **sign(True)}
-            answer = self._reconnecting(request._replace(headers=renewed))
+            answer = self._send(request._replace(headers={**request.headers, **sign(True)}))
         return answer
 
     def close(self) -> None:
@@ -171,27 +165,27 @@ class BackendTransport:
         _close_all(self._idle)
 
     def cut(self) -> None:
-        """Close every connection: threads that wait for an answer get its end."""
+        """Close every connection: threads that wait for an answer see its end."""
         self.close()
         for answer in self._busy.copy():
             answer.cut()
 
-    def _reconnecting(self, request: BackendRequest) -> BackendAnswer:
-        """Sent again when a kept connection turns out to be closed, or when the backend is found elsewhere."""
+    def _send(self, request: BackendRequest) -> BackendAnswer:
+        """Send a request, again when an idle connection turns out to be closed or the backend is found elsewhere."""
         find_again, self._find_again = self._find_again, None
         while True:
-            kept = None if request.once else self._kept()
+            idle = None if request.once else self._idle_connection()
             try:
-                return self._exchange(kept or self.address.connection(), request)
+                return self._exchange(idle or self.address.connection(), request)
             except (*BROKEN, FileNotFoundError) as error:
                 refused = isinstance(error, (ConnectionRefusedError, FileNotFoundError))
                 if refused and find_again and (url := find_again()):
                     self.address = self.address._replace(url=url).checked()
                     find_again = None
-                elif kept is None:
+                elif idle is None:
                     raise
 
-    def _kept(self) -> http.client.HTTPConnection | None:
+    def _idle_connection(self) -> http.client.HTTPConnection | None:
         with contextlib.suppress(IndexError):
             return self._idle.pop()
 
@@ -203,17 +197,16 @@ class BackendTransport:
             connection.sock.settimeout(request.within)
         try:
             try:
-                connection.request(
-                    request.verb, request.target, body=request.body, headers=dict(request.headers)
-                )
+                headers = dict(request.headers)
+                connection.request(request.verb, request.target, request.body, headers)
             except (BrokenPipeError, ConnectionResetError):
                 if connection.sock is None:
                     raise
-                # otherwise the server may have refused the body unread, and its reply is there
-            sock = connection.sock  # the connection forgets it if this answer is the last one
+                # otherwise the server may have refused the body unread, and sent its reply
+            sock = connection.sock  # the connection drops its socket if this answer is the last one
             answer = BackendAnswer(connection, sock, connection.getresponse(), self._release)
         except BaseException:
-            connection.close()  # an unread reply would be taken for that of the next request
+            connection.close()  # an unread reply would be taken for the next one
             raise
         self._busy.add(answer)
         return answer
@@ -227,7 +220,7 @@ class BackendTransport:
 
 
 class BackendAnswer:
-    """One answer of the backend, of which only the beginning is there yet. The caller closes it."""
+    """An answer whose body is still to be read. The caller closes it."""
 
     def __init__(
         self,
@@ -236,20 +229,21 @@ class BackendAnswer:
         response: http.client.HTTPResponse,
         release: Callable[[BackendAnswer, http.client.HTTPConnection], None],
     ) -> None:
-        """`release`: takes the connection back."""
+        """`release`: called at the end with the connection, which may be reused."""
         self._connection, self._sock, self._response = connection, sock, response
         self._release: Callable[[BackendAnswer, http.client.HTTPConnection], None] | None = release
         self.status, self.headers = response.status, response.headers
 
     def whole(self) -> bytes:
+        """Return the whole body. Raises OSError, HTTPException."""
         return self._response.read()
 
     def read(self) -> bytes:
-        """What has come, as soon as there is anything; empty: that was all. Raises OSError, HTTPException."""
-        return self._response.read1(PIECE)
+        """Return the next bytes as soon as any arrive; empty at the end. Raises OSError, HTTPException."""
+        return self._response.read1(CHUNK)
 
     def cut(self) -> None:
-        """Let a `read` in another thread end."""
+        """End a `read` in another thread."""
         if self._sock is not None:
             with contextlib.suppress(OSError):
                 self._sock.shutdown(socket.SHUT_RDWR)
@@ -258,7 +252,7 @@ class BackendAnswer:
         release, self._release = self._release, None
         if release is None:
             return
-        if not self._response.isclosed():  # the rest would be taken for the next answer
+        if not self._response.isclosed():  # unread bytes would be taken for the next answer
             self.cut()  # another thread may still read
             self._connection.close()
         self._response.close()
@@ -273,15 +267,15 @@ def _close_all(connections: list[http.client.HTTPConnection]) -> None:
 # The page of a backend elsewhere -------------------------------------------------------------------------------------
 
 
-#: seconds of silence after which an answer is given up; a stream of the page is never silent for as long
+#: seconds of silence after which an answer is given up; streams of the page are never silent for as long
 SILENCE = 90.0
-#: what every answer of a backend has (`web/security/middleware.py`), and what no other server gives
-_OURS: Final = "x-request-id"
+#: a header of every answer of a backend (`web/security/middleware.py`), and of no other server
+_BACKEND_HEADER: Final = "x-request-id"
 
 
 class ProxyClient:
-    """Passes a browser's requests on to a backend, as the user of this process, and its answers back as they come. Safe
-    to use from several threads."""
+    """Forwards a browser's requests to a backend, as the user of this process, and streams the answers back.
+    Thread-safe."""
 
     def __init__(self, address: BackendAddress, timeout: float = SILENCE) -> None:
         self._transport, self._timeout = BackendTransport(address), timeout
@@ -293,7 +287,7 @@ class ProxyClient:
     def ask(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes
     ) -> BackendAnswer:
-        """The backend's answer. No redirect is followed. Raises Unauthorized, Forbidden, BackendGone, Transient."""
+        """Return the backend's answer. Follows no redirect. Raises Unauthorized, Forbidden, BackendGone, Transient."""
         once = method not in ("GET", "HEAD")
         request = BackendRequest(method, target, headers, body or None, self._timeout, once)
         try:
@@ -303,17 +297,17 @@ class ProxyClient:
         except (OSError, http.client.HTTPException) as error:
             reason = str(error) or type(error).__name__
             raise BackendGone(f"nothing answers at {self.url} ({reason})") from None
-        if answer.status != 401 and _OURS in answer.headers:
+        if answer.status != 401 and _BACKEND_HEADER in answer.headers:
             return answer
         answer.close()
-        if _OURS in answer.headers:
+        if _BACKEND_HEADER in answer.headers:
             raise errors.Unauthorized(
                 f"the backend at {self.url} does not accept your sign-in any more",
                 hint="sign in again: `tpujob login`",
             )
         hint = "check the address, and that the service runs"
-        raise self._transport.address.in_front(answer.status, hint)
+        raise self._transport.address.error_of_other_server(answer.status, hint)
 
     def close(self) -> None:
-        """Cut every connection: threads that wait for an answer get its end."""
+        """Cut every connection: threads that wait for an answer see its end."""
         self._transport.cut()

@@ -1,6 +1,6 @@
-"""The port `Sink`: Slack, e-mail and Standard Webhooks. The words come from `domain/notifications/messages.py`.
+"""The sinks of notifications: Slack, e-mail and Standard Webhooks. `domain/notifications/messages.py` has the texts.
 
-No rule of when or how often belongs here; each sink makes one try, by a deadline, and returns what came of it.
+Each sink makes one try, within a time limit, and returns a receipt. Rules on when and how often belong elsewhere.
 """
 
 from tpujob.adapters.notify.slack import Slack

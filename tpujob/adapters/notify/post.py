@@ -1,5 +1,5 @@
-"""One POST of JSON, and what its answer means for a message. No redirect is followed, no proxy is asked, and the
-connection goes to an address that was looked at."""
+"""Sends a POST of JSON for a sink, and interprets the answer. Follows no redirect and uses no proxy. The connection
+goes to the very address that was checked to be public."""
 
 import contextlib
 import http.client
@@ -17,16 +17,15 @@ from tpujob.domain.text import one_line
 from tpujob.errors import Refused, Transient
 from tpujob.version import __version__
 
-#: of an answer; only its beginning is ever shown
-MOST = 4096
-#: answers of 4xx that may be another one later
-_LATER = frozenset({408, 409, 423, 425, 429})
+MOST = 4096  #: bytes of an answer that are read; only the beginning is ever shown
+#: statuses 4xx after which a later try may succeed
+_TEMPORARY = frozenset({408, 409, 423, 425, 429})
 
 
 def post(
     url: str, body: bytes, headers: Mapping[str, str], *, private: bool, timeout: float
 ) -> Receipt:
-    """Send it once. `private`: addresses that are not public are allowed, and so is plain HTTP. Never raises."""
+    """Send the body once. `private`: allow plain HTTP, and addresses that are not public. Never raises."""
     url = url.strip()
     try:
         parts = urlsplit(url)
@@ -34,50 +33,52 @@ def post(
     except ValueError:
         return Receipt("the URL is invalid", permanent=True)
     if not (url.isascii() and url.isprintable()) or " " in url:
-        # http.client would say so with the path, which may be a secret
+        # the error of http.client would contain the path, which may be a secret
         return Receipt("the URL is invalid", permanent=True)
     if parts.scheme not in (("https", "http") if private else ("https",)) or not host:
         return Receipt("the URL must begin with https://", permanent=True)
     secure = parts.scheme == "https"
+    port = port or (443 if secure else 80)
     try:
-        found = addresses(host, port or (443 if secure else 80), private=private)
+        checked = addresses(host, port, private=private)
     except Refused as error:
         return Receipt(error.message, permanent=True)
     except Transient as error:
         return Receipt(one_line(error.message, 200))
-    connection = _Pinned(host, port or (443 if secure else 80), found, secure, timeout)
+    connection = _PinnedConnection(host, port, checked, secure, timeout)
     target = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
-    sent = {"Content-Type": "application/json", "User-Agent": f"tpujob/{__version__}", **headers}
+    headers = {"Content-Type": "application/json", "User-Agent": f"tpujob/{__version__}", **headers}
     try:
         with cut_after(timeout, lambda: connection.sock):
-            connection.request("POST", target, body, sent)
+            connection.request("POST", target, body, headers)
             response = connection.getresponse()
             text = response.read(MOST).decode(errors="replace")
     except (OSError, http.client.HTTPException, ValueError) as error:
-        why = one_line(str(error), 200) or type(error).__name__
-        return Receipt(f"{host}: {'no answer in time' if isinstance(error, TimeoutError) else why}")
+        if isinstance(error, TimeoutError):
+            return Receipt(f"{host}: no answer in time")
+        return Receipt(f"{host}: {one_line(str(error), 200) or type(error).__name__}")
     finally:
         connection.close()
-    return meaning(response.status, text, response.getheader("Retry-After") or "")
+    return receipt_for(response.status, text, response.getheader("Retry-After") or "")
 
 
-def meaning(status: int, text: str, retry_after: str) -> Receipt:
-    """Return the receipt for an answer. Only 2xx is success (Standard Webhooks 1.0); a redirect is not."""
+def receipt_for(status: int, text: str, retry_after: str) -> Receipt:
+    """Return the receipt for an answer. Only 2xx is a success (Standard Webhooks 1.0)."""
     if 200 <= status < 300:
         return Receipt()
     answer = one_line(text, 120)
     error = f"HTTP {status}{f': {answer}' if answer else ''}"
-    permanent = 300 <= status < 500 and status not in _LATER
+    permanent = 300 <= status < 500 and status not in _TEMPORARY
     return Receipt(error, permanent=permanent, retry_after=_seconds(retry_after))
 
 
 @contextlib.contextmanager
-def cut_after(seconds: float, found: Callable[[], socket.socket | None]) -> Generator[None]:
-    """Shut the socket that `found` gives down after that many seconds: time limits of single reads would let a slow
-    receiver continue for ever."""
+def cut_after(seconds: float, get_socket: Callable[[], socket.socket | None]) -> Generator[None]:
+    """Shut down the socket after so many seconds: time limits of single reads would let a slow receiver continue for
+    ever."""
 
     def cut() -> None:
-        sock = found()
+        sock = get_socket()
         if sock is not None:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
@@ -92,7 +93,7 @@ def cut_after(seconds: float, found: Callable[[], socket.socket | None]) -> Gene
 
 
 def _seconds(header: str) -> float:
-    """Return the seconds of a header that has seconds or a date; 0: it has neither."""
+    """Return the seconds in a header `Retry-After`, which has seconds or a date; 0 for anything else."""
     if header.strip().isdecimal():
         return float(header)
     try:
@@ -101,29 +102,29 @@ def _seconds(header: str) -> float:
         return 0.0
 
 
-class _Pinned(http.client.HTTPConnection):
-    """To one of these addresses; the certificate must be that of the host's name."""
+class _PinnedConnection(http.client.HTTPConnection):
+    """A connection to one of these addresses; the certificate must be for the host's name."""
 
     def __init__(
-        self, host: str, port: int, found: list[str], secure: bool, timeout: float
+        self, host: str, port: int, addresses: list[str], secure: bool, timeout: float
     ) -> None:
         super().__init__(host, port, timeout=timeout)
-        self._found, self._secure = found, secure
+        self._addresses, self._secure = addresses, secure
         self._until = monotonic() + timeout
         self.default_port = 443 if secure else 80
 
     def connect(self) -> None:
-        """Raises the error of the last address that was tried."""
-        last: OSError = ConnectionRefusedError("it has no address")
-        for address in self._found:
-            left = max(0.1, self._until - monotonic())
+        """Connect to the first address that answers. Raises the error of the last one."""
+        last_error: OSError = ConnectionRefusedError("it has no address")
+        for address in self._addresses:
+            remaining = max(0.1, self._until - monotonic())
             try:
-                self.sock = socket.create_connection((address, self.port), left)
+                self.sock = socket.create_connection((address, self.port), remaining)
                 break
             except OSError as error:
-                last = error
+                last_error = error
         else:
-            raise last
+            raise last_error
         if self._secure:
             context = ssl.create_default_context()
             self.sock = context.wrap_socket(self.sock, server_hostname=self.host)
@@ -134,37 +135,37 @@ class _Pinned(http.client.HTTPConnection):
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-#: prefixes in which an IPv4 address is written as an IPv6 one (RFC 6052, RFC 8215)
+#: prefixes of IPv6 addresses that embed an IPv4 address (RFC 6052, RFC 8215)
 _TRANSLATED = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48")))
-#: of the IETF for protocols (RFC 6890), where clouds have metadata servers; for documentation (RFC 9637), which
-#: Python 3.11 does not know
+#: for protocols of the IETF (RFC 6890), where clouds have metadata servers; for documentation (RFC 9637), which
+#: Python 3.11 lacks
 _RESERVED = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "3fff::/20")))
 
 
 def addresses(host: str, port: int, *, private: bool) -> list[str]:
-    """Return the addresses of that host. Raises Transient when the name does not resolve now; Refused when an address
-    is not public, unless `private` ones are allowed."""
+    """Return the addresses of a host. Raises Transient when its name does not resolve now; Refused when an address is
+    not public, unless `private`."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise Transient(f"{host} has no address: {error}") from error
-    known = list(dict.fromkeys(str(each[4][0]) for each in found))
+    unique = list(dict.fromkeys(str(info[4][0]) for info in infos))
     if not private:
-        for address in known:
-            if not public(ipaddress.ip_address(address.partition("%")[0])):
+        for address in unique:
+            if not is_public(ipaddress.ip_address(address.partition("%")[0])):
                 raise Refused(
                     f"{host} is at {address}, which is not a public address",
                     cause="PERMISSION",
                     hint="`private: true` of the channel allows it",
                 )
-    return known
+    return unique
 
 
-def public(address: Address) -> bool:
-    """Return whether it belongs to the public internet; an address that embeds another one is as public as that one."""
-    inner = _inner(address)
-    if inner is not None:
-        return public(inner)
+def is_public(address: Address) -> bool:
+    """Return whether an address is on the public internet; if it embeds an IPv4 address, whether that one is."""
+    embedded = _embedded_ipv4(address)
+    if embedded is not None:
+        return is_public(embedded)
     if isinstance(address, ipaddress.IPv6Address) and address.is_site_local:
         return False
     if any(address in net for net in _RESERVED):
@@ -172,8 +173,8 @@ def public(address: Address) -> bool:
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 
-def _inner(address: Address) -> Address | None:
-    """The IPv4 address that an IPv6 address leads to."""
+def _embedded_ipv4(address: Address) -> Address | None:
+    """Return the IPv4 address that an IPv6 address embeds; None: none."""
     if isinstance(address, ipaddress.IPv4Address):
         return None
     if address.teredo:

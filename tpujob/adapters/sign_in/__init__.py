@@ -1,5 +1,5 @@
-"""How a command shows a deployed backend who runs it: signing in at Google, what is kept of it, tokens for programs.
+"""The sign-in of commands to a deployed backend: at Google in a browser, stored on this machine; tokens of programs.
 
-Which commands there are is not decided here, nor who may do what. Standard library where a command that has signed in
-comes through; google-auth is imported for programs alone.
+Commands and rights are defined elsewhere. The path of a command that is signed in imports the standard library only;
+google-auth is imported for programs.
 """

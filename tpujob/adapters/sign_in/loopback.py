@@ -1,4 +1,4 @@
-"""Where a browser on this machine brings the code: a port of our own on 127.0.0.1, for one sign-in."""
+"""Receives the code of one sign-in from a browser on this machine, at a port of 127.0.0.1."""
 
 import asyncio
 import contextlib
@@ -11,15 +11,15 @@ from tpujob.adapters.sign_in.google import SignInAttempt
 from tpujob.errors import BadRequest, Unauthorized
 from tpujob.lib import unix_sockets
 
-PATIENCE = 300.0  #: seconds that a person gets
-SLOW = 5.0  #: seconds that one connection gets to send its whole request
+PATIENCE = 300.0  #: seconds for a person to sign in
+REQUEST_TIMEOUT = 5.0  #: seconds in which a connection must send its whole request
 _DONE = "The terminal shows whether you are signed in. This window can be closed."
 _OTHER = "This is not an answer to a sign-in of tpujob."
 
 
 class RedirectListener:
-    """Listens before the address is shown, so that no other program can take the port. Serves all connections at once,
-    so that none delays the browser's."""
+    """The listener at the redirect address of a sign-in. Listens from the start, so that no other program can take the
+    port, and serves connections in parallel, so that none delays the browser's."""
 
     def __init__(self) -> None:
         self._code = ""
@@ -30,7 +30,7 @@ class RedirectListener:
         self.redirect = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
 
     def wait(self, attempt: SignInAttempt, patience: float = PATIENCE) -> str:
-        """The code that a browser brings. Raises Unauthorized when the person refused, or did nothing."""
+        """Return the code that a browser brings. Raises Unauthorized when the person refused, or did nothing."""
         self._attempt = attempt
         try:
             asyncio.run(asyncio.wait_for(self._serve(), patience))
@@ -57,18 +57,19 @@ class RedirectListener:
         # cancelled at the end of the sign-in, which Python 3.11 would show as an error
         broken = (OSError, EOFError, asyncio.LimitOverrunError, asyncio.CancelledError)
         with contextlib.closing(writer), contextlib.suppress(*broken):
-            # root can read this process anyway, and may pass connections on, as a virtual machine does
+            # root can read this process anyway, and may forward connections, as virtual machines do
             peer = unix_sockets.uid_of_peer(writer.get_extra_info("socket"))
             if peer not in (None, 0, os.geteuid()):
                 return
-            async with asyncio.timeout(SLOW):
+            async with asyncio.timeout(REQUEST_TIMEOUT):
                 request = await reader.readuntil(b"\r\n\r\n")
-            ours = self._take(request.decode("latin-1"))
-            writer.write(_page(_DONE, "200 OK") if ours else _page(_OTHER, "400 Bad Request"))
-            if ours:
+            accepted = self._accept(request.decode("latin-1"))
+            writer.write(_page(_DONE, "200 OK") if accepted else _page(_OTHER, "400 Bad Request"))
+            if accepted:
                 self._ended.set()
 
-    def _take(self, request: str) -> bool:
+    def _accept(self, request: str) -> bool:
+        """Store the code or the refusal in a request. Returns False for a request that is no answer to this sign-in."""
         assert self._attempt is not None
         method, _, rest = request.partition(" ")
         try:
@@ -93,22 +94,22 @@ def _page(text: str, status: str) -> bytes:
 
 
 def code_in(address: str, attempt: SignInAttempt) -> str:
-    """The code in the address to which a browser was sent. Raises BadRequest for one of no sign-in, or of another;
-    Unauthorized when the person refused."""
+    """Return the code in the address to which Google sent the browser. Raises BadRequest for an address without this
+    sign-in; Unauthorized when the person refused."""
     query = parse_qs(address.strip().partition("?")[2].partition("#")[0])
 
-    def one(name: str) -> str:
+    def parameter(name: str) -> str:
         return query[name][0] if len(query.get(name, [])) == 1 else ""
 
-    if not hmac.compare_digest(one("state").encode(), attempt.state.encode()):
+    if not hmac.compare_digest(parameter("state").encode(), attempt.state.encode()):
         raise BadRequest(
             "that is not the address of this sign-in",
             hint="Paste the whole address that the browser shows at the end; it begins with "
             f"{attempt.redirect}.",
         )
-    if error := one("error"):
+    if error := parameter("error"):
         reason = ascii(error)[1:-1][:80]
         raise Unauthorized(f"Google did not sign you in: {reason}", hint="tpujob login")
-    if not one("code"):
+    if not parameter("code"):
         raise BadRequest("that address has no code", hint="Paste the whole address.")
-    return one("code")
+    return parameter("code")

@@ -1,4 +1,4 @@
-"""Tokens of service accounts, for programs: of the account that this machine has, or of one that it may act as."""
+"""ID tokens for programs: of this machine's service account, or of an account that this machine may act as."""
 # google-auth has no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
@@ -14,12 +14,14 @@ _SOURCES = "a key file or its like in GOOGLE_APPLICATION_CREDENTIALS, or a machi
 
 
 def id_token(account: str, audience: str, endpoint: str = "") -> str:
-    """A token of that service account for that audience; `machine`: of the one that this machine has. Raises
-    Unauthorized, Transient. `endpoint`: as in `GoogleRest`."""
-    return _own(audience) if account == MACHINE else _acting_as(account, audience, endpoint)
+    """Return a token of a service account for an audience; of this machine's account if `account` is `machine`. Raises
+    Unauthorized, Transient. `endpoint`: see `GoogleRest`."""
+    if account == MACHINE:
+        return _machine_token(audience)
+    return _impersonated_token(account, audience, endpoint)
 
 
-def _own(audience: str) -> str:
+def _machine_token(audience: str) -> str:
     from google.auth.exceptions import GoogleAuthError
     from google.auth.transport.requests import Request
     from google.oauth2 import id_token
@@ -33,17 +35,17 @@ def _own(audience: str) -> str:
         ) from error
 
 
-def _acting_as(account: str, audience: str, endpoint: str) -> str:
+def _impersonated_token(account: str, audience: str, endpoint: str) -> str:
     from tpujob.adapters.google.rest import GoogleRest
 
     google = GoogleRest("", None if endpoint else _credentials(), endpoint=endpoint)
     try:
-        found = google.post(
+        answer = google.post(
             IAM,
             f"v1/projects/-/serviceAccounts/{account}:generateIdToken",
             {"audience": audience, "includeEmail": True},
         )
-        return str(found["token"])
+        return str(answer["token"])
     except (Refused, KeyError) as error:
         reason = error.message if isinstance(error, TpujobError) else "Google's answer has no token"
         raise Unauthorized(
@@ -55,17 +57,17 @@ def _acting_as(account: str, audience: str, endpoint: str) -> str:
 
 
 def _credentials() -> Any:
-    """Those of this machine. A federated identity that itself acts as an account is taken without that: the account
-    would need a right on itself."""
+    """Return this machine's credentials. A federated identity that acts as an account is used by itself: that account
+    would need a right to act as itself. Raises Unauthorized."""
     import google.auth
     from google.auth.exceptions import GoogleAuthError
 
     try:
-        found, _ = google.auth.default(scopes=[_SCOPE])
-        info = getattr(found, "info", None)
+        credentials, _ = google.auth.default(scopes=[_SCOPE])
+        info = getattr(credentials, "info", None)
         if isinstance(info, dict) and info.pop("service_account_impersonation_url", ""):
-            found, _ = google.auth.load_credentials_from_dict(info, scopes=[_SCOPE])
-        return found
+            credentials, _ = google.auth.load_credentials_from_dict(info, scopes=[_SCOPE])
+        return credentials
     except (GoogleAuthError, OSError, ValueError) as error:
         raise Unauthorized(
             f"this machine has no credentials for Google Cloud: {first_line(error)}",

@@ -1,6 +1,6 @@
-"""The ports `Store` and `Reputation` on one SQLite file. Compares versions and writes; holds no rules.
+"""The store on one SQLite file: jobs, members, suspects and the outbox. Compares versions and writes; holds no rules.
 
-What a record means belongs to `domain/`; the tables, and how old files are brought up to date, are in `tables.py`.
+`domain/` interprets records; `tables.py` has the tables and their migrations.
 """
 
 from tpujob.adapters.sqlite.store import SqliteStore

@@ -1,4 +1,4 @@
-"""One SQLite file: opening it, a pool of connections, transactions, and errors that a person can act on."""
+"""One SQLite file: a pool of connections, transactions, migrations, and errors that a person can act on."""
 
 import contextlib
 import os
@@ -10,31 +10,32 @@ from pathlib import Path
 from tpujob.adapters.calling import Backoff, Deadline, repeated
 from tpujob.errors import StoreError, TpujobError, Transient
 
-APPLICATION = 0x74706A62  #: `tpjb` in the header; another program's database is left alone
+APPLICATION = 0x74706A62  #: `tpjb` in the file's header; other databases are refused
 BUSY = 10.0  #: seconds to wait for another writer; a transaction of ours takes milliseconds
-#: KiB of pages that a connection keeps, of a quarter as many as usual: there are dozens, and the system keeps the file
+#: KiB of pages that a connection caches: a quarter of the default, as there are dozens and the system caches the file
 CACHE = 512
 _DURABLE = "PRAGMA synchronous = FULL"
 
 
 class SqliteFile:
-    """A pool of connections: each transaction has one for itself while it runs."""
+    """A pool of connections to one file; each transaction has a connection to itself."""
 
     def __init__(self, path: Path, scripts: Sequence[str]) -> None:
-        """`scripts`: each leads from one version of the tables to the next, the first from an empty file. The file's
-        header holds its version: the number of scripts that it has been through."""
+        """Create the file if needed, and bring its tables up to date. `scripts`: each leads from one version of the
+        tables to the next, the first from an empty file. The file's header holds its version: the number of scripts
+        that have run."""
         self._idle: list[sqlite3.Connection] = []
-        self._turn = threading.Lock()
+        self._write_lock = threading.Lock()
         self.path = path
         self._scripts = scripts
-        #: device and inode of the file that was opened first
-        self._first: tuple[int, int] | None = None
-        with self._explained():
+        #: device and inode of the file when it was first opened
+        self._opened_file: tuple[int, int] | None = None
+        with self._translated():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # its companions get its mode
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # the WAL gets the same mode
         with self.writing():
-            pass  # an unusable file is found here, not in mid-command
-        self._first = self._place()
+            pass  # report an unusable file now, not in mid-command
+        self._opened_file = self._file_id()
 
     def close(self) -> None:
         while self._idle:
@@ -45,27 +46,27 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def reading(self) -> Generator[sqlite3.Connection]:
-        """One consistent view of the file."""
+        """Open a transaction that reads one consistent state of the file."""
         with self._transaction("BEGIN") as db:
             yield db
 
     @contextlib.contextmanager
     def writing(self, *, durable: bool = True) -> Generator[sqlite3.Connection]:
-        """The block's changes are all on disk when it ends; none are when it raises. Not `durable`: after a power cut
-        they may be missing, unless a later change that is durable was written."""
-        # the threads of this process queue up here: SQLite's own way to wait is to sleep and try again
-        if not self._turn.acquire(timeout=BUSY):
+        """Open a transaction that writes: all its changes are on disk afterwards, or none if the block raises. If not
+        `durable`, a power cut may lose the changes, unless a later durable transaction was committed."""
+        # threads of this process queue up on the lock, because SQLite itself waits by sleeping
+        if not self._write_lock.acquire(timeout=BUSY):
             raise Transient(f"{self.path} has too much to do", hint="try again")
         try:
             with self._transaction("BEGIN IMMEDIATE", durable=durable) as db:
                 yield db
         finally:
-            self._turn.release()
+            self._write_lock.release()
 
     @contextlib.contextmanager
     def _transaction(self, begin: str, *, durable: bool = True) -> Generator[sqlite3.Connection]:
-        with self._explained():
-            db = self._taken()
+        with self._translated():
+            db = self._take_connection()
             try:
                 if not durable:
                     db.execute("PRAGMA synchronous = NORMAL")
@@ -84,26 +85,26 @@ class SqliteFile:
                 raise
             self._idle.append(db)
 
-    def _taken(self) -> sqlite3.Connection:
-        if self._first not in (None, self._place()):
-            raise self._replaced()
+    def _take_connection(self) -> sqlite3.Connection:
+        if self._opened_file not in (None, self._file_id()):
+            raise self._replaced_error()
         try:
             return self._idle.pop()
         except IndexError:
-            return self._opened()
+            return self._connect()
 
-    def _place(self) -> tuple[int, int]:
-        """Return the file's identity on disk; none for a file of length 0, as its tables are in no file."""
-        found = self.path.stat()
-        return (found.st_dev, found.st_ino) if found.st_size else (0, 0)
+    def _file_id(self) -> tuple[int, int]:
+        """Return the device and inode of the file; (0, 0) for an empty file, which has lost its tables."""
+        status = self.path.stat()
+        return (status.st_dev, status.st_ino) if status.st_size else (0, 0)
 
-    def _replaced(self) -> StoreError:
+    def _replaced_error(self) -> StoreError:
         return StoreError(
             f"{self.path} was emptied, or another file was put in its place, while tpujob used it",
             hint="run `tpujob down`, put the file back, then run `tpujob up`",
         )
 
-    def _opened(self) -> sqlite3.Connection:
+    def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(
             self.path, timeout=BUSY, isolation_level=None, check_same_thread=False, uri=False
         )
@@ -115,24 +116,24 @@ class SqliteFile:
         return db
 
     def _prepare(self, db: sqlite3.Connection) -> None:
-        # FULL: an intent must be on disk before its effect. Without it a power cut could leave a slice that no record
-        # names, and that costs money. Commits are too few for a sync of a few milliseconds to matter.
+        # FULL: an intent must be on disk before its effect. Otherwise a power cut could leave a slice that costs money
+        # and is in no record. Commits are too few for a sync of a few milliseconds to matter.
         db.execute(_DURABLE)
         db.execute(f"PRAGMA cache_size = -{CACHE}")
         current = (APPLICATION, len(self._scripts))
         if self._header(db) == current:
             return
-        if self._first is not None and self._header(db) == (0, 0):
-            raise self._replaced()
-        self._to_wal(db)
+        if self._opened_file is not None and self._header(db) == (0, 0):
+            raise self._replaced_error()
+        self._enable_wal(db)
         db.execute("BEGIN IMMEDIATE")
-        header = self._header(db)  # again: another process may have been faster
+        header = self._header(db)  # again: another process may have migrated the file
         if header != current:
-            self._bring_up_to_date(db, *header)
+            self._migrate(db, *header)
         db.execute("COMMIT")
 
-    def _bring_up_to_date(self, db: sqlite3.Connection, application: int, version: int) -> None:
-        """Either brings all tables up to date or raises and changes nothing."""
+    def _migrate(self, db: sqlite3.Connection, application: int, version: int) -> None:
+        """Bring all tables up to date. Raises StoreError for a file that is newer or not ours, and changes nothing."""
         empty = not db.execute("SELECT 1 FROM sqlite_master").fetchone()
         if application != APPLICATION and not (application == 0 and empty):
             raise StoreError(
@@ -153,21 +154,23 @@ class SqliteFile:
 
     @staticmethod
     def _header(db: sqlite3.Connection) -> tuple[int, int]:
+        """Return the application id and the version of the tables."""
         application: int = db.execute("PRAGMA application_id").fetchone()[0]
         return application, db.execute("PRAGMA user_version").fetchone()[0]
 
-    def _to_wal(self, db: sqlite3.Connection) -> None:
+    def _enable_wal(self, db: sqlite3.Connection) -> None:
         """Let readers and one writer work at once; the setting stays in the file. SQLite does not wait for locks in
-        this statement, so it is repeated here."""
+        this statement, so it is retried here."""
 
-        def once(_left: float, _failures: int) -> None:
-            with self._explained():
+        def set_mode(_left: float, _failures: int) -> None:
+            with self._translated():
                 db.execute("PRAGMA journal_mode = WAL")
 
-        repeated(once, Deadline(BUSY), Backoff(first=0.01, longest=0.01))
+        repeated(set_mode, Deadline(BUSY), Backoff(first=0.01, longest=0.01))
 
     @contextlib.contextmanager
-    def _explained(self) -> Generator[None]:
+    def _translated(self) -> Generator[None]:
+        """Translate the errors of SQLite and of the system to ours."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
@@ -186,6 +189,7 @@ _PUT_BACK = (
     "run `tpujob down`, put a backup of that file back, then run `tpujob up`; without the file tpujob does not know "
     "its jobs, their history and the slices that still run"
 )
+#: by words of the error's text
 _HINTS = {
     "full": "free some space on that disk; no stored job is lost",
     "no space": "free some space on that disk; no stored job is lost",

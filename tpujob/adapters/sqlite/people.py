@@ -1,4 +1,4 @@
-"""The ports `Members`, `Reputation` and `Outbox` on the SQLite file of the store."""
+"""Members, suspects and the outbox, in the SQLite file of the store."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from tpujob.domain.members import Member
 from tpujob.domain.model import Suspect
 from tpujob.domain.notifications.model import Message, ReadPosition
 
-_SELECT = "SELECT name, role, id FROM members"
+_SELECT_MEMBERS = "SELECT name, role, id FROM members"
 
 
 class SqliteMembers:
@@ -25,19 +25,19 @@ class SqliteMembers:
 
     def find(self, name: str) -> Member | None:
         with self._file.reading() as db:
-            return _one(db, "name", name)
+            return _find_member(db, "name", name)
 
     def with_id(self, id: str) -> Member | None:
         with self._file.reading() as db:
-            return _one(db, "id", id) if id else None
+            return _find_member(db, "id", id) if id else None
 
     def all(self) -> list[Member]:
         with self._file.reading() as db:
-            return [_member(*row) for row in db.execute(f"{_SELECT} ORDER BY name")]
+            return [_parse_member(*row) for row in db.execute(f"{_SELECT_MEMBERS} ORDER BY name")]
 
     def change(self, name: str, plan: Callable[[Member | None], Member | None]) -> Member | None:
         with self._file.writing() as db:
-            changed = plan(_one(db, "name", name))
+            changed = plan(_find_member(db, "name", name))
             if changed is None:
                 db.execute("DELETE FROM members WHERE name = ?", (name,))
             else:
@@ -46,19 +46,19 @@ class SqliteMembers:
             return changed
 
 
-def _one(db: Connection, column: str, value: str) -> Member | None:
-    row = db.execute(f"{_SELECT} WHERE {column} = ?", (value,)).fetchone()
-    return _member(*row) if row else None
+def _find_member(db: Connection, column: str, value: str) -> Member | None:
+    row = db.execute(f"{_SELECT_MEMBERS} WHERE {column} = ?", (value,)).fetchone()
+    return _parse_member(*row) if row else None
 
 
-def _member(name: str, role: str, id: str) -> Member:
+def _parse_member(name: str, role: str, id: str) -> Member:
     return Member(name, Role(role), id)
 
 
 # Reputation -----------------------------------------------------------------------------------------------------------
 
 
-_COLUMNS = "physical, zone, score, updated_at, pinned, reasons, owners"
+_SUSPECT_COLUMNS = "physical, zone, score, updated_at, pinned, reasons, owners"
 
 
 class SqliteReputation:
@@ -81,37 +81,37 @@ class SqliteReputation:
         with self._file.writing() as db:
             if db.execute("INSERT OR IGNORE INTO accusations VALUES (?)", (op_id,)).rowcount:
                 for physical in dict.fromkeys(physicals):
-                    known = _find(db, physical) or Suspect(physical, zone, 0.0, at)
-                    known = replace(known, zone=zone or known.zone)
-                    _put(db, host_reputation.accused(known, weight, reason, at, owner))
+                    suspect = _find_suspect(db, physical) or Suspect(physical, zone, 0.0, at)
+                    suspect = replace(suspect, zone=zone or suspect.zone)
+                    _put_suspect(db, host_reputation.accused(suspect, weight, reason, at, owner))
 
     def suspects(self) -> list[Suspect]:
         with self._file.reading() as db:
-            rows = db.execute(f"SELECT {_COLUMNS} FROM suspects").fetchall()  # noqa: S608, ours
-        return host_reputation.worst_first(map(_suspect, rows))
+            rows = db.execute(f"SELECT {_SUSPECT_COLUMNS} FROM suspects").fetchall()  # noqa: S608, ours
+        return host_reputation.worst_first(map(_parse_suspect, rows))
 
     def put(self, suspect: Suspect) -> None:
         with self._file.writing() as db:
-            _put(db, suspect)
+            _put_suspect(db, suspect)
 
     def remove(self, physical: str) -> None:
         with self._file.writing() as db:
             db.execute("DELETE FROM suspects WHERE physical = ?", (physical,))
 
 
-def _find(db: Connection, physical: str) -> Suspect | None:
-    query = f"SELECT {_COLUMNS} FROM suspects WHERE physical = ?"  # noqa: S608, ours
+def _find_suspect(db: Connection, physical: str) -> Suspect | None:
+    query = f"SELECT {_SUSPECT_COLUMNS} FROM suspects WHERE physical = ?"  # noqa: S608, ours
     row = db.execute(query, (physical,)).fetchone()
-    return _suspect(row) if row else None
+    return _parse_suspect(row) if row else None
 
 
-def _put(db: Connection, suspect: Suspect) -> None:
-    *values, reasons, owners = astuple(suspect)  # in the order of _COLUMNS
+def _put_suspect(db: Connection, suspect: Suspect) -> None:
+    *values, reasons, owners = astuple(suspect)  # in the order of _SUSPECT_COLUMNS
     row = (*values, json.dumps(reasons), json.dumps(owners))
     db.execute("INSERT OR REPLACE INTO suspects VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 
-def _suspect(row: tuple[Any, ...]) -> Suspect:
+def _parse_suspect(row: tuple[Any, ...]) -> Suspect:
     physical, zone, score, updated_at, pinned, reasons, owners = row
     parsed = (tuple(json.loads(reasons)), json.loads(owners))
     return Suspect(physical, zone, score, updated_at, pinned, *parsed)
@@ -120,8 +120,8 @@ def _suspect(row: tuple[Any, ...]) -> Suspect:
 # Outbox --------------------------------------------------------------------------------------------------------------
 
 
-_NOTES = "notes"
-_MOVE = (
+_POSITION = "notes"
+_ADVANCE = (
     "INSERT INTO progress VALUES (?, ?, ?)"
     " ON CONFLICT (name) DO UPDATE SET change = max(change, excluded.change)"
 )
@@ -136,7 +136,7 @@ class SqliteOutbox:
     def position(self) -> ReadPosition | None:
         query = "SELECT change, since FROM progress WHERE name = ?"
         with self._file.reading() as db:
-            row = db.execute(query, (_NOTES,)).fetchone()
+            row = db.execute(query, (_POSITION,)).fetchone()
         return ReadPosition(*row) if row else None
 
     def add(self, messages: Sequence[Message], position: ReadPosition | None = None) -> None:
@@ -144,7 +144,7 @@ class SqliteOutbox:
         with self._file.writing() as db:
             db.executemany(insert, map(_row, messages))
             if position is not None:
-                db.execute(_MOVE, (_NOTES, position.change, position.since))
+                db.execute(_ADVANCE, (_POSITION, position.change, position.since))
 
     def due(self, now: float, limit: int) -> list[Message]:
         return self._select("WHERE due <= ? ORDER BY due", now, limit)
@@ -169,13 +169,13 @@ class SqliteOutbox:
         with self._file.writing() as db:
             db.execute(f"DELETE FROM messages WHERE id IN ({old})", (now, limit))  # noqa: S608, ours
 
-    def _select(self, which: str, *given: str | float) -> list[Message]:
-        query = f"SELECT document FROM messages {which} LIMIT ?"  # noqa: S608, ours
+    def _select(self, clause: str, *parameters: str | float) -> list[Message]:
+        query = f"SELECT document FROM messages {clause} LIMIT ?"  # noqa: S608, ours
         with self._file.reading() as db:
-            rows = db.execute(query, given).fetchall()
+            rows = db.execute(query, parameters).fetchall()
         return [message_from_text(text) for (text,) in rows]
 
 
 def _row(message: Message) -> tuple[str, str, int, float | None, float, str]:
-    what = (message.id, message.channel, message.version, message.due, message.until)
-    return *what, to_text(message)
+    text = to_text(message)
+    return message.id, message.channel, message.version, message.due, message.until, text

@@ -1,8 +1,7 @@
-"""The Store port on one SQLite file, for a laptop. Holds no rules beyond the port's own.
+"""The store of jobs and events on one SQLite file, for a laptop. Holds no rules beyond the port's own.
 
 Any number of threads and processes may use one file at once. Each transaction is a few statements and takes the write
-lock at its start, so writers queue up instead of failing halfway. Opening, pooling and errors are in
-`file.py`, the tables in `tables.py`.
+lock at its start, so writers queue up instead of failing halfway.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ import builtins
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
 
 from tpujob.adapters import records
-from tpujob.adapters.records import REMEMBERED, WALKED, Decoded, RecordReader, same_identity
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.adapters.sqlite.people import SqliteMembers, SqliteOutbox, SqliteReputation
 from tpujob.adapters.sqlite.tables import SCRIPTS
@@ -24,35 +23,33 @@ from tpujob.domain.events import Event
 from tpujob.domain.model import Job
 from tpujob.ports import EventKey, Lease, Write
 
-#: id, version, document; or the record, which was read before
+#: id, version and document; or the job, if it is in the cache
 _Row = tuple[str, int, str] | Job
 
 
 class SqliteStore:
-    """Implements `ports.Store`. Every call may also raise StoreError (the file cannot be used; the hint says what
-    to do) or Transient (another process kept the file locked for too long)."""
+    """Implements `ports.Store`. Every call may also raise StoreError (the file cannot be used; the hint says what to
+    do) or Transient (another process kept the file locked for too long)."""
 
-    KIND, TABLES = "sqlite", len(SCRIPTS)  #: and the version of its tables
+    KIND = "sqlite"
+    TABLES = len(SCRIPTS)  #: version of the tables
 
     def __init__(self, path: Path) -> None:
-        """Creates the file and its folder if needed, readable by their owner alone."""
+        """Create the file and its folder if needed, readable by their owner alone. Raises StoreError, Transient."""
         self._file = SqliteFile(path, SCRIPTS)
         self.reputation = SqliteReputation(self._file)
         self.members = SqliteMembers(self._file)
         self.outbox = SqliteOutbox(self._file)
-        self._identity = ""  #: as it was read first
-        self._decoded = Decoded()
-        self._reader = RecordReader[_Row](
-            lambda row: row if isinstance(row, Job) else self._decode(*row),
-            lambda row: row.id if isinstance(row, Job) else row[0],
-        )
+        self._identity = ""  #: as first read
+        self._decoded = records.Decoded()
+        self._reader = records.RecordReader[_Row](self._job, _id_of)
 
     def close(self) -> None:
         self._file.close()
 
     def identity(self) -> str:
         with self._file.reading() as db:
-            self._identity = same_identity(self._identity, _identity(db))
+            self._identity = records.check_identity(self._identity, _read_identity(db))
         return self._identity
 
     # Jobs ------------------------------------------------------------------------------------------------------------
@@ -61,20 +58,20 @@ class SqliteStore:
         return self.create_many([(job, event)], key=idempotency_key)[0]
 
     def create_many(self, jobs: Sequence[tuple[Job, Event]], *, key: str) -> builtins.list[Job]:
-        made: builtins.list[Job] = []
+        stored: builtins.list[Job] = []
         with self._file.writing() as db:
-            same_identity(self._identity, _identity(db))
-            # the first has the key itself, the others have it with their number
+            records.check_identity(self._identity, _read_identity(db))
+            # the first job has the key itself, the others the key with `#` and their number
             if key and (rows := db.execute(_KEYED, (key, f"{key}#", f"{key}$")).fetchall()):
                 return [self._decode(*row) for row in rows]
-            for n, (job, event) in enumerate(jobs):
+            for place, (job, event) in enumerate(jobs):
                 number = db.execute("INSERT INTO jobs DEFAULT VALUES").lastrowid
-                made.append(replace(job, id=f"{number:06d}", version=1))
-                _write(db, made[-1], event)
+                stored.append(replace(job, id=f"{number:06d}", version=1))
+                _write(db, stored[-1], event)
                 if key:
-                    of = (f"{key}#{n}" if n else key, made[-1].id)
-                    db.execute("INSERT INTO keys VALUES (?, ?)", of)
-        return made
+                    row = (f"{key}#{place}" if place else key, stored[-1].id)
+                    db.execute("INSERT INTO keys VALUES (?, ?)", row)
+        return stored
 
     def get(self, job_id: str) -> Job:
         with self._file.reading() as db:
@@ -82,26 +79,23 @@ class SqliteStore:
         return self._decode(job_id, *row)
 
     def peek(self, job_id: str) -> Job:
-        """As `get`, which decodes no record again."""
+        """Return the job, as `get` does: unchanged records are in the cache."""
         return self.get(job_id)
 
     def list(self, *, name: str = "", live: bool | None = None) -> list[Job]:
-        wanted = {"name = ?": name or None, "live = ?": live}
-        given = {clause: value for clause, value in wanted.items() if value is not None}
-        where = f"WHERE {' AND '.join(given)}" if given else ""
-        rows = self._rows(f"{where} ORDER BY number DESC", *given.values())
+        filters = {"name = ?": name or None, "live = ?": live}
+        used = {clause: value for clause, value in filters.items() if value is not None}
+        where = f"WHERE {' AND '.join(used)}" if used else ""
+        rows = self._rows(f"{where} ORDER BY number DESC", *used.values())
         return self._reader.readable(rows)
 
     def walk(self) -> Iterator[Job]:
-        """As the port says. What has ended is not kept in memory."""
+        """Yield every job, newest first. Caches no ended job."""
         before = 1 << 62
-        while rows := self._rows("WHERE number < ? ORDER BY number DESC LIMIT ?", before, WALKED):
-            yield from self._reader.readable(
-                rows,
-                lambda row: row if isinstance(row, Job) else self._decode(*row, ended=False),
-            )
-            last = rows[-1]
-            before = int(last.id if isinstance(last, Job) else last[0])
+        clause = "WHERE number < ? ORDER BY number DESC LIMIT ?"
+        while rows := self._rows(clause, before, records.WALK_PAGE):
+            yield from self._reader.readable(rows, partial(self._job, cache_ended=False))
+            before = int(_id_of(rows[-1]))
 
     def commit(
         self,
@@ -119,13 +113,13 @@ class SqliteStore:
 
     def commit_both(self, first: Write, second: Write) -> tuple[Job, Job]:
         with self._file.writing() as db:
-            one, two = (
+            stored = [
                 self._commit(db, w.job, w.event, w.expected_version, w.op_id, w.lease)
                 for w in (first, second)
-            )
-        self._decoded.keep(one)
-        self._decoded.keep(two)
-        return one, two
+            ]
+        for job in stored:
+            self._decoded.keep(job)
+        return stored[0], stored[1]
 
     def _commit(
         self,
@@ -171,7 +165,7 @@ class SqliteStore:
             if db.execute("DELETE FROM jobs WHERE id = ?", (job_id,)).rowcount:
                 for table in ("events", "ops", "keys", "leases"):
                     db.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))  # noqa: S608, ours
-                _changed(db, job_id)
+                _note_change(db, job_id)
         self._decoded.drop(job_id)
 
     def damaged(self) -> list[tuple[str, str]]:
@@ -184,25 +178,24 @@ class SqliteStore:
     # Leases ----------------------------------------------------------------------------------------------------------
 
     def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:
-        """As the port says; a job that is not there has no lease to give. A lease need not outlive a power cut, which
-        ends its holder, too; what is written under it takes it along."""
+        """Return a new lease; None for a job that does not exist, and while another owner's lease is in force. The
+        write is not durable: a power cut ends the holder, too, and a commit under the lease makes it durable."""
         with self._file.writing(durable=False) as db:
             if not db.execute("SELECT 1 FROM jobs WHERE id = ?", (job_id,)).fetchone():
                 return None
-            held: tuple[str, int, float] = db.execute(
-                "SELECT owner, token, until FROM leases WHERE job_id = ?", (job_id,)
-            ).fetchone() or ("", 0, 0.0)
-            if held[0] != owner and held[2] > now:
+            query = "SELECT owner, token, until FROM leases WHERE job_id = ?"
+            holder, token, until = db.execute(query, (job_id,)).fetchone() or ("", 0, 0.0)
+            if holder != owner and until > now:
                 return None
-            lease = Lease(job_id, owner, held[1] + 1, now + ttl)
+            lease = Lease(job_id, owner, token + 1, now + ttl)
             row = (job_id, owner, lease.token, lease.until)
             db.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?)", row)
         return lease
 
     def release(self, lease: Lease) -> None:
-        with self._file.writing(durable=False) as db:  # the row stays: its token must go on growing
-            ended = "UPDATE leases SET until = 0 WHERE job_id = ? AND token = ?"
-            db.execute(ended, (lease.job_id, lease.token))
+        with self._file.writing(durable=False) as db:  # the row stays, so that tokens keep growing
+            query = "UPDATE leases SET until = 0 WHERE job_id = ? AND token = ?"
+            db.execute(query, (lease.job_id, lease.token))
 
     # When to look ----------------------------------------------------------------------------------------------------
 
@@ -212,42 +205,49 @@ class SqliteStore:
 
     def newest(self) -> int:
         with self._file.reading() as db:
-            return _newest(db)
+            return _newest_change(db)
 
     def changes(self, after: int) -> tuple[int, list[str]]:
         with self._file.reading() as db:
             query = "SELECT number, job_id FROM changes WHERE number > ? ORDER BY number"
             rows = db.execute(query, (after,)).fetchall()
-            newest = rows[-1][0] if rows else _newest(db)
+            newest = rows[-1][0] if rows else _newest_change(db)
         return newest, [job_id for _, job_id in rows]
 
     # Decoding --------------------------------------------------------------------------------------------------------
 
-    def _rows(self, which: str, *given: object) -> builtins.list[_Row]:
-        """The jobs that a clause of ours selects; documents are read only of those that were not read before: all of
-        them at once would be most of this process's memory."""
+    def _rows(self, clause: str, *parameters: object) -> builtins.list[_Row]:
+        """Return the jobs that an SQL clause selects. Reads only the documents of jobs that are not in the cache: all
+        documents at once would take most of this process's memory."""
         with self._file.reading() as db:
-            query = f"SELECT id, version FROM jobs {which}"  # noqa: S608, ours
+            query = f"SELECT id, version FROM jobs {clause}"  # noqa: S608, ours
             return [
-                known
-                if (known := self._decoded.get(job_id)) and known.version == version
-                else (job_id, *_row(db, job_id))
-                for job_id, version in db.execute(query, given).fetchall()
+                self._cached(job_id, version) or (job_id, *_row(db, job_id))
+                for job_id, version in db.execute(query, parameters).fetchall()
             ]
 
-    def _decode(self, job_id: str, version: int, text: str, *, ended: bool = True) -> Job:
-        """Called outside transactions where possible: decoding takes longer than reading. `ended`: keep also a job that
-        has ended."""
-        known = self._decoded.get(job_id)
-        if known and known.version == version:
-            return known
+    def _cached(self, job_id: str, version: int) -> Job | None:
+        job = self._decoded.get(job_id)
+        return job if job and job.version == version else None
+
+    def _job(self, row: _Row, *, cache_ended: bool = True) -> Job:
+        return row if isinstance(row, Job) else self._decode(*row, cache_ended=cache_ended)
+
+    def _decode(self, job_id: str, version: int, text: str, *, cache_ended: bool = True) -> Job:
+        """Return the job of a record. Decoding takes longer than reading: call outside transactions where possible."""
+        if cached := self._cached(job_id, version):
+            return cached
         job = job_from_text(job_id, text)
-        if job.state.final and not ended:
-            return job
-        self._decoded.keep(job)
+        if cache_ended or not job.state.final:
+            self._decoded.keep(job)
         return job
 
 
+def _id_of(row: _Row) -> str:
+    return row.id if isinstance(row, Job) else row[0]
+
+
+#: the jobs of an idempotency key
 _KEYED = (
     "SELECT id, version, document FROM keys JOIN jobs ON id = job_id "
     "WHERE key = ? OR (key >= ? AND key < ?) ORDER BY number"
@@ -256,12 +256,13 @@ _KEYED = (
 # Steps of a transaction ----------------------------------------------------------------------------------------------
 
 
-def _identity(db: Connection) -> str:
+def _read_identity(db: Connection) -> str:
     row = db.execute("SELECT id FROM store").fetchone()
     return row[0] if row else ""
 
 
 def _row(db: Connection, job_id: str) -> tuple[int, str]:
+    """Return version and document of a job. Raises NotFound."""
     row = db.execute("SELECT version, document FROM jobs WHERE id = ?", (job_id,)).fetchone()
     if row is None:
         raise records.missing(job_id)
@@ -269,6 +270,7 @@ def _row(db: Connection, job_id: str) -> tuple[int, str]:
 
 
 def _check_lease(db: Connection, job_id: str, lease: Lease | None) -> None:
+    """Raise Fenced when the job has a newer lease."""
     if lease is None:
         return
     row = db.execute("SELECT owner, token FROM leases WHERE job_id = ?", (job_id,)).fetchone()
@@ -278,7 +280,7 @@ def _check_lease(db: Connection, job_id: str, lease: Lease | None) -> None:
 
 def _write(db: Connection, job: Job, event: Event | None, op_id: str = "") -> None:
     text = to_text(job)
-    values = (job.user, job.name, not job.state.final, records.waking(job), job.version, text)
+    values = (job.user, job.name, not job.state.final, records.wake_time(job), job.version, text)
     db.execute(
         "UPDATE jobs SET id = ?, user = ?, name = ?, live = ?, wake = ?, version = ?, document = ? "
         "WHERE number = ?",
@@ -290,16 +292,15 @@ def _write(db: Connection, job: Job, event: Event | None, op_id: str = "") -> No
         db.execute("INSERT INTO events VALUES (?, ?, ?, ?)", row)
     if op_id:
         db.execute("INSERT INTO ops VALUES (?, ?, ?, ?)", (job.id, job.version, op_id, text))
-        db.execute(
-            "DELETE FROM ops WHERE job_id = ? AND version <= ?", (job.id, job.version - REMEMBERED)
-        )
+        oldest = job.version - records.REMEMBERED_OPS
+        db.execute("DELETE FROM ops WHERE job_id = ? AND version <= ?", (job.id, oldest))
     db.executemany("INSERT OR IGNORE INTO zones VALUES (?)", {(s.zone,) for s in job.slices})
-    _changed(db, job.id)
+    _note_change(db, job.id)
 
 
-def _changed(db: Connection, job_id: str) -> None:
-    db.execute("INSERT OR REPLACE INTO changes VALUES (?, ?)", (job_id, _newest(db) + 1))
+def _note_change(db: Connection, job_id: str) -> None:
+    db.execute("INSERT OR REPLACE INTO changes VALUES (?, ?)", (job_id, _newest_change(db) + 1))
 
 
-def _newest(db: Connection) -> int:
+def _newest_change(db: Connection) -> int:
     return db.execute("SELECT coalesce(max(number), 0) FROM changes").fetchone()[0]

@@ -1,7 +1,7 @@
-"""The tables of the SQLite store: scripts that create a new file and bring an older one up to date.
+"""The tables of the SQLite store: scripts that create them in a new file and migrate an older file.
 
-Each script leads from one version of the tables to the next, the first from an empty file; a new file goes through all
-of them. A released script is never edited: a change is another script at the end.
+Each script leads from one version of the tables to the next, the first from an empty file; a new file runs all of them.
+A released script is never edited: a change is another script at the end.
 """
 
 _JOBS = """

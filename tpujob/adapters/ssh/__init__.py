@@ -1,6 +1,6 @@
-"""The port `Hosts` over SSH: connections, keys, host keys, the agent as it travels, and a person's session.
+"""Hosts over SSH: connections, keys, host keys, the upload of the agent, and a person's session.
 
-The programs of a host are in `agent/`, their plans in `domain/host/`. Fabric is imported at the first connection.
+`agent/` has the programs of a host, `domain/host/` their plans. Fabric is imported at the first connection.
 """
 
 from tpujob.adapters.ssh.hosts import SshHosts

@@ -1,4 +1,4 @@
-"""What is sent to the agent on one host, over one connection, and how its answer is read.
+"""Calls to the agent on one host, over one connection; the archive of the agent.
 
 An answer is one line of JSON: `{"ok": true, "state": ...}` or `{"ok": false, "error": ..., "cause": ...}`.
 """
@@ -26,116 +26,120 @@ from tpujob.errors import Refused, Transient
 from tpujob.protocol import Phase, live
 from tpujob.protocol.paths import HOST_FOLDER
 
-SILENCE = 4 * live.BEAT  #: seconds without a word, after which a stream is given up
-LONGEST = 2 * 1024 * 1024  #: bytes of a message
+SILENCE = 4 * live.BEAT  #: seconds without a message after which a stream is given up
+LONGEST = 2 * 1024 * 1024  #: bytes of a message, at most
 
-#: what a host answers when the agent must be uploaded first
-_NEED = "tpujob: no agent"
+#: printed by a host that lacks the agent
+_NO_AGENT = "tpujob: no agent"
 
-#: stdin becomes a file of mode 0600, whole or not at all. $1 folder, $2 file, $3 its bytes
+#: writes stdin to a file of mode 0600, atomically. $1: folder, $2: file, $3: number of bytes
 _WRITE = """umask 077; new="$2.$$.tmp"
 cd && { [ -d "$1" ] || mkdir -p "$1"; } && cd "$1" && cat > "$new" && [ "$(wc -c < "$new")" -eq "$3" ] &&
 mv -f "$new" "$2" || { echo "$2 did not arrive whole"; rm -f "$new"; cat > /dev/null; exit 1; }"""
 
-#: the same for a plan; then says whether the agent is there. People's certificates work from then on. Where that file
-#: is not writable, the call goes on without it. $4 agent, $5 its bytes, $6 line for authorized_keys
-_CARRY = f"""umask 077; cd || exit 1; keys=.ssh/authorized_keys
+#: writes the plan, and prints _NO_AGENT if the host lacks the agent. Before, adds a line to authorized_keys, by which
+#: people's certificates work; ignores it if that file is not writable. $4: agent, $5: its bytes, $6: the line
+_UPLOAD_PLAN = f"""umask 077; cd || exit 1; keys=.ssh/authorized_keys
 {{ mkdir -p .ssh && {{ grep -qxF "$6" $keys || printf '\\n%s\\n' "$6" >> $keys; }}; }} 2> /dev/null
 {_WRITE}
-[ -f "$4" ] && [ "$(wc -c < "$4")" -eq "$5" ] || echo '{_NEED}'"""
+[ -f "$4" ] && [ "$(wc -c < "$4")" -eq "$5" ] || echo '{_NO_AGENT}'"""
 
-#: runs the agent, if it is there. $1 agent, $2 its bytes; the rest are words for it
+#: runs the agent, or prints _NO_AGENT. $1: agent, $2: its bytes; then the arguments of the agent
 _CALL = f"""cd && if [ -f "$1" ] && [ "$(wc -c < "$1")" -eq "$2" ]
 then agent="$1"; shift 2; exec python3 "$agent" "$@"
-else echo "{_NEED}"; fi"""
+else echo "{_NO_AGENT}"; fi"""
 
 
 class AgentCalls:
-    """Every call raises Transient, HostKeyChanged, or Refused with cause SETUP or the agent's own."""
+    """The calls to an agent. Each raises Transient, HostKeyChanged, or Refused with the agent's cause or SETUP."""
 
     def __init__(self, archive: Path | None = None) -> None:
-        """`archive`: sent instead of the real agent."""
+        """`archive`: uploaded in place of the real agent."""
         self._archive = archive
 
-    def carry(
-        self, on: Connection, document: Mapping[str, Any], deadline: Deadline, authority: str
+    def upload_plan(
+        self, connection: Connection, plan: HostPlan, deadline: Deadline, authority: str
     ) -> None:
-        """Upload the plan, and the agent if the host does not have it. Otherwise one round trip. `authority`: a line
-        for `authorized_keys`."""
-        plan = json.dumps(dict(document)).encode()
-        more = (self._name, self._size, authority)
-        output = _write(on, _CARRY, plan_name(document), plan, deadline, *more)
-        if _NEED in output.text:
-            self._install(on, deadline)
+        """Upload the plan, in one round trip, then the agent if the host lacks it. `authority`: a line for
+        `authorized_keys`."""
+        name, data = plan_name(plan.document), json.dumps(dict(plan.document)).encode()
+        args = (self._name, self._size, authority)
+        output = _write(connection, _UPLOAD_PLAN, name, data, deadline, *args)
+        if _NO_AGENT in output.text:
+            self._install(connection, deadline)
 
     def start(
-        self,
-        on: Connection,
-        document: Mapping[str, Any],
-        deadline: Deadline,
-        secrets: bytes,
+        self, connection: Connection, plan: HostPlan, deadline: Deadline
     ) -> Mapping[str, Any]:
-        """Start the program of an uploaded plan. `secrets` travels as input of the command: no file and no command line
-        of the host has it."""
-        words = ["start", f"{HOST_FOLDER}/{plan_name(document)}", "--told"]
-        return self._call(on, words, deadline, stdin=secrets)
+        """Start the program of an uploaded plan. Keys and secrets are the input of the command: the host has them in
+        memory, but in no file and no command line."""
+        words = ["start", f"{HOST_FOLDER}/{plan_name(plan.document)}", "--told"]
+        secrets = {"key": plan.key, "cache_key": plan.cache_key, "secrets": dict(plan.secrets)}
+        return self._call(connection, words, deadline, stdin=json.dumps(secrets).encode())
 
     def stop(
         self,
-        on: Connection,
+        connection: Connection,
         grace: float,
         deadline: Deadline,
         *,
         discard: bool = False,
         ask: bool = False,
     ) -> Mapping[str, Any]:
-        """`discard`: as `Hosts.stop` has it. `ask`: send the signal and do not wait for the end."""
+        """Stop the program. `discard`: see `Hosts.stop`. `ask`: send the signal without waiting for the end."""
         words = ["stop", "--grace", f"{grace:g}"]
         words += ["--discard"] * discard + ["--ask"] * ask
-        return self._call(on, words, deadline)
+        return self._call(connection, words, deadline)
 
-    def wipe(self, on: Connection, epoch: int, key: str, deadline: Deadline) -> Mapping[str, Any]:
-        """`epoch`: of the job that gives the slice. `key`: the slice's public key, which alone may log in afterwards,
-        when a job of another owner is next; else empty."""
-        return self._call(on, ["wipe", f"--epoch={epoch}", f"--key={key}"], deadline)
+    def wipe(
+        self, connection: Connection, epoch: int, key: str, deadline: Deadline
+    ) -> Mapping[str, Any]:
+        """Remove what the last job has left. `epoch`: of that job. `key`: if the next job has another owner, the
+        slice's public key, which alone may log in afterwards; else empty."""
+        return self._call(connection, ["wipe", f"--epoch={epoch}", f"--key={key}"], deadline)
 
-    def is_gone(self, on: Connection, job: str, attempt: int, deadline: Deadline) -> bool:
-        """Whether the host knows that the daemon of that attempt runs no more, and has recorded no end."""
-        known = self._call(on, ["status"], deadline)["attempts"]
-        found = [one for one in known if (one["job"], one["attempt"]) == (job, attempt)]
-        return any(not one["live"] and one["phase"] != Phase.EXITED for one in found)
+    def has_died(self, connection: Connection, job: str, attempt: int, deadline: Deadline) -> bool:
+        """Return whether the host knows that the daemon of an attempt has ended without recording the program's end."""
+        statuses = self._call(connection, ["status"], deadline)["attempts"]
+        matches = [s for s in statuses if (s["job"], s["attempt"]) == (job, attempt)]
+        return any(not s["live"] and s["phase"] != Phase.EXITED for s in matches)
 
     def listen(
-        self, on: Connection, job: str, attempt: int, deadline: Deadline
+        self, connection: Connection, job: str, attempt: int, deadline: Deadline
     ) -> Iterator[Mapping[str, Any]]:
-        """What the daemon of that attempt tells, as it comes (`protocol/live.py`)."""
+        """Yield the live messages of an attempt's daemon (`protocol/live.py`), after uploading a missing agent."""
         words = [f"{HOST_FOLDER}/{self._name}", self._size, "live", job, str(attempt)]
         for _ in range(2):
-            needed = False
-            for line in _lines(on.stream(_script(_CALL, words), deadline, silence=SILENCE)):
-                needed = needed or _NEED.encode() in line
-                report = _object(line)
-                if report and "ok" in report:
-                    raise Transient(one_line(str(report.get("error")), 500))
-                if report:
-                    yield report
-            if not needed:
+            missing = False
+            for line in _lines(connection.stream(_script(_CALL, words), deadline, silence=SILENCE)):
+                missing = missing or _NO_AGENT.encode() in line
+                message = _parse_object(line)
+                if message and "ok" in message:
+                    raise Transient(one_line(str(message.get("error")), 500))
+                if message:
+                    yield message
+            if not missing:
                 return
-            self._install(on, deadline)
+            self._install(connection, deadline)
 
     def _call(
-        self, on: Connection, words: Sequence[str], deadline: Deadline, *, stdin: bytes = b""
+        self,
+        connection: Connection,
+        words: Sequence[str],
+        deadline: Deadline,
+        *,
+        stdin: bytes = b"",
     ) -> Mapping[str, Any]:
-        """The agent's answer; it is uploaded where the host lacks it."""
+        """Run the agent, after uploading it if it is missing, and return its answer."""
         command = _script(_CALL, [f"{HOST_FOLDER}/{self._name}", self._size, *words])
-        output = on.run(command, deadline, stdin=stdin)
-        if _NEED in output.text:
-            self._install(on, deadline)
-            output = on.run(command, deadline, stdin=stdin)
-        return _parsed(output)
+        output = connection.run(command, deadline, stdin=stdin)
+        if _NO_AGENT in output.text:
+            self._install(connection, deadline)
+            output = connection.run(command, deadline, stdin=stdin)
+        return _parse_answer(output)
 
-    def _install(self, on: Connection, deadline: Deadline) -> None:
-        _write(on, _WRITE, self._name, self._bytes, deadline)
+    def _install(self, connection: Connection, deadline: Deadline) -> None:
+        _write(connection, _WRITE, self._name, self._bytes, deadline)
 
     @property
     def _size(self) -> str:
@@ -147,63 +151,55 @@ class AgentCalls:
 
     @cached_property
     def _bytes(self) -> bytes:
-        return packed() if self._archive is None else self._archive.read_bytes()
-
-
-def launch_secrets(plan: HostPlan) -> bytes:
-    """Return the keys and secrets of a plan, which a host keeps in memory alone."""
-    launched = {"key": plan.key, "cache_key": plan.cache_key, "secrets": dict(plan.secrets)}
-    return json.dumps(launched).encode()
+        return build_archive() if self._archive is None else self._archive.read_bytes()
 
 
 def plan_name(document: Mapping[str, Any]) -> str:
-    """The name of a plan's file, whatever the plan says."""
+    """Return a safe name for a plan's file, from its job and attempt."""
     parts = (str(document.get(key, "0")) for key in ("job", "attempt"))
     return f"plan-{'-'.join(re.sub(r'[^A-Za-z0-9]', '_', part)[:40] for part in parts)}.json"
 
 
 def _script(text: str, words: Sequence[str]) -> str:
-    """A line for any login shell that runs this text in `sh`; every word arrives unchanged."""
+    """Return a line for any login shell that runs a script in `sh`, with its arguments unchanged."""
     return "exec " + shlex.join(["sh", "-c", text, "sh", *words])
 
 
 def _write(
-    on: Connection, text: str, name: str, data: bytes, deadline: Deadline, *more: str
+    connection: Connection, text: str, name: str, data: bytes, deadline: Deadline, *args: str
 ) -> Output:
-    """Run a script that writes a file. Raises Refused when the host cannot take it."""
-    words = [HOST_FOLDER, name, str(len(data)), *more]
-    output = on.run(_script(text, words), deadline, stdin=data)
+    """Run a script that writes a file. Raises Refused when the host cannot write it."""
+    words = [HOST_FOLDER, name, str(len(data)), *args]
+    output = connection.run(_script(text, words), deadline, stdin=data)
     if output.code != 0:
         reason = one_line(output.text[-300:], 500) or f"exit code {output.code}"
         raise Refused(f"cannot write to the host: {reason}", cause=Cause.SETUP)
     return output
 
 
-def _parsed(output: Output) -> Mapping[str, Any]:
-    """The agent's answer: the last line that is a JSON object with `ok`. A login shell may print lines before it."""
-    objects = map(_object, reversed(output.text.splitlines()))
-    answer = next((one for one in objects if one and "ok" in one), None)
-    if answer is not None and answer["ok"] is True:
-        return answer
+def _parse_answer(output: Output) -> Mapping[str, Any]:
+    """Return the agent's answer: the last line that is a JSON object with `ok`. A login shell may print lines before.
+    Raises Refused if it is a refusal, or there is none; Transient if the agent was killed."""
+    objects = map(_parse_object, reversed(output.text.splitlines()))
+    answer = next((value for value in objects if value and "ok" in value), None)
     if answer is not None:
+        if answer["ok"] is True:
+            return answer
         cause = str(answer.get("cause") or "")
-        known = cause if cause in Cause.__members__ else Cause.SETUP
+        cause = cause if cause in Cause.__members__ else Cause.SETUP
         message = str(answer.get("error") or "the agent refused without a reason")
-        raise Refused(one_line(message, 500), cause=known)
+        raise Refused(one_line(message, 500), cause=cause)
     if output.code > 128:
         raise Transient(f"the agent was killed (exit code {output.code})")
     if output.code == 127:
-        raise Refused(
-            "the host has no python3, which everything here runs with; take a runtime_version that has it",
-            cause=Cause.SETUP,
-        )
+        text = "the host has no python3, which everything here runs with; take a runtime_version that has it"
+        raise Refused(text, cause=Cause.SETUP)
     reason = one_line(output.text[-300:], 500) or "nothing"
-    raise Refused(
-        f"the agent gave no answer (exit code {output.code}): {reason}", cause=Cause.SETUP
-    )
+    text = f"the agent gave no answer (exit code {output.code}): {reason}"
+    raise Refused(text, cause=Cause.SETUP)
 
 
-def _object(line: str | bytes) -> dict[str, Any] | None:
+def _parse_object(line: str | bytes) -> dict[str, Any] | None:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -212,7 +208,7 @@ def _object(line: str | bytes) -> dict[str, Any] | None:
 
 
 def _lines(stream: Iterator[bytes]) -> Iterator[bytes]:
-    """Raises Transient for one that is too long."""
+    """Yield the lines of a stream. Raises Transient for a line that is too long."""
     rest = b""
     for data in stream:
         *lines, rest = (rest + data).split(b"\n")
@@ -224,7 +220,7 @@ def _lines(stream: Iterator[bytes]) -> Iterator[bytes]:
 # The agent's archive -------------------------------------------------------------------------------------------------
 
 
-#: what is in it, with everything below; all of it standard library only
+#: the packages in the archive, which import the standard library only
 PACKAGES = (tpujob.agent, tpujob.protocol, workloads.contract)
 _MAIN = """import sys
 
@@ -236,12 +232,13 @@ from tpujob.agent.agent import main
 
 sys.exit(main())
 """
-_EPOCH = (1980, 1, 1, 0, 0, 0)  #: the archive's hash is its name on a host: no time may be in it
+#: time of all files: the archive is named by its hash, so its bytes must not depend on the clock
+_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @cache
-def packed() -> bytes:
-    """The archive. Not compressed, as a Python without zlib runs it too."""
+def build_archive() -> bytes:
+    """Return the archive; not compressed, so that a Python without zlib runs it."""
     content = {"__main__.py": _MAIN}
     for package in PACKAGES:
         folder, root = Path(package.__path__[0]), Path(*package.__name__.split("."))

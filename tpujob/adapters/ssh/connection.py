@@ -1,7 +1,7 @@
-"""One SSH connection to one host, through Fabric: pinned host key, no agent, no ssh_config, deadlines, bounded output.
-Vendor errors become Transient or HostKeyChanged here.
+"""One SSH connection to one host through Fabric: pinned host key, no agent, no ssh_config, deadlines, bounded output.
 
-Fabric's `run()` is not used: it keeps all output, joins it again for every chunk, and its `env=` does not quote.
+The vendor's errors become Transient or HostKeyChanged. Fabric's `run()` is not used: it stores all output, joins it
+again for every chunk, and its `env=` does not quote.
 """
 # fabric and paramiko carry no types
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -25,32 +25,33 @@ from tpujob.errors import TpujobError, Transient
 if TYPE_CHECKING:
     import paramiko
 
-CONNECT_TIMEOUT = 10.0  #: seconds for each of TCP, banner and login; a dropped SYN takes minutes
-TUNNEL_TIMEOUT = 30.0  #: the same through IAP: a program has to start and to get a token
-#: seconds; paramiko sends none by default
-KEEPALIVE = 15
-THREAD_PATIENCE = 5.0  #: seconds; a thread whose socket is closed ends at once
-MAX_OUTPUT = 64 * 1024  #: bytes kept of a command's output, from its end
+CONNECT_TIMEOUT = (
+    10.0  #: seconds for each of TCP, banner and login; by default a dropped SYN takes minutes
+)
+TUNNEL_TIMEOUT = 30.0  #: the same through IAP, where a program has to start and to get a token
+KEEPALIVE = 15  #: seconds between two keep-alive messages; paramiko sends none by default
+THREAD_PATIENCE = 5.0  #: seconds to wait for a thread whose socket was closed
+MAX_OUTPUT = 64 * 1024  #: bytes of a command's output that are returned, from its end
 MAX_FLOOD = 16 * 1024 * 1024  #: bytes after which a command is given up
 
-logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its tracebacks are not for people
+logging.getLogger("paramiko").addHandler(logging.NullHandler())  # hide its tracebacks
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A host and how to get in."""
+    """The address of a host and the key for it."""
 
     address: str
     port: int
     user: str
-    key: str = field(repr=False)  #: the private half, as OpenSSH writes it
-    tunnel: Tunnel | None = None  #: None: by TCP
+    key: str = field(repr=False)  #: private key in the format of OpenSSH
+    tunnel: Tunnel | None = None  #: None: a direct connection
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
     code: int
-    text: str  #: stdout and stderr as they came, the last 64 KiB
+    text: str  #: stdout and stderr in their order, the last MAX_OUTPUT bytes
 
 
 class NoLogin(Transient):
@@ -58,32 +59,26 @@ class NoLogin(Transient):
 
 
 class Connection:
-    """Connected by `open`. Any thread may call `abort`, which ends what other threads wait for; it may be opened again
-    afterwards."""
+    """A connection, which `open` opens, also again. Any thread may call `abort`, which ends the calls of others."""
 
     def __init__(self, login: Login, host_keys: HostKeys) -> None:
-        """Sends nothing yet."""
         self.login = login
         self._host_keys = host_keys
-        self._fabric: Any = (
-            None  # a fabric.Connection, whose types, as a checker sees them, are wrong
-        )
+        self._fabric: Any = None  # a fabric.Connection, whose annotations are wrong
         self._transport: Transport | None = None
 
     def open(self, deadline: Deadline) -> None:
         """Connect, check the host key, log in. Raises Transient, HostKeyChanged."""
         if self._fabric is not None:
             return
-        most = CONNECT_TIMEOUT if self.login.tunnel is None else TUNNEL_TIMEOUT
-        patience = max(1.0, deadline.left(most))
+        limit = CONNECT_TIMEOUT if self.login.tunnel is None else TUNNEL_TIMEOUT
+        patience = max(1.0, deadline.left(limit))
         with self._translated():
-            self._transport = transport = Transport(
-                self.login.address, self.login.port, self.login.tunnel, patience
-            )
-            # local names too: another thread may abort, which clears the fields
-            self._fabric = connection = _fabric_connection(
-                self.login, transport, self._host_keys, patience
-            )
+            # local variables, because `abort` in another thread clears the attributes
+            login, host_keys = self.login, self._host_keys
+            transport = Transport(login.address, login.port, login.tunnel, patience)
+            self._transport = transport
+            self._fabric = connection = _fabric_connection(login, transport, host_keys, patience)
             connection.open()
             self._ssh.set_keepalive(KEEPALIVE)
 
@@ -95,29 +90,29 @@ class Connection:
         return ssh
 
     def run(self, command: str, deadline: Deadline, *, stdin: bytes = b"") -> Output:
-        """Run one line of shell, in the home folder, with that input. Raises Transient when the connection breaks, the
-        command is killed, or the deadline passes (the command may then live on)."""
+        """Run one line of shell in the home folder, with this input. Raises Transient when the connection breaks, the
+        command is killed, or the deadline passes, after which the command may still run."""
         with self._translated(), contextlib.closing(self._channel(deadline)) as channel:
             channel.set_combine_stderr(True)
-            # each caller has quoted its words
+            # callers quote the arguments
             channel.exec_command(command)  # nosec B601
             if stdin:
                 channel.settimeout(deadline.left(3600))
                 channel.sendall(stdin)
             channel.shutdown_write()
-            text = _bounded(channel, deadline)
+            text = _read_output(channel, deadline)
             code = channel.recv_exit_status()
         if code < 0:
             raise Transient("the connection broke, or the command was killed")
         return Output(code, text)
 
     def stream(self, command: str, deadline: Deadline, *, silence: float) -> Iterator[bytes]:
-        """What a line of shell prints, as it comes, to its end, or until the connection is closed; its input stays open
-        as long. Raises Transient when the connection breaks, or nothing comes for `silence` seconds."""
+        """Yield the output of one line of shell as it arrives, until its end or `abort`; its input stays open. Raises
+        Transient when the connection breaks, or nothing arrives for `silence` seconds."""
         with self._translated(), contextlib.closing(self._channel(deadline)) as channel:
             channel.set_combine_stderr(True)
             channel.settimeout(silence)
-            # each caller has quoted its words
+            # callers quote the arguments
             channel.exec_command(command)  # nosec B601
             while data := channel.recv(256 * 1024):
                 yield data
@@ -126,11 +121,12 @@ class Connection:
         return self._ssh.open_session(timeout=deadline.left(CONNECT_TIMEOUT))
 
     def abort(self) -> None:
-        """Close, whatever state it is in. Safe to repeat."""
+        """Close the connection, in any state. Safe to repeat."""
         connection, transport = self._fabric, self._transport
-        self._fabric = self._transport = None
+        self._fabric = None
+        self._transport = None
         if transport is not None:
-            transport.hang_up()  # otherwise paramiko's thread sleeps for up to 0.1 s
+            transport.hang_up()  # wakes paramiko's thread, which else sleeps for up to 0.1 s
         if connection is not None:
             _close(connection)
         if transport is not None:
@@ -138,19 +134,20 @@ class Connection:
 
     @contextlib.contextmanager
     def _translated(self) -> Generator[None]:
+        """Abort after any error, and translate the vendor's errors to ours."""
         try:
             yield
         except TpujobError:
             self.abort()
             raise
         except Exception as error:
-            ours = _explained(error, self._transport)
+            ours = _translate(error, self._transport)
             self.abort()
             raise ours from error
 
 
 def _close(connection: Any) -> None:
-    """Close it and end its thread."""
+    """Close a connection and wait for the end of its thread."""
     transport = connection.client.get_transport()
     with contextlib.suppress(Exception):
         connection.client.close()
@@ -164,9 +161,8 @@ def _fabric_connection(
     import fabric
     from paramiko import Ed25519Key, SSHConfig
 
-    # An explicit, empty ssh_config excludes the user's and the system's, which can name proxies and other keys; `lazy`
-    # excludes fabric.yml. Each connection needs its own: Fabric changes the config for a moment while it connects, and
-    # another thread would see it half changed.
+    # An empty ssh_config replaces the user's and the system's, which can name proxies and other keys; `lazy` excludes
+    # fabric.yml. Each connection needs its own: Fabric changes the config while it connects, visibly to other threads.
     config: Any = fabric.Config(ssh_config=SSHConfig(), lazy=True)
     connection: Any = fabric.Connection(
         login.address,
@@ -190,7 +186,7 @@ def _fabric_connection(
 
 
 def _policy(login: Login, host_keys: HostKeys) -> Any:
-    """Checks every host key, as the client itself knows none; raises unless the key is trusted."""
+    """Return a policy that checks every host key, as the client has none. Raises unless the key is trusted."""
     import paramiko
 
     class Check(paramiko.MissingHostKeyPolicy):
@@ -201,20 +197,22 @@ def _policy(login: Login, host_keys: HostKeys) -> Any:
     return Check()
 
 
-def _bounded(channel: paramiko.Channel, deadline: Deadline) -> str:
-    kept, total = b"", 0
+def _read_output(channel: paramiko.Channel, deadline: Deadline) -> str:
+    """Return the end of a command's output. Raises Transient when the command prints too much."""
+    tail, total = b"", 0
     while True:
         channel.settimeout(deadline.left(3600))
         data = channel.recv(32 * 1024)
         if not data:
-            return kept.decode(errors="replace")
-        kept, total = (kept + data)[-MAX_OUTPUT:], total + len(data)
+            return tail.decode(errors="replace")
+        tail = (tail + data)[-MAX_OUTPUT:]
+        total += len(data)
         if total > MAX_FLOOD:
             raise Transient(f"the command printed more than {MAX_FLOOD >> 20} MiB")
 
 
-def _explained(error: Exception, transport: Transport | None) -> TpujobError:
-    """Our error for the vendor's."""
+def _translate(error: Exception, transport: Transport | None) -> TpujobError:
+    """Return our error for one of the vendor."""
     import paramiko
 
     if isinstance(error, paramiko.AuthenticationException):

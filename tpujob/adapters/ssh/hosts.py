@@ -1,6 +1,6 @@
-"""The port Hosts over SSH: bring every host of a slice to its plan, all or none; stop all.
+"""The hosts of slices over SSH: starts programs on all hosts of a slice or on none, stops them, wipes hosts.
 
-Connections last for one call. What is sent to the agent on one host is in `agent_calls.py`.
+Connections last for one call. `agent_calls.py` calls the agent on one host.
 """
 
 import time
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tpujob.adapters.calling import Deadline
-from tpujob.adapters.ssh.agent_calls import AgentCalls, launch_secrets
+from tpujob.adapters.ssh.agent_calls import AgentCalls
 from tpujob.adapters.ssh.connection import Connection, Login, NoLogin
 from tpujob.adapters.ssh.host_keys import HostKeys, Unpublished
 from tpujob.adapters.ssh.keys import (
@@ -36,16 +36,17 @@ from tpujob.errors import Refused, TpujobError, Transient
 from tpujob.ports import Listening, PublishedHost
 from tpujob.protocol import signing
 
-USER = "tpujob"  #: whom hosts know by the key
-LOGIN_PATIENCE = 300.0  #: seconds of a slice in which its hosts may lack our key, or may not have published theirs
-GUESTS_TIMEOUT = 15.0
+USER = "tpujob"  #: login name on hosts
+#: seconds, after a slice is ready, in which its hosts may lack our key or not have published theirs
+LOGIN_PATIENCE = 300.0
+GUESTS_TIMEOUT = 15.0  #: seconds for one call of GuestReader
 
 
 class GuestReader(Protocol):
-    """Reads what the cloud reports of a slice's hosts. Raises Transient, and returns within `timeout`."""
+    """Reads what the cloud reports on a slice's hosts, within `timeout`. Raises Transient."""
 
     def look(self, slice: Slice, timeout: float) -> Sequence[PublishedHost]:
-        """Return what the hosts have published, by host."""
+        """Return what each host has published, in order."""
         ...
 
     def obstacle(self, slice: Slice, timeout: float) -> str:
@@ -54,7 +55,7 @@ class GuestReader(Protocol):
 
 
 class SshHosts:
-    """Threads may share it. `Bounds` limits its threads and connections, whatever the number of hosts."""
+    """Implements `ports.Hosts`. `Bounds` limits threads and connections, whatever the number of hosts. Thread-safe."""
 
     def __init__(
         self,
@@ -69,8 +70,8 @@ class SshHosts:
         bounds: Bounds | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`keys`: a folder, or another store. `agent`: uploaded to the hosts instead of the real one. `project` and
-        `tunnel`, the program, are for IAP. `guests`: None: nothing is known of the hosts but what they show."""
+        """`keys`: a folder, or another store. `agent`: archive to upload in place of the real agent. `project`,
+        `tunnel`: project and program for connections through IAP. `guests`: None: hosts never publish their keys."""
         self._keys = FileKeys(keys) if isinstance(keys, Path) else keys
         self._port = port
         self._agent = AgentCalls(agent)
@@ -79,9 +80,9 @@ class SshHosts:
         self._tunnel = tuple(tunnel)
         self._guests = guests
         self._now = now
-        most = MAX_TUNNELS
-        usual = Bounds(most, most, most) if reach == "iap" else Bounds()
-        self._pool = Pool(bounds or usual)
+        if bounds is None:
+            bounds = Bounds(MAX_TUNNELS, MAX_TUNNELS, MAX_TUNNELS) if reach == "iap" else Bounds()
+        self._pool = Pool(bounds)
 
     def public_key(self, slice: Slice) -> str:
         return public_line(self._keys.private_key(slice.name))
@@ -90,51 +91,59 @@ class SshHosts:
         return signing.derive(self._keys.private_key(ROOT).encode(), *purpose)
 
     def start(self, slice: Slice, plans: Sequence[HostPlan], *, timeout: float) -> None:
-        reserve = min(15.0, timeout / 3)  # to undo a half-done start and still answer in time
-        everything, doing = Deadline(timeout), Deadline(timeout - reserve)
-        plan_of = {plan.host: plan.document for plan in plans}
+        reserve = min(15.0, timeout / 3)  # time to undo a start on some hosts
+        deadline, start_by = Deadline(timeout), Deadline(timeout - reserve)
+        plan_of = {plan.host: plan for plan in plans}
         authority = authority_line(public_line(self._key(slice)), slice.epoch)
-        secrets = {plan.host: launch_secrets(plan) for plan in plans}
-        with self._session(slice, list(plan_of), doing) as session:
-            ready = session.each(
-                lambda host, on: self._agent.carry(on, plan_of[host], doing, authority), doing
+        agent = self._agent
+        with self._session(slice, list(plan_of), start_by) as session:
+            uploads = session.each(
+                lambda host, connection: agent.upload_plan(
+                    connection, plan_of[host], start_by, authority
+                ),
+                start_by,
             )
-            session.insist(self._judged(slice, ready, doing))  # nothing has been started up to here
+            # raises before any program is started
+            session.raise_worst(self._refuse_late_logins(slice, uploads, start_by))
             answers = session.each(
-                lambda host, on: self._agent.start(on, plan_of[host], doing, secrets[host]),
-                doing,
+                lambda host, connection: agent.start(connection, plan_of[host], start_by), start_by
             )
             if any(isinstance(answer, TpujobError) for answer in answers.values()):
-                undone = self._undo(slice, answers, reserve, everything)
-                session.insist(answers, afterword=undone)
+                still_running = self._undo(slice, answers, reserve, deadline)
+                session.raise_worst(answers, afterword=still_running)
 
     def stop(self, slice: Slice, *, grace: float, discard: bool = False, timeout: float) -> None:
         deadline = Deadline(timeout)
         hosts = [endpoint.host for endpoint in slice.endpoints]
         with self._session(slice, hosts, deadline) as session:
-            answers = self._halt_all(session, hosts, grace, deadline, discard=discard)
-            # a stop cannot be refused: it is tried again
-            again = {h: Transient(a.message) for h, a in answers.items() if isinstance(a, Refused)}
-            session.insist({**answers, **again})
+            answers = self._stop_all(session, hosts, grace, deadline, discard=discard)
+            # a stop is retried whatever its error
+            refused = {h: a for h, a in answers.items() if isinstance(a, Refused)}
+            retried = {host: Transient(answer.message) for host, answer in refused.items()}
+            session.raise_worst({**answers, **retried})
 
     def wipe(self, slice: Slice, *, others: bool, timeout: float) -> None:
-        deadline, key = Deadline(timeout), public_line(self._key(slice)) if others else ""
-        with self._session(slice, [one.host for one in slice.endpoints], deadline) as session:
+        deadline = Deadline(timeout)
+        key = public_line(self._key(slice)) if others else ""
+        hosts = [endpoint.host for endpoint in slice.endpoints]
+        with self._session(slice, hosts, deadline) as session:
             wipe = partial(self._agent.wipe, epoch=slice.epoch, key=key, deadline=deadline)
-            session.insist(session.each(lambda _, on: wipe(on), deadline))
+            session.raise_worst(session.each(lambda _, connection: wipe(connection), deadline))
 
     def alive(self, slice: Slice, *, timeout: float) -> frozenset[int]:
         deadline = Deadline(timeout)
         hosts = [e.host for e in slice.endpoints if address(e, self._reach)]
-        # a host is not alive if only its kernel answers, nor by an old connection, which may look open long after
-        return self._those(slice, hosts, lambda on: on.run("true", deadline).code == 0, deadline)
+        # log in and run a command: on a dead host the kernel may answer, and an old connection look open
+        return self._hosts_where(
+            slice, hosts, lambda connection: connection.run("true", deadline).code == 0, deadline
+        )
 
     def abandoned(
         self, slice: Slice, hosts: Collection[int], *, job: str, attempt: int, timeout: float
     ) -> frozenset[int]:
         deadline = Deadline(timeout)
-        ask = partial(self._agent.is_gone, job=job, attempt=attempt, deadline=deadline)
-        return self._those(slice, hosts, ask, deadline)
+        has_died = partial(self._agent.has_died, job=job, attempt=attempt, deadline=deadline)
+        return self._hosts_where(slice, hosts, has_died, deadline)
 
     def listen(
         self, slice: Slice, host: int, *, job: str, attempt: int, timeout: float
@@ -142,14 +151,14 @@ class SshHosts:
         deadline = Deadline(timeout)
         session = self._session(slice, [host], deadline)
         try:
-            connection = session.opened(host, deadline)
+            connection = session.open(host, deadline)
         except BaseException:
             session.close()
             raise
         return _Stream(session, self._agent.listen(connection, job, attempt, deadline))
 
     def trust(self, slice: Slice) -> str:
-        """Why the slice's host keys are trusted, as `keys.trust` says it; empty, too, if the store does not answer."""
+        """Return why the slice's host keys are trusted (`keys.trust`); empty also when the store does not answer."""
         try:
             return trust(self._keys.pinned(slice.name))
         except TpujobError:
@@ -162,15 +171,16 @@ class SshHosts:
         return [name for name in self._keys.names() if name != ROOT]
 
     def access(self, slice: Slice, host: int, key: str, holder: str) -> HostAccess:
-        """What `tpujob ssh` needs to reach a host with the private half of that public key. `holder`: who has it, for
-        the host's log. Nothing is asked of the host. Raises BadRequest for what is no key, Transient while the host has
-        no address."""
-        now, own = self._now(), self._key(slice)
-        certificate = sign(own, key, user=USER, epoch=slice.epoch, holder=holder, now=now)
-        guests = self._ask(slice, GUESTS_TIMEOUT) if self._reach == "iap" else ()
+        """Return what `tpujob ssh` needs to reach a host, with a certificate for the public key `key`. `holder`: the
+        user, for the host's log. Makes no connection. Raises BadRequest for an invalid key, Transient while the host
+        has no address."""
+        now = self._now()
+        authority = self._key(slice)
+        certificate = sign(authority, key, user=USER, epoch=slice.epoch, holder=holder, now=now)
+        guests = self._read_guests(slice, GUESTS_TIMEOUT) if self._reach == "iap" else ()
         login = self._login(slice, host, guests, key="")
         label = host_label(login.address, login.port)
-        pins = {k: v for k, v in self._keys.pinned(slice.name).items() if k == label}
+        pins = {name: pin for name, pin in self._keys.pinned(slice.name).items() if name == label}
         return HostAccess(
             host=host,
             address=login.address,
@@ -190,35 +200,36 @@ class SshHosts:
 
     # All hosts of a slice
 
-    def _those(
+    def _hosts_where(
         self,
         slice: Slice,
         hosts: Collection[int],
-        ask: Callable[[Connection], bool],
+        condition: Callable[[Connection], bool],
         deadline: Deadline,
     ) -> frozenset[int]:
-        """Return the hosts for which `ask` returns True."""
-        if not hosts:  # a session may ask the cloud for their keys
+        """Return the hosts on whose connection the condition is true; without those that do not answer."""
+        if not hosts:  # a session may call the cloud
             return frozenset()
         try:
             with self._session(slice, [*hosts], deadline) as session:
-                answers = session.each(lambda _, on: ask(on), deadline)
-        except Exception:  # whatever failed, no host has shown it
+                answers = session.each(lambda _, connection: condition(connection), deadline)
+        except Exception:  # the condition was checked on no host
             return frozenset()
         return frozenset(host for host, answer in answers.items() if answer is True)
 
     def _undo(
         self, slice: Slice, answers: Outcomes[Mapping[str, Any]], reserve: float, deadline: Deadline
     ) -> str:
-        """Stop what this start has, or may have, begun. Programs that ran before are left alone: a host that is out of
-        reach for a moment must not end a healthy program. Returns what could not be stopped, for the message."""
-        begun = [host for host, answer in answers.items() if _may_have_begun(answer)]
-        with self._session(slice, begun, deadline) as session:
-            stopped = self._halt_all(session, begun, reserve / 3, deadline)
-        left = [str(host) for host, answer in stopped.items() if isinstance(answer, TpujobError)]
-        return f"; it may still run on host {', '.join(left)}" if left else ""
+        """Stop the programs that this start has started, or may have. Returns an afterword for the error message, with
+        the hosts where that failed. Programs that ran before continue: a host that cannot be reached for a moment must
+        not end a healthy program."""
+        started = [host for host, answer in answers.items() if _may_have_started(answer)]
+        with self._session(slice, started, deadline) as session:
+            stopped = self._stop_all(session, started, reserve / 3, deadline)
+        failed = [str(host) for host, answer in stopped.items() if isinstance(answer, TpujobError)]
+        return f"; it may still run on host {', '.join(failed)}" if failed else ""
 
-    def _halt_all(
+    def _stop_all(
         self,
         session: SliceSession,
         hosts: Sequence[int],
@@ -227,42 +238,43 @@ class SshHosts:
         *,
         discard: bool = False,
     ) -> Outcomes[Mapping[str, Any]]:
-        """Where not all hosts are served at once, signal all first, so that none waits for the grace of others."""
+        """Stop the programs of all hosts. If not all are served at once, signal all first, so that their times of grace
+        run in parallel."""
 
-        def stop(on: Connection, *, ask: bool = False) -> Mapping[str, Any]:
-            return self._agent.stop(on, grace, deadline, discard=discard, ask=ask)
+        def stop(connection: Connection, *, ask: bool = False) -> Mapping[str, Any]:
+            return self._agent.stop(connection, grace, deadline, discard=discard, ask=ask)
 
         if len(hosts) > self._pool.bounds.share:
-            session.each(lambda _, on: stop(on, ask=True), deadline)
-        return session.each(lambda _, on: stop(on), deadline)
+            session.each(lambda _, connection: stop(connection, ask=True), deadline)
+        return session.each(lambda _, connection: stop(connection), deadline)
 
     def _key(self, slice: Slice) -> str:
-        """Return the key that was made before the slice was requested. Raises NotFound once it was forgotten."""
+        """Return the slice's private key, which exists since its request. Raises NotFound when it was forgotten."""
         return self._keys.private_key(slice.name, make=False)
 
     def _session(self, slice: Slice, hosts: Sequence[int], deadline: Deadline) -> SliceSession:
-        name, key, pinned = slice.name, self._key(slice), self._keys.pinned(slice.name)
+        """Return the connections to some hosts, with all host keys that are pinned or published."""
+        key, pinned = self._key(slice), self._keys.pinned(slice.name)
         labels = (host_label(address(e, self._reach), self._port) for e in slice.endpoints)
         guests: Sequence[PublishedHost] = ()
         if self._reach == "iap" or any(label not in pinned for label in labels):
-            guests = self._ask(slice, deadline.left(GUESTS_TIMEOUT))
+            guests = self._read_guests(slice, deadline.left(GUESTS_TIMEOUT))
         logins = {host: self._login(slice, host, guests, key) for host in hosts}
         host_keys = HostKeys(pinned, guests, hosts=len(slice.endpoints))
 
-        def pin(met: Mapping[str, HostKey]) -> None:
-            if met:
-                self._keys.pin(name, met)
+        def pin(new: Mapping[str, HostKey]) -> None:
+            if new:
+                self._keys.pin(slice.name, new)
 
         return SliceSession(self._pool, logins, host_keys, pin)
 
-    def _ask(self, slice: Slice, timeout: float) -> Sequence[PublishedHost]:
+    def _read_guests(self, slice: Slice, timeout: float) -> Sequence[PublishedHost]:
         return self._guests.look(slice, timeout) if self._guests is not None else ()
 
     def _login(self, slice: Slice, host: int, guests: Sequence[PublishedHost], key: str) -> Login:
-        found = [address(one, self._reach) for one in slice.endpoints if one.host == host]
-        if found in ([], [""]):
+        addresses = [address(e, self._reach) for e in slice.endpoints if e.host == host]
+        if addresses in ([], [""]):
             raise Transient(f"host {host} of {slice.name} has no {self._reach} address yet")
-        (where,) = found
         tunnel = None
         if self._reach == "iap":
             name = guests[host].name if host < len(guests) else ""
@@ -273,22 +285,24 @@ class SshHosts:
                     "compute.disableGuestAttributesAccess must not be enforced.",
                 )
             tunnel = Tunnel(name, slice.zone, self._project, self._tunnel)
-        return Login(where, self._port, USER, key, tunnel)
+        return Login(addresses[0], self._port, USER, key, tunnel)
 
-    def _judged(self, slice: Slice, outcomes: Outcomes[None], deadline: Deadline) -> Outcomes[None]:
-        """While a slice is young, a refused key may be accepted later, and a host key published: the guest agent
-        creates the user, and publishes, after boot. After that it is Refused, with the reason that the cloud knows."""
-        shut = [host for host, outcome in outcomes.items() if isinstance(outcome, NoLogin)]
+    def _refuse_late_logins(
+        self, slice: Slice, outcomes: Outcomes[None], deadline: Deadline
+    ) -> Outcomes[None]:
+        """Return the outcomes; once the slice is old, with Refused in place of NoLogin and Unpublished. On a young
+        slice these may pass: after boot the guest agent creates the user and publishes the host key."""
+        no_login = [host for host, outcome in outcomes.items() if isinstance(outcome, NoLogin)]
         silent = [host for host, outcome in outcomes.items() if isinstance(outcome, Unpublished)]
         age = self._now() - slice.ready_at if slice.ready_at is not None else 0.0
-        if not (shut or silent) or age < LOGIN_PATIENCE:
+        if not (no_login or silent) or age < LOGIN_PATIENCE:
             return outcomes
-        judged = {**outcomes, **dict.fromkeys(silent, _silent(age))}
-        if shut:
+        refused = dict.fromkeys(silent, _no_host_key_error(age))
+        if no_login:
             seconds = deadline.left(GUESTS_TIMEOUT)
-            why = self._guests.obstacle(slice, seconds) if self._guests is not None else ""
-            judged |= dict.fromkeys(shut, _shut_out(age, why))
-        return judged
+            reason = self._guests.obstacle(slice, seconds) if self._guests is not None else ""
+            refused |= dict.fromkeys(no_login, _no_login_error(age, reason))
+        return {**outcomes, **refused}
 
 
 class _Stream:
@@ -304,11 +318,11 @@ class _Stream:
         self._session.close()
 
 
-def _shut_out(age: float, why: str) -> Refused:
+def _no_login_error(age: float, reason: str) -> Refused:
     message = f"the host does not accept the key of the slice, {duration(age)} after it was ready"
-    if why:
+    if reason:
         hint = "Turn OS Login off for the nodes of this project, or ask who manages its policies."
-        return Refused(f"{message}: {why}", cause=Cause.PERMISSION, hint=hint)
+        return Refused(f"{message}: {reason}", cause=Cause.PERMISSION, hint=hint)
     hint = (
         f"Its guest agent should have created the user {USER}; another slice is tried. If that happens again, check "
         "whether the policy constraint compute.requireOsLogin is enforced: it makes hosts ignore keys in metadata."
@@ -316,7 +330,7 @@ def _shut_out(age: float, why: str) -> Refused:
     return Refused(message, cause=Cause.BAD_HOST, hint=hint)
 
 
-def _silent(age: float) -> Refused:
+def _no_host_key_error(age: float) -> Refused:
     return Refused(
         f"the host has not published its host key, {duration(age)} after the slice was ready, and others have",
         cause=Cause.BAD_HOST,
@@ -324,8 +338,8 @@ def _silent(age: float) -> Refused:
     )
 
 
-def _may_have_begun(answer: Mapping[str, Any] | TpujobError) -> bool:
-    """Return whether the program may have begun; true also when the answer was lost."""
+def _may_have_started(answer: Mapping[str, Any] | TpujobError) -> bool:
+    """Return whether this start may have started the program; true also when the answer was lost."""
     if isinstance(answer, TpujobError):
         return isinstance(answer, Transient)
     return answer.get("state") != "already"

@@ -1,7 +1,7 @@
-"""The key pair and the pinned host keys of each slice: the interface of a key store, and the store in files.
+"""The key pair and the pinned host keys of each slice: the interface of a key store, the store in files, certificates.
 
-A host key is pinned at the first contact within one slice, compared from then on and never replaced; which key may be
-pinned is in `host_keys.py`. The store in Google Secret Manager is in `secret_manager.py`.
+A host key is pinned at the first contact, compared from then on and never replaced; `host_keys.py` decides which key
+may be pinned. `secret_manager.py` has the store in Google Secret Manager.
 """
 
 import fcntl
@@ -16,11 +16,11 @@ from typing import NamedTuple, Protocol
 from tpujob.config import files
 from tpujob.errors import BadRequest, HostKeyChanged, NotFound
 
-#: where the key store keeps the secret that keys are derived from. It looks like a slice's name, as rights go by that,
-#: and is none: jobs are numbered
+#: name under which a key store has the secret that keys are derived from: like a slice's, because rights depend on the
+#: prefix, but no slice has it, because jobs are numbered
 ROOT = "tj-signing"
 _NAME = re.compile(r"[a-z][-a-z0-9]{0,62}")
-#: the comment of a pin that the cloud has confirmed
+#: comment of a pin whose key was published
 _PUBLISHED = "published"
 
 
@@ -29,12 +29,11 @@ class HostKey(NamedTuple):
 
     type: str  #: such as `ssh-ed25519`
     key: str  #: in base64
-    published: bool = (
-        False  #: the host has published it through the cloud; False: it was the first one seen
-    )
+    #: the host has published the key through the cloud; False: it was the first key seen
+    published: bool = False
 
     def is_of(self, other: tuple[object, ...]) -> bool:
-        """Whether both are one key, whatever they are trusted for."""
+        """Return whether both are the same key, whatever the reason for trust."""
         return self[:2] == other[:2]
 
 
@@ -43,57 +42,57 @@ Pins = Mapping[str, HostKey]
 
 
 class KeyStore(Protocol):
-    """Keys by the name of a slice. Threads and processes may share it. Raises ValueError for an invalid name, Transient
-    when the store does not answer, Refused when it refuses."""
+    """Private keys and pinned host keys, by the name of a slice. Safe for threads and processes. Raises ValueError for
+    an invalid name; Transient, Refused."""
 
     def private_key(self, slice: str, *, make: bool = True) -> str:
-        """The private half, as OpenSSH writes it; the first of any number of callers creates the pair. Without `make`
-        none is created: raises NotFound."""
+        """Return the private key in the format of OpenSSH. The first of any number of callers creates the pair. Raises
+        NotFound if there is no pair and `make` is not set."""
         ...
 
     def pinned(self, slice: str) -> dict[str, HostKey]: ...
 
     def pin(self, slice: str, keys: Pins) -> None:
-        """Trust these from now on. Raises HostKeyChanged when another key is pinned for one of the hosts, as when two
-        first contacts race and reach different servers."""
+        """Pin these keys. Raises HostKeyChanged when another key is pinned for one of the hosts, as when two first
+        contacts race and reach different servers."""
         ...
 
     def forget(self, slice: str) -> None:
-        """Remove keys and pins. Absent is success."""
+        """Remove the key pair and the pins. Absent is success."""
         ...
 
     def names(self) -> list[str]:
-        """Every slice that has keys or pins."""
+        """Return every slice that has keys or pins."""
         ...
 
 
 class FileKeys:
-    """A folder for each slice below `root`, 0700, in it the private key and a known_hosts file, 0600."""
+    """A key store in files: a folder (0700) for each slice, with its private key and known_hosts (0600)."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._known: dict[str, str] = {}  #: keys that were read; a key never changes
+        self._cache: dict[str, str] = {}  #: private keys, which never change
 
     def private_key(self, slice: str, *, make: bool = True) -> str:
-        if slice not in self._known:
+        if slice not in self._cache:
             path = self._folder(slice) / "id_ed25519"
             try:
                 if make:
                     files.private_folder(self._root)
                     files.private_folder(path.parent)
-                    self._known[slice] = files.drawn(path, new_private_key)
+                    self._cache[slice] = files.drawn(path, new_private_key)
                 else:
-                    self._known[slice] = path.read_text(encoding="ascii")
+                    self._cache[slice] = path.read_text(encoding="ascii")
             except FileNotFoundError:
                 raise no_key(slice) from None
-        return self._known[slice]
+        return self._cache[slice]
 
     def pinned(self, slice: str) -> dict[str, HostKey]:
         try:
             text = (self._folder(slice) / "known_hosts").read_text(encoding="ascii")
         except FileNotFoundError:
             return {}
-        # earlier versions appended: a full disk may have left a partial last line, and half a key is another key
+        # earlier versions appended: a full disk may have left half a key in a partial last line
         return read_pins(text[: text.rfind("\n") + 1])
 
     def pin(self, slice: str, keys: Pins) -> None:
@@ -108,12 +107,12 @@ class FileKeys:
             os.close(lock)
 
     def forget(self, slice: str) -> None:
-        self._known.pop(slice, None)
+        self._cache.pop(slice, None)
         shutil.rmtree(self._folder(slice), ignore_errors=True)
 
     def names(self) -> list[str]:
         folders = self._root.iterdir() if self._root.is_dir() else ()
-        return sorted(f.name for f in folders if _NAME.fullmatch(f.name))
+        return sorted(folder.name for folder in folders if _NAME.fullmatch(folder.name))
 
     def _folder(self, slice: str) -> Path:
         return self._root / checked_name(slice)
@@ -123,34 +122,25 @@ class FileKeys:
 
 
 def no_key(slice: str) -> NotFound:
-    """Return the error for a released slice: its key is gone, and no new one is made, so that none connects to it."""
+    """Return the error for a slice without a key pair: a released slice gets no new pair."""
     return NotFound(f"the key of {slice} is gone")
 
 
 def new_private_key() -> str:
-    """A new pair; the private half as OpenSSH writes it."""
-    from cryptography.hazmat.primitives import serialization
+    """Create a key pair. Returns the private key in the format of OpenSSH."""
     from cryptography.hazmat.primitives.asymmetric import ed25519
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    return (
-        ed25519.Ed25519PrivateKey.generate()
-        .private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.OpenSSH,
-            serialization.NoEncryption(),
-        )
-        .decode()
-    )
+    key = ed25519.Ed25519PrivateKey.generate()
+    return key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
 
 
 def public_line(private_key: str) -> str:
-    """The public half, as a line for `authorized_keys`."""
-    from cryptography.hazmat.primitives import serialization
+    """Return the public key of a private key, as a line for `authorized_keys`."""
+    from cryptography.hazmat.primitives import serialization as ssh
 
-    private = serialization.load_ssh_private_key(private_key.encode(), password=None)
-    line = private.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
+    key = ssh.load_ssh_private_key(private_key.encode(), password=None).public_key()
+    line = key.public_bytes(ssh.Encoding.OpenSSH, ssh.PublicFormat.OpenSSH)
     return f"{line.decode()} tpujob"
 
 
@@ -158,27 +148,27 @@ def public_line(private_key: str) -> str:
 
 
 def host_label(address: str, port: int) -> str:
-    """A host's name in a known_hosts file."""
+    """Return a host's name in a known_hosts file."""
     return address if port == 22 else f"[{address}]:{port}"
 
 
 def unpinned(pinned: Pins, keys: Pins) -> dict[str, HostKey]:
-    """The keys that are not pinned yet. Raises HostKeyChanged for one that differs from its pin."""
+    """Return the keys that are not pinned yet. Raises HostKeyChanged for a key that differs from its pin."""
     for label, key in keys.items():
         if not pinned.get(label, key).is_of(key):
-            raise changed(label)
+            raise host_key_changed(label)
     return {label: key for label, key in keys.items() if label not in pinned}
 
 
 def trust(pins: Pins) -> str:
-    """Why the host keys of a slice are trusted: `published` by its hosts through the cloud, or some were the ones seen
-    at the `first-contact`; empty: none is pinned."""
+    """Return why the host keys of a slice are trusted: all were `published` through the cloud, or some were seen at the
+    `first-contact`; empty: none is pinned."""
     if not pins:
         return ""
     return "published" if all(pin.published for pin in pins.values()) else "first-contact"
 
 
-def changed(label: str) -> HostKeyChanged:
+def host_key_changed(label: str) -> HostKeyChanged:
     return HostKeyChanged(
         f"{label} shows another host key than the one that was pinned; nothing was sent to it",
         hint="Unless that host was rebuilt, another machine may have answered: get another slice with "
@@ -187,9 +177,13 @@ def changed(label: str) -> HostKeyChanged:
 
 
 def read_pins(text: str) -> dict[str, HostKey]:
-    """The pins in a known_hosts file as we write it; other lines are ignored."""
-    fields = (line.split() for line in text.splitlines())
-    return {f[0]: HostKey(f[1], f[2], f[3:] == [_PUBLISHED]) for f in fields if 3 <= len(f) <= 4}
+    """Return the pins in a known_hosts file of ours. Ignores other lines."""
+    rows = (line.split() for line in text.splitlines())
+    return {
+        row[0]: HostKey(row[1], row[2], row[3:] == [_PUBLISHED])
+        for row in rows
+        if 3 <= len(row) <= 4
+    }
 
 
 def write_pins(pins: Pins) -> str:
@@ -201,7 +195,7 @@ def write_pins(pins: Pins) -> str:
 
 
 def checked_name(slice: str) -> str:
-    """The same name. Raises ValueError for an invalid one, as it becomes part of a path."""
+    """Return the name of a slice. Raises ValueError for an invalid name: it becomes part of a path."""
     if not _NAME.fullmatch(slice):
         raise ValueError(f"{slice!r} is not the name of a slice")
     return slice
@@ -211,16 +205,16 @@ def checked_name(slice: str) -> str:
 
 
 AUTHORITY = "cert-authority"
-LIFETIME = 600.0  #: seconds in which a session may be opened; it lasts as long as it likes
+LIFETIME = 600.0  #: seconds in which a session may be opened; a session has no limit
 SKEW = 300.0  #: seconds that the host's clock may be behind
-_LONGEST = 200  #: characters of who it is for
-#: what OpenSSH lets it do: no forwarding of ports, agents or displays
+_LONGEST = 200  #: characters of the holder
+#: permissions in the certificate: no forwarding of ports, agents or displays
 _ALLOWED = (b"permit-pty",)
 
 
 def authority_line(public_line: str, epoch: int = 0) -> str:
-    """The line of `authorized_keys` by which hosts accept what that key signs; of a slice that was handed on, only what
-    it signs for the job that has the slice."""
+    """Return the line of `authorized_keys` by which a host accepts certificates of this key. On a slice that was handed
+    on, it accepts those of the present epoch alone."""
     principals = f',principals="epoch-{epoch}"' if epoch else ""
     return f"{AUTHORITY}{principals} {public_line}"
 
@@ -228,27 +222,24 @@ def authority_line(public_line: str, epoch: int = 0) -> str:
 def sign(
     authority: str, public_line: str, *, user: str, epoch: int = 0, holder: str, now: float
 ) -> str:
-    """A certificate of that public key for the login `user`, as `ssh-keygen` writes one; `holder` is who has the key,
-    for the log. `authority`: the slice's private key; `epoch`: the slice's. Raises BadRequest for what is no Ed25519
+    """Return a certificate of a public key for the login `user`, in the format of `ssh-keygen`. `authority`: the
+    slice's private key. `holder`: the owner of the key, for the log. Raises BadRequest for anything but an Ed25519
     key."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-        Ed25519PrivateKey,
-        Ed25519PublicKey,
-    )
+    from cryptography.hazmat.primitives.asymmetric import ed25519
 
     try:
         key = serialization.load_ssh_public_key(public_line.encode())
     except (ValueError, UnsupportedAlgorithm):
         key = None
-    if not isinstance(key, Ed25519PublicKey):
+    if not isinstance(key, ed25519.Ed25519PublicKey):
         raise BadRequest(
             "the key is not a public key of type ssh-ed25519",
             hint="`tpujob ssh` makes one; another client sends what `ssh-keygen -t ed25519` wrote into the .pub file.",
         )
     signer = serialization.load_ssh_private_key(authority.encode(), password=None)
-    assert isinstance(signer, Ed25519PrivateKey)
+    assert isinstance(signer, ed25519.Ed25519PrivateKey)
     builder = (
         serialization.SSHCertificateBuilder()
         .public_key(key)

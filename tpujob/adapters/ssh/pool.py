@@ -1,6 +1,6 @@
 """The connections of one call to a slice: a bounded number in parallel, with an outcome for each host.
 
-A connection costs two threads while it is used, and one while it is kept: paramiko has a thread for each.
+A connection costs two threads in use, of which one is paramiko's, and one while it is idle.
 """
 
 from __future__ import annotations
@@ -20,22 +20,21 @@ from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
 from tpujob.lib import log_context
 
 T = TypeVar("T")
-#: for each host: its value, or the error
+#: by host: its result or error
 Outcomes = dict[int, T | TpujobError]
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much one process does at once, whatever the number of hosts and calls: at most 2 x `workers` + `kept`
-    threads."""
+    """The limits of one process, whatever the number of hosts and calls: 2 x `workers` + `kept` threads."""
 
     workers: int = 28  #: connections in use
-    share: int = 20  #: of them, for one call: a slice of dead hosts must not block all others
-    kept: int = 8  #: connections that small slices keep from one step of a call to the next
+    share: int = 20  #: workers for one call: a slice of dead hosts must not block others
+    kept: int = 8  #: connections that stay open between two steps of a call, for small slices
 
 
 class Pool:
-    """The threads of one process, and its allowance of kept connections."""
+    """The threads of one process, and its budget of connections that stay open. Thread-safe."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
@@ -43,8 +42,8 @@ class Pool:
         self._free = bounds.kept
         self._lock = threading.Lock()
 
-    def may_keep(self, connections: int) -> bool:
-        """Reserve so many kept connections, if that many are free; `give_back` releases them."""
+    def reserve(self, connections: int) -> bool:
+        """Reserve connections that stay open; `give_back` releases them. Returns False if too few are left."""
         with self._lock:
             if connections > self._free:
                 return False
@@ -57,7 +56,7 @@ class Pool:
 
 
 class SliceSession:
-    """The connections of one call to the hosts of one slice. Use with `with`: nothing is connected afterwards."""
+    """The connections of one call to the hosts of a slice; a context manager that closes them at its end."""
 
     def __init__(
         self,
@@ -66,78 +65,79 @@ class SliceSession:
         host_keys: HostKeys,
         pin: Callable[[Pins], None],
     ) -> None:
-        """`pin` gets the host keys seen for the first time, before the next step."""
+        """`pin`: called after each step with the host keys that were trusted for the first time."""
         self._pool = pool
         self._connections = {host: Connection(login, host_keys) for host, login in logins.items()}
         self._host_keys = host_keys
         self._pin = pin
-        self._kept = 0
+        self._reserved = 0
 
     def __enter__(self) -> SliceSession:
-        if self._pool.may_keep(len(self._connections)):
-            self._kept = len(self._connections)
+        if self._pool.reserve(len(self._connections)):
+            self._reserved = len(self._connections)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-        self._pool.give_back(self._kept)
-        self._kept = 0
+        self._pool.give_back(self._reserved)
+        self._reserved = 0
 
     def each(self, work: Callable[[int, Connection], T], deadline: Deadline) -> Outcomes[T]:
-        """Do `work` with every host over its connection. Returns by the deadline: a host that is not done by then is
-        disconnected."""
-        todo, done = deque(self._connections), Outcomes[T]()
+        """Call `work(host, connection)` for every host. Returns by the deadline: hosts that are not done are
+        disconnected, and their outcome is Transient."""
+        queue, done = deque(self._connections), Outcomes[T]()
 
-        def lane() -> None:
-            while todo:
+        def worker() -> None:
+            while queue:
                 try:
-                    host = todo.popleft()
-                except IndexError:  # another lane was faster
+                    host = queue.popleft()
+                except IndexError:  # another worker was faster
                     return
-                done[host] = self._one(host, work, deadline)
+                done[host] = self._outcome(host, work, deadline)
 
-        lanes = min(self._pool.bounds.share, len(todo))
-        futures = [self._pool.threads.submit(log_context.carried(lane)) for _ in range(lanes)]
+        workers = min(self._pool.bounds.share, len(queue))
+        futures = [self._pool.threads.submit(log_context.carried(worker)) for _ in range(workers)]
         wait(futures, timeout=deadline.remaining())
-        todo.clear()
+        queue.clear()
         for future in futures:
             if not future.cancel() and future.done():
-                future.result()  # raises our own bugs, which are no outcome of a host
+                future.result()  # raises errors that are bugs, not outcomes
         outcomes = dict(done)
         for host in self._connections.keys() - outcomes.keys():
             self._connections[host].abort()  # wakes its thread
             outcomes[host] = Transient("no answer in time")
-        self._pin(self._host_keys.take_met())
+        self._pin(self._host_keys.take_new())
         return dict(sorted(outcomes.items()))
 
-    def opened(self, host: int, deadline: Deadline) -> Connection:
-        """The connection to one host, for a caller that closes the session itself. Raises as `Connection.open` does."""
+    def open(self, host: int, deadline: Deadline) -> Connection:
+        """Open and return the connection to one host; the caller closes the session. Raises as `Connection.open`."""
         connection = self._connections[host]
         connection.open(deadline)
-        self._pin(self._host_keys.take_met())
+        self._pin(self._host_keys.take_new())
         return connection
 
     def close(self) -> None:
-        """Safe to repeat, from any thread."""
+        """Close the connections. Safe to repeat, from any thread."""
         for connection in self._connections.values():
             connection.abort()
 
-    def insist(self, outcomes: Outcomes[T], *, afterword: str = "") -> None:
-        """Raise the worst kind of error there is, naming every host with it: HostKeyChanged, then Refused, then
-        Transient."""
+    def raise_worst(self, outcomes: Outcomes[T], *, afterword: str = "") -> None:
+        """Raise the worst kind of error among the outcomes, with every host that has it: HostKeyChanged, else Refused,
+        else Transient. `afterword`: added to the message."""
         for kind in (HostKeyChanged, Refused, TpujobError):
-            errors = [(h, o) for h, o in sorted(outcomes.items()) if isinstance(o, kind)]
+            errors = {h: o for h, o in sorted(outcomes.items()) if isinstance(o, kind)}
             if not errors:
                 continue
-            text = "; ".join(f"{self._label(h)}: {e.message}" for h, e in errors) + afterword
-            first = errors[0][1]
+            parts = (f"{self._label(host)}: {error.message}" for host, error in errors.items())
+            text = "; ".join(parts) + afterword
+            first = next(iter(errors.values()))
             if isinstance(first, HostKeyChanged):
                 raise HostKeyChanged(text, hint=first.hint)
             if isinstance(first, Refused):
                 raise Refused(text, cause=first.cause, hint=first.hint)
             raise Transient(text, hint=first.hint)
 
-    def _one(
+    def _outcome(
         self, host: int, work: Callable[[int, Connection], T], deadline: Deadline
     ) -> T | TpujobError:
         connection = self._connections[host]
@@ -147,7 +147,7 @@ class SliceSession:
         except TpujobError as error:
             return error
         finally:
-            if not self._kept:
+            if not self._reserved:
                 connection.abort()
 
     def _label(self, host: int) -> str:

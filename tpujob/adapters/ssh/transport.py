@@ -1,8 +1,7 @@
-"""How a host is reached: by TCP at its external or internal address, or through IAP, by a program that carries the
-bytes like a ProxyCommand of ssh.
+"""Connects to the SSH server of a host: by TCP at its external or internal address, or by a tunnel through IAP.
 
-That program is `gcloud compute start-iap-tunnel INSTANCE PORT --listen-on-stdin`, or another one with the same
-arguments.
+The tunnel is a program that works like a ProxyCommand of ssh: `gcloud compute start-iap-tunnel INSTANCE PORT
+--listen-on-stdin`, or another one with the same arguments.
 """
 
 import contextlib
@@ -18,17 +17,17 @@ from tpujob.errors import Refused, Transient
 
 Reach = Literal["external", "internal", "iap"]
 
-#: programs at once for hosts reached through IAP; each is a Python of about 100 MB
+#: tunnels at once; each is a Python process of about 100 MB
 MAX_TUNNELS = 8
 _NAME = re.compile(r"[a-z0-9][-a-z0-9._]{0,252}")
-#: bytes of a tunnel's stderr that are read, from its end
+#: bytes of a tunnel's stderr that are read, from the end
 _LAST_WORDS = 2000
 _PATIENCE = 5.0  #: seconds for a tunnel to end by itself
 
 
 @dataclass(frozen=True, slots=True)
 class Tunnel:
-    """The way through IAP to one host."""
+    """A tunnel through IAP to one host."""
 
     instance: str  #: the name of the host's machine in Compute Engine
     zone: str
@@ -36,45 +35,45 @@ class Tunnel:
     program: tuple[str, ...] = ("gcloud",)
 
     def command(self, port: int) -> list[str]:
-        """Raises Refused for invalid names: the program might take them for options."""
+        """Return the command line of the tunnel. Raises Refused for names that the program might take for options."""
         for word in (self.instance, self.zone, self.project.replace(":", ".")):
             if not _NAME.fullmatch(word):
                 raise Refused(f"{word[:60]!r} cannot be the name of a machine", cause="SETUP")
-        where = (f"--project={self.project}", f"--zone={self.zone}")
+        location = (f"--project={self.project}", f"--zone={self.zone}")
         words = ("compute", "start-iap-tunnel", self.instance, str(port), "--listen-on-stdin")
-        return [*self.program, *words, *where]
+        return [*self.program, *words, *location]
 
 
 def address(endpoint: Endpoint, reach: Reach) -> str:
-    """The host's address, which also labels its key; empty: it has none."""
-    outside = endpoint.external_ip if reach == "external" else ""
-    return outside or endpoint.internal_ip
+    """Return the host's address, which also labels its key; empty: it has none."""
+    external = endpoint.external_ip if reach == "external" else ""
+    return external or endpoint.internal_ip
 
 
 class Transport:
-    """Bytes to and from a host's SSH server. `close` may be called by any thread, and more than once."""
+    """A stream of bytes to and from a host's SSH server. Any thread may close it, and repeatedly."""
 
     def __init__(self, address: str, port: int, tunnel: Tunnel | None, patience: float) -> None:
-        """Connects; a tunnel may still be starting afterwards. Raises OSError, Transient."""
+        """Connect; a tunnel may still be starting afterwards. Raises OSError, Transient."""
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
         if tunnel is None:
             self.socket = socket.create_connection((address, port), patience)
-            # otherwise small packets wait for acknowledgements: 40 ms, several times in a login
+            # without it small packets wait 40 ms for acknowledgements, several times in a login
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         else:
-            self.socket = self._carried_by(tunnel.command(port))
+            self.socket = self._start_tunnel(tunnel.command(port))
 
     def last_words(self) -> str:
-        """Return the line in which a tunnel says why it ended; empty: there is no such line, or no tunnel."""
+        """Return the message with which a tunnel has ended; empty: no message, or no tunnel."""
         if self._stderr is None or self._stderr.closed:
             return ""
         size = self._stderr.seek(0, 2)
         self._stderr.seek(max(0, size - _LAST_WORDS))
-        return telling(self._stderr.read().decode(errors="replace"))[:300]
+        return last_message(self._stderr.read().decode(errors="replace"))[:300]
 
     def hang_up(self) -> None:
-        """Wake the threads that read or write."""
+        """Shut the stream down, which wakes threads that read or write."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
@@ -91,7 +90,7 @@ class Transport:
         if self._stderr is not None:
             self._stderr.close()
 
-    def _carried_by(self, command: list[str]) -> socket.socket:
+    def _start_tunnel(self, command: list[str]) -> socket.socket:
         ours, theirs = socket.socketpair()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the transport; a full pipe would stop the program
         try:
@@ -111,13 +110,13 @@ class Transport:
         return ours
 
 
-#: what gcloud prints of every tunnel, whatever becomes of it, often as its last words
+#: messages that gcloud prints for every tunnel, often as its last
 _ADVICE = re.compile(r"NumPy|increasing_the_tcp_upload_bandwidth|^WARNING:$|^Testing if tunnel")
 
 
-def telling(printed: str) -> str:
-    """Return the last line of gcloud's output that begins with ERROR, else the last one that is not standing advice;
-    empty: there is neither."""
+def last_message(printed: str) -> str:
+    """Return the last line of gcloud's output that begins with ERROR, else the last line that is not general advice;
+    empty: neither."""
     lines = [line.strip() for line in printed.splitlines()]
     messages = [line for line in lines if line and not _ADVICE.search(line)]
     errors = [line for line in messages if line.startswith("ERROR")]
