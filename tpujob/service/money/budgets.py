@@ -84,7 +84,7 @@ def check_resume(job: Job, funds: Funds, prices: PriceList, now: float) -> None:
     """Raises IllegalInState when no budget is left to continue a job on the slice that it holds, or on another."""
     known = budget.accounts(job, funds, now)
     if job.slice and job.state is not State.RELEASING:
-        short = budget.short(known)
+        short = budget.shortage(known)
     else:
         _, short = budget.paid_for(known, circuits.allowed(job, prices), job.spec.stop_grace)
     if short is None:
