@@ -1,6 +1,6 @@
-"""The parts of a job file about when it runs: after which jobs, in which band, not before when, and for how long.
+"""The parts of a job file about the queue: dependencies, priority, share, start and times.
 
-What follows from them is decided in `domain/capacity/`; here is what may be written.
+`domain/capacity/` decides the order of jobs by them.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from tpujob.domain.spec.fields import Checked
 from tpujob.domain.spec.yaml import describe
 
 BANDS = ("high", "normal", "low")
-#: what a job may wait for: the success, the end, the failure or the start of another
+#: the conditions of another job for which a job may wait
 CONDITIONS = ("success", "end", "failure", "start")
 
 SHARE = r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?"
@@ -38,7 +38,7 @@ class After(kinds.SpecPart):
 
 
 def _edges(value: Any) -> Any:
-    """One job, or a list of jobs, each by its name or as a mapping."""
+    """Return the fields of each dependency, from a job or a list of jobs, each a name or a mapping."""
     items = kinds.items(value, "a job or a list of jobs", str, Mapping)
     return tuple({"job": item} if isinstance(item, str) else item for item in items)
 
@@ -51,17 +51,17 @@ def _each_job_once(edges: tuple[After, ...]) -> tuple[After, ...]:
 
 
 def _moment(value: Any) -> float:
-    """A time with its zone, as seconds since the epoch."""
+    """Return a time with its zone as seconds since the epoch."""
     example = "must be a time with its zone, such as 2026-12-01T09:00Z"
     try:
-        found = datetime.fromisoformat(value)
+        time = datetime.fromisoformat(value)
     except (TypeError, ValueError):
         raise ValueError(f"{example}, not {describe(value)}") from None
-    if found.tzinfo is None:
+    if time.tzinfo is None:
         raise ValueError(f"{example}; {value} has none")
-    if not 0 <= found.timestamp() < _LATEST:
+    if not 0 <= time.timestamp() < _LATEST:
         raise ValueError(f"{example}, before 2100")
-    return found.timestamp()
+    return time.timestamp()
 
 
 def _moment_text(at: float) -> str:
