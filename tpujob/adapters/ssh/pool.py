@@ -97,7 +97,7 @@ class SliceSession:
                 done[host] = self._one(host, work, deadline)
 
         lanes = min(self._pool.bounds.share, len(todo))
-        futures = [self._pool.threads.submit(log_context.carried(lane)) for _ in range(lanes)]
+        futures = [self._pool.threads.submit(log_context.in_context(lane)) for _ in range(lanes)]
         wait(futures, timeout=deadline.remaining())
         todo.clear()
         for future in futures:
