@@ -37,8 +37,7 @@ class Client:
     Every method raises the errors of `JobsApi` (`tpujob.errors`), each with a hint."""
 
     def __init__(self, context: str = "", *, api: RemoteJobs | None = None) -> None:
-        """Connect to a context of `tpujob use`, by default the current one, or to `api`. Raise BackendGone,
-        NotFound."""
+        """Connect to a context of `tpujob use`, default the current one, or to `api`. Raise BackendGone, NotFound."""
         from tpujob.config import settings
         from tpujob.wiring import client
 

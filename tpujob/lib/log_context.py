@@ -1,7 +1,6 @@
 """The context of log lines: the request, the job and the attempt for which a thread or task works.
 
-A context variable keeps the context, and `web/log.py` adds it to every line. Threads of a pool have no context: give
-them `in_context(call)`.
+A context variable keeps it; `web/log.py` adds it to every line. Threads of a pool need `in_context(call)`.
 """
 
 from collections.abc import Callable, Generator, Mapping

@@ -95,8 +95,7 @@ def _on_shared_disk(folder: Path) -> bool:
 
 
 def disk_of(mounts: str, device: str) -> str:
-    """Return the type of a disk, by the text of /proc/self/mountinfo (man 5 proc) and its device number; empty:
-    none."""
+    """Return the type of a disk by its device number in the text of /proc/self/mountinfo (man 5 proc); empty: none."""
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
         if left.split()[2:3] == [device]:
@@ -111,9 +110,8 @@ _PORTS = range(20_000, 32_000)
 
 
 def kept_port(file: Path) -> tuple[socket.socket, int]:
-    """Return a listening socket of 127.0.0.1 at the port in the file, so that addresses stay the same, and 0. If
-    another process uses the port, or there is no file, choose another port, write it into the file, and return the used
-    port instead of 0. Raise OSError."""
+    """Return a listening socket of 127.0.0.1 at the port in the file, so that addresses stay the same, and 0. If there
+    is none, or it is in use, write another port into the file and return the port in use, or 0. Raise OSError."""
     port = _port_in(file)
     with contextlib.suppress(OSError):
         if port:
@@ -204,21 +202,11 @@ def _uid_of_tcp(source: tuple[str, int], destination: tuple[str, int]) -> int | 
     if not hasattr(socket, "AF_NETLINK"):
         return None
     ports = struct.pack("!HH", source[1], destination[1])
-    source_address, destination_address = (
+    local, remote = (
         socket.inet_aton(address).ljust(16, b"\0") for address, _ in (source, destination)
     )
-    identity = (
-        socket.AF_INET,
-        socket.IPPROTO_TCP,
-        0,
-        0,
-        0xFFFFFFFF,
-        ports,
-        source_address,
-        destination_address,
-        0,
-    )
-    ask = _ASK.pack(*identity, _ANY_COOKIE)
+    socket_id = (socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF, ports, local, remote, 0)
+    ask = _ASK.pack(*socket_id, _ANY_COOKIE)
     head = _HEADER.pack(_HEADER.size + len(ask), _SOCK_DIAG_BY_FAMILY, _REQUEST, 0, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_SOCK_DIAG) as kernel:
         kernel.sendto(head + ask, (0, 0))
@@ -227,6 +215,5 @@ def _uid_of_tcp(source: tuple[str, int], destination: tuple[str, int]) -> int | 
         return None  # there is no such socket
     fields = _ANSWER.unpack_from(answer, _HEADER.size)
     uid, inode = fields[-2:]
-    # a listener may answer for the port of a closed connection; a socket that no process has open has no inode, and the
-    # uid 0 of root
+    # a listener may answer for the port of a closed connection; a socket without a process has no inode, and uid 0
     return uid if fields[4] == ports and inode else None

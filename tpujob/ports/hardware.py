@@ -42,8 +42,7 @@ class Slices(Protocol):
         ...
 
     def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
-        """Return the slices in the lists of these zones, with as few calls as possible. Never raise: a zone that cannot
-        be listed is missed."""
+        """Return the slices in the lists of these zones. Never raise: zones that cannot be listed are `missed`."""
         ...
 
     def create(
@@ -71,8 +70,7 @@ class Slices(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PublishedHost:
-    """The name and the keys that a host publishes through the cloud, so that they are known before the first
-    contact."""
+    """The name and the keys that a host publishes through the cloud, for the first contact."""
 
     name: str = ""  #: name of the machine; empty: not published
     host_keys: frozenset[tuple[str, str]] = frozenset()  #: type, and key in base64
@@ -117,9 +115,8 @@ class Hosts(Protocol):
 
     def wipe(self, slice: Slice, *, others: bool, timeout: float) -> None:
         """Remove the files and processes of the last attempt from all hosts, after `stop`, for the next job. `others`:
-        the next job has another owner, so remove all data of the present owner and every login of a person, too.
-        Afterwards the hosts refuse programs of the slice's epoch. Safe to repeat. Raise Transient, HostKeyChanged, or
-        Refused if something cannot be removed."""
+        the next job has another owner, so remove all data of the present owner and every login of a person, too. Then
+        the hosts refuse programs of the slice's epoch. Safe to repeat. Raise Transient, HostKeyChanged, or Refused."""
         ...
 
     def alive(self, slice: Slice, *, timeout: float) -> frozenset[int]:
@@ -135,8 +132,7 @@ class Hosts(Protocol):
     def listen(
         self, slice: Slice, host: int, *, job: str, attempt: int, timeout: float
     ) -> Listening:
-        """Return the live messages of a host's agent about a running attempt. Connect within `timeout`. Raise
-        Transient, Refused, HostKeyChanged."""
+        """Connect to the live messages of a host's agent about an attempt. Raise Transient, Refused, HostKeyChanged."""
         ...
 
     def forget(self, slice: Slice) -> None:

@@ -118,8 +118,7 @@ class Outbox(Protocol):
         ...
 
     def update(self, messages: Sequence[Message]) -> list[Message] | None:
-        """Write the next version of each message, all or none. None: another caller has written or removed one of them
-        first."""
+        """Write the next version of each message, all or none. None: another caller has changed one of them first."""
         ...
 
     def messages(self, *, channel: str = "", limit: int) -> list[Message]:
@@ -135,6 +134,5 @@ class Sink(Protocol):
     """Delivers messages to one channel."""
 
     def send(self, message: Message, *, timeout: float) -> Receipt:
-        """Try once to send the message, within `timeout`. Never raise. The receiver recognises a repeat by the
-        message's id."""
+        """Try once to send the message. Never raise. The receiver recognises a repeat by the message's id."""
         ...

@@ -67,8 +67,7 @@ class Blobs(Protocol):
         ...
 
     def list(self, prefix: str, *, most: int | None = None, timeout: float) -> list[Blob]:
-        """Return the objects whose path starts with `prefix`, by path, with their metadata; at most the first
-        `most`."""
+        """Return the objects whose path starts with `prefix`, by path, with their metadata; at most `most`."""
         ...
 
     def touch(self, path: str, *, timeout: float) -> None:
@@ -76,8 +75,7 @@ class Blobs(Protocol):
         ...
 
     def delete(self, path: str, *, unchanged: Blob | None = None, timeout: float) -> None:
-        """Delete the object. Absent is success. `unchanged`: raise Conflict if the object was written or touched since
-        then."""
+        """Delete the object. Absent is success. `unchanged`: raise Conflict if it was written or touched since then."""
         ...
 
     def clock(self, *, timeout: float) -> float:
@@ -89,8 +87,7 @@ class Blobs(Protocol):
         ...
 
     def place(self, bucket: str, *, timeout: float) -> BucketPlace:
-        """Return the location of the bucket of a `gs://` path. Raise NotFound, or Refused for another owner's
-        bucket."""
+        """Return the location of a `gs://` path's bucket. Raise NotFound, or Refused for another owner's bucket."""
         ...
 
 
@@ -112,8 +109,7 @@ class Copies(Protocol):
     """Copies of objects that the storage makes itself: no byte passes through this process."""
 
     def compare(self, source: str, target: str, *, timeout: float) -> Comparison:
-        """Count both sides, as far as the time allows; the target "" is empty. Raise NotFound for a missing bucket,
-        Refused, Transient."""
+        """Count both sides within `timeout`; the target "" is empty. Raise NotFound (no bucket), Refused, Transient."""
         ...
 
     def advance(self, copy: Copy, *, timeout: float) -> CopyProgress:

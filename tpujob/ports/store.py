@@ -92,8 +92,7 @@ class Store(Protocol):
         ...
 
     def commit_both(self, first: Write, second: Write) -> tuple[Job, Job]:
-        """Commit two jobs, both or neither. Raise the errors of `commit`. A repeat returns the jobs of the first
-        call."""
+        """Commit two jobs, both or neither. Raise the errors of `commit`. A repeat returns the first call's jobs."""
         ...
 
     def events(self, job_id: str, *, after: int = 0) -> list[Event]:

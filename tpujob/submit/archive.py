@@ -1,7 +1,4 @@
-"""Packs the user's code into one archive, named by its content: the same files give the same bytes on every machine.
-
-The agent unpacks the archive on every host.
-"""
+"""Packs the user's code into one archive, named by its content: the same files give the same bytes on every machine."""
 
 from __future__ import annotations
 
@@ -145,8 +142,7 @@ def _keys_error(folder: Path, keys: list[str]) -> BadRequest:
 
 
 def _is_packable(folder: Path, name: str) -> bool:
-    """Return whether the name is a file or a link, not a socket, pipe or device. Raise BadRequest for a link that leads
-    out of the folder."""
+    """Return whether the name is a file or a link. Raise BadRequest for a link that leads out of the folder."""
     path = folder / name
     if not path.is_symlink():
         return path.is_file()

@@ -1,5 +1,4 @@
-"""Compiles the bundled program of a job for its slices on this machine, and caches the findings by program, arguments,
-target and versions."""
+"""Compiles the bundled program of a job for its slices on this machine, and caches the findings."""
 
 import contextlib
 import hashlib
@@ -72,7 +71,7 @@ def check_job(spec: JobSpec, cache: Path) -> list[TargetFinding]:
     errors of `check` and `require_compiler`."""
     program = program_of(spec)
     environment.require_compiler()
-    findings = check(program, list(targets_of(spec)))
+    findings = check(program, list(targets_of(spec, spec.tpu.types)))
     save(cache, program, _versions(), findings)
     return findings
 
@@ -82,14 +81,14 @@ def rooflines(spec: JobSpec, types: Sequence[str], unit: Unit, cache: Path) -> d
     versions. Empty for a program that cannot be checked."""
     if spec.run.workload is None:
         return {}
-    targets = {target_of(type, spec.tpu.slices): type for type in types}
+    targets = targets_of(spec, types)
     speed_by_target = speeds(cache, program_of(spec), targets, _versions(), unit)
     return {targets[target]: speed for target, speed in speed_by_target.items()}
 
 
-def targets_of(spec: JobSpec) -> dict[str, str]:
-    """Return the job's types by their names in the check."""
-    return {target_of(type, spec.tpu.slices): type for type in spec.tpu.types}
+def targets_of(spec: JobSpec, types: Sequence[str]) -> dict[str, str]:
+    """Return the types by the check's names of the job's slices."""
+    return {target_of(type, spec.tpu.slices): type for type in types}
 
 
 def program_of(spec: JobSpec) -> BundledProgram:
@@ -148,8 +147,7 @@ def save(
 def speeds(
     cache: Path, program: BundledProgram, targets: Iterable[str], versions: str, unit: Unit
 ) -> dict[str, float]:
-    """Return the units a second on each target that was checked with the same versions: the middle of the likely
-    range."""
+    """Return the likely units a second on each target that was checked with the same versions."""
     speeds: dict[str, float] = {}
     for target in targets:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):

@@ -42,8 +42,7 @@ def listed(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def matched(patterns: Path, names: Collection[str]) -> frozenset[str]:
-    """Return the paths that a file of gitignore patterns excludes, regardless of a repository. Raise BadRequest if git
-    is not installed."""
+    """Return the paths that a file of gitignore patterns excludes. Raise BadRequest if git is not installed."""
     with tempfile.TemporaryDirectory(prefix="tpujob-") as scratch:
         # an empty repository has no patterns of its own
         repository = _git(Path(scratch), "init", "--quiet", "--template=")

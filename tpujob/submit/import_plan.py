@@ -65,8 +65,7 @@ def add_variable(section: Section, run: dict[str, Any], name: str, value: str) -
 
 
 def in_order(drafts: Sequence[JobDraft]) -> tuple[JobDraft, ...]:
-    """Return the drafts without empty keys, each after its dependencies. Raise BadSpec, with its origin, for an invalid
-    draft, and for a cycle of dependencies."""
+    """Return the drafts without empty keys, each after its dependencies. Raise BadSpec for invalid ones and cycles."""
     by_name = {draft.name: replace(draft, spec=_clean_spec(draft.spec)) for draft in drafts}
     dependencies = {name: draft.spec.get("after", ()) for name, draft in by_name.items()}
     sorter = TopologicalSorter(dependencies)

@@ -42,8 +42,7 @@ def read(file: Path, name: str, *, cross_region: bool, values: Sequence[str] = (
 
 
 def _apply_setting(keys: dict[str, Any], text: str) -> None:
-    """Set the value of `run.env.LR=1e-3` in the keys of a job file. Several values make a parameter of the matrix.
-    Raise BadSpec for an invalid setting."""
+    """Set the value of `run.env.LR=1e-3` in the keys; several values make a parameter of the matrix. Raise BadSpec."""
     path, equals, written = text.partition("=")
     *parents, key = path.split(".")
     if not equals or not key:

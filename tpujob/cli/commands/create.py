@@ -164,7 +164,7 @@ def _check(spec: JobSpec, *, as_json: bool) -> int:
     from tpujob.submit import compile_check
 
     now = current_settings()
-    types = compile_check.targets_of(spec)
+    types = compile_check.targets_of(spec, spec.tpu.types)
     in_force = LIST
     if not now.local:
         in_force = prices.in_force(now, context.current(now), datetime.now(UTC).date())

@@ -3,7 +3,7 @@
 The tables are open: Google adds zones and sizes at any time. A well-formed type that they lack is derived from its
 name; the cloud decides whether the type is offered. `generations.py` has the generations, `prices.py` the prices.
 `domain/capacity/offers.py` chooses the type of a job. Imports the standard library and `errors` only, as the emulator
-reads these tables too.
+reads these tables, too.
 """
 
 import functools
@@ -129,8 +129,7 @@ def canonical(type: str) -> str:
 
 
 def find(type: str) -> Accelerator:
-    """Return the facts of a type, also of a well-formed type in no table. Raise BadSpec, with the nearest real types,
-    for an invalid type."""
+    """Return the facts of a well-formed type, in a table or not. Raise BadSpec with similar types for another one."""
     name = canonical(type)
     accelerator = ALL.get(name) or _derive_from_name(name)
     if accelerator is None:
@@ -177,8 +176,7 @@ def in_table(type: str, zone: str) -> bool:
 
 
 def may_have(type: str, zone: str) -> bool:
-    """Return whether the zone may offer the type: True also if the tables lack the zone or the generation. Raise
-    BadSpec for an invalid type."""
+    """Return whether the zone may offer the type; True if no table knows the zone or the generation. Raise BadSpec."""
     return (
         zone in zones(type) or zone not in all_zones() or find(type).generation not in GENERATIONS
     )

@@ -43,8 +43,7 @@ class PriceList:
         return price
 
     def usd_per_hour(self, type: str, zone: str, pricing: Pricing, slices: int = 1) -> float | None:
-        """Return the dollars an hour of slices of the type in the zone; None: unknown price. Raise BadSpec for an
-        invalid type."""
+        """Return the dollars an hour of slices of the type; None: unknown price. Raise BadSpec for an invalid type."""
         price = self.tpu(type, zone, pricing)
         if price is None:
             return None

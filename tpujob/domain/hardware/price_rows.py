@@ -129,8 +129,7 @@ ITEMS: Mapping[str, Item] = MappingProxyType(
 
 
 def sku_of(type: str) -> str:
-    """Return the name under which a type's price is listed: its generation; for v2 and v3 with `device` (one host) or
-    `pod`. Raise BadSpec for an invalid type."""
+    """Return the SKU of a type: its generation; for v2 and v3 with `device` (one host) or `pod`. Raise BadSpec."""
     accelerator = accelerators.find(type)
     if accelerator.generation not in ("v2", "v3"):
         return accelerator.generation

@@ -83,8 +83,7 @@ def route(origin: str, target: str) -> str:
 
 
 def routes(location: str, region: str) -> tuple[str, ...]:
-    """Return the routes whose rows may price traffic from a location to a region, the most exact first. Rows of parts
-    of the world are valid in either direction."""
+    """Return the routes that may price traffic from a location to a region, the most exact first."""
     words = (name.lower().partition("-")[0].rstrip("0123456789") for name in (location, region))
     origin, target = (PARTS.get(word, word) for word in words)
     pairs = (

@@ -27,8 +27,7 @@ LOG_BYTES = 256 * 1024 * 1024
 
 
 def plans(job: Job, *, report_every: float = 15.0, avoid: Collection[str] = ()) -> list[HostPlan]:
-    """Return the plans of the newest attempt, one for each host of the serving slice. `avoid`: physical machines on
-    which the program must not run."""
+    """Return the newest attempt's plan for each host of the serving slice. `avoid`: forbidden physical machines."""
     assert job.slice is not None, f"job {job.id} has no slice in state {job.state}"
     endpoints = sorted(job.slice.endpoints, key=lambda e: e.host)
     hosts = [endpoint.host for endpoint in endpoints]
@@ -196,7 +195,6 @@ STAGING_APART = 600.0
 
 def preflight_seconds(hosts: int, chips: int, *, staged: bool = False) -> float:
     """Return the time limit of the check: 90 s for one host of 4 chips, 223 s for 64 hosts of 256 chips, 495 s for
-    1,024 hosts of 4,096 chips. A check that takes longer is late, not wrong. `staged`: the hosts fetch data first, at
-    different speed."""
+    1,024 hosts of 4,096 chips. A longer check is late, not wrong. `staged`: the hosts fetch data first."""
     seconds = ONE_HOST + EACH_DOUBLING * math.log2(max(1, hosts)) + EACH_CHIP * chips
     return seconds + (STAGING_APART if staged else 0.0)

@@ -181,8 +181,7 @@ def _maintenance(value: object) -> Maintenance | None:
 
 
 def read_evidence(body: bytes, signed: str = "") -> tuple[str, ...]:
-    """Return the last lines of a failed program from the body of its agent's report; empty: there are none, or their
-    hash is not `signed`."""
+    """Return the last lines of a failed program from a report's body; empty: none, or their hash is not `signed`."""
     first = body[: limits.MAX_EVIDENCE_READ].partition(b"\n")[0]
     if signed and signing.digest(first) != signed:
         return ()

@@ -43,8 +43,7 @@ def read_curves(body: bytes, key: str) -> SignedCurves | None:
 
 
 def read_series(line: bytes) -> dict[str, list[Point]]:
-    """Return the points of each number by its name, in the order of steps. The name `""` has a point with zeros for
-    each bucket of steps."""
+    """Return the points of each number by its name, in the order of steps; under `""`, a zero for each bucket."""
     try:
         document: object = json.loads(line) if line else {}
     except (ValueError, RecursionError):

@@ -75,7 +75,7 @@ def paid_slices(job: Job, granted: Collection[str]) -> list[Slice]:
     return [
         slice
         for slice in job.slices
-        if slice.name not in granted and not (slice.gone_at is not None and ledger.free(job, slice))
+        if slice.name not in granted and (slice.gone_at is None or not ledger.free(job, slice))
     ]
 
 
@@ -127,9 +127,8 @@ def paid_for(
     for account in accounts:
         paid = [offer for offer in left if pays_for(account, offer, grace)]
         if left and not paid:
-            return [], Shortage(
-                _explain_rejection(account, left, grace), own=account.whose == "job"
-            )
+            text = _explain_rejection(account, left, grace)
+            return [], Shortage(text, own=account.whose == "job")
         left = paid
     return left, None
 
@@ -145,8 +144,8 @@ def due_in(account: Account) -> float | None:
         return None
     numerator, denominator = WARN_AT
     warning_at = -(-account.limit * numerator // denominator)  # rounded up
-    left = [at - account.used for at in (account.limit - account.reserve, warning_at)]
-    ahead = [micros for micros in left if micros > 0]
+    marks = (account.limit - account.reserve, warning_at)
+    ahead = [mark - account.used for mark in marks if mark > account.used]
     return min(ahead) * HOUR / account.burn / US if ahead else None
 
 

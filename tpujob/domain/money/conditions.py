@@ -3,8 +3,8 @@
 The prior counts as much as two observed preemptions, so it matters where history is short. Its rates of waits and
 lives are *assumed*: no record of TPU slices is public, so they are from recorded spot availability of single GPU
 machines of another cloud, in nine zones over 45 days. Waits, set-ups and releases that no job has had yet are marked as
-unknown. Without a known wait, an on-demand job has none in its forecast; set-up and release are careful guesses. A
-reserved slice has no wait.
+unknown: forecasts use careful guesses of set-up and release, and no wait for on-demand slices. Reserved slices have
+no wait.
 """
 
 from collections.abc import Sequence
@@ -72,18 +72,13 @@ def conditions(
     wait: float | None = None,
     preempt_every: float | None = None,
 ) -> Conditions:
-    """Return what a job with that program can expect at the place. `wait`, `preempt_every`: mean seconds that the user
-    states; they replace history."""
+    """Return what a job can expect at the place. `wait`, `preempt_every`: stated mean seconds; they replace history."""
     same_pricing = [m for m in samples if m.place.pricing == place.pricing]
     same_place = [m for m in same_pricing if m.place == place]
     waits = _waits(place, same_pricing, same_place)
-    safe = (_SAFE_LIFE, _SAFE_LIFE)
-    lives = _rates(
-        (_FIRST_LIFE, _LATER_LIFE) if place.pricing == "spot" else safe,
-        same_pricing,
-        same_place,
-        "life",
-    )
+    spot = place.pricing == "spot"
+    priors = (_FIRST_LIFE, _LATER_LIFE) if spot else (_SAFE_LIFE, _SAFE_LIFE)
+    lives = _rates(priors, same_pricing, same_place, "life")
     if wait is not None:
         waits = (stated(wait),) * 2
     if preempt_every is not None:
@@ -137,8 +132,7 @@ def _stays_of(samples: Sequence[SliceSample], kind: Literal["setup", "release"])
 def _measured(
     own: Sequence[Stay], of_all_jobs: Sequence[Stay], guess: tuple[float, ...]
 ) -> tuple[float, ...]:
-    """Return equally likely seconds from `own` measurements. The prior is the spread measurements of all jobs, or
-    `guess` if there are none."""
+    """Return equally likely seconds from `own` measurements; prior: the spread ones of all jobs, or else `guess`."""
     ended = [stay.seconds for stay in of_all_jobs if stay.ended]
     return likely(own, [seconds * factor for seconds in ended for factor in _SPREAD] or guess)
 

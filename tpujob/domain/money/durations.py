@@ -80,35 +80,29 @@ def stated(mean: float) -> Rates:
     return Rates((HOUR / max(mean, 1e-3),) * len(AGES), float("inf"))
 
 
-def learned(priors: Sequence[Rates], stays_by_kind: Sequence[Sequence[Stay]]) -> tuple[Rates, ...]:
-    """Return each prior, updated with the observed durations of its kind.
-
-    All kinds share one factor: the scarcity of their place. Beyond the factor, each age's rate follows the ends at that
-    age. The weight of the result counts the ends of all kinds.
-    """
+def learned(priors: Sequence[Rates], observed: Sequence[Sequence[Stay]]) -> tuple[Rates, ...]:
+    """Return each prior, updated with the observed durations of its kind. All kinds share one factor: the scarcity of
+    their place. Beyond the factor, each age's rate follows the ends at that age. The weight counts all ends."""
     weight = priors[0].weight
-    ends = sum(stay.ended for stays in stays_by_kind for stay in stays)
-    due = sum(
-        p.expected(s.seconds) for p, stays in zip(priors, stays_by_kind, strict=True) for s in stays
-    )
+    ends = sum(stay.ended for stays in observed for stay in stays)
+    kinds = zip(priors, observed, strict=True)
+    due = sum(prior.expected(stay.seconds) for prior, stays in kinds for stay in stays)
     factor = (weight + ends) / (weight + due)
     return tuple(
         Rates(_shaped([rate * factor for rate in prior.per_hour], stays), weight + ends)
-        for prior, stays in zip(priors, stays_by_kind, strict=True)
+        for prior, stays in zip(priors, observed, strict=True)
     )
 
 
 def likely(stays: Sequence[Stay], prior: Sequence[float]) -> tuple[float, ...]:
     """Return `LEVELS` equally likely seconds of a duration that varies little; the prior weighs `PRIOR` observations.
-
-    By the product limit of Kaplan and Meier: a stay that was cut short is assumed to be like those that lasted as long.
-    """
-    weighted = [(stay, 1.0) for stay in stays]
-    weighted += [(Stay(value, ended=True), PRIOR / len(prior)) for value in prior]
-    weighted.sort(key=lambda weighted: (weighted[0].seconds, not weighted[0].ended))
-    left = sum(weight for _, weight in weighted)
+    By the product limit of Kaplan and Meier: a stay that was cut short is assumed to be like those as long."""
+    entries = [(stay, 1.0) for stay in stays]
+    entries += [(Stay(value, ended=True), PRIOR / len(prior)) for value in prior]
+    entries.sort(key=lambda entry: (entry[0].seconds, not entry[0].ended))
+    left = sum(weight for _, weight in entries)
     values, shares, share = list[float](), list[float](), 1.0
-    for stay, weight in weighted:
+    for stay, weight in entries:
         if stay.ended:
             passed = share * weight / left
             share -= passed

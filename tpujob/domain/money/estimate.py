@@ -74,19 +74,17 @@ def line(
     """Return the line of an amount times its price; without a price, its cost is None."""
     amount = Decimal(amount)
     if price is None:
-        return EstimateLine(
-            kind, title, formula, amount, None, None, None, note or "no price is known"
-        )
+        return EstimateLine(kind, title, formula, amount, note=note or "no price is known")
     cost = micros(price.of(amount))
     return EstimateLine(kind, title, formula, amount, price, cost, cost, note)
 
 
 def not_stated(kind: CostKind, title: str, option: str) -> EstimateLine:
-    return EstimateLine(kind, title, "", None, None, None, None, f"not stated: {option}")
+    return EstimateLine(kind, title, note=f"not stated: {option}")
 
 
 def free(kind: CostKind, title: str, note: str) -> EstimateLine:
-    return EstimateLine(kind, title, "", None, None, 0, 0, note)
+    return EstimateLine(kind, title, list_micros=0, pay_micros=0, note=note)
 
 
 def number(amount: Decimal) -> str:
@@ -220,7 +218,7 @@ def copies(job: EstimateInput) -> Iterator[EstimateLine]:
     for copy in job.use.copies:
         title = f"copy of {copy.name}"
         if copy.problem:
-            yield EstimateLine(CostKind.OPERATIONS, title, "", None, None, None, None, copy.problem)
+            yield EstimateLine(CostKind.OPERATIONS, title, note=copy.problem)
             continue
         a_month = job.prices.storage(copy.region)
         gib = Decimal(copy.bytes) / GIB

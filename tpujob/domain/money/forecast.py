@@ -1,8 +1,8 @@
 """Forecasts: the range of a job's time and cost, with the slices that it will lose, and the best place for the job.
 
 Pure. Losses of slices are a Poisson process with an uncertain rate, so their number has a gamma-Poisson distribution.
-For each bound of a range, the number of losses, the first wait, one set-up and one release are quantiles of the bound's
-share; every further slice takes the means.
+For each bound of a range, the number of losses, the first wait, one set-up and one release are quantiles of its share;
+every further slice takes the means.
 """
 
 import math
@@ -44,8 +44,7 @@ class PlannedWork:
 
 
 class Range(NamedTuple, Generic[N]):
-    """A range that should have nine of ten jobs between `low` and `high`. By the model it has nineteen of twenty: a
-    margin, as the future differs from history."""
+    """A range for nine of ten jobs. By the model it has nineteen of twenty, as the future differs from history."""
 
     low: N  #: a job in forty takes less
     p10: N
@@ -76,15 +75,13 @@ def forecast(work: PlannedWork, expected: Conditions) -> Forecast:
     setup, release = fmean(setups), fmean(releases)
     # half of the time between two checkpoints counts as one more observed loss
     lost_steps = min(fmean((work.checkpoint / 2, *expected.lost)), work.seconds / 2)
-    losses = _losses(work.seconds, setup, lost_steps, expected)
+    losses, weight = _losses(work.seconds, setup, lost_steps, expected), first.life.weight
     most_losses = work.preemptions + 1
     mean_losses = min(losses, float(most_losses))
     wait_limit = math.inf if work.wait is None else work.wait
     numbers, billed, walls = list[int](), list[float](), list[float]()
     for share in SHARES:
-        count = bisect_left(
-            range(_MANY), share, key=lambda n: _at_most(n, losses, first.life.weight)
-        )
+        count = bisect_left(range(_MANY), share, key=lambda n: _at_most(n, losses, weight))
         # one loss less below the median, as a loss may take less than the mean
         count = max(0, count - (share < 0.5))
         later_slices = min(count, most_losses - 1)  # slices after the first one
@@ -92,13 +89,10 @@ def forecast(work: PlannedWork, expected: Conditions) -> Forecast:
         seconds *= min(1.0, most_losses / (count + 1))  # the last allowed loss ends the job
         numbers.append(min(count, most_losses))
         billed.append(seconds + _pick(releases, share) + later_slices * release)
-        waited = min(wait_limit, first.wait.quantile(share)) + later_slices * _wait(
-            later.wait, wait_limit, share
-        )
-        walls.append(billed[-1] + waited)
-    waits = [
-        fmean(_wait(turn.wait, wait_limit, share) for share in _EVENLY) for turn in (first, later)
-    ]
+        first_wait = min(wait_limit, first.wait.quantile(share))
+        later_wait = _wait(later.wait, wait_limit, share)
+        walls.append(billed[-1] + (first_wait + later_slices * later_wait))
+    waits = [fmean(_wait(t.wait, wait_limit, share) for share in _EVENLY) for t in (first, later)]
     return Forecast(
         wall=Range(*sorted(walls)),  # jobs that fail may take less time than those that do not
         billed=Range(*sorted(billed)),

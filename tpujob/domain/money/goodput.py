@@ -1,8 +1,7 @@
 """Goodput: divides a job's time into parts, one for every moment, and makes a timeline with causes and costs.
 
 Pure. Reads the job's record alone, so it works for any program. A program that reports steps has its running time
-divided further: time until the first step, steps that count, and steps that were repeated. A wait includes its refused
-requests, as there may be hundreds.
+divided further: time until the first step, steps that count, and repeated steps. A wait includes refused requests.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -37,8 +36,7 @@ class TimePart(StrEnum):
 
 
 class Span(NamedTuple):
-    """A span of time, in microseconds since the epoch, that belongs to one part. A tuple, as a report makes hundreds of
-    thousands."""
+    """A span of one part, in microseconds since the epoch. A tuple, as a report makes hundreds of thousands."""
 
     part: TimePart
     start: int
@@ -52,7 +50,6 @@ class Span(NamedTuple):
 
 def spans(job: Job, now: float) -> list[Span]:
     """Return the time of the job from its creation to its end, or `now`, without the rests between an end and a resume.
-
     The billed spans of a slice fill its time from ready to gone, without gap or overlap. Spans of a condemned slice lie
     beside those of its replacement. A group has no spans: its elements have their own."""
     if job.spec.is_group:
@@ -184,8 +181,7 @@ class Stretch:
 
 
 def timeline(job: Job, now: float, done: Progress | None = None) -> list[Stretch]:
-    """Return the job's timeline, oldest first. `done`: the progress of the running attempt, if newer than the
-    record."""
+    """Return the job's timeline, oldest first. `done`: newer progress of the running attempt than the record's."""
     job = with_live(job, done)
     attempts: dict[str, list[Attempt]] = {}
     for attempt in job.attempts:
@@ -207,8 +203,7 @@ _AFTER = (TimePart.HELD, TimePart.CONDEMNED, TimePart.RELEASING)
 def _stretch(
     span: Span, attempts: Sequence[Attempt], *, going: bool, free: Collection[str]
 ) -> Stretch:
-    """Return the line of a span. `attempts`: those on its slice. Only the stretch in which an attempt ended has its
-    message."""
+    """Return the stretch of a span. An attempt's message is on the span that it ends. `attempts`: on the same slice."""
     slice = span.slice
     stretch = Stretch(span.part, span.start, span.end, going, slice)
     if slice is None:
@@ -228,12 +223,8 @@ def _stretch(
 
 
 def _cost_of_span(slice: Slice, span: Span) -> int | None:
-    if slice.ready_at is None:
-        return 0
-    rate = ledger.rate(slice)
-    if rate is None:
-        return None
-    return ledger.between(rate, moment(slice.ready_at), span.start, span.end)
+    rate, ready = ledger.rate(slice), moment(slice.ready_at or 0.0)
+    return None if rate is None else ledger.between(rate, ready, span.start, span.end)
 
 
 # Waits ---------------------------------------------------------------------------------------------------------------
@@ -253,9 +244,8 @@ def _join_waits(stretches: Sequence[Stretch]) -> Iterator[Stretch]:
             yield stretch
             continue
         if wait is None:
-            wait = Stretch(TimePart.WAITING, stretch.start, stretch.end)
-            if before:
-                wait = replace(wait, cause=before.cause)
+            cause = before.cause if before else None
+            wait = Stretch(TimePart.WAITING, stretch.start, stretch.end, cause=cause)
             before = None
         wait = replace(wait, end=max(wait.end, stretch.end), open=stretch.open)
         if failed:
@@ -285,10 +275,7 @@ def _with_copies(job: Job, wait: Stretch, now: float) -> Iterable[Stretch]:
         if start > reached:
             parts.append(replace(wait, start=reached, end=start, open=False))
         text = f"{copy.name} to {copy.region}"
-        parts.append(
-            Stretch(
-                "copying", start, end, wait.open and end == wait.end, text=text, micros=copy.micros
-            )
-        )
+        is_open = wait.open and end == wait.end
+        parts.append(Stretch("copying", start, end, is_open, text=text, micros=copy.micros))
         reached = end
     return [*parts, replace(wait, start=reached)] if reached < wait.end else parts

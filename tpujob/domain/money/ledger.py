@@ -13,7 +13,8 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from operator import itemgetter
+from typing import Protocol
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Cause, Grant, Job, Slice
@@ -79,17 +80,14 @@ def billed_time(slice: Slice, now: float) -> int:
 def bill(slice: Slice, now: float) -> Bill:
     """Return the cost of the slice up to `now`."""
     hourly, time = rate(slice), billed_time(slice, now)
+    is_open = slice.ready_at is not None and slice.gone_at is None
     if not time:
-        return Bill(0, 0, _open(slice))
+        return Bill(0, 0, is_open)
     if hourly is None:
-        return Bill(None, None, _open(slice))
-    unsure = slice.missing_since if slice.gone_at is None else None
-    surely = time if unsure is None else min(time, billed_time(slice, unsure))
-    return Bill(accrued(hourly, time), accrued(hourly, surely), _open(slice))
-
-
-def _open(slice: Slice) -> bool:
-    return slice.ready_at is not None and slice.gone_at is None
+        return Bill(None, None, is_open)
+    missing_since = slice.missing_since if slice.gone_at is None else None
+    least = time if missing_since is None else min(time, billed_time(slice, missing_since))
+    return Bill(accrued(hourly, time), accrued(hourly, least), is_open)
 
 
 def usd_of_slice(slice: Slice, now: float) -> float | None:
@@ -138,14 +136,25 @@ class Granted(Protocol):
 def covered(jobs: Iterable[Granted]) -> frozenset[Key]:
     """Return the slices that a grant pays for. Slices are taken in the order in which they became ready. A slice is
     covered for its whole life if all its chips fit beside the slices that are covered already."""
-    candidates: dict[Where, list[_Candidate]] = defaultdict(list)
-    for job in jobs:
-        for slice in job.slices if job.grants else ():
-            key = where(slice.type, slice.zone, slice.pricing)
-            granted_chips = granted(job.grants, key)
-            if granted_chips and slice.ready_at is not None:
-                candidates[key].append(_Candidate(slice.ready_at, job.id, slice, granted_chips))
-    return frozenset(key for group in candidates.values() for key in _covered_slices(group))
+    candidates = [
+        (slice.ready_at, job.id, slice.name, slice, job.grants)
+        for job in jobs
+        for slice in (job.slices if job.grants else ())
+        if slice.ready_at is not None
+    ]
+    paid: set[Key] = set()
+    used = Counter[Where]()  #: chips of the covered slices that live
+    living: dict[Where, list[tuple[float, int]]] = defaultdict(list)  #: their ends and chips
+    for ready_at, job_id, name, slice, grants in sorted(candidates, key=itemgetter(0, 1, 2)):
+        key = where(slice.type, slice.zone, slice.pricing)
+        while living[key] and living[key][0][0] <= ready_at:
+            used[key] -= heapq.heappop(living[key])[1]
+        if used[key] + chips(slice) <= granted(grants, key):
+            used[key] += chips(slice)
+            gone_at = math.inf if slice.gone_at is None else slice.gone_at
+            heapq.heappush(living[key], (gone_at, chips(slice)))
+            paid.add((job_id, name))
+    return frozenset(paid)
 
 
 def in_use(jobs: Sequence[Job]) -> Counter[Where]:
@@ -157,29 +166,3 @@ def in_use(jobs: Sequence[Job]) -> Counter[Where]:
             if slice.gone_at is None and (job.id, slice.name) in paid:
                 chips_in_use[where(slice.type, slice.zone, slice.pricing)] += chips(slice)
     return chips_in_use
-
-
-class _Candidate(NamedTuple):
-    """A slice that a grant may pay for."""
-
-    ready_at: float
-    job_id: str
-    slice: Slice
-    granted: int  #: chips of the job's grants
-
-
-def _covered_slices(candidates: list[_Candidate]) -> list[Key]:
-    paid: list[Key] = []
-    living: list[tuple[float, int]] = []  #: end and chips of each covered slice
-    used = 0
-    for ready_at, job_id, slice, granted_chips in sorted(
-        candidates, key=lambda c: (c.ready_at, c.job_id, c.slice.name)
-    ):
-        while living and living[0][0] <= ready_at:
-            used -= heapq.heappop(living)[1]
-        if used + chips(slice) <= granted_chips:
-            used += chips(slice)
-            gone_at = math.inf if slice.gone_at is None else slice.gone_at
-            heapq.heappush(living, (gone_at, chips(slice)))
-            paid.append((job_id, slice.name))
-    return paid

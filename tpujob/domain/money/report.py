@@ -7,7 +7,6 @@ micro-dollar and the microsecond. Rows of days end at midnight, UTC.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
 from typing import Literal, NamedTuple, get_args
 
 from tpujob.domain.hardware import accelerators
@@ -80,7 +79,8 @@ def report(
         spans = goodput.spans(job, now)
         if by == "day":
             spans = [piece for span in spans for piece in _by_day(span)]
-        without_slice = _Rate(_chips(job.spec.tpu.types[0], job.tpu_slices))
+        requested = accelerators.find(job.spec.tpu.types[0]).chips * job.tpu_slices
+        without_slice = _Rate(requested)
         rates = {slice.name: _rate(job, slice, covered) for slice in job.slices}
         for span in spans:
             key = _key(job, span, by)
@@ -122,7 +122,7 @@ def _rate(job: Job, slice: Slice, covered: Collection[ledger.Key]) -> _Rate:
     key = (job.id, slice.name)
     living = slice.gone_at is None
     return _Rate(
-        chips=_chips(slice.type, slice.tpu_slices),
+        chips=ledger.chips(slice),
         key=key,
         ready=moment(slice.ready_at or 0.0),
         micros=0 if ledger.free(job, slice) else ledger.rate(slice),
@@ -195,8 +195,3 @@ def _by_day(span: Span) -> Iterator[Span]:
         end = min(span.end, (start // DAY + 1) * DAY)
         yield Span(span.part, start, end, span.slice)
         start = end
-
-
-@cache
-def _chips(type: str, slices: int) -> int:
-    return accelerators.find(type).chips * slices

@@ -164,8 +164,7 @@ class Throughput:
 
 
 def measured(jobs: Iterable[Job], spec: JobSpec, unit: Unit) -> dict[SliceKind, Throughput]:
-    """Return the median speed of earlier jobs that ran the same program, for each kind of slice. Only arguments that
-    affect the speed must be the same."""
+    """Return the median speed of earlier jobs with the same program and arguments, for each kind of slice."""
     speeds_by_kind: dict[SliceKind, list[float]] = {}
     program = _program_and_args(spec)
     for job in jobs:

@@ -64,10 +64,8 @@ def _dated_samples(job: Job, now: float) -> Iterator[tuple[float, SliceSample]]:
     program, pace = program_of(job.spec), _pace(job)
     since, later = job.created_at, False  # of the wait for the next slice
     for slice in job.slices:
-        # the end of the last rest before this request
-        since = max(
-            [since, *(r.end for r in job.rests if since <= r.start and r.end <= slice.requested_at)]
-        )
+        rests = (r for r in job.rests if since <= r.start and r.end <= slice.requested_at)
+        since = max([since, *(rest.end for rest in rests)])
         place = SamplePlace(slice.type, slice.zone, slice.pricing, slice.tpu_slices)
         if slice.ready_at is None:
             if slice is job.slices[-1]:  # else the next slice ends this wait
@@ -98,8 +96,7 @@ def _dated_samples(job: Job, now: float) -> Iterator[tuple[float, SliceSample]]:
 
 
 def _pace(job: Job) -> float | None:
-    """Return the seconds of an undelayed step: those in the attempt with the most steps, where a late poll matters
-    least."""
+    """Return the seconds of a step in the attempt with the most steps, where a late poll matters least."""
     longest = max(job.attempts, key=_number_of_steps, default=None)
     return None if longest is None else seconds_per_step(longest)
 

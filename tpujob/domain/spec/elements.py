@@ -48,8 +48,7 @@ def longest(spec: JobSpec) -> JobSpec:
 
 
 def warnings(spec: JobSpec) -> list[str]:
-    """Return a warning for each name in braces that is no parameter, and for each parameter that the arguments of a
-    bundled program do not use."""
+    """Return a warning for each unknown name in braces, and for each parameter that a bundled program does not use."""
     if not spec.is_group:
         return []
     parameters = (INDEX, *(spec.matrix or {}))

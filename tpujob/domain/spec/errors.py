@@ -1,7 +1,4 @@
-"""Errors of a job file: translates pydantic's errors into sentences with the place, the reason and what is allowed.
-
-Never shows pydantic's own wording.
-"""
+"""Errors of a job file: translates pydantic's errors into our sentences with place, reason and allowed values."""
 
 from __future__ import annotations
 
@@ -42,8 +39,7 @@ class Problem:
 
 
 def validate(model: type[M], data: Any, document: Document | None = None, *, of: str) -> M:
-    """Return the record in the data. Raise BadSpec with all errors, each with its line if there is a document. `of`
-    names the whole, such as `a job file`."""
+    """Return the record in the data. Raise BadSpec with all errors; a document gives their lines, `of` its name."""
     try:
         return model.model_validate(data)
     except ValidationError as error:

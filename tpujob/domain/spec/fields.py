@@ -51,9 +51,7 @@ class Checked(Generic[V]):
 
     check: Callable[[Any], V]
     schema: Schema | None = None  #: None: the schema of the type
-    text: Callable[[Any], Any] | None = (
-        None  #: turns a value into its form in files and JSON; None: the same
-    )
+    text: Callable[[Any], Any] | None = None  #: returns the value's form in JSON; None: the value
 
     def __call__(self, value: Any) -> V:
         return self.check(value)
@@ -314,8 +312,7 @@ _TYPES = [
 
 
 def _one_or_many(words: Iterable[str], pattern: str, at_least: int) -> Schema:
-    """Return the schema of a word or a list of words: known ones, which an editor completes, or others of the
-    pattern."""
+    """Return the schema of a word or a list of words: an editor completes `words`; others must match the pattern."""
     word = {"type": "string", "anyOf": [{"enum": list(words)}, {"pattern": f"^{pattern}$"}]}
     several = {"type": "array", "items": word, "minItems": at_least, "maxItems": MAX_ITEMS}
     return {"anyOf": [word, several]}
