@@ -90,13 +90,9 @@ def _list_into(folder: Path, prefix: str, names: list[str], missing: list[str]) 
 
 
 def _diff(folder: Path, shipped: Collection[str], allow_keys: bool) -> str:
-    changed = _names(
-        _git(folder, "diff", "--name-only", "-z", "--relative", "HEAD", "--", ".") or b""
-    )
-    allowed = (name for name in changed if allow_keys or not named_like_a_key(name))
-    shown = [name for name in allowed if name in shipped or not os.path.lexists(folder / name)][
-        :DIFF_FILES
-    ]
+    changed = _git(folder, "diff", "--name-only", "-z", "--relative", "HEAD", "--", ".") or b""
+    allowed = (n for n in _names(changed) if allow_keys or not named_like_a_key(n))
+    shown = [n for n in allowed if n in shipped or not os.path.lexists(folder / n)][:DIFF_FILES]
     if not shown:
         return ""
     options = ("--no-color", "--no-ext-diff", "--no-textconv", "--relative")

@@ -45,8 +45,8 @@ def flaws(own: Sequence[Price], base: PriceList, today: date) -> list[Flaw]:
             flaws.append(Flaw(i, f"is dated {row.source.as_of}, which is in the future", True))
         if row.item.startswith("tpu "):
             flaws += (Flaw(i, text, True) for text in _flaws_of_tpu(row, merged, base))
-        if row.item.startswith("tpu ") and row.item.split()[1] not in accelerators.GENERATIONS:
-            flaws.append(Flaw(i, "is of a generation that tpujob does not know", False))
+            if row.item.split()[1] not in accelerators.GENERATIONS:
+                flaws.append(Flaw(i, "is of a generation that tpujob does not know", False))
         if row.pricing == "spot" and today - row.source.as_of > SPOT_AGES:
             age = (today - row.source.as_of).days
             flaws.append(Flaw(i, f"is {age} days old; spot prices can change every month", False))
@@ -66,20 +66,18 @@ def _flaws_of_tpu(row: Price, merged: PriceList, base: PriceList) -> Iterator[st
 def _usual_price(row: Price, base: PriceList) -> Decimal | None:
     """Return the price in the shipped list; without one, the highest price of the same kind in any region."""
     listed = base.find(row.item, row.where, row.pricing)
-    if listed:
-        return listed.usd
-    same = [p.usd for p in base if (p.item, p.pricing) == (row.item, row.pricing)]
-    return max(same, default=None)
+    return listed.usd if listed else max(_prices_of_kind(row, base), default=None)
+
+
+def _prices_of_kind(row: Price, base: PriceList) -> list[Decimal]:
+    return [p.usd for p in base if (p.item, p.pricing) == (row.item, row.pricing)]
 
 
 def _unit_hint(row: Price, base: PriceList) -> str:
     """Return a hint if the price is likely that of 8 cores; else empty."""
     chips = chips_per_unit(row.item.split()[1])
-    if chips == 1:
-        return ""
-    listed = [base.find(row.item, row.where, row.pricing)]
-    listed += [p for p in base if (p.item, p.pricing) == (row.item, row.pricing)]
-    if any(p and _is_near(row.usd, p.usd * chips) for p in listed):
+    prices = _prices_of_kind(row, base)
+    if chips > 1 and any(_is_near(row.usd, usd * chips) for usd in prices):
         return ": it is the price of 8 cores; write `unit: 8-core-hour`"
     return ""
 

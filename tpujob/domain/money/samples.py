@@ -78,19 +78,17 @@ def _dated_samples(job: Job, now: float) -> Iterator[tuple[float, SliceSample]]:
         end = _end_of_use(slice, final, now)
         lost = final is not None and final.cause in LOSSES
         cost = _lost_training(job.attempts, final, pace) if final and lost else None
-        yield (
-            since,
-            SliceSample(
-                place,
-                program,
-                later,
-                wait=Stay(max(0.0, slice.ready_at - since), ended=True),
-                life=Stay(max(0.0, end - slice.ready_at), ended=lost),
-                setup=_setup(attempts, slice.ready_at, end, pace),
-                lost=cost,
-                release=None if slice.gone_at is None else Stay(slice.gone_at - end, ended=True),
-            ),
+        sample = SliceSample(
+            place,
+            program,
+            later,
+            wait=Stay(max(0.0, slice.ready_at - since), ended=True),
+            life=Stay(max(0.0, end - slice.ready_at), ended=lost),
+            setup=_setup(attempts, slice.ready_at, end, pace),
+            lost=cost,
+            release=None if slice.gone_at is None else Stay(slice.gone_at - end, ended=True),
         )
+        yield since, sample
         ends = [at for at in (slice.condemned_at, slice.gone_at) if at is not None]
         since, later = min(ends, default=now), lost
 

@@ -62,13 +62,10 @@ def variable_of(name: str) -> str:
     return "TPUJOB_DATA_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
-def _each_name_once(entries: tuple[Data, ...]) -> tuple[Data, ...]:
-    seen: set[str] = set()
-    for entry in entries:
-        variable = variable_of(entry.to)
-        if variable in seen:
-            raise ValueError(f"two sources would be {variable}; give one of them another `to`")
-        seen.add(variable)
+def _check_names(entries: tuple[Data, ...]) -> tuple[Data, ...]:
+    variables = [variable_of(entry.to) for entry in entries]
+    if doubles := [name for name in variables if variables.count(name) > 1]:
+        raise ValueError(f"two sources would be {doubles[0]}; give one of them another `to`")
     return entries
 
 
@@ -104,5 +101,5 @@ _MANY = {"type": "array", "maxItems": kinds.MAX_ITEMS, "items": {"anyOf": [_PLAC
 Datasets = Annotated[
     tuple[Data, ...],
     Checked(_entries, {"anyOf": [_PLACE, _ONE, _MANY]}),
-    AfterValidator(_each_name_once),
+    AfterValidator(_check_names),
 ]

@@ -16,6 +16,8 @@ _BRACES = re.compile(rf"(?<!\$)\{{({PARAMETER})\}}")
 
 @dataclass(frozen=True, slots=True)
 class Element:
+    """One job of an array or a sweep."""
+
     index: int
     params: dict[str, str]  #: the row of the matrix, as text
     spec: JobSpec

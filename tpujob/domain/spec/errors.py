@@ -39,7 +39,7 @@ class Problem:
 
 
 def validate(model: type[M], data: Any, document: Document | None = None, *, of: str) -> M:
-    """Return the record in the data. Raise BadSpec with all errors; a document gives their lines, `of` its name."""
+    """Return the record in the data. Raise BadSpec with all errors, with lines of the document. `of` is its name."""
     try:
         return model.model_validate(data)
     except ValidationError as error:

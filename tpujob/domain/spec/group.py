@@ -23,7 +23,7 @@ PARAMETER = r"[A-Za-z_][A-Za-z0-9_]{0,62}"
 _RANGE = r"0-([0-9]{1,9})(?:%([0-9]{1,9}))?"
 
 
-# What may be written -------------------------------------------------------------------------------------------------
+# Fields --------------------------------------------------------------------------------------------------------------
 
 _SCALAR = {"type": ["string", "number", "boolean"]}
 _count = kinds.count(MOST, 1)
@@ -70,7 +70,7 @@ def _values(value: Any) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)) or not value:
         raise ValueError(f"must be a list of values, not {describe(value) if value else 'empty'}")
     values = tuple(map(kinds.scalar, cast("list[Any]", value)))
-    _check_distinct([value_text(value) for value in values])
+    _check_distinct([*map(value_text, values)])
     return values
 
 
@@ -173,20 +173,19 @@ def problems(
     if not made:
         problems.append(Problem(("exclude",), "leaves out every row of the matrix"))
     last = f"-{max(made, 1) - 1}"
-    if len(name) + len(last) > MAX_NAME:
-        text = (
-            f"must have at most {MAX_NAME - len(last)} characters, as the last job is {name}{last}"
-        )
+    longest = MAX_NAME - len(last)
+    if len(name) > longest:
+        text = f"must have at most {longest} characters, as the last job is {name}{last}"
         problems.append(Problem(("name",), text))
     return problems
 
 
 def _problems_of_exclude(matrix: Row, exclude: Exclude) -> Iterator[Problem]:
-    for n, row in enumerate(exclude if matrix else ()):
+    for index, row in enumerate(exclude if matrix else ()):
         for name, value in row.items():
             if name not in matrix:
                 text = f"is not a parameter of the matrix: {', '.join(matrix)}"
-                yield Problem(("exclude", n, name), text)
+                yield Problem(("exclude", index, name), text)
             elif value_text(value) not in map(value_text, matrix[name]):
                 text = f"the matrix has no value {value_text(value)[:60]} of {name}"
-                yield Problem(("exclude", n, name), text)
+                yield Problem(("exclude", index, name), text)

@@ -43,10 +43,10 @@ def _edges(value: Any) -> Any:
     return tuple({"job": item} if isinstance(item, str) else item for item in items)
 
 
-def _each_job_once(edges: tuple[After, ...]) -> tuple[After, ...]:
+def _check_jobs(edges: tuple[After, ...]) -> tuple[After, ...]:
     names = [edge.job for edge in edges]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"names {twice[0]} twice")
+    if doubles := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"names {doubles[0]} twice")
     return edges
 
 
@@ -68,7 +68,7 @@ def _moment_text(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
 
 
-AfterJobs = Annotated[tuple[After, ...], Checked(_edges), AfterValidator(_each_job_once)]
+AfterJobs = Annotated[tuple[After, ...], Checked(_edges), AfterValidator(_check_jobs)]
 Band = Annotated[Literal["high", "normal", "low"], kinds.one_of(BANDS, "priority")]
 _share = kinds.matching(SHARE, "the name of a share: a-z, 0-9 and -, up to 40")
 Share = Annotated[str, Checked(kinds.or_empty(_share), kinds.schema_of(f"({SHARE})?"))]

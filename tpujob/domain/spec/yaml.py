@@ -39,7 +39,8 @@ class Document:
 def load(text: str, source: str) -> Document:
     """Return the mapping in the text. Raise BadSpec that names `source` and a line."""
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        raise BadSpec(f"{source}: {_TOO_LONG}")
+        limit = f"{MAX_BYTES // 1024} KiB, the most that a job file may have"
+        raise BadSpec(f"{source}: is longer than {limit}")
     text = text.removeprefix("\ufeff")
     try:
         return _Reader(text, source).document()
@@ -49,9 +50,6 @@ def load(text: str, source: str) -> Document:
         line = text.count("\n", 0, error.position) + 1
         code = error.character if isinstance(error.character, int) else ord(error.character)
         raise BadSpec(f"{source}:{line}: the character U+{code:04X} is not allowed") from None
-
-
-_TOO_LONG = f"is longer than {MAX_BYTES // 1024} KiB, the most that a job file may have"
 
 
 def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: str) -> BadSpec:
