@@ -213,12 +213,12 @@ def _read(
 
     spec = job_file.read(file, "", cross_region=False)
     content = dump(spec)
-    plan = job_file.named(file, lambda: api.plan(content))
+    plan = job_file.with_file_in_errors(file, lambda: api.plan(content))
     if any(entry["to_bring"] for entry in plan.get("data", ())):
         raise BadRequest(
             f"{file}: its data must be copied first", hint=f"`tpujob create {file}` copies it"
         )
-    bundle = job_file.packed(spec, file, allow_keys=allow_keys)
+    bundle = job_file.pack_code(spec, file, allow_keys=allow_keys)
     if bundle is None:
         return [], None, content
     path = api.put_bundle(bundle.sha256, bundle.data, bucket=plan["bucket"])

@@ -299,7 +299,10 @@ class Jobs:
             for job in sorted(live, key=lambda job: job.id, reverse=True)
         )
         return [
-            *(budgets.view(money.at(known, now)) for known in self._reconciler.spending.accounts()),
+            *(
+                budgets.view(money.account_at(known, now))
+                for known in self._reconciler.spending.accounts()
+            ),
             *(budgets.view(known, job_id) for job_id, known in own if known),
         ]
 

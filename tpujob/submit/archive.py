@@ -20,7 +20,7 @@ from tpujob.errors import BadRequest
 from tpujob.protocol.bundle import MAX_FILES
 from tpujob.submit import git
 from tpujob.submit.git import NOWHERE
-from tpujob.submit.secrets_scan import keys_among
+from tpujob.submit.secrets_scan import files_with_keys
 
 if TYPE_CHECKING:
     from tpujob.api import CodeGiven
@@ -71,11 +71,11 @@ def pack(folder: Path, *, allow_keys: bool = False) -> Bundle:
         raise BadRequest(
             f"code: {folder} is not a folder", hint="Give a folder, relative to the job file."
         )
-    tracked, missing = git.listed(folder)  # empty for a folder that git itself ignores
+    tracked, missing = git.list_files(folder)  # empty for a folder that git itself ignores
     names = sorted(_without_ignored(folder, tracked or _walk(folder)))
     names = [name for name in names if _is_packable(folder, name)]
     _check_size(folder, names)
-    keys = keys_among(folder, names)
+    keys = files_with_keys(folder, names)
     if keys and not allow_keys:
         raise _keys_error(folder, keys)
     bundle = _archive((name, folder / name) for name in names)
@@ -127,7 +127,7 @@ def _without_ignored(folder: Path, names: Iterable[str]) -> list[str]:
         return candidates
     except OSError as error:
         raise BadRequest(f"code: cannot read {ignore}: {error.strerror}") from error
-    ignored = git.matched(ignore, candidates)
+    ignored = git.excluded_files(ignore, candidates)
     return [name for name in candidates if name not in ignored]
 
 

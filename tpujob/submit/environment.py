@@ -18,7 +18,7 @@ def require_compiler() -> None:
             f"the TPU's compiler is made for Linux on x86-64 only; this is {platform.system()} on {platform.machine()}",
             hint="Run the check on a Linux machine, or in a container there.",
         )
-    lacks = lacking("workloads")
+    lacks = missing_packages("workloads")
     if importlib.util.find_spec("libtpu") is None:
         lacks.append("libtpu")
     if lacks:
@@ -34,7 +34,7 @@ def versions() -> str:
     return " ".join([*(f"{name}={_version(name)}" for name in names), platform.python_version()])
 
 
-def lacking(extra: str) -> list[str]:
+def missing_packages(extra: str) -> list[str]:
     """Return the names of the extra's packages that are not installed."""
     try:
         stated = metadata.requires("tpujob") or []

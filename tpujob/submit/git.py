@@ -30,7 +30,7 @@ _FILES = re.compile(rb"(?m)^(?=diff --git )")
 NOWHERE: CodeGiven = {"commit": "", "branch": "", "dirty": False, "diff": ""}
 
 
-def listed(folder: Path) -> tuple[list[str], list[str]]:
+def list_files(folder: Path) -> tuple[list[str], list[str]]:
     """Return the existing files and links that git tracks or does not ignore, with those of submodules, and the
     submodules that are not checked out. Both are empty without a repository or without git. Raise BadRequest if git
     refuses, as shipping all files instead could ship secrets."""
@@ -41,7 +41,7 @@ def listed(folder: Path) -> tuple[list[str], list[str]]:
     return names, missing
 
 
-def matched(patterns: Path, names: Collection[str]) -> frozenset[str]:
+def excluded_files(patterns: Path, names: Collection[str]) -> frozenset[str]:
     """Return the paths that a file of gitignore patterns excludes. Raise BadRequest if git is not installed."""
     with tempfile.TemporaryDirectory(prefix="tpujob-") as scratch:
         # an empty repository has no patterns of its own

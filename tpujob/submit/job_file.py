@@ -146,7 +146,7 @@ def _check_arguments(spec: JobSpec, file: Path) -> None:
             ) from None
 
 
-def named(file: Path, ask: Callable[[], T]) -> T:
+def with_file_in_errors(file: Path, ask: Callable[[], T]) -> T:
     """Return the backend's answer. Add the name of the file to a BadSpec, as the backend does not know the file."""
     try:
         return ask()
@@ -154,7 +154,7 @@ def named(file: Path, ask: Callable[[], T]) -> T:
         raise BadSpec(f"{file}: {error.message}", hint=error.hint) from error
 
 
-def packed(spec: JobSpec, file: Path, *, allow_keys: bool) -> Bundle | None:
+def pack_code(spec: JobSpec, file: Path, *, allow_keys: bool) -> Bundle | None:
     """Return the bundle of the folder to ship; None: the job has none. Raise the errors of `archive.pack`."""
     if spec.code is None:
         return None

@@ -56,7 +56,7 @@ _KUBE_KEY = re.compile(rb"(?:token|password|client-key):\s*\S")
 _CERTIFICATE = re.compile(rb"-----BEGIN (?:CERTIFICATE|(?:RSA )?PUBLIC KEY|X509 CRL)-----")
 
 
-def keys_among(folder: Path, names: Iterable[str]) -> list[str]:
+def files_with_keys(folder: Path, names: Iterable[str]) -> list[str]:
     """Return the names of files that look like keys, in the same order."""
     root = str(folder)
     return [name for name in names if _looks_like_a_key(f"{root}/{name}", name)]

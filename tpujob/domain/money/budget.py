@@ -49,7 +49,7 @@ def micros(usd: float) -> int:
 def accounts(job: Job, funds: Funds, now: float) -> list[Account]:
     """Return the accounts that pay for the job: its own first, then the shared ones."""
     own = account(job, now, funds.granted)
-    return [*((own,) if own else ()), *(at(shared, now) for shared in funds.accounts)]
+    return [*((own,) if own else ()), *(account_at(shared, now) for shared in funds.accounts)]
 
 
 def account(job: Job, now: float, granted: Collection[str] = ()) -> Account | None:
@@ -96,7 +96,7 @@ def _cost(usd_per_hour: float | None, seconds: float) -> int:
 # What an account allows ----------------------------------------------------------------------------------------------
 
 
-def at(account: Account, now: float) -> Account:
+def account_at(account: Account, now: float) -> Account:
     """Return the account at a later time, with the same slices."""
     passed = max(0, round((now - account.at) * US))
     return replace(account, used=account.used + ledger.accrued(account.burn, passed), at=now)

@@ -11,7 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tpujob.domain.money.durations import Rates, Stay, learned, likely, limit_weight, stated
+from tpujob.domain.money.durations import (
+    Rates,
+    Stay,
+    constant_rates,
+    learn_rates,
+    likely_durations,
+    limit_weight,
+)
 from tpujob.domain.money.samples import SamplePlace, SliceSample
 
 #: the largest weight of history, in observed ends: a zone has good days and bad ones
@@ -56,7 +63,7 @@ _FIRST_LIFE = Rates((0.3, 0.6, 0.4, 0.25, 0.14, 0.08, 0.04, 0.028), _WEIGHT)
 _LATER_LIFE = Rates((0.3, 2.0, 1.1, 0.8, 0.34, 0.15, 0.09, 0.027), _WEIGHT)
 #: the life of a slice that is not spot: hardware fails once in a month
 _SAFE_LIFE = Rates((1 / 720,) * 8, _WEIGHT)
-_NO_WAIT = (stated(0.0),) * 2
+_NO_WAIT = (constant_rates(0.0),) * 2
 #: seconds, where no job has been measured
 GUESSED_SETUP = (45.0, 120.0, 240.0, 480.0, 1200.0)
 GUESSED_RELEASE = (5.0, 30.0, 60.0, 120.0, 300.0)
@@ -80,9 +87,9 @@ def conditions(
     priors = (_FIRST_LIFE, _LATER_LIFE) if spot else (_SAFE_LIFE, _SAFE_LIFE)
     lives = _rates(priors, same_pricing, same_place, "life")
     if wait is not None:
-        waits = (stated(wait),) * 2
+        waits = (constant_rates(wait),) * 2
     if preempt_every is not None:
-        lives = (stated(preempt_every),) * 2
+        lives = (constant_rates(preempt_every),) * 2
     same_program = [m for m in same_pricing if m.program == program] if program else []
     setups, releases = _stays_of(samples, "setup"), _stays_of(samples, "release")
     unknown: list[Unknown] = []
@@ -120,7 +127,7 @@ def _waits(
     ends = sum(m.wait.ended for m in same_pricing)
     if not ends:
         return _NO_WAIT
-    mean = replace(stated(sum(m.wait.seconds for m in same_pricing) / ends), weight=_WEIGHT)
+    mean = replace(constant_rates(sum(m.wait.seconds for m in same_pricing) / ends), weight=_WEIGHT)
     return _rates((mean, mean), same_pricing, same_place, "wait")
 
 
@@ -134,7 +141,9 @@ def _measured(
 ) -> tuple[float, ...]:
     """Return equally likely seconds from `own` measurements; prior: the spread ones of all jobs, or else `guess`."""
     ended = [stay.seconds for stay in of_all_jobs if stay.ended]
-    return likely(own, [seconds * factor for seconds in ended for factor in _SPREAD] or guess)
+    return likely_durations(
+        own, [seconds * factor for seconds in ended for factor in _SPREAD] or guess
+    )
 
 
 def _rates(
@@ -143,9 +152,9 @@ def _rates(
     same_place: Sequence[SliceSample],
     kind: Literal["wait", "life"],
 ) -> tuple[Rates, ...]:
-    """Return the rates learned at this place; their prior is what all places with the same pricing teach."""
-    elsewhere = limit_weight(learned(priors, _stays(same_pricing, kind)), ELSEWHERE)
-    return limit_weight(learned(elsewhere, _stays(same_place, kind)), MOST_WEIGHT)
+    """Return the rates learn_rates at this place; their prior is what all places with the same pricing teach."""
+    elsewhere = limit_weight(learn_rates(priors, _stays(same_pricing, kind)), ELSEWHERE)
+    return limit_weight(learn_rates(elsewhere, _stays(same_place, kind)), MOST_WEIGHT)
 
 
 def _stays(samples: Sequence[SliceSample], kind: Literal["wait", "life"]) -> list[list[Stay]]:

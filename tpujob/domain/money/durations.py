@@ -1,4 +1,4 @@
-"""Durations of waits and of slices' lives, learned from those that ended and those that did not. Pure.
+"""Durations of waits and of slices' lives, learn_rates from those that ended and those that did not. Pure.
 
 A duration ends at a rate that depends on its age: waits and lives of spot capacity are either short or very long, so
 one mean says little. A duration that has not ended, or that something else cut short, counts up to the age it reached.
@@ -16,9 +16,9 @@ HOUR = 3600.0
 AGES = (0.0, 300.0, 900.0, 1800.0, 3600.0, 10_800.0, 36_000.0, 108_000.0)
 #: weight of one age's prior rate, in observed ends
 SHAPE = 4.0
-#: number of equally likely values that `likely` returns
+#: number of equally likely values that `likely_durations` returns
 LEVELS = 60
-#: weight of the prior of `likely`, in observed durations
+#: weight of the prior of `likely_durations`, in observed durations
 PRIOR = 2.0
 
 
@@ -75,12 +75,12 @@ class Rates:
         return AGES[i] + (due - passed[i]) / rates[i]
 
 
-def stated(mean: float) -> Rates:
+def constant_rates(mean: float) -> Rates:
     """Return exact rates of a duration that lasts `mean` seconds on average and ends at any age alike."""
     return Rates((HOUR / max(mean, 1e-3),) * len(AGES), float("inf"))
 
 
-def learned(priors: Sequence[Rates], observed: Sequence[Sequence[Stay]]) -> tuple[Rates, ...]:
+def learn_rates(priors: Sequence[Rates], observed: Sequence[Sequence[Stay]]) -> tuple[Rates, ...]:
     """Return each prior, updated with the observed durations of its kind. All kinds share one factor: the scarcity of
     their place. Beyond the factor, each age's rate follows the ends at that age. The weight counts all ends."""
     weight = priors[0].weight
@@ -94,7 +94,7 @@ def learned(priors: Sequence[Rates], observed: Sequence[Sequence[Stay]]) -> tupl
     )
 
 
-def likely(stays: Sequence[Stay], prior: Sequence[float]) -> tuple[float, ...]:
+def likely_durations(stays: Sequence[Stay], prior: Sequence[float]) -> tuple[float, ...]:
     """Return `LEVELS` equally likely seconds of a duration that varies little; the prior weighs `PRIOR` observations.
     By the product limit of Kaplan and Meier: a stay that was cut short is assumed to be like those as long."""
     entries = [(stay, 1.0) for stay in stays]

@@ -92,12 +92,12 @@ def report(
     return _report(by, rows.values())
 
 
-def joined(by: Group, rows: Mapping[str, Row], others: Iterable[Row]) -> CostReport:
+def merged(by: Group, rows: Mapping[str, Row], others: Iterable[Row]) -> CostReport:
     """Return the report of `rows`, by their keys, and of `others`, which are about other jobs. Change neither."""
-    joined = dict(rows)
+    merged = dict(rows)
     for row in others:
-        joined[row.key] = _sum(row.key, (rows[row.key], row), row.name) if row.key in rows else row
-    return _report(by, joined.values())
+        merged[row.key] = _sum(row.key, (rows[row.key], row), row.name) if row.key in rows else row
+    return _report(by, merged.values())
 
 
 def _report(by: Group, rows: Iterable[Row]) -> CostReport:

@@ -62,7 +62,7 @@ class EndedSpending:
             self._sums.move_to_end((by, user))
             wanted = _of(live, user)
             found = report.report(wanted, now, by, covered)
-            return report.joined(by, sums.rows, found.rows), sums.copies + _copies(wanted)
+            return report.merged(by, sums.rows, found.rows), sums.copies + _copies(wanted)
 
     def _include(
         self, asked: tuple[Group, str], live: list[Job], ended: Mapping[int, int], now: float
@@ -104,7 +104,7 @@ def _add(
     by, user = question
     wanted = _of(jobs, user)
     found = report.report(wanted, now, by, covered)
-    joined = report.joined(by, sums.rows, found.rows)
+    joined = report.merged(by, sums.rows, found.rows)
     sums.rows = {row.key: row for row in joined.rows}
     sums.copies += _copies(wanted)
 

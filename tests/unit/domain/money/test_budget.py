@@ -127,5 +127,5 @@ def test_at_the_time_that_is_due_something_is_due(
     due = budget.due_in(now)
     if due is None:
         return
-    then = budget.at(now, NOW + due + 2e-6 * 3600 / burn * US + 1e-5)
+    then = budget.account_at(now, NOW + due + 2e-6 * 3600 / burn * US + 1e-5)
     assert budget.used_up(then) or (budget.warns(then) and not budget.warns(now))
