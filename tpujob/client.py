@@ -213,7 +213,7 @@ def _read(
 
     spec = job_file.read(file, "", cross_region=False)
     content = dump(spec)
-    plan = job_file.with_file_in_errors(file, lambda: api.plan(content))
+    plan = job_file.naming_file(file, lambda: api.plan(content))
     if any(entry["to_bring"] for entry in plan.get("data", ())):
         raise BadRequest(
             f"{file}: its data must be copied first", hint=f"`tpujob create {file}` copies it"

@@ -298,11 +298,9 @@ class Jobs:
             (job.id, money.account(job, now, self._reconciler.spending.of(job).granted))
             for job in sorted(live, key=lambda job: job.id, reverse=True)
         )
+        shared = self._reconciler.spending.accounts()
         return [
-            *(
-                budgets.view(money.account_at(known, now))
-                for known in self._reconciler.spending.accounts()
-            ),
+            *(budgets.view(money.account_at(known, now)) for known in shared),
             *(budgets.view(known, job_id) for job_id, known in own if known),
         ]
 

@@ -77,8 +77,7 @@ def check_job(spec: JobSpec, cache: Path) -> list[TargetFinding]:
 
 
 def rooflines(spec: JobSpec, types: Sequence[str], unit: Unit, cache: Path) -> dict[str, float]:
-    """Return the units a second by type, of types that were checked on this machine with this program and these
-    versions. Empty for a program that cannot be checked."""
+    """Return the likely units a second of each type that was checked on this machine with these versions."""
     if spec.run.workload is None:
         return {}
     targets = targets_of(spec, types)

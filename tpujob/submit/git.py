@@ -1,7 +1,5 @@
-"""Asks git about a folder of code: its files, those that a file of patterns excludes, and its commit and diff.
-
-Never imitates git and never changes a repository.
-"""
+"""Asks git about a folder of code: its files, those that a file of patterns excludes, and its commit and diff. Never
+changes a repository."""
 
 from __future__ import annotations
 

@@ -124,8 +124,7 @@ def _check_code(spec: JobSpec, file: Path) -> None:
 
 
 def _check_arguments(spec: JobSpec, file: Path) -> None:
-    """Raise BadSpec for arguments that the bundled program would refuse on its slice. With `code` there is no check, as
-    the code may have another version of the program."""
+    """Raise BadSpec for arguments that the bundled program would refuse; `code` may have another version of it."""
     if spec.run.workload is None or spec.code is not None:
         return
     from workloads.frame import config
@@ -146,7 +145,7 @@ def _check_arguments(spec: JobSpec, file: Path) -> None:
             ) from None
 
 
-def with_file_in_errors(file: Path, ask: Callable[[], T]) -> T:
+def naming_file(file: Path, ask: Callable[[], T]) -> T:
     """Return the backend's answer. Add the name of the file to a BadSpec, as the backend does not know the file."""
     try:
         return ask()

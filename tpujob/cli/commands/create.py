@@ -129,7 +129,7 @@ def submit(spec: JobSpec, how: SubmitOptions) -> int:
     on = screen()
     say_where()
     api = connect()
-    plan = job_file.with_file_in_errors(how.file, lambda: api.plan(given))
+    plan = job_file.naming_file(how.file, lambda: api.plan(given))
     if how.dry_run:
         _dry_run(api, given, plan, as_json=how.as_json)
         return 0

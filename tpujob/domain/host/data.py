@@ -1,7 +1,5 @@
-"""The places of a job's data for the hosts of a slice: a bucket of their region, or a folder of the host. Pure.
-
-`agent/setup/` fills or mounts the folders.
-"""
+"""The places of a job's data for the hosts of a slice: a bucket of their region, or a folder that `agent/setup/` fills
+or mounts. Pure."""
 
 from collections.abc import Mapping
 

@@ -92,8 +92,7 @@ def group_variables(job: Job) -> dict[str, str]:
 
 
 def _cache(job: Job) -> str:
-    """Return the folder in which hosts share environments and compiled programs. Only jobs of the same owner share it,
-    as hosts run programs from there."""
+    """Return the folder in which the hosts of one owner's jobs share environments and compiled programs."""
     bucket = (job.slice and job.slice.bucket) or job.bucket
     return f"{paths.owner_folder(bucket, job.folder)}/cache"
 

@@ -57,7 +57,7 @@ def reports_prefix(job: Job) -> str:
     return paths.reports_prefix(job.workdir, job.attempt.number)
 
 
-def decisive_words(metadata: Mapping[str, str]) -> tuple[str, ...]:
+def signals(metadata: Mapping[str, str]) -> tuple[str, ...]:
     """Return the words in the metadata that may require a decision: an unverified hint to tick the job earlier."""
     return tuple(word for text in metadata.values() for word in _TURNS.findall(text))
 

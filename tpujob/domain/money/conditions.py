@@ -3,8 +3,7 @@
 The prior counts as much as two observed preemptions, so it matters where history is short. Its rates of waits and
 lives are *assumed*: no record of TPU slices is public, so they are from recorded spot availability of single GPU
 machines of another cloud, in nine zones over 45 days. Waits, set-ups and releases that no job has had yet are marked as
-unknown: forecasts use careful guesses of set-up and release, and no wait for on-demand slices. Reserved slices have
-no wait.
+unknown: forecasts use careful guesses of set-up and release, and no wait unless the slice is spot.
 """
 
 from collections.abc import Sequence
@@ -16,8 +15,8 @@ from tpujob.domain.money.durations import (
     Stay,
     constant_rates,
     learn_rates,
-    likely_durations,
     limit_weight,
+    quantiles,
 )
 from tpujob.domain.money.samples import SamplePlace, SliceSample
 
@@ -141,9 +140,7 @@ def _measured(
 ) -> tuple[float, ...]:
     """Return equally likely seconds from `own` measurements; prior: the spread ones of all jobs, or else `guess`."""
     ended = [stay.seconds for stay in of_all_jobs if stay.ended]
-    return likely_durations(
-        own, [seconds * factor for seconds in ended for factor in _SPREAD] or guess
-    )
+    return quantiles(own, [seconds * factor for seconds in ended for factor in _SPREAD] or guess)
 
 
 def _rates(
@@ -152,7 +149,7 @@ def _rates(
     same_place: Sequence[SliceSample],
     kind: Literal["wait", "life"],
 ) -> tuple[Rates, ...]:
-    """Return the rates learn_rates at this place; their prior is what all places with the same pricing teach."""
+    """Return the rates learned at this place; their prior is what all places with the same pricing teach."""
     elsewhere = limit_weight(learn_rates(priors, _stays(same_pricing, kind)), ELSEWHERE)
     return limit_weight(learn_rates(elsewhere, _stays(same_place, kind)), MOST_WEIGHT)
 

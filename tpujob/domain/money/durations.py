@@ -16,9 +16,9 @@ HOUR = 3600.0
 AGES = (0.0, 300.0, 900.0, 1800.0, 3600.0, 10_800.0, 36_000.0, 108_000.0)
 #: weight of one age's prior rate, in observed ends
 SHAPE = 4.0
-#: number of equally likely values that `likely_durations` returns
+#: number of equally likely values that `quantiles` returns
 LEVELS = 60
-#: weight of the prior of `likely_durations`, in observed durations
+#: weight of the prior of `quantiles`, in observed durations
 PRIOR = 2.0
 
 
@@ -94,7 +94,7 @@ def learn_rates(priors: Sequence[Rates], observed: Sequence[Sequence[Stay]]) -> 
     )
 
 
-def likely_durations(stays: Sequence[Stay], prior: Sequence[float]) -> tuple[float, ...]:
+def quantiles(stays: Sequence[Stay], prior: Sequence[float]) -> tuple[float, ...]:
     """Return `LEVELS` equally likely seconds of a duration that varies little; the prior weighs `PRIOR` observations.
     By the product limit of Kaplan and Meier: a stay that was cut short is assumed to be like those as long."""
     entries = [(stay, 1.0) for stay in stays]

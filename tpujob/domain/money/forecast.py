@@ -206,8 +206,7 @@ class Best(NamedTuple):
 
 def best(options: Sequence[PlaceOption]) -> Best:
     """Return the places with the least median cost and the least median time, of those where the job will likely end.
-
-    If the wait at a place is unknown, times are without waits. Equally fast places: the cheaper, then the first."""
+    If the wait at a place is unknown, times are without waits. Of equally fast places, prefer the cheaper one."""
     ending = [
         (option.outlook, option.place)
         for option in options

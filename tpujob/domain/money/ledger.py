@@ -61,10 +61,8 @@ def accrued(rate: int, time: int) -> int:
 
 
 def between(rate: int, ready: int, since: int, until: int) -> int:
-    """Return the micro-dollars from `since` to `until` of a slice that is billed from `ready` on.
-
-    The difference of two accrued amounts, so that the parts of a time cost as much as the whole.
-    """
+    """Return the micro-dollars from `since` to `until` of a slice that is billed from `ready` on: the difference of two
+    accrued amounts, so that the parts of a time cost as much as the whole."""
     since = max(since, ready)
     return accrued(rate, until - ready) - accrued(rate, since - ready) if until > since else 0
 

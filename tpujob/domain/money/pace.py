@@ -19,10 +19,8 @@ def seconds_per_step(attempt: Attempt) -> float | None:
 
 
 def first_step_began(attempt: Attempt, seconds: float | None) -> float | None:
-    """Return when the first step began: the first observed time, minus `seconds` for each step made by then.
-
-    Never before the program ran. None: no step was observed.
-    """
+    """Return when the first step began: when a step was first observed, minus `seconds` for each step made by then, but
+    not before the program ran. None: no step was observed."""
     if attempt.first_step_at is None:
         return None
     made = max(0, (attempt.first_step or 0) - (began_from(attempt) or 0))

@@ -163,9 +163,7 @@ class Throughput:
     jobs: int = 0  #: number of measured jobs; `per_second` is their median
 
 
-def measured_throughput(
-    jobs: Iterable[Job], spec: JobSpec, unit: Unit
-) -> dict[SliceKind, Throughput]:
+def throughputs(jobs: Iterable[Job], spec: JobSpec, unit: Unit) -> dict[SliceKind, Throughput]:
     """Return the median speed of earlier jobs with the same program and arguments, for each kind of slice."""
     speeds_by_kind: dict[SliceKind, list[float]] = {}
     program = _program_and_args(spec)

@@ -1,7 +1,4 @@
-"""The part of a job file about the data that the program reads: `data`.
-
-`domain/capacity/datasets.py` decides where each region has its copy.
-"""
+"""The part of a job file about the data that the program reads: `data`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The parts of a job file that prepare a host for the program: `env` and `mounts`.
-
-`domain/host/environment.py` makes plans and texts of them.
-"""
+"""The parts of a job file that prepare a host for the program: `env` and `mounts`."""
 
 import re
 from collections.abc import Mapping

@@ -1,7 +1,4 @@
-"""The parts of a job file about the queue: dependencies, priority, share, start and times.
-
-`domain/capacity/` decides the order of jobs by them.
-"""
+"""The parts of a job file about the queue: dependencies, priority, share, start and times."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime

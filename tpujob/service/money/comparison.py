@@ -11,13 +11,7 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job
 from tpujob.domain.money.estimate_shapes import DataToCopy
 from tpujob.domain.money.forecast import Best, Outlook, PlaceOption, best
-from tpujob.domain.money.run_time import (
-    SliceKind,
-    Source,
-    Throughput,
-    measured_throughput,
-    steps_of_spec,
-)
+from tpujob.domain.money.run_time import SliceKind, Source, Throughput, steps_of_spec, throughputs
 from tpujob.domain.money.samples import SamplePlace
 from tpujob.domain.spec import JobSpec
 from tpujob.domain.text import many, rfc3339
@@ -144,7 +138,7 @@ def _speeds(
     slices = wanted.tpu.slices
     return (
         _stated_speeds(asked.get("rooflines", {}), unit, slices, "roofline")
-        | measured_throughput(jobs, wanted, unit)
+        | throughputs(jobs, wanted, unit)
         | _stated_speeds(asked.get("throughput", {}), unit, slices, "stated")
     )
 

@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.domain.money.test_goodput import DONE, LOST, attempt, job_of, slice_of
 from tpujob.domain.model import Job, Progress, Rest, State
 from tpujob.domain.money.conditions import Conditions, Turn, conditions
-from tpujob.domain.money.durations import (
-    AGES,
-    Rates,
-    Stay,
-    constant_rates,
-    learn_rates,
-    likely_durations,
-)
+from tpujob.domain.money.durations import AGES, Rates, Stay, constant_rates, learn_rates, quantiles
 from tpujob.domain.money.forecast import PlannedWork, forecast
 from tpujob.domain.money.samples import SamplePlace, SliceSample, history
 
@@ -237,7 +230,7 @@ def test_a_setup_that_was_cut_short_is_as_long_as_those_that_came_as_far():
     """Of ten, five took 100 s; five were cut short at 150 s, when they would have taken 900 s, as five others did."""
     whole = [Stay(100.0, ended=True)] * 5 + [Stay(900.0, ended=True)] * 5
     cut = [Stay(150.0, ended=False)] * 5
-    values = likely_durations([*whole, *cut], [100.0])
+    values = quantiles([*whole, *cut], [100.0])
     assert sum(value == 900 for value in values) / len(values) == pytest.approx(2 / 3, abs=0.1)
 
 
