@@ -136,23 +136,13 @@ class _Queue:
         return [self._draft(task, workers) for task in open_tasks]
 
     def _draft(self, task: Task, workers: Sequence[Machine]) -> JobDraft:
-        section, zone, name = task.section, task.given["zone"], self.names[task.id]
+        section, name = task.section, self.names[task.id]
         of_type = [worker for worker in workers if worker.spec["tpu"]["type"] == task.type]
-        fitting = [worker for worker in of_type if worker.fits(task.type, zone)]
+        fitting = [worker for worker in of_type if worker.fits(task.type, task.given["zone"])]
         base: dict[str, Any] = {"tpu": {"pricing": "spot"}, "run": {}}
         base |= (fitting or of_type)[0].spec if of_type else {}
-        zones = [worker.spec["tpu"].get("zones", "") for worker in of_type]
-        if zone:
-            zones = [section.checked("zone", fields.zone, zone)]
-        else:
-            text = "without a zone no worker of jobman takes it; the zones of the workers are used"
-            section.note("id", "warning", text)
-        if zone and workers and not fitting:
-            text = f"no worker of jobman has {task.type} in {zone}: jobman would wait for ever"
-            section.note("id", "warning", text)
-        spec = {**base, "name": name}
-        spec["tpu"] = {**base["tpu"], "type": task.type, "zones": [z for z in zones if z]}
-        spec |= self._program(task, base)
+        tpu = {**base["tpu"], "type": task.type, "zones": _zones(task, workers)}
+        spec = {**base, "name": name, "tpu": tpu, **self._program(task, base)}
         copies = section.checked("max_jobs", fields.count(10_000, 1), task.given["max_jobs"] or 1)
         if copies > 1:
             spec["array"] = copies
@@ -203,9 +193,24 @@ class _Queue:
         return program
 
     def _after(self, task: Task) -> list[str]:
+        """Return the job names of the tasks on which the task depends."""
         ids = [str(id) for id in task.section.items("depends_on")]
         for id in ids:
             if id not in self.tasks:
                 text = f"there is no task {id}; jobman would wait for ever"
                 raise task.section.error("depends_on", text, "Correct it, or remove it.")
         return list(dict.fromkeys(self.names[id] for id in ids if id in self.names))
+
+
+def _zones(task: Task, workers: Sequence[Machine]) -> list[str]:
+    """Return the zone of the task, or else those of the workers with its type."""
+    section, zone = task.section, task.given["zone"]
+    if not zone:
+        text = "without a zone no worker of jobman takes it; the zones of the workers are used"
+        section.note("id", "warning", text)
+        specs = (worker.spec["tpu"] for worker in workers)
+        return [tpu["zones"] for tpu in specs if tpu["type"] == task.type and tpu.get("zones")]
+    if workers and not any(worker.fits(task.type, zone) for worker in workers):
+        text = f"no worker of jobman has {task.type} in {zone}: jobman would wait for ever"
+        section.note("id", "warning", text)
+    return [section.checked("zone", fields.zone, zone)]

@@ -82,6 +82,14 @@ def _spec(task: Section, env: Mapping[str, str]) -> dict[str, Any]:
     if priority := resources.get("priority", int):
         spec["priority"] = "high" if priority > 0 else "low"
     variables = _add_variables(task, spec, env)
+    _add_commands(task, spec)
+    _add_code(task, spec, variables)
+    _add_file_mounts(task.child("file_mounts"), spec, variables)
+    return spec
+
+
+def _add_commands(task: Section, spec: dict[str, Any]) -> None:
+    """Add set-up and command to the spec, with tpujob's names of variables."""
     for key in ("setup", "run"):
         text = task.text(key)
         for old, new in _RENAMED.items():
@@ -92,6 +100,10 @@ def _spec(task: Section, env: Mapping[str, str]) -> dict[str, Any]:
             reason = f"{name} has no equal: TPUJOB_COORDINATOR is address and port of host 0"
             task.note(key, "warning", reason)
         spec[key] = text.strip() if key == "setup" else spec["run"] | {"command": text.strip()}
+
+
+def _add_code(task: Section, spec: dict[str, Any], variables: Mapping[str, str]) -> None:
+    """Add the folder of code to the spec, or the commands that clone a repository."""
     workdir = task.get("workdir", str, dict)
     if isinstance(workdir, str):
         spec["code"] = _expand(workdir, variables)
@@ -101,8 +113,6 @@ def _spec(task: Section, env: Mapping[str, str]) -> dict[str, Any]:
         clone = f"git init -q ~/workdir; cd ~/workdir; git fetch -q --depth 1 {url} {ref}"
         spec["setup"] = f"{clone}; git checkout -q FETCH_HEAD\n{spec['setup']}".strip()
         spec["run"]["command"] = f"cd ~/workdir\n{spec['run']['command']}"
-    _add_file_mounts(task.child("file_mounts"), spec, variables)
-    return spec
 
 
 def _tpu(task: Section, base: Section) -> dict[str, Any]:
@@ -199,6 +209,7 @@ def _expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def _add_file_mounts(mounts: Section, spec: dict[str, Any], variables: Mapping[str, str]) -> None:
+    """Add mounts and data to the spec."""
     mounted, data = list[Any](), list[Any]()
     for path in filter(mounts.__contains__, mounts.values):
         entry: Any = mounts.get(path, str, dict)
