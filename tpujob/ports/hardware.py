@@ -49,7 +49,7 @@ class Slices(Protocol):
         self, slice: Slice, *, job_id: str, public_key: str, timeout: float, user: str = ""
     ) -> None:
         """Request the slice; return when the request is accepted, not when the slice is ready. Adopt an existing slice
-        with tpujob's labels. `user`: the user of the programs, who may have an own service account. Raise Transient, or
+        with tpujob's labels. `user`: the user of the programs, as some users have service accounts. Raise Transient, or
         Refused with its cause."""
         ...
 

@@ -110,14 +110,12 @@ def slices(job: EstimateInput) -> Iterator[EstimateLine]:
         price,
         _about_price(use, price),
     )
-    shared = (
-        f"of {many(granted, 'granted chip')}, {taken} pay for other slices now" if taken else ""
-    )
+    usage = f"of {many(granted, 'granted chip')}, {taken} pay for other slices now" if taken else ""
     if granted - taken >= job.chips:
         pays = f"a grant of {many(granted, 'chip')} pays for it, where nothing else uses them"
-        yield replace(at_list_price, pay_micros=0, note=shared or pays)
+        yield replace(at_list_price, pay_micros=0, note=usage or pays)
     elif granted and at_list_price.known:
-        few = shared or f"a grant has {many(granted, 'chip')}, too few"
+        few = usage or f"a grant has {many(granted, 'chip')}, too few"
         yield replace(at_list_price, note=f"{few}: a slice is covered whole or not at all")
     else:
         yield at_list_price
