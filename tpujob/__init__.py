@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """`tpujob.Client` is imported when it is asked for: no command pays for it."""
+    """Import `tpujob.Client` on its first use, so that commands do not pay for it."""
     if name != "Client":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from tpujob.client import Client

@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line and exit with its code; Ctrl-C while it is still being loaded included."""
+    """Run the command line and exit with its code, also for Ctrl-C during imports."""
     try:
         from tpujob.cli.app import run
 

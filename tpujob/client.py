@@ -25,31 +25,30 @@ from tpujob.errors import BadRequest, Transient
 if TYPE_CHECKING:
     from tpujob.adapters.http.client import RemoteJobs
 
-TAIL = 1000  #: lines of a log that are read unless more are asked for
-POLL = 30.0  #: seconds that one request waits for a change
+TAIL = 1000  #: default number of lines of a log
+POLL = 30.0  #: seconds for which one request waits for a change
 FINAL = frozenset(str(state) for state in State if state.final)
 HIGH = 640  #: pixels of a page in a notebook
 
 
 class Client:
-    """The way in to the backend of a context, as the commands have it; one on this machine is started when it is down.
+    """Access to the backend of a context, as the commands have it. Starts the backend of this machine if it is down.
 
     Every method raises the errors of `JobsApi` (`tpujob.errors`), each with a hint."""
 
     def __init__(self, context: str = "", *, api: RemoteJobs | None = None) -> None:
-        """`context`: of `tpujob use`; left out: the current one. `api`: instead of any. Raises BackendGone,
-        NotFound."""
+        """Connect to a context of `tpujob use`, default the current one, or to `api`. Raise BackendGone, NotFound."""
         from tpujob.config import settings
         from tpujob.wiring import client
 
-        #: everything that can be asked, in its own shapes (`tpujob.api.JobsApi`)
+        #: all methods of the backend, with their own shapes (`tpujob.api.JobsApi`)
         self.api = api or client.client(settings.load(context=context))
 
     def create(
         self, spec: Mapping[str, Any] | str | Path, *, key: str = "", allow_keys: bool = False
     ) -> Job:
-        """Submit a job: a job file, with the folder of code that it names, or its content as a mapping, without code.
-        A repeat with the same `key` makes no second job."""
+        """Submit a job file, with its folder of code, or a mapping with the content of a job file, without code. A
+        repeat with the same `key` makes no second job."""
         key = key or secrets.token_hex(12)
         if isinstance(spec, Mapping):
             if spec.get("code"):
@@ -58,24 +57,24 @@ class Client:
                     hint="Write the job file, and pass its path.",
                 )
             return Job(self, self.api.create(spec, idempotency_key=key))
-        bundles, code, given = _read(self.api, Path(spec), allow_keys=allow_keys)
-        made = self.api.create(given, bundles=bundles, code=code, idempotency_key=key)
-        return Job(self, made)
+        bundles, code, content = _read(self.api, Path(spec), allow_keys=allow_keys)
+        view = self.api.create(content, bundles=bundles, code=code, idempotency_key=key)
+        return Job(self, view)
 
     def job(self, job: str) -> Job:
-        """By its id, or by the name of a job of the caller's."""
+        """Return a job by its id, or one of the caller's jobs by its name."""
         return Job(self, self.api.get(job))
 
-    def jobs(self, **asked: Unpack[ListAsked]) -> Rows:
-        """A row of each job that matches, the newest first: `jobs(mine=True, recent=True, order="spent")`."""
-        return Rows(self.api.list(ListAsked(**asked))["rows"])
+    def jobs(self, **filters: Unpack[ListAsked]) -> Rows:
+        """Return a row for each matching job, the newest first: `jobs(mine=True, recent=True, order="spent")`."""
+        return Rows(self.api.list(ListAsked(**filters))["rows"])
 
     def events(self, *kinds: str, limit: int = PAGE) -> list[dict[str, Any]]:
-        """The newest events of all jobs, of these kinds (none: of all), the oldest first."""
+        """Return the newest events of all jobs, the oldest first; without `kinds`, events of every kind."""
 
-        def page(most: int, before: str) -> tuple[list[dict[str, Any]], str]:
-            found = self.api.happened(before=before, kinds=kinds, limit=most)
-            return [*map(dict, found["events"])], found["next"]
+        def page(count: int, before: str) -> tuple[list[dict[str, Any]], str]:
+            answer = self.api.happened(before=before, kinds=kinds, limit=count)
+            return [*map(dict, answer["events"])], answer["next"]
 
         return newest(page, limit)
 
@@ -84,7 +83,7 @@ class Client:
 
 
 class Job:
-    """A job as it was when it was last asked for: `refresh()` and every other method ask again."""
+    """A job, as of the last request. `refresh()` and every other method make a new request."""
 
     def __init__(self, client: Client, view: JobView) -> None:
         self._client, self.view = client, view
@@ -103,7 +102,7 @@ class Job:
 
     @property
     def why(self) -> str:
-        """Why it is in its state, and what happens next."""
+        """The reason for the job's state, and what happens next."""
         following = self.view.get("next")
         reasons = (self.view["trouble"], self.view["waiting"], self.view["message"])
         parts = [next(filter(None, reasons), ""), following["text"] if following else ""]
@@ -114,30 +113,30 @@ class Job:
         return self
 
     def wait(self, timeout: float | None = None) -> Job:
-        """Until it has ended, however it did. Raises Transient after `timeout` seconds."""
+        """Wait until the job has ended, in any final state. Raise Transient after `timeout` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while self.refresh().state not in FINAL:
             left = POLL if deadline is None else min(POLL, deadline - time.monotonic())
             if left <= 0:
                 raise Transient(f"job {self.id} is {self.state} after {timeout:g} s", hint=self.why)
-            self._changed(left)
+            self._wait_for_change(left)
         return self
 
-    def _changed(self, within: float) -> None:
-        """Return when it may have changed, at the latest after so many seconds."""
-        hints = self._client.api.follow(self.id, timeout=within)
+    def _wait_for_change(self, timeout: float) -> None:
+        """Return when the job may have changed, or after `timeout` seconds."""
+        hints = self._client.api.follow(self.id, timeout=timeout)
         next(hints)
         if self.refresh().state not in FINAL:
             next(hints)
 
     def events(self) -> list[EventView]:
-        """What happened to it, the oldest first."""
+        """Return the job's events, the oldest first."""
         return self._client.api.events(self.id)
 
     def logs(
         self, *, host: int | None = None, attempt: int | None = None, tail: int = TAIL
     ) -> list[LogLine]:
-        """The last lines of an attempt, of one host or of all merged; `tail=0`: every line."""
+        """Return the last lines of an attempt, of one host or of all merged; `tail=0`: every line."""
         api = self._client.api
         if tail:
             return api.logs(self.id, host=host, attempt=attempt, tail=tail)["lines"]
@@ -153,9 +152,9 @@ class Job:
             cursor = page["cursor"]
 
     def metrics(self, attempt: int | None = None) -> list[dict[str, float | int | str | bool]]:
-        """A row of each number that the program reported: `attempt`, `step`, `name`, `value`, `least`, `greatest`,
-        `time` (seconds since the attempt's first) and `kept` (False: the step was lost, and made again)."""
-        found = self._client.api.metrics(self.id, attempt=attempt)
+        """Return a row for each number that the program reported: `attempt`, `step`, `name`, `value`, `least`,
+        `greatest`, `time` (seconds since the attempt's first) and `kept` (False: the step was lost, and repeated)."""
+        answer = self._client.api.metrics(self.id, attempt=attempt)
         return [
             {
                 "attempt": curve["attempt"],
@@ -167,7 +166,7 @@ class Job:
                 "time": at,
                 "kept": curve["kept"] is None or step <= curve["kept"],
             }
-            for chart in found["charts"]
+            for chart in answer["charts"]
             for curve in chart["curves"]
             for step, at, least, greatest, last in curve["points"]
         ]
@@ -188,7 +187,7 @@ class Job:
         return f"<job {self.id} {self.name}: {self.state}: {self.why}>"
 
     def _repr_html_(self) -> str:
-        """As its page is."""
+        """Return the job's page."""
         return _framed(self._client.api.html(f"/jobs/{self.id}"), f"Job {self.id}")
 
 
@@ -200,27 +199,27 @@ class Rows(list[JobRow]):
 
 
 def _framed(page: str, title: str) -> str:
-    """A page within a page: its styles stay its own, and it may run and send nothing."""
-    held = html.escape(page, quote=True)
-    return f'<iframe srcdoc="{held}" title="{html.escape(title)}" sandbox="" width="100%" height="{HIGH}"></iframe>'
+    """Return a frame with the page: its styles stay separate, and it cannot run scripts or send forms."""
+    content = html.escape(page, quote=True)
+    return f'<iframe srcdoc="{content}" title="{html.escape(title)}" sandbox="" width="100%" height="{HIGH}"></iframe>'
 
 
 def _read(
     api: RemoteJobs, file: Path, *, allow_keys: bool
 ) -> tuple[list[str], CodeGiven | None, dict[str, Any]]:
-    """The object paths of what is shipped, its checkout, and the spec."""
+    """Ship the code of a job file; return the paths of its bundles, its checkout, and the spec as a mapping."""
     from tpujob.domain.spec import dump
     from tpujob.submit import job_file
 
     spec = job_file.read(file, "", cross_region=False)
-    given = dump(spec)
-    plan = job_file.named(file, lambda: api.plan(given))
-    if any(one["to_bring"] for one in plan.get("data", ())):
+    content = dump(spec)
+    plan = job_file.naming_file(file, lambda: api.plan(content))
+    if any(entry["to_bring"] for entry in plan.get("data", ())):
         raise BadRequest(
             f"{file}: its data must be copied first", hint=f"`tpujob create {file}` copies it"
         )
-    bundle = job_file.packed(spec, file, allow_keys=allow_keys)
+    bundle = job_file.pack_code(spec, file, allow_keys=allow_keys)
     if bundle is None:
-        return [], None, given
+        return [], None, content
     path = api.put_bundle(bundle.sha256, bundle.data, bucket=plan["bucket"])
-    return [path], bundle.standing, given
+    return [path], bundle.standing, content

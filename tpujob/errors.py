@@ -1,34 +1,34 @@
-"""Every error that a user can meet, and the exit code that the command line gives it.
+"""Every error that a user can meet, with its exit code of the command line.
 
 TpujobError
-├── BadSpec          the job file says something impossible
-├── BadRequest       the command or the request does
+├── BadSpec          the job file is invalid
+├── BadRequest       the command or the request is invalid
 ├── NotFound         no such job, host, attempt or object
 ├── IllegalInState   the job is in a state that does not allow this
 ├── Unauthorized     the caller is not signed in
 ├── Forbidden        the caller may not do that
-├── BackendGone      nothing answers where the backend should be
-├── Transient        a remote call may succeed later: nothing is known, nothing is concluded
-│   └── Busy         the backend has done nothing, and asks to be asked again later
-├── Refused          a remote service refused, with one cause of the closed list
-├── HostKeyChanged   a host showed another key than the pinned one; nothing was sent to it
+├── BackendGone      the backend does not answer
+├── Transient        a remote call may succeed later; its effect is unknown
+│   └── Busy         the backend has done nothing; repeat the request later
+├── Refused          a remote service refused, with a cause of the closed list
+├── HostKeyChanged   a host has another key than the pinned one; nothing was sent to it
 └── StoreError
-    ├── DamagedRecord   cannot be read by this version; the store itself answers
-    ├── Conflict     another writer was first: read again and decide again
-    └── Fenced       the lease that the write was made under is no longer ours
+    ├── DamagedRecord   this version cannot read a record; the store itself answers
+    ├── Conflict     another writer was first: read and decide again
+    └── Fenced       another backend has the lease of the write now
 """
 
 from typing import Literal
 
-#: where a refusal holds; empty: the answer does not say
+#: where a refusal applies; empty: unknown
 Scope = Literal["", "zone", "region"]
 
-#: gives Google's clients on this machine the credentials of a person
+#: the command that gives a person's credentials to Google's clients on this machine
 LOGIN = "gcloud auth application-default login"
 
 
 class TpujobError(Exception):
-    """Something went wrong that tpujob can explain. `str(error)` is one message for a person."""
+    """An error that tpujob can explain. `str(error)` is a message for people."""
 
     exit_code = 1
     http_status = 500
@@ -39,7 +39,7 @@ class TpujobError(Exception):
         self.hint = hint  #: what to do next; shown on its own line
 
     def as_json(self) -> dict[str, dict[str, str | int]]:
-        """As the HTTP API and `--json` print it; `adapters/http/client.py` reads it back."""
+        """Return the JSON form of the HTTP API and of `--json`, which `adapters/http/client.py` reads back."""
         facts: dict[str, str | int] = {
             "type": type(self).__name__,
             "message": self.message,

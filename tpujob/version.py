@@ -1,3 +1,3 @@
-"""The version of tpujob, in the only place that knows it: the build and `deploy/up.sh` read it here."""
+"""The version of tpujob, which the build and `deploy/up.sh` read from this file."""
 
 __version__ = "0.1.0"

@@ -65,7 +65,7 @@ class ReportList:
 def _turned(blobs: Sequence[Blob], before: Sequence[Blob]) -> bool:
     if [b.generation for b in blobs] == [b.generation for b in before]:
         return False
-    now, then = (sorted(reports.turns(b.metadata) for b in listed) for listed in (blobs, before))
+    now, then = (sorted(reports.signals(b.metadata) for b in listed) for listed in (blobs, before))
     return now != then
 
 

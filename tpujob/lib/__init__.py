@@ -1,1 +1,1 @@
-"""Small things that every room may import: they know nothing of jobs, and import no other room."""
+"""Small helpers that every room may import. They know nothing of jobs and import no other room."""

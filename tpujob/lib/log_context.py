@@ -1,7 +1,6 @@
-"""What the lines of a log are about: the request, the job and the attempt that the code at hand works for.
+"""The context of log lines: the request, the job and the attempt for which a thread or task works.
 
-A context variable keeps it for the thread or task, so that a caller of the log need not know it. `web/log.py` writes
-it. Threads of a pool begin without it: hand them `carried(call)`.
+A context variable keeps it; `web/log.py` adds it to every line. Threads of a pool need `in_context(call)`.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -13,14 +12,14 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: in the order in which a line has them
+#: the facts of a line, in order
 NAMES = ("job", "attempt", "request")
 _about: ContextVar[Mapping[str, str] | None] = ContextVar("about", default=None)
 
 
 @contextmanager
 def about(**facts: str) -> Generator[None]:
-    """Within it, lines are about this, too."""
+    """Add these facts to the log lines within the `with` block."""
     token = _about.set({**(_about.get() or {}), **facts})
     try:
         yield
@@ -29,17 +28,17 @@ def about(**facts: str) -> Generator[None]:
 
 
 def note(**facts: str) -> None:
-    """From here to the end of the surrounding `about`, lines are about this, too. Without one it does nothing."""
-    known = _about.get()
-    if known is not None:
-        _about.set({**known, **facts})
+    """Add these facts to the log lines up to the end of the surrounding `about`; without one, do nothing."""
+    current = _about.get()
+    if current is not None:
+        _about.set({**current, **facts})
 
 
-def known() -> Mapping[str, str]:
-    """What a line written here is about."""
+def facts() -> Mapping[str, str]:
+    """Return the facts of the present context."""
     return _about.get() or {}
 
 
-def carried(call: Callable[P, T]) -> Callable[P, T]:
-    """The same call, for one use in another thread: its lines are about what the caller's are."""
+def in_context(call: Callable[P, T]) -> Callable[P, T]:
+    """Return the call bound to the present context, for one use in another thread."""
     return partial(copy_context().run, call)

@@ -8,14 +8,14 @@ V = TypeVar("V")
 
 
 class LruDict(OrderedDict[K, V]):
-    """At most `most` entries: one that is set is the newest, and the oldest beyond that are dropped."""
+    """A dict of at most `size` entries, which drops the entries that were set longest ago."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.most = most
+        self._size = size
 
     def __setitem__(self, key: K, value: V) -> None:
         self.pop(key, None)
         super().__setitem__(key, value)
-        while len(self) > self.most:
+        while len(self) > self._size:
             self.popitem(last=False)

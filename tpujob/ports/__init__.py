@@ -1,8 +1,7 @@
 """The ports: everything that touches the world, as the smallest protocol that serves its caller.
 
 Every call takes `timeout`, in seconds, and returns or raises by then. Adapters raise `Transient` (may succeed later;
-nothing is known) or `Refused` (a clear no), never a vendor's own error. What a user can ask of the service is in
-`api/jobs_api.py`.
+nothing is known) or `Refused` (a definite refusal), never a vendor's own error.
 """
 
 from tpujob.ports.backend import Clock, Ports

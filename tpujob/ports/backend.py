@@ -1,4 +1,4 @@
-"""All that a backend touches of the world, as one value; and the clock."""
+"""All ports of a backend as one value, and the clock."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,7 +11,7 @@ from tpujob.ports.store import Store
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Seconds since the epoch, UTC."""
+        """Return the seconds since the epoch, UTC."""
         ...
 
     def sleep(self, seconds: float) -> None: ...
@@ -19,7 +19,7 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Who gets it uses what it needs of it."""
+    """All ports of a backend."""
 
     store: Store
     slices: Slices

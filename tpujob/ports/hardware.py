@@ -13,56 +13,55 @@ from tpujob.domain.observations import SliceSeen
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """A cloud resource that carries our label."""
+    """A cloud resource with tpujob's label."""
 
     name: str
     zone: str
     job_id: str
     created_at: float
     detail: str = ""
-    type: str = ""  #: empty: not known
-    pricing: str = ""  #: `spot`, `on-demand` or `reserved`; empty: not known
-    tpu_slices: int = 1  #: how many TPU slices it consists of, all of that type
-    suspending: bool = False  #: the cloud is taking it down by itself
+    type: str = ""  #: empty: unknown
+    pricing: str = ""  #: `spot`, `on-demand` or `reserved`; empty: unknown
+    tpu_slices: int = 1  #: number of its TPU slices, all of that type
+    suspending: bool = False  #: the cloud is suspending it
     provider: str = CLOUD_TPU
 
 
 @dataclass(frozen=True, slots=True)
 class SliceSurvey:
-    """What lists show of our slices. A list may lag behind and be incomplete: one that it lacks may exist."""
+    """The slices in the cloud's lists. A list may lag behind, so a slice that it lacks may exist."""
 
     seen: Mapping[str, SliceSeen]  #: by name
-    missed: Mapping[str, str]  #: zones that could not be listed, or not whole, and why
-    calls: int  #: that it took
+    missed: Mapping[str, str]  #: zones that could not be listed completely, with the reason
+    calls: int  #: number of calls
 
 
 class Slices(Protocol):
     def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
-        """Return what the cloud reports about it now. Never raises: an error is Unknown."""
+        """Return the slice's state in the cloud. Never raise: an error is Unknown."""
         ...
 
     def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
-        """What its lists show of our slices in those zones, by as few calls as it takes. Never raises: a zone that
-        could not be listed is missed."""
+        """Return the slices in the lists of these zones. Never raise: zones that cannot be listed are `missed`."""
         ...
 
     def create(
         self, slice: Slice, *, job_id: str, public_key: str, timeout: float, user: str = ""
     ) -> None:
-        """Request it; returns when the request is accepted, not when the slice is ready. `user`: the name of whose
-        programs it is for, as some have an account of their own. A slice that exists and carries our labels is adopted.
-        Raises Transient, or Refused with its cause."""
+        """Request the slice; return when the request is accepted, not when the slice is ready. Adopt an existing slice
+        with tpujob's labels. `user`: the user of the programs, as some users have service accounts. Raise Transient, or
+        Refused with its cause."""
         ...
 
     def delete(self, slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
-        """Request the deletion of its nodes and queued resource; returns when that is accepted. Absent is success.
-        Raises Transient, also while the cloud is suspending it, unless `even_suspending`; Refused, also for a slice of
-        that name that is not ours."""
+        """Request the deletion of the slice's nodes and queued resource; return when the request is accepted. Absent is
+        success. Raise Transient, also while the cloud suspends the slice, unless `even_suspending`. Raise Refused, also
+        for a slice of that name without tpujob's label."""
         ...
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
-        """Everything in those zones that carries our label, whatever its state; a queued resource and its nodes are
-        one. A zone that is closed to the project holds nothing. Raises Transient, Refused."""
+        """Return all resources with tpujob's label in these zones, in any state; a queued resource and its nodes count
+        as one. A zone that is closed to the project has none. Raise Transient, Refused."""
         ...
 
 
@@ -71,72 +70,69 @@ class Slices(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PublishedHost:
-    """What a host has published about itself through the cloud, so that we know its keys before the first contact."""
+    """The name and the keys that a host publishes through the cloud, for the first contact."""
 
-    name: str = ""  #: of its machine; empty: not published
+    name: str = ""  #: name of the machine; empty: not published
     host_keys: frozenset[tuple[str, str]] = frozenset()  #: type, and key in base64
 
 
 class Listening(Protocol):
-    """An open stream; any thread may close it, which ends it."""
+    """An open stream of messages, which any thread may close."""
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        """The messages (`protocol/live.py`), as they come. It ends when the agent does. Raises Transient when the
-        connection breaks, is silent for long, or nothing can be followed there."""
+        """Yield messages (`protocol/live.py`) as they arrive, until the agent ends. Raise Transient if the connection
+        breaks, is silent for long, or offers no messages."""
         ...
 
     def close(self) -> None:
-        """Safe to repeat."""
+        """End the stream. Safe to repeat."""
         ...
 
 
 class Hosts(Protocol):
-    """Only `public_key` makes a slice's key: the others raise NotFound once it was forgotten."""
+    """Access to hosts over SSH. Only `public_key` makes a slice's key; without a key, other methods raise NotFound."""
 
     def public_key(self, slice: Slice) -> str:
-        """The OpenSSH public key of the slice's own key pair, made on the first call. Safe to repeat."""
+        """Return the OpenSSH public key of the slice's own key pair, made on the first call. Safe to repeat."""
         ...
 
     def key(self, purpose: Sequence[str]) -> str:
-        """The key for that purpose (`protocol/signing.py`), from a secret that only backends have who share this store
-        of keys; made on the first call. Raises Transient, Refused."""
+        """Return the key for a purpose (`protocol/signing.py`), derived from a secret that only the backends of this
+        store of keys share. The first call makes the secret. Raise Transient, Refused."""
         ...
 
     def start(self, slice: Slice, plans: Sequence[HostPlan], *, timeout: float) -> None:
-        """Bring every host to its plan: all or none. Returns when every agent has accepted; safe to repeat.
-        No program is started before every host answers. Raises Transient (naming the hosts that did not answer),
-        HostKeyChanged, or Refused with cause SETUP."""
+        """Start the plans on all hosts or on none; return when every agent has accepted. Safe to repeat. No program
+        starts before every host answers. Raise Transient (with the hosts that did not answer), HostKeyChanged, or
+        Refused with cause SETUP."""
         ...
 
     def stop(self, slice: Slice, *, grace: float, discard: bool = False, timeout: float) -> None:
-        """SIGTERM, up to `grace` seconds, SIGKILL, on every host at once; devices are free afterwards. Safe to repeat.
-        `discard`: SIGKILL at once, and nothing more of what the program writes is kept. Raises Transient,
+        """Stop the program on all hosts at once: SIGTERM, then SIGKILL after `grace` seconds. The devices are free
+        afterwards. Safe to repeat. `discard`: SIGKILL at once, and keep no further output. Raise Transient,
         HostKeyChanged."""
         ...
 
     def wipe(self, slice: Slice, *, others: bool, timeout: float) -> None:
-        """Nothing is left on any host that the next job must not find, once `stop` has returned: files and processes of
-        the last attempt and, if the next job is that of `others`, all that its owner has left and every login of a
-        person. From then on the hosts refuse programs of the slice's epoch. Safe to repeat. Raises Transient,
-        HostKeyChanged, or Refused when something cannot be removed."""
+        """Remove the files and processes of the last attempt from all hosts, after `stop`, for the next job. `others`:
+        the next job has another owner, so remove all data of the present owner and every login of a person, too. Then
+        the hosts refuse programs of the slice's epoch. Safe to repeat. Raise Transient, HostKeyChanged, or Refused."""
         ...
 
     def alive(self, slice: Slice, *, timeout: float) -> frozenset[int]:
-        """The hosts that carried out a command over SSH within `timeout`, all asked at once. Never raises."""
+        """Return the hosts that run a command over SSH within `timeout`, all at the same time. Never raise."""
         ...
 
     def abandoned(
         self, slice: Slice, hosts: Collection[int], *, job: str, attempt: int, timeout: float
     ) -> frozenset[int]:
-        """Those of the hosts that know that their agent of that attempt runs no more, and has recorded no end. Never
-        raises."""
+        """Return the hosts whose agent of that attempt has died without recording the attempt's end. Never raise."""
         ...
 
     def listen(
         self, slice: Slice, host: int, *, job: str, attempt: int, timeout: float
     ) -> Listening:
-        """Return the live messages of the agent on that host about a running attempt. Connects within `timeout`. Raises
-        Transient, Refused, HostKeyChanged."""
+        """Connect to the live messages of a host's agent about an attempt. Raise Transient, Refused, HostKeyChanged."""
         ...
 
     def forget(self, slice: Slice) -> None:
@@ -144,5 +140,5 @@ class Hosts(Protocol):
         ...
 
     def kept(self) -> list[str]:
-        """Names of the slices that have keys. Raises Transient."""
+        """Return the names of the slices that have keys. Raise Transient."""
         ...

@@ -1,4 +1,4 @@
-"""What is kept of machines and people beside the jobs: suspicions, members, secrets, messages."""
+"""The stores of machines and people beside the jobs: suspects, members, secrets, messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpujob.domain.notifications.model import Message, ReadPosition, Receipt
 
 
 class Reputation(Protocol):
-    """Keeps which machines are suspected of being bad, or pinned by a person."""
+    """Keeps the machines that are suspected of being bad, or pinned by a person."""
 
     def accuse(
         self,
@@ -27,20 +27,20 @@ class Reputation(Protocol):
         at: float,
         owner: str,
     ) -> None:
-        """For a job of `owner`: add `weight` to the score of each of these machines, faded to `at` first
-        (`domain/failures/host_reputation.py`), and keep the reason. Once for each `op_id`: a repeat changes nothing."""
+        """Add `weight` to the score of each machine, for a job of `owner`, and keep the reason. The old score first
+        fades to `at` (`domain/failures/host_reputation.py`). A repeat with the same `op_id` changes nothing."""
         ...
 
     def suspects(self) -> list[Suspect]:
-        """Every machine that has a score or is pinned, the highest score first."""
+        """Return every machine that has a score or is pinned, the highest score first."""
         ...
 
     def put(self, suspect: Suspect) -> None:
-        """Replace the record of that machine."""
+        """Replace the record of the machine."""
         ...
 
     def remove(self, physical: str) -> None:
-        """Forget score, pin and reasons. A repeat of an old accusation does not bring them back. Absent is success."""
+        """Delete score, pin and reasons; a repeat of an old accusation does not restore them. Absent is success."""
         ...
 
 
@@ -48,21 +48,21 @@ class Reputation(Protocol):
 
 
 class Members(Protocol):
-    """Keeps who may use the backend."""
+    """Keeps the people who may use the backend."""
 
     def find(self, name: str) -> Member | None: ...
 
     def with_id(self, id: str) -> Member | None:
-        """The member who came as that principal."""
+        """Return the member with the id of a principal."""
         ...
 
     def all(self) -> list[Member]:
-        """Return them by name."""
+        """Return all members, by name."""
         ...
 
     def change(self, name: str, plan: Callable[[Member | None], Member | None]) -> Member | None:
-        """Read the member of that name, write what `plan` makes of it (None: no member), whole or not at all, and
-        return it. `plan` is pure: it is called again when another write came first."""
+        """Replace the member of that name by the result of `plan` (None: no member), atomically, and return the result.
+        `plan` is pure: after a concurrent write it is called again."""
         ...
 
 
@@ -71,30 +71,30 @@ class Members(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KeptSecret:
-    """That there is one. Its value is asked for alone, when a program starts."""
+    """A secret without its value, which is read only when a program starts."""
 
     name: str
     set_at: float
 
 
 class Secrets(Protocol):
-    """Keeps values by owner (`Principal.id`) and name; nothing else of the backend does. Names are checked
-    (`domain/secrets.py`). Raises Transient, Refused, StoreError."""
+    """Keeps the values of secrets by owner (`Principal.id`) and name; no other part of the backend keeps values.
+    Callers check names (`domain/secrets.py`). Methods raise Transient, Refused, StoreError."""
 
     def put(self, owner: str, name: str, value: str) -> None:
-        """Set the value. A read at the same time gets the old value or the new one, whole."""
+        """Set the value atomically."""
         ...
 
     def get(self, owner: str, name: str) -> str:
-        """Raises NotFound."""
+        """Return the value. Raise NotFound."""
         ...
 
     def list(self, owner: str) -> list[KeptSecret]:
-        """By name. In the cloud, what was set a moment ago by another process may be missing."""
+        """Return the secrets by name. In the cloud, a secret that another process has just set may be missing."""
         ...
 
     def remove(self, owner: str, name: str) -> None:
-        """Absent is success."""
+        """Remove the secret. Absent is success."""
         ...
 
 
@@ -102,24 +102,23 @@ class Secrets(Protocol):
 
 
 class Outbox(Protocol):
-    """Keeps messages and how far events were read. Holds no rules: it compares a version and writes."""
+    """Keeps messages and the position up to which events were read. Has no rules: compares a version and writes."""
 
     def position(self) -> ReadPosition | None:
-        """Return how far the events of all jobs were read; None: they never were."""
+        """Return the position up to which the events of all jobs were read; None: never read."""
         ...
 
     def add(self, messages: Sequence[Message], position: ReadPosition | None = None) -> None:
-        """Store each message, unless one of its id is stored; then the position, unless a later one is. The first
-        `since` stays. Safe to repeat, and from two backends at once."""
+        """Store the messages with new ids, then the position if it is later than the stored one. Keep the first
+        `since`. Safe to repeat, and from two backends at once."""
         ...
 
     def due(self, now: float, limit: int) -> list[Message]:
-        """Return the messages whose `due` has come, the longest overdue first."""
+        """Return the messages whose `due` has passed, the longest overdue first."""
         ...
 
     def update(self, messages: Sequence[Message]) -> list[Message] | None:
-        """Write each as the next version of the one that was read, all or none. None: another caller has written one
-        of them first, or has removed it."""
+        """Write the next version of each message, all or none. None: another caller has changed one of them first."""
         ...
 
     def messages(self, *, channel: str = "", limit: int) -> list[Message]:
@@ -127,7 +126,7 @@ class Outbox(Protocol):
         ...
 
     def forget(self, now: float, limit: int) -> None:
-        """Remove messages that are kept no longer (`Message.until`), at most so many."""
+        """Remove at most `limit` messages whose `until` has passed."""
         ...
 
 
@@ -135,6 +134,5 @@ class Sink(Protocol):
     """Delivers messages to one channel."""
 
     def send(self, message: Message, *, timeout: float) -> Receipt:
-        """Try it once. Never raises, and returns within `timeout`. The receiver recognises a repeat by the message's
-        id."""
+        """Try once to send the message. Never raise. The receiver recognises a repeat by the message's id."""
         ...

@@ -1,4 +1,4 @@
-"""The bucket, and copies that the storage makes by itself."""
+"""The objects of buckets, and copies that the storage makes itself."""
 
 from __future__ import annotations
 
@@ -13,35 +13,37 @@ from tpujob.domain.copies import Copy, CopyProgress
 
 @dataclass(frozen=True, slots=True)
 class Blob:
+    """An object without its content."""
+
     path: str  #: `gs://bucket/…`
     size: int
     generation: int
     updated: float  #: by the storage's clock
     metadata: Mapping[str, str]
-    touched: int = 0  #: grows when it is touched; of one generation
+    touched: int = 0  #: grows with each touch of the generation
 
 
 @dataclass(frozen=True, slots=True)
 class BucketPlace:
-    """Where a bucket lies, in small letters."""
+    """The location of a bucket, in lower case."""
 
     location: str  #: a region; a pair of regions such as `nam4`; or a continent such as `us`
-    regions: frozenset[str]  #: from which it is read without charge; empty for a continent
+    regions: frozenset[str]  #: regions that read it without charge; empty for a continent
 
 
 @dataclass(frozen=True, slots=True)
 class BucketFacts:
-    """How a bucket is set up, as far as it matters to jobs."""
+    """The settings of a bucket that matter to jobs."""
 
     name: str
-    location: str  #: a region, or a continent such as `us`; small letters
+    location: str  #: a region, or a continent such as `us`, in lower case
     location_type: str  #: `region`, `dual-region` or `multi-region`
-    uniform_access: bool  #: IAM alone says who may read it
+    uniform_access: bool  #: only IAM controls access
     public_access: str  #: `enforced`: it cannot be made public
     soft_delete_s: int  #: seconds for which deleted objects are kept, and billed
     versioning: bool  #: overwritten objects are kept, and billed
-    log_days: int | None  #: logs of jobs are removed after that many; None: never
-    ours: bool  #: it has tpujob's label: tpujob made or adopted it
+    log_days: int | None  #: days after which logs of jobs are removed; None: never
+    ours: bool  #: the bucket has tpujob's label: tpujob made or adopted it
 
 
 class Blobs(Protocol):
@@ -56,37 +58,36 @@ class Blobs(Protocol):
         if_generation: int | None = None,
         timeout: float,
     ) -> Blob:
-        """Write whole or not at all; a file from its beginning, and not as a whole in memory. `if_generation`: 0: only
-        if absent; n: only over that one. Raises Conflict when that does not hold."""
+        """Write an object, completely or not at all. A file is streamed from its beginning. `if_generation`: 0: only if
+        the object is absent; n: only if n is its generation; else raise Conflict."""
         ...
 
     def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
-        """The bytes from `start` up to, not including, `end`. Raises NotFound."""
+        """Return the bytes from `start` up to, not including, `end`. Raise NotFound."""
         ...
 
     def list(self, prefix: str, *, most: int | None = None, timeout: float) -> list[Blob]:
-        """Every object whose path starts with `prefix`, by path, with its metadata; the first `most` of them."""
+        """Return the objects whose path starts with `prefix`, by path, with their metadata; at most `most`."""
         ...
 
     def touch(self, path: str, *, timeout: float) -> None:
-        """Change nothing but the mark that it is in use: who deletes it as it was before, fails. Raises NotFound."""
+        """Mark the object as used, so that a `delete` with an older `unchanged` fails. Raise NotFound."""
         ...
 
     def delete(self, path: str, *, unchanged: Blob | None = None, timeout: float) -> None:
-        """Absent is success. `unchanged`: only if it still is as it was then, and was not touched since; raises
-        Conflict."""
+        """Delete the object. Absent is success. `unchanged`: raise Conflict if it was written or touched since then."""
         ...
 
     def clock(self, *, timeout: float) -> float:
-        """The storage's own time, so that ages are computed on one clock."""
+        """Return the storage's own time, so that ages are computed on one clock."""
         ...
 
     def ensure_bucket(self, bucket: str, region: str, *, timeout: float) -> None:
-        """Afterwards `gs://name` exists, in that region. Raises Refused when it lies in another one."""
+        """Create the bucket in the region unless it exists. Raise Refused if it is in another region."""
         ...
 
     def place(self, bucket: str, *, timeout: float) -> BucketPlace:
-        """Return where the bucket of this `gs://` path lies. Raises NotFound; Refused when it is another owner's."""
+        """Return the location of a `gs://` path's bucket. Raise NotFound, or Refused for another owner's bucket."""
         ...
 
 
@@ -95,25 +96,24 @@ class Blobs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What lies below a prefix, and how much of it another one lacks."""
+    """The size of the objects below a source, and the part of them that a target lacks."""
 
     objects: int
     bytes: int
-    missing: int  #: objects that the other lacks, or has with another content
+    missing: int  #: number of objects that the target lacks, or has with another content
     missing_bytes: int
-    counted: bool  #: False: there is more than was counted
+    counted: bool  #: False: the source has more objects than were counted
 
 
 class Copies(Protocol):
-    """Copies of objects that the storage makes by itself: no byte passes through this process."""
+    """Copies of objects that the storage makes itself: no byte passes through this process."""
 
     def compare(self, source: str, target: str, *, timeout: float) -> Comparison:
-        """Count both sides, as far as the time allows; a target of "" has nothing. Raises NotFound for a bucket that
-        is not there, Refused, Transient."""
+        """Count both sides within `timeout`; the target "" is empty. Raise NotFound (no bucket), Refused, Transient."""
         ...
 
     def advance(self, copy: Copy, *, timeout: float) -> CopyProgress:
-        """Go on with a copy and return how far it has come; no call is begun after `timeout`. An object is copied as it
-        was listed, under a condition, and compared by size and CRC32C. Safe to repeat from any earlier progress, and
-        beside another process. Raises Refused (also when the source has nothing), Transient."""
+        """Continue a copy and return its progress; begin no call after `timeout`. Objects are copied under the
+        condition that they have not changed since they were listed, and compared by size and CRC32C. Safe to repeat
+        from any earlier progress, and beside another process. Raise Refused (also for an empty source), Transient."""
         ...

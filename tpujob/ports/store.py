@@ -1,4 +1,4 @@
-"""Where jobs and their events are kept."""
+"""The store of jobs and their events."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Write:
 
 
 class EventKey(NamedTuple):
-    """Where an event stands among those of all jobs."""
+    """The position of an event in the order of all jobs' events."""
 
     at: float
     job_id: str
@@ -41,41 +41,40 @@ class EventKey(NamedTuple):
 
 
 class Store(Protocol):
-    """Keeps jobs and events. Holds no rules: it compares a version and writes."""
+    """Keeps jobs and events. Has no rules: compares a version and writes."""
 
     def identity(self) -> str:
-        """What tells this store from every other one: a random word, drawn when it was made and kept in it.
-        Raises StoreError when it was read before and is no longer the same: the store was emptied or replaced."""
+        """Return the store's identity: a random word, written when the store was made. Raise StoreError if the word has
+        changed since an earlier call: the store was emptied or replaced."""
         ...
 
     def create(self, job: Job, event: Event, *, idempotency_key: str = "") -> Job:
-        """Store a new job (its `id` is ignored and assigned here) with its first event.
-        The same non-empty key gives back the job of the first call and stores nothing. Raises StoreError in the same
-        case as `identity`."""
+        """Store a new job with its first event, and return the job with a new `id`. A repeat with the same non-empty
+        key returns the job of the first call and stores nothing. Raise StoreError in the same case as `identity`."""
         ...
 
     def create_many(self, jobs: Sequence[tuple[Job, Event]], *, key: str) -> builtins.list[Job]:
-        """Store some hundred new jobs, each with its first event: all of them or none, with ids in their order. The
-        same key gives back those of the first call that are still there, and stores nothing."""
+        """Store up to some hundred new jobs, each with its first event: all or none, with ids in their order. A repeat
+        with the same key returns those jobs of the first call that still exist, and stores nothing."""
         ...
 
     def get(self, job_id: str) -> Job:
-        """Raises NotFound; StoreError when its record is damaged."""
+        """Return the job. Raise NotFound, or StoreError if its record is damaged."""
         ...
 
     def peek(self, job_id: str) -> Job:
-        """As `get`, but perhaps a moment old, where that is cheaper. Good enough to decide on, since a commit compares
-        the version; not to act on without a commit."""
+        """Return the job, perhaps a moment old if that is cheaper. Use it for decisions, as a commit compares the
+        version; never act on it without a commit."""
         ...
 
     def list(self, *, name: str = "", live: bool | None = None) -> list[Job]:
-        """Jobs, newest first. `live`: True: not in a final state; False: in one; None: both.
-        Jobs with a damaged record are left out: before concluding anything from a job's absence, ask `damaged()`."""
+        """Return jobs, newest first. `live`: True: not in a final state; False: in a final state; None: both. Jobs with
+        a damaged record are left out: call `damaged()` before you conclude anything from a job's absence."""
         ...
 
     def walk(self) -> Iterator[Job]:
-        """As `list`, every job, of which few are in memory at a time. One that changes meanwhile comes as it was or as
-        it is; one that is removed may come or not."""
+        """Yield every job, in the order of `list`, with few jobs in memory at a time. A job that changes meanwhile
+        comes in its old or new version; a job that is removed meanwhile may come or not."""
         ...
 
     def commit(
@@ -87,47 +86,47 @@ class Store(Protocol):
         op_id: str,
         lease: Lease | None,
     ) -> Job:
-        """Write `job` as version `expected_version + 1` and append `event`, whole or not at all; returns it as stored.
-        A repeat with the same `op_id` returns what the first call stored. Raises Conflict when the version differs,
-        Fenced when `lease` is given and a newer one exists, NotFound."""
+        """Write `job` as version `expected_version + 1` and append `event`, atomically; return the stored job. A repeat
+        with the same `op_id` returns the job that the first call stored. Raise Conflict if the version differs, Fenced
+        if a newer lease than `lease` exists, NotFound."""
         ...
 
     def commit_both(self, first: Write, second: Write) -> tuple[Job, Job]:
-        """Two commits of two jobs, both or neither. Raises as `commit`; a repeat returns what the first call stored."""
+        """Commit two jobs, both or neither. Raise the errors of `commit`. A repeat returns the first call's jobs."""
         ...
 
     def events(self, job_id: str, *, after: int = 0) -> list[Event]:
-        """Events with `seq > after`, oldest first. Raises NotFound."""
+        """Return the events with `seq > after`, oldest first. Raise NotFound."""
         ...
 
     def recent(self, *, before: EventKey | None = None, limit: int) -> list[tuple[str, Event]]:
-        """Events of all jobs, the newest first, each with its job's id: at most `limit` of those that come after
-        `before` in this order. Those that were stored before this was asked for may be missing."""
+        """Return at most `limit` events of all jobs that are older than `before`, the newest first, each with its job's
+        id. Events stored by versions without this method may be missing."""
         ...
 
     def remove(self, job_id: str, *, lease: Lease | None) -> None:
-        """Remove the record and its events. Absent is success. Raises Fenced."""
+        """Remove the record and its events. Absent is success. Raise Fenced."""
         ...
 
     def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:
-        """Return a new lease, or None while another owner's is in force. The same owner gets a new, higher token."""
+        """Return a new lease; None: another owner's lease is in force. The same owner gets a new, higher token."""
         ...
 
     def release(self, lease: Lease) -> None:
-        """End a lease early. No error if it is no longer in force."""
+        """End a lease early. Without effect if the lease has ended."""
         ...
 
     def due(self, now: float) -> list[str]:
-        """Ids of the jobs whose `wake` has passed, the longest overdue first; without final jobs that have nothing left
-        to do. May be a moment old."""
+        """Return the ids of jobs whose `wake` has passed, the longest overdue first, without final jobs that need no
+        more work. May be a moment old."""
         ...
 
     def newest(self) -> int:
-        """The number of the newest change, or one that no later change has. Cheap."""
+        """Return the number of the newest change, or a number below every later one. Cheap."""
         ...
 
     def changes(self, after: int) -> tuple[int, list[str]]:
-        """The newest change number, and the ids of jobs changed after `after` (removed ones included). Cheap."""
+        """Return the newest change number, and the ids of jobs changed or removed after `after`. Cheap."""
         ...
 
     def close(self) -> None:
@@ -135,9 +134,9 @@ class Store(Protocol):
         ...
 
     def damaged(self) -> list[tuple[str, str]]:
-        """Ids of the jobs whose record cannot be read, each with the reason. `list` and `due` leave them out."""
+        """Return the ids of jobs with an unreadable record, each with the reason. `list` and `due` leave them out."""
         ...
 
     def zones(self) -> list[str]:
-        """Every zone in which a slice was ever requested, also by jobs that have been removed since."""
+        """Return every zone in which a slice was ever requested, also by jobs that have been removed."""
         ...

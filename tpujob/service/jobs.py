@@ -298,11 +298,9 @@ class Jobs:
             (job.id, money.account(job, now, self._reconciler.spending.of(job).granted))
             for job in sorted(live, key=lambda job: job.id, reverse=True)
         )
+        shared = self._reconciler.spending.accounts()
         return [
-            *(
-                budgets.view(money.at(account, now))
-                for account in self._reconciler.spending.accounts()
-            ),
+            *(budgets.view(money.account_at(account, now)) for account in shared),
             *(budgets.view(account, job_id) for job_id, account in own if account),
         ]
 

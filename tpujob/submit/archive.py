@@ -1,7 +1,4 @@
-"""The user's code as one archive, named by its content: the same files give the same bytes on every machine.
-
-What is in a bundle is decided here; the agent unpacks it on every host.
-"""
+"""Packs the user's code into one archive, named by its content: the same files give the same bytes on every machine."""
 
 from __future__ import annotations
 
@@ -23,16 +20,16 @@ from tpujob.errors import BadRequest
 from tpujob.protocol.bundle import MAX_FILES
 from tpujob.submit import git
 from tpujob.submit.git import NOWHERE
-from tpujob.submit.secrets_scan import keys_among
+from tpujob.submit.secrets_scan import files_with_keys
 
 if TYPE_CHECKING:
     from tpujob.api import CodeGiven
 
 LIMIT = 100 * 1024 * 1024  #: bytes of all files of a bundle
-IGNORE_FILE = ".tpujobignore"  #: patterns as in a .gitignore; stronger than what git tracks
-NEVER = frozenset({".git", "__pycache__", ".venv"})  #: names that are left out wherever they are
-#: names that are left out where git does not say what belongs to the folder: tools make them, and make them again
-MADE = frozenset(
+IGNORE_FILE = ".tpujobignore"  #: patterns as in a .gitignore; they exclude tracked files, too
+NEVER = frozenset({".git", "__pycache__", ".venv"})  #: names that are excluded in every folder
+#: names that are excluded in a folder without git: tools generate them
+GENERATED = frozenset(
     {
         ".DS_Store",
         ".hg",
@@ -46,100 +43,106 @@ MADE = frozenset(
         "node_modules",
     }
 )
+IGNORED = NEVER | GENERATED
 
-MOST_LISTED = 20  #: files that look like keys, in a message
+MOST_LISTED = 20  #: files that look like keys in one message
 
 _CODE_LIMIT = f"{LIMIT // 1024**2} MiB"
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    sha256: str  #: of `data`
+    """The user's code as an archive."""
+
+    sha256: str  #: hash of `data`
     data: bytes = field(repr=False)  #: a tar.gz
-    files: tuple[str, ...]  #: what is in it, by path
-    standing: CodeGiven = field(
-        default_factory=NOWHERE.copy, repr=False
-    )  #: of the checkout that it was made from
-    warnings: tuple[str, ...] = ()  #: what a person should know before it is shipped
+    files: tuple[str, ...]  #: paths of the files in it
+    #: commit and diff of the checkout
+    standing: CodeGiven = field(default_factory=NOWHERE.copy, repr=False)
+    warnings: tuple[str, ...] = ()  #: warnings for the user, before the bundle is shipped
 
 
 def pack(folder: Path, *, allow_keys: bool = False) -> Bundle:
-    """Return the files below `folder` as a bundle. Inside a git repository these are the ones that git tracks or would,
-    submodules included; else all but `MADE`. `.tpujobignore` takes files away. Raises BadRequest, naming files, when
-    it is too large, unreadable or links out of itself, or when some look like keys, unless `allow_keys`."""
+    """Return the files below `folder` as a bundle. In a git repository these are the tracked and untracked files that
+    git does not ignore, with submodules; else all but `GENERATED`. `.tpujobignore` excludes files. Raise BadRequest,
+    with names of files, for a folder that is too large, unreadable or has links that lead outside. Unless `allow_keys`,
+    raise it also for files that look like keys."""
     if not folder.is_dir():
         raise BadRequest(
             f"code: {folder} is not a folder", hint="Give a folder, relative to the job file."
         )
-    tracked, missing = git.listed(folder)  # none of a folder that git itself ignores
-    names = sorted(_wanted(folder, tracked or _walked(folder)))
-    names = [name for name in names if _packable(folder, name)]
+    tracked, missing = git.list_files(folder)  # empty for a folder that git itself ignores
+    names = sorted(_without_ignored(folder, tracked or _walk(folder)))
+    names = [name for name in names if _is_packable(folder, name)]
     _check_size(folder, names)
-    keys = keys_among(folder, names)
+    keys = files_with_keys(folder, names)
     if keys and not allow_keys:
-        raise _refused(folder, keys)
-    packed = _archive((name, folder / name) for name in names)
+        raise _keys_error(folder, keys)
+    bundle = _archive((name, folder / name) for name in names)
     if tracked:
         standing = git.standing(folder, frozenset(names), allow_keys=allow_keys)
-        packed = replace(packed, standing=standing)
-    known = [f"{n} looks like a key and is shipped; {IGNORE_FILE} can leave it out" for n in keys]
-    lost = [f"the submodule {n} is not checked out, so nothing of it is shipped" for n in missing]
-    return replace(packed, warnings=(*known, *lost))
+        bundle = replace(bundle, standing=standing)
+    warnings = (
+        *(f"{n} looks like a key and is shipped; {IGNORE_FILE} can leave it out" for n in keys),
+        *(f"the submodule {n} is not checked out, so nothing of it is shipped" for n in missing),
+    )
+    return replace(bundle, warnings=warnings)
 
 
 @cache
 def workloads_bundle() -> Bundle:
-    """The bundled programs, as the package `workloads`, and the lock file of what they import."""
+    """Return the bundled programs, as the package `workloads`, with the lock file of their requirements."""
     root = Path(next(iter(workloads.__path__)))
-    found = (*root.rglob("*.py"), root / "requirements.lock")
-    paths = sorted(p for p in found if "__pycache__" not in p.parts)
+    files = (*root.rglob("*.py"), root / "requirements.lock")
+    paths = sorted(p for p in files if "__pycache__" not in p.parts)
     return _archive((f"workloads/{p.relative_to(root).as_posix()}", p) for p in paths)
 
 
 # Which files ---------------------------------------------------------------------------------------------------------
 
 
-def _walked(folder: Path) -> Iterator[str]:
-    """Every file and link, without the folders that tools make."""
+def _walk(folder: Path) -> Iterator[str]:
+    """Yield the path of every file and link, without generated ones."""
 
     def unreadable(error: OSError) -> None:
         raise BadRequest(f"code: cannot read {error.filename}: {error.strerror}") from error
 
     for root, folders, files in os.walk(folder, onerror=unreadable):
-        here = Path(root)
-        linked = [f for f in folders if (here / f).is_symlink()]
-        made = {f for f in folders if f in NEVER | MADE or (here / f / "pyvenv.cfg").exists()}
-        folders[:] = [f for f in folders if f not in made | {*linked}]
+        parent = Path(root)
+        linked = [f for f in folders if (parent / f).is_symlink()]
+        ignored = {f for f in folders if f in IGNORED or (parent / f / "pyvenv.cfg").exists()}
+        folders[:] = [f for f in folders if f not in ignored | {*linked}]
         for name in (*files, *linked):
-            if name not in MADE:
-                yield (here / name).relative_to(folder).as_posix()
+            if name not in GENERATED:
+                yield (parent / name).relative_to(folder).as_posix()
 
 
-def _wanted(folder: Path, names: Iterable[str]) -> list[str]:
-    kept = [name for name in names if NEVER.isdisjoint(PurePosixPath(name).parts)]
+def _without_ignored(folder: Path, names: Iterable[str]) -> list[str]:
+    """Return the names without those in NEVER and those that `.tpujobignore` excludes."""
+    candidates = [name for name in names if NEVER.isdisjoint(PurePosixPath(name).parts)]
     ignore = folder / IGNORE_FILE
     try:
         ignore.read_bytes()
     except FileNotFoundError:
-        return kept
+        return candidates
     except OSError as error:
         raise BadRequest(f"code: cannot read {ignore}: {error.strerror}") from error
-    left_out = git.matched(ignore, kept)
-    return [name for name in kept if name not in left_out]
+    ignored = git.excluded_files(ignore, candidates)
+    return [name for name in candidates if name not in ignored]
 
 
-def _refused(folder: Path, keys: list[str]) -> BadRequest:
+def _keys_error(folder: Path, keys: list[str]) -> BadRequest:
     listed = ", ".join(one_line(name, 200) for name in keys[:MOST_LISTED])
-    more = f" and {len(keys) - MOST_LISTED} more" if len(keys) > MOST_LISTED else ""
+    rest = f" and {len(keys) - MOST_LISTED} more" if len(keys) > MOST_LISTED else ""
     return BadRequest(
-        f"code: {many(len(keys), 'file')} of {folder} would be shipped and may hold a key: {listed}{more}",
+        f"code: {many(len(keys), 'file')} of {folder} would be shipped and may hold a key: {listed}{rest}",
         hint=f"Name them in {IGNORE_FILE}; tell the program its keys by `tpujob secret set` and `run.secrets`. "
         "`--allow-keys` ships them all the same.",
     )
 
 
-def _packable(folder: Path, name: str) -> bool:
-    """Sockets, pipes and devices are passed over. Raises BadRequest for a link that leads out of the folder."""
+def _is_packable(folder: Path, name: str) -> bool:
+    """Return whether the name is a file or a link. Raise BadRequest for a link that leads out of the folder."""
     path = folder / name
     if not path.is_symlink():
         return path.is_file()
@@ -174,7 +177,7 @@ def _check_size(folder: Path, names: Iterable[str]) -> None:
 
 
 def _archive(files: Iterable[tuple[str, Path]]) -> Bundle:
-    """The same names, contents and execute bits give the same bytes: no time, owner or host in it."""
+    """Return a bundle without times, owners or hosts: the same names, contents and execute bits give the same bytes."""
     packed = io.BytesIO()
     names: list[str] = []
     with (

@@ -1,5 +1,4 @@
-"""Compiles the bundled program of a job for its slices on this machine, and remembers what that found for each program,
-arguments, target and versions."""
+"""Compiles the bundled program of a job for its slices on this machine, and caches the findings."""
 
 import contextlib
 import hashlib
@@ -23,15 +22,15 @@ from tpujob.submit.archive import workloads_bundle
 
 Unit = Literal["steps", "tokens", "samples"]
 
-#: variables of a job that change what the compiler makes
+#: variables of a job that change the compiler's output
 FLAGS = ("LIBTPU_INIT_ARGS", "XLA_FLAGS")
 _DOES_NOT_FIT = 78
-#: arguments that change nothing that a check finds
+#: arguments that do not change the findings of a check
 _NO_MATTER = ("--steps=", "--seed=", "--lr=", "--checkpoint-every=", "--eval-every=", "--log-every=")  # fmt: skip
 
 
 class ExpectedPace(TypedDict):
-    """Each from the best that is likely to the worst."""
+    """The likely pace of a program; each list is from best to worst."""
 
     step: list[float]  #: seconds
     per_second: list[float]  #: tokens, or rows
@@ -42,7 +41,7 @@ class ExpectedPace(TypedDict):
 
 
 class TargetFinding(TypedDict):
-    """What a check says of one target; the part of it that is used here."""
+    """The findings of a check for one target, as far as tpujob uses them."""
 
     target: str
     fit: str  #: `yes`, `no`, `refused`, `crashed` or `unknown`
@@ -54,44 +53,45 @@ class TargetFinding(TypedDict):
     needed_bytes: int
     program: dict[str, float] | None  #: `peak_bytes`
     warnings: list[str]
-    step_seconds: NotRequired[dict[str, float]]  #: `bound`: no step can be shorter
+    step_seconds: NotRequired[dict[str, float]]  #: `bound`: the lower bound of a step
     pace: NotRequired[ExpectedPace]
 
 
 @dataclass(frozen=True, slots=True)
 class BundledProgram:
+    """A bundled program with its options."""
+
     workload: str
-    options: tuple[str, ...]  #: as they are on the command line
-    flags: tuple[tuple[str, str], ...] = ()  #: of FLAGS, those that the job sets
+    options: tuple[str, ...]  #: options of the command line
+    flags: tuple[tuple[str, str], ...] = ()  #: variables of FLAGS that the job sets
 
 
 def check_job(spec: JobSpec, cache: Path) -> list[TargetFinding]:
-    """Compile the job's program for each of its types and remember what was found; takes seconds to minutes. Raises as
-    `check` and `require_compiler` do."""
-    wanted = program_of(spec)
+    """Compile the job's program for each of its types and cache the findings; takes seconds to minutes. Raise the
+    errors of `check` and `require_compiler`."""
+    program = program_of(spec)
     environment.require_compiler()
-    findings = check(wanted, list(targets_of(spec)))
-    keep(cache, wanted, _versions(), findings)
+    findings = check(program, list(targets_of(spec, spec.tpu.types)))
+    save(cache, program, _versions(), findings)
     return findings
 
 
 def rooflines(spec: JobSpec, types: Sequence[str], unit: Unit, cache: Path) -> dict[str, float]:
-    """Units a second by type, of those types that were checked on this machine, with this program and these versions.
-    Empty for a program that cannot be checked."""
+    """Return the likely units a second of each type that was checked on this machine with these versions."""
     if spec.run.workload is None:
         return {}
-    targets = {target_of(type, spec.tpu.slices): type for type in types}
-    found = speeds(cache, program_of(spec), targets, _versions(), unit)
-    return {targets[target]: speed for target, speed in found.items()}
+    targets = targets_of(spec, types)
+    speed_by_target = speeds(cache, program_of(spec), targets, _versions(), unit)
+    return {targets[target]: speed for target, speed in speed_by_target.items()}
 
 
-def targets_of(spec: JobSpec) -> dict[str, str]:
-    """The job's types, by what the check calls them."""
-    return {target_of(type, spec.tpu.slices): type for type in spec.tpu.types}
+def targets_of(spec: JobSpec, types: Sequence[str]) -> dict[str, str]:
+    """Return the types by the check's names of the job's slices."""
+    return {target_of(type, spec.tpu.slices): type for type in types}
 
 
 def program_of(spec: JobSpec) -> BundledProgram:
-    """Raises BadRequest for a program that cannot be checked."""
+    """Return the job's bundled program. Raise BadRequest for a program that cannot be checked."""
     workload, env = spec.run.workload, spec.run.env
     if workload is None:
         raise BadRequest(
@@ -103,67 +103,69 @@ def program_of(spec: JobSpec) -> BundledProgram:
 
 
 def target_of(type: str, slices: int) -> str:
-    """What the check calls so many slices of a type."""
+    """Return the check's name for a number of slices of a type."""
     name = type.replace("v5litepod-", "v5e-")
     return name if slices == 1 else f"{slices}x{name}"
 
 
-def check(wanted: BundledProgram, targets: Sequence[str]) -> list[TargetFinding]:
-    """Compile for each target, with the batch that a job has. Progress goes to standard error. Raises BadSpec for
-    arguments or a type that the program refuses, TpujobError when it says nothing that can be read."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("TPUJOB_")}
+def check(program: BundledProgram, targets: Sequence[str]) -> list[TargetFinding]:
+    """Compile for each target, with the batch of the job; show progress on standard error. Raise BadSpec for arguments
+    or a type that the program refuses, TpujobError for unreadable output."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("TPUJOB_")}
     done = subprocess.run(
         [
-            *(sys.executable, "-m", f"workloads.{wanted.workload}", *wanted.options),
+            *(sys.executable, "-m", f"workloads.{program.workload}", *program.options),
             *("--check-own-batch", f"--check={','.join(targets)}", "--json"),
         ],
-        env={**own, **dict(wanted.flags)},
+        env={**environ, **dict(program.flags)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
     )
     if done.returncode == _DOES_NOT_FIT and not done.stdout:
-        raise BadSpec(f"workloads.{wanted.workload} refuses its arguments: the line above says why")
+        raise BadSpec(
+            f"workloads.{program.workload} refuses its arguments: the line above says why"
+        )
     try:
         return json.loads(done.stdout)
     except ValueError:
         raise TpujobError(f"the check ended with {done.returncode} and printed nothing") from None
 
 
-def keep(
-    cache: Path, wanted: BundledProgram, versions: str, findings: Iterable[TargetFinding]
+def save(
+    cache: Path, program: BundledProgram, versions: str, findings: Iterable[TargetFinding]
 ) -> None:
-    """Write those findings that have a pace. `versions`: of what compiles, and of the programs."""
-    for found in findings:
-        if "pace" in found:
-            file = _file(cache, wanted, found["target"], versions)
+    """Write the findings that have a pace. `versions`: those of the compiler and of the programs."""
+    for finding in findings:
+        if "pace" in finding:
+            file = _file(cache, program, finding["target"], versions)
             file.parent.mkdir(parents=True, exist_ok=True)
-            put(file, json.dumps(found))
+            put(file, json.dumps(finding))
 
 
 def speeds(
-    cache: Path, wanted: BundledProgram, targets: Iterable[str], versions: str, unit: Unit
+    cache: Path, program: BundledProgram, targets: Iterable[str], versions: str, unit: Unit
 ) -> dict[str, float]:
-    """Units a second on each of these targets that was checked with the same versions: in the middle of what is likely.
-    A target without a finding is left out."""
-    found: dict[str, float] = {}
+    """Return the likely units a second on each target that was checked with the same versions."""
+    speeds: dict[str, float] = {}
     for target in targets:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            text = _file(cache, wanted, target, versions).read_text(encoding="utf-8")
-            one = cast("TargetFinding", json.loads(text))
-            units = {"steps": 1, "samples": one["batch"], "tokens": one["batch"] * one["tokens_per_row"]}  # fmt: skip
-            short, long = one["pace"]["step"] if "pace" in one else (0.0, 0.0)
-            if units[unit] and long:
-                found[target] = units[unit] / ((short + long) / 2)
-    return found
+            text = _file(cache, program, target, versions).read_text(encoding="utf-8")
+            finding = cast("TargetFinding", json.loads(text))
+            batch = finding["batch"]
+            units = {"steps": 1, "samples": batch, "tokens": batch * finding["tokens_per_row"]}
+            shortest, longest = finding["pace"]["step"] if "pace" in finding else (0.0, 0.0)
+            if units[unit] and longest:
+                speeds[target] = units[unit] / ((shortest + longest) / 2)
+    return speeds
 
 
-def _file(cache: Path, wanted: BundledProgram, target: str, versions: str) -> Path:
-    given = sorted(o for o in wanted.options if not o.startswith(_NO_MATTER))
-    key = json.dumps([wanted.workload, given, wanted.flags, target, versions])
+def _file(cache: Path, program: BundledProgram, target: str, versions: str) -> Path:
+    options = sorted(option for option in program.options if not option.startswith(_NO_MATTER))
+    key = json.dumps([program.workload, options, program.flags, target, versions])
     return cache / "checks" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
 def _versions() -> str:
-    """Of what compiles, and of the programs: another version may compile to something else."""
+    """Return the versions of the compiler and of the programs: other versions may have other findings."""
     return f"{environment.versions()} {workloads_bundle().sha256}"

@@ -1,4 +1,4 @@
-"""The packages of this Python: those that a check of a program needs, and those of an extra. Nothing is imported."""
+"""Finds the packages of this Python that the compile check or an extra needs, without importing them."""
 
 import importlib.util
 import platform
@@ -12,13 +12,13 @@ _REQUIREMENT = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*).*;.*\bextra == ['\"]([
 
 
 def require_compiler() -> None:
-    """Raises BadRequest where this Python cannot compile the bundled programs for a TPU."""
+    """Raise BadRequest if this Python cannot compile the bundled programs for a TPU."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise BadRequest(
             f"the TPU's compiler is made for Linux on x86-64 only; this is {platform.system()} on {platform.machine()}",
             hint="Run the check on a Linux machine, or in a container there.",
         )
-    lacks = lacking("workloads")
+    lacks = missing_packages("workloads")
     if importlib.util.find_spec("libtpu") is None:
         lacks.append("libtpu")
     if lacks:
@@ -29,23 +29,23 @@ def require_compiler() -> None:
 
 
 def versions() -> str:
-    """Another text for other versions of what compiles."""
+    """Return the versions of the compiler's packages and of Python as one text."""
     names = ("jax", "jaxlib", "libtpu")
     return " ".join([*(f"{name}={_version(name)}" for name in names), platform.python_version()])
 
 
-def lacking(extra: str) -> list[str]:
-    """The packages of that extra that are not installed, by name."""
+def missing_packages(extra: str) -> list[str]:
+    """Return the names of the extra's packages that are not installed."""
     try:
         stated = metadata.requires("tpujob") or []
-    except metadata.PackageNotFoundError:  # it is run from a folder, not installed
+    except metadata.PackageNotFoundError:  # tpujob runs from a folder, not installed
         return []
-    found = (_REQUIREMENT.match(line) for line in stated)
-    return [one[1] for one in found if one and one[2] == extra and not _version(one[1])]
+    matches = (_REQUIREMENT.match(line) for line in stated)
+    return [m[1] for m in matches if m and m[2] == extra and not _version(m[1])]
 
 
 def _version(package: str) -> str:
-    """Empty: it is not installed."""
+    """Return the version of an installed package; empty: not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""A mapping of another tool's file, read key by key. Each key is noted with what became of it, so that none is lost."""
+"""Reads the mappings of another tool's file, and notes the outcome of every key, so that no key is lost silently."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -13,24 +13,24 @@ from tpujob.errors import BadSpec
 T = TypeVar("T")
 
 Outcome = Literal["kept", "dropped", "warning", "question"]
-#: stands in published examples for a value of one's own
+#: the placeholder for the user's own value in published examples
 PLACEHOLDER = "..."
 _NAMES = {str: "text", int: "a number", bool: "true or false", list: "a list", dict: "a mapping"}
 
 
 @dataclass(frozen=True, slots=True)
 class KeyNote:
-    """What became of one key of a file."""
+    """The outcome of one key of a file."""
 
     source: str
     line: int
     key: str
     outcome: Outcome
-    text: str  #: the key of the job file, or the reason
+    text: str  #: the new key in the job file, or the reason
 
 
 def documents(text: str, source: str) -> Iterator[Document]:
-    """The documents of a file, each with the lines of the whole file. Raises BadSpec."""
+    """Yield the documents of a file, with line numbers of the whole file. Raise BadSpec for invalid YAML."""
     starts = [match.start() for match in re.finditer(r"^---(?=\s|$)", text, re.M)]
     for start, end in pairwise([0, *starts, len(text)]):
         if re.sub(r"^(---)?\s*(#.*)?$", "", text[start:end], flags=re.M).strip():
@@ -38,8 +38,8 @@ def documents(text: str, source: str) -> Iterator[Document]:
 
 
 class ImportReading:
-    """All that one import reads. `table` says what becomes of keys: outcome -> key of the job file, or reason -> keys.
-    A section may note something else of a key, and warn of it."""
+    """The sections and the notes of one import. `table` has the usual outcome of keys: outcome -> new key, or reason ->
+    keys. A section may note another outcome, or warn of a key."""
 
     def __init__(self, table: Mapping[Outcome, Mapping[str, str]]) -> None:
         self.notes: list[KeyNote] = []
@@ -51,14 +51,14 @@ class ImportReading:
                     self.usual.setdefault(key, []).append((outcome, text))
 
     def finish(self) -> tuple[KeyNote, ...]:
-        """What became of every key, in the order of the files."""
+        """Return the notes on all keys, in the order of the files."""
         for section in self.sections:
             section.finish()
-        return tuple(sorted(dict.fromkeys(self.notes), key=lambda one: (one.source, one.line)))
+        return tuple(sorted(dict.fromkeys(self.notes), key=lambda note: (note.source, note.line)))
 
 
 class Section:
-    """One mapping of a document; empty where there is none."""
+    """A mapping of a document; empty if the document has none there."""
 
     def __init__(
         self,
@@ -69,10 +69,11 @@ class Section:
         value: Any = None,
     ) -> None:
         self._document, self._reading, self._path, self._label = document, reading, path, label
-        self._settled: set[str] = set()
-        self.source, self.unknown = document.source, "tpujob has no such key"
-        value = value if path else document.data
+        self._noted: set[str] = set()
+        self.source = document.source
+        self.unknown = "tpujob has no such key"  #: the note on a key that no table has
         self.values: dict[str, Any] = {}
+        value = value if path else document.data
         if value is not None and not isinstance(value, dict):
             raise self.error("", f"must be a mapping, not {describe(value)}")
         self.values |= value or {}
@@ -82,74 +83,79 @@ class Section:
         return self.values.get(key) not in (None, PLACEHOLDER)
 
     def get(self, key: str, *types: type) -> Any:
-        """The value; None if there is none. Raises BadSpec if it is of none of the types."""
+        """Return the value; None: there is none. Raise BadSpec if it has none of the types."""
         if key not in self:
             return None
         value = self.values[key]
         if types and (type(value) not in types):
-            wanted = " or ".join(_NAMES[one] for one in types)
-            raise self.error(key, f"must be {wanted}, not {describe(value)}")
+            expected = " or ".join(_NAMES[kind] for kind in types)
+            raise self.error(key, f"must be {expected}, not {describe(value)}")
         return value
 
     def text(self, key: str) -> str:
-        """The text; empty if there is none."""
+        """Return the text of a key; empty: there is none."""
         return self.get(key, str) or ""
 
     def items(self, key: str) -> list[Any]:
-        """The values of a list; a text is a list of itself."""
+        """Return the values of a list; a text or a number counts as a list of one value."""
         value = self.get(key, list, str, int)
-        return [*value] if isinstance(value, list) else [] if value is None else [value]
+        if value is None:
+            return []
+        return [*value] if isinstance(value, list) else [value]
 
     def child(self, key: str, label: str = "") -> "Section":
-        """The mapping below a key."""
-        self._settled.add(key)
-        at, label = (*self._path, key), label or self._shown(key)
-        return Section(self._document, self._reading, at, label, self.get(key))
+        """Return the mapping below a key."""
+        self._noted.add(key)
+        return self._below((key,), label or self._shown(key), self.get(key))
 
     def children(self, key: str, label: str = "") -> list["Section"]:
-        """The mappings in the list below a key."""
-        self._settled.add(key)
-        at, label = (*self._path, key), label or f"{self._shown(key)}[]"
+        """Return the mappings in the list below a key."""
+        self._noted.add(key)
+        label = label or f"{self._shown(key)}[]"
         values = enumerate(self.get(key, list) or ())
-        return [Section(self._document, self._reading, (*at, n), label, one) for n, one in values]
+        return [self._below((key, number), label, value) for number, value in values]
+
+    def _below(self, path: KeyPath, label: str, value: Any) -> "Section":
+        return Section(self._document, self._reading, (*self._path, *path), label, value)
 
     def checked(self, key: str, check: Callable[[Any], T], value: Any = None) -> T:
-        """What `check` makes of a value, or of the key's. Raises BadSpec with the line where it refuses it."""
+        """Return the result of `check` for a value; default: that of the key. Raise BadSpec if it fails."""
         try:
             return check(self.get(key) if value is None else value)
         except (BadSpec, ValueError) as error:
             raise self.error(key, str(error)) from None
 
     def note(self, key: str, outcome: Outcome, text: str) -> None:
-        """Note what became of a key, or of the whole mapping."""
+        """Add a note on a key, or on the whole mapping."""
         if outcome != "warning":
-            self._settled.add(key)
+            self._noted.add(key)
         note = KeyNote(self.source, self.line(key), self._shown(key), outcome, text)
         self._reading.notes.append(note)
 
     def finish(self) -> None:
-        """Note what became of the keys of which it has not been noted."""
+        """Add the usual notes on all keys that have none."""
         for key, value in self.values.items():
             if value == PLACEHOLDER:
                 self.note(key, "question", "a placeholder, left out; write the value")
-            elif key not in self._settled:
+            elif key not in self._noted:
                 unknown = ("dropped", self.unknown if key in self else "it is empty")
                 usual = self._reading.usual.get(self._shown(key), ()) if key in self else ()
                 for row in usual or [unknown]:
                     self.note(key, *row)
 
     def line(self, key: str = "") -> int:
-        """The line of a key, or of the mapping itself."""
+        """Return the line of a key, or of the mapping itself."""
         return self._document.line((*self._path, key) if key in self.values else self._path)
 
     @property
     def place(self) -> str:
+        """The file and the line of the mapping."""
         return f"{self.source}:{self.line()}"
 
     def error(self, key: str, text: str, hint: str = "") -> BadSpec:
-        """The error to raise about a key, or about the whole mapping."""
-        what = f"{self._shown(key)}: " if self._shown(key) else ""
-        return BadSpec(f"{self.source}:{self.line(key)}: {what}{text}", hint=hint)
+        """Return an error about a key, or about the whole mapping."""
+        prefix = f"{self._shown(key)}: " if self._shown(key) else ""
+        return BadSpec(f"{self.source}:{self.line(key)}: {prefix}{text}", hint=hint)
 
     def _shown(self, key: str) -> str:
         return ".".join(part for part in (self._label, shown(key) if key else "") if part)

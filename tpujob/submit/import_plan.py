@@ -1,6 +1,6 @@
-"""What an import makes: job files in the order in which they can be created, and what became of every key.
+"""The result of an import: job files, in the order in which they can be created, and the outcome of every key.
 
-The text of a job file is checked here as `tpujob create` checks it, before any is written.
+Checks the text of each job file as `tpujob create` does, before any file is written.
 """
 
 import hashlib
@@ -27,10 +27,10 @@ _SECRET = re.compile(r"(KEY|TOKEN|PASSWORD|PASSWD|CREDENTIALS?)$|SECRET|ACCESS_K
 
 @dataclass(frozen=True, slots=True)
 class JobDraft:
-    """One job file that is not written yet."""
+    """A job file that is not written yet."""
 
-    spec: dict[str, Any]  #: in the form of a job file
-    place: str  #: the file and line that it came from
+    spec: dict[str, Any]  #: the keys of the job file
+    place: str  #: the file and the line of its origin
 
     @property
     def name(self) -> str:
@@ -39,13 +39,15 @@ class JobDraft:
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    jobs: tuple[JobDraft, ...]  #: each after the jobs that it waits for
+    """The job files and the notes of an import."""
+
+    jobs: tuple[JobDraft, ...]  #: each after its dependencies
     notes: tuple[KeyNote, ...]
-    done: tuple[str, ...] = ()  #: what is left out, as it has run
+    done: tuple[str, ...] = ()  #: tasks that have run, so they are not imported
 
 
 def job_name(text: str, taken: Collection[str]) -> str:
-    """A name that a job can have and that is not taken: the text, or what is nearest to it."""
+    """Return a valid job name that is not taken: the text, or a similar name."""
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "job"
     name = name if name[0].isalpha() else f"job-{name}"
     mark = hashlib.sha256(f"{text} {len(taken) if name in taken else ''}".encode()).hexdigest()[:6]
@@ -53,7 +55,7 @@ def job_name(text: str, taken: Collection[str]) -> str:
 
 
 def add_variable(section: Section, run: dict[str, Any], name: str, value: str) -> None:
-    """Add a variable to the part `run` of a job file: of a secret its name alone."""
+    """Add a variable to the part `run` of a job file; of a secret, add only the name."""
     if _SECRET.search(name) or holds_a_key(value.encode(), prose=True):
         run.setdefault("secrets", []).append(name)
         section.note(name, "kept", f"run.secrets, without its value: tpujob secret set {name}")
@@ -63,74 +65,75 @@ def add_variable(section: Section, run: dict[str, Any], name: str, value: str) -
 
 
 def in_order(drafts: Sequence[JobDraft]) -> tuple[JobDraft, ...]:
-    """The drafts without empty keys, each after those that it waits for. Raises BadSpec for one that is no job file,
-    with the place that it came from, and when some wait for each other."""
-    parts = {
-        one.name: {
-            k: _filled(cast("Any", v)) if isinstance(v, dict) else v for k, v in one.spec.items()
-        }
-        for one in drafts
-    }
-    by_name = {one.name: replace(one, spec=_filled(parts[one.name])) for one in drafts}
-    sorter = TopologicalSorter({name: one.spec.get("after", ()) for name, one in by_name.items()})
+    """Return the drafts without empty keys, each after its dependencies. Raise BadSpec for invalid ones and cycles."""
+    by_name = {draft.name: replace(draft, spec=_clean_spec(draft.spec)) for draft in drafts}
+    dependencies = {name: draft.spec.get("after", ()) for name, draft in by_name.items()}
+    sorter = TopologicalSorter(dependencies)
     try:
         ordered = tuple(by_name[name] for name in sorter.static_order())
     except CycleError as error:
         names = error.args[1][::-1]
         text = f"{by_name[names[0]].place}: these wait for each other: {' -> '.join(names)}"
         raise BadSpec(text, hint="Remove one of these dependencies.") from None
-    for one in ordered:
-        if holds_a_key(text_of(one).encode(), prose=True):
+    for draft in ordered:
+        if holds_a_key(text_of(draft).encode(), prose=True):
             hint = "Remove it there, and name it in run.secrets of the job file."
-            raise BadSpec(f"{one.place}: {one.name} has a key in its text", hint=hint)
+            raise BadSpec(f"{draft.place}: {draft.name} has a key in its text", hint=hint)
         try:
-            jobspec.load(text_of(one), "job")
+            jobspec.load(text_of(draft), "job")
         except BadSpec as error:
-            what = re.sub(r"(?m)^job(:\d+)?: ", "", error.message)
+            problem = re.sub(r"(?m)^job(:\d+)?: ", "", error.message)
             hint = "Correct it there, and import it again."
-            text = f"{one.place}: {one.name} cannot be a job here: {what}"
+            text = f"{draft.place}: {draft.name} cannot be a job here: {problem}"
             raise BadSpec(text, hint=hint) from None
     return ordered
 
 
-def _filled(part: Mapping[str, Any]) -> dict[str, Any]:
+def _clean_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the spec without empty keys, also in its sections."""
+    sections = {key: cast("Any", value) for key, value in spec.items() if isinstance(value, dict)}
+    cleaned = {key: _without_empty(section) for key, section in sections.items()}
+    return _without_empty({**spec, **cleaned})
+
+
+def _without_empty(part: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in part.items() if value not in (None, "", [], {})}
 
 
 def write(drafts: Sequence[JobDraft], source: Path, folder: Path) -> list[Path]:
-    """Write each draft into a folder; returns the paths. Paths in the drafts are relative to `source`. Raises
-    BadRequest when a file is there already; then none is written."""
+    """Write each draft into a folder and return the paths. Paths in the drafts are relative to `source`. Raise
+    BadRequest, and write nothing, if a file exists already."""
     paths = [folder / f"{draft.name}.yaml" for draft in drafts]
-    if there := [path for path in paths if path.exists()]:
+    if existing := [path for path in paths if path.exists()]:
         hint = "Name another folder with --to, or remove the file."
-        raise BadRequest(f"{there[0]} is there already; nothing was written", hint=hint)
+        raise BadRequest(f"{existing[0]} is there already; nothing was written", hint=hint)
     folder.mkdir(parents=True, exist_ok=True)
 
     def moved(path: str) -> str:
         if "://" in path:
             return path
-        given = Path(path).expanduser()
-        above = source if (source / given).exists() else source.parent  # jobman's own folder
-        return os.path.relpath((above / given).resolve(), folder.resolve())
+        target = Path(path).expanduser()
+        base = source if (source / target).exists() else source.parent  # jobman's own folder
+        return os.path.relpath((base / target).resolve(), folder.resolve())
 
     for path, draft in zip(paths, drafts, strict=True):
         spec = dict(draft.spec)
         if "code" in spec:
             spec["code"] = moved(spec["code"])
         if "data" in spec:
-            spec["data"] = [{**one, "from": moved(one["from"])} for one in spec["data"]]
+            spec["data"] = [{**entry, "from": moved(entry["from"])} for entry in spec["data"]]
         path.write_text(text_of(replace(draft, spec=spec)), encoding="utf-8")
     return paths
 
 
 def text_of(draft: JobDraft) -> str:
-    """The job file."""
+    """Return the text of the job file."""
     body = yaml.dump(draft.spec, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return f"# Imported from {clean(draft.place)}\n{body}"
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts so that YAML 1.2 reads them back as texts, and those of several lines as blocks."""
+    """Writes texts so that YAML 1.2 reads them back as texts; texts of several lines become blocks."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

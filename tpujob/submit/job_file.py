@@ -1,5 +1,4 @@
-"""Reads the job file of a command, checks it as far as this machine can before the backend is asked, and ships the
-folder of code that it names."""
+"""Reads the job file of a command, checks it as far as this machine can, and packs its folder of code."""
 
 from __future__ import annotations
 
@@ -24,122 +23,121 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CHECKED = 100  #: elements of a group whose arguments are checked
-FILE = "file://"  #: begins the source of data that is a folder, with the machine that it is on
+CHECKED = 100  #: number of a group's elements whose arguments are checked
+FILE = "file://"  #: prefix of a data source that is a folder, followed by its machine
 
 
 def warn(text: str) -> None:
-    """Write a remark to standard error."""
+    """Write a warning to standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
 def read(file: Path, name: str, *, cross_region: bool, values: Sequence[str] = ()) -> JobSpec:
-    """The spec in the file, with what the command line says over it. `values`: as `--set` has them."""
-    asked = jobspec.dump(jobspec.load(files.read(file), str(file)))
-    asked["tpu"]["allow_cross_region"] |= cross_region
+    """Return the spec in the file, changed by the options of the command line. `values`: those of `--set`."""
+    keys = jobspec.dump(jobspec.load(files.read(file), str(file)))
+    keys["tpu"]["allow_cross_region"] |= cross_region
     for value in values:
-        _set(asked, value)
-    return prepare({**asked, "name": name or asked["name"]}, file)
+        _apply_setting(keys, value)
+    return prepare({**keys, "name": name or keys["name"]}, file)
 
 
-def _set(asked: dict[str, Any], text: str) -> None:
-    """Write the value of `run.env.LR=1e-3` to its place; of several, the name of a parameter with these values. Raises
-    BadSpec."""
-    path, equals, given = text.partition("=")
-    *above, key = path.split(".")
+def _apply_setting(keys: dict[str, Any], text: str) -> None:
+    """Set the value of `run.env.LR=1e-3` in the keys; several values make a parameter of the matrix. Raise BadSpec."""
+    path, equals, written = text.partition("=")
+    *parents, key = path.split(".")
     if not equals or not key:
         raise BadSpec(f"--set {text}: must be KEY=VALUE", hint="Such as --set run.args.lr=1e-3.")
-    text_alone = path == "run.command"  # which may have commas and braces
-    found = [given] if text_alone else yaml.load(f"values: [{given}]", "--set").data["values"]
-    if len(found) != 1:
-        if above not in (["run", "args"], ["run", "env"]):
+    is_command = path == "run.command"  # a command may have commas and braces
+    values = [written] if is_command else yaml.load(f"values: [{written}]", "--set").data["values"]
+    if len(values) != 1:
+        if parents not in (["run", "args"], ["run", "env"]):
             raise BadSpec(
                 f"--set {path}: only keys below run.args and run.env take several values",
                 hint="Put text with a comma into quotes.",
             )
-        asked["matrix"] = {**(asked["matrix"] or {}), key: found}
-        found = [f"{{{key}}}"]
-    place = asked
-    for part in above:
-        if not isinstance(place.get(part), dict):  # the check of the whole says what is wrong in it
-            place[part] = {}
-        place = place[part]
-    place[key] = value_text(found[0]) if above == ["run", "env"] else found[0]
+        keys["matrix"] = {**(keys["matrix"] or {}), key: values}
+        values = [f"{{{key}}}"]
+    parent = keys
+    for part in parents:
+        if not isinstance(parent.get(part), dict):  # `jobspec.parse` reports what is wrong
+            parent[part] = {}
+        parent = parent[part]
+    parent[key] = value_text(values[0]) if parents == ["run", "env"] else values[0]
 
 
-def prepare(asked: dict[str, Any], file: Path) -> JobSpec:
-    """The spec of these keys, whose paths are relative to the file. Raises BadSpec when a folder is not there."""
-    spec = jobspec.parse(asked)
-    _code_is_there(spec, file)
-    _arguments_are_good(spec, file)
+def prepare(keys: dict[str, Any], file: Path) -> JobSpec:
+    """Return the spec of these keys; their paths are relative to the file. Raise BadSpec for a missing folder."""
+    spec = jobspec.parse(keys)
+    _check_code(spec, file)
+    _check_arguments(spec, file)
     data = jobspec.dump(spec)["data"]
-    for one in data:
-        if "://" not in one["from"]:
-            one["from"] = _folder_of_data(one["from"], file)
-    return jobspec.parse({**asked, "data": data})
+    for entry in data:
+        if "://" not in entry["from"]:
+            entry["from"] = _folder_of_data(entry["from"], file)
+    return jobspec.parse({**keys, "data": data})
 
 
 def name_of(program: str) -> str:
-    """A name for the job of a command: that of its program, such as `train` for `python3 train.py`."""
+    """Return a job name for a command: that of its program, such as `train` for `python3 train.py`."""
     words = [word for word in program.split() if word[0] != "-" and "=" not in word] or ["run"]
     script = next((word for word in words if word.endswith((".py", ".sh"))), words[0])
     return job_name(Path(script).stem, ())
 
 
 def _folder_of_data(source: str, file: Path) -> str:
-    """A folder relative to the job file, with its machine and its whole path. Raises BadSpec when it is not there."""
-    found = (file.parent / source).resolve()
-    if not found.exists():
+    """Return the source of a folder relative to the job file: machine and full path. Raise BadSpec if it is missing."""
+    path = (file.parent / source).resolve()
+    if not path.exists():
         raise BadSpec(
-            f"{file}: data: {found} is not there", hint="Write the path relative to the job file."
+            f"{file}: data: {path} is not there", hint="Write the path relative to the job file."
         )
-    return f"{FILE}{socket.gethostname()}{found}"
+    return f"{FILE}{socket.gethostname()}{path}"
 
 
-def _code_is_there(of: JobSpec, file: Path) -> None:
-    """Checks the folder to ship, and the file of its environment. Raises BadSpec. Without such a folder, warns of a
-    file of the command that is only here."""
-    if of.code is None:
-        words = (word for word in (of.run.command or "").split() if not word.startswith("/"))
-        if left := next((word for word in words if os.path.isfile(file.parent / word)), None):
-            warn(f"{left} is not shipped: ship its folder with `code: .` (tpujob run: --code .)")
+def _check_code(spec: JobSpec, file: Path) -> None:
+    """Raise BadSpec if the folder to ship, or the file of its environment, is missing. Without a folder, warn of a file
+    of the command that is on this machine only."""
+    if spec.code is None:
+        words = (word for word in (spec.run.command or "").split() if not word.startswith("/"))
+        if local := next((word for word in words if os.path.isfile(file.parent / word)), None):
+            warn(f"{local} is not shipped: ship its folder with `code: .` (tpujob run: --code .)")
         return
-    folder = file.parent / of.code
+    folder = file.parent / spec.code
     if not folder.is_dir():
         raise BadSpec(
             f"{file}: code: {folder} is not a folder",
             hint="Write the path relative to the job file.",
         )
-    if of.env is None or of.env.kind not in FROM_FILE:
+    if spec.env is None or spec.env.kind not in FROM_FILE:
         return
-    if not (folder / of.env.source).is_file():
+    if not (folder / spec.env.source).is_file():
         raise BadSpec(
-            f"{file}: env.{of.env.kind}: there is no file {of.env.source} in {folder}",
+            f"{file}: env.{spec.env.kind}: there is no file {spec.env.source} in {folder}",
             hint="Write the path relative to the folder of `code`.",
         )
-    text = (folder / of.env.source).read_text(encoding="utf-8", errors="replace")
-    if of.run.workload is not None and "jax" not in text and "-r" not in text:
+    text = (folder / spec.env.source).read_text(encoding="utf-8", errors="replace")
+    if spec.run.workload is not None and "jax" not in text and "-r" not in text:
         warn(
-            f"env.{of.env.kind}: {of.env.source} does not name jax, which {of.run.workload} needs; "
+            f"env.{spec.env.kind}: {spec.env.source} does not name jax, which {spec.run.workload} needs; "
             "without `env` it brings its own"
         )
 
 
-def _arguments_are_good(of: JobSpec, file: Path) -> None:
-    """Raises BadSpec for arguments that the bundled program would refuse on its slice. With `code`, that may hold
-    another version of it, and is not asked."""
-    if of.run.workload is None or of.code is not None:
+def _check_arguments(spec: JobSpec, file: Path) -> None:
+    """Raise BadSpec for arguments that the bundled program would refuse; `code` may have another version of it."""
+    if spec.run.workload is None or spec.code is not None:
         return
     from workloads.frame import config
 
-    name = of.run.workload
+    name = spec.run.workload
     module = importlib.import_module(f"workloads.{name}")
-    parts = [one.spec for one in elements.elements(of, count=CHECKED)] if of.is_group else [of]
-    for given in map(options, parts):
-        if any(one.partition("=")[0] in getattr(module, "TOOLS", ()) for one in given):
-            continue  # a tool beside the training
+    tools = getattr(module, "TOOLS", ())
+    jobs = [e.spec for e in elements.elements(spec, count=CHECKED)] if spec.is_group else [spec]
+    for arguments in map(options, jobs):
+        if any(argument.partition("=")[0] in tools for argument in arguments):
+            continue  # the argument of a tool, which does not train
         try:
-            config.read(getattr(module, f"{name.capitalize()}Config"), name, given)
+            config.read(getattr(module, f"{name.capitalize()}Config"), name, arguments)
         except config.ConfigError as error:
             raise BadSpec(
                 f"{file}: run.args: {error}",
@@ -147,22 +145,21 @@ def _arguments_are_good(of: JobSpec, file: Path) -> None:
             ) from None
 
 
-def named(file: Path, ask: Callable[[], T]) -> T:
-    """What the backend answers. Raises BadSpec that names the file, which the backend has never seen."""
+def naming_file(file: Path, ask: Callable[[], T]) -> T:
+    """Return the backend's answer. Add the name of the file to a BadSpec, as the backend does not know the file."""
     try:
         return ask()
     except BadSpec as error:
         raise BadSpec(f"{file}: {error.message}", hint=error.hint) from error
 
 
-def packed(of: JobSpec, file: Path, *, allow_keys: bool) -> Bundle | None:
-    """The folder to ship, packed; None: there is none. Raises BadRequest, naming files, such as those that look like
-    keys, unless `allow_keys`."""
-    if of.code is None:
+def pack_code(spec: JobSpec, file: Path, *, allow_keys: bool) -> Bundle | None:
+    """Return the bundle of the folder to ship; None: the job has none. Raise the errors of `archive.pack`."""
+    if spec.code is None:
         return None
     from tpujob.submit.archive import pack
 
-    bundle = pack(file.parent / of.code, allow_keys=allow_keys)
+    bundle = pack(file.parent / spec.code, allow_keys=allow_keys)
     for warning in bundle.warnings:
         warn(f"code: {clean(warning)}")
     return bundle

@@ -1,6 +1,6 @@
-"""jobman's queue: `tasks.yaml` with its state, and the job YAMLs beside it, become job files.
+"""Imports jobman's queue: turns `tasks.yaml`, with its state, and the job YAMLs beside it into job files.
 
-The slice and the hosts of a worker, and the table of keys, are in `jobman_worker.py`.
+`jobman_worker.py` reads the slice and the hosts of a worker, and has the table of keys.
 """
 
 import re
@@ -23,15 +23,17 @@ _FOLDER = r"[\w-]+([./][\w-]+)*"
 
 @dataclass(frozen=True, slots=True)
 class Task:
+    """A task of jobman, with its state."""
+
     section: Section
     id: str
     type: str
-    given: Mapping[str, Any]  #: its keys, with the inherited ones
+    given: Mapping[str, Any]  #: the task's keys, with the inherited ones
     state: Section
 
     @property
     def failed(self) -> bool:
-        """Whether jobman has given it up."""
+        """Whether jobman has given the task up."""
         last: Any = [dict[str, Any](), *self.state.items("history")][-1]
         return isinstance(last, dict) and cast("Any", last).get("status") == "failed"
 
@@ -47,18 +49,18 @@ class Task:
 def read_jobman(
     files: Mapping[str, str], *, code: str = "", while_running: bool = False
 ) -> ImportPlan:
-    """The jobs of these texts, by file name: of each task that has not run, and of each job YAML with a command. `code`
-    is a folder to ship in place of a clone. Raises BadSpec with file and line."""
+    """Return the jobs of these texts, by file name: one for each task that has not run and for each job YAML with a
+    command. `code`: a folder to ship instead of a clone. Raise BadSpec with file and line."""
     reading = ImportReading(TABLE)
-    found = [document for name, text in files.items() for document in documents(text, name)]
-    machines = [read_machine(one, reading) for one in found if "tpu" in one.data]
-    states = {one.source: one for one in found if isinstance(one.data.get("tasks"), dict)}
-    queues = [one for one in found if "tpu" not in one.data and one.source not in states]
+    all_documents = [document for name, text in files.items() for document in documents(text, name)]
+    machines = [read_machine(d, reading) for d in all_documents if "tpu" in d.data]
+    states = {d.source: d for d in all_documents if isinstance(d.data.get("tasks"), dict)}
+    queues = [d for d in all_documents if "tpu" not in d.data and d.source not in states]
     drafts, taken, done = list[JobDraft](), list[str](), list[str]()
     for document in queues:
         path = PurePath(document.source)
         state = states.pop(str(path.with_name(f"{path.stem}_state.yaml")), None)
-        workers = [one for one in machines if PurePath(one.queue).name == path.name]
+        workers = [machine for machine in machines if PurePath(machine.queue).name == path.name]
         queue = _Queue(document, state, reading, code)
         drafts += queue.drafts(workers, taken, while_running)
         done += [task.id for task in queue.tasks.values() if task.done]
@@ -75,29 +77,30 @@ def read_jobman(
 
 
 class _Queue:
-    """One file of tasks, with its state."""
+    """A file of tasks, with its state."""
 
     def __init__(
         self, document: Document, state: Document | None, reading: ImportReading, code: str
     ) -> None:
-        top, self._code = Section(document, reading), code
+        top = Section(document, reading)
+        self._code = code
         self._repos = top.child("repos", "repos")
         self._repos.unknown = "no task names it"
         groups, defaults = top.child("accelerators"), top.child("defaults")
-        found = [(type, groups.child(type, "accelerators[]")) for type in groups.values]
+        typed_groups = [(type, groups.child(type, "accelerators[]")) for type in groups.values]
         for key, value in defaults.values.items():
             if isinstance(value, dict):
                 text = "jobman finds no task here: it is under `defaults`, not `accelerators`"
                 defaults.note(key, "question", f"{text}; read as meant")
-                found.append((key, defaults.child(key, "accelerators[]")))
-        nothing = Section(Document(document.source, {}, document.lines), reading)
-        all = Section(state, reading).child("tasks") if state else nothing
-        states = {id: all.child(id, "state[]") for id in all.values}
+                typed_groups.append((key, defaults.child(key, "accelerators[]")))
+        empty = Section(Document(document.source, {}, document.lines), reading)
+        state_section = Section(state, reading).child("tasks") if state else empty
+        states = {id: state_section.child(id, "state[]") for id in state_section.values}
         self.tasks: dict[str, Task] = {}
-        self.names: dict[str, str] = {}  #: of the tasks that have not run, by id
-        for type, group in found:
-            given = {key: {**defaults.values, **group.values}.get(key) for key in INHERITED}
-            given["zone"] = defaults.values.get("zone")
+        self.names: dict[str, str] = {}  #: job names of the tasks that have not run, by id
+        for type, group in typed_groups:
+            inherited = {key: {**defaults.values, **group.values}.get(key) for key in INHERITED}
+            inherited["zone"] = defaults.values.get("zone")
             for section in group.children("tasks", "tasks[]"):
                 id = str(section.get("id", str, int) or "")
                 if not id or not type or not section.get("run", str):
@@ -106,49 +109,40 @@ class _Queue:
                     line = self.tasks[id].section.line("id")
                     text = f"{id} is also in line {line}; in jobman both share one state"
                     raise section.error("id", text, "Give one of them another id.")
-                kind = section.checked("accelerator", accelerators.find, type).type
-                state_of = states.pop(id, nothing)
-                self.tasks[id] = Task(section, id, kind, {**given, **section.values}, state_of)
+                api_type = section.checked("accelerator", accelerators.find, type).type
+                task_state = states.pop(id, empty)
+                values = {**inherited, **section.values}
+                self.tasks[id] = Task(section, id, api_type, values, task_state)
         for section in states.values():
             section.note("", "warning", "there is no such task; left out")
 
     def drafts(
         self, workers: Sequence[Machine], taken: list[str], while_running: bool
     ) -> list[JobDraft]:
-        """A draft for each task that has not run. Adds their names to those that are taken."""
-        wanted = [task for task in self.tasks.values() if not task.done]
-        running = [task for task in wanted if task.running]
+        """Return a draft for each task that has not run, and add their names to `taken`."""
+        open_tasks = [task for task in self.tasks.values() if not task.done]
+        running = [task for task in open_tasks if task.running]
         if running and not while_running:
-            text = "\n".join(f"{one.state.place}: {one.id} is running in jobman" for one in running)
+            lines = (f"{task.state.place}: {task.id} is running in jobman" for task in running)
             hint = "Stop jobman's workers, or import these tasks held: --while-jobman-runs"
-            raise BadSpec(text, hint=hint)
-        for task in wanted:
+            raise BadSpec("\n".join(lines), hint=hint)
+        for task in open_tasks:
             self.names[task.id] = job_name(task.id, taken)
             taken.append(self.names[task.id])
         for worker in workers:
-            if not any(worker.fits(task.type, task.given["zone"]) for task in wanted):
+            if not any(worker.fits(task.type, task.given["zone"]) for task in open_tasks):
                 text = "it has no task: jobman keeps its slice, which is billed, for ever"
                 worker.section.note("tpu", "warning", f"{text}; nothing is imported of it")
-        return [self._draft(task, workers) for task in wanted]
+        return [self._draft(task, workers) for task in open_tasks]
 
     def _draft(self, task: Task, workers: Sequence[Machine]) -> JobDraft:
-        section, zone, name = task.section, task.given["zone"], self.names[task.id]
-        of_type = [one for one in workers if one.spec["tpu"]["type"] == task.type]
-        fitting = [one for one in of_type if one.fits(task.type, zone)]
+        section, name = task.section, self.names[task.id]
+        of_type = [worker for worker in workers if worker.spec["tpu"]["type"] == task.type]
+        fitting = [worker for worker in of_type if worker.fits(task.type, task.given["zone"])]
         base: dict[str, Any] = {"tpu": {"pricing": "spot"}, "run": {}}
         base |= (fitting or of_type)[0].spec if of_type else {}
-        zones = [one.spec["tpu"].get("zones", "") for one in of_type]
-        if zone:
-            zones = [section.checked("zone", fields.zone, zone)]
-        else:
-            text = "without a zone no worker of jobman takes it; the zones of the workers are used"
-            section.note("id", "warning", text)
-        if zone and workers and not fitting:
-            text = f"no worker of jobman has {task.type} in {zone}: jobman would wait for ever"
-            section.note("id", "warning", text)
-        spec = {**base, "name": name}
-        spec["tpu"] = {**base["tpu"], "type": task.type, "zones": [one for one in zones if one]}
-        spec |= self._program(task, base)
+        tpu = {**base["tpu"], "type": task.type, "zones": _zones(task, workers)}
+        spec = {**base, "name": name, "tpu": tpu, **self._program(task, base)}
         copies = section.checked("max_jobs", fields.count(10_000, 1), task.given["max_jobs"] or 1)
         if copies > 1:
             spec["array"] = copies
@@ -169,7 +163,7 @@ class _Queue:
         return JobDraft(spec, section.place)
 
     def _program(self, task: Task, base: Mapping[str, Any]) -> dict[str, Any]:
-        """The command, and its code: the folder given, or a clone, which setup makes."""
+        """Return the keys of the command and of its code: the folder of `--code`, or a clone that setup makes."""
         section, repo = task.section, str(task.given["repo"] or "")
         command = on_hosts(section, "run", section.values["run"], task.type).strip()
         entry: Any = self._repos.get(repo, str, dict) or {}
@@ -199,9 +193,24 @@ class _Queue:
         return program
 
     def _after(self, task: Task) -> list[str]:
-        wanted = [str(one) for one in task.section.items("depends_on")]
-        for id in wanted:
+        """Return the job names of the tasks on which the task depends."""
+        ids = [str(id) for id in task.section.items("depends_on")]
+        for id in ids:
             if id not in self.tasks:
                 text = f"there is no task {id}; jobman would wait for ever"
                 raise task.section.error("depends_on", text, "Correct it, or remove it.")
-        return list(dict.fromkeys(self.names[id] for id in wanted if id in self.names))
+        return list(dict.fromkeys(self.names[id] for id in ids if id in self.names))
+
+
+def _zones(task: Task, workers: Sequence[Machine]) -> list[str]:
+    """Return the zone of the task, or else those of the workers with its type."""
+    section, zone = task.section, task.given["zone"]
+    if not zone:
+        text = "without a zone no worker of jobman takes it; the zones of the workers are used"
+        section.note("id", "warning", text)
+        specs = (worker.spec["tpu"] for worker in workers)
+        return [tpu["zones"] for tpu in specs if tpu["type"] == task.type and tpu.get("zones")]
+    if workers and not any(worker.fits(task.type, zone) for worker in workers):
+        text = f"no worker of jobman has {task.type} in {zone}: jobman would wait for ever"
+        section.note("id", "warning", text)
+    return [section.checked("zone", fields.zone, zone)]

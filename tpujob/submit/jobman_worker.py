@@ -1,6 +1,6 @@
-"""jobman's job YAML: the slice and the hosts of a worker, or of a job with a command of its own.
+"""Reads jobman's job YAML: the slice and the hosts of a worker, or of a job with its own command.
 
-The tasks that workers run are in `jobman.py`; here is also the table of all of jobman's keys.
+Also has the table of all of jobman's keys. `jobman.py` reads the tasks of workers.
 """
 
 import re
@@ -15,7 +15,7 @@ from tpujob.domain.spec.yaml import Document
 from tpujob.submit.import_keys import ImportReading, Outcome, Section
 from tpujob.submit.import_plan import add_variable
 
-#: keys that a task gets from its accelerator or from `defaults`; the zone from the latter alone
+#: keys that a task inherits from its accelerator or from `defaults`; only `defaults` has the zone
 INHERITED = ("env", "repo", "branch", "workdir", "max_jobs", "max_retries")
 TABLE: dict[Outcome, dict[str, str]] = {
     "warning": {
@@ -68,19 +68,19 @@ _TPU_NAME = "${tpu.name}"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a job YAML says of its slice and its hosts."""
+    """The slice and the hosts in a job YAML."""
 
     section: Section
     spec: dict[str, Any]  #: the keys of a job file
-    queue: str  #: the file of tasks of a worker; empty: the job has a command
+    queue: str  #: a worker's file of tasks; empty: the job has a command
 
     def fits(self, type: str, zone: str) -> bool:
         return (type, zone) == (self.spec["tpu"]["type"], self.spec["tpu"].get("zones", ""))
 
 
 def read_machine(document: Document, reading: ImportReading) -> Machine:
-    """One job YAML. Raises BadSpec."""
-    document = replace(document, data=_resolved(document.data, document.data))
+    """Return the machine in a job YAML. Raise BadSpec for an invalid one."""
+    document = replace(document, data=_resolve_references(document.data, document.data))
     top = Section(document, reading)
     job = top.child("job")
     queue = job.child("queue")
@@ -106,18 +106,18 @@ def read_machine(document: Document, reading: ImportReading) -> Machine:
     return Machine(top, spec, queue.text("config") if worker else "")
 
 
-def _resolved(value: Any, top: Mapping[str, Any]) -> Any:
-    """The value with references such as ${tpu.zone} replaced by what they name."""
+def _resolve_references(value: Any, top: Mapping[str, Any]) -> Any:
+    """Return the value with references such as ${tpu.zone} replaced by their values."""
     if isinstance(value, dict):
-        return {key: _resolved(part, top) for key, part in cast("Any", value).items()}
+        return {key: _resolve_references(part, top) for key, part in cast("Any", value).items()}
     if isinstance(value, list):
-        return [_resolved(part, top) for part in cast("list[Any]", value)]
+        return [_resolve_references(part, top) for part in cast("list[Any]", value)]
 
     def named(match: re.Match[str]) -> str:
-        found: Any = top
+        value: Any = top
         for part in match[1].split("."):
-            found = cast("Any", found).get(part) if isinstance(found, dict) else None
-        return str(found) if isinstance(found, str | int) and match[0] != _TPU_NAME else match[0]
+            value = cast("Any", value).get(part) if isinstance(value, dict) else None
+        return str(value) if isinstance(value, str | int) and match[0] != _TPU_NAME else match[0]
 
     return re.sub(r"\$\{(\w+(?:\.\w+)+)\}", named, value) if isinstance(value, str) else value
 
@@ -141,23 +141,23 @@ def _tpu(tpu: Section) -> dict[str, Any]:
 
 def _mounts(gcsfuse: Section) -> list[dict[str, Any]]:
     mounts: list[dict[str, Any]] = []
-    for one in (gcsfuse, *gcsfuse.children("extra_mounts", "gcsfuse")):
-        bucket = (one.text("bucket_name") or gcsfuse.text("bucket_name")).removeprefix("gs://")
-        path = one.text("mount_path")
+    for section in (gcsfuse, *gcsfuse.children("extra_mounts", "gcsfuse")):
+        bucket = (section.text("bucket_name") or gcsfuse.text("bucket_name")).removeprefix("gs://")
+        path = section.text("mount_path")
         if path and not bucket:
-            one.note("mount_path", "dropped", "no bucket is given")
+            section.note("mount_path", "dropped", "no bucket is given")
         if not path or not bucket:
             continue
-        at = re.sub(r"^/home/[^/]+", "~", path)
-        if at != path:
-            text = f"is {at} here: a command that names {path} must name {at}"
-            one.note("mount_path", "warning", text)
-        mounts.append({"bucket": f"gs://{bucket}", "to": at, "read_only": False})
+        target = re.sub(r"^/home/[^/]+", "~", path)
+        if target != path:
+            text = f"is {target} here: a command that names {path} must name {target}"
+            section.note("mount_path", "warning", text)
+        mounts.append({"bucket": f"gs://{bucket}", "to": target, "read_only": False})
     return mounts
 
 
 def _environment(top: Section, kind: str) -> dict[str, Any]:
-    """`env`, and `code` with the file that it reads."""
+    """Return `env`, and `code`: the folder of the file that it reads."""
     if kind == "docker":
         block = top.child("docker")
         return {"env": {"docker": block.get("image", str)}}
@@ -171,32 +171,32 @@ def _environment(top: Section, kind: str) -> dict[str, Any]:
 
 
 def _setup(queue: Section, type: str) -> str:
-    """The prefix scripts, each on its hosts; as in jobman only a required one may end the job."""
+    """Return the prefix scripts, each on its hosts; as in jobman, only a required script may end the job."""
     if isinstance(queue.get("prefix"), str):
         scripts = [(queue, "prefix")]
     else:
-        scripts = [(one, "run") for one in queue.children("prefix", "prefix[]")]
+        scripts = [(script, "run") for script in queue.children("prefix", "prefix[]")]
     parts: list[str] = []
     for section, key in scripts:
         lines = section.text(key).strip().splitlines()
-        kept = [line for line in lines if not _GCLOUD.search(line)]
-        if kept != lines:
+        used = [line for line in lines if not _GCLOUD.search(line)]
+        if used != lines:
             text = (
                 "lines with gcloud config, ssh-keygen and os-login are left out: tpujob needs none"
             )
             section.note(key, "warning", text)
-        if any(line.lstrip().startswith("export ") for line in kept):
+        if any(line.lstrip().startswith("export ") for line in used):
             text = "a program does not get what setup exports; use run.env"
             section.note(key, "warning", text)
-        if any(line.strip() and not line.lstrip().startswith("echo ") for line in kept):
-            script = on_hosts(section, key, "\n".join(kept), type)
+        if any(line.strip() and not line.lstrip().startswith("echo ") for line in used):
+            script = on_hosts(section, key, "\n".join(used), type)
             end = ")" if section.get("required", bool) else ") || true"
             parts.append(f"(\n{script}\n{end}")
     return "\n".join(parts)
 
 
 def on_hosts(section: Section, key: str, command: str, type: str, usual: int | str = 0) -> str:
-    """The command, which every host starts, made to end at once on hosts that `workers` does not name."""
+    """Return the command, which ends at once on hosts that `workers` does not name, as every host starts it."""
     numbers, hosts = section.items("workers") or [usual], accelerators.find(type).hosts
     if numbers == ["all"]:
         return command

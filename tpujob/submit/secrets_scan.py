@@ -1,5 +1,5 @@
-"""Find files that look like keys, by their names and by their contents. They are not shipped with code unless the user
-allows it. The texts are read in one pass: no larger file than a key can be is opened.
+"""Finds files that look like keys, by their names and by their contents. Code is not shipped with such a file unless
+the user allows it. Each file is read once, and ignored if it is larger than 1 MiB.
 """
 
 import codecs
@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-#: Names of files that hold nothing but secrets, and folders that make one of a name: `.aws/credentials`.
+#: names of files that hold only secrets, some with the name of their folder: `.aws/credentials`
 _NAMES = re.compile(
     r"""(?:^|/)(?:
       \.env(?:\..+)? | .+\.env | \.envrc                             # variables of a program
@@ -27,14 +27,14 @@ _NAMES = re.compile(
     )$""",
     re.VERBOSE | re.IGNORECASE,
 )
-#: names that only look so: what a project commits on purpose
+#: similar names of files without secrets, which projects commit on purpose
 _HARMLESS = re.compile(
     r"(?:^|/)\.?(?:.+\.)?env\.(?:example|sample|template|dist|defaults?)$", re.IGNORECASE
 )
-#: ends of names of texts that talk about keys: in them a mark alone says nothing, only a key does
+#: suffixes of texts that may mention keys: in them the mark of a key alone does not count
 _PROSE = (".py", ".pyi", ".ipynb", ".md", ".rst", ".txt", ".sh", ".js", ".ts", ".go", ".rs", ".c")
 
-#: bytes, as notebooks with figures have; a larger file is data, and is not read
+#: bytes of the largest file that is searched, such as a notebook with figures; larger files are data
 _LARGEST = 1024 * 1024
 _BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _TOKEN = re.compile(  # of GitHub, GitLab, Hugging Face, AWS, Google (API key, client of OAuth) and Slack, in that order
@@ -56,19 +56,19 @@ _KUBE_KEY = re.compile(rb"(?:token|password|client-key):\s*\S")
 _CERTIFICATE = re.compile(rb"-----BEGIN (?:CERTIFICATE|(?:RSA )?PUBLIC KEY|X509 CRL)-----")
 
 
-def keys_among(folder: Path, names: Iterable[str]) -> list[str]:
-    """The files that look like keys, in the order given."""
+def files_with_keys(folder: Path, names: Iterable[str]) -> list[str]:
+    """Return the names of files that look like keys, in the same order."""
     root = str(folder)
     return [name for name in names if _looks_like_a_key(f"{root}/{name}", name)]
 
 
 def named_like_a_key(name: str) -> bool:
-    """Whether a path is the name of a file that holds nothing but secrets."""
+    """Return whether the path is that of a file that holds only secrets."""
     return bool(_NAMES.search(name)) and not _HARMLESS.search(name)
 
 
 def holds_a_key(text: bytes, *, prose: bool) -> bool:
-    """Whether there is one in a text. `prose`: it may talk about keys without having one."""
+    """Return whether the text has a key. `prose`: the text may mention keys without having one."""
     if (_BLOCK if prose else _MARK).search(text) or _AGE.search(text) or _TOKEN.search(text):
         return True
     if _ACCOUNT.search(text) and _ACCOUNT_KEY.search(text):
@@ -83,13 +83,13 @@ def _looks_like_a_key(path: str, name: str) -> bool:
     if named and not name.lower().endswith(".pem"):
         return True
     text = _read(path)
-    if named:  # of what a .pem can hold, certificates are public
+    if named:  # a .pem with certificates alone is public
         return not _CERTIFICATE.search(text) or bool(_MARK.search(text))
     return holds_a_key(text, prose=name.endswith(_PROSE))
 
 
 def _read(path: str) -> bytes:
-    """A small file's content; empty: a larger one's, or what is no file. Packing it says what is wrong."""
+    """Return the content of a small file; empty: a large or unreadable file. Packing raises the error."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

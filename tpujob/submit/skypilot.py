@@ -1,4 +1,4 @@
-"""SkyPilot's task YAML becomes job files: one for each document, which wait for each other in turn."""
+"""Imports SkyPilot's task YAML: one job file for each document; each job waits for the one before."""
 
 import re
 import shlex
@@ -12,7 +12,7 @@ from tpujob.errors import BadSpec
 from tpujob.submit.import_keys import ImportReading, Outcome, Section, documents
 from tpujob.submit.import_plan import ImportPlan, JobDraft, add_variable, in_order, job_name
 
-#: `resources` are also the entries of any_of and ordered
+#: outcome of each key; `resources` stands also for the entries of any_of and ordered
 TABLE: dict[Outcome, dict[str, str]] = {
     "kept": {
         "name": "name",
@@ -43,9 +43,9 @@ _RENAMED = {"SKYPILOT_NODE_RANK": "TPUJOB_HOST", "SKYPILOT_NUM_NODES": "TPUJOB_H
 
 
 def read_skypilot(text: str, source: str, env: Mapping[str, str] | None = None) -> ImportPlan:
-    """The jobs of a file; `env` gives or replaces values of `envs`. Raises BadSpec with file and line."""
+    """Return the jobs of a file. `env`: values that replace those of `envs`. Raise BadSpec with file and line."""
     reading, drafts = ImportReading(TABLE), list[JobDraft]()
-    tasks = [Section(one, reading) for one in documents(text, source)]
+    tasks = [Section(document, reading) for document in documents(text, source)]
     header = tasks.pop(0) if tasks and not {"run", "resources"} & {*tasks[0].values} else None
     if header and header.get("execution") == "parallel":
         hint = "Make a file of each task, and import each."
@@ -54,9 +54,9 @@ def read_skypilot(text: str, source: str, env: Mapping[str, str] | None = None) 
         raise BadSpec(f"{source}: there is no task in it", hint="Name a task YAML of SkyPilot.")
     stem = (header.text("name") if header else "") or PurePath(source).stem
     names: list[str] = []
-    for n, task in enumerate(tasks, 1):
-        called = task.text("name") or (f"{stem}-{n}" if len(tasks) > 1 else stem)
-        spec: dict[str, Any] = {"name": job_name(called, names), **_spec(task, env or {})}
+    for number, task in enumerate(tasks, 1):
+        name = task.text("name") or (f"{stem}-{number}" if len(tasks) > 1 else stem)
+        spec: dict[str, Any] = {"name": job_name(name, names), **_spec(task, env or {})}
         spec["after"] = names[-1:]
         if names:
             task.note("", "warning", f"starts when {names[-1]} has succeeded")
@@ -81,7 +81,15 @@ def _spec(task: Section, env: Mapping[str, str]) -> dict[str, Any]:
         spec["recovery"] = {"failures": recovery.get("max_restarts_on_errors", int)}
     if priority := resources.get("priority", int):
         spec["priority"] = "high" if priority > 0 else "low"
-    given = _variables(task, spec, env)
+    variables = _add_variables(task, spec, env)
+    _add_commands(task, spec)
+    _add_code(task, spec, variables)
+    _add_file_mounts(task.child("file_mounts"), spec, variables)
+    return spec
+
+
+def _add_commands(task: Section, spec: dict[str, Any]) -> None:
+    """Add set-up and command to the spec, with tpujob's names of variables."""
     for key in ("setup", "run"):
         text = task.text(key)
         for old, new in _RENAMED.items():
@@ -92,30 +100,32 @@ def _spec(task: Section, env: Mapping[str, str]) -> dict[str, Any]:
             reason = f"{name} has no equal: TPUJOB_COORDINATOR is address and port of host 0"
             task.note(key, "warning", reason)
         spec[key] = text.strip() if key == "setup" else spec["run"] | {"command": text.strip()}
+
+
+def _add_code(task: Section, spec: dict[str, Any], variables: Mapping[str, str]) -> None:
+    """Add the folder of code to the spec, or the commands that clone a repository."""
     workdir = task.get("workdir", str, dict)
     if isinstance(workdir, str):
-        spec["code"] = _filled(workdir, given)
+        spec["code"] = _expand(workdir, variables)
     elif workdir:
         repository = task.child("workdir")
         url, ref = (shlex.quote(repository.text(key) or "HEAD") for key in ("url", "ref"))
         clone = f"git init -q ~/workdir; cd ~/workdir; git fetch -q --depth 1 {url} {ref}"
         spec["setup"] = f"{clone}; git checkout -q FETCH_HEAD\n{spec['setup']}".strip()
         spec["run"]["command"] = f"cd ~/workdir\n{spec['run']['command']}"
-    _file_mounts(task.child("file_mounts"), spec, given)
-    return spec
 
 
 def _tpu(task: Section, base: Section) -> dict[str, Any]:
-    """What all entries of the resources ask for, in their order; the pricing is that of the first."""
+    """Return the types and zones of all entries of the resources, in order, with the pricing of the first."""
     kind = "any_of" if "any_of" in base else "ordered"
     types, zones, spots = list[str](), list[str](), list[bool]()
     for entry in base.children(kind, "resources") or [base]:
-        given = {**base.values, **entry.values}
-        if wanted := _types(entry, given):
-            spots.append(bool(given.get("use_spot")))
-            types = list(dict.fromkeys([*types, *wanted]))
-            zones += _zones(entry, given, wanted)
-            if "use_spot" not in given:
+        merged = {**base.values, **entry.values}
+        if entry_types := _types(entry, merged):
+            spots.append(bool(merged.get("use_spot")))
+            types = list(dict.fromkeys([*types, *entry_types]))
+            zones += _zones(entry, merged, entry_types)
+            if "use_spot" not in merged:
                 text = "without use_spot SkyPilot takes on-demand, and so does this job"
                 entry.note("accelerators", "warning", text)
     if not types:
@@ -136,20 +146,20 @@ def _tpu(task: Section, base: Section) -> dict[str, Any]:
     return {"type": type, "zones": zones, "pricing": pricing, "slices": slices}
 
 
-def _types(entry: Section, given: Mapping[str, Any]) -> list[str]:
-    """The types of TPU that an entry names; none if it is of another cloud."""
-    cloud = str(given.get("cloud") or str(given.get("infra") or "gcp").partition("/")[0])
+def _types(entry: Section, merged: Mapping[str, Any]) -> list[str]:
+    """Return the TPU types of an entry; none for an entry of another cloud."""
+    cloud = str(merged.get("cloud") or str(merged.get("infra") or "gcp").partition("/")[0])
     if cloud.lower() not in ("gcp", "*"):
         for key in entry.values:
             entry.note(key, "dropped", f"{cloud} has no TPUs of Google: this entry is left out")
         return []
-    wanted: Any = given.get("accelerators") or ()
-    if isinstance(wanted, int | float):
+    requested: Any = merged.get("accelerators") or ()
+    if isinstance(requested, int | float):
         raise entry.error("accelerators", "must name types, such as tpu-v6e-8")
-    if isinstance(wanted, dict):
-        wanted = [f"{name}:{count or 1}" for name, count in cast("Any", wanted).items()]
+    if isinstance(requested, dict):
+        requested = [f"{name}:{count or 1}" for name, count in cast("Any", requested).items()]
     types: list[str] = []
-    for name in map(str, [wanted] if isinstance(wanted, str) else wanted):
+    for name in map(str, [requested] if isinstance(requested, str) else requested):
         type, _, count = name.removeprefix("tpu-").partition(":")
         if not name.startswith("tpu-"):
             entry.note("accelerators", "dropped", f"{name} is not a TPU: this entry is left out")
@@ -160,63 +170,64 @@ def _types(entry: Section, given: Mapping[str, Any]) -> list[str]:
     return types
 
 
-def _zones(entry: Section, given: Mapping[str, Any], types: list[str]) -> list[str]:
-    _, region, zone = [*str(given.get("infra") or "").split("/"), "", ""][:3]
-    region, zone = str(given.get("region") or region), str(given.get("zone") or zone)
+def _zones(entry: Section, merged: Mapping[str, Any], types: list[str]) -> list[str]:
+    _, region, zone = [*str(merged.get("infra") or "").split("/"), "", ""][:3]
+    region, zone = str(merged.get("region") or region), str(merged.get("zone") or zone)
     if zone not in ("", "*"):
         return [zone]
     if region in ("", "*"):
         return []
-    known = dict.fromkeys(one for type in types for one in accelerators.zones(type))
-    found = [one for one in known if one.startswith(f"{region}-")]
-    if not found:
-        key = "region" if given.get("region") else "infra"
+    all_zones = dict.fromkeys(name for type in types for name in accelerators.zones(type))
+    in_region = [name for name in all_zones if name.startswith(f"{region}-")]
+    if not in_region:
+        key = "region" if merged.get("region") else "infra"
         hint = "Write another region, or a zone that has it."
         raise entry.error(key, f"{region} has no {' or '.join(types)}", hint)
-    return found
+    return in_region
 
 
-def _variables(task: Section, spec: dict[str, Any], env: Mapping[str, str]) -> dict[str, str]:
-    """Add `envs` and `secrets`; returns the values of `envs`. Raises BadSpec when one has none."""
+def _add_variables(task: Section, spec: dict[str, Any], env: Mapping[str, str]) -> dict[str, str]:
+    """Add `envs` and `secrets` to the spec and return the values of `envs`. Raise BadSpec for one without a value."""
     envs = task.child("envs")
-    given: dict[str, Any] = {name: env.get(name, envs.values[name]) for name in envs.values}
-    if missing := [name for name, value in given.items() if value is None]:
+    all_values: dict[str, Any] = {name: env.get(name, envs.values[name]) for name in envs.values}
+    if missing := [name for name, value in all_values.items() if value is None]:
         hint = "Add " + " ".join(f"--env {name}=..." for name in missing)
         raise envs.error(missing[0], f"no value is given for {', '.join(missing)}", hint)
-    values = {name: str(value) for name, value in given.items()}
+    values = {name: str(value) for name, value in all_values.items()}
     for name, value in values.items():
         add_variable(envs, spec["run"], name, value)
     for key in ("secrets", "managed_secrets"):
-        for one in cast("list[Any]", task.get(key, list, dict) or ()):
-            for name in map(str, cast("Any", one) if isinstance(one, dict) else (one,)):
+        for secret in cast("list[Any]", task.get(key, list, dict) or ()):
+            for name in map(str, cast("Any", secret) if isinstance(secret, dict) else (secret,)):
                 spec["run"].setdefault("secrets", []).append(name)
                 task.note(key, "kept", f"run.secrets, without a value: tpujob secret set {name}")
     return values
 
 
-def _filled(text: str, given: Mapping[str, str]) -> str:
-    return re.sub(r"\$\{?(\w+)\}?", lambda match: given.get(match[1], match[0]), text)
+def _expand(text: str, variables: Mapping[str, str]) -> str:
+    return re.sub(r"\$\{?(\w+)\}?", lambda match: variables.get(match[1], match[0]), text)
 
 
-def _file_mounts(mounts: Section, spec: dict[str, Any], given: Mapping[str, str]) -> None:
+def _add_file_mounts(mounts: Section, spec: dict[str, Any], variables: Mapping[str, str]) -> None:
+    """Add mounts and data to the spec."""
     mounted, data = list[Any](), list[Any]()
     for path in filter(mounts.__contains__, mounts.values):
         entry: Any = mounts.get(path, str, dict)
         entry = {"source": entry, "mode": "COPY"} if isinstance(entry, str) else entry
-        source = _filled(str(entry.get("source") or f"gs://{entry.get('name')}"), given)
+        source = _expand(str(entry.get("source") or f"gs://{entry.get('name')}"), variables)
         scheme, _, rest = source.rpartition("://")
         if scheme == "gs":
             bucket, _, folder = rest.rstrip("/").partition("/")
-            copy = str(entry.get("mode")).upper() == "COPY"
-            mount = {"bucket": f"gs://{bucket}", "to": path, "read_only": copy}
+            is_copy = str(entry.get("mode")).upper() == "COPY"
+            mount = {"bucket": f"gs://{bucket}", "to": path, "read_only": is_copy}
             mounted.append({**mount, **({"only_dir": folder} if folder else {})})
             text = ", read-only, not a copy; for many small files use `data` with `stage: disk`"
-            mounts.note(path, "kept", f"mounts{text if copy else ''}")
+            mounts.note(path, "kept", f"mounts{text if is_copy else ''}")
         elif scheme in ("", "s3", "https"):
             name = name_of(source)
             data.append({"from": source, "to": name, "stage": "disk"})
-            at = f"at {variable_of(name)} (TPUJOB_DATA if it is the only one), not at {path}"
-            mounts.note(path, "question", f"data: the program finds it {at}")
+            variable = f"at {variable_of(name)} (TPUJOB_DATA if it is the only one), not at {path}"
+            mounts.note(path, "question", f"data: the program finds it {variable}")
         else:
             text = "only gs://, s3://, https:// and local folders can be read; left out"
             mounts.note(path, "question", text)

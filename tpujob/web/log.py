@@ -57,7 +57,7 @@ class Json(logging.Formatter):
 
 
 def _about() -> dict[str, str]:
-    known = log_context.known()
+    known = log_context.facts()
     return {name: known[name] for name in log_context.NAMES if known.get(name)}
 
 

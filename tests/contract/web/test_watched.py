@@ -153,4 +153,4 @@ def test_a_line_for_people_ends_with_what_it_is_about() -> None:
     assert told.endswith("tpujob: a slice is asked for [job=000042 request=ab12]")
     assert OneLine("%(message)s").format(record) == "a slice is asked for"
     log_context.note(job="000042")
-    assert log_context.known() == {}, "outside of any work nothing is noted"
+    assert log_context.facts() == {}, "outside of any work nothing is noted"

@@ -18,9 +18,9 @@ from tpujob.errors import BadRequest
 from tpujob.submit.compile_check import (
     BundledProgram,
     TargetFinding,
-    keep,
     program_of,
     rooflines,
+    save,
     speeds,
     target_of,
 )
@@ -143,7 +143,7 @@ def test_the_page() -> None:
 
 
 def test_a_speed_is_kept_for_the_same_program_arguments_and_versions(tmp_path: Path) -> None:
-    keep(tmp_path, MLP, "1", [finding(tokens_per_row=256), finding("v5e-4")])
+    save(tmp_path, MLP, "1", [finding(tokens_per_row=256), finding("v5e-4")])
     targets = ["v4-8", "v5e-4", "v6e-4"]
     assert speeds(tmp_path, MLP, targets, "1", "steps") == {"v4-8": 0.2, "v5e-4": 0.2}
     assert speeds(tmp_path, MLP, targets, "1", "samples")["v5e-4"] == 64 / 5

@@ -7,7 +7,7 @@ import pytest
 
 from tpujob.errors import BadRequest
 from tpujob.submit.archive import pack
-from tpujob.submit.secrets_scan import keys_among
+from tpujob.submit.secrets_scan import files_with_keys
 
 BASE64 = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"
 
@@ -73,7 +73,7 @@ def test_names_of_keys_are_known_in_any_folder(tmp_path: Path) -> None:
             path.write_text("anything")
     for prefix in ("", "deep/"):
         names = [prefix + name for name in (*keys, *others)]
-        assert keys_among(tmp_path, names) == [prefix + name for name in keys]
+        assert files_with_keys(tmp_path, names) == [prefix + name for name in keys]
 
 
 def test_keys_are_known_by_what_is_in_a_file_of_any_name(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_keys_are_known_by_what_is_in_a_file_of_any_name(tmp_path: Path) -> None
     (tmp_path / "large").write_text(" " * 2**20 + BY_CONTENT["deploy"])
     (tmp_path / "link").symlink_to("deploy")
     names = [*BY_CONTENT, *NOT_BY_CONTENT, "large", "link", "gone"]
-    assert keys_among(tmp_path, names) == list(BY_CONTENT)
+    assert files_with_keys(tmp_path, names) == list(BY_CONTENT)
 
 
 @pytest.mark.parametrize("mark", ["\ufeff", ""])
@@ -91,14 +91,14 @@ def test_a_key_in_utf_16_is_known(tmp_path: Path, encoding: str, mark: str) -> N
     for name in ("deploy", "putty", "github.py"):
         (tmp_path / name).write_text(mark + BY_CONTENT[name], encoding=encoding)
     (tmp_path / "notes").write_text(mark + "keep ghp_ to yourself", encoding=encoding)
-    found = keys_among(tmp_path, ["deploy", "putty", "github.py", "notes"])
+    found = files_with_keys(tmp_path, ["deploy", "putty", "github.py", "notes"])
     assert found == ["deploy", "putty", "github.py"]
 
 
 def test_a_long_row_of_line_ends_after_a_mark_is_read_once(tmp_path: Path) -> None:
     mark = "-----BEGIN PRIVATE KEY-----"
     (tmp_path / "a.ipynb").write_text(mark + "\\\\nProc-Type: x\n" * 1000)
-    assert keys_among(tmp_path, ["a.ipynb"]) == []
+    assert files_with_keys(tmp_path, ["a.ipynb"]) == []
 
 
 def test_many_keys_are_counted_and_the_first_are_named(tmp_path: Path) -> None:

@@ -129,13 +129,13 @@ def submit(spec: JobSpec, how: SubmitOptions) -> int:
     on = screen()
     say_where()
     api = connect()
-    plan = job_file.named(how.file, lambda: api.plan(given))
+    plan = job_file.naming_file(how.file, lambda: api.plan(given))
     if how.dry_run:
         _dry_run(api, given, plan, as_json=how.as_json)
         return 0
     if refused := plan.get("refused"):  # before the code is shipped
         raise BadSpec(f"{how.file}: {refused[0]['message']}", hint=refused[0]["hint"])
-    bundle = job_file.packed(spec, how.file, allow_keys=how.allow_keys)
+    bundle = job_file.pack_code(spec, how.file, allow_keys=how.allow_keys)
     for warning in plan["warnings"]:
         note(f"warning: {clean(warning)}")
     if any(one["to_bring"] for one in plan.get("data", ())):
@@ -164,7 +164,7 @@ def _check(spec: JobSpec, *, as_json: bool) -> int:
     from tpujob.submit import compile_check
 
     now = current_settings()
-    types = compile_check.targets_of(spec)
+    types = compile_check.targets_of(spec, spec.tpu.types)
     in_force = LIST
     if not now.local:
         in_force = prices.in_force(now, context.current(now), datetime.now(UTC).date())

@@ -37,7 +37,7 @@ def demo(
             hint="`tpujob use local`, or only this time `TPUJOB_CONTEXT=local tpujob demo`",
         )
     # hosts on this machine run the program with this Python's packages
-    if lacks := environment.lacking("workloads"):
+    if lacks := environment.missing_packages("workloads"):
         raise BadRequest(
             f"the demo trains on this machine, and this Python has no {', '.join(lacks)}",
             hint="python3 -m pip install 'tpujob[workloads]'",

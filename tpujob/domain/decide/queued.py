@@ -8,7 +8,7 @@ from tpujob.domain.decide import condemned, copying, spending
 from tpujob.domain.events import Event, EventKind, Finished, SliceReceived, SliceRequested
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, DesiredState, Job, Slice, State
-from tpujob.domain.money.budget import Short
+from tpujob.domain.money.budget import Shortage
 from tpujob.domain.observations import Observation, Place, Reason
 from tpujob.domain.text import duration
 
@@ -109,7 +109,7 @@ def _never(job: Job, broken: Reason, now: float) -> Event:
     return event(job, _E.CANCELLED, now, text, Finished(Cause.DEPENDENCY))
 
 
-def _unpaid(job: Job, why: Short, now: float) -> Decision:
+def _unpaid(job: Job, why: Shortage, now: float) -> Decision:
     """End a job whose own budget is used up. One whose owner or project has none left waits for the next month."""
     if not why.own:
         return Decision(wake_in=PENNILESS)

@@ -12,19 +12,19 @@ from tpujob.domain.events import BudgetWarned, EventKind
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Job, State
 from tpujob.domain.money import budget
-from tpujob.domain.money.budget import Short
+from tpujob.domain.money.budget import Shortage
 from tpujob.domain.observations import Observation, Unknown
 from tpujob.domain.text import dollars, duration
 
 
-def used_up(job: Job, seen: Observation, now: float) -> Short | None:
+def used_up(job: Job, seen: Observation, now: float) -> Shortage | None:
     """Return why its slices must be released now, with the arithmetic; None: they may stay. While reports cannot be
     read, a program may have ended within its time."""
     left = _time_left(job, now)
     if left is not None and left <= 0 and not isinstance(seen.reports, Unknown):
         text = f"it has run for {duration(job.spec.max_time or 0)}, which `max_time` allows"
-        return Short(text, own=True)
-    return budget.short(budget.accounts(job, seen.funds, now))
+        return Shortage(text, own=True)
+    return budget.shortage(budget.accounts(job, seen.funds, now))
 
 
 def _time_left(job: Job, now: float) -> float | None:
@@ -38,7 +38,7 @@ def _time_left(job: Job, now: float) -> float | None:
 
 def paid_for(
     job: Job, seen: Observation, offers: Sequence[Offer], now: float
-) -> tuple[list[Offer], Short | None]:
+) -> tuple[list[Offer], Shortage | None]:
     """Return the offers that its budgets pay for; if there are none, why."""
     accounts = budget.accounts(job, seen.funds, now)
     return budget.paid_for(accounts, offers, job.spec.stop_grace)

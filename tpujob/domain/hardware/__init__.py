@@ -1,4 +1,4 @@
-"""Facts of TPUs: generations, types, zones, quotas, and what Google Cloud charges. Tables and their look-ups.
+"""Facts of TPUs: tables of generations, types, zones, quotas and prices, with their look-ups.
 
-What a job may get of them is decided in `capacity/`, what a job costs in `money/`. Prices have a face: `prices.py`.
+`capacity/` decides what a job gets, `money/` what a job costs. `prices.py` exports prices to other rooms.
 """

@@ -1,9 +1,9 @@
-"""Every type string that the Cloud TPU API is known to offer, where, and what a type of any other name must be.
+"""Accelerator types: every type string that the Cloud TPU API is known to offer, with its size and its zones.
 
-The tables are not closed: Google opens zones and cuts new sizes at any time. A well-formed type or zone that they lack
-is read by its name; whether it is offered is for the cloud to say. The generations are in `generations.py`, what a type
-costs in `prices.py`; which one a job gets is in `domain/capacity/offers.py`. Imports the standard library and `errors`
-only, as the emulator reads these tables too.
+The tables are open: Google adds zones and sizes at any time. A well-formed type that they lack is derived from its
+name; the cloud decides whether the type is offered. `generations.py` has the generations, `prices.py` the prices.
+`domain/capacity/offers.py` chooses the type of a job. Imports the standard library and `errors` only, as the emulator
+reads these tables, too.
 """
 
 import functools
@@ -17,35 +17,34 @@ from tpujob.domain.hardware.generations import CUBE, Generation
 from tpujob.domain.hardware.generations import GENERATIONS as GENERATIONS
 from tpujob.errors import BadSpec
 
-CHIPS_PER_HOST = 4  #: of every slice that spans more than one host
+CHIPS_PER_HOST = 4  #: chips per host of every slice with more than one host
 
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """One type string and what it stands for."""
+    """The facts of one accelerator type."""
 
     type: str  #: as the API spells it: `v4-16`, `v5litepod-8`
     generation: str  #: `v4`, `v5e`
     api_enum: str  #: `V4`, `V5LITE_POD`
     chips: int
     cores: int
-    devices: int  #: as JAX sees them, in the whole slice
+    devices: int  #: JAX devices of the whole slice
     hosts: int
     chips_per_host: int
-    topology: str  #: chips along each axis: `2x2x2`; empty: not known
-    #: of an unknown generation, 0 here and below
+    topology: str  #: chips along each axis: `2x2x2`; empty: unknown
+    #: this and the next two are 0 for an unknown generation
     hbm_gib_per_chip: int
     peak_bf16_tflops_per_chip: float
     hbm_gbps_per_chip: int  #: GB/s
     runtime_version: str  #: the default
-    #: False: it is in no table, and its chips and hosts are what its name must mean
-    known: bool = True
+    known: bool = True  #: False: in no table; chips and hosts are derived from the name
 
 
 # Rules ---------------------------------------------------------------------------------------------------------------
 
 
-#: v4 slices above one block are a row of blocks, 4x4xN, except these.
+#: v4 slices larger than one block are a row of blocks, 4x4xN, except these
 _V4_FOLDED = {256: "4x8x8", 512: "8x8x8", 768: "8x8x12", 1024: "8x8x16", 2048: "8x16x16"}
 _BELOW_A_CUBE = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4"}
 
@@ -63,13 +62,13 @@ def _topology(generation: str, chips: int) -> str:
 
 
 def _square(chips: int) -> str:
-    """The rectangle nearest to a square."""
+    """Return the rectangle nearest to a square."""
     short = max(side for side in range(1, math.isqrt(chips) + 1) if chips % side == 0)
     return f"{short}x{chips // short}"
 
 
 def _compact(cubes: int) -> str:
-    """The box of that many 4x4x4 blocks with the smallest surface."""
+    """Return the box with the smallest surface that so many 4x4x4 blocks make."""
     boxes = [
         (a, b, cubes // a // b)
         for a in range(1, cubes + 1)
@@ -83,7 +82,7 @@ def _compact(cubes: int) -> str:
 
 def _accelerator(generation: Generation, size: int, *, known: bool = True) -> Accelerator:
     chips = size // generation.cores_per_chip if generation.suffix_counts_cores else size
-    # One host carries up to 8 chips of v5e and v6e, whose smallest larger slice has 16.
+    # a host has up to 8 chips of v5e and v6e; their next larger slice has 16 chips
     hosts = 1 if chips <= 8 and not generation.suffix_counts_cores else -(-chips // CHIPS_PER_HOST)
     return Accelerator(
         type=f"{generation.prefix}-{size}",
@@ -103,7 +102,7 @@ def _accelerator(generation: Generation, size: int, *, known: bool = True) -> Ac
     )
 
 
-#: Every type that the Cloud TPU API offers, by its API spelling; generations and sizes ascend.
+#: every type that the Cloud TPU API offers, by its API spelling; generations and sizes ascend
 ALL: Mapping[str, Accelerator] = MappingProxyType(
     {
         accelerator.type: accelerator
@@ -114,7 +113,7 @@ ALL: Mapping[str, Accelerator] = MappingProxyType(
 
 # Looking up ----------------------------------------------------------------------------------------------------------
 
-#: what zones, regions and the names of generations look like
+#: patterns of the names of zones, regions and generations
 ZONE = r"[a-z]{2,20}-[a-z]{2,20}[0-9]{1,2}-[a-z][a-z0-9]{0,5}"
 REGION = r"[a-z]{2,20}-[a-z]{2,20}[0-9]{1,2}"
 GENERATION = r"v[0-9]{1,2}[a-z]{0,12}"
@@ -125,24 +124,23 @@ _TPU7X = re.compile(r"(tpu-?)?v?(tpu)?7x?(-|$)")
 
 
 def canonical(type: str) -> str:
-    """The API's spelling of a type: `v5e-8` is `v5litepod-8`; anything else stays as it is."""
+    """Return the API's spelling of a type: `v5litepod-8` for `v5e-8`; other types do not change."""
     return f"v5litepod-{type[4:]}" if type.startswith("v5e-") else type
 
 
 def find(type: str) -> Accelerator:
-    """Return the type of that name, also one that no table has. Raises BadSpec, with the nearest real ones, for an
-    invalid type."""
-    spelled = canonical(type)
-    found = ALL.get(spelled) or _by_its_name(spelled)
-    if found is None:
+    """Return the facts of a well-formed type, in a table or not. Raise BadSpec with similar types for another one."""
+    name = canonical(type)
+    accelerator = ALL.get(name) or _derive_from_name(name)
+    if accelerator is None:
         raise BadSpec(_no_such_type(type))
-    return found
+    return accelerator
 
 
 @functools.lru_cache(maxsize=1024)
-def _by_its_name(type: str) -> Accelerator | None:
-    """Return a type that no table has, by the documented rule: the number counts cores up to v5p but for v5e, and chips
-    of all others; more chips than one host has come in whole hosts. None: the name is invalid."""
+def _derive_from_name(type: str) -> Accelerator | None:
+    """Return a type that no table has, by the documented rules; None: the name is invalid. The number counts cores of
+    v2, v3, v4 and v5p, and chips of all others. Slices of several hosts have whole hosts."""
     match = _TYPE.fullmatch(type)
     if match is None or _TPU7X.match(type):
         return None
@@ -158,9 +156,8 @@ def _by_its_name(type: str) -> Accelerator | None:
 
 
 def generation(name: str) -> Generation | None:
-    """The generation of that name, also one that no table has: its types count chips, as all newer ones do, and nothing
-    else is known of it. Its default runtime is inferred (live: catalog) from v5p's and v6e's. None: it can
-    be no generation."""
+    """Return the generation of that name; None: the name is invalid. A well-formed name in no table is a generation
+    whose types count chips, as all newer ones do. Its default runtime is inferred (live: catalog) from v5p and v6e."""
     if name in GENERATIONS:
         return GENERATIONS[name]
     prefixes = [row.prefix for row in GENERATIONS.values()]
@@ -174,63 +171,62 @@ def generation(name: str) -> Generation | None:
 
 
 def in_table(type: str, zone: str) -> bool:
-    """Whether the tables have that type in that zone."""
+    """Return whether the tables have the type in the zone."""
     return find(type).known and zone in zones(type)
 
 
 def may_have(type: str, zone: str) -> bool:
-    """Whether the zone offers the type, as far as is known: True also where the tables cannot tell, as they lack the
-    zone or the generation. Raises BadSpec for what can be no type."""
+    """Return whether the zone may offer the type; True if no table knows the zone or the generation. Raise BadSpec."""
     return (
         zone in zones(type) or zone not in all_zones() or find(type).generation not in GENERATIONS
     )
 
 
 def doubts(types: Iterable[str], zones: Iterable[str]) -> list[str]:
-    """A warning for each of these types and zones that no table has, with what it may have meant."""
+    """Return a warning for each of these types and zones that no table has, with the likely intended name."""
     warnings = [
-        f"tpujob does not know {type}{_meant(likely(type))}; its size is derived from its name"
+        f"tpujob does not know {type}{_suggestion(likely(type))}; its size is derived from its name"
         for type in types
         if not find(type).known
     ]
     return warnings + [
-        f"tpujob does not know the zone {zone}{_meant(nearest_zone(zone))}"
+        f"tpujob does not know the zone {zone}{_suggestion(nearest_zone(zone))}"
         for zone in zones
         if zone not in all_zones()
     ]
 
 
-def _meant(near: Iterable[str]) -> str:
-    first = next(iter(near), "")
+def _suggestion(names: Iterable[str]) -> str:
+    first = next(iter(names), "")
     return f" (did you mean {first}?)" if first else ""
 
 
 def likely(type: str) -> tuple[str, ...]:
-    """Return the real types that a well-formed name may have meant, as far as they are near enough."""
+    """Return the known types that are similar to a well-formed name."""
     if find(type).generation in GENERATIONS:
         return nearest(type)[:1]
     from difflib import get_close_matches
 
     names = (*ALL, *(name.replace("v5litepod", "v5e") for name in ALL if "v5litepod" in name))
-    near = get_close_matches(type, names, n=3, cutoff=0.85)
-    return tuple(near or get_close_matches(type, names, n=3, cutoff=0.75))
+    matches = get_close_matches(type, names, n=3, cutoff=0.85)
+    return tuple(matches or get_close_matches(type, names, n=3, cutoff=0.75))
 
 
 def nearest_zone(zone: str) -> tuple[str, ...]:
-    """The known zone that it may have meant, if there is one."""
+    """Return the known zone that is most similar to the name, if any is similar."""
     from difflib import get_close_matches
 
     return tuple(get_close_matches(zone, all_zones(), n=1, cutoff=0.85))
 
 
 def several(type: str, slices: int) -> str:
-    """For people: the type, and how many of it where that is more than one."""
+    """Return the text of a number of slices of a type: `v4-16`, `2 x v4-16`."""
     return type if slices == 1 else f"{slices} x {type}"
 
 
 def zones(generation_or_type: str) -> tuple[str, ...]:
-    """Where the API lists a generation (`v5e`) or one type (`v2-32`), the usual places first; empty: no table has it.
-    Raises BadSpec for what can be neither."""
+    """Return the zones in which the API lists a generation (`v5e`) or a type (`v2-32`), the usual ones first; empty: no
+    table has the name. Raise BadSpec for an invalid name."""
     row = generation(generation_or_type)
     if row is not None:
         return tuple(dict.fromkeys((*row.device_zones, *row.pod_zones)))
@@ -242,17 +238,17 @@ def zones(generation_or_type: str) -> tuple[str, ...]:
 
 @functools.cache
 def all_zones() -> tuple[str, ...]:
-    """Every zone that has TPUs of any type."""
+    """Return every zone that has TPUs of any type."""
     return tuple(dict.fromkeys(zone for name in GENERATIONS for zone in zones(name)))
 
 
 def all_regions() -> tuple[str, ...]:
-    """Every region that has TPUs of any type."""
+    """Return every region that has TPUs of any type."""
     return tuple(dict.fromkeys(map(region_of, all_zones())))
 
 
 def region_of(zone: str) -> str:
-    """The region that a zone lies in: `us-central2` for `us-central2-b`."""
+    """Return the region of a zone: `us-central2` for `us-central2-b`."""
     return zone.rpartition("-")[0]
 
 
@@ -271,7 +267,7 @@ def _no_such_type(type: str) -> str:
 
 
 def nearest(type: str) -> tuple[str, ...]:
-    """Up to two real types that `type` may have meant: the nearest sizes of the generation, or the nearest spelling."""
+    """Return up to two known types: the nearest sizes of the same generation, or the nearest spelling."""
     spelled = canonical(type.strip().lower().removeprefix("tpu-"))
     if spelled in ALL:
         return (spelled,)

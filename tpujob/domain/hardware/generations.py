@@ -1,6 +1,5 @@
-"""The TPU generations that the Cloud TPU API offers: one row of facts each. What follows from them is in
-`accelerators.py`; prices by region are in `prices/tpu.py`. Imports the standard library only, as the emulator reads
-these tables too.
+"""The TPU generations that the Cloud TPU API offers: one row of facts each. `accelerators.py` derives types from them;
+`tpu_prices.py` has prices by region. Imports the standard library only, as the emulator reads these tables too.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,30 +9,30 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What is the same for all types of one generation."""
+    """The facts that all types of a generation share."""
 
     name: str  #: `v5e`
-    prefix: str  #: of its type strings: `v5litepod`
+    prefix: str  #: prefix of its type strings: `v5litepod`
     api_enum: str  #: `AcceleratorConfig.Type` of the Cloud TPU API
     cores_per_chip: int
     suffix_counts_cores: bool  #: whether the N of `v4-N` counts cores; if not, chips
-    devices_per_chip: int  #: as JAX sees them
+    devices_per_chip: int  #: JAX devices
     hbm_gib_per_chip: int
     peak_bf16_tflops_per_chip: float
     hbm_gbps_per_chip: int  #: GB/s
     runtime_version: str
     sizes: tuple[int, ...]  #: every N, ascending
-    device_zones: tuple[str, ...]  #: for types of one host; the usual places first
-    pod_zones: tuple[str, ...]  #: for types of several hosts
-    #: of its quotas, as in `TPUV4sPreemptiblePodPerProjectPerZoneForTPUAPI`
+    device_zones: tuple[str, ...]  #: zones for types of one host; the usual ones first
+    pod_zones: tuple[str, ...]  #: zones for types of several hosts
+    #: its part of the names of quotas, as `V4s` in `TPUV4sPreemptiblePodPerProjectPerZoneForTPUAPI`
     quota_name: str
-    #: `serving`: metrics with that word are of slices of one host; `device`: those without `pod` are; empty: none are
+    #: quota metrics of slices of one host. `serving`: those with that word; `device`: those without `pod`; empty: none
     one_host_quota: str = ""
     quota_unit_known: bool = True  #: False: no document says whether a quota counts chips or cores
-    sold_by_8_cores: bool = False  #: if not, by the chip
-    #: shares of the on-demand price that commitments of one and of three years cost, by the shipped lists
+    sold_by_8_cores: bool = False  #: False: sold by the chip
+    #: prices of commitments of one and of three years, as shares of the on-demand price, by the shipped lists
     committed_shares: tuple[str, ...] = ()
-    multislice: bool = True  #: whether several of its slices can run one program
+    multislice: bool = True  #: whether several slices can run one program
 
 
 # Sizes ---------------------------------------------------------------------------------------------------------------
@@ -43,7 +42,7 @@ _CHIPS_2D = (1, 4, 8, 16, 32, 64, 128, 256)
 
 
 def _cubes_v5p() -> Iterator[int]:
-    """A slice is at most 64 blocks long, so a larger prime number of blocks cannot be cut."""
+    """Yield the numbers of blocks in a slice. A side has at most 64 blocks, so no larger prime number is possible."""
     for cubes in range(1, 97):
         if cubes <= 64 or any(cubes % divisor == 0 for divisor in range(2, cubes)):
             yield cubes

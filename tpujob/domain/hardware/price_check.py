@@ -1,6 +1,6 @@
-"""What is wrong with a user's own prices, row by row: figures that a source is known to give by mistake. Pure.
+"""Checks a user's own prices, row by row, for the known mistakes of sources of prices. Pure.
 
-What a file may say at all, such as that every row has a date and a source, is in `config/prices.py`.
+`config/prices.py` checks the format of the file, such as that every row has a date and a source.
 """
 
 import re
@@ -14,89 +14,89 @@ from tpujob.domain.hardware.price_list import PriceList
 from tpujob.domain.hardware.price_rows import ONE_YEAR, THREE_YEARS, Price
 from tpujob.domain.hardware.tpu_prices import chips_per_unit
 
-#: Spot prices change once a month at most (a maintainer of SkyPilot's), so an older one is likely out of date.
+#: spot prices change at most once a month (a maintainer of SkyPilot); an older price is likely outdated
 SPOT_AGES = timedelta(days=35)
 _NEAR = Decimal("0.01")
 _COMMITMENT = re.compile(r"commit|\bcud\b", re.I)
-#: by so much a price is above the list's when it is for 8 cores, or a placeholder
+#: a price of this multiple of the list price is for 8 cores, or a placeholder
 _TOO_HIGH = Decimal(3)
 
 
 class Flaw(NamedTuple):
+    """A mistake in a row of the user's prices."""
+
     row: int  #: from 0
     text: str
     fatal: bool  #: False: the row can be used
 
 
 def flaws(own: Sequence[Price], base: PriceList, today: date) -> list[Flaw]:
-    """Everything that is wrong with these rows, in their order. `base`: the list that they are laid over."""
+    """Return all mistakes in these rows, in their order. `base`: the price list that the rows replace in part."""
     seen: dict[tuple[str, str, str], int] = {}
     merged = base.over(own)
-    found: list[Flaw] = []
+    flaws: list[Flaw] = []
     for i, row in enumerate(own):
         first = seen.setdefault(row.key, i)
         if first != i:
-            found.append(
+            flaws.append(
                 Flaw(i, f"is the second row for {row.name}; the first is row {first + 1}", True)
             )
         if row.source.as_of > today:
-            found.append(Flaw(i, f"is dated {row.source.as_of}, which is in the future", True))
+            flaws.append(Flaw(i, f"is dated {row.source.as_of}, which is in the future", True))
         if row.item.startswith("tpu "):
-            found += (Flaw(i, text, True) for text in _of_tpu(row, merged, base))
-        if row.item.startswith("tpu ") and row.item.split()[1] not in accelerators.GENERATIONS:
-            found.append(Flaw(i, "is of a generation that tpujob does not know", False))
+            flaws += (Flaw(i, text, True) for text in _flaws_of_tpu(row, merged, base))
+            if row.item.split()[1] not in accelerators.GENERATIONS:
+                flaws.append(Flaw(i, "is of a generation that tpujob does not know", False))
         if row.pricing == "spot" and today - row.source.as_of > SPOT_AGES:
             age = (today - row.source.as_of).days
-            found.append(Flaw(i, f"is {age} days old; spot prices can change every month", False))
-    return found
+            flaws.append(Flaw(i, f"is {age} days old; spot prices can change every month", False))
+    return flaws
 
 
-def _of_tpu(row: Price, merged: PriceList, base: PriceList) -> Iterator[str]:
+def _flaws_of_tpu(row: Price, merged: PriceList, base: PriceList) -> Iterator[str]:
     on_demand = merged.find(row.item, row.where, "on-demand")
     if row.pricing == "spot" and on_demand and row.usd > on_demand.usd:
-        yield f"spot costs ${row.usd:f}, more than on demand (${on_demand.usd:f}){_by_cores(row, base)}"
+        yield f"spot costs ${row.usd:f}, more than on demand (${on_demand.usd:f}){_unit_hint(row, base)}"
     elif row.pricing == "on-demand" and (committed := _commitment(row, base)):
         yield f"${row.usd:f} on demand is {committed}; give it as `pricing: reserved` if that is what you pay"
-    elif (usual := _usual(row, base)) and row.usd >= usual * _TOO_HIGH:
-        yield f"${row.usd:f} for a chip-hour, where the list has ${usual:f}{_by_cores(row, base)}"
+    elif (usual := _usual_price(row, base)) and row.usd >= usual * _TOO_HIGH:
+        yield f"${row.usd:f} for a chip-hour, where the list has ${usual:f}{_unit_hint(row, base)}"
 
 
-def _usual(row: Price, base: PriceList) -> Decimal | None:
-    """Return the shipped list's price for it; without one, the highest price of the same kind anywhere."""
+def _usual_price(row: Price, base: PriceList) -> Decimal | None:
+    """Return the price in the shipped list; without one, the highest price of the same kind in any region."""
     listed = base.find(row.item, row.where, row.pricing)
-    if listed:
-        return listed.usd
-    same = [p.usd for p in base if (p.item, p.pricing) == (row.item, row.pricing)]
-    return max(same, default=None)
+    return listed.usd if listed else max(_prices_of_kind(row, base), default=None)
 
 
-def _by_cores(row: Price, base: PriceList) -> str:
-    """Return the likely reason, if the figure is that of 8 cores."""
+def _prices_of_kind(row: Price, base: PriceList) -> list[Decimal]:
+    return [p.usd for p in base if (p.item, p.pricing) == (row.item, row.pricing)]
+
+
+def _unit_hint(row: Price, base: PriceList) -> str:
+    """Return a hint if the price is likely that of 8 cores; else empty."""
     chips = chips_per_unit(row.item.split()[1])
-    if chips == 1:
-        return ""
-    listed = [base.find(row.item, row.where, row.pricing)]
-    listed += [p for p in base if (p.item, p.pricing) == (row.item, row.pricing)]
-    if any(p and _is(row.usd, p.usd * chips) for p in listed):
+    prices = _prices_of_kind(row, base)
+    if chips > 1 and any(_is_near(row.usd, usd * chips) for usd in prices):
         return ": it is the price of 8 cores; write `unit: 8-core-hour`"
     return ""
 
 
 def _commitment(row: Price, base: PriceList) -> str:
-    """Return the commitment whose rate it is; empty: none that is known."""
+    """Return the commitment that has this price; empty: none."""
     if _COMMITMENT.search(row.source.name):
         return "called a commitment by its own source"
     listed = base.find(row.item, row.where, "on-demand")
     generation = accelerators.GENERATIONS.get(row.item.split()[1])
     shares = generation.committed_shares if generation else ()
     for pricing, share in zip((ONE_YEAR, THREE_YEARS), shares, strict=False):
-        known = base.find(row.item, row.where, pricing)
-        rates = [known.usd] if known else []
+        committed = base.find(row.item, row.where, pricing)
+        rates = [committed.usd] if committed else []
         rates += [listed.usd * Decimal(share)] if listed else []
-        if any(_is(row.usd, rate) for rate in rates):
+        if any(_is_near(row.usd, rate) for rate in rates):
             return f"the rate of a {pricing}"
     return ""
 
 
-def _is(usd: Decimal, other: Decimal) -> bool:
+def _is_near(usd: Decimal, other: Decimal) -> bool:
     return abs(usd - other) <= other * _NEAR

@@ -1,4 +1,4 @@
-"""A price list, and how a price is found in it: the shipped one, and the same with a user's own rows over it. Pure."""
+"""Price lists with their look-ups: the shipped list, which a user's own rows may replace in part. Pure."""
 
 from __future__ import annotations
 
@@ -24,28 +24,26 @@ class PriceList:
         return iter(self.by_key.values())
 
     def over(self, own: Iterable[Price]) -> PriceList:
-        """The same with these rows in place of those for the same thing, or added."""
+        """Return the list with these rows added; they replace rows with the same key."""
         return PriceList(MappingProxyType({**self.by_key, **{row.key: row for row in own}}))
 
     def find(self, item: str, where: str = "", pricing: str = "") -> Price | None:
-        """Return the row for exactly that; None: no such price is known."""
+        """Return the price with exactly this key; None: unknown."""
         return self.by_key.get((item, where.lower(), pricing))
 
     # TPUs ------------------------------------------------------------------------------------------------------------
 
     def tpu(self, type: str, zone: str, pricing: Pricing) -> Price | None:
-        """For a chip-hour of that type in that zone; None: not known. Reserved capacity is priced as on-demand, unless
-        the user's file has a row for it: what a commitment saves is in its contract. Raises BadSpec for what can be no
-        type."""
+        """Return the price of a chip-hour of the type in the zone; None: unknown. Without a row of the user for it,
+        reserved capacity has the on-demand price. Raise BadSpec for an invalid type."""
         item, region = f"tpu {sku_of(type)}", region_of(zone)
-        found = self.find(item, region, pricing)
-        return (
-            self.find(item, region, "on-demand") if not found and pricing == "reserved" else found
-        )
+        price = self.find(item, region, pricing)
+        if price is None and pricing == "reserved":
+            return self.find(item, region, "on-demand")
+        return price
 
     def usd_per_hour(self, type: str, zone: str, pricing: Pricing, slices: int = 1) -> float | None:
-        """What so many slices of that type cost per hour in that zone; None when no price is known. Raises BadSpec for
-        what can be no type."""
+        """Return the dollars an hour of slices of the type; None: unknown price. Raise BadSpec for an invalid type."""
         price = self.tpu(type, zone, pricing)
         if price is None:
             return None
@@ -54,7 +52,7 @@ class PriceList:
     # Storage and traffic ---------------------------------------------------------------------------------------------
 
     def storage(self, location: str) -> Price | None:
-        """For a GiB-month of Standard storage in a region, a pair of regions or a continent."""
+        """Return the price of a GiB-month of Standard storage in a region, a pair of regions or a continent."""
         return self.find("storage standard", location)
 
     @property
@@ -66,22 +64,23 @@ class PriceList:
         return self.by_key["operations class B", "", ""]
 
     def usd_of_operations(self, class_a: int, class_b: int) -> Decimal:
-        """Dollars for so many operations on a bucket of one region, Standard storage."""
+        """Return the dollars of operations on a bucket of one region, Standard storage."""
         return self.class_a.of(class_a) + self.class_b.of(class_b)
 
     def traffic(self, location: str, region: str) -> Price:
-        """For a GiB from a bucket at `location` (a region, or a continent such as `us`) to that region; free within
-        one. Where no route is listed, what the list has for any other."""
-        here, there = location.lower(), region.lower()
-        if here == there:
+        """Return the price of a GiB from a bucket at `location` (a region, or a continent such as `us`) to the region.
+        Free within a region. A route that is not listed has the price of a more general one."""
+        origin, target = location.lower(), region.lower()
+        if origin == target:
             return service_prices.FREE
-        known = (
-            self.by_key.get(("traffic", way, "")) for way in service_prices.routes(here, there)
+        prices = (
+            self.by_key.get(("traffic", route, ""))
+            for route in service_prices.routes(origin, target)
         )
-        return next(price for price in known if price is not None)
+        return next(price for price in prices if price is not None)
 
     def usd_of_traffic(self, size: int, location: str, region: str) -> Decimal:
-        """Dollars for so many bytes from a bucket at `location` to that region."""
+        """Return the dollars of `size` bytes from a bucket at `location` to the region."""
         return self.traffic(location, region).of(Decimal(size) / GIB)
 
     @property
@@ -90,5 +89,5 @@ class PriceList:
 
 
 _ROWS = (*tpu_prices.rows(), *service_prices.rows())
-#: what tpujob ships
+#: the price list that tpujob ships
 LIST = PriceList(MappingProxyType({row.key: row for row in _ROWS}))

@@ -1,4 +1,4 @@
-"""One price, and the closed list of things that have one. Which prices there are is in the tables beside this file."""
+"""The row of a price, and the closed list of items that have prices. Other modules of this room have the tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from typing import Literal
 
 from tpujob.domain.hardware import accelerators
 
-#: how a slice is asked for
+#: the terms of a request for a slice
 Pricing = Literal["spot", "on-demand", "reserved"]
 Confidence = Literal["high", "medium", "low"]
 
 GIB = 2**30
-#: documented: Cloud Storage quotes a GiB-hour, and a month of the price pages has so many
+#: hours of a month on the price pages, by which Cloud Storage's GiB-hour becomes a GiB-month (documented)
 HOURS_A_MONTH = 730
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where prices were read, and when."""
+    """The source of a price, with the date when it was read."""
 
     name: str
     as_of: date
@@ -29,19 +29,19 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What so much of one thing costs in one place."""
+    """The price of an item at a place."""
 
     item: str  #: such as `tpu v5e` or `storage standard`: a key of `ITEMS`, or `tpu` and a SKU
     where: str  #: a region or another location, `FROM -> TO` for traffic; empty: everywhere
-    #: of TPUs and addresses: `spot`, `on-demand`, `reserved`, or a commitment; else empty
+    #: for TPUs and addresses: `spot`, `on-demand`, `reserved`, or a commitment; else empty
     pricing: str
-    usd: Decimal  #: for `per` times `unit`
+    usd: Decimal  #: dollars for `per` times `unit`
     unit: str  #: such as `chip-hour`
     source: Source
     per: int = 1
-    quoted: str = ""  #: as it is sold, where that is another unit: `$12.88 for 8 cores an hour`
+    quoted: str = ""  #: the seller's own price if it has another unit: `$12.88 for 8 cores an hour`
     note: str = ""
-    own: bool = False  #: from the user's file
+    own: bool = False  #: whether the row is from the user's file
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -49,16 +49,16 @@ class Price:
 
     @property
     def name(self) -> str:
-        """For people: `tpu v5e, us-central1, spot`."""
+        """The name in messages: `tpu v5e, us-central1, spot`."""
         return ", ".join(word for word in self.key if word)
 
     @property
     def each(self) -> str:
-        """For people: `chip-hour`, `1,000 operations`."""
+        """The unit of `usd` in messages: `chip-hour`, `1,000 operations`."""
         return self.unit if self.per == 1 else f"{self.per:,} {self.unit}s"
 
     def record(self) -> dict[str, str | int | bool]:
-        """As JSON: `api.PriceView`."""
+        """Return the JSON form, `api.PriceView`."""
         return {
             "item": self.item,
             "where": self.where,
@@ -75,12 +75,12 @@ class Price:
         }
 
     def of(self, amount: Decimal | int) -> Decimal:
-        """Dollars for so many units, not rounded."""
+        """Return the dollars of an amount of units, not rounded."""
         return self.usd * amount / self.per
 
 
 def micros(usd: Decimal) -> int:
-    """Whole micro-dollars, rounded half up."""
+    """Return whole micro-dollars, rounded half up."""
     return int((usd * 1_000_000).to_integral_value(ROUND_HALF_UP))
 
 
@@ -89,7 +89,7 @@ def micros(usd: Decimal) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What kind of row a thing has."""
+    """The unit, the places and the terms of an item's prices."""
 
     unit: str
     per: int = 1
@@ -104,7 +104,7 @@ TPU = Item(
     pricings=("on-demand", "spot", "reserved", ONE_YEAR, THREE_YEARS),
 )
 
-#: Everything else, by name.
+#: all other items, by name
 ITEMS: Mapping[str, Item] = MappingProxyType(
     {
         "storage standard": Item("GiB-month", where="location"),
@@ -129,8 +129,7 @@ ITEMS: Mapping[str, Item] = MappingProxyType(
 
 
 def sku_of(type: str) -> str:
-    """What a type's price is listed under: its generation; of v2 and v3, slices of one host and pods have their own.
-    Raises BadSpec for what can be no type."""
+    """Return the SKU of a type: its generation; for v2 and v3 with `device` (one host) or `pod`. Raise BadSpec."""
     accelerator = accelerators.find(type)
     if accelerator.generation not in ("v2", "v3"):
         return accelerator.generation
@@ -138,7 +137,7 @@ def sku_of(type: str) -> str:
 
 
 def item(name: str) -> Item | None:
-    """What that thing's rows look like; None: nothing of that name has a price."""
+    """Return the item of that name; None: no such item has a price."""
     if not name.startswith("tpu "):
         return ITEMS.get(name)
     generation, _, kind = name.removeprefix("tpu ").partition(" ")

@@ -1,7 +1,7 @@
-"""What Google Cloud charges: dated tables with their sources, and the list that looks a price up. Estimates, no bill.
+"""The prices of Google Cloud: exports the dated tables and their look-ups to other rooms. Estimates, no bills.
 
-Amounts are exact (`Decimal` dollars, whole micro-dollars). An unpublished price is None, never 0. Nothing here
-reads a file: a user's own prices come from `config/prices.py`. What a job costs is in `money/`.
+Amounts are exact (`Decimal` dollars, whole micro-dollars). An unpublished price is None, never 0. `config/prices.py`
+reads the user's own prices.
 """
 
 from tpujob.domain.hardware.price_check import Flaw, flaws

@@ -1,8 +1,8 @@
-"""What is billed beside TPU time: storage, traffic, disks and addresses, and the services of a deployed backend.
+"""Prices beside TPU time: storage, traffic, disks, addresses, and the services of a deployed backend.
 
-Deletions are free (documented). What the cloud gives away each month is subtracted nowhere here. Of traffic no current
-matrix of Google's is at hand: these are list prices as others quote them, by parts of the world, which are read off a
-location's name. A bucket of a whole continent is billed as another region of it (since 2022-10, seen on public bills).
+Deletions are free (documented). Free monthly amounts are not subtracted. Google publishes no current matrix of traffic:
+these are list prices that others quote, by parts of the world, which follow from a location's name. A bucket of a
+continent is billed as another region of the continent (since 2022-10, seen on public bills).
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ _PAGE = Source("cloud.google.com/storage/pricing", date(2026, 9, 20))
 _LIST = Source("Cyclenerd's table of the Cloud Billing SKUs at 0166a59", date(2026, 9, 20))
 _ASSUMED = Source("no list has this region: assumed as us-central1", date(2026, 9, 20), "low")
 
-#: Dollars for a GiB-month of Standard storage. The page quotes $0.000027397 a GiB-hour, which is the first of them.
+#: dollars for a GiB-month of Standard storage; the first is the page's $0.000027397 for a GiB-hour
 _STANDARD: Final = {
     "0.020": "us-central1 us-east1 us-east5 us-south1 us-west1 europe-north1 europe-west1 europe-west4 "
     "asia-east1 asia-southeast1",
@@ -40,11 +40,11 @@ def _storage_rows() -> Iterator[Price]:
         for place in places.split():
             source = _PAGE if place == "us-central1" else _LIST
             note = _DUAL if place in ("nam4", "eur4") else ""
-            yield _priced("storage standard", usd, source, where=place, note=note)
-    yield _priced("storage standard", "0.020", _ASSUMED, where="us-central2")
+            yield _row("storage standard", usd, source, where=place, note=note)
+    yield _row("storage standard", "0.020", _ASSUMED, where="us-central2")
     for letter, usd in _OPERATIONS.items():
         note = "Standard storage in one region"
-        yield _priced(f"operations class {letter}", usd, _PAGE, note=note)
+        yield _row(f"operations class {letter}", usd, _PAGE, note=note)
 
 
 _OTHERS = Source(
@@ -52,7 +52,7 @@ _OTHERS = Source(
 )
 _ONE = Source("one table of MongoDB's", date(2026, 9, 20), "low")
 
-#: Whatever goes from one of these to the other, either way; an empty name is any part without a row of its own.
+#: traffic between two parts of the world, in either direction; an empty name is any part without another row
 _MATRIX: Final[tuple[tuple[str, str, str, Source, str], ...]] = (
     ("North America", "North America", "0.02", _OTHERS, "lists from before 2022-10 say 0.01"),
     ("Europe", "Europe", "0.02", _OTHERS, ""),
@@ -78,20 +78,19 @@ PARTS: Mapping[str, str] = MappingProxyType(
 FREE = Price("traffic", "within a region", "", Decimal(0), "GiB", _PAGE)
 
 
-def route(here: str, there: str) -> str:
-    return f"{here or 'anywhere'} -> {there or 'anywhere'}"
+def route(origin: str, target: str) -> str:
+    return f"{origin or 'anywhere'} -> {target or 'anywhere'}"
 
 
 def routes(location: str, region: str) -> tuple[str, ...]:
-    """The rows that may price traffic from a location to a region, the most exact first. Those of parts of the world
-    hold either way."""
-    words = (one.lower().partition("-")[0].rstrip("0123456789") for one in (location, region))
-    here, there = (PARTS.get(word, word) for word in words)
-    ways = (
-        (location, region), (location, there), (here, region), (here, there), (there, here),
-        (location, ""), ("", region), (here, ""), (there, ""), ("", here), ("", there), ("", ""),
+    """Return the routes that may price traffic from a location to a region, the most exact first."""
+    words = (name.lower().partition("-")[0].rstrip("0123456789") for name in (location, region))
+    origin, target = (PARTS.get(word, word) for word in words)
+    pairs = (
+        (location, region), (location, target), (origin, region), (origin, target), (target, origin),
+        (location, ""), ("", region), (origin, ""), (target, ""), ("", origin), ("", target), ("", ""),
     )  # fmt: skip
-    return tuple(route(*way) for way in ways)
+    return tuple(route(*pair) for pair in pairs)
 
 
 _READ = date(2026, 9, 20)
@@ -105,27 +104,27 @@ _SECRETS = Source("cloud.google.com/secret-manager/pricing", _READ)
 _SCHEDULER = Source("cloud.google.com/scheduler/pricing", _READ)
 
 
-def _beside_rows() -> Iterator[Price]:
-    yield _priced("external address", "0.005", _ADDRESSES, pricing="on-demand")
-    yield _priced("external address", "0.0025", _ADDRESSES, pricing="spot")
-    yield _priced("boot disk", "0.0394524", _DISKS, note="pd-standard; a TPU VM has 100 GiB")
-    yield _priced("cloud run cpu", "0.000024", _RUN)
-    yield _priced("cloud run cpu, always on", "0.000018", _RUN)
-    yield _priced("cloud run memory", "0.0000025", _RUN)
-    yield _priced("cloud run memory, always on", "0.000002", _RUN_QUOTED)
-    yield _priced("cloud run requests", "0.40", _RUN)
+def _service_rows() -> Iterator[Price]:
+    yield _row("external address", "0.005", _ADDRESSES, pricing="on-demand")
+    yield _row("external address", "0.0025", _ADDRESSES, pricing="spot")
+    yield _row("boot disk", "0.0394524", _DISKS, note="pd-standard; a TPU VM has 100 GiB")
+    yield _row("cloud run cpu", "0.000024", _RUN)
+    yield _row("cloud run cpu, always on", "0.000018", _RUN)
+    yield _row("cloud run memory", "0.0000025", _RUN)
+    yield _row("cloud run memory, always on", "0.000002", _RUN_QUOTED)
+    yield _row("cloud run requests", "0.40", _RUN)
     for kind, usd, source in (
         ("reads", "0.03", _REGIONAL),
         ("writes", "0.09", _REGIONAL),
         ("deletes", "0.01", _HALF),
     ):
         note = "taken for every single region"
-        yield _priced(f"firestore {kind}", usd, source, where="us-central1", note=note)
-    yield _priced("scheduler", "0.10", _SCHEDULER, note="three for each billing account are free")
-    yield _priced("secret versions", "0.06", _SECRETS, note="disabled versions count")
+        yield _row(f"firestore {kind}", usd, source, where="us-central1", note=note)
+    yield _row("scheduler", "0.10", _SCHEDULER, note="three for each billing account are free")
+    yield _row("secret versions", "0.06", _SECRETS, note="disabled versions count")
 
 
-def _priced(
+def _row(
     name: str, usd: str, source: Source, *, where: str = "", pricing: str = "", note: str = ""
 ) -> Price:
     kind = ITEMS[name]
@@ -133,9 +132,9 @@ def _priced(
 
 
 def rows() -> Iterator[Price]:
-    """Return every known price of the tables."""
+    """Yield every known price of the tables."""
     yield from _storage_rows()
-    for here, there, usd, source, note in _MATRIX:
-        yield _priced("traffic", usd, source, where=route(here, there), note=note)
-    yield _priced("traffic to the internet", "0.12", _PAGE, note="the first 10 TiB of a month")
-    yield from _beside_rows()
+    for origin, target, usd, source, note in _MATRIX:
+        yield _row("traffic", usd, source, where=route(origin, target), note=note)
+    yield _row("traffic to the internet", "0.12", _PAGE, note="the first 10 TiB of a month")
+    yield from _service_rows()

@@ -1,4 +1,4 @@
-"""TPU time per chip-hour, by SKU and region. The machine of a TPU VM costs nothing extra.
+"""Prices of TPUs per chip-hour, by SKU and region. They include the machine of a TPU VM.
 
 A slice is billed from the moment it is ready (documented); waiting in the cloud's queue is free.
 """
@@ -11,7 +11,7 @@ from typing import Final
 from tpujob.domain.hardware.generations import GENERATIONS
 from tpujob.domain.hardware.price_rows import ONE_YEAR, THREE_YEARS, Price, Source
 
-#: Spot prices move by 10 % and more within a quarter.
+#: spot prices in it move by 10 % and more within a quarter
 _LIST = Source(
     "SkyPilot catalog v8 at 006059e0, made from the Cloud Billing SKUs", date(2026, 9, 20)
 )
@@ -19,9 +19,9 @@ _DOUBTED = Source(_LIST.name, _LIST.as_of, "medium")
 #: older than the list above
 _COMMITTED = Source("gpuhunt's table of TPU prices", date(2024, 12, 1), "medium")
 
-#: Dollars for a chip and hour: on demand, spot, with a commitment of one and of three years. `-`: not published, or
-#: nothing but a guess is known, such as v3 pods in us-east1. Regions without a row offer the generation at no known
-#: price: v6e in asia-east1, southamerica-east1 and us-central2; v7x.
+#: dollars for a chip-hour: on demand, spot, with a commitment of one and of three years. `-`: unpublished, or only
+#: guessed, such as v3 pods in us-east1. Regions with an unknown price have no row: v6e in asia-east1,
+#: southamerica-east1 and us-central2; v7x.
 _TABLE: Final = """
 v2 device   asia-east1               1.305     0.3915    0.8222  0.5873
 v2 device   europe-west4             1.2375    0.315563  0.7796  0.5569
@@ -96,12 +96,12 @@ def rows() -> Iterator[Price]:
 
 
 def quoted(sku: str, usd: Decimal) -> str:
-    """How a price per chip-hour is sold, where that is by 8 cores; else empty."""
+    """Return the text of a chip-hour's price for a SKU that is sold by 8 cores; else empty."""
     chips = chips_per_unit(sku.partition(" ")[0])
     return f"${(usd * chips).normalize():f} for 8 cores an hour" if chips > 1 else ""
 
 
 def chips_per_unit(generation: str) -> int:
-    """Return how many chips Google's unit of sale has: 8 cores of older generations, one chip of later ones."""
+    """Return the number of chips in Google's unit of sale: 8 cores of older generations, one chip of later ones."""
     row = GENERATIONS.get(generation)
     return CHIPS_OF_8_CORES if row and row.sold_by_8_cores else 1

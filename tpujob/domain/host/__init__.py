@@ -1,4 +1,3 @@
-"""What a host is given and what it says, in records of the domain: `plan` writes plans, `reports` reads reports and
-`series` their curves, `environment` tells both of environments and mounts. Pure. The JSON of both is in
-`tpujob/protocol/`; who carries a plan to its host is `adapters/ssh/`, who carries it out `agent/`.
+"""The plans and the reports of hosts, as records of the domain: `plan` writes plans, `reports` and `series` read
+reports. Pure. `tpujob/protocol/` has the JSON of both; `adapters/ssh/` uploads plans, `agent/` carries them out.
 """

@@ -1,6 +1,5 @@
-"""Where the hosts of a slice read the job's data: from a bucket of their region, or from a folder that it is brought to
-or shown in. Pure. `agent/setup/` carries it out.
-"""
+"""The places of a job's data for the hosts of a slice: a bucket of their region, or a folder that `agent/setup/` fills
+or mounts. Pure."""
 
 from collections.abc import Mapping
 
@@ -10,73 +9,75 @@ from tpujob.domain.spec.data import variable_of
 from tpujob.protocol import MountOrder, StageOrder, paths
 from workloads.contract import PREFIX
 
-#: of the first data set, whichever its name is
+#: the variable of the first data set
 FIRST = f"{PREFIX}DATA"
 
 
 def places(job: Job) -> dict[str, str]:
-    """By name: the prefix in a bucket from which each entry of `data` is read in the region of the serving slice."""
+    """Return the prefix in a bucket of each data set, by name, in the region of the serving slice."""
     assert job.slice is not None
     region = region_of(job.slice.zone)
-    return {one.name: one.at.get(region, one.base) for one in job.data}
+    return {data_set.name: data_set.at.get(region, data_set.base) for data_set in job.data}
 
 
 def variables(job: Job) -> dict[str, str]:
-    """Of several data sets, where each is in the bucket; that of the first one is part of the context."""
-    found = places(job)
-    return {variable_of(name): place for name, place in found.items()} if len(found) > 1 else {}
+    """Return the variables with the prefix of each data set. None for a single one: the program's context has it."""
+    if len(job.data) <= 1:
+        return {}
+    return {variable_of(name): place for name, place in places(job).items()}
 
 
 def folders(job: Job) -> dict[str, str]:
-    """The variables of those that the program reads from a folder, with the folder."""
-    found: dict[str, str] = {}
+    """Return the variables with the folder of each data set that the program reads from a folder."""
+    variables: dict[str, str] = {}
     for number, (name, folder) in enumerate(_folders(job).items()):
         if not folder:
             continue
         if len(job.data) > 1:
-            found[variable_of(name)] = folder
+            variables[variable_of(name)] = folder
         if number == 0:
-            found[FIRST] = folder
-    return found
+            variables[FIRST] = folder
+    return variables
 
 
 def stage_orders(job: Job) -> list[StageOrder]:
-    """Return what is copied to each host before the program starts."""
-    how, where = _stages(job), _folders(job)
+    """Return the orders to copy data to each host before the program starts."""
+    stages, folders = _stages(job), _folders(job)
     return [
-        {"name": name, "source": place, "to": where[name]}
-        for name, place in places(job).items()
-        if how[name] in ("disk", "memory")
+        {"name": name, "source": source, "to": folders[name]}
+        for name, source in places(job).items()
+        if stages[name] in ("disk", "memory")
     ]
 
 
 def data_mounts(job: Job) -> list[MountOrder]:
-    """Return what is mounted as a folder, read-only."""
-    how, where, found = _stages(job), _folders(job), list[MountOrder]()
-    for name, place in places(job).items():
-        if how[name] == "mount":
-            bucket, _, prefix = place.removeprefix("gs://").partition("/")
-            found.append(
+    """Return the orders to mount data as folders, read-only."""
+    stages, folders = _stages(job), _folders(job)
+    orders: list[MountOrder] = []
+    for name, source in places(job).items():
+        if stages[name] == "mount":
+            bucket, _, prefix = source.removeprefix("gs://").partition("/")
+            orders.append(
                 {
                     "bucket": f"gs://{bucket}",
-                    "to": where[name],
+                    "to": folders[name],
                     "read_only": True,
                     "only_dir": prefix or None,
                     "cache": None,
                 }
             )
-    return found
+    return orders
 
 
 def _stages(job: Job) -> Mapping[str, str]:
-    """A record from before there were stages has none: its data is streamed."""
-    asked = {one.to: one.stage for one in job.spec.data}
-    return {one.name: asked.get(one.name, "stream") for one in job.data}
+    """Return the stage of each data set, by name. Records of old versions have none: their data is streamed."""
+    requested = {data_set.to: data_set.stage for data_set in job.spec.data}
+    return {data_set.name: requested.get(data_set.name, "stream") for data_set in job.data}
 
 
 def _folders(job: Job) -> dict[str, str]:
-    """By name, in order; empty: the program reads the bucket."""
+    """Return the folder of each data set, by name, in order; empty: the program reads the bucket."""
     return {
-        name: "" if how == "stream" else paths.staged_folder(name, memory=how == "memory")
-        for name, how in _stages(job).items()
+        name: "" if stage == "stream" else paths.staged_folder(name, memory=stage == "memory")
+        for name, stage in _stages(job).items()
     }

@@ -1,6 +1,6 @@
-"""What a job's `env` and `mounts` mean: to the agent on a host, and to a person who reads the plan. Pure.
+"""Translates a job's `env` and `mounts` into orders for the agent, and into words for people. Pure.
 
-What may be written is in `domain/spec/env.py`; `agent/setup/` carries it out.
+`domain/spec/env.py` has their fields; `agent/setup/` carries the orders out.
 """
 
 import re
@@ -9,16 +9,15 @@ from tpujob.domain.spec import JobSpec, Mount, time_text
 from tpujob.protocol import EnvironmentOrder, MountOrder
 from tpujob.protocol.limits import secret_variables
 
-#: what the bundled programs run in where a job names nothing else: a file of their own bundle, and the Python that it
-#: was resolved for
+#: the default environment of bundled programs: a requirements file of their bundle, and its version of Python
 LOCK, LOCKED_PYTHON = "workloads/requirements.lock", "3.11"
 
-
+#: `python` as a command of a shell
 _PYTHON = re.compile(r"(?:^|[;&|(]\s*|\bexec\s+)python(?=\s|$)", re.MULTILINE)
 
 
 def environment_order(spec: JobSpec) -> EnvironmentOrder | None:
-    """The part of a host's plan. None: programs run on the host as it is."""
+    """Return the environment of a host's plan. None: programs run on the host as it is."""
     env = spec.env
     if env is None and spec.run.workload is not None:
         return {"kind": "uv", "file": LOCK, "python": LOCKED_PYTHON, "unless_installed": True}
@@ -30,7 +29,7 @@ def environment_order(spec: JobSpec) -> EnvironmentOrder | None:
 
 
 def mount_order(mount: Mount) -> MountOrder:
-    """The part of a host's plan. Sizes in MiB, times in seconds."""
+    """Return the mount of a host's plan. Sizes in MiB, times in seconds."""
     return {
         "bucket": mount.bucket,
         "to": mount.to,
@@ -41,17 +40,17 @@ def mount_order(mount: Mount) -> MountOrder:
 
 
 def environment_words(spec: JobSpec) -> str:
-    """For people; empty: the host as it is."""
+    """Return the environment in words; empty: the host as it is."""
     env = spec.env
     if env is None:
-        own = f"that of the bundled program, with Python {LOCKED_PYTHON}"
-        return own if spec.run.workload else ""
+        bundled = f"that of the bundled program, with Python {LOCKED_PYTHON}"
+        return bundled if spec.run.workload else ""
     words = f"{env.kind} {env.source}"
     return f"{words}, Python {env.python}" if env.python else words
 
 
 def mount_words(spec: JobSpec) -> list[str]:
-    """For people, one for each mount."""
+    """Return each mount in words."""
     return [_mount_words(mount) for mount in spec.mounts]
 
 
@@ -66,24 +65,24 @@ def _mount_words(mount: Mount) -> str:
 
 
 def warnings(spec: JobSpec) -> list[str]:
-    """Return a warning for what is allowed and may surprise later."""
-    found: list[str] = []
+    """Return a warning for each setting that is allowed and may surprise later."""
+    warnings: list[str] = []
     if spec.env is None and _PYTHON.search(spec.run.command or ""):
-        found.append("a TPU VM has `python3` and no `python`: write python3, or name an `env`")
+        warnings.append("a TPU VM has `python3` and no `python`: write python3, or name an `env`")
     if spec.env and spec.env.docker and "@sha256:" not in spec.env.docker:
-        found.append(
+        warnings.append(
             f"{spec.env.docker} is a tag, not a digest: a later attempt may get another image; "
             "write NAME@sha256:... to keep it"
         )
     if spec.env and spec.env.docker and spec.run.workload:
-        found.append("the image needs python3 and the packages of the bundled program")
-    found += [
+        warnings.append("the image needs python3 and the packages of the bundled program")
+    warnings += [
         f"run.env.{name} is kept in the job's record; a secret belongs in run.secrets: `tpujob secret set {name}`"
         for name in secret_variables(spec.run.env)
     ]
-    found += [
+    warnings += [
         f"{mount.bucket} may be written to by every host at {mount.to}"
         for mount in spec.mounts
         if not mount.read_only
     ]
-    return found
+    return warnings

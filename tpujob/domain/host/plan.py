@@ -1,4 +1,4 @@
-"""Writes the plan that each host of an attempt is given. `tpujob/protocol/plan.py` says what is in it."""
+"""Writes the plan of each host of an attempt. `tpujob/protocol/plan.py` describes the fields."""
 
 import math
 import shlex
@@ -14,21 +14,20 @@ from tpujob.domain.spec import JobSpec
 from tpujob.protocol import Plan, PreflightOrder, paths
 from workloads.contract import ProgramContext
 
-#: where host 0 of a slice waits for the others
+#: port on which the program of host 0 waits for the other hosts
 COORDINATOR_PORT = 8476
-#: the same for the check before the program, which may still be going down when the program starts
+#: the same port of the preflight check, which may still be open when the program starts
 PREFLIGHT_PORT = 8477
-#: where the agent of host 0 waits for those of the others, before that check
+#: port on which the agent of host 0 waits for the other agents, before the preflight check
 MEETING_PORT = 8482
-#: where the first host lets the slices of a Multislice find each other, for libtpu
+#: port on which libtpu of the first host waits for the other slices of a Multislice
 MEGASCALE_PORT = 8080
-#: bytes of output that an attempt may leave per host; more, and the middle is dropped
+#: limit of an attempt's output per host, in bytes; the middle of a longer output is dropped
 LOG_BYTES = 256 * 1024 * 1024
 
 
 def plans(job: Job, *, report_every: float = 15.0, avoid: Collection[str] = ()) -> list[HostPlan]:
-    """One plan for each host of the serving slice, by host: what makes it look like the newest attempt.
-    `avoid`: physical machines on which the program must not run."""
+    """Return the newest attempt's plan for each host of the serving slice. `avoid`: forbidden physical machines."""
     assert job.slice is not None, f"job {job.id} has no slice in state {job.state}"
     endpoints = sorted(job.slice.endpoints, key=lambda e: e.host)
     hosts = [endpoint.host for endpoint in endpoints]
@@ -56,7 +55,9 @@ def _plan(
             **group_variables(job),
         },
         "context": {
-            n: getattr(context, n) for n in ProgramContext.__dataclass_fields__ if n != "out"
+            name: getattr(context, name)
+            for name in ProgramContext.__dataclass_fields__
+            if name != "out"
         },
         "grace": spec.stop_grace,
         "report_every": report_every,
@@ -83,7 +84,7 @@ def _plan(
 
 
 def group_variables(job: Job) -> dict[str, str]:
-    """Return what an element of an array or a sweep learns of its place in it."""
+    """Return the variables of an element of an array or a sweep: index, count and parameters."""
     if not job.group:
         return {}
     params = {f"TPUJOB_PARAM_{name.upper()}": value for name, value in job.params.items()}
@@ -91,14 +92,13 @@ def group_variables(job: Job) -> dict[str, str]:
 
 
 def _cache(job: Job) -> str:
-    """Return where its hosts share environments and compiled programs: only with those of its owner's other jobs, as
-    hosts that read there run what others may have written."""
+    """Return the folder in which the hosts of one owner's jobs share environments and compiled programs."""
     bucket = (job.slice and job.slice.bucket) or job.bucket
     return f"{paths.owner_folder(bucket, job.folder)}/cache"
 
 
 def _context(job: Job, host: int, endpoints: Sequence[Endpoint]) -> ProgramContext:
-    """Return what the program learns of its place; the agent adds the rest."""
+    """Return the program's context on a host; the agent adds the rest."""
     assert job.slice is not None
     slices = job.slice.tpu_slices
     return ProgramContext(
@@ -117,8 +117,8 @@ def _context(job: Job, host: int, endpoints: Sequence[Endpoint]) -> ProgramConte
 
 
 def _megascale(context: ProgramContext) -> dict[str, str]:
-    """How libtpu joins several slices; JAX reads the same variables. What a slice is within itself (`TPU_WORKER_ID` and
-    the like) its hosts learn from their own metadata."""
+    """Return the variables by which libtpu and JAX join several slices. Those within a slice (`TPU_WORKER_ID` and the
+    like) come from the metadata of its hosts."""
     if context.slices == 1:
         return {}
     first = context.coordinator.rpartition(":")[0]
@@ -131,14 +131,14 @@ def _megascale(context: ProgramContext) -> dict[str, str]:
 
 
 def _preflight(job: Job, endpoints: Sequence[Endpoint], spec: JobSpec) -> PreflightOrder:
-    """What the agent compares with what it finds, before the program starts."""
+    """Return the agent's orders for the check of hosts and chips before the program starts."""
     assert job.slice is not None
-    found = accelerators.find(job.slice.type)
-    hosts = found.hosts * job.slice.tpu_slices if found.known else len(endpoints)
-    chips = found.chips * job.slice.tpu_slices
+    accelerator = accelerators.find(job.slice.type)
+    hosts = accelerator.hosts * job.slice.tpu_slices if accelerator.known else len(endpoints)
+    chips = accelerator.chips * job.slice.tpu_slices
     return {
         "slice": job.slice.name,
-        "chips": chips if found.known else 0,
+        "chips": chips if accelerator.known else 0,
         "hosts": hosts,
         "coordinator": f"{endpoints[0].internal_ip}:{PREFLIGHT_PORT}",
         "meeting": f"{endpoints[0].internal_ip}:{MEETING_PORT}",
@@ -149,19 +149,19 @@ def _preflight(job: Job, endpoints: Sequence[Endpoint], spec: JobSpec) -> Prefli
 
 
 def command_line(spec: JobSpec) -> str:
-    """For people: what runs on each host."""
+    """Return the command of each host, as people write it."""
     return spec.run.command if spec.run.command is not None else shlex.join(_argv(spec))
 
 
 def _argv(spec: JobSpec) -> list[str]:
-    """The program as a list of words: nothing that a user wrote is ever part of another word's text."""
+    """Return the program as a list of arguments, so that no user's text becomes part of another argument."""
     if spec.run.command is not None:
         return ["bash", "-c", spec.run.command]
     return ["python3", "-m", f"workloads.{spec.run.workload}", *options(spec)]
 
 
 def options(spec: JobSpec) -> list[str]:
-    """The arguments of a bundled program, as its command line has them."""
+    """Return the command-line options of a bundled program."""
     return [_option(key, value) for key, value in spec.run.args.items()]
 
 
@@ -180,23 +180,20 @@ def _newest(job: Job) -> Attempt:
 # Time limits of the check --------------------------------------------------------------------------------------------
 
 
-#: Seconds on one host of few chips: JAX is read from a cold disk (20 to 30), libtpu starts the chips (10 to 30), two
-#: small programs are compiled and run (10 to 20). *Inferred*
-#: (live: preflight), with half as much again: no figures are published.
+#: seconds on one host of few chips: JAX is read from a cold disk (20 to 30), libtpu starts the chips (10 to 30), two
+#: small programs are compiled and run (10 to 20). *Inferred* (live: preflight), plus a half: no figures are published.
 ONE_HOST = 90.0
-#: Seconds more each time that the hosts double: all wait for the slowest one, in JAX's meeting and in the global sum,
-#: and the slowest of many is slower. An estimate.
+#: more seconds each time that the hosts double: all wait for the slowest host, in JAX's meeting and in the global sum
+#: (an estimate)
 EACH_DOUBLING = 20.0
-#: Seconds more for each chip: libtpu joins all chips of a slice into one topology before any of them can be used.
-#: An estimate.
+#: more seconds for each chip: libtpu joins all chips of a slice into one topology first (an estimate)
 EACH_CHIP = 0.05
-#: Seconds between the first and the last host of a slice that have fetched the same data. An estimate.
+#: seconds between the first and the last host of a slice that have fetched the same data (an estimate)
 STAGING_APART = 600.0
 
 
 def preflight_seconds(hosts: int, chips: int, *, staged: bool = False) -> float:
-    """Seconds that the check of so many hosts with so many chips in all may take: 90 for one host of 4 chips, 223 for
-    64 hosts of 256 chips, 495 for 1,024 hosts of 4,096 chips. What takes longer is late, which is not wrong. `staged`:
-    data is brought to the hosts first, which some of them end before others."""
-    plain = ONE_HOST + EACH_DOUBLING * math.log2(max(1, hosts)) + EACH_CHIP * chips
-    return plain + (STAGING_APART if staged else 0.0)
+    """Return the time limit of the check: 90 s for one host of 4 chips, 223 s for 64 hosts of 256 chips, 495 s for
+    1,024 hosts of 4,096 chips. A longer check is late, not wrong. `staged`: the hosts fetch data first."""
+    seconds = ONE_HOST + EACH_DOUBLING * math.log2(max(1, hosts)) + EACH_CHIP * chips
+    return seconds + (STAGING_APART if staged else 0.0)

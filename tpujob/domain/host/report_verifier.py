@@ -1,10 +1,10 @@
 """Decides which reports of hosts are believed. Pure.
 
-Anybody who can write to the bucket can put anything where reports lie. What the key of the attempt has not signed, what
-was reported before, and what is about something else is rejected, and counted.
+Everybody with write access to the bucket can write objects where reports lie. An object is rejected, and counted, if
+the key of the attempt has not signed it, if it repeats an older report, or if it is about something else.
 
-An object of an agent of before has the reports of many hosts (`protocol/old_slice_report.py`), so that several objects
-may have reports of one host: the one with the highest number counts.
+An object of an old agent has the reports of many hosts (`protocol/old_slice_report.py`). So several objects may have
+reports of one host: the report with the highest number counts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +16,10 @@ from tpujob.domain.model import Ignored, Job
 from tpujob.domain.observations import HostReport
 from tpujob.protocol import old_slice_report
 
-#: seconds, at most, from the making of a report to its place in the bucket: a later one was put there by others
+#: most seconds between a report's creation and its upload; an object written later comes from others
 ON_THE_WAY = 120.0
-#: seconds for which it matters that others have written an object: its host writes there each minute, and after so long
-#: without a report its agent is gone (`failures/stall.py`)
+#: seconds for which a rejected object counts as a disturbance. Its host overwrites it each minute; an agent that writes
+#: no report for so long counts as dead (`failures/stall.py`).
 DISTURBS = 1800.0
 
 
@@ -28,26 +28,26 @@ class SignedReport:
     """The newest believable report of a host."""
 
     report: HostReport
-    since: float  #: when it was made, or first seen in the bucket, by the storage's clock
-    path: str  #: of the object that has it
+    since: float  #: when the report was made, or first seen in the bucket, by the storage's clock
+    path: str  #: path of the report's object
 
 
-#: what is wrong with an object. Unverified: it is not signed with the key, or is about something else. Replayed: it is
-#: signed, and is older than what is known, or was put there by others
+#: why an object is rejected. Unverified: not signed with the key, or about something else. Replayed: signed, but older
+#: than the newest report, or uploaded by others
 Fault = Literal["", "unverified", "replayed"]
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedReports:
-    """What is known of one attempt. Lost with its process, and read again from the bucket."""
+    """The verified reports of one attempt. Kept in memory only; a new process reads the bucket again."""
 
     attempt: int = 0
     newest: Mapping[int, SignedReport] = field(default_factory=dict[int, SignedReport])  #: by host
-    unverified: int = 0  #: objects that were rejected as such
-    replayed: int = 0
-    #: path -> generation that was judged
+    unverified: int = 0  #: number of objects rejected as unverified
+    replayed: int = 0  #: number of objects rejected as replayed
+    #: the judged generation of each path
     judged: Mapping[str, int] = field(default_factory=dict[str, int])
-    #: path -> generation that was rejected, and when it was written, by the storage's clock
+    #: the rejected generation of each path, and when it was written, by the storage's clock
     rejected: Mapping[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
 
     def is_new(self, blob: ReportObject) -> bool:
@@ -61,13 +61,13 @@ class VerifiedReports:
         )
 
     def ignored(self, now: float) -> Ignored | None:
-        """Return what was rejected so far; None: nothing."""
+        """Return the numbers of rejected objects so far; None: no object was rejected."""
         if not self.unverified + self.replayed:
             return None
         return Ignored(self.unverified, self.replayed, now)
 
     def is_disturbed(self, now: float) -> bool:
-        """Return whether an object that was rejected, and is young, lies where hosts report."""
+        """Return whether a young, rejected object lies in the place of a report."""
         return any(
             self.judged.get(path) == generation and now - written < DISTURBS
             for path, (generation, written) in self.rejected.items()
@@ -75,73 +75,74 @@ class VerifiedReports:
 
 
 def add_reports(
-    known: VerifiedReports,
+    verified: VerifiedReports,
     job: Job,
     blobs: Iterable[ReportObject],
     *,
     key: str,
     bodies: Mapping[str, bytes] | None = None,
 ) -> VerifiedReports:
-    """Return `known` with what these objects say. `bodies`: of objects with the reports of many hosts, by path; without
-    its body such an object is left for the next time."""
+    """Return `verified` with the reports of these objects. `bodies`: by path, of objects with the reports of many
+    hosts; without its body such an object stays new."""
     for blob in blobs:
-        if not known.is_new(blob):
+        if not verified.is_new(blob):
             continue
         host = host_of(job, blob.path)
         if host is None:
             continue
         if not old_slice_report.is_slice_report(blob.metadata):
-            fresh, fault = judge(job, host, blob, known.newest.get(host), key)
+            fresh, fault = judge(job, host, blob, verified.newest.get(host), key)
         elif bodies is not None and blob.path in bodies:
-            fresh, fault = judge_slice(job, blob, bodies[blob.path], known.newest, key)
+            fresh, fault = judge_slice(job, blob, bodies[blob.path], verified.newest, key)
         else:
             continue
         rejected = {blob.path: (blob.generation, blob.updated)} if fault else {}
-        known = replace(
-            known,
-            newest={**known.newest, **{signed.report.host: signed for signed in fresh}},
-            unverified=known.unverified + (fault == "unverified"),
-            replayed=known.replayed + (fault == "replayed"),
-            judged={**known.judged, blob.path: blob.generation},
-            rejected={**known.rejected, **rejected},
+        verified = replace(
+            verified,
+            newest={**verified.newest, **{signed.report.host: signed for signed in fresh}},
+            unverified=verified.unverified + (fault == "unverified"),
+            replayed=verified.replayed + (fault == "replayed"),
+            judged={**verified.judged, blob.path: blob.generation},
+            rejected={**verified.rejected, **rejected},
         )
-    return known
+    return verified
 
 
 def judge(
     job: Job, host: int, blob: ReportObject, newest: SignedReport | None, key: str
 ) -> tuple[Sequence[SignedReport], Fault]:
-    """Return the report in an object, if it is newer than `newest`, and what is wrong with the object."""
+    """Return the report in an object, if newer than `newest`, and the fault of the object."""
     signed = verified_report(job, host, blob.metadata, key)
     if signed is None:
         return (), "unverified"
-    report, at = signed
-    since = blob.updated if at is None else min(at, blob.updated)
-    made = SignedReport(report, since, blob.path)
+    report, made_at = signed
+    since = blob.updated if made_at is None else min(made_at, blob.updated)
+    fresh = SignedReport(report, since, blob.path)
     if newest is None or report.seq > newest.report.seq:
-        return (made,), "replayed" if blob.updated - since > ON_THE_WAY else ""
-    late = blob.updated - (newest.since if at is None else since)
-    again = report.seq == newest.report.seq and late <= (0.0 if at is None else ON_THE_WAY)
-    return (), "" if again else "replayed"
+        return (fresh,), "replayed" if blob.updated - since > ON_THE_WAY else ""
+    delay = blob.updated - (newest.since if made_at is None else since)
+    repeated = report.seq == newest.report.seq and delay <= (0.0 if made_at is None else ON_THE_WAY)
+    return (), "" if repeated else "replayed"
 
 
 def judge_slice(
     job: Job, blob: ReportObject, body: bytes, newest: Mapping[int, SignedReport], key: str
 ) -> tuple[Sequence[SignedReport], Fault]:
-    """The same for an object with the reports of many hosts, by its body, which may be newer than the rest."""
+    """Return the newer reports in an object with the reports of many hosts, and the fault of the object."""
     content = old_slice_report.read_slice_report(body, key)
     if content is None:
         return (), "unverified"
     written = blob.updated if content.at is None else min(content.at, blob.updated)
     fresh: list[SignedReport] = []
-    old = 0
-    for one in content.reports:
-        report = report_of(job, one.host, cast(dict[str, object], one.document))
+    replayed = False
+    for section in content.reports:
+        report = report_of(job, section.host, cast(dict[str, object], section.document))
         if report is None:
             return (), "unverified"
-        known = newest.get(one.host)
-        if known is None or report.seq > known.report.seq:
-            fresh.append(SignedReport(report, written - one.age, blob.path))
-        old += known is not None and known.path == blob.path and report.seq < known.report.seq
-    late = blob.updated - written > ON_THE_WAY
-    return fresh, "replayed" if late or (old and not fresh) else ""
+        previous = newest.get(section.host)
+        if previous is None or report.seq > previous.report.seq:
+            fresh.append(SignedReport(report, written - section.age, blob.path))
+        elif previous.path == blob.path and report.seq < previous.report.seq:
+            replayed = True
+    is_late = blob.updated - written > ON_THE_WAY
+    return fresh, "replayed" if is_late or (replayed and not fresh) else ""

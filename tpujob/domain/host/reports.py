@@ -1,4 +1,4 @@
-"""Reads what agents say in the bucket. A program may write there too: a value of a wrong kind is passed over."""
+"""Reads agents' reports from the bucket. Programs can write there too, so values of a wrong type are ignored."""
 
 import json
 import math
@@ -24,13 +24,13 @@ from tpujob.protocol import (
 )
 from workloads.contract import Blame
 
-#: such a word, or what an object of an old agent says of the phases or notices of all hosts
+#: a phase or notice that may require a decision, or the phases or notices of all hosts in an object of an old agent
 _TURNS = re.compile(
     rf'"(?:{"|".join((Phase.STOPPING, Phase.EXITED, *filter(None, NOTICES)))})"'
     r'|"(?:phase|notice)":\{[^{}]*(?:\{[^{}]*\})?[^{}]*\}'
 )
 
-#: the `proven` of a report from an object with the reports of many hosts, whose body has a signature of its own
+#: the `proven` of a report from an object with the reports of many hosts, whose body is signed itself
 OF_SLICE = "slice"
 
 _YEAR_9999 = 253_370_764_800
@@ -39,7 +39,7 @@ _PHASES = {phase.value: phase for phase in Phase}
 
 
 class ReportObject(Protocol):
-    """As much of an object in the bucket as a report needs."""
+    """The part of an object in the bucket that a report needs."""
 
     @property
     def path(self) -> str: ...
@@ -52,18 +52,18 @@ class ReportObject(Protocol):
 
 
 def reports_prefix(job: Job) -> str:
-    """What the report paths of the newest attempt begin with."""
+    """Return the prefix of the paths of the newest attempt's reports."""
     assert job.attempt is not None, f"job {job.id} has no attempt in state {job.state}"
     return paths.reports_prefix(job.workdir, job.attempt.number)
 
 
-def turns(metadata: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the words in it that may require a decision: an unverified hint to tick the job earlier."""
+def signals(metadata: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the words in the metadata that may require a decision: an unverified hint to tick the job earlier."""
     return tuple(word for text in metadata.values() for word in _TURNS.findall(text))
 
 
 def host_of(job: Job, path: str) -> int | None:
-    """Return the host whose report has that path; None: it is not the path of a report of the newest attempt."""
+    """Return the host whose report has that path; None: no report of the newest attempt has it."""
     prefix = reports_prefix(job)
     number = path.removeprefix(prefix)
     fits = path.startswith(prefix) and re.fullmatch(r"0|[1-9][0-9]{0,5}", number)
@@ -73,8 +73,8 @@ def host_of(job: Job, path: str) -> int | None:
 def verified_report(
     job: Job, host: int, metadata: Mapping[str, str], key: str
 ) -> tuple[HostReport, float | None] | None:
-    """Return the report in an object's metadata, without its age, and when it was made, by the storage's clock (None:
-    unknown). None when it is not of that host of the newest attempt, or not signed with `key`."""
+    """Return the report in an object's metadata, without its age, and its time by the storage's clock (None: unknown).
+    None if it is not of that host of the newest attempt, or not signed with `key`."""
     text = metadata.get("report", "")
     if not signing.verify(key, metadata.get("mac"), "report", text):
         return None
@@ -84,8 +84,7 @@ def verified_report(
 
 
 def report_of(job: Job, host: int, document: Mapping[str, object]) -> HostReport | None:
-    """Return the report in a document whose signature was verified. None when it is not of that host of the newest
-    attempt."""
+    """Return the report in a document whose signature was verified; None: not of that host of the newest attempt."""
     report = _report(host, cast(ReportDocument, document))
     newest = job.attempt.number if job.attempt else None
     if report is None or report.attempt != newest or document.get("job") != job.id:
@@ -94,15 +93,15 @@ def report_of(job: Job, host: int, document: Mapping[str, object]) -> HostReport
 
 
 def read_report(host: int, text: str, *, age: float) -> HostReport | None:
-    """The report in a text; None when it is none of `host`. A value of a wrong kind is passed over."""
+    """Return the report in a text; None: not a report of `host`. Values of a wrong type are ignored."""
     report = _read(host, text)[1]
     return replace(report, age=age) if report else None
 
 
 @lru_cache(maxsize=4096)  # a tick comes several times as often as a new report
 def _read(host: int, text: str) -> tuple[object, HostReport | None, float | None]:
-    """Return the job that a text names, the report in it without its age, and when that was made."""
-    document = cast(ReportDocument, _loads(text))  # whose values may be of any kind
+    """Return the job, the report without its age, and the report's time in a text."""
+    document = cast(ReportDocument, _loads(text))  # its values may have any type
     return document.get("job"), _report(host, document), number(document.get("at"))
 
 
@@ -140,9 +139,9 @@ def _report(host: int, document: ReportDocument) -> HostReport | None:
 
 
 def _versions(value: object) -> dict[str, str]:
-    known = _mapping(value)
-    found = {name: _text(known.get(name)) for name in VERSIONS}
-    return {name: version for name, version in found.items() if version}
+    versions = _mapping(value)
+    texts = {name: _text(versions.get(name)) for name in VERSIONS}
+    return {name: version for name, version in texts.items() if version}
 
 
 def _verdict(value: object) -> Verdict | None:
@@ -182,32 +181,33 @@ def _maintenance(value: object) -> Maintenance | None:
 
 
 def read_evidence(body: bytes, signed: str = "") -> tuple[str, ...]:
-    """The lines that an agent kept of a bad end, from the body of its report; empty when it kept none, or when these
-    are not those whose hash is `signed`."""
+    """Return the last lines of a failed program from a report's body; empty: none, or their hash is not `signed`."""
     first = body[: limits.MAX_EVIDENCE_READ].partition(b"\n")[0]
     if signed and signing.digest(first) != signed:
         return ()
     text = first.decode("utf-8", "replace")
-    given = _loads(text).get("lines")
-    lines = cast(list[object], given) if isinstance(given, list) else []
-    found = [clean(line[: limits.MAX_TEXT]).rstrip() for line in lines if isinstance(line, str)]
-    return tuple(line for line in found if line)[-limits.MAX_EVIDENCE_LINES_READ :]
+    value = _loads(text).get("lines")
+    lines = cast(list[object], value) if isinstance(value, list) else []
+    texts = [clean(line[: limits.MAX_TEXT]).rstrip() for line in lines if isinstance(line, str)]
+    return tuple(line for line in texts if line)[-limits.MAX_EVIDENCE_LINES_READ :]
 
 
 def evidence_of(report: HostReport, body: bytes, key: str) -> tuple[str, ...]:
-    """The lines of one host from the body of the object that had its report; empty when it has none, or older ones."""
+    """Return a host's lines from the body of the object with its report; empty: there are none, or only older ones."""
     if report.proven != OF_SLICE:
         return read_evidence(body, report.proven)
     content = old_slice_report.read_slice_report(body, key)
-    own = (one for one in content.reports if one.host == report.host) if content else ()
-    fresh = (o.evidence for o in own if (_whole(o.document.get("seq")) or 0) >= report.seq)
-    return read_evidence(next(fresh, b""))
+    for section in content.reports if content else ():
+        seq = _whole(section.document.get("seq")) or 0
+        if section.host == report.host and seq >= report.seq:
+            return read_evidence(section.evidence)
+    return ()
 
 
 def _progress(document: ReportDocument) -> Progress:
     metrics = _mapping(document.get("metrics"))
     numbers = {_text(name): number(value) for name, value in metrics.items()}
-    known = [(name, value) for name, value in numbers.items() if value is not None]
+    valid = [(name, value) for name, value in numbers.items() if value is not None]
     return Progress(
         step=_whole(document.get("step")),
         steps=_whole(document.get("steps")),
@@ -216,11 +216,11 @@ def _progress(document: ReportDocument) -> Progress:
         checkpoint=_whole(document.get("checkpoint")),
         resumed_from=_whole(document.get("resumed_from")),
         first_step=_whole(document.get("first_step")),
-        metrics=dict(known[: limits.MAX_METRICS]),
+        metrics=dict(valid[: limits.MAX_METRICS]),
     )
 
 
-# Values that a stranger may have written -----------------------------------------------------------------------------
+# Untrusted values ----------------------------------------------------------------------------------------------------
 
 
 def _loads(text: str) -> dict[str, object]:
@@ -244,18 +244,18 @@ def _whole(value: object) -> int | None:
 
 
 def number(value: object) -> float | None:
-    """A finite number, within reason."""
+    """Return a finite number up to 1e300; None: any other value."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e300:
         return None
     return float(value) if math.isfinite(value) else None
 
 
 def _time(value: object) -> float | None:
-    """Seconds of a time by RFC 3339; without a zone it is UTC."""
+    """Return the seconds of a time by RFC 3339; without a zone the time is UTC."""
     at = seconds(_text(value))
     return at if at is not None and 0 < at < _YEAR_9999 else None
 
 
 def _text(value: object) -> str:
-    """One line that is safe to show."""
+    """Return one line that is safe to show."""
     return one_line(value, limits.MAX_TEXT) if isinstance(value, str) else ""

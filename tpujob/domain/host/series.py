@@ -1,6 +1,5 @@
-"""Reads the curves of an attempt from the body of the report of its host 0. Anybody may have written that who can write
-to the bucket: it counts if the key of the attempt has signed it. What a program reports may be anything, too: what is
-not a number in its place is ignored."""
+"""Reads the curves of an attempt from the body of host 0's report. The body counts only if the key of the attempt has
+signed it, as others can write to the bucket. Values that are no numbers are ignored, as programs report anything."""
 
 import json
 from collections.abc import Sequence
@@ -13,9 +12,9 @@ from tpujob.protocol.report import MAX_NAMES, MAX_ROWS, MAX_SERIES_READ, read_re
 
 
 class Point(NamedTuple):
-    """A bucket of steps."""
+    """The values of a number in a bucket of steps."""
 
-    step: int  #: the last one
+    step: int  #: the last step
     at: float  #: seconds since the epoch, by the host's clock
     least: float
     most: float
@@ -23,18 +22,20 @@ class Point(NamedTuple):
 
 
 class SignedCurves(NamedTuple):
-    """The curves in a body that hosts of the attempt have signed."""
+    """The curves in a signed body."""
 
-    number: int  #: of the report; the newer of two bodies has the higher one
-    line: bytes  #: for `read_series`; empty: its program has reported no steps
+    number: int  #: number of the report; the newer of two bodies has the higher number
+    line: bytes  #: input of `read_series`; empty: the program has reported no steps
 
 
 def read_curves(body: bytes, key: str) -> SignedCurves | None:
-    """Return the curves in a body; None: it is not signed with that key."""
+    """Return the curves in a body; None: the body is not signed with that key."""
     if content := read_report_body(body, key):
         number, line = content.seq, content.curves
     elif old := read_slice_report(body, key):
-        numbers = [n for one in old.reports if isinstance(n := one.document.get("seq"), int)]
+        numbers = [
+            n for section in old.reports if isinstance(n := section.document.get("seq"), int)
+        ]
         number, line = max(numbers, default=0), old.curves
     else:
         return None
@@ -42,8 +43,7 @@ def read_curves(body: bytes, key: str) -> SignedCurves | None:
 
 
 def read_series(line: bytes) -> dict[str, list[Point]]:
-    """Return the points of each number by its name, in the order of steps. `""` has those of every bucket, with
-    zeros."""
+    """Return the points of each number by its name, in the order of steps; under `""`, a zero for each bucket."""
     try:
         document: object = json.loads(line) if line else {}
     except (ValueError, RecursionError):
@@ -53,21 +53,23 @@ def read_series(line: bytes) -> dict[str, list[Point]]:
     names, rows = (cast("dict[str, object]", document).get(key) for key in ("names", "rows"))
     if not isinstance(names, list) or not isinstance(rows, list):
         return {}
-    called = [one_line(n, 60) if isinstance(n, str) else "" for n in cast("list[object]", names)]
-    found: dict[str, list[Point]] = {"": []}
+    labels = [one_line(n, 60) if isinstance(n, str) else "" for n in cast("list[object]", names)]
+    series: dict[str, list[Point]] = {"": []}
     for row in cast("list[object]", rows)[: 2 * MAX_ROWS]:
         if isinstance(row, list):
-            _take(cast("list[object]", row), called[:MAX_NAMES], found)
-    return {name: sorted(points) for name, points in found.items() if points}
+            _add_row(cast("list[object]", row), labels[:MAX_NAMES], series)
+    return {name: sorted(points) for name, points in series.items() if points}
 
 
-def _take(row: Sequence[object], names: Sequence[str], found: dict[str, list[Point]]) -> None:
-    step, at = (number(value) for value in (*row[:2], None, None)[:2])
+def _add_row(row: Sequence[object], names: Sequence[str], series: dict[str, list[Point]]) -> None:
+    if len(row) < 2:
+        return
+    step, at = number(row[0]), number(row[1])
     if step is None or at is None or abs(step) >= 2**53:
         return
-    found[""].append(Point(int(step), at, 0.0, 0.0, 0.0))
+    series[""].append(Point(int(step), at, 0.0, 0.0, 0.0))
     for name, cell in zip(names, row[2:], strict=False):
         values = cast("list[object]", cell) if isinstance(cell, list) else [cell] * 3
-        known = [one for one in map(number, values[:3]) if one is not None]
-        if name and len(known) == 3:
-            found.setdefault(name, []).append(Point(int(step), at, known[0], known[1], known[2]))
+        numbers = [value for value in map(number, values[:3]) if value is not None]
+        if name and len(numbers) == 3:
+            series.setdefault(name, []).append(Point(int(step), at, *numbers))

@@ -1,9 +1,8 @@
-"""What may still be spent: the account of a job's own budget, and what any account allows. Pure, from our own clock.
+"""Budgets: the account of a job's own budget, and the spending that any account allows. Pure, from our own clock.
 
-A slice is billed until it is seen to be gone, so stopping costs money, too. An account counts that as its *reserve*:
-what every slice that is there or asked for costs for LEAVING seconds and the program's `stop_grace`. A job that stops
-when what is used and the reserve reach the limit keeps the limit, unless a deletion takes longer than that. The
-seconds are *inferred* (live: delete-forced): no documentation says how long a deletion takes.
+A slice is billed until it is confirmed gone, so stopping costs money, too. The *reserve* of an account is that cost:
+the price of every requested or living slice for LOOK + `stop_grace` + DELETION seconds. A job stops when the used
+money and the reserve reach the limit, so it keeps the limit unless a deletion takes longer than DELETION.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -17,23 +16,22 @@ from tpujob.domain.money.ledger import HOUR, US
 from tpujob.domain.observations import Account, Funds
 from tpujob.domain.text import dollars, duration
 
-#: seconds from the moment at which nothing is left until a look finds that out: a pass of a backend that only runs
-#: when it is called
+#: seconds until a tick finds that a budget is used up; a backend that runs only when called ticks once a minute
 LOOK = 60.0
-#: seconds that the cloud takes to delete a slice
+#: seconds that the cloud takes to delete a slice: inferred (live: delete-forced), as no documentation says it
 DELETION = 120.0
-#: seconds for which a slice must be paid for, besides, before it is asked for: less is gone before a step is made
+#: seconds of work that a budget must pay for before a slice is requested; in less time no step is made
 WORTH = 300.0
 
 
-class Short(NamedTuple):
-    """Why no slice may be asked for, or kept, with the arithmetic."""
+class Shortage(NamedTuple):
+    """The reason why no slice may be requested, or kept, for lack of money."""
 
-    text: str
-    own: bool  #: for want of the job's own money, not of its owner's or its project's
+    text: str  #: with the arithmetic
+    own: bool  #: the job's own budget is short, not that of its owner or its project
 
 
-#: four fifths of a limit are worth a warning
+#: numerator and denominator of the share of a limit at which a warning is due
 WARN_AT = (4, 5)
 
 
@@ -49,46 +47,46 @@ def micros(usd: float) -> int:
 
 
 def accounts(job: Job, funds: Funds, now: float) -> list[Account]:
-    """The job's own first, then those that it shares."""
+    """Return the accounts that pay for the job: its own first, then the shared ones."""
     own = account(job, now, funds.granted)
-    return [*((own,) if own else ()), *(at(shared, now) for shared in funds.accounts)]
+    return [*((own,) if own else ()), *(account_at(shared, now) for shared in funds.accounts)]
 
 
 def account(job: Job, now: float, granted: Collection[str] = ()) -> Account | None:
-    """What the job has used of its own budget; None: it has none. `granted`: its slices that a grant pays for."""
-    most = limit(job)
-    if most is None:
+    """Return the account of the job's own budget; None: it has no budget. `granted`: slices that a grant pays for."""
+    limit_micros = limit(job)
+    if limit_micros is None:
         return None
     paid = paid_slices(job, granted)
-    bills = {one.name: ledger.bill(one, now) for one in paid}
+    bills = {slice.name: ledger.bill(slice, now) for slice in paid}
     return Account(
         whose="job",
-        limit=most,
-        used=sum(found.most or 0 for found in bills.values()),
-        reserve=sum(reserve(one, job.spec.stop_grace) for one in paid if one.gone_at is None),
-        burn=sum(ledger.rate(one) or 0 for one in paid if bills[one.name].open),
+        limit=limit_micros,
+        used=sum(bill.most or 0 for bill in bills.values()),
+        reserve=sum(reserve(slice, job.spec.stop_grace) for slice in paid if slice.gone_at is None),
+        burn=sum(ledger.rate(slice) or 0 for slice in paid if bills[slice.name].open),
         at=now,
-        unpriced=next((name for name, found in bills.items() if found.most is None), ""),
+        unpriced=next((name for name, bill in bills.items() if bill.most is None), ""),
     )
 
 
 def paid_slices(job: Job, granted: Collection[str]) -> list[Slice]:
-    """Return the slices without those that a grant pays for, and those that are gone and were free."""
+    """Return the slices that the job pays for: no grant covers them, and they were not free when they ended."""
     return [
-        one
-        for one in job.slices
-        if one.name not in granted and not (one.gone_at is not None and ledger.free(job, one))
+        slice
+        for slice in job.slices
+        if slice.name not in granted and (slice.gone_at is None or not ledger.free(job, slice))
     ]
 
 
-def reserve(one: Slice | Offer, grace: float) -> int:
-    """Return the micro-dollars that such a slice costs from its release until it is gone."""
-    return _cost(one.usd_per_hour, LOOK + grace + DELETION)
+def reserve(slice: Slice | Offer, grace: float) -> int:
+    """Return the micro-dollars that a slice costs from its release until it is gone."""
+    return _cost(slice.usd_per_hour, LOOK + grace + DELETION)
 
 
-def entry(one: Slice | Offer, grace: float) -> int:
-    """Return the micro-dollars that must be left before such a slice is requested."""
-    return _cost(one.usd_per_hour, WORTH + LOOK + grace + DELETION)
+def entry(slice: Slice | Offer, grace: float) -> int:
+    """Return the micro-dollars that must be left before a slice is requested."""
+    return _cost(slice.usd_per_hour, WORTH + LOOK + grace + DELETION)
 
 
 def _cost(usd_per_hour: float | None, seconds: float) -> int:
@@ -98,101 +96,105 @@ def _cost(usd_per_hour: float | None, seconds: float) -> int:
 # What an account allows ----------------------------------------------------------------------------------------------
 
 
-def at(known: Account, now: float) -> Account:
-    """Return the account at a later time, if nothing but time has passed."""
-    passed = max(0, round((now - known.at) * US))
-    return replace(known, used=known.used + ledger.accrued(known.burn, passed), at=now)
+def account_at(account: Account, now: float) -> Account:
+    """Return the account at a later time, with the same slices."""
+    passed = max(0, round((now - account.at) * US))
+    return replace(account, used=account.used + ledger.accrued(account.burn, passed), at=now)
 
 
-def used_up(known: Account) -> bool:
-    """Whether the slices must be released now."""
-    return bool(known.unpriced) or known.used + known.reserve >= known.limit
+def used_up(account: Account) -> bool:
+    """Return whether the account's slices must be released now."""
+    return bool(account.unpriced) or account.used + account.reserve >= account.limit
 
 
-def short(known: Iterable[Account]) -> Short | None:
-    """Why the slices must be released now; None: every account has enough."""
-    return next((Short(sums(one), own=one.whose == "job") for one in known if used_up(one)), None)
+def shortage(accounts: Iterable[Account]) -> Shortage | None:
+    """Return why the slices must be released now; None: every account has enough."""
+    return next((Shortage(sums(a), own=a.whose == "job") for a in accounts if used_up(a)), None)
 
 
-def pays_for(known: Account, offer: Offer | Slice, grace: float) -> bool:
-    """Return whether such a slice may be requested; not without a price, as its budget could not end it in time."""
-    if offer.usd_per_hour is None or known.unpriced:
+def pays_for(account: Account, offer: Offer | Slice, grace: float) -> bool:
+    """Return whether the account pays for such a slice. Without a price it does not: the limit could not be kept."""
+    if offer.usd_per_hour is None or account.unpriced:
         return False
-    return known.used + known.reserve + entry(offer, grace) <= known.limit
+    return account.used + account.reserve + entry(offer, grace) <= account.limit
 
 
 def paid_for(
-    known: Iterable[Account], offers: Sequence[Offer], grace: float
-) -> tuple[list[Offer], Short | None]:
-    """Return the offers that every account pays for; if there are none, why."""
+    accounts: Iterable[Account], offers: Sequence[Offer], grace: float
+) -> tuple[list[Offer], Shortage | None]:
+    """Return the offers that every account pays for, and the reason if there are none."""
     left = list(offers)
-    for one in known:
-        paid = [offer for offer in left if pays_for(one, offer, grace)]
+    for account in accounts:
+        paid = [offer for offer in left if pays_for(account, offer, grace)]
         if left and not paid:
-            return [], Short(_too_little(one, left, grace), own=one.whose == "job")
+            text = _explain_rejection(account, left, grace)
+            return [], Shortage(text, own=account.whose == "job")
         left = paid
     return left, None
 
 
-def warns(known: Account) -> bool:
-    some, of = WARN_AT
-    return known.used * of >= known.limit * some
+def warns(account: Account) -> bool:
+    numerator, denominator = WARN_AT
+    return account.used * denominator >= account.limit * numerator
 
 
-def due_in(known: Account) -> float | None:
-    """Return the seconds until it warns or is used up, whichever is next; None: neither, as things are."""
-    if not known.burn:
+def due_in(account: Account) -> float | None:
+    """Return the seconds until the account warns or is used up, whichever is next; None: neither will happen."""
+    if not account.burn:
         return None
-    some, of = WARN_AT
-    marks = [known.limit - known.reserve, -(-known.limit * some // of)]
-    ahead = [mark - known.used for mark in marks if mark > known.used]
-    return min(ahead) * HOUR / known.burn / US if ahead else None
+    numerator, denominator = WARN_AT
+    warning_at = -(-account.limit * numerator // denominator)  # rounded up
+    marks = (account.limit - account.reserve, warning_at)
+    ahead = [mark - account.used for mark in marks if mark > account.used]
+    return min(ahead) * HOUR / account.burn / US if ahead else None
 
 
-def reached_at(known: Account) -> float | None:
-    """When its slices will be released, at the present rate; None: never."""
-    if not known.burn:
+def reached_at(account: Account) -> float | None:
+    """Return when the account's slices will be released, at the present rate; None: never."""
+    if not account.burn:
         return None
-    left = known.limit - known.reserve - known.used
-    return known.at + max(0, left) * HOUR / known.burn / US
+    left = account.limit - account.reserve - account.used
+    return account.at + max(0, left) * HOUR / account.burn / US
 
 
 # In words ------------------------------------------------------------------------------------------------------------
 
 
-def name(known: Account) -> str:
-    """`the budget`, `the budget of user ada`."""
-    return "the budget" if known.whose == "job" else f"the budget of {known.whose}"
+def name(account: Account) -> str:
+    """Return the account's name in a sentence: `the budget`, `the budget of user ada`."""
+    return "the budget" if account.whose == "job" else f"the budget of {account.whose}"
 
 
-def sums(known: Account) -> str:
-    """The arithmetic of an account that is used up."""
-    if known.unpriced:
-        return f"{name(known)} cannot be kept: the price of {known.unpriced} is unknown"
-    text = f"{name(known)}, {dollars(known.limit)}, is used up: {dollars(known.used)} spent"
-    if known.reserve:
-        text += f", and up to {dollars(known.reserve)} to save and to release the slice"
+def sums(account: Account) -> str:
+    """Return the arithmetic of an account that is used up."""
+    if account.unpriced:
+        return f"{name(account)} cannot be kept: the price of {account.unpriced} is unknown"
+    text = f"{name(account)}, {dollars(account.limit)}, is used up: {dollars(account.used)} spent"
+    if account.reserve:
+        text += f", and up to {dollars(account.reserve)} to save and to release the slice"
     return text
 
 
-def unpriced(known: Account, offer: Offer) -> str:
-    """The message about an offer without a price."""
-    return f"the price of a {offer.pricing} {offer.type} in {offer.zone} is unknown, so {name(known)} cannot be kept"
+def unpriced(account: Account, offer: Offer) -> str:
+    """Return the message about an offer without a price."""
+    return f"the price of a {offer.pricing} {offer.type} in {offer.zone} is unknown, so {name(account)} cannot be kept"
 
 
-def _too_little(known: Account, offers: Sequence[Offer], grace: float) -> str:
-    """Return the arithmetic of the cheapest slice that the account does not pay for."""
+def _explain_rejection(account: Account, offers: Sequence[Offer], grace: float) -> str:
+    """Return the arithmetic of the cheapest of the offers, none of which the account pays for."""
     priced = [offer for offer in offers if offer.usd_per_hour is not None]
-    if known.unpriced or not priced:
-        return sums(known) if known.unpriced else unpriced(known, offers[0])
-    offer = min(priced, key=lambda each: each.usd_per_hour or 0.0)
-    left = known.limit - known.used - known.reserve
+    if account.unpriced:
+        return sums(account)
+    if not priced:
+        return unpriced(account, offers[0])
+    offer = min(priced, key=lambda offer: offer.usd_per_hour or 0.0)
+    left = account.limit - account.used - account.reserve
     rate = dollars(micros(offer.usd_per_hour or 0.0))
-    spent = f"{dollars(known.used)} of {dollars(known.limit)} spent"
-    if known.reserve:
-        spent += f", {dollars(known.reserve)} needed to release what is held"
+    spent = f"{dollars(account.used)} of {dollars(account.limit)} spent"
+    if account.reserve:
+        spent += f", {dollars(account.reserve)} needed to release what is held"
     needed = f"{duration(WORTH)} of {offer.type} in {offer.zone} at {rate}/h and its release cost"
     return (
-        f"{name(known)} does not pay for a slice: {spent}, {dollars(max(0, left))} left; "
+        f"{name(account)} does not pay for a slice: {spent}, {dollars(max(0, left))} left; "
         f"{needed} {dollars(entry(offer, grace))}"
     )

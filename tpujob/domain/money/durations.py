@@ -1,7 +1,7 @@
-"""How long a wait or a slice's life lasts, learned from those that ended and those that did not. Pure.
+"""Durations of waits and of slices' lives, learn_rates from those that ended and those that did not. Pure.
 
 A duration ends at a rate that depends on its age: waits and lives of spot capacity are either short or very long, so
-one mean says little. What is still going on, or was cut short by something else, counts for the age that it reached.
+one mean says little. A duration that has not ended, or that something else cut short, counts up to the age it reached.
 """
 
 import math
@@ -12,13 +12,13 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 HOUR = 3600.0
-#: seconds of age at which the rate changes; the last one holds for ever
+#: seconds of age at which the rate changes; the last rate holds for ever
 AGES = (0.0, 300.0, 900.0, 1800.0, 3600.0, 10_800.0, 36_000.0, 108_000.0)
-#: the shape of one age's rate counts as much as this many ends that were seen
+#: weight of one age's prior rate, in observed ends
 SHAPE = 4.0
-#: values that stand for a duration that is much the same each time
+#: number of equally likely values that `quantiles` returns
 LEVELS = 60
-#: so many of those that were seen count as much as what is guessed of it
+#: weight of the prior of `quantiles`, in observed durations
 PRIOR = 2.0
 
 
@@ -26,48 +26,48 @@ class Stay(NamedTuple):
     """One duration."""
 
     seconds: float
-    ended: bool  #: False: it goes on, or something else ended it
+    ended: bool  #: False: not ended yet, or cut short by something else
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Ends in an hour, for each of `AGES`."""
+    """The rates at which a duration ends, one for each of `AGES`."""
 
     per_hour: tuple[float, ...]
-    #: known as well as after so many ends; `inf`: exactly, as it was stated
-    weight: float
+    weight: float  #: certainty of the rates, in observed ends; `inf`: exact, as stated by the user
 
     def expected(self, seconds: float) -> float:
-        """Return how often a duration of that length was expected to end meanwhile."""
+        """Return the expected number of ends within so many seconds."""
         return sum(r * t for r, t in zip(self.per_hour, _spent(seconds), strict=True)) / HOUR
 
     @property
     def half(self) -> float:
-        """Seconds after which half have ended, if the rates are right."""
-        return self._reached(math.log(2))
+        """The seconds after which half have ended, if the rates are exact."""
+        return self._age_of_ends(math.log(2))
 
     def quantile(self, share: float) -> float:
-        """Return the seconds after which that share has ended: the less is known of the rates, the wider apart."""
+        """Return the seconds after which that share has ended. Uncertain rates spread the quantiles wider."""
         left, weight = 1 - share, self.weight
-        exact = math.isinf(weight)
-        return self._reached(-math.log(left) if exact else weight * (left ** (-1 / weight) - 1))
+        if math.isinf(weight):
+            return self._age_of_ends(-math.log(left))
+        return self._age_of_ends(weight * (left ** (-1 / weight) - 1))
 
     def survival(self, seconds: float) -> float:
-        """Return the share that lasts longer, as `quantile` has it."""
+        """Return the share of durations that last longer; the inverse of `quantile`."""
         due, weight = self.expected(seconds), self.weight
         return math.exp(-due) if math.isinf(weight) else (1 + due / weight) ** -weight
 
-    def mean(self, most: float = math.inf) -> float:
-        """Return the mean seconds, each counted up to `most`, if the rates are right."""
+    def mean(self, limit: float = math.inf) -> float:
+        """Return the mean seconds, each counted up to `limit`, if the rates are exact."""
         left, mean = 1.0, 0.0
-        for rate, spent in zip(self.per_hour, _spent(most), strict=True):
+        for rate, spent in zip(self.per_hour, _spent(limit), strict=True):
             ended = left * -math.expm1(-rate * spent / HOUR)
             mean += ended * HOUR / rate
             left -= ended
         return mean
 
-    def _reached(self, due: float) -> float:
-        """Return the seconds in which so many ends are expected."""
+    def _age_of_ends(self, due: float) -> float:
+        """Return the seconds within which `due` ends are expected: the inverse of `expected`."""
         rates = [rate / HOUR for rate in self.per_hour]
         spans = [(end - start) * r for (start, end), r in zip(pairwise(AGES), rates, strict=False)]
         passed = [0.0, *accumulate(spans)]
@@ -75,34 +75,34 @@ class Rates:
         return AGES[i] + (due - passed[i]) / rates[i]
 
 
-def stated(mean: float) -> Rates:
-    """Ends at any age alike, after so many seconds on average."""
+def constant_rates(mean: float) -> Rates:
+    """Return exact rates of a duration that lasts `mean` seconds on average and ends at any age alike."""
     return Rates((HOUR / max(mean, 1e-3),) * len(AGES), float("inf"))
 
 
-def learned(priors: Sequence[Rates], seen: Sequence[Sequence[Stay]]) -> tuple[Rates, ...]:
-    """What each prior becomes after durations of its kind were seen. Kinds share one factor, as the same place's
-    scarcity is in all of them; beyond that each age's rate follows what was seen of it. The result's weight counts the
-    ends of all kinds."""
+def learn_rates(priors: Sequence[Rates], observed: Sequence[Sequence[Stay]]) -> tuple[Rates, ...]:
+    """Return each prior, updated with the observed durations of its kind. All kinds share one factor: the scarcity of
+    their place. Beyond the factor, each age's rate follows the ends at that age. The weight counts all ends."""
     weight = priors[0].weight
-    ends = sum(stay.ended for stays in seen for stay in stays)
-    due = sum(p.expected(s.seconds) for p, stays in zip(priors, seen, strict=True) for s in stays)
+    ends = sum(stay.ended for stays in observed for stay in stays)
+    kinds = zip(priors, observed, strict=True)
+    due = sum(prior.expected(stay.seconds) for prior, stays in kinds for stay in stays)
     factor = (weight + ends) / (weight + due)
     return tuple(
         Rates(_shaped([rate * factor for rate in prior.per_hour], stays), weight + ends)
-        for prior, stays in zip(priors, seen, strict=True)
+        for prior, stays in zip(priors, observed, strict=True)
     )
 
 
-def likely(seen: Sequence[Stay], prior: Sequence[float]) -> tuple[float, ...]:
-    """`LEVELS` equally likely seconds of something that is much the same each time; the prior counts as `PRIOR` that
-    were seen. By the product limit of Kaplan and Meier: what was cut short is taken to be like what lasted as long."""
-    weighed = [(stay, 1.0) for stay in seen]
-    weighed += [(Stay(value, ended=True), PRIOR / len(prior)) for value in prior]
-    weighed.sort(key=lambda each: (each[0].seconds, not each[0].ended))
-    left = sum(weight for _, weight in weighed)
+def quantiles(stays: Sequence[Stay], prior: Sequence[float]) -> tuple[float, ...]:
+    """Return `LEVELS` equally likely seconds of a duration that varies little; the prior weighs `PRIOR` observations.
+    By the product limit of Kaplan and Meier: a stay that was cut short is assumed to be like those as long."""
+    entries = [(stay, 1.0) for stay in stays]
+    entries += [(Stay(value, ended=True), PRIOR / len(prior)) for value in prior]
+    entries.sort(key=lambda entry: (entry[0].seconds, not entry[0].ended))
+    left = sum(weight for _, weight in entries)
     values, shares, share = list[float](), list[float](), 1.0
-    for stay, weight in weighed:
+    for stay, weight in entries:
         if stay.ended:
             passed = share * weight / left
             share -= passed
@@ -115,12 +115,13 @@ def likely(seen: Sequence[Stay], prior: Sequence[float]) -> tuple[float, ...]:
     return tuple(values[min(bisect_right(ends, level), last)] for level in levels)
 
 
-def known_as(rates: Sequence[Rates], weight: float) -> tuple[Rates, ...]:
-    """The same rates, known as well as after `weight` ends at most."""
-    return tuple(replace(one, weight=min(one.weight, weight)) for one in rates)
+def limit_weight(rates: Sequence[Rates], weight: float) -> tuple[Rates, ...]:
+    """Return the same rates with a weight of at most `weight`."""
+    return tuple(replace(rate, weight=min(rate.weight, weight)) for rate in rates)
 
 
 def _shaped(rates: Sequence[float], stays: Sequence[Stay]) -> tuple[float, ...]:
+    """Return the rates, each moved towards the rate of ends observed at its age."""
     ends = [0] * len(AGES)
     spent = [0.0] * len(AGES)
     for stay in stays:
@@ -138,6 +139,6 @@ def _age(seconds: float) -> int:
 
 
 def _spent(seconds: float) -> list[float]:
-    """Return how long a duration of that length was of each age."""
+    """Return the seconds that a duration of that length spent in each age."""
     ends = (*AGES[1:], float("inf"))
     return [max(0.0, min(seconds, end) - start) for start, end in zip(AGES, ends, strict=True)]

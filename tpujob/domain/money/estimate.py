@@ -1,8 +1,8 @@
-"""What a job will cost, line by line, from what it asks for and what is stated of it. Pure.
+"""Estimates: the cost of a job, line by line, from its request and from what its user states. Pure.
 
-Every line is an amount times a row of the price list, in whole micro-dollars, so lines add up to their sum. What is not
-stated, or has no known price, is None and named: it is never counted as 0. How long slices run is estimated in
-`run_time.py`; what preemptions add in `forecast.py`, which asks for estimates of more hours.
+Every line is an amount times a row of the price list, in whole micro-dollars, so lines add up to their sum. An amount
+that is not stated, or has no known price, is None and named: it never counts as 0. `run_time.py` estimates how long
+slices run. `forecast.py` adds what preemptions cost.
 """
 
 from collections.abc import Iterator
@@ -18,36 +18,28 @@ from tpujob.domain.text import amount_of_bytes, dollars, many
 
 
 def estimate(use: Use, prices: PriceList = LIST) -> Estimate:
-    """What that costs by these prices. Raises BadSpec for what can be no type."""
+    """Return the cost of the use by these prices. Raise BadSpec for a type that cannot exist."""
     facts = accelerators.find(use.type)
-    job = Sought(use, prices, facts, use.hours if use.hours is not None else Decimal(1))
-    parts = (
-        slices,
-        machines,
-        storage,
-        operations,
-        copies,
-        traffic,
-        control,
-    )
+    job = EstimateInput(use, prices, facts, use.hours if use.hours is not None else Decimal(1))
+    parts = (slices, machines, storage, operations, copies, traffic, control)
     return Estimate(use, tuple(line for part in parts for line in part(job)))
 
 
-def sums(found: Estimate) -> str:
-    """The arithmetic of what is to be paid, the dearest first: `$22.12 slices + $0.03 machines = $22.15`."""
+def sums(estimate: Estimate) -> str:
+    """Return the arithmetic of the payment, the dearest kind first: `$22.12 slices + $0.03 machines = $22.15`."""
     costs = {
-        kind: sum(line.pay_micros or 0 for line in found.lines if line.kind is kind)
+        kind: sum(line.pay_micros or 0 for line in estimate.lines if line.kind is kind)
         for kind in CostKind
     }
     ordered = sorted((kind for kind in CostKind if costs[kind]), key=lambda kind: -costs[kind])
     parts = " + ".join(f"{dollars(costs[kind])} {kind}" for kind in ordered)
-    more = ", and unknown costs" if any(line.pay_micros is None for line in found.lines) else ""
-    return f"{parts or 'nothing'} = {dollars(found.pay_micros)}{more}"
+    rest = ", and unknown costs" if any(line.pay_micros is None for line in estimate.lines) else ""
+    return f"{parts or 'nothing'} = {dollars(estimate.pay_micros)}{rest}"
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
-    """What the lines are computed from."""
+class EstimateInput:
+    """The values from which lines are computed."""
 
     use: Use
     prices: PriceList
@@ -73,32 +65,30 @@ class Sought:
 
 def line(
     kind: CostKind,
-    what: str,
+    title: str,
     formula: str,
     amount: Decimal | int,
     price: Price | None,
     note: str = "",
 ) -> EstimateLine:
-    """An amount times its price; what has no price is not known."""
+    """Return the line of an amount times its price; without a price, its cost is None."""
     amount = Decimal(amount)
     if price is None:
-        return EstimateLine(
-            kind, what, formula, amount, None, None, None, note or "no price is known"
-        )
+        return EstimateLine(kind, title, formula, amount, note=note or "no price is known")
     cost = micros(price.of(amount))
-    return EstimateLine(kind, what, formula, amount, price, cost, cost, note)
+    return EstimateLine(kind, title, formula, amount, price, cost, cost, note)
 
 
-def unsaid(kind: CostKind, what: str, option: str) -> EstimateLine:
-    return EstimateLine(kind, what, "", None, None, None, None, f"not stated: {option}")
+def not_stated(kind: CostKind, title: str, option: str) -> EstimateLine:
+    return EstimateLine(kind, title, note=f"not stated: {option}")
 
 
-def free(kind: CostKind, what: str, note: str) -> EstimateLine:
-    return EstimateLine(kind, what, "", None, None, 0, 0, note)
+def free(kind: CostKind, title: str, note: str) -> EstimateLine:
+    return EstimateLine(kind, title, list_micros=0, pay_micros=0, note=note)
 
 
 def number(amount: Decimal) -> str:
-    """`3`, `2.5`, `1,200`; four decimals at most."""
+    """Return the number as text, with at most four decimals: `3`, `2.5`, `1,200`."""
     return f"{round(amount, 4).normalize():,f}"
 
 
@@ -106,11 +96,13 @@ def number(amount: Decimal) -> str:
 BOOT_DISK = 100
 
 
-def slices(job: Sought) -> Iterator[EstimateLine]:
-    use, there = job.use, ledger.where(job.use.type, job.use.zone, job.use.pricing)
-    granted, taken = ledger.granted(use.grants, there), use.granted_in_use.get(there, 0)
+def slices(job: EstimateInput) -> Iterator[EstimateLine]:
+    use = job.use
+    where = ledger.where(use.type, use.zone, use.pricing)
+    granted = ledger.granted(use.grants, where)
+    taken = use.granted_in_use.get(where, 0)
     price = job.prices.tpu(use.type, use.zone, use.pricing)
-    found = line(
+    at_list_price = line(
         CostKind.SLICES,
         f"{accelerators.several(use.type, use.slices)}, {use.zone}, {use.pricing}",
         f"{many(job.chips, 'chip')} x {job.time}",
@@ -118,15 +110,15 @@ def slices(job: Sought) -> Iterator[EstimateLine]:
         price,
         _about_price(use, price),
     )
-    whole = f"of {many(granted, 'granted chip')}, {taken} pay for other slices now" if taken else ""
+    usage = f"of {many(granted, 'granted chip')}, {taken} pay for other slices now" if taken else ""
     if granted - taken >= job.chips:
         pays = f"a grant of {many(granted, 'chip')} pays for it, where nothing else uses them"
-        yield replace(found, pay_micros=0, note=whole or pays)
-    elif granted and found.known:
-        few = whole or f"a grant has {many(granted, 'chip')}, too few"
-        yield replace(found, note=f"{few}: a slice is covered whole or not at all")
+        yield replace(at_list_price, pay_micros=0, note=usage or pays)
+    elif granted and at_list_price.known:
+        few = usage or f"a grant has {many(granted, 'chip')}, too few"
+        yield replace(at_list_price, note=f"{few}: a slice is covered whole or not at all")
     else:
-        yield found
+        yield at_list_price
 
 
 def _about_price(use: Use, price: Price | None) -> str:
@@ -137,7 +129,7 @@ def _about_price(use: Use, price: Price | None) -> str:
     return ""
 
 
-def machines(job: Sought) -> Iterator[EstimateLine]:
+def machines(job: EstimateInput) -> Iterator[EstimateLine]:
     yield free(CostKind.MACHINES, "host machines", "the price of a TPU includes its machine")
     yield line(
         CostKind.MACHINES,
@@ -159,14 +151,15 @@ def machines(job: Sought) -> Iterator[EstimateLine]:
 LOG_WRITES = 12
 
 
-def storage(job: Sought) -> Iterator[EstimateLine]:
-    use, what = job.use, f"what stays in the bucket, {job.use.location}"
+def storage(job: EstimateInput) -> Iterator[EstimateLine]:
+    use = job.use
+    title = f"what stays in the bucket, {use.location}"
     if use.stored_gib is None or use.stored_days is None:
-        yield unsaid(CostKind.STORAGE, what, "--stored-gib and --stored-days")
+        yield not_stated(CostKind.STORAGE, title, "--stored-gib and --stored-days")
         return
     yield line(
         CostKind.STORAGE,
-        what,
+        title,
         f"{number(use.stored_gib)} GiB x {number(use.stored_days)} d x 24 / {HOURS_A_MONTH} h",
         use.stored_gib * use.stored_days * 24 / HOURS_A_MONTH,
         job.prices.storage(use.location),
@@ -174,15 +167,15 @@ def storage(job: Sought) -> Iterator[EstimateLine]:
     )
 
 
-def operations(job: Sought) -> Iterator[EstimateLine]:
-    use, a, b = job.use, job.prices.class_a, job.prices.class_b
+def operations(job: EstimateInput) -> Iterator[EstimateLine]:
+    use, class_a, class_b = job.use, job.prices.class_a, job.prices.class_b
     reports = Decimal(3600) / Decimal(str(use.around.report_every))
     yield line(
         CostKind.OPERATIONS,
         "reports of hosts",
         f"{number(reports)} an hour x {many(job.hosts, 'host')} x {job.time}, class A",
         reports * job.hosts * job.hours,
-        a,
+        class_a,
     )
     if use.prints:
         yield line(
@@ -190,23 +183,23 @@ def operations(job: Sought) -> Iterator[EstimateLine]:
             "logs of hosts",
             f"{LOG_WRITES} an hour x {many(job.hosts, 'host')} x {job.time}, class A",
             LOG_WRITES * job.hosts * job.hours,
-            a,
+            class_a,
             "if the program prints all the time: at most 4 MiB in five minutes on each host",
         )
     yield _lists(job)
-    for what, option, count, price, letter in (
-        ("objects that the program writes", "--objects-written", use.objects_written, a, "A"),
-        ("objects that the program reads", "--objects-read", use.objects_read, b, "B"),
+    for title, option, count, price, letter in (
+        ("objects that the program writes", "--objects-written", use.objects_written, class_a, "A"),
+        ("objects that the program reads", "--objects-read", use.objects_read, class_b, "B"),
     ):
         if count is None:
-            yield unsaid(CostKind.OPERATIONS, what, option)
+            yield not_stated(CostKind.OPERATIONS, title, option)
         else:
             formula = f"{count:,} objects, class {letter}"
-            yield line(CostKind.OPERATIONS, what, formula, count, price)
+            yield line(CostKind.OPERATIONS, title, formula, count, price)
 
 
-def _lists(job: Sought) -> EstimateLine:
-    """Of what hosts report, by the backend."""
+def _lists(job: EstimateInput) -> EstimateLine:
+    """Return the line of the backend's lists of reports."""
     an_hour = int(3600 / polling_cost.UNASKED)
     return line(
         CostKind.OPERATIONS,
@@ -218,57 +211,58 @@ def _lists(job: Sought) -> EstimateLine:
     )
 
 
-def copies(job: Sought) -> Iterator[EstimateLine]:
-    """Of data, made once, before the first slice."""
-    for one in job.use.copies:
-        if one.problem:
-            what = f"copy of {one.name}"
-            yield EstimateLine(CostKind.OPERATIONS, what, "", None, None, None, None, one.problem)
+def copies(job: EstimateInput) -> Iterator[EstimateLine]:
+    """Yield the lines of the copies of data that are made once, before the first slice."""
+    for copy in job.use.copies:
+        title = f"copy of {copy.name}"
+        if copy.problem:
+            yield EstimateLine(CostKind.OPERATIONS, title, note=copy.problem)
             continue
-        kept, gib = job.prices.storage(one.region), Decimal(one.bytes) / GIB
+        a_month = job.prices.storage(copy.region)
+        gib = Decimal(copy.bytes) / GIB
         yield line(
             CostKind.OPERATIONS,
-            f"copy of {one.name}",
-            f"{one.objects:,} objects, class A, once",
-            one.objects,
+            title,
+            f"{copy.objects:,} objects, class A, once",
+            copy.objects,
             job.prices.class_a,
         )
         yield line(
             CostKind.TRAFFIC,
-            f"copy of {one.name}, {one.location} to {one.region}",
-            f"{amount_of_bytes(one.bytes)}, once",
+            f"{title}, {copy.location} to {copy.region}",
+            f"{amount_of_bytes(copy.bytes)}, once",
             gib,
-            job.prices.traffic(one.location, one.region),
-            f"keeping it costs {dollars(micros(kept.of(gib)))} a month" if kept else "",
+            job.prices.traffic(copy.location, copy.region),
+            f"keeping it costs {dollars(micros(a_month.of(gib)))} a month" if a_month else "",
         )
 
 
-def traffic(job: Sought) -> Iterator[EstimateLine]:
+def traffic(job: EstimateInput) -> Iterator[EstimateLine]:
     use, region = job.use, region_of(job.use.zone)
     if use.location.lower() == region:
-        both = f"bucket and slices are both in {region}"
-        yield free(CostKind.TRAFFIC, "between bucket and slices", both)
+        note = f"bucket and slices are both in {region}"
+        yield free(CostKind.TRAFFIC, "between bucket and slices", note)
         return
-    for what, option, size, price in (
+    for title, option, size, price in (
         (f"reads, {use.location} to {region}", "--read-gib", use.read_gib,
          job.prices.traffic(use.location, region)),
         (f"writes, {region} to {use.location}", "--written-gib", use.written_gib,
          job.prices.traffic(region, use.location)),
     ):  # fmt: skip
         if size is None:
-            yield unsaid(CostKind.TRAFFIC, what, option)
+            yield not_stated(CostKind.TRAFFIC, title, option)
         else:
-            yield line(CostKind.TRAFFIC, what, f"{number(size)} GiB", size, price)
+            yield line(CostKind.TRAFFIC, title, f"{number(size)} GiB", size, price)
 
 
-#: operations of Firestore in an hour of a job, at most: it starts, is preempted and ends in it, with two backends. An
-#: hour in which it only runs takes a third. `tests/flow/stories/test_firestore.py` fails where it takes more.
+#: the most operations of Firestore in an hour of a job: the job starts, is preempted and ends in it, with two
+#: backends. An hour in which the job only runs takes a third. `tests/flow/stories/test_firestore.py` checks them.
 FIRESTORE = {"reads": 230, "writes": 100, "deletes": 1}
 #: seconds of one vCPU that a tick takes, when the backend only runs while it is called, once a minute
 TICK = 2
 
 
-def control(job: Sought) -> Iterator[EstimateLine]:
+def control(job: EstimateInput) -> Iterator[EstimateLine]:
     around, prices = job.use.around, job.prices
     if not (around.cloud_run or around.firestore):
         yield free(CostKind.CONTROL, "backend", "it runs on your own machine")
@@ -278,10 +272,8 @@ def control(job: Sought) -> Iterator[EstimateLine]:
         memory = prices.find("cloud run memory, always on")
         yield _backend("Cloud Run, GiB", formula, seconds, memory)
     elif around.cloud_run == "called":
-        ticks, formula = (
-            job.hours * 60,
-            f"60 ticks an hour of {TICK} s x {job.time}; all jobs share them",
-        )
+        ticks = job.hours * 60
+        formula = f"60 ticks an hour of {TICK} s x {job.time}; all jobs share them"
         yield _backend("Cloud Run, vCPU", formula, ticks * TICK, prices.find("cloud run cpu"))
         yield _backend("Cloud Run, GiB", formula, ticks * TICK, prices.find("cloud run memory"))
         yield _backend("Cloud Run, requests", formula, ticks, prices.find("cloud run requests"))
@@ -289,14 +281,14 @@ def control(job: Sought) -> Iterator[EstimateLine]:
         months = job.hours * 2 / HOURS_A_MONTH
         yield _backend("Cloud Scheduler", formula, months, prices.find("scheduler"))
     if around.firestore:
-        for kind, each in FIRESTORE.items():
-            formula = f"{each} an hour at most x {job.time}"
+        for kind, count in FIRESTORE.items():
+            formula = f"{count} an hour at most x {job.time}"
             price = prices.find(f"firestore {kind}", "us-central1")
-            yield _backend(f"Firestore, {kind}", formula, each * job.hours, price)
+            yield _backend(f"Firestore, {kind}", formula, count * job.hours, price)
     if around.secrets:
         formula, months = f"{job.time} / {HOURS_A_MONTH} h", job.hours / HOURS_A_MONTH
         yield _backend("key of the slice", formula, months, prices.find("secret versions"))
 
 
-def _backend(what: str, formula: str, amount: Decimal, price: Price | None) -> EstimateLine:
-    return line(CostKind.CONTROL, what, formula, amount, price, "before what is free each month")
+def _backend(title: str, formula: str, amount: Decimal, price: Price | None) -> EstimateLine:
+    return line(CostKind.CONTROL, title, formula, amount, price, "before what is free each month")

@@ -1,4 +1,4 @@
-"""What an estimate is made of: what a job will take, the lines of its cost, and their sums. Data, no prices."""
+"""The shapes of an estimate: the expected use of a job, the lines of its cost, and their sums."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpujob.domain.money.ledger import Where
 
 
 class CostKind(StrEnum):
-    """What a line is about, in the order in which they are shown."""
+    """The kinds of cost, in the order in which their lines are shown."""
 
     SLICES = "slices"
     MACHINES = "machines"
@@ -26,11 +26,13 @@ class CostKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a context adds to the bill of its jobs."""
+    """The parts of a context that add to the bills of its jobs."""
 
     external_ips: bool = True
     report_every: float = 60.0  #: seconds between two reports of a host
-    cloud_run: Literal["", "always", "called"] = ""  #: where the backend runs; empty: not there
+    cloud_run: Literal["", "always", "called"] = (
+        ""  #: how Cloud Run runs the backend; empty: it runs elsewhere
+    )
     firestore: bool = False
     secrets: bool = False  #: the keys of slices are in Secret Manager
     emulated: bool = False  #: jobs run on the emulator: list prices are shown, and nothing is paid
@@ -38,36 +40,36 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class DataToCopy:
-    """What a region lacks of a data set before a slice is asked for there."""
+    """The part of a data set that a region lacks, to be copied before a slice is requested in the region."""
 
     name: str
-    location: str  #: of the source
+    location: str  #: location of the source
     region: str
     objects: int = 0
     bytes: int = 0
-    problem: str = ""  #: why the data cannot be read; then its size is not known
+    problem: str = ""  #: why the data cannot be read; its size is unknown then
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a job will take. None: not stated."""
+    """The expected use of a job. None: not stated."""
 
     type: str
     zone: str
     pricing: Pricing
-    location: str  #: of the job's bucket: a region, or a continent
-    slices: int = 1  #: that run together
-    #: for which slices are ready, preemptions and all; None: the estimate is of one hour
+    location: str  #: location of the job's bucket: a region, or a continent
+    slices: int = 1  #: number of slices that run together
+    #: hours for which slices are ready, with preemptions; None: the estimate is of one hour
     hours: Decimal | None = None
     grants: tuple[Grant, ...] = ()
     #: chips of these grants that pay for other slices now
     granted_in_use: Mapping[Where, int] = field(default_factory=dict[Where, int])
     prints: bool = True  #: whether the program writes output all the time
-    stored_gib: Decimal | None = None  #: in the bucket: checkpoints, logs, data of its own
+    stored_gib: Decimal | None = None  #: checkpoints, logs and data that stay in the bucket
     stored_days: Decimal | None = None
-    objects_written: int | None = None  #: by the program: checkpoints and results
+    objects_written: int | None = None  #: checkpoints and results that the program writes
     objects_read: int | None = None
-    read_gib: Decimal | None = None  #: by the program, from its bucket
+    read_gib: Decimal | None = None  #: GiB that the program reads from its bucket
     written_gib: Decimal | None = None
     copies: tuple[DataToCopy, ...] = ()  #: made once, before the first slice
     around: Surroundings = Surroundings()
@@ -75,16 +77,16 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class EstimateLine:
-    """One thing that the job takes."""
+    """The cost of one thing that the job uses."""
 
     kind: CostKind
     what: str
-    formula: str  #: how the amount is made: `8 chips x 3 h`
-    amount: Decimal | None  #: in units of the price; None: not stated
-    price: Price | None  #: None: not known, or there is nothing to pay for
-    list_micros: int | None  #: None: not known
-    pay_micros: int | None
-    note: str = ""  #: why it is not known, or why it costs nothing
+    formula: str = ""  #: how the amount is made: `8 chips x 3 h`
+    amount: Decimal | None = None  #: in units of the price; None: not stated
+    price: Price | None = None  #: None: unknown, or nothing is to be paid
+    list_micros: int | None = None  #: micro-dollars by list price; None: unknown
+    pay_micros: int | None = None  #: micro-dollars to be paid; None: unknown
+    note: str = ""  #: why the cost is unknown, or why it is 0
 
     @property
     def known(self) -> bool:
@@ -93,35 +95,35 @@ class EstimateLine:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a job will cost by list price, and what is paid for it."""
+    """The expected cost of a job by list price, and the part that is paid."""
 
     use: Use
     lines: tuple[EstimateLine, ...]
 
     @property
     def list_micros(self) -> int:
-        """The sum of what is known: a lower bound unless `whole`."""
+        """The sum of the known lines: a lower bound if `unknown` has any."""
         return sum(line.list_micros or 0 for line in self.lines)
 
     @property
     def pay_micros(self) -> int:
-        """The same without what a grant pays for."""
+        """The sum of the known lines, without slices that a grant pays for."""
         return sum(line.pay_micros or 0 for line in self.lines)
 
     def unpaid(self) -> Estimate:
-        """The same where nothing is paid."""
-        return replace(self, lines=tuple(replace(one, pay_micros=0) for one in self.lines))
+        """Return the same estimate with nothing to pay."""
+        return replace(self, lines=tuple(replace(line, pay_micros=0) for line in self.lines))
 
     @property
     def unknown(self) -> tuple[EstimateLine, ...]:
-        """What is in no sum."""
+        """The lines without a known cost; no sum has them."""
         return tuple(line for line in self.lines if not line.known)
 
     @property
     def priced(self) -> bool:
-        """Whether the slices themselves are in the sums; without them the sums mean little."""
+        """Whether the sums include the slices themselves; without them the sums mean little."""
         return all(line.known for line in self.lines if line.kind is CostKind.SLICES)
 
     def of(self, kind: CostKind) -> int:
-        """Micro-dollars by list price of the lines of one kind, as far as known."""
+        """Return the micro-dollars by list price of the known lines of one kind."""
         return sum(line.list_micros or 0 for line in self.lines if line.kind is kind)

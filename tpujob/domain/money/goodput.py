@@ -1,8 +1,7 @@
-"""Where a job's time went: every moment belongs to exactly one part; and the same in order, with causes and costs.
+"""Goodput: divides a job's time into parts, one for every moment, and makes a timeline with causes and costs.
 
-Pure. Read from the record alone, which the events make, so it works for any program. What a program reports of its
-steps divides its running time further: time until the first step, steps that count, and steps that were made again.
-Requests that came to nothing are part of the wait that they belong to, as there may be hundreds.
+Pure. Reads the job's record alone, so it works for any program. A program that reports steps has its running time
+divided further: time until the first step, steps that count, and repeated steps. A wait includes refused requests.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,26 +18,25 @@ from tpujob.domain.progress import began_from, steps_kept, with_live
 
 
 class TimePart(StrEnum):
-    """In the order in which they are shown."""
+    """The parts of a job's time, in the order in which they are shown."""
 
     #: steps that count, or a program that reported no steps and succeeded
     PRODUCTIVE = "productive"
-    #: no slice is asked for: back-off, or nothing may be asked for yet; not billed
+    #: no slice is requested: backoff, or no slice may be requested yet; not billed
     WAITING = "waiting"
-    PROVISIONING = "provisioning"  #: a slice is asked for and not there; not billed
+    PROVISIONING = "provisioning"  #: a slice is requested and not ready; not billed
     PREPARING = "preparing"  #: from a ready slice until the program runs on every host; pauses between retries
-    COMPILING = "compiling"  #: the program runs, less than the time of its steps: it has not begun the first one
-    REDONE = "redone"  #: steps that were lost, and made again by a later attempt
+    COMPILING = "compiling"  #: the program runs and has not begun its first step
+    REDONE = "redone"  #: steps that were lost, and repeated by a later attempt
     HUNG = "hung"  #: the time without progress that ended in HANG
     HELD = "held"  #: cancelled, and the slice is kept for a resume
-    CONDEMNED = "condemned"  #: a bad slice that is kept until another is there
+    CONDEMNED = "condemned"  #: a bad slice is kept until its replacement is ready
     RELEASING = "releasing"  #: the program has ended and the slice is not yet gone
-    UNKNOWN = "unknown"  #: the program ran; how much of its work counts is not known
+    UNKNOWN = "unknown"  #: the program ran; how many of its steps count is unknown
 
 
 class Span(NamedTuple):
-    """One stretch of time, in microseconds since the epoch, that belongs to one part. A tuple, as a report makes
-    hundreds of thousands."""
+    """A span of one part, in microseconds since the epoch. A tuple, as a report makes hundreds of thousands."""
 
     part: TimePart
     start: int
@@ -51,63 +49,63 @@ class Span(NamedTuple):
 
 
 def spans(job: Job, now: float) -> list[Span]:
-    """All time of the job up to `now`, from its creation to its end, without the rests between an end and a resume.
-    Of each slice, the spans that are billed fill the time from ready to gone, without a gap or an overlap. A condemned
-    slice runs beside the one that replaces it. A group has none: its elements have their own."""
+    """Return the time of the job from its creation to its end, or `now`, without the rests between an end and a resume.
+    The billed spans of a slice fill its time from ready to gone, without gap or overlap. Spans of a condemned slice lie
+    beside those of its replacement. A group has no spans: its elements have their own."""
     if job.spec.is_group:
         return []
-    found = list(_waiting(job, now))
-    kept = steps_kept(job)
-    for one in job.slices:
-        found += _of_slice(one, [a for a in job.attempts if a.slice == one.name], kept, now)
-    return [span for span in found if span.end > span.start]
+    all_spans = list(_spans_without_slice(job, now))
+    kept_steps = steps_kept(job)
+    for slice in job.slices:
+        attempts = [a for a in job.attempts if a.slice == slice.name]
+        all_spans += _spans_of_slice(slice, attempts, kept_steps, now)
+    return [span for span in all_spans if span.end > span.start]
 
 
-def _waiting(job: Job, now: float) -> Iterator[Span]:
-    """The time in which no slice serves or is asked for."""
+def _spans_without_slice(job: Job, now: float) -> Iterator[Span]:
+    """Yield the spans in which no slice serves or is requested."""
     busy = [(rest.start, rest.end) for rest in job.rests]
-    for one in job.slices:
-        ends = [at for at in (one.condemned_at, one.gone_at) if at is not None]
-        busy.append((one.requested_at, min(ends, default=now)))
+    for slice in job.slices:
+        ends = [at for at in (slice.condemned_at, slice.gone_at) if at is not None]
+        busy.append((slice.requested_at, min(ends, default=now)))
     reached = moment(job.created_at)
     for start, end in sorted(busy):
         yield Span(TimePart.WAITING, reached, moment(start))
         reached = max(reached, moment(end))
-    yield Span(
-        TimePart.WAITING, reached, moment(now if job.finished_at is None else job.finished_at)
-    )
+    end = now if job.finished_at is None else job.finished_at
+    yield Span(TimePart.WAITING, reached, moment(end))
 
 
 # One slice -----------------------------------------------------------------------------------------------------------
 
-_Mark = tuple[int, TimePart]  #: from this moment on it is that part
+_Mark = tuple[int, TimePart]  #: the moment at which a part begins
 
 
-def _of_slice(
-    one: Slice, attempts: Sequence[Attempt], kept: Mapping[int, int | None], now: float
+def _spans_of_slice(
+    slice: Slice, attempts: Sequence[Attempt], kept_steps: Mapping[int, int | None], now: float
 ) -> Iterator[Span]:
-    gone = moment(now if one.gone_at is None else one.gone_at)
-    ready = gone if one.ready_at is None else moment(one.ready_at)
-    yield Span(TimePart.PROVISIONING, moment(one.requested_at), ready, one)
-    if one.ready_at is None:
+    gone = moment(now if slice.gone_at is None else slice.gone_at)
+    ready = gone if slice.ready_at is None else moment(slice.ready_at)
+    yield Span(TimePart.PROVISIONING, moment(slice.requested_at), ready, slice)
+    if slice.ready_at is None:
         return
-    marks: list[_Mark] = [(ready, TimePart.HELD)]  # it was cancelled before a program ran on it
+    marks: list[_Mark] = [(ready, TimePart.HELD)]  # of a job cancelled before its program ran
     for attempt in attempts:
-        last = attempt is attempts[-1]
-        marks += _of_attempt(attempt, kept, gone, then=_after(attempt, last=last))
-    if one.condemned_at is not None:
-        marks.append((moment(one.condemned_at), TimePart.CONDEMNED))
-    elif one.delete_asked_at is not None:
-        marks.append((moment(one.delete_asked_at), TimePart.RELEASING))
+        next_part = _part_after(attempt, last=attempt is attempts[-1])
+        marks += _marks_of_attempt(attempt, kept_steps, gone, next_part)
+    if slice.condemned_at is not None:
+        marks.append((moment(slice.condemned_at), TimePart.CONDEMNED))
+    elif slice.delete_asked_at is not None:
+        marks.append((moment(slice.delete_asked_at), TimePart.RELEASING))
     reached = ready
     for (at, part), (next_at, _) in pairwise([*marks, (gone, TimePart.RELEASING)]):
         start = max(reached, min(at, gone))  # clocks of two backends may differ by a little
         reached = max(start, min(next_at, gone))
-        yield Span(part, start, reached, one)
+        yield Span(part, start, reached, slice)
 
 
-def _after(attempt: Attempt, *, last: bool) -> TimePart:
-    """What the slice is for once the attempt has ended."""
+def _part_after(attempt: Attempt, *, last: bool) -> TimePart:
+    """Return the part that begins on the slice when the attempt ends."""
     if attempt.cause is Cause.CANCELLED:
         return TimePart.HELD
     return TimePart.RELEASING if last else TimePart.PREPARING
@@ -116,166 +114,168 @@ def _after(attempt: Attempt, *, last: bool) -> TimePart:
 # One attempt ---------------------------------------------------------------------------------------------------------
 
 
-def _of_attempt(
-    attempt: Attempt, kept: Mapping[int, int | None], gone: int, *, then: TimePart
+def _marks_of_attempt(
+    attempt: Attempt, kept_steps: Mapping[int, int | None], gone: int, next_part: TimePart
 ) -> Iterator[_Mark]:
     yield moment(attempt.started_at), TimePart.PREPARING
     end = gone if attempt.ended_at is None else moment(attempt.ended_at)
     if attempt.running_at is not None:
         running = moment(attempt.running_at)
-        stuck = max(running, end - moment(attempt.idle or 0.0))
-        yield from _running(attempt, kept, running, stuck)
+        hung_at = max(running, end - moment(attempt.idle or 0.0))
+        yield from _marks_while_running(attempt, kept_steps, running, hung_at)
         if attempt.idle:
-            yield stuck, TimePart.HUNG
+            yield hung_at, TimePart.HUNG
     if attempt.ended_at is not None:
-        yield end, then
+        yield end, next_part
 
 
-def _running(
-    attempt: Attempt, kept: Mapping[int, int | None], start: int, end: int
+def _marks_while_running(
+    attempt: Attempt, kept_steps: Mapping[int, int | None], start: int, end: int
 ) -> Iterator[_Mark]:
-    """From the moment at which every host had started the program, until it ended or stood still."""
-    made = attempt.progress.step
-    if made is None:
-        yield start, _without_steps(attempt)
+    """Yield the marks from `start`, when every host had started the program, until it ended or hung at `end`."""
+    step = attempt.progress.step
+    if step is None:
+        yield start, _part_without_steps(attempt)
         return
-    stepped = first_step_began(attempt, seconds_per_step(attempt))
-    if stepped is not None:
+    step_began = first_step_began(attempt, seconds_per_step(attempt))
+    if step_began is not None:
         yield start, TimePart.COMPILING
-        start = min(max(start, moment(stepped)), end)
-    if attempt.number not in kept:
+        start = min(max(start, moment(step_began)), end)
+    if attempt.number not in kept_steps:
         yield start, TimePart.PRODUCTIVE
         return
-    saved, first = kept[attempt.number], began_from(attempt)
+    saved, first = kept_steps[attempt.number], began_from(attempt)
     if saved is None or first is None:
         yield start, TimePart.UNKNOWN
         return
-    share = max(0, min(saved, made) - first)
+    counting = max(0, min(saved, step) - first)
     yield start, TimePart.PRODUCTIVE
-    if made <= first:
+    if step <= first:
         yield start, TimePart.REDONE
-    elif share < made - first:
-        yield start + (end - start) * share // (made - first), TimePart.REDONE
+    elif counting < step - first:
+        yield start + (end - start) * counting // (step - first), TimePart.REDONE
 
 
-def _without_steps(attempt: Attempt) -> TimePart:
-    if attempt.progress.phase:  # it tells its steps, and has made none
+def _part_without_steps(attempt: Attempt) -> TimePart:
+    if attempt.progress.phase:  # the program reports steps, and has made none
         return TimePart.COMPILING
     return TimePart.PRODUCTIVE if attempt.outcome is Outcome.SUCCEEDED else TimePart.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Times are in microseconds since the epoch."""
+    """A line of a job's timeline. Times are in microseconds since the epoch."""
 
     kind: TimePart | Literal["copying"]
     start: int
     end: int
-    open: bool = False  #: it goes on
+    open: bool = False  #: not yet ended
     slice: Slice | None = None  #: None: the job had none
     attempt: Attempt | None = None
-    cause: Cause | None = None  #: why it ended; of what follows an end or a refusal, that
-    text: str = ""  #: the same in one line
-    requests: int = 0  #: for a slice, that came to nothing in this time
-    micros: int | None = 0  #: that it cost by list price; None: unknown price
+    cause: Cause | None = (
+        None  #: why the stretch ended, or why the attempt or request before it ended
+    )
+    text: str = ""  #: the cause in one line
+    requests: int = 0  #: number of requests for a slice that were refused in this time
+    micros: int | None = 0  #: cost by list price; None: unknown price
 
 
 def timeline(job: Job, now: float, done: Progress | None = None) -> list[Stretch]:
-    """Of all its time, oldest first. `done`: how far the program of the newest attempt has come, if that is known
-    better than its record does."""
+    """Return the job's timeline, oldest first. `done`: newer progress of the running attempt than the record's."""
     job = with_live(job, done)
     attempts: dict[str, list[Attempt]] = {}
     for attempt in job.attempts:
         attempts.setdefault(attempt.slice, []).append(attempt)
-    free = {one.name for one in job.slices if ledger.free(job, one)}
-    found: list[Stretch] = []
+    free = {s.name for s in job.slices if ledger.free(job, s)}
+    stretches: list[Stretch] = []
     in_order = sorted(spans(job, now), key=lambda s: (s.start, s.part is TimePart.CONDEMNED, s.end))
     for span in in_order:
-        had = attempts.get(span.slice.name, []) if span.slice else []
+        slice_attempts = attempts.get(span.slice.name, []) if span.slice else []
         going = not job.state.final and span.end >= moment(now)
-        found.append(_stretch(span, had, going=going, free=free))
-    return [part for one in _joined(found) for part in _with_copies(job, one, now)]
+        stretches.append(_stretch(span, slice_attempts, going=going, free=free))
+    return [part for stretch in _join_waits(stretches) for part in _with_copies(job, stretch, now)]
 
 
-_AFTER = (TimePart.HELD, TimePart.CONDEMNED, TimePart.RELEASING)  #: an attempt
+#: parts that follow the end of an attempt
+_AFTER = (TimePart.HELD, TimePart.CONDEMNED, TimePart.RELEASING)
 
 
-def _stretch(span: Span, had: Sequence[Attempt], *, going: bool, free: Collection[str]) -> Stretch:
-    """`had`: the attempts on its slice. The line that tells an end stands once, where the attempt ended."""
-    one = span.slice
-    plain = Stretch(span.part, span.start, span.end, going, one)
-    if one is None:
-        return plain
+def _stretch(
+    span: Span, attempts: Sequence[Attempt], *, going: bool, free: Collection[str]
+) -> Stretch:
+    """Return the stretch of a span. An attempt's message is on the span that it ends. `attempts`: on the same slice."""
+    slice = span.slice
+    stretch = Stretch(span.part, span.start, span.end, going, slice)
+    if slice is None:
+        return stretch
     if span.part is TimePart.PROVISIONING:
-        return replace(plain, cause=one.refused, text=one.delete_reason if one.refused else "")
-    attempt = next((a for a in reversed(had) if moment(a.started_at) <= span.start), None)
-    plain = replace(plain, attempt=attempt, micros=0 if one.name in free else _micros(one, span))
+        text = slice.delete_reason if slice.refused else ""
+        return replace(stretch, cause=slice.refused, text=text)
+    attempt = next((a for a in reversed(attempts) if moment(a.started_at) <= span.start), None)
+    cost = 0 if slice.name in free else _cost_of_span(slice, span)
+    stretch = replace(stretch, attempt=attempt, micros=cost)
     if attempt and attempt.ended_at is not None:
         if span.part in _AFTER:
-            return replace(plain, cause=attempt.cause)
+            return replace(stretch, cause=attempt.cause)
         if moment(attempt.ended_at) == span.end:
-            return replace(plain, cause=attempt.cause, text=attempt.message)
-    return plain
+            return replace(stretch, cause=attempt.cause, text=attempt.message)
+    return stretch
 
 
-def _micros(one: Slice, span: Span) -> int | None:
-    rate = ledger.rate(one)
-    if one.ready_at is None or rate is None:
-        return 0 if one.ready_at is None else None
-    return ledger.between(rate, moment(one.ready_at), span.start, span.end)
+def _cost_of_span(slice: Slice, span: Span) -> int | None:
+    rate, ready = ledger.rate(slice), moment(slice.ready_at or 0.0)
+    return None if rate is None else ledger.between(rate, ready, span.start, span.end)
 
 
 # Waits ---------------------------------------------------------------------------------------------------------------
 
 
-def _joined(stretches: Sequence[Stretch]) -> Iterator[Stretch]:
-    """With one wait for each time without a slice. It has the cause of the last refusal, or else of what was lost."""
-    waits: Stretch | None = None
-    led: Stretch | None = None  #: to the wait
-    for one in stretches:
-        fruitless = _fruitless(one)
-        if one.kind is not TimePart.WAITING and not fruitless:
-            if waits:
-                yield waits
-            waits, led = None, one if one.cause else led
-            yield one
+def _join_waits(stretches: Sequence[Stretch]) -> Iterator[Stretch]:
+    """Yield the stretches, with one wait for each time without a slice. A wait has the cause of its last refusal, or
+    else the cause of the stretch before."""
+    wait: Stretch | None = None
+    before: Stretch | None = None  #: the stretch with a cause before the wait
+    for stretch in stretches:
+        failed = _is_failed_request(stretch)
+        if stretch.kind is not TimePart.WAITING and not failed:
+            if wait:
+                yield wait
+            wait, before = None, stretch if stretch.cause else before
+            yield stretch
             continue
-        if waits is None:
-            waits = Stretch(TimePart.WAITING, one.start, one.end)
-            if led:
-                waits = replace(waits, cause=led.cause)
-            led = None
-        waits = replace(waits, end=max(waits.end, one.end), open=one.open)
-        if fruitless:
-            waits = replace(waits, cause=one.cause, text=one.text, requests=waits.requests + 1)
-    if waits:
-        yield waits
+        if wait is None:
+            cause = before.cause if before else None
+            wait = Stretch(TimePart.WAITING, stretch.start, stretch.end, cause=cause)
+            before = None
+        wait = replace(wait, end=max(wait.end, stretch.end), open=stretch.open)
+        if failed:
+            wait = replace(wait, cause=stretch.cause, text=stretch.text, requests=wait.requests + 1)
+    if wait:
+        yield wait
 
 
-def _fruitless(one: Stretch) -> bool:
-    """Whether it is a request that never became a slice."""
-    asked = one.slice if one.kind is TimePart.PROVISIONING else None
-    return asked is not None and asked.gone_at is not None and asked.ready_at is None
+def _is_failed_request(stretch: Stretch) -> bool:
+    """Return whether the stretch is a request that never became a slice."""
+    if stretch.kind is not TimePart.PROVISIONING or stretch.slice is None:
+        return False
+    return stretch.slice.gone_at is not None and stretch.slice.ready_at is None
 
 
-def _with_copies(job: Job, one: Stretch, now: float) -> Iterable[Stretch]:
-    """A wait divided where data was copied for the job, as it asks for no slice then."""
-    if one.kind is not TimePart.WAITING:
-        return [one]
-    found: list[Stretch] = []
-    reached = one.start
+def _with_copies(job: Job, wait: Stretch, now: float) -> Iterable[Stretch]:
+    """Return the wait, divided where data was copied for the job: it requests no slice then."""
+    if wait.kind is not TimePart.WAITING:
+        return [wait]
+    parts: list[Stretch] = []
+    reached = wait.start
     for copy in job.copies:
         start = max(reached, moment(copy.started_at))
-        end = min(one.end, moment(now if copy.done_at is None else copy.done_at))
+        end = min(wait.end, moment(now if copy.done_at is None else copy.done_at))
         if copy.refused or start >= end:
             continue
         if start > reached:
-            found.append(replace(one, start=reached, end=start, open=False))
+            parts.append(replace(wait, start=reached, end=start, open=False))
         text = f"{copy.name} to {copy.region}"
-        found.append(
-            Stretch(
-                "copying", start, end, one.open and end == one.end, text=text, micros=copy.micros
-            )
-        )
+        is_open = wait.open and end == wait.end
+        parts.append(Stretch("copying", start, end, is_open, text=text, micros=copy.micros))
         reached = end
-    return [*found, replace(one, start=reached)] if reached < one.end else found
+    return [*parts, replace(wait, start=reached)] if reached < wait.end else parts

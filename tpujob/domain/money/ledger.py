@@ -1,12 +1,11 @@
-"""What slices have cost: from the moment each was first seen ready until it was seen to be gone, at its own rate. Pure.
+"""The ledger: the past cost of slices, from first observed ready to confirmed gone, at each slice's own rate. Pure.
 
-The rate was stored with the slice when it was asked for; a later price list changes no amount here. Amounts are list
-prices in whole micro-dollars. Per-second billing of a ready slice is documented, and that one which is preempted in its
-first minute is free; that billing ends when the slice is gone, and not when a deletion is asked for, is the careful
-reading.
+The rate is stored with the request of the slice; a later price list changes no amount here. Amounts are list prices in
+whole micro-dollars. Documented: a ready slice is billed by the second, and a slice preempted in its first minute is
+free. Assumed, to be careful: billing ends when the slice is gone, not when its deletion is requested.
 
 A grant pays for slices of one generation, zone and pricing, up to a number of chips at a time. Everything else is
-billed: disks, storage and traffic always. The grants of a job are those of its context at its submission.
+billed: disks, storage and traffic always. A job has the grants of its context at its submission.
 """
 
 import heapq
@@ -14,6 +13,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Protocol
 
 from tpujob.domain.hardware import accelerators
@@ -26,28 +26,28 @@ FREE_MINUTE = 60.0  #: seconds after which a preempted slice is billed
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What one slice has cost so far by list price, in micro-dollars. None: its price is not known."""
+    """The cost of one slice so far by list price, in micro-dollars. None: its price is unknown."""
 
     most: int | None
-    #: less than `most` while a slice that is missing is not yet confirmed to be gone
+    #: less than `most` while a missing slice is not confirmed gone
     least: int | None
-    open: bool  #: it is still billed
+    open: bool  #: the slice is still billed
 
 
 def moment(seconds: float) -> int:
-    """A time in microseconds."""
+    """Return a time in microseconds."""
     return round(seconds * US)
 
 
 def rate(slice: Slice) -> int | None:
-    """Micro-dollars an hour for the whole slice; None: no price was known when it was asked for."""
+    """Return the micro-dollars an hour of the whole slice; None: its price was unknown when it was requested."""
     return None if slice.usd_per_hour is None else round(slice.usd_per_hour * US)
 
 
 def free(job: Job, slice: Slice) -> bool:
-    """Return whether the cloud preempted it within its first minute, by the times at which that was seen."""
+    """Return whether the slice cost nothing: the cloud was seen to preempt it within its first minute."""
     if slice.ready_at is None or slice.pricing != "spot" or slice.epoch:
-        return False  # one that another job had was ready before
+        return False  # a slice with an epoch was ready before, for another job
     ended = [
         a.ended_at for a in job.attempts if a.slice == slice.name and a.cause is Cause.PREEMPTED
     ]
@@ -56,19 +56,19 @@ def free(job: Job, slice: Slice) -> bool:
 
 
 def accrued(rate: int, time: int) -> int:
-    """Micro-dollars at that rate after that many microseconds, rounded."""
+    """Return the micro-dollars at that hourly rate after so many microseconds, rounded."""
     return (rate * time + HOUR // 2) // HOUR
 
 
 def between(rate: int, ready: int, since: int, until: int) -> int:
-    """Micro-dollars from `since` to `until` of what is billed from `ready` on; 0 if that is no time at all. It is the
-    difference of what accrued, so the parts of a time cost what the whole costs."""
+    """Return the micro-dollars from `since` to `until` of a slice that is billed from `ready` on: the difference of two
+    accrued amounts, so that the parts of a time cost as much as the whole."""
     since = max(since, ready)
     return accrued(rate, until - ready) - accrued(rate, since - ready) if until > since else 0
 
 
 def billed_time(slice: Slice, now: float) -> int:
-    """Microseconds for which it has been billed; 0 if it was never ready, or if a clock was set back."""
+    """Return the microseconds for which the slice was billed; 0 if it was never ready, or if a clock was set back."""
     if slice.ready_at is None:
         return 0
     end = now if slice.gone_at is None else slice.gone_at
@@ -76,37 +76,34 @@ def billed_time(slice: Slice, now: float) -> int:
 
 
 def bill(slice: Slice, now: float) -> Bill:
-    """What `slice` has cost at `now`."""
-    known, time = rate(slice), billed_time(slice, now)
+    """Return the cost of the slice up to `now`."""
+    hourly, time = rate(slice), billed_time(slice, now)
+    is_open = slice.ready_at is not None and slice.gone_at is None
     if not time:
-        return Bill(0, 0, _open(slice))
-    if known is None:
-        return Bill(None, None, _open(slice))
-    unsure = slice.missing_since if slice.gone_at is None else None
-    surely = time if unsure is None else min(time, billed_time(slice, unsure))
-    return Bill(accrued(known, time), accrued(known, surely), _open(slice))
-
-
-def _open(slice: Slice) -> bool:
-    return slice.ready_at is not None and slice.gone_at is None
+        return Bill(0, 0, is_open)
+    if hourly is None:
+        return Bill(None, None, is_open)
+    missing_since = slice.missing_since if slice.gone_at is None else None
+    least = time if missing_since is None else min(time, billed_time(slice, missing_since))
+    return Bill(accrued(hourly, time), accrued(hourly, least), is_open)
 
 
 def usd_of_slice(slice: Slice, now: float) -> float | None:
-    """What it has cost so far, in US dollars; None when it is billed at a price that is not known."""
+    """Return the cost of the slice so far in US dollars; None: it is billed at an unknown price."""
     micros = bill(slice, now).most
     return None if micros is None else micros / US
 
 
 def usd_of_job(job: Job, now: float) -> float | None:
-    """What all its slices have cost so far, in US dollars; None when one of them has no known price."""
+    """Return the cost of all slices of the job so far in US dollars; None: the price of a slice is unknown."""
     bills = [0 if free(job, s) else bill(s, now).most for s in job.slices]
-    known = [micros for micros in bills if micros is not None]
-    return sum(known) / US if len(known) == len(bills) else None
+    priced = [micros for micros in bills if micros is not None]
+    return sum(priced) / US if len(priced) == len(bills) else None
 
 
-#: job and slice, by name
+#: id of a job and name of its slice
 Key = tuple[str, str]
-#: generation, zone and pricing, which a grant names
+#: generation, zone and pricing of a grant
 Where = tuple[str, str, str]
 
 
@@ -114,9 +111,9 @@ def where(type: str, zone: str, pricing: str) -> Where:
     return accelerators.find(type).generation, zone, pricing
 
 
-def granted(grants: Iterable[Grant], there: Where) -> int:
-    """Chips that these grants have there."""
-    return sum(g.chips for g in grants if (g.generation, g.zone, g.pricing) == there)
+def granted(grants: Iterable[Grant], where: Where) -> int:
+    """Return the chips of these grants for one generation, zone and pricing."""
+    return sum(g.chips for g in grants if (g.generation, g.zone, g.pricing) == where)
 
 
 def chips(slice: Slice) -> int:
@@ -124,7 +121,7 @@ def chips(slice: Slice) -> int:
 
 
 class Granted(Protocol):
-    """What of a job says which of its slices a grant pays for."""
+    """The part of a job that `covered` reads."""
 
     @property
     def id(self) -> str: ...
@@ -135,37 +132,35 @@ class Granted(Protocol):
 
 
 def covered(jobs: Iterable[Granted]) -> frozenset[Key]:
-    """The slices that a grant pays for. In the order in which they became ready: a slice is covered whole, for as long
-    as it lives, if it fits beside those that are covered already. One that comes later takes nothing from it."""
-    asking: dict[Where, list[tuple[float, str, str, Slice, int]]] = defaultdict(list)
-    for job in jobs:
-        for one in job.slices if job.grants else ():
-            there = where(one.type, one.zone, one.pricing)
-            most = granted(job.grants, there)
-            if most and one.ready_at is not None:
-                asking[there].append((one.ready_at, job.id, one.name, one, most))
-    return frozenset(key for these in asking.values() for key in _fitting(these))
+    """Return the slices that a grant pays for. Slices are taken in the order in which they became ready. A slice is
+    covered for its whole life if all its chips fit beside the slices that are covered already."""
+    candidates = [
+        (slice.ready_at, job.id, slice.name, slice, job.grants)
+        for job in jobs
+        for slice in (job.slices if job.grants else ())
+        if slice.ready_at is not None
+    ]
+    paid: set[Key] = set()
+    used = Counter[Where]()  #: chips of the covered slices that live
+    living: dict[Where, list[tuple[float, int]]] = defaultdict(list)  #: their ends and chips
+    for ready_at, job_id, name, slice, grants in sorted(candidates, key=itemgetter(0, 1, 2)):
+        key = where(slice.type, slice.zone, slice.pricing)
+        while living[key] and living[key][0][0] <= ready_at:
+            used[key] -= heapq.heappop(living[key])[1]
+        if used[key] + chips(slice) <= granted(grants, key):
+            used[key] += chips(slice)
+            gone_at = math.inf if slice.gone_at is None else slice.gone_at
+            heapq.heappush(living[key], (gone_at, chips(slice)))
+            paid.add((job_id, name))
+    return frozenset(paid)
 
 
 def in_use(jobs: Sequence[Job]) -> Counter[Where]:
-    """Chips of slices that are there and that a grant pays for."""
-    paid, found = covered(jobs), Counter[Where]()
+    """Return the chips of living slices that a grant pays for."""
+    paid = covered(jobs)
+    chips_in_use = Counter[Where]()
     for job in jobs:
-        for one in job.slices:
-            if one.gone_at is None and (job.id, one.name) in paid:
-                found[where(one.type, one.zone, one.pricing)] += chips(one)
-    return found
-
-
-def _fitting(asking: list[tuple[float, str, str, Slice, int]]) -> list[Key]:
-    found: list[Key] = []
-    living: list[tuple[float, int]] = []  #: end and chips of each that is covered
-    used = 0
-    for ready_at, job_id, name, one, granted in sorted(asking, key=lambda each: each[:3]):
-        while living and living[0][0] <= ready_at:
-            used -= heapq.heappop(living)[1]
-        if used + chips(one) <= granted:
-            used += chips(one)
-            heapq.heappush(living, (math.inf if one.gone_at is None else one.gone_at, chips(one)))
-            found.append((job_id, name))
-    return found
+        for slice in job.slices:
+            if slice.gone_at is None and (job.id, slice.name) in paid:
+                chips_in_use[where(slice.type, slice.zone, slice.pricing)] += chips(slice)
+    return chips_in_use

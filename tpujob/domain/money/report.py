@@ -1,13 +1,12 @@
-"""Chip-time and money of many jobs, by job, user, day, type or zone, divided by where the time went. Pure.
+"""Reports: chip-time and money of many jobs by job, user, day, type or zone, divided into parts of time. Pure.
 
-Every stretch of time lands in one row and one part, so rows add up to the total and parts to their row, to the
+Every span of time lands in one row and one part. So rows add up to the total, and parts to their row, to the
 micro-dollar and the microsecond. Rows of days end at midnight, UTC.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
 from typing import Literal, NamedTuple, get_args
 
 from tpujob.domain.hardware import accelerators
@@ -24,32 +23,32 @@ DAY = 86_400 * US
 
 @dataclass(slots=True)
 class CostShare:
-    """What one part took."""
+    """The chip-time and the money of one part."""
 
-    #: chips times microseconds; of time without a slice, the chips that the job asks for
+    #: chips times microseconds; time without a slice counts the chips that the job requests
     chip_time: int = 0
     micros: int = 0  #: micro-dollars by list price, as far as prices are known
 
 
 @dataclass(slots=True)
 class Row:
-    """The sum over all time with one key."""
+    """The sums over all time with one key."""
 
     key: str
-    name: str = ""  #: of the job, for rows of jobs
+    name: str = ""  #: the job's name, in rows of jobs
     jobs: set[str] = field(default_factory=set[str])
     slices: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     open: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])  #: slices still billed
     parts: dict[TimePart, CostShare] = field(default_factory=dict[TimePart, CostShare])
     billed: int = 0  #: chip-microseconds from ready to gone
-    unpriced: int = 0  #: of those, with no known price
+    unpriced: int = 0  #: the part of `billed` without a known price
     list: int = 0  #: micro-dollars by list price, as far as prices are known
-    unsure: int = 0  #: of those, for slices that are missing and not yet confirmed to be gone
+    unsure: int = 0  #: the part of `list` for slices that are missing and not confirmed gone
     granted: int = 0  #: micro-dollars of slices that a grant pays for
 
     @property
     def pay(self) -> int:
-        """Micro-dollars that are not granted."""
+        """The micro-dollars that no grant pays."""
         return self.list - self.granted
 
     @property
@@ -58,7 +57,7 @@ class Row:
 
     @property
     def goodput(self) -> float | None:
-        """The productive part of all chip-time, waiting included, from 0 to 1; None: there was no time."""
+        """The productive share of all chip-time, waiting included, from 0 to 1; None: no time has passed."""
         whole = self.chip_time
         good = self.parts.get(TimePart.PRODUCTIVE, CostShare()).chip_time
         return good / whole if whole else None
@@ -74,28 +73,31 @@ class CostReport:
 def report(
     jobs: Sequence[Job], now: float, by: Group, covered: Collection[ledger.Key] = ()
 ) -> CostReport:
-    """What these jobs took up to `now`. `covered`: the slices that a grant pays for, as `ledger.covered` finds them."""
+    """Return the report of these jobs up to `now`. `covered`: the slices that a grant pays for (`ledger.covered`)."""
     rows: dict[str, Row] = {}
     for job in jobs:
-        found = goodput.spans(job, now)
-        bare = _Rate(_chips(job.spec.tpu.types[0], job.tpu_slices))
-        rates = {one.name: _rate(job, one, covered) for one in job.slices}
-        for span in (piece for one in found for piece in _by_day(one)) if by == "day" else found:
+        spans = goodput.spans(job, now)
+        if by == "day":
+            spans = [piece for span in spans for piece in _by_day(span)]
+        requested = accelerators.find(job.spec.tpu.types[0]).chips * job.tpu_slices
+        without_slice = _Rate(requested)
+        rates = {slice.name: _rate(job, slice, covered) for slice in job.slices}
+        for span in spans:
             key = _key(job, span, by)
             row = rows.get(key) or rows.setdefault(key, Row(key))
             row.jobs.add(job.id)
-            _add(row, span, rates[span.slice.name] if span.slice else bare)
+            _add(row, span, rates[span.slice.name] if span.slice else without_slice)
             if by == "job":
                 row.name = job.name
     return _report(by, rows.values())
 
 
-def joined(by: Group, rows: Mapping[str, Row], more: Iterable[Row]) -> CostReport:
-    """Of two lots of jobs that have none in common; `rows` by their keys. Neither is changed."""
-    both = dict(rows)
-    for row in more:
-        both[row.key] = _sum(row.key, (rows[row.key], row), row.name) if row.key in rows else row
-    return _report(by, both.values())
+def merged(by: Group, rows: Mapping[str, Row], others: Iterable[Row]) -> CostReport:
+    """Return the report of `rows`, by their keys, and of `others`, which are about other jobs. Change neither."""
+    merged = dict(rows)
+    for row in others:
+        merged[row.key] = _sum(row.key, (rows[row.key], row), row.name) if row.key in rows else row
+    return _report(by, merged.values())
 
 
 def _report(by: Group, rows: Iterable[Row]) -> CostReport:
@@ -105,42 +107,43 @@ def _report(by: Group, rows: Iterable[Row]) -> CostReport:
 
 
 class _Rate(NamedTuple):
-    """What a moment of a slice counts for."""
+    """The weight of a slice's time in a report: chips and price."""
 
     chips: int
-    name: tuple[str, str] = ("", "")
-    ready: int = 0
+    key: ledger.Key = ("", "")
+    ready: int = 0  #: microseconds since the epoch, as is `missing`
     micros: int | None = None  #: micro-dollars an hour
     granted: bool = False
     open: bool = False
-    missing: int | None = None  #: since when it may be gone
+    missing: int | None = None  #: since when the slice may be gone
 
 
-def _rate(job: Job, one: Slice, covered: Collection[ledger.Key]) -> _Rate:
-    name, living = (job.id, one.name), one.gone_at is None
+def _rate(job: Job, slice: Slice, covered: Collection[ledger.Key]) -> _Rate:
+    key = (job.id, slice.name)
+    living = slice.gone_at is None
     return _Rate(
-        chips=_chips(one.type, one.tpu_slices),
-        name=name,
-        ready=moment(one.ready_at or 0.0),
-        micros=0 if ledger.free(job, one) else ledger.rate(one),
-        granted=name in covered,
+        chips=ledger.chips(slice),
+        key=key,
+        ready=moment(slice.ready_at or 0.0),
+        micros=0 if ledger.free(job, slice) else ledger.rate(slice),
+        granted=key in covered,
         open=living,
-        missing=moment(one.missing_since) if living and one.missing_since is not None else None,
+        missing=moment(slice.missing_since) if living and slice.missing_since is not None else None,
     )
 
 
 def _add(row: Row, span: Span, rate: _Rate) -> None:
-    time = rate.chips * (span.end - span.start)
+    chip_time = rate.chips * (span.end - span.start)
     share = row.parts.get(span.part) or row.parts.setdefault(span.part, CostShare())
-    share.chip_time += time
-    if span.slice is None or span.part is TimePart.PROVISIONING:
+    share.chip_time += chip_time
+    if not span.billed:
         return
-    row.slices.add(rate.name)
-    row.billed += time
+    row.slices.add(rate.key)
+    row.billed += chip_time
     if rate.open:
-        row.open.add(rate.name)
+        row.open.add(rate.key)
     if rate.micros is None:
-        row.unpriced += time
+        row.unpriced += chip_time
         return
     cost = between(rate.micros, rate.ready, span.start, span.end)
     share.micros += cost
@@ -171,7 +174,7 @@ def _sum(key: str, rows: Iterable[Row], name: str = "") -> Row:
 
 
 def _key(job: Job, span: Span, by: Group) -> str:
-    one = span.slice
+    slice = span.slice
     match by:
         case "job":
             return job.id
@@ -180,19 +183,15 @@ def _key(job: Job, span: Span, by: Group) -> str:
         case "day":
             return datetime.fromtimestamp(span.start / US, UTC).date().isoformat()
         case "type":
-            return one.type if one else job.spec.tpu.types[0]
+            return slice.type if slice else job.spec.tpu.types[0]
         case "zone":
-            return one.zone if one else next(iter(job.spec.tpu.zones), "")
+            return slice.zone if slice else next(iter(job.spec.tpu.zones), "")
 
 
 def _by_day(span: Span) -> Iterator[Span]:
+    """Yield the parts of the span that midnights divide."""
     start = span.start
     while start < span.end:
         end = min(span.end, (start // DAY + 1) * DAY)
         yield Span(span.part, start, end, span.slice)
         start = end
-
-
-@cache
-def _chips(type: str, slices: int) -> int:
-    return accelerators.find(type).chips * slices

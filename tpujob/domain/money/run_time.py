@@ -1,8 +1,7 @@
-"""How long a job will hold its slices, and how fast its program is on a type: as stated, by its steps, or as earlier
-jobs took. Pure. What is not known is None.
+"""Run time: how long a job will hold its slices, and how fast its program is on a type. Pure. None: unknown.
 
-A job reports its steps; any other unit comes from a metric that it reports under the name `<unit>_per_second`, such as
-`tokens_per_second`, for the whole job and not for each host.
+The sources are what the user states, the job's steps, and earlier jobs. A job reports its steps. Any other unit comes
+from a metric `<unit>_per_second` of the job, such as `tokens_per_second`: for the whole job, not for each host.
 """
 
 from __future__ import annotations
@@ -28,20 +27,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """Hours for which slices are ready, and who says so."""
+    """The expected hours for which slices are ready, with their source."""
 
     hours: Decimal | None
     by: Literal["said", "steps", "history", "nobody"]
-    text: str  #: for people: how it was found
-    least: Decimal | None = None  #: of what was seen
-    most: Decimal | None = None
-    #: hours of steps that count, without set-up and losses; None: unknown
-    work: Decimal | None = None
+    text: str  #: the source, in words
+    least: Decimal | None = None  #: fewest hours of earlier runs
+    most: Decimal | None = None  #: most hours of earlier runs
+    work: Decimal | None = None  #: hours of steps that count, without set-up and losses
 
 
 @dataclass(frozen=True, slots=True)
 class StatedWork:
-    """What the user stated by name. None: nothing."""
+    """The work that the user states by options. None: not stated."""
 
     hours: Decimal | None = None
     steps: int | None = None
@@ -56,8 +54,8 @@ UNKNOWN = RunTime(
 def estimate_run_time(
     spec: JobSpec, type: str, jobs: Iterable[Job], stated: StatedWork = StatedWork()
 ) -> RunTime:
-    """For that spec on slices of that type: what was stated by name counts first, then earlier runs of the same program
-    on as many slices of the type, then its steps at the pace of earlier runs."""
+    """Return the run time of the spec on slices of the type. Stated work counts first, then earlier runs of the same
+    program on as many slices of the type, then the steps at the pace of earlier runs."""
     if stated.hours is not None:
         return RunTime(stated.hours, "said", "as stated by --hours", work=stated.hours)
     steps = stated.steps if stated.steps is not None else steps_of_spec(spec)
@@ -65,38 +63,38 @@ def estimate_run_time(
         text = f"{steps:,} steps of {stated.step_seconds.normalize():f} s, without set-up and compiling"
         hours = steps * stated.step_seconds / 3600
         return RunTime(hours, "said", text, work=hours)
-    alike = [job for job in jobs if _alike(job, spec, type)]
-    return _whole(alike, spec, stated) or _by_steps(alike, steps) or UNKNOWN
+    similar = [job for job in jobs if _is_similar(job, spec, type)]
+    whole = _of_whole_runs(similar, spec) if stated.steps is None else None
+    return whole or _by_steps(similar, steps) or UNKNOWN
 
 
 def steps_of_spec(spec: JobSpec) -> int | None:
-    """The steps of a bundled program, by its arguments."""
-    given = spec.run.args.get("steps")
-    return given if isinstance(given, int) and not isinstance(given, bool) and given > 0 else None
+    """Return the steps of a bundled program, by its arguments."""
+    steps = spec.run.args.get("steps")
+    return steps if isinstance(steps, int) and not isinstance(steps, bool) and steps > 0 else None
 
 
-def _alike(job: Job, spec: JobSpec, type: str) -> bool:
-    """Return whether it ran the same program on as many slices of the type; its arguments may differ."""
-    run, other = job.spec.run, spec.run
-    same = (run.workload, run.command) == (other.workload, other.command)
-    wanted = accelerators.canonical(type)
-    return same and job.tpu_slices == spec.tpu.slices and any(s.type == wanted for s in job.slices)
+def _is_similar(job: Job, spec: JobSpec, type: str) -> bool:
+    """Return whether the job ran the same program on as many slices of the type, perhaps with other arguments."""
+    earlier, run = job.spec.run, spec.run
+    if (earlier.workload, earlier.command) != (run.workload, run.command):
+        return False
+    name = accelerators.canonical(type)
+    return job.tpu_slices == spec.tpu.slices and any(s.type == name for s in job.slices)
 
 
-def _whole(alike: list[Job], spec: JobSpec, stated: StatedWork) -> RunTime | None:
-    """The median of runs that succeeded with the same arguments."""
-    if stated.steps is not None:
-        return None
+def _of_whole_runs(jobs: list[Job], spec: JobSpec) -> RunTime | None:
+    """Return the median of jobs that succeeded with the same arguments."""
     done = [
         job
-        for job in alike
+        for job in jobs
         if job.state is State.SUCCEEDED
         and job.spec.run.args == spec.run.args
-        and all(one.gone_at is not None for one in job.slices)
+        and all(s.gone_at is not None for s in job.slices)
     ]
     if not done:
         return None
-    times = [sum(ledger.billed_time(one, 0.0) for one in job.slices) for job in done]
+    times = [sum(ledger.billed_time(s, 0.0) for s in job.slices) for job in done]
     hours = [Decimal(time) / HOUR for time in sorted(times)]
     text = f"as {many(len(times), 'earlier run')} of this program on this type took"
     productive = (
@@ -107,44 +105,46 @@ def _whole(alike: list[Job], spec: JobSpec, stated: StatedWork) -> RunTime | Non
     return RunTime(Decimal(median(hours)), "history", text, hours[0], hours[-1], work)
 
 
-def _by_steps(alike: list[Job], steps: int | None) -> RunTime | None:
-    """The steps at the median pace of earlier attempts, with the median time around them."""
+def _by_steps(jobs: list[Job], steps: int | None) -> RunTime | None:
+    """Return the time of the steps at the median pace of earlier attempts, with their median set-up."""
     if steps is None:
         return None
-    attempts = [attempt for job in alike for attempt in job.attempts]
-    paces = [found for a in attempts if (found := seconds_per_step(a)) is not None]
+    attempts = [attempt for job in jobs for attempt in job.attempts]
+    paces = [pace for a in attempts if (pace := seconds_per_step(a)) is not None]
     if not paces:
         return None
-    pace, around = median(paces), median(_around(alike) or [0.0])
-    seconds = Decimal(str(round(steps * pace + around, 3)))
+    pace = median(paces)
+    setup = median(_setup_times(jobs) or [0.0])
     text = (
         f"{steps:,} steps of {pace:.3g} s, as in {many(len(paces), 'earlier attempt')} on this type, "
-        f"and {duration(around)} of set-up"
+        f"and {duration(setup)} of set-up"
     )
-    least, most = (
-        Decimal(str(round(steps * edge(paces) + around, 3))) / 3600 for edge in (min, max)
+    expected, least, most = (
+        _hours(steps * seconds + setup) for seconds in (pace, min(paces), max(paces))
     )
-    work = Decimal(str(round(steps * pace, 3))) / 3600
-    return RunTime(seconds / 3600, "steps", text, least, most, work)
+    return RunTime(expected, "steps", text, least, most, work=_hours(steps * pace))
 
 
-def _around(alike: list[Job]) -> list[float]:
-    """Seconds from a ready slice to the first step of its first attempt, of each slice that got so far."""
-    found: list[float] = []
-    for job in alike:
-        for one in job.slices:
-            seen = [
-                a.first_step_at for a in job.attempts if a.slice == one.name and a.first_step_at
-            ]
-            if seen and one.ready_at is not None:
-                found.append(max(0.0, seen[0] - one.ready_at))
-    return found
+def _hours(seconds: float) -> Decimal:
+    return Decimal(str(round(seconds, 3))) / 3600
+
+
+def _setup_times(jobs: list[Job]) -> list[float]:
+    """Return the seconds from each ready slice to the first step of its first attempt, if there was one."""
+    seconds: list[float] = []
+    for job in jobs:
+        for slice in job.slices:
+            attempts = [a for a in job.attempts if a.slice == slice.name]
+            first_steps = [a.first_step_at for a in attempts if a.first_step_at]
+            if first_steps and slice.ready_at is not None:
+                seconds.append(max(0.0, first_steps[0] - slice.ready_at))
+    return seconds
 
 
 Unit = Literal["steps", "tokens", "samples"]
 Source = Literal["measured", "roofline", "stated"]
 
-#: arguments of bundled programs that do not change how fast a step is made
+#: arguments of bundled programs that do not change the speed of a step
 _NO_MATTER = frozenset({"steps", "epochs", "seed", "lr", "checkpoint_every"})
 
 
@@ -155,42 +155,43 @@ class SliceKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Units a second of the whole job while its steps are made."""
+    """The speed of a whole job while it makes steps."""
 
     per_second: float
     unit: Unit
     source: Source
-    jobs: int = 0  #: that were measured; the figure is their median
+    jobs: int = 0  #: number of measured jobs; `per_second` is their median
 
 
-def measured(jobs: Iterable[Job], spec: JobSpec, unit: Unit) -> dict[SliceKind, Throughput]:
-    """Of earlier jobs that ran the same program with the same arguments, those aside that do not matter for speed."""
-    found: dict[SliceKind, list[float]] = {}
-    wanted = _same(spec)
+def throughputs(jobs: Iterable[Job], spec: JobSpec, unit: Unit) -> dict[SliceKind, Throughput]:
+    """Return the median speed of earlier jobs with the same program and arguments, for each kind of slice."""
+    speeds_by_kind: dict[SliceKind, list[float]] = {}
+    program = _program_and_args(spec)
     for job in jobs:
-        if _same(job.spec) != wanted:
+        if _program_and_args(job.spec) != program:
             continue
-        types = {one.name: one.type for one in job.slices}
-        speeds: dict[SliceKind, list[float]] = {}
+        types = {s.name: s.type for s in job.slices}
+        speeds_of_job: dict[SliceKind, list[float]] = {}
         for attempt in job.attempts:
             speed = _speed(attempt, unit)
             if speed is not None and attempt.slice in types:
-                key = SliceKind(types[attempt.slice], job.tpu_slices)
-                speeds.setdefault(key, []).append(speed)
-        for key, those in speeds.items():
-            found.setdefault(key, []).append(median(those))
+                kind = SliceKind(types[attempt.slice], job.tpu_slices)
+                speeds_of_job.setdefault(kind, []).append(speed)
+        for kind, speeds in speeds_of_job.items():
+            speeds_by_kind.setdefault(kind, []).append(median(speeds))
     return {
-        key: Throughput(median(those), unit, "measured", len(those)) for key, those in found.items()
+        kind: Throughput(median(speeds), unit, "measured", len(speeds))
+        for kind, speeds in speeds_by_kind.items()
     }
 
 
-def _same(spec: JobSpec) -> tuple[str, Mapping[str, Any]]:
+def _program_and_args(spec: JobSpec) -> tuple[str, Mapping[str, Any]]:
     args = {name: value for name, value in spec.run.args.items() if name not in _NO_MATTER}
     return program_of(spec), args
 
 
 def _speed(attempt: Attempt, unit: Unit) -> float | None:
-    """None: too few steps were reported."""
+    """Return the units a second of the attempt; None: unknown."""
     if unit == "steps":
         step = seconds_per_step(attempt)
         return None if step is None else 1 / step

@@ -1,7 +1,7 @@
-"""What jobs spend together: the accounts of a user and of a project, kept up job by job. Pure.
+"""Shared budgets: the accounts of a user and of a project, kept up to date job by job. Pure.
 
-A month is a calendar month, UTC. Of a slice that is billed across its first moment, each month gets what falls into it.
-Slices without a known price are not in any sum: no slice is asked for without one where there is a shared budget.
+A month is a calendar month, UTC. A slice that is billed across midnight of the first has a cost in both months. Slices
+without a known price are in no sum: no slice is requested without a price where a shared budget exists.
 """
 
 from collections.abc import Collection
@@ -17,11 +17,11 @@ from tpujob.domain.observations import Account
 
 @dataclass(frozen=True, slots=True)
 class SharedBudget:
-    """What all jobs of one user, or of the project, may cost."""
+    """The limit of what all jobs of one user, or of the project, may cost."""
 
     limit: int  #: micro-dollars
     user: str = ""  #: empty: the project
-    monthly: bool = False  #: each calendar month, UTC; else altogether
+    monthly: bool = False  #: the limit is for each calendar month, UTC; else for all time
 
     @property
     def whose(self) -> str:
@@ -29,7 +29,7 @@ class SharedBudget:
 
 
 class Month(NamedTuple):
-    """From its first moment to that of the next one, in seconds."""
+    """A calendar month: its first moment and that of the next month, in seconds since the epoch."""
 
     start: float
     end: float
@@ -44,78 +44,78 @@ def month(now: float) -> Month:
 
 
 class Open(NamedTuple):
-    """A slice that is there or asked for."""
+    """The rate and the reserve of a slice that is requested or living."""
 
-    ready: int | None  #: microseconds since the epoch; None: not billed yet
+    ready: int | None  #: microseconds since the epoch; None: not yet billed
     rate: int  #: micro-dollars an hour
     reserve: int  #: micro-dollars
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetShare:
-    """What one job has in the sums."""
+    """The part of one job in the sums."""
 
     user: str
-    ever: int  #: micro-dollars of its slices that are gone
-    lately: int  #: of these, in the month
+    ever: int  #: micro-dollars of the job's slices that are gone
+    lately: int  #: the part of `ever` in the present month
     open: tuple[Open, ...] = ()
 
 
 def share(job: Job, now: Month, granted: Collection[str] = ()) -> BudgetShare:
-    """`granted`: its slices that a grant pays for."""
-    paid = [one for one in budget.paid_slices(job, granted) if one.usd_per_hour is not None]
-    gone = [one for one in paid if one.gone_at is not None]
+    """Return the part of the job in the sums. `granted`: its slices that a grant pays for."""
+    paid = [slice for slice in budget.paid_slices(job, granted) if slice.usd_per_hour is not None]
+    gone = [slice for slice in paid if slice.gone_at is not None]
     grace = job.spec.stop_grace
     return BudgetShare(
         user=job.user,
-        ever=sum(_cost(one, 0.0) for one in gone),
-        lately=sum(_cost(one, now.start) for one in gone),
+        ever=sum(_cost(slice, 0.0) for slice in gone),
+        lately=sum(_cost(slice, now.start) for slice in gone),
         open=tuple(
             Open(
-                None if one.ready_at is None else moment(one.ready_at),
-                ledger.rate(one) or 0,
-                budget.reserve(one, grace),
+                None if slice.ready_at is None else moment(slice.ready_at),
+                ledger.rate(slice) or 0,
+                budget.reserve(slice, grace),
             )
-            for one in paid
-            if one.gone_at is None
+            for slice in paid
+            if slice.gone_at is None
         ),
     )
 
 
-def _cost(one: Slice, since: float) -> int:
-    """Micro-dollars of a slice that is gone, from then on."""
-    assert one.gone_at is not None
-    if one.ready_at is None:
+def _cost(slice: Slice, since: float) -> int:
+    """Return the micro-dollars of a slice that is gone, counted from `since`."""
+    assert slice.gone_at is not None
+    if slice.ready_at is None:
         return 0
-    ready, gone = moment(one.ready_at), moment(one.gone_at)
-    return between(ledger.rate(one) or 0, ready, moment(since), gone)
+    ready, gone = moment(slice.ready_at), moment(slice.gone_at)
+    return between(ledger.rate(slice) or 0, ready, moment(since), gone)
 
 
 @dataclass(slots=True)
 class Sums:
-    """The shares of all jobs, and what they come to."""
+    """The shares of all jobs, from which accounts are summed."""
 
     month: Month
     shares: dict[str, BudgetShare] = field(default_factory=dict[str, BudgetShare])  #: by job
 
     def put(self, job_id: str, new: BudgetShare | None) -> None:
-        """In the place of what the job had; None: the job is gone, and what it cost stays."""
+        """Replace the share of the job; None: the job was deleted, and the cost of its ended slices stays."""
         if new is not None:
             self.shares[job_id] = new
         elif job_id in self.shares:
             self.shares[job_id] = replace(self.shares[job_id], open=())
 
     def account(self, of: SharedBudget, now: float) -> Account:
-        at, since = moment(now), moment(self.month.start if of.monthly else 0.0)
-        mine = [one for one in self.shares.values() if of.user in ("", one.user)]
-        there = [slice for one in mine for slice in one.open]
-        billed = [(one.rate, one.ready) for one in there if one.ready is not None]
+        since = moment(self.month.start if of.monthly else 0.0)
+        shares = [share for share in self.shares.values() if of.user in ("", share.user)]
+        open_slices = [slice for share in shares for slice in share.open]
+        billed = [(slice.rate, slice.ready) for slice in open_slices if slice.ready is not None]
         return Account(
             whose=of.whose,
             limit=of.limit,
-            used=sum(one.lately if of.monthly else one.ever for one in mine)
-            + sum(between(rate, ready, since, at) for rate, ready in billed),
-            reserve=sum(one.reserve for one in there),
+            used=sum(share.lately if of.monthly else share.ever for share in shares)
+            + sum(between(rate, ready, since, moment(now)) for rate, ready in billed),
+            reserve=sum(slice.reserve for slice in open_slices),
             burn=sum(rate for rate, _ in billed),
             at=now,
             until=self.month.end if of.monthly else None,

@@ -1,6 +1,6 @@
-"""What the user asked for: the fields of a job file, how it is read, and the errors of a wrong one.
+"""The job file: its fields, its reader, and the errors of a wrong file. Decides nothing about a job.
 
-What follows from a spec is decided elsewhere. Imports pydantic, so only who reads job files imports it.
+Imports pydantic, which takes time: only modules that read job files import this package.
 """
 
 from tpujob.domain.spec.env import FROM_FILE, Env, Mount

@@ -1,7 +1,4 @@
-"""The part of a job file about the data that the program reads: `data`.
-
-Where each region has its copy is decided in `domain/capacity/datasets.py`; here is what may be written.
-"""
+"""The part of a job file about the data that the program reads: `data`."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from pydantic import AfterValidator, Field
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec.fields import Checked
 
-#: the schemes of sources that the storage, or the machine from which the job is submitted, can read
+#: the schemes of sources that the storage or the user's machine can read
 SCHEMES = ("gs", "s3", "https", "file")
 
 _NAME = r"[A-Za-z0-9]([-A-Za-z0-9._]{0,62}[A-Za-z0-9])?"
@@ -22,7 +19,7 @@ _NAMED = "1 to 64 letters, digits, - . and _, such as fineweb"
 
 
 def name_of(source: str) -> str:
-    """The last part of a source's path that can be a name; empty: none can."""
+    """Return the last part of a source's path that can be a name; empty: there is none."""
     path = source.partition("://")[2] or source
     parts = [re.sub(r"[^-A-Za-z0-9._]+", "-", part)[:64] for part in path.split("/")]
     usable = [part for part in parts if re.fullmatch(_NAME, part)]
@@ -30,50 +27,47 @@ def name_of(source: str) -> str:
 
 
 def _source(value: Any) -> str:
-    given = kinds.text(1024)(value).rstrip("/")
-    scheme, separator, rest = given.partition("://")
+    source = kinds.text(1024)(value).rstrip("/")
+    scheme, separator, rest = source.partition("://")
     if separator and scheme not in SCHEMES:
-        known = ", ".join(f"{one}://" for one in SCHEMES)
-        raise ValueError(f"must be a folder or begin with {known}, not {given[:60]!r}")
-    if (separator and not rest.partition("/")[0]) or not given:
+        schemes = ", ".join(f"{name}://" for name in SCHEMES)
+        raise ValueError(f"must be a folder or begin with {schemes}, not {source[:60]!r}")
+    if (separator and not rest.partition("/")[0]) or not source:
         raise ValueError(f"names no place: {str(value)[:60]!r}")
-    return given
+    return source
 
 
 def _entries(value: Any) -> Any:
-    """One source, or a list of sources, each by itself or with its name."""
-    what = "a place such as gs://datasets/fineweb, or a list of them"
-    return tuple(map(_entry, kinds.items(value, what, str, Mapping)))
+    """Return the entries of a source or of a list of sources; each is text, or a mapping with a name."""
+    expected = "a place such as gs://datasets/fineweb, or a list of them"
+    return tuple(map(_entry, kinds.items(value, expected, str, Mapping)))
 
 
 def _entry(item: Any) -> Any:
     if isinstance(item, str):
         return {"from": item, "to": name_of(item)}
     if isinstance(item, Mapping):
-        given = cast("Mapping[Any, Any]", item)
-        if not given.get("to") and isinstance(given.get("from"), str):
-            return {**given, "to": name_of(given["from"])}
-        return given
+        entry = cast("Mapping[Any, Any]", item)
+        if not entry.get("to") and isinstance(entry.get("from"), str):
+            return {**entry, "to": name_of(entry["from"])}
+        return entry
     return item
 
 
 def variable_of(name: str) -> str:
-    """The variable that tells the program where this one of several is."""
+    """Return the variable that tells the program the place of this one of several data sets."""
     return "TPUJOB_DATA_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
-def _each_name_once(entries: tuple[Data, ...]) -> tuple[Data, ...]:
-    seen: set[str] = set()
-    for one in entries:
-        variable = variable_of(one.to)
-        if variable in seen:
-            raise ValueError(f"two sources would be {variable}; give one of them another `to`")
-        seen.add(variable)
+def _check_names(entries: tuple[Data, ...]) -> tuple[Data, ...]:
+    variables = [variable_of(entry.to) for entry in entries]
+    if doubles := [name for name in variables if variables.count(name) > 1]:
+        raise ValueError(f"two sources would be {doubles[0]}; give one of them another `to`")
     return entries
 
 
-#: how the program reads it: from the bucket; from a folder of the host's disk, or in its memory, to which it is brought
-#: before the program starts; or from a folder that shows the bucket
+#: how the program reads data: from the bucket; from a copy on the host's disk or in its memory, made before the program
+#: starts; or from a folder that shows the bucket
 STAGES = ("stream", "disk", "memory", "mount")
 
 
@@ -104,5 +98,5 @@ _MANY = {"type": "array", "maxItems": kinds.MAX_ITEMS, "items": {"anyOf": [_PLAC
 Datasets = Annotated[
     tuple[Data, ...],
     Checked(_entries, {"anyOf": [_PLACE, _ONE, _MANY]}),
-    AfterValidator(_each_name_once),
+    AfterValidator(_check_names),
 ]

@@ -10,82 +10,85 @@ from tpujob.domain.spec import group
 from tpujob.domain.spec.group import INDEX, PARAMETER, Row, value_text
 from tpujob.domain.spec.jobspec import JobSpec
 
-#: not after `$`, which is the shell's
+#: a name in braces; `${NAME}` is left to the shell
 _BRACES = re.compile(rf"(?<!\$)\{{({PARAMETER})\}}")
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
+    """One job of an array or a sweep."""
+
     index: int
     params: dict[str, str]  #: the row of the matrix, as text
     spec: JobSpec
 
 
 def size(spec: JobSpec) -> int:
-    """How many elements it makes; 0: it is no group."""
+    """Return the number of elements that the spec makes; 0: the spec is no group."""
     return group.count(spec.array, spec.matrix, spec.exclude)
 
 
 def at_once(spec: JobSpec) -> int | None:
-    """How many elements may have a slice at once; None: all of them."""
+    """Return how many elements may have a slice at once; None: all."""
     return spec.array.at_once if spec.array and spec.array.at_once else spec.at_once
 
 
 def elements(spec: JobSpec, first: int = 0, count: int | None = None) -> Iterator[Element]:
-    """The elements from that index on, at most so many; each is made when it is asked for."""
-    every = group.rows(spec.array, spec.matrix, spec.exclude)
-    rows = islice(every, first, None if count is None else first + count)
+    """Yield the elements from index `first` on, at most `count`, each made when it is needed."""
+    rows = group.rows(spec.array, spec.matrix, spec.exclude)
+    rows = islice(rows, first, None if count is None else first + count)
     for index, row in enumerate(rows, first):
         params = {name: value_text(value) for name, value in row.items()}
-        yield Element(index, params, _filled(spec, index, row))
+        yield Element(index, params, _element_spec(spec, index, row))
 
 
 def longest(spec: JobSpec) -> JobSpec:
-    """An element with the longest text of each parameter: if it may be that long, so may all the others."""
-    row = {n: max(v, key=lambda one: len(value_text(one))) for n, v in (spec.matrix or {}).items()}
-    return _filled(spec, max(size(spec), 1) - 1, row)
+    """Return an element with the longest text of each parameter: if its length is allowed, so is that of all others."""
+    matrix = spec.matrix or {}
+    row = {name: max(values, key=lambda v: len(value_text(v))) for name, values in matrix.items()}
+    return _element_spec(spec, max(size(spec), 1) - 1, row)
 
 
 def warnings(spec: JobSpec) -> list[str]:
-    """A warning for each name in braces that is no parameter, and for each parameter that a bundled program is not
-    given: it reads its arguments alone."""
+    """Return a warning for each unknown name in braces, and for each parameter that a bundled program does not use."""
     if not spec.is_group:
         return []
-    known = (INDEX, *(spec.matrix or {}))
+    parameters = (INDEX, *(spec.matrix or {}))
     texts = (spec.run.command or "", *spec.run.args.values(), *spec.run.env.values())
     names = [m[1] for text in texts if isinstance(text, str) for m in _BRACES.finditer(text)]
-    stay = (
-        f"{{{name}}} stays as it is: the parameters are {', '.join(known)}"
+    unchanged = (
+        f"{{{name}}} stays as it is: the parameters are {', '.join(parameters)}"
         for name in dict.fromkeys(names)
-        if name not in known
+        if name not in parameters
     )
     unused = (
         f"{name} changes nothing: write {{{name}}} in the arguments of the program"
         for name in spec.matrix or ()
         if spec.run.workload and name not in names
     )
-    return [*stay, *unused]
+    return [*unchanged, *unused]
 
 
-def _filled(spec: JobSpec, index: int, row: Row) -> JobSpec:
-    known = {**row, INDEX: index}
+def _element_spec(spec: JobSpec, index: int, row: Row) -> JobSpec:
+    values = {**row, INDEX: index}
 
-    def text(given: str) -> str:
-        return _BRACES.sub(lambda m: value_text(known[m[1]]) if m[1] in known else m[0], given)
+    def text(template: str) -> str:
+        return _BRACES.sub(lambda m: value_text(values[m[1]]) if m[1] in values else m[0], template)
 
-    def value(given: Any) -> Any:
-        if not isinstance(given, str):
-            return given
-        whole = _BRACES.fullmatch(given)
-        return known[whole[1]] if whole and whole[1] in known else text(given)
+    def value(template: Any) -> Any:
+        if not isinstance(template, str):
+            return template
+        whole = _BRACES.fullmatch(template)
+        return values[whole[1]] if whole and whole[1] in values else text(template)
 
     run = spec.run.model_copy(
         update={
             "command": spec.run.command and text(spec.run.command),
-            "args": {name: value(given) for name, given in spec.run.args.items()},
-            "env": {name: text(given) for name, given in spec.run.env.items()},
+            "args": {name: value(arg) for name, arg in spec.run.args.items()},
+            "env": {name: text(variable) for name, variable in spec.run.env.items()},
         }
     )
-    own = {"name": f"{spec.name}-{index}", "run": run, "notify": ()}  # the group reports its end
-    none = {"array": None, "matrix": None, "exclude": (), "at_once": None}
-    return spec.model_copy(update=own | none)
+    # without channels, as the group reports its end
+    changes = {"name": f"{spec.name}-{index}", "run": run, "notify": ()}
+    no_group = {"array": None, "matrix": None, "exclude": (), "at_once": None}
+    return spec.model_copy(update=changes | no_group)

@@ -1,10 +1,8 @@
-"""The parts of a job file about what a host is given before the program: `env` and `mounts`.
-
-`domain/host/environment.py` has what the agent and people get of them; here is what may be written.
-"""
+"""The parts of a job file that prepare a host for the program: `env` and `mounts`."""
 
 import re
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Annotated, Any, Self, cast
 
 from pydantic import AfterValidator, Field, model_validator
@@ -14,9 +12,9 @@ from tpujob.domain.spec.fields import Checked
 from tpujob.domain.spec.yaml import describe
 from tpujob.protocol.paths import HOST_FOLDER
 
-#: The kinds of environment, each by what is written behind it.
+#: the kinds of environment, by their keys
 KINDS = ("uv", "pip", "conda", "docker")
-#: Those that read a file of the bundle.
+#: the kinds that read a file of the bundle
 FROM_FILE = ("uv", "pip", "conda")
 
 _PYTHON = r"3\.[0-9]{1,2}(\.[0-9]{1,2})?"
@@ -32,28 +30,28 @@ _VARIABLE = r"[A-Z_][A-Z0-9_]*"
 # Checks --------------------------------------------------------------------------------------------------------------
 
 
-def _inside(value: Any) -> str:
-    """The path of a file in the bundle."""
-    given = kinds.text(1024)(value)
-    if given.startswith(("/", "~")) or ".." in given.split("/"):
-        raise ValueError(f"must be a path inside code, such as requirements.txt, not {given!r}")
-    return given
+def _file(value: Any) -> str:
+    """Return the path of a file in the bundle. Raise ValueError for a path outside."""
+    path = kinds.text(1024)(value)
+    if path.startswith(("/", "~")) or ".." in path.split("/"):
+        raise ValueError(f"must be a path inside code, such as requirements.txt, not {path!r}")
+    return path
 
 
 def _place(value: Any) -> str:
     allowed = "a folder such as ~/data or /mnt/data"
-    given = kinds.matching(_PLACE, allowed)(value).rstrip("/")
-    parts = given.split("/")
+    path = kinds.matching(_PLACE, allowed)(value).rstrip("/")
+    parts = path.split("/")
     if ".." in parts or "." in parts or parts[:2] == ["~", HOST_FOLDER]:
-        raise ValueError(f"must be {allowed}, outside ~/{HOST_FOLDER}, not {given!r}")
-    return given
+        raise ValueError(f"must be {allowed}, outside ~/{HOST_FOLDER}, not {path!r}")
+    return path
 
 
 def _folder(value: Any) -> str:
-    given = kinds.matching(_FOLDER, "a folder of the bucket, such as datasets/c4")(value)
-    if ".." in given.split("/"):
-        raise ValueError(f"must be a folder of the bucket, not {given!r}")
-    return given.rstrip("/")
+    path = kinds.matching(_FOLDER, "a folder of the bucket, such as datasets/c4")(value)
+    if ".." in path.split("/"):
+        raise ValueError(f"must be a folder of the bucket, not {path!r}")
+    return path.rstrip("/")
 
 
 def _size(value: Any) -> int:
@@ -72,11 +70,11 @@ def _words(value: Any) -> tuple[str, ...]:
     return tuple(map(kinds.text(1024), kinds.items(value, "a list of texts")))
 
 
-def _many(value: Any) -> Any:
+def _mount_items(value: Any) -> Any:
     return tuple(kinds.items(value, "a list of mounts, each with bucket and to"))
 
 
-_File = Annotated[str | None, kinds.optional(Checked(_inside))]
+_File = Annotated[str | None, kinds.optional(Checked(_file))]
 _Image = Annotated[
     str | None,
     kinds.optional(kinds.matching(_IMAGE, "an image such as ghcr.io/lab/train@sha256:...")),
@@ -116,24 +114,26 @@ class Env(kinds.SpecPart):
     @model_validator(mode="before")
     @classmethod
     def _no_variables(cls, value: Any) -> Any:
-        """Refuse variables of the program, which are easily taken to belong here."""
+        """Refuse variables of the program, which users may take to belong here."""
         if isinstance(value, Mapping):
-            given = cast("Mapping[Any, Any]", value)
-            named = [key for key in given if isinstance(key, str) and re.fullmatch(_VARIABLE, key)]
-            if named:
+            mapping = cast("Mapping[Any, Any]", value)
+            variables = [
+                key for key in mapping if isinstance(key, str) and re.fullmatch(_VARIABLE, key)
+            ]
+            if variables:
                 raise ValueError(
-                    f"variables of the program, such as {named[0][:60]}, go into run.env; "
+                    f"variables of the program, such as {variables[0][:60]}, go into run.env; "
                     f"env takes one of {', '.join(KINDS)}"
                 )
-            return given
+            return mapping
         return value
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        given = [kind for kind in KINDS if getattr(self, kind) is not None]
-        if len(given) != 1:
-            found = f"{' and '.join(given)} are" if given else "none is"
-            raise ValueError(f"needs exactly one of {', '.join(KINDS)}, but {found} given")
+        kinds = [kind for kind in KINDS if getattr(self, kind) is not None]
+        if len(kinds) != 1:
+            problem = f"{' and '.join(kinds)} are" if kinds else "none is"
+            raise ValueError(f"needs exactly one of {', '.join(KINDS)}, but {problem} given")
         if self.python is not None and self.kind not in ("uv", "pip"):
             where = "its file" if self.kind == "conda" else "its image"
             raise ValueError(f"python goes with uv or pip; {self.kind} has it in {where}")
@@ -147,7 +147,7 @@ class Env(kinds.SpecPart):
 
     @property
     def source(self) -> str:
-        """The file, or the image."""
+        """The environment's file, or its image."""
         return getattr(self, self.kind)
 
 
@@ -172,14 +172,13 @@ class Mount(kinds.SpecPart):
     cache: MountCache | None = Field(None, description="Cache on the host's disk. Default: none.")
 
 
-def _apart(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
-    """Check that no two mounts are at, or below, the same place."""
-    for i, one in enumerate(mounts):
-        for other in mounts[:i]:
-            below, above = f"{one.to}/", f"{other.to}/"
-            if below.startswith(above) or above.startswith(below):
-                raise ValueError(f"{one.to} and {other.to} overlap")
+def _check_overlap(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
+    """Raise ValueError if two mounts are at the same place, or one is below another."""
+    for mount, other in combinations(mounts, 2):
+        place, other_place = f"{mount.to}/", f"{other.to}/"
+        if place.startswith(other_place) or other_place.startswith(place):
+            raise ValueError(f"{other.to} and {mount.to} overlap")
     return mounts
 
 
-Mounts = Annotated[tuple[Mount, ...], Checked(_many), AfterValidator(_apart)]
+Mounts = Annotated[tuple[Mount, ...], Checked(_mount_items), AfterValidator(_check_overlap)]

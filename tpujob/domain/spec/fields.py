@@ -1,6 +1,6 @@
-"""The kinds of value in a job file: each check says what is allowed, in its message and in the schema for editors.
+"""The types of the job file's values: each is a check, and a schema that tells an editor what is allowed.
 
-Which fields there are is in `jobspec.py`. A check raises ValueError with half a sentence that follows the key's name.
+A check raises ValueError with half a sentence that follows the key's name. `jobspec.py` has the fields.
 """
 
 import difflib
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 
-Schema = dict[str, Any]  #: for editors: of JSON
+Schema = dict[str, Any]  #: a JSON schema, for editors
 Scalar = str | int | float | bool
 
 _NAME = r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?"
@@ -35,8 +35,8 @@ _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 _DURATION = r"(?=[0-9])([0-9]{1,9}d)?([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s)?"
 
 MAX_TEXT = 16 * 1024  #: characters of a command or of setup
-MAX_ITEMS = 50  #: of a list
-MAX_ENTRIES = 100  #: of a mapping
+MAX_ITEMS = 50  #: items of a list
+MAX_ENTRIES = 100  #: entries of a mapping
 
 
 class SpecPart(BaseModel):
@@ -50,8 +50,8 @@ class Checked(Generic[V]):
     """A check of a value, to be called, or to stand in `Annotated`."""
 
     check: Callable[[Any], V]
-    schema: Schema | None = None  #: None: that of the type
-    text: Callable[[Any], Any] | None = None  #: what a file and JSON have; None: the value
+    schema: Schema | None = None  #: None: the schema of the type
+    text: Callable[[Any], Any] | None = None  #: returns the value's form in JSON; None: the value
 
     def __call__(self, value: Any) -> V:
         return self.check(value)
@@ -75,16 +75,16 @@ class Checked(Generic[V]):
 
 def optional(check: Checked[V]) -> Checked[V | None]:
     """Return the check with None allowed, as the JSON form leaves nothing out."""
-    given, of_text = check.schema, check.text
+    schema, to_text = check.schema, check.text
     return Checked(
         lambda value: None if value is None else check(value),
-        given and {"anyOf": [*given.get("anyOf", (given,)), {"type": "null"}]},
-        of_text and (lambda value: None if value is None else of_text(value)),
+        schema and {"anyOf": [*schema.get("anyOf", (schema,)), {"type": "null"}]},
+        to_text and (lambda value: None if value is None else to_text(value)),
     )
 
 
 def text(limit: int) -> Checked[str]:
-    """Text that is not blank."""
+    """Return a check for text that is not blank."""
 
     def check(value: Any) -> str:
         if not _text(value, limit).strip():
@@ -106,7 +106,7 @@ def _text(value: Any, limit: int) -> str:
 
 
 def matching(pattern: str, allowed: str) -> Checked[str]:
-    """Text of that pattern, described by `allowed`."""
+    """Return a check for text of the pattern, which `allowed` describes."""
 
     def check(value: Any) -> str:
         if not re.fullmatch(pattern, _text(value, 10_000)):
@@ -121,56 +121,56 @@ def schema_of(pattern: str) -> Schema:
 
 
 def or_empty(check: Checked[str]) -> Checked[str]:
-    """That check, for texts that are not empty; empty means not given."""
+    """Return the check with empty text, or None, allowed: no value."""
     return Checked(lambda value: "" if value in ("", None) else check(value))
 
 
-def one_of(names: Iterable[str], what: str) -> Checked[str]:
-    """One of a closed list; anything else is answered with the nearest of them."""
-    known = tuple(names)
+def one_of(names: Iterable[str], kind: str) -> Checked[str]:
+    """Return a check for a word of a closed list; its error suggests similar words."""
+    allowed = tuple(names)
 
     def check(value: Any) -> str:
-        given = _text(value, 10_000)
-        if given in known:
-            return given
-        near = difflib.get_close_matches(given[:60], known, n=3)
+        word = _text(value, 10_000)
+        if word in allowed:
+            return word
+        near = difflib.get_close_matches(word[:60], allowed, n=3)
         meant = f"; did you mean {' or '.join(near)}?" if near else ""
-        listed = f"; allowed: {', '.join(known)}" if len(known) < 10 else ""
-        raise ValueError(f"{shown(given)} is not a {what}{listed or meant}")
+        listed = f"; allowed: {', '.join(allowed)}" if len(allowed) < 10 else ""
+        raise ValueError(f"{shown(word)} is not a {kind}{listed or meant}")
 
     return Checked(check)
 
 
-def names(what: str, check: Checked[str], most: int = MAX_ITEMS) -> Checked[tuple[str, ...]]:
-    """One name, or a list of names in order of preference; doubles are dropped."""
-    one = check.schema
+def names(kind: str, check: Checked[str], limit: int = MAX_ITEMS) -> Checked[tuple[str, ...]]:
+    """Return a check for a name or a list of names in order of preference, without doubles."""
+    name_schema = check.schema
 
     def check_all(value: Any) -> tuple[str, ...]:
-        given = items(value, f"{what} or a list of them", str, most=most)
-        return tuple(dict.fromkeys(map(check, given)))
+        listed = items(value, f"{kind} or a list of them", str, limit=limit)
+        return tuple(dict.fromkeys(map(check, listed)))
 
-    many = {"type": "array", "items": one, "maxItems": most}
-    return Checked(check_all, one and {"anyOf": [one, many]})
+    list_schema = {"type": "array", "items": name_schema, "maxItems": limit}
+    return Checked(check_all, name_schema and {"anyOf": [name_schema, list_schema]})
 
 
-def items(value: Any, what: str, *single: type, most: int = MAX_ITEMS) -> Sequence[Any]:
-    """What a list has; a value of one of these types is as good as a list of it alone."""
+def items(value: Any, expected: str, *single: type, limit: int = MAX_ITEMS) -> Sequence[Any]:
+    """Return the items of a list; a value of a `single` type counts as a list of one item."""
     if isinstance(value, single):
         return (value,)
     if not isinstance(value, (list, tuple)):
-        raise ValueError(f"must be {what}, not {describe(value)}")
-    found = cast("Sequence[Any]", value)
-    if len(found) > most:
-        raise ValueError(f"must list at most {most}, not {len(found)}")
-    return found
+        raise ValueError(f"must be {expected}, not {describe(value)}")
+    listed = cast("Sequence[Any]", value)
+    if len(listed) > limit:
+        raise ValueError(f"must list at most {limit}, not {len(listed)}")
+    return listed
 
 
-def mapping(what: str, schema: Schema | None = None) -> Checked[Mapping[Any, Any]]:
-    """A mapping of a sensible size; its keys and values are checked one by one after this."""
+def mapping(expected: str, schema: Schema | None = None) -> Checked[Mapping[Any, Any]]:
+    """Return a check for a mapping of a sensible size; other checks are for its keys and values."""
 
     def check(value: Any) -> Mapping[Any, Any]:
         if not isinstance(value, Mapping):
-            raise ValueError(f"must be a mapping of {what}, not {describe(value)}")
+            raise ValueError(f"must be a mapping of {expected}, not {describe(value)}")
         entries = cast("Mapping[Any, Any]", value)
         if len(entries) > MAX_ENTRIES:
             raise ValueError(f"must have at most {MAX_ENTRIES} entries, not {len(entries):,}")
@@ -180,7 +180,7 @@ def mapping(what: str, schema: Schema | None = None) -> Checked[Mapping[Any, Any
 
 
 def count(limit: int, least: int = 0) -> Checked[int]:
-    """A whole number from `least`."""
+    """Return a check for a whole number from `least` to `limit`."""
 
     def check(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
@@ -193,7 +193,7 @@ def count(limit: int, least: int = 0) -> Checked[int]:
 
 
 def time_span(limit: str) -> Checked[int]:
-    """A time with its unit: text in a file and in JSON, seconds in the program."""
+    """Return a check for a time with its unit: text in files and JSON, seconds in the program."""
 
     def check(value: Any) -> int:
         if not isinstance(value, str) or not re.fullmatch(_DURATION, value):
@@ -212,12 +212,12 @@ _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 @lru_cache(1024)
 def seconds(text: str) -> int:
-    """The seconds in a text such as `1h30m`."""
+    """Return the seconds of a text such as `1h30m`."""
     return sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"([0-9]+)([dhms])", text))
 
 
 def time_text(seconds: int) -> str:
-    """The text that `seconds` reads back: `1h30m` for 5400."""
+    """Return the text of the seconds, which `seconds` reads back: `1h30m` for 5400."""
     parts: list[str] = []
     for unit, size in _UNITS.items():
         amount, seconds = divmod(seconds, size)
@@ -236,7 +236,7 @@ def accelerator(value: Any) -> str:
 
 @Checked
 def zone(value: Any) -> str:
-    """A zone: one of the table, or what can be one."""
+    """Check a zone: any well-formed name, as new zones appear."""
     if isinstance(value, str) and re.fullmatch(accelerators.ZONE, value):
         return value
     return one_of(accelerators.all_zones(), "zone with TPUs")(value)
@@ -244,7 +244,7 @@ def zone(value: Any) -> str:
 
 @Checked
 def region(value: Any) -> str:
-    """The same for a region."""
+    """Check a region: any well-formed name."""
     if isinstance(value, str) and re.fullmatch(accelerators.REGION, value):
         return value
     return one_of(accelerators.all_regions(), "region with TPUs")(value)
@@ -252,7 +252,7 @@ def region(value: Any) -> str:
 
 @Checked
 def generation(value: Any) -> str:
-    """The same for a generation."""
+    """Check a generation: one that is known, or a well-formed name."""
     if isinstance(value, str) and accelerators.generation(value):
         return value
     return one_of(accelerators.GENERATIONS, "generation of TPUs")(value)
@@ -273,7 +273,7 @@ def _env_name(value: Any) -> str:
 
 
 def scalar(value: Any) -> Scalar:
-    """Text, a number, true or false."""
+    """Check a value that is text, a number, true or false."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"must be a finite number, not {value}")
     if isinstance(value, int) and abs(value) >= 2**63:
@@ -286,21 +286,21 @@ def scalar(value: Any) -> Scalar:
 
 
 def _regex(value: Any) -> str:
-    given = text(1024)(value)
+    pattern = text(1024)(value)
     try:
-        found = re.compile(given)
+        compiled = re.compile(pattern)
     except re.error as error:
         raise ValueError(f"is not a regular expression: {error}") from None
-    if found.search(""):
+    if compiled.search(""):
         raise ValueError("must not match an empty line, as it would match every line")
-    return given
+    return pattern
 
 
 def _step_regex(value: Any) -> str:
-    given = _regex(value)
-    if "step" not in re.compile(given).groupindex:
+    pattern = _regex(value)
+    if "step" not in re.compile(pattern).groupindex:
         raise ValueError(r"has no group that names the step: write '(?P<step>\d+)' where it stands")
-    return given
+    return pattern
 
 
 # Types: a check, and what the schema tells an editor -----------------------------------------------------------------
@@ -311,11 +311,11 @@ _TYPES = [
 ]
 
 
-def _one_or_many(known: Iterable[str], pattern: str, at_least: int) -> Schema:
-    """Those that are known, which an editor completes, and what else is well-formed."""
-    one = {"type": "string", "anyOf": [{"enum": list(known)}, {"pattern": f"^{pattern}$"}]}
-    many = {"type": "array", "items": one, "minItems": at_least, "maxItems": MAX_ITEMS}
-    return {"anyOf": [one, many]}
+def _one_or_many(words: Iterable[str], pattern: str, at_least: int) -> Schema:
+    """Return the schema of a word or a list of words: an editor completes `words`; others must match the pattern."""
+    word = {"type": "string", "anyOf": [{"enum": list(words)}, {"pattern": f"^{pattern}$"}]}
+    several = {"type": "array", "items": word, "minItems": at_least, "maxItems": MAX_ITEMS}
+    return {"anyOf": [word, several]}
 
 
 def _entries(key: str, value: str | list[str]) -> Schema:

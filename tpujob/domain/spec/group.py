@@ -1,4 +1,4 @@
-"""Arrays and sweeps: the parts of a job file that make many jobs of one. The jobs are made in `elements.py`."""
+"""Arrays and sweeps: the parts of a job file that make many jobs of one. `elements.py` makes the jobs."""
 
 import json
 import re
@@ -14,8 +14,8 @@ from tpujob.domain.spec.errors import Problem
 from tpujob.domain.spec.fields import Checked
 from tpujob.domain.spec.yaml import describe
 
-MOST = 10_000  #: elements of a group
-MAX_KEYS = 20  #: of a matrix
+MOST = 10_000  #: most elements of a group
+MAX_KEYS = 20  #: keys of a matrix
 MAX_NAME = 40  #: characters of an element's name
 INDEX = "index"  #: in braces: the number of the element
 PARAMETER = r"[A-Za-z_][A-Za-z0-9_]{0,62}"
@@ -23,7 +23,7 @@ PARAMETER = r"[A-Za-z_][A-Za-z0-9_]{0,62}"
 _RANGE = r"0-([0-9]{1,9})(?:%([0-9]{1,9}))?"
 
 
-# What may be written -------------------------------------------------------------------------------------------------
+# Fields --------------------------------------------------------------------------------------------------------------
 
 _SCALAR = {"type": ["string", "number", "boolean"]}
 _count = kinds.count(MOST, 1)
@@ -40,19 +40,19 @@ class ArraySpec(kinds.SpecPart):
 
 
 def _array(value: Any) -> Any:
-    """A number of elements, a range such as 0-99%8, or both parts as a mapping."""
+    """Return the fields of an ArraySpec from a number of elements, a range such as 0-99%8, or a mapping."""
     if isinstance(value, (Mapping, ArraySpec)):
         return cast("Any", value)
     if not isinstance(value, str):
         return {"count": _count(value)}
     if ":" in value:
         raise ValueError("has no steps; compute the value from TPUJOB_INDEX, or use a matrix")
-    found = re.fullmatch(_RANGE, value)
-    if found is None:
+    match = re.fullmatch(_RANGE, value)
+    if match is None:
         raise ValueError(
             f"must be a number of elements, or a range that begins at 0, such as 0-99 or 0-99%8, not {describe(value)}"
         )
-    last, at_once = found.groups()
+    last, at_once = match.groups()
     if at_once is not None and not 1 <= int(at_once) <= MOST:
         raise ValueError(f"must have a number from 1 to {MOST:,} after %, not {at_once}")
     return {"count": _count(int(last) + 1), "at_once": at_once and int(at_once)}
@@ -66,15 +66,15 @@ def _parameter(value: Any) -> str:
 
 
 def _values(value: Any) -> tuple[Any, ...]:
-    """Texts, numbers, true or false; each once."""
+    """Return a list's values, each text, a number, true or false. Raise ValueError for one that is there twice."""
     if not isinstance(value, (list, tuple)) or not value:
         raise ValueError(f"must be a list of values, not {describe(value) if value else 'empty'}")
-    found = tuple(map(kinds.scalar, cast("list[Any]", value)))
-    _distinct([value_text(one) for one in found])
-    return found
+    values = tuple(map(kinds.scalar, cast("list[Any]", value)))
+    _check_distinct([*map(value_text, values)])
+    return values
 
 
-def _distinct(texts: list[str]) -> None:
+def _check_distinct(texts: list[str]) -> None:
     seen: set[str] = set()
     for text in texts:
         if text in seen:
@@ -83,19 +83,19 @@ def _distinct(texts: list[str]) -> None:
 
 
 def _matrix(value: Any) -> Any:
-    given = kinds.mapping("parameters to lists of values")(value)
-    if not 1 <= len(given) <= MAX_KEYS:
-        raise ValueError(f"must have from 1 to {MAX_KEYS} parameters, not {len(given)}")
-    _distinct([f"TPUJOB_PARAM_{name}".upper() for name in given])
-    return given
+    matrix = kinds.mapping("parameters to lists of values")(value)
+    if not 1 <= len(matrix) <= MAX_KEYS:
+        raise ValueError(f"must have from 1 to {MAX_KEYS} parameters, not {len(matrix)}")
+    _check_distinct([f"TPUJOB_PARAM_{name}".upper() for name in matrix])
+    return matrix
 
 
 def _rows(value: Any) -> tuple[Any, ...]:
-    what = "a list of rows such as {lr: 0.1}"
-    rows = kinds.items(value, what, Mapping)
+    expected = "a list of rows such as {lr: 0.1}"
+    rows = kinds.items(value, expected, Mapping)
     for row in rows:
         if not isinstance(row, Mapping) or not row:
-            raise ValueError(f"must be {what}, not {describe(row)}")
+            raise ValueError(f"must be {expected}, not {describe(row)}")
     return tuple(rows)
 
 
@@ -120,24 +120,26 @@ Exclude = Annotated[
 ]
 
 
-Row = Mapping[str, Any]  #: of a matrix: the value of each parameter
+Row = Mapping[str, Any]  #: a row of a matrix: the value of each parameter
 
 
 def value_text(value: Any) -> str:
-    """A value as programs get it: `true`, `0.001`, or the text itself."""
+    """Return the value as programs get it: `true`, `0.001`, or the text itself."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def rows(array: Array, matrix: Matrix, exclude: Exclude) -> Iterator[Row]:
-    """The parameters of each element; the first key of a matrix changes slowest. Of no group: none."""
+    """Yield the parameters of each element; the first key of a matrix changes slowest. Without a group, none."""
     if array is not None:
         yield from ({} for _ in range(array.count))
-    if array is not None or matrix is None:
         return
-    out = [{name: value_text(value) for name, value in row.items()} for row in exclude]
+    if matrix is None:
+        return
+    exclusions = [{name: value_text(value) for name, value in row.items()} for row in exclude]
     for values in product(*matrix.values()):
         row = dict(zip(matrix, values, strict=True))
-        if not any(all(value_text(row[n]) == text for n, text in one.items()) for one in out):
+        row_texts = {name: value_text(value) for name, value in row.items()}
+        if not any(excluded.items() <= row_texts.items() for excluded in exclusions):
             yield row
 
 
@@ -150,41 +152,40 @@ def count(array: Array, matrix: Matrix, exclude: Exclude) -> int:
 def problems(
     name: str, array: Array, matrix: Matrix, exclude: Exclude, at_once: AtOnce
 ) -> list[Problem]:
-    """Return what is wrong with the parts together, each part being well-formed."""
-    found: list[Problem] = []
+    """Return the problems of the parts together; each part itself is well-formed."""
+    problems: list[Problem] = []
     if exclude and matrix is None:
-        found.append(Problem(("exclude",), "goes with a matrix"))
+        problems.append(Problem(("exclude",), "goes with a matrix"))
     if at_once is not None and matrix is None and array is None:
-        found.append(Problem(("at_once",), "goes with an array or a matrix"))
+        problems.append(Problem(("at_once",), "goes with an array or a matrix"))
     if at_once is not None and array is not None and array.at_once is not None:
-        found.append(Problem(("at_once",), "is in array, too; write it once"))
+        problems.append(Problem(("at_once",), "is in array, too; write it once"))
     if matrix is not None and array is not None:
         text = "goes without array: write the index as one more parameter"
-        found.append(Problem(("matrix",), text))
-    found += _excluded_wrongly(matrix or {}, exclude)
-    if found or (array is None and matrix is None):
-        return found
+        problems.append(Problem(("matrix",), text))
+    problems += _problems_of_exclude(matrix or {}, exclude)
+    if problems or (array is None and matrix is None):
+        return problems
     combinations = prod(map(len, (matrix or {}).values()))
     made = combinations if combinations > 10 * MOST else count(array, matrix, exclude)
     if made > MOST:
-        found.append(Problem(("matrix",), f"makes {made:,} jobs, more than {MOST:,}"))
+        problems.append(Problem(("matrix",), f"makes {made:,} jobs, more than {MOST:,}"))
     if not made:
-        found.append(Problem(("exclude",), "leaves out every row of the matrix"))
+        problems.append(Problem(("exclude",), "leaves out every row of the matrix"))
     last = f"-{max(made, 1) - 1}"
-    if len(name) + len(last) > MAX_NAME:
-        text = (
-            f"must have at most {MAX_NAME - len(last)} characters, as the last job is {name}{last}"
-        )
-        found.append(Problem(("name",), text))
-    return found
+    longest = MAX_NAME - len(last)
+    if len(name) > longest:
+        text = f"must have at most {longest} characters, as the last job is {name}{last}"
+        problems.append(Problem(("name",), text))
+    return problems
 
 
-def _excluded_wrongly(matrix: Row, exclude: Exclude) -> Iterator[Problem]:
-    for n, row in enumerate(exclude if matrix else ()):
+def _problems_of_exclude(matrix: Row, exclude: Exclude) -> Iterator[Problem]:
+    for index, row in enumerate(exclude if matrix else ()):
         for name, value in row.items():
             if name not in matrix:
                 text = f"is not a parameter of the matrix: {', '.join(matrix)}"
-                yield Problem(("exclude", n, name), text)
+                yield Problem(("exclude", index, name), text)
             elif value_text(value) not in map(value_text, matrix[name]):
                 text = f"the matrix has no value {value_text(value)[:60]} of {name}"
-                yield Problem(("exclude", n, name), text)
+                yield Problem(("exclude", index, name), text)

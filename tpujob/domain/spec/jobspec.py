@@ -1,12 +1,13 @@
-"""What the user asked for: the fields of a job file, with their defaults. Never changes after a job's creation.
+"""The fields of a job file, with their defaults. A JobSpec never changes after the creation of its job.
 
-What a value may be is in `fields.py`, the sentences for what is wrong in `errors.py`, how YAML is read in
-`yaml.py`, and where a job may run in `domain/capacity/offers.py`.
+`fields.py` has the types of values, `errors.py` the sentences of errors, `yaml.py` the reader of YAML, and
+`domain/capacity/offers.py` the places where a job may run.
 """
 
 import json
 import math
 from collections.abc import Mapping
+from itertools import product
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, model_validator
@@ -23,12 +24,12 @@ from tpujob.domain.spec.yaml import describe
 # Budget --------------------------------------------------------------------------------------------------------------
 
 
-#: US dollars, at most
+#: the largest budget in US dollars
 MOST = 100_000_000
 
 
 def check_usd(value: Any) -> float:
-    """Raises ValueError with half a sentence that follows what it is."""
+    """Return an amount of US dollars. Raise ValueError with half a sentence that follows the name of the amount."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(
             f"must be a number of US dollars, such as 50 or 12.50, not {describe(value)}"
@@ -53,40 +54,39 @@ class JobBudget(SpecPart):
 # Outputs -------------------------------------------------------------------------------------------------------------
 
 
-#: for editors; `..` is refused in words
+#: the pattern for editors; `_folder` refuses `..`, too
 _INSIDE = r"(?![/~])[^\x00-\x1f]{1,256}"
 _SHOWN = "checkpoints"
 
 
 def _folder(value: Any) -> str:
-    given = kinds.text(256)(value).rstrip("/")
-    parts = given.split("/")
-    if given.startswith(("/", "~")) or not given.isprintable() or {"", ".", ".."} & set(parts):
+    folder = kinds.text(256)(value).rstrip("/")
+    parts = folder.split("/")
+    if folder.startswith(("/", "~")) or not folder.isprintable() or {"", ".", ".."} & set(parts):
         raise ValueError(
             f"must be a folder inside the one in which the program starts, such as {_SHOWN}, not {str(value)[:60]!r}"
         )
-    return given
+    return folder
 
 
-def _apart(folders: tuple[str, ...]) -> tuple[str, ...]:
-    """Check that no folder is in another."""
-    for one in folders:
-        for other in folders:
-            if one.startswith(other + "/"):
-                raise ValueError(f"{one} is inside {other}, which is kept as a whole; leave it out")
+def _check_nesting(folders: tuple[str, ...]) -> tuple[str, ...]:
+    """Raise ValueError if a folder is in another."""
+    for folder, other in product(folders, repeat=2):
+        if folder.startswith(other + "/"):
+            raise ValueError(f"{folder} is inside {other}, which is kept as a whole; leave it out")
     return folders
 
 
 Outputs = Annotated[
     tuple[str, ...],
     kinds.names("a folder", Checked(_folder, kinds.schema_of(_INSIDE))),
-    AfterValidator(_apart),
+    AfterValidator(_check_nesting),
 ]
 
 
 # The job file --------------------------------------------------------------------------------------------------------
 
-#: The programs in `workloads/` that `run.workload` may name.
+#: the programs in `workloads/` that `run.workload` may name
 WORKLOADS = ("lm", "mlp", "numerics", "tables", "vit")
 
 MAX_RECORD = 128 * 1024  #: characters of a whole spec in its JSON form, as a store keeps it
@@ -182,7 +182,7 @@ class Run(kinds.SpecPart):
 
 
 class Recovery(kinds.SpecPart):
-    """How often the job is retried, by cause."""
+    """Limits of the job's retries, by cause."""
 
     preemptions: kinds.Preemptions = Field(100, description="Retries after preemptions.")
     failures: kinds.Failures = Field(3, description="Retries after failures of the program.")
@@ -320,29 +320,28 @@ class JobSpec(kinds.SpecPart):
 
     @property
     def is_group(self) -> bool:
-        """Whether many jobs are made of it. It gets no slice itself."""
+        """Whether the spec makes many jobs. A group gets no slice itself."""
         return self.array is not None or self.matrix is not None
 
 
 def load(text: str, source: str) -> JobSpec:
-    """The spec in a job file's text; `source` names the file in errors. Raises BadSpec that says
-    everything that is wrong with it, each with its line."""
+    """Return the spec in a job file's text. Raise BadSpec with all errors, each with its line in `source`."""
     document = yaml.load(text, source)
     return _validated(document.data, document)
 
 
 def parse(data: Mapping[str, Any]) -> JobSpec:
-    """The spec in its JSON form, as `dump` makes it or as a client sends it. Raises BadSpec."""
+    """Return the spec of a JSON form, from `dump` or from a client. Raise BadSpec for a wrong one."""
     return _validated(data, None)
 
 
 def dump(spec: JobSpec) -> dict[str, Any]:
-    """The JSON form, with every default filled in; `parse` reads an equal spec back."""
+    """Return the JSON form, with every default filled in; `parse` reads an equal spec back."""
     return spec.model_dump(mode="json")
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema of a job file, for editors. `configs/jobspec.schema.json` is a copy."""
+    """Return the JSON schema of a job file, for editors. `configs/jobspec.schema.json` is a copy."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **JobSpec.model_json_schema(),

@@ -1,7 +1,4 @@
-"""The parts of a job file about when it runs: after which jobs, in which band, not before when, and for how long.
-
-What follows from them is decided in `domain/capacity/`; here is what may be written.
-"""
+"""The parts of a job file about the queue: dependencies, priority, share, start and times."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -14,7 +11,7 @@ from tpujob.domain.spec.fields import Checked
 from tpujob.domain.spec.yaml import describe
 
 BANDS = ("high", "normal", "low")
-#: what a job may wait for: the success, the end, the failure or the start of another
+#: the conditions of another job for which a job may wait
 CONDITIONS = ("success", "end", "failure", "start")
 
 SHARE = r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?"
@@ -38,37 +35,37 @@ class After(kinds.SpecPart):
 
 
 def _edges(value: Any) -> Any:
-    """One job, or a list of jobs, each by its name or as a mapping."""
+    """Return the fields of each dependency, from a job or a list of jobs, each a name or a mapping."""
     items = kinds.items(value, "a job or a list of jobs", str, Mapping)
     return tuple({"job": item} if isinstance(item, str) else item for item in items)
 
 
-def _each_job_once(edges: tuple[After, ...]) -> tuple[After, ...]:
+def _check_jobs(edges: tuple[After, ...]) -> tuple[After, ...]:
     names = [edge.job for edge in edges]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"names {twice[0]} twice")
+    if doubles := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"names {doubles[0]} twice")
     return edges
 
 
 def _moment(value: Any) -> float:
-    """A time with its zone, as seconds since the epoch."""
+    """Return a time with its zone as seconds since the epoch."""
     example = "must be a time with its zone, such as 2026-12-01T09:00Z"
     try:
-        found = datetime.fromisoformat(value)
+        time = datetime.fromisoformat(value)
     except (TypeError, ValueError):
         raise ValueError(f"{example}, not {describe(value)}") from None
-    if found.tzinfo is None:
+    if time.tzinfo is None:
         raise ValueError(f"{example}; {value} has none")
-    if not 0 <= found.timestamp() < _LATEST:
+    if not 0 <= time.timestamp() < _LATEST:
         raise ValueError(f"{example}, before 2100")
-    return found.timestamp()
+    return time.timestamp()
 
 
 def _moment_text(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
 
 
-AfterJobs = Annotated[tuple[After, ...], Checked(_edges), AfterValidator(_each_job_once)]
+AfterJobs = Annotated[tuple[After, ...], Checked(_edges), AfterValidator(_check_jobs)]
 Band = Annotated[Literal["high", "normal", "low"], kinds.one_of(BANDS, "priority")]
 _share = kinds.matching(SHARE, "the name of a share: a-z, 0-9 and -, up to 40")
 Share = Annotated[str, Checked(kinds.or_empty(_share), kinds.schema_of(f"({SHARE})?"))]

@@ -1,7 +1,7 @@
-"""YAML read strictly, with the line of every key: what a job file is made of, before anyone asks what it means.
+"""A strict reader of YAML that keeps the line of every key. Knows nothing of the keys' meaning.
 
-Works on the parser's events, so that a hostile file is given up early: it never nests, repeats or grows beyond the
-limits below. Scalars follow YAML 1.2 (`1e-3` is a number; `no` and `12:30` are text). Every error names file and line.
+Reads the parser's events, so a hostile file that nests, repeats or grows beyond the limits below is refused early.
+Scalars follow YAML 1.2 (`1e-3` is a number; `no` and `12:30` are text). Every error names file and line.
 """
 
 import re
@@ -14,32 +14,33 @@ import yaml
 from tpujob.errors import BadSpec
 
 MAX_BYTES = 256 * 1024
-MAX_VALUES = 10_000  #: with every alias counted as often as it is used
+MAX_VALUES = 10_000  #: the values of an alias count for each of its uses
 MAX_DEPTH = 12
 
-#: Where in a document: keys and list indexes from the top.
+#: a place in a document: keys and list indexes from the top
 KeyPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One mapping, and where its parts were written."""
+    """A mapping, with the lines of its parts."""
 
     source: str
     data: dict[str, Any]
-    lines: Mapping[KeyPath, int]  #: numbered from 1; of the key where there is one
+    lines: Mapping[KeyPath, int]  #: numbered from 1; for the value of a key, the line of the key
 
     def line(self, path: KeyPath) -> int:
-        """The line of that part, or of the nearest part around it."""
+        """Return the line of the part at the path, or of the nearest part around it."""
         while path not in self.lines:
             path = path[:-1]
         return self.lines[path]
 
 
 def load(text: str, source: str) -> Document:
-    """The mapping in `text`. Raises BadSpec that names `source` and a line."""
+    """Return the mapping in the text. Raise BadSpec that names `source` and a line."""
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        raise BadSpec(f"{source}: {_TOO_LONG}")
+        limit = f"{MAX_BYTES // 1024} KiB, the most that a job file may have"
+        raise BadSpec(f"{source}: is longer than {limit}")
     text = text.removeprefix("\ufeff")
     try:
         return _Reader(text, source).document()
@@ -51,9 +52,6 @@ def load(text: str, source: str) -> Document:
         raise BadSpec(f"{source}:{line}: the character U+{code:04X} is not allowed") from None
 
 
-_TOO_LONG = f"is longer than {MAX_BYTES // 1024} KiB, the most that a job file may have"
-
-
 def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: str) -> BadSpec:
     mark = error.problem_mark or error.context_mark
     number = mark.line if mark else 0
@@ -61,14 +59,14 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: str) -> BadSpe
     line = lines[number] if number < len(lines) else ""
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return BadSpec(f"{source}:{number + 1}: a tab in the indentation; indent with spaces")
-    what = ", ".join(part for part in (error.context, error.problem) if part)
+    problem = ", ".join(part for part in (error.context, error.problem) if part)
     escape = "unknown escape character" in (error.problem or "")
     hint = r"in double quotes \ begins an escape: write it in single quotes" if escape else ""
-    return BadSpec(f"{source}:{number + 1}: not valid YAML: {what}", hint=hint)
+    return BadSpec(f"{source}:{number + 1}: not valid YAML: {problem}", hint=hint)
 
 
 class _Reader:
-    """One pass over the events of one text."""
+    """A single pass over the parser's events of a text."""
 
     def __init__(self, text: str, source: str) -> None:
         self._source = source
@@ -76,7 +74,9 @@ class _Reader:
             text, Loader=yaml.SafeLoader
         )
         self._lines: dict[KeyPath, int] = {}
-        self._anchors: dict[str, tuple[Any, int]] = {}  #: value, and how many values it holds
+        self._anchors: dict[
+            str, tuple[Any, int]
+        ] = {}  #: a value and the number of values in it, by anchor
         self._values = 0
 
     def document(self) -> Document:
@@ -97,7 +97,7 @@ class _Reader:
         return Document(self._source, data, self._lines)
 
     def _value(self, event: yaml.Event, path: KeyPath) -> Any:
-        """The value that begins with `event`; takes its events."""
+        """Return the value that begins with `event`, and consume its events."""
         before = self._values
         self._count(event, 1)
         if isinstance(event, yaml.AliasEvent):
@@ -133,9 +133,9 @@ class _Reader:
     def _sequence(self, path: KeyPath) -> list[Any]:
         items: list[Any] = []
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
-            here = (*path, len(items))
-            self._lines[here] = _line(event)
-            items.append(self._value(event, here))
+            item_path = (*path, len(items))
+            self._lines[item_path] = _line(event)
+            items.append(self._value(event, item_path))
         return items
 
     def _scalar(self, event: yaml.Event) -> Any:
@@ -153,11 +153,11 @@ class _Reader:
         self._count(event, size)
         return value
 
-    def _count(self, event: yaml.Event, more: int) -> None:
-        self._values += more
+    def _count(self, event: yaml.Event, values: int) -> None:
+        self._values += values
         if self._values > MAX_VALUES:
-            what = "with its aliases written out, " if self._anchors else ""
-            raise self._bad(event, f"{what}the file holds more than {MAX_VALUES:,} values")
+            prefix = "with its aliases written out, " if self._anchors else ""
+            raise self._bad(event, f"{prefix}the file holds more than {MAX_VALUES:,} values")
 
     def _bad(self, event: yaml.Event, text: str) -> BadSpec:
         return BadSpec(f"{self._source}:{_line(event)}: {text}")
@@ -178,7 +178,7 @@ _SPECIAL = re.compile(r"([-+]?)\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
 def plain(text: str) -> Any:
-    """What an unquoted scalar stands for in YAML 1.2, but `007` stays text, as a number would lose its zeros."""
+    """Return the value of an unquoted scalar by YAML 1.2; `007` stays text, as a number would lose its zeros."""
     if text in _PLAIN:
         return _PLAIN[text]
     if _INT.fullmatch(text):
@@ -191,7 +191,7 @@ def plain(text: str) -> Any:
 
 
 def where(path: KeyPath) -> str:
-    """A path as it is shown: `tpu.zones[1]`. Keys that are no plain words are quoted."""
+    """Return the path as text: `tpu.zones[1]`. Keys that are no plain words are quoted."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -202,12 +202,12 @@ def where(path: KeyPath) -> str:
 
 
 def shown(word: str) -> str:
-    """A word from a file, safe to print: quoted unless it is plain, and cut to a sensible length."""
+    """Return a word from a file, safe to print: quoted unless it is plain, and cut to 60 characters."""
     return word if re.fullmatch(r"[A-Za-z0-9_][-A-Za-z0-9_./]{0,59}", word) else repr(word[:60])
 
 
 def describe(value: Any) -> str:
-    """What a value is, in a few words for an error."""
+    """Return a few words that describe the value in an error."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):

@@ -62,7 +62,7 @@ class EndedSpending:
             self._sums.move_to_end((by, user))
             selected = _of(live, user)
             part = report.report(selected, now, by, covered)
-            return report.joined(by, sums.rows, part.rows), sums.copies + _copies(selected)
+            return report.merged(by, sums.rows, part.rows), sums.copies + _copies(selected)
 
     def _include(
         self, asked: tuple[Group, str], live: list[Job], ended: Mapping[int, int], now: float
@@ -104,7 +104,7 @@ def _add(
     by, user = question
     selected = _of(jobs, user)
     part = report.report(selected, now, by, covered)
-    joined = report.joined(by, sums.rows, part.rows)
+    joined = report.merged(by, sums.rows, part.rows)
     sums.rows = {row.key: row for row in joined.rows}
     sums.copies += _copies(selected)
 

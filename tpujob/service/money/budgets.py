@@ -66,7 +66,7 @@ def paid_hours(spec: JobSpec, offer: Offer, estimate: Estimate) -> float | None:
 
 def check_new(job: Job, offers: Sequence[Offer], funds: Funds, now: float) -> None:
     """Raises IllegalInState when a budget that the new job would share does not pay for a slice."""
-    shared = [budget.at(account, now) for account in funds.accounts]
+    shared = [budget.account_at(account, now) for account in funds.accounts]
     _, short = budget.paid_for(shared, offers, job.spec.stop_grace)
     if short:
         raise IllegalInState(short.text, hint="`tpujob cost budgets` shows what is left.")
@@ -84,7 +84,7 @@ def check_resume(job: Job, funds: Funds, prices: PriceList, now: float) -> None:
     """Raises IllegalInState when no budget is left to continue a job on the slice that it holds, or on another."""
     accounts = budget.accounts(job, funds, now)
     if job.slice and job.state is not State.RELEASING:
-        short = budget.short(accounts)
+        short = budget.shortage(accounts)
     else:
         _, short = budget.paid_for(accounts, circuits.allowed(job, prices), job.spec.stop_grace)
     if short is None:
@@ -100,7 +100,7 @@ def waits_for(job: Job, funds: Funds, prices: PriceList, now: float) -> str:
     """Return the budget for which a job without a slice waits, with the arithmetic; empty: it waits for none."""
     if job.state is not State.QUEUED or not funds.accounts:
         return ""
-    shared = [budget.at(account, now) for account in funds.accounts]
+    shared = [budget.account_at(account, now) for account in funds.accounts]
     _, short = budget.paid_for(shared, circuits.allowed(job, prices), job.spec.stop_grace)
     return f"waiting: {short.text}" if short else ""
 

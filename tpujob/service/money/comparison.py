@@ -11,7 +11,7 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job
 from tpujob.domain.money.estimate_shapes import DataToCopy
 from tpujob.domain.money.forecast import Best, Outlook, PlaceOption, best
-from tpujob.domain.money.run_time import SliceKind, Source, Throughput, measured, steps_of_spec
+from tpujob.domain.money.run_time import SliceKind, Source, Throughput, steps_of_spec, throughputs
 from tpujob.domain.money.samples import SamplePlace
 from tpujob.domain.spec import JobSpec
 from tpujob.domain.text import many, rfc3339
@@ -138,7 +138,7 @@ def _speeds(
     slices = spec.tpu.slices
     return (
         _stated_speeds(request.get("rooflines", {}), unit, slices, "roofline")
-        | measured(jobs, spec, unit)
+        | throughputs(jobs, spec, unit)
         | _stated_speeds(request.get("throughput", {}), unit, slices, "stated")
     )
 

@@ -195,9 +195,9 @@ def test_a_key_is_good_for_one_purpose() -> None:
 
 
 def test_each_change_of_a_phase_or_a_notice_is_a_hint_to_look() -> None:
-    assert reports.turns(signed(phase="exited")) != reports.turns(signed())
-    assert reports.turns(signed(notice="preempted")) != reports.turns(signed())
-    assert reports.turns(signed(step=1)) == reports.turns(signed(step=2))
+    assert reports.signals(signed(phase="exited")) != reports.signals(signed())
+    assert reports.signals(signed(notice="preempted")) != reports.signals(signed())
+    assert reports.signals(signed(step=1)) == reports.signals(signed(step=2))
 
 
 # Recorded objects of agents of before --------------------------------------------------------------------------------

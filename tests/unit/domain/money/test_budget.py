@@ -10,7 +10,7 @@ from tests.support.records import NOW, SPEC, job_in
 from tpujob.domain.capacity.offers import Offer
 from tpujob.domain.model import Job, State
 from tpujob.domain.money import budget
-from tpujob.domain.money.budget import Short
+from tpujob.domain.money.budget import Shortage
 from tpujob.domain.money.ledger import US, usd_of_job
 from tpujob.domain.observations import Account
 from tpujob.domain.spec import dump, parse
@@ -94,7 +94,7 @@ def test_a_slice_is_asked_for_if_it_can_be_of_use() -> None:
     assert not budget.pays_for(poor, OFFER, 30)
     assert budget.paid_for([poor], [OFFER], 30) == (
         [],
-        Short(
+        Shortage(
             "the budget does not pay for a slice: $49.49 of $50.00 spent, $0.51 left; 5 min of v4-16 in "
             "us-central2-b at $3.60/h and its release cost $0.51",
             own=True,
@@ -127,5 +127,5 @@ def test_at_the_time_that_is_due_something_is_due(
     due = budget.due_in(now)
     if due is None:
         return
-    then = budget.at(now, NOW + due + 2e-6 * 3600 / burn * US + 1e-5)
+    then = budget.account_at(now, NOW + due + 2e-6 * 3600 / burn * US + 1e-5)
     assert budget.used_up(then) or (budget.warns(then) and not budget.warns(now))

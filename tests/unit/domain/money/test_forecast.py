@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.domain.money.test_goodput import DONE, LOST, attempt, job_of, slice_of
 from tpujob.domain.model import Job, Progress, Rest, State
 from tpujob.domain.money.conditions import Conditions, Turn, conditions
-from tpujob.domain.money.durations import AGES, Rates, Stay, learned, likely, stated
+from tpujob.domain.money.durations import AGES, Rates, Stay, constant_rates, learn_rates, quantiles
 from tpujob.domain.money.forecast import PlannedWork, forecast
 from tpujob.domain.money.samples import SamplePlace, SliceSample, history
 
@@ -22,7 +22,7 @@ ELSEWHERE = SamplePlace("v5e-16", "us-west4-a", "spot")
 
 
 def known(*, wait: float = 600.0, life: float = 1e9, **more: tuple[float, ...]) -> Conditions:
-    turn = Turn(stated(wait), stated(life))
+    turn = Turn(constant_rates(wait), constant_rates(life))
     given: dict[str, tuple[float, ...]] = {
         "setup": (300.0,),
         "release": (60.0,),
@@ -92,7 +92,7 @@ def test_a_job_without_retries_fails_as_often_as_a_slice_is_lost():
 
 
 def test_more_losses_than_allowed_are_no_certainty_where_rates_are_little_known():
-    unsure = Turn(stated(0.0), replace(stated(4 * HOUR), weight=2.0))
+    unsure = Turn(constant_rates(0.0), replace(constant_rates(4 * HOUR), weight=2.0))
     expected = replace(known(), first=unsure, later=unsure)
     found = forecast(PlannedWork(48 * HOUR, preemptions=10), expected)
     assert 0.4 < found.fails < 0.6  # 12 losses are expected, and half as many are as likely as not
@@ -102,7 +102,7 @@ def test_more_losses_than_allowed_are_no_certainty_where_rates_are_little_known(
 def test_slices_that_have_lived_for_long_are_lost_seldom():
     """One of two slices is lost in its first hour; the other one lasts."""
     life = Rates((*[math.log(2)] * 4, *[1e-6] * 4), math.inf)
-    turn = Turn(stated(0.0), life)
+    turn = Turn(constant_rates(0.0), life)
     found = forecast(PlannedWork(200 * HOUR), replace(known(), first=turn, later=turn))
     assert found.preemptions.high <= 5
     assert found.billed.p50 < 203 * HOUR
@@ -146,7 +146,7 @@ def test_rates_are_learned_from_stays_that_ended_and_from_those_that_did_not():
     lives = [exact.quantile(random.random()) for _ in range(2000)]
     limit = 6 * HOUR
     stays = [Stay(min(life, limit), ended=life < limit) for life in lives]
-    (found,) = learned([Rates((1.0,) * len(AGES), 2.0)], [stays])
+    (found,) = learn_rates([Rates((1.0,) * len(AGES), 2.0)], [stays])
     for known_rate, rate in zip(true.per_hour[:6], found.per_hour[:6], strict=True):
         assert rate == pytest.approx(known_rate, rel=0.2)
     assert found.weight == 2 + sum(life < limit for life in lives)
@@ -230,7 +230,7 @@ def test_a_setup_that_was_cut_short_is_as_long_as_those_that_came_as_far():
     """Of ten, five took 100 s; five were cut short at 150 s, when they would have taken 900 s, as five others did."""
     whole = [Stay(100.0, ended=True)] * 5 + [Stay(900.0, ended=True)] * 5
     cut = [Stay(150.0, ended=False)] * 5
-    values = likely([*whole, *cut], [100.0])
+    values = quantiles([*whole, *cut], [100.0])
     assert sum(value == 900 for value in values) / len(values) == pytest.approx(2 / 3, abs=0.1)
 
 

@@ -112,12 +112,12 @@ def estimate(
         )
         if kept:
             work["rooflines"] = kept
-        side_by_side = job_file.named(file, lambda: connect().compare(given, options, work))
+        side_by_side = job_file.naming_file(file, lambda: connect().compare(given, options, work))
         say_page(side_by_side, compare_page, as_json)
         return 0
     if set(work) - {"amount"}:
         raise BadRequest("--types, --zones, --tokens, --samples and --throughput go with --compare")
-    found = job_file.named(file, lambda: connect().estimate(given, options))
+    found = job_file.naming_file(file, lambda: connect().estimate(given, options))
     say_page(found, estimate_page, as_json, explained=explain)
     return FOUND if strict and found["unknown"] else 0
 
