@@ -8,12 +8,12 @@ import typer
 from tests.support.commands import Tpujob
 from tests.support.scripted import ScriptedJobs, job_view
 from tpujob.cli import output
-from tpujob.cli.app import COMMANDS, ELSEWHERE
+from tpujob.cli.app import COMMANDS, FOREIGN_COMMANDS
 from tpujob.cli.options import duration
 
 
 def test_a_word_of_another_tool_names_the_command_in_one_line(tpujob: Tpujob) -> None:
-    for word, here in ELSEWHERE.items():
+    for word, here in FOREIGN_COMMANDS.items():
         said = tpujob(word, "-u", "me", code=2).err
         assert said == f"tpujob: there is no command {word}: use tpujob {here}\n"
         assert here.split()[0] in COMMANDS

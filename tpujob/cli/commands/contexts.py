@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpujob.cli.options import Json, argument, flag, option
-from tpujob.cli.output import note, say, say_json, screen
+from tpujob.cli.output import current_screen, note, say, say_json
 from tpujob.domain.text import clean
 from tpujob.errors import BadRequest
 
@@ -130,7 +130,7 @@ def _meet(chosen: Settings) -> None:
     except Unauthorized:
         if configured.account:
             raise
-        if not screen().asks or not configured.client_id:
+        if not current_screen().asks or not configured.client_id:
             say("Next:\n  tpujob login")
             return
         sign_in(chosen)
@@ -237,7 +237,7 @@ def _project() -> str:
 
 def _zones(grants: Sequence[dict[str, Any]]) -> list[str]:
     usual = list(dict.fromkeys(str(grant["zone"]) for grant in grants))
-    if usual and not screen().asks:
+    if usual and not current_screen().asks:
         return usual
     answer = _ask("Zones, the preferred first", option="--zone", default=" ".join(usual))
     return answer.replace(",", " ").split()
@@ -266,7 +266,7 @@ def _short(project: str) -> str:
 
 def _ask(what: str, *, option: str, default: str = "") -> str:
     """Return a person's answer; without a terminal the default. Raises BadRequest when there is none."""
-    if screen().asks:
+    if current_screen().asks:
         return str(typer.prompt(what, default=default or None, err=True)).strip()
     if not default:
         raise BadRequest(f"{option} is missing", hint="On a terminal tpujob would ask for it.")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tpujob.cli.backend import RetryingClient, current_settings, page_of, running
-from tpujob.cli.errors import goes_on, on_interrupt
+from tpujob.cli.errors import job_continues, on_interrupt
 from tpujob.cli.options import flag
-from tpujob.cli.output import note, say, screen
+from tpujob.cli.output import current_screen, note, say
 from tpujob.cli.render.answers import next_commands
 from tpujob.cli.render.text import clip, clock, pad, paint
 from tpujob.domain.text import clean, many, rate, seconds, span, usd
@@ -75,19 +75,19 @@ def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
     from tpujob.cli.live_display import follow, sink_for
     from tpujob.cli.render.text import wrap
 
-    on = screen()
+    screen = current_screen()
     attempts = 2 if preempt else 1
     what = "a spot slice that is preempted during training" if preempt else "a spot slice"
     text = f"Job {job['id']} is configs/quickstart.yaml on {what}. Ctrl-C leaves it running."
-    say("\n".join(wrap(text, on.columns)))
+    say("\n".join(wrap(text, screen.columns)))
     if page := page_of(job["id"]):
         say(f"Its page: {page}")
-    with on_interrupt(*goes_on(job["id"])):
-        sink = sink_for(on, list_price=plan["usd_per_hour"])
-        done = follow(RetryingClient(), job["id"], sink, each=Preemption(wanted=preempt))
+    with on_interrupt(*job_continues(job["id"])):
+        sink = sink_for(screen, list_price=plan["usd_per_hour"])
+        done = follow(RetryingClient(), job["id"], sink, on_poll=Preemption(wanted=preempt))
     price, total = plan["usd_per_hour"], RetryingClient().api.cost(job=job["id"])["total"]
-    say(summary(done, on.columns, list_price=price, attempts=attempts, color=on.color))
-    say("\n".join(["", *parts(total, on.columns, color=on.color), ""]))
+    say(summary(done, screen.columns, list_price=price, attempts=attempts, color=screen.color))
+    say("\n".join(["", *parts(total, screen.columns, color=screen.color), ""]))
     say("All of it: tpujob cost report\n\n" + try_next(done))
     return 1 if shortcomings(done, attempts=attempts) else 0
 

@@ -8,7 +8,7 @@ from tpujob.api import AllowanceView
 from tpujob.cli.backend import current_settings, local_stack
 from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json, flag
-from tpujob.cli.output import say, say_json, screen
+from tpujob.cli.output import current_screen, say, say_json
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.doctor.findings import Finding, Severity, worst
@@ -24,8 +24,8 @@ def doctor(as_json: Json = False) -> int:
 
     now = current_settings()
     found = doctor.findings(now)
-    on = screen()
-    page = doctor_page(now.context, found, on.columns, color=on.color)
+    screen = current_screen()
+    page = doctor_page(now.context, found, screen.columns, color=screen.color)
     say_json([asdict(one) for one in found]) if as_json else say(page)
     return {Severity.FAIL: FOUND, Severity.UNKNOWN: Transient.exit_code}.get(worst(found), 0)
 
@@ -41,8 +41,8 @@ def quota(
     if now.local:
         local_stack()
     found = doctor.quotas(now, everywhere=everywhere)
-    on = screen()
-    page = quota_page(found, on.columns, color=on.color, everywhere=everywhere)
+    screen = current_screen()
+    page = quota_page(found, screen.columns, color=screen.color, everywhere=everywhere)
     say_json(_as_json(found)) if as_json else say(page)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpujob.cli.backend import connect, say_where
+from tpujob.cli.backend import connect, note_context
 from tpujob.cli.commands.secrets import FromEnv, value_of
 from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json, argument, option
@@ -73,7 +73,7 @@ def secret(
     The value is prompted for, or read from standard input."""
     secrets.checked_name(name)
     value = value_of(name, from_env=from_env)
-    say_where()
+    note_context()
     connect().set_channel_secret(name, value)
     say(f"{name} is stored for the channels that name it.")
 

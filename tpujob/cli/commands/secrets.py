@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpujob.cli.backend import connect, say_where
+from tpujob.cli.backend import connect, note_context
 from tpujob.cli.options import Json, argument, flag
-from tpujob.cli.output import note, say, say_page, screen
+from tpujob.cli.output import current_screen, note, say, say_page
 from tpujob.cli.render.table import Column, table
 from tpujob.domain import secrets
 from tpujob.domain.text import age, one_line, seconds
@@ -40,7 +40,7 @@ def set_secret(
     The value is prompted for, or read from standard input."""
     secrets.checked_name(name)
     value = value_of(name, from_env=from_env)
-    say_where()
+    note_context()
     connect().set_secret(name, value)
     say(f"{name} is set. A job gets it with `run: {{secrets: [{name}]}}`.")
 
@@ -54,7 +54,7 @@ def list_secrets(as_json: Json = False) -> None:
 @app.command()
 def remove(name: Name) -> None:
     """Remove a secret."""
-    say_where()
+    note_context()
     connect().remove_secret(secrets.checked_name(name))
     say(f"{name} is removed.")
 
@@ -84,7 +84,7 @@ def value_of(name: str, *, from_env: bool) -> str:
 
 def _given(name: str) -> str:
     """Return what a person types, unseen, or what standard input holds, without the newline at its end."""
-    if screen().asks:
+    if current_screen().asks:
         import getpass
 
         return getpass.getpass(f"{name}: ")

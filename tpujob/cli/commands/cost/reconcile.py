@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from tpujob.cli.backend import connect, current_settings
 from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json, argument, flag, option
-from tpujob.cli.output import Screen, say, say_json, screen
+from tpujob.cli.output import Screen, current_screen, say, say_json
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.domain.text import clean, dollars
@@ -66,18 +66,20 @@ def reconcile(
         write.writerows([*found["jobs"], *found["others"]])
         say(out.getvalue().rstrip("\n"))
     else:
-        say(_page(found, screen()))
+        say(_page(found, current_screen()))
     return FOUND if any(line["differs"] for line in found["jobs"]) else 0
 
 
-def _page(found: dict[str, Any], on: Screen) -> str:
+def _page(found: dict[str, Any], screen: Screen) -> str:
     until, jobs, whole = found["until"][:16], found["jobs"], found["all_jobs"]
     differing = [line for line in jobs if line["differs"]]
     out: list[str] = []
     if jobs:
         rows = [_job_row(line) for line in (*(differing or jobs[:20]), whole)]
-        title = paint(f"TPU time of jobs, {found['from'][:16]} to {until}, UTC", "bold", on.color)
-        out += [title, table(_JOBS, rows, on.columns, color=on.color), ""]
+        title = paint(
+            f"TPU time of jobs, {found['from'][:16]} to {until}, UTC", "bold", screen.color
+        )
+        out += [title, table(_JOBS, rows, screen.columns, color=screen.color), ""]
     rows = [
         (
             clean(f"{line['key']} {line['name']}".strip()),
@@ -87,7 +89,11 @@ def _page(found: dict[str, Any], on: Screen) -> str:
         for line in (whole, *found["others"], found["total"])
         if line["rows"]
     ]
-    out += [paint("The bill", "bold", on.color), table(_BILL, rows, on.columns, color=on.color), ""]
+    out += [
+        paint("The bill", "bold", screen.color),
+        table(_BILL, rows, screen.columns, color=screen.color),
+        "",
+    ]
     remarks = (
         f"Jobs that differ: {len(differing):,} of {len(jobs):,}. The newest row was exported at "
         f"{found['newest_export'][:16]}, UTC. Use from {until} on is not settled; the ledger has "
@@ -95,7 +101,7 @@ def _page(found: dict[str, Any], on: Screen) -> str:
     )
     if current_settings().local:
         remarks += " The jobs of this context ran on this machine's emulator, which bills nothing."
-    return "\n".join([*out, *wrap(remarks, on.columns)])
+    return "\n".join([*out, *wrap(remarks, screen.columns)])
 
 
 def _job_row(line: dict[str, Any]) -> tuple[str, ...]:
