@@ -111,9 +111,9 @@ def sweep(
 
 def fsck(as_json: Json = False) -> int:
     """Check every record, its history and the slices in the cloud."""
-    broken = connect().fsck()
-    say_json(broken) if as_json else say(fsck_lines(broken))
-    return FOUND if broken else 0
+    violations = connect().fsck()
+    say_json(violations) if as_json else say(fsck_lines(violations))
+    return FOUND if violations else 0
 
 
 # The pages -----------------------------------------------------------------------------------------------------------
@@ -151,10 +151,7 @@ def members_table(members: Sequence[MemberView], columns: int, *, color: bool = 
     """Return a line for each member, in the order given."""
     if not members:
         return NO_MEMBERS
-    rows = [
-        (clean(member["name"]), member["role"], clean(member["id"]) or "not seen yet")
-        for member in members
-    ]
+    rows = [(clean(m["name"]), m["role"], clean(m["id"]) or "not seen yet") for m in members]
     return table(_MEMBERS, rows, columns, color=color)
 
 
@@ -215,20 +212,15 @@ def swept_page(
     out: list[str] = []
     for slices, text in sections:
         if slices:
-            out += [
-                f"{many(len(slices), 'slice')} {text}",
-                _leak_table(slices, columns, color=color),
-            ]
+            out.append(f"{many(len(slices), 'slice')} {text}")
+            out.append(_leak_table(slices, columns, color=color))
     if swept["keys"]:
-        whose = clean(", ".join(swept["keys"]))
-        out += wrap(
-            f"Keys that {would or 'were '}removed, of slices that are gone: {whose}", columns
-        )
+        names = clean(", ".join(swept["keys"]))
+        text = f"Keys that {would or 'were '}removed, of slices that are gone: {names}"
+        out += wrap(text, columns)
     for resource, reason in swept.get("unlisted", {}).items():
-        out += wrap(
-            f"{clean(resource)} could not be listed, and was left as it is: {clean(reason)}",
-            columns,
-        )
+        text = f"{clean(resource)} could not be listed, and was left as it is: {clean(reason)}"
+        out += wrap(text, columns)
     return "\n".join(out) or NO_LEAKS
 
 
@@ -247,11 +239,14 @@ def _leak_table(leaks: Sequence[LeakView], columns: int, *, color: bool) -> str:
     return table(_LEAKS, rows, columns, color=color)
 
 
-def fsck_lines(broken: Sequence[BrokenView]) -> str:
-    """Return a line for each broken rule: rule, job, what is wrong."""
-    if not broken:
+def fsck_lines(violations: Sequence[BrokenView]) -> str:
+    """Return a line for each violation: rule, job, what is wrong."""
+    if not violations:
         return ALL_WELL
-    lines = [f"{rule['rule']}  {rule['job'] or '-':6}  {rule['text']}" for rule in broken]
+    lines = [
+        f"{violation['rule']}  {violation['job'] or '-':6}  {violation['text']}"
+        for violation in violations
+    ]
     return "\n".join(clean(line) for line in lines)
 
 
@@ -286,18 +281,15 @@ def add(
 ) -> None:
     """Add a member, or change their role."""
     member = connect().give_role(name, role)
-    say_json(member) if as_json else say(
-        f"{clean(member['name'])} is {_with_article(member['role'])} now."
-    )
+    say_json(member) if as_json else say(_role_text(member["name"], member["role"]))
 
 
 @members.command()
 def remove(name: Name) -> None:
     """Remove a member; their jobs continue."""
     connect().remove_member(name)
-    say(
-        f"{clean(name)} is refused from now on. Their jobs continue: `tpujob list --user {clean(name)}`."
-    )
+    command = f"tpujob list --user {clean(name)}"
+    say(f"{clean(name)} is refused from now on. Their jobs continue: `{command}`.")
 
 
 @members.command()
@@ -314,11 +306,11 @@ def apply(
     changed, removed = differences(current, desired)
     for name, role in changed.items():
         api.give_role(name, role)
-        say(f"{name} is {_with_article(role)} now.")
+        say(_role_text(name, role))
     for name in removed:
         api.remove_member(name)
         say(f"{clean(name)} is refused from now on.")
 
 
-def _with_article(role: str) -> str:
-    return f"an {role}" if role == "admin" else f"a {role}"
+def _role_text(name: str, role: str) -> str:
+    return f"{clean(name)} is {'an' if role == 'admin' else 'a'} {role} now."

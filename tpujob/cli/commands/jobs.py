@@ -71,25 +71,19 @@ def list_jobs(
         if not order:  # the first element first
             order, reverse = "id", not reverse
     include_ended = all_jobs or state or cause or group
-    options = {"user": user, "mine": mine, "text": text, "group": group}
-    options |= {"order": order, "reverse": reverse}
-    options |= {"states": state, "causes": cause, "types": type_, "zones": zone}
-    options |= {"recent": not include_ended, "limit": limit}
-    request = _list_request(options)
+    request = _list_request(
+        {"user": user, "mine": mine, "text": text, "group": group, "order": order}
+        | {"reverse": reverse, "states": state, "causes": cause, "types": type_, "zones": zone}
+        | {"recent": not include_ended, "limit": limit}
+    )
     chosen = chosen_columns(columns)
     if html:
         _write_page(html, request, watch=watch, as_json=as_json)
         return
 
     def text_of(page: JobPage, screen: Screen) -> str:
-        return list_page(
-            page,
-            request,
-            screen.columns,
-            time.time(),
-            color=screen.color,
-            chosen=chosen,
-        )
+        now = time.time()
+        return list_page(page, request, screen.columns, now, color=screen.color, chosen=chosen)
 
     def facts(page: JobPage) -> object:
         keys = ("id", "state", "step", "host0_ip", "zone")  # without ages
@@ -117,22 +111,13 @@ def _write_page(file: Path, request: ListAsked, *, watch: bool, as_json: bool) -
         raise BadRequest("--html goes without --watch and --json", hint="`tpujob open` is live.")
     if request.keys() & {"limit", "group"}:
         raise BadRequest("--html goes without --limit and --group", hint="A page has 50 jobs.")
-    parameters = {  # key of the request -> query parameter of the page
-        "user": "user",
-        "order": "order",
-        "states": "state",
-        "causes": "cause",
-        "types": "type",
-        "zones": "zone",
-        "text": "q",
-    }
-    query: dict[str, object] = {
-        parameters[key]: value for key, value in request.items() if key in parameters
-    }
+    # key of the request -> query parameter of the page
+    names = {"states": "state", "causes": "cause", "types": "type", "zones": "zone", "text": "q"}
+    names |= {"user": "user", "order": "order"}
+    query: dict[str, object] = {names[key]: request[key] for key in request if key in names}
     query["who"] = "mine" if request.get("mine") else "everyone"
     query["show"] = "" if request.get("recent") else "all"
-    if request.get("reverse"):
-        query["reverse"] = "1"
+    query |= {"reverse": "1"} if request.get("reverse") else {}
     connect()
     text = client.client(current_settings()).html(f"/?{urlencode(query, doseq=True)}")
     file.write_text(text, encoding="utf-8")
@@ -243,11 +228,7 @@ def delete(
     as_json: Json = False,
 ) -> int:
     """Stop a job and release its slice; keep its record and logs."""
-    note_context()
-    api = connect()
-    chosen = _choose_jobs(api, jobs, state, mine, yes, "Delete")
-    confirmed = yes or not jobs
-    return steer_each(chosen, lambda job: _delete_or_clean(api, job, confirmed, "Delete"), as_json)
+    return _delete_or_clean("Delete", jobs, state, mine, yes, as_json)
 
 
 def clean(
@@ -261,13 +242,33 @@ def clean(
     as_json: Json = False,
 ) -> int:
     """Delete a job, then remove its logs, its bundle and its record."""
+    return _delete_or_clean("Clean", jobs, state, mine, yes, as_json, checkpoints)
+
+
+def _delete_or_clean(
+    verb: str,
+    jobs: list[str] | None,
+    states: list[str] | None,
+    mine: bool,
+    yes: bool,
+    as_json: bool,
+    checkpoints: bool = False,
+) -> int:
+    """Delete or clean the jobs, and return the exit code. Ask at a terminal, unless nothing of a named job is lost."""
     note_context()
     api = connect()
-    chosen = _choose_jobs(api, jobs, state, mine, yes, "Clean")
-    confirmed = yes or not jobs
+    chosen = _choose_jobs(api, jobs, states, mine, yes, verb)
+    ask = jobs and not yes and current_screen().asks
 
     def steer(job: str) -> JobView | None:
-        return _delete_or_clean(api, job, confirmed, "Clean", checkpoints)
+        if ask:
+            view = api.get(job)
+            job = view["id"]
+            question = stop_question(view, verb, checkpoints=checkpoints)
+            if question and not typer.confirm(question, err=True):
+                note("Nothing was done.")
+                return None
+        return api.delete(job) if verb == "Delete" else api.clean(job, checkpoints=checkpoints)
 
     return steer_each(chosen, steer, as_json)
 
@@ -293,32 +294,14 @@ def _choose_jobs(
     return [row["id"] for row in rows]
 
 
-def _delete_or_clean(
-    api: JobsApi, job: str, confirmed: bool, verb: str, checkpoints: bool = False
-) -> JobView | None:
-    """Delete or clean the job and return it; None when the person declined. Ask only at a terminal, and only when the
-    job holds a slice or has made output."""
-    if not confirmed and current_screen().asks:
-        view = api.get(job)
-        job = view["id"]
-        question = stop_question(view, verb, checkpoints=checkpoints)
-        if question and not typer.confirm(question, err=True):
-            note("Nothing was done.")
-            return None
-    return api.delete(job) if verb == "Delete" else api.clean(job, checkpoints=checkpoints)
-
-
 def steer_each(
     jobs: Sequence[str],
     steer: Callable[[str], JobView | None],
     as_json: bool,
     follow_up: Sequence[str] = (),
 ) -> int:
-    """Steer each job in turn and print it, with the commands of `follow_up`; return the first error's exit code.
-
-    As JSON one job is a record, and several are a line each. An error of one job does not stop the others. `steer`
-    returns None when the person declined.
-    """
+    """Steer each job in turn and print it, in JSON as one record or as lines; return the first error's exit code. An
+    error of one job does not stop the others. `steer` returns None when the person declined."""
     code = 0
     hint = ""
     jobs = expand_ranges(jobs)

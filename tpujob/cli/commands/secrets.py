@@ -1,5 +1,7 @@
-"""`tpujob secret ...`: a value comes from a hidden prompt, standard input or the environment, never from the command
-line, which other users of the machine see; nothing gives it back.
+"""`tpujob secret ...`: sets, lists and removes secrets. No command prints a value.
+
+A value comes from a hidden prompt, standard input or the environment, never from the command line, which other users of
+the machine see.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ import typer
 from tpujob.cli.backend import connect, note_context
 from tpujob.cli.options import Json, argument, flag
 from tpujob.cli.output import current_screen, note, say, say_page
+from tpujob.cli.render.lines import elapsed
 from tpujob.cli.render.table import Column, table
 from tpujob.domain import secrets
-from tpujob.domain.text import age, one_line, seconds
+from tpujob.domain.text import age, one_line
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -60,38 +63,38 @@ def remove(name: Name) -> None:
 
 
 def secrets_page(
-    found: Sequence[SecretView], columns: int, *, now: float, color: bool = False
+    secrets: Sequence[SecretView], columns: int, *, now: float, color: bool = False
 ) -> str:
-    if not found:
+    if not secrets:
         return "No secret is set: `tpujob secret set NAME` sets one."
-    rows = [
-        (one_line(one["name"], 128), "-" if at is None else f"{age(now - at)} ago")
-        for one in found
-        for at in (seconds(one["set_at"]),)
-    ]
+    rows: list[tuple[str, str]] = []
+    for secret in secrets:
+        seconds_ago = elapsed(secret["set_at"], now)
+        ago = "-" if seconds_ago is None else f"{age(seconds_ago)} ago"
+        rows.append((one_line(secret["name"], 128), ago))
     return table(_COLUMNS, rows, columns, color=color)
 
 
 def value_of(name: str, *, from_env: bool) -> str:
-    """Return the value of a secret: from the environment, a person or standard input. Raises BadRequest."""
+    """Return a secret's value: from the environment, a person or standard input. Raises BadRequest."""
     from tpujob.config import settings
 
-    given = settings.variable(name) if from_env else _given(name)
-    if from_env and not given:
+    value = settings.variable(name) if from_env else _read_value(name)
+    if from_env and not value:
         raise BadRequest(f"there is no variable {name} in this environment")
-    return secrets.checked_value(name, given)
+    return secrets.checked_value(name, value)
 
 
-def _given(name: str) -> str:
-    """Return what a person types, unseen, or what standard input holds, without the newline at its end."""
+def _read_value(name: str) -> str:
+    """Return a person's hidden input, or the content of standard input without its last newline. Raises BadRequest."""
     if current_screen().asks:
         import getpass
 
         return getpass.getpass(f"{name}: ")
     if sys.stdin.isatty():
         note(f"Type the value of {name}, then Ctrl-D:")
-    given = sys.stdin.buffer.read(secrets.MAX_BYTES + 2)
+    data = sys.stdin.buffer.read(secrets.MAX_BYTES + 2)
     try:
-        return given.decode().removesuffix("\n").removesuffix("\r")
+        return data.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         raise BadRequest(f"the value of {name} is not text: a variable cannot hold it") from None

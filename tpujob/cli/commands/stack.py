@@ -49,11 +49,8 @@ def down() -> None:
 
     settings = current_settings()
     ended = stack_processes.down(settings)
-    say(
-        f"Stopped: {', '.join(ended)}."
-        if ended
-        else f"Nothing to stop: {name_of_stack(settings)} is down."
-    )
+    stopped = f"Stopped: {', '.join(ended)}."
+    say(stopped if ended else f"Nothing to stop: {name_of_stack(settings)} is down.")
 
 
 def serve(
@@ -96,10 +93,10 @@ def status(as_json: Json = False) -> None:
 
     settings = current_settings()
     health = _health(settings)
+    processes: list[dict[str, Any]]
     if url := client.deployed_at(settings):
-        processes = [
-            {"name": "backend", "running": None, "pid": None, "url": url, "page": "", "log": ""}
-        ]
+        backend = {"name": "backend", "running": None, "pid": None, "url": url}
+        processes = [{**backend, "page": "", "log": ""}]
         text = f"{settings.context}: the backend is deployed at {url}"
     else:
         processes = [
@@ -117,12 +114,10 @@ def status(as_json: Json = False) -> None:
         text = "" if settings.local else f"Context {settings.context}:\n"
         text += stack_page(processes, screen.columns, color=screen.color)
     if as_json:
-        say_json(
-            [
-                {**process, "health": health} if process["name"] == "backend" else process
-                for process in processes
-            ]
-        )
+        for process in processes:
+            if process["name"] == "backend":
+                process["health"] = health
+        say_json(processes)
         return
     lines = [text, "", *health_lines(health, time.time())]
     if page := client.way_to_page(settings):
