@@ -137,9 +137,9 @@ def submit(spec: JobSpec, options: SubmitOptions) -> int:
     for warning in plan["warnings"]:
         note(f"warning: {clean(warning)}")
     if any(source["to_bring"] for source in plan.get("data", ())):
-        from tpujob.cli.commands.data.sync import bring
+        from tpujob.cli.commands.data.sync import upload_sources
 
-        bring(plan.get("data", ()))
+        upload_sources(plan.get("data", ()))
     key = options.key or secrets.token_hex(12)
     unsure = "The job may have been submitted. This command does not submit it twice:"
     with on_interrupt(unsure, f"  {options.command} --key {key}"):
