@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 from tests.support.scripted import ScriptedJobs
 from tests.unit.cli.conftest import Tpujob
 from tpujob.cli.commands.cost.estimate_page import estimate_page
-from tpujob.cli.commands.cost.prices import NOTHING, chosen, prices_page
+from tpujob.cli.commands.cost.prices import NOTHING, matching, prices_page
 from tpujob.cli.render.text import width
 from tpujob.config import prices
 from tpujob.domain.hardware.prices import LIST
@@ -91,7 +91,7 @@ def test_the_page() -> None:
 @pytest.mark.parametrize("columns", [80, 120])
 def test_they_fit(columns: int) -> None:
     page = estimate_page(estimate_view(SPEC, {"hours": 3}), columns, explained=True)
-    page += "\n" + prices_page(chosen(LIST, []), date(2026, 11, 22), columns)
+    page += "\n" + prices_page(matching(LIST, []), date(2026, 11, 22), columns)
     assert max(map(width, page.splitlines())) <= columns
 
 

@@ -223,10 +223,10 @@ def _grants(options: Sequence[str], file: Path | None) -> list[dict[str, Any]]:
     from tpujob.config import files
     from tpujob.doctor import quota
 
-    grants = [quota.of_option(text) for text in options]
+    grants = [quota.parse_option(text) for text in options]
     if file is not None:
         letter = sys.stdin.read() if str(file) == "-" else files.read(file)
-        grants += quota.of_letter(letter)
+        grants += quota.parse_letter(letter)
     return grants
 
 

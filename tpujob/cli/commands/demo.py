@@ -72,7 +72,7 @@ def _submit() -> tuple[JobView, PlanView]:
 
 
 def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
-    from tpujob.cli.commands.cost.report import parts
+    from tpujob.cli.commands.cost.report import time_lines
     from tpujob.cli.live_display import follow, sink_for
     from tpujob.cli.render.text import wrap
 
@@ -89,7 +89,7 @@ def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
         ended = follow(RetryingClient(), job["id"], sink, on_poll=Preemption(enabled=preempt))
     total = RetryingClient().api.cost(job=job["id"])["total"]
     say(summary(ended, screen.columns, list_price=price, attempts=attempts, color=screen.color))
-    say("\n".join(["", *parts(total, screen.columns, color=screen.color), ""]))
+    say("\n".join(["", *time_lines(total, screen.columns, color=screen.color), ""]))
     say("All of it: tpujob cost report\n\n" + try_next(ended))
     return 1 if shortcomings(ended, attempts=attempts) else 0
 
