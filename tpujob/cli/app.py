@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from tpujob.cli.errors import OUTPUT_CLOSED, exit_code_table, show_error
-from tpujob.cli.output import OutputClosed, current_screen, flush, say
+from tpujob.cli.output import OutputClosed, flush, get_screen, say
 from tpujob.errors import BadRequest, TpujobError, Transient
 from tpujob.version import __version__
 
@@ -121,10 +121,8 @@ class _InOrder(TyperGroup):
 
 
 def build(names: Iterable[str] = tuple(COMMANDS), *, outline: bool = False) -> typer.Typer:
-    """Return the command line with these commands.
-
-    An `outline` has no options: declaring those of all commands costs more CPU time than most commands take.
-    """
+    """Return the command line with these commands. An `outline` has no options, as declaring those of all commands
+    costs more CPU time than most commands take."""
     app = typer.Typer(
         name="tpujob",
         cls=_InOrder,
@@ -194,14 +192,14 @@ def run(words: Sequence[str]) -> int:
             from tpujob.cli.backend import hint_about_dead_processes
 
             error.hint = hint_about_dead_processes()
-        show_error(error, current_screen(), as_json=_wants_json(words))
+        show_error(error, get_screen(), as_json=_wants_json(words))
         return error.exit_code
     except typer.TyperException as error:
         if command := FOREIGN_COMMANDS.get(words[0] if words else ""):
             text = f"there is no command {words[0]}: use tpujob {command}"
-            show_error(BadRequest(text), current_screen(), as_json=_wants_json(words))
+            show_error(BadRequest(text), get_screen(), as_json=_wants_json(words))
         elif _wants_json(words):
-            show_error(BadRequest(error.format_message()), current_screen(), as_json=True)
+            show_error(BadRequest(error.format_message()), get_screen(), as_json=True)
         elif show := getattr(error, "show", None):
             show()
         return error.exit_code

@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from tpujob.cli.backend import RetryingClient
-from tpujob.cli.output import Screen, current_screen, flush, say, say_json_line
+from tpujob.cli.output import Screen, flush, get_screen, say, say_json_line
 from tpujob.cli.render.lines import event_line, progress_line
 from tpujob.cli.render.words import FINAL
 
@@ -90,11 +90,11 @@ def watch_table(
     whenever the facts change."""
     retrying = RetryingClient()
     shown = object()
-    redraw = current_screen().tty and not as_json
+    redraw = get_screen().tty and not as_json
     with _alternate_screen() if redraw else nullcontext():
         for _ in retrying.follow(None, timeout=EVERY):
             answer = retrying.ask(ask)
-            screen = current_screen()
+            screen = get_screen()
             if redraw:
                 _redraw(text(answer, screen).splitlines(), screen)
             elif facts(answer) != shown:

@@ -29,7 +29,7 @@ class Screen:
     asks: bool = False  #: a person can be asked: standard input and error are a terminal
 
 
-def current_screen() -> Screen:
+def get_screen() -> Screen:
     """Return the state of the terminal at this moment."""
     from tpujob.config import settings
 
@@ -104,7 +104,7 @@ def say_page(record: Any, page: Callable[..., str], as_json: bool, **options: An
     if as_json:
         say_json(record)
         return
-    screen = current_screen()
+    screen = get_screen()
     say(page(record, screen.columns, color=screen.color, **options))
 
 

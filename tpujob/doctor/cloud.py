@@ -43,10 +43,8 @@ class ProjectSeen:
 
 
 def examine(context: Context, seen: ProjectSeen) -> list[Finding]:
-    """Return a finding for each check of the context; without credentials only that of the credentials.
-
-    The permissions of a deployed backend cannot be read from this machine and are not checked.
-    """
+    """Return a finding for each check of the context; without credentials only that of the credentials. The permissions
+    of a deployed backend cannot be read from this machine and are not checked."""
     identity, project = seen.identity, seen.project
     if isinstance(identity, NoIdentity):
         if context.backend:

@@ -178,11 +178,9 @@ class FirewallRule:
 def allowing(
     rules: Sequence[FirewallRule], context: Context, source: str, port: int
 ) -> tuple[list[FirewallRule], list[FirewallRule]]:
-    """Return the rules that allow TCP to the port from all of `source`; with OUTSIDE, from any address at all.
-
-    The first list has the rules for the context's hosts, the second those for other hosts only. Both leave out rules
-    that another rule overrides by denying the same traffic at a smaller or equal priority number.
-    """
+    """Return the rules that allow TCP to the port from all of `source` (OUTSIDE: from any address): first those for the
+    context's hosts, then those for other hosts only. Rules that a denial with a smaller or equal priority number
+    overrides are left out."""
     candidates = [rule for rule in rules if rule.allows and _covers(rule, context, source, port)]
     denials = denying(rules, context, port)
     effective = [

@@ -72,15 +72,15 @@ class QuotaOverview:
 
 
 def unit_of(generation: str) -> Unit:
-    """Return the unit of a generation's quotas; for v4 and v5p, where it is unknown, the smaller number of chips."""
-    known = accelerators.generation(generation)
-    return "cores" if known and known.suffix_counts_cores else "chips"
+    """Return the unit of a generation's quotas; of v4 and v5p, where it is unknown, the one that allows fewer chips."""
+    row = accelerators.generation(generation)
+    return "cores" if row and row.suffix_counts_cores else "chips"
 
 
 def per_chip(generation: str, unit: str) -> int:
     """Return the amount of quota that one chip takes."""
-    found = accelerators.generation(generation)
-    return found.cores_per_chip if found and unit == "cores" else 1
+    row = accelerators.generation(generation)
+    return row.cores_per_chip if row and unit == "cores" else 1
 
 
 def chips(row: AllowanceView) -> int | None:
@@ -108,10 +108,8 @@ def allowances(
     closed_kinds: bool = False,
 ) -> list[AllowanceView]:
     """Return a row for each kind that the project may hold, holds, or was granted in these zones, by zone and kind.
-
     `held`: None if it could not be read; `closed`: zones in which it could not be read; `closed_kinds`: whether to
-    include kinds with a limit of 0.
-    """
+    include kinds with a limit of 0."""
     kinds = {limit.kind for limit in limits if limit.kind}
     kinds |= {slices.kind for slices in held or ()}
     kinds |= {QuotaKind(grant.type, grant.pricing) for grant in grants}
@@ -147,9 +145,9 @@ def _allowance(
     of_kind = [limit for limit in limits if limit.kind == kind]
     in_zone = _limit_at(of_kind, "zone", zone)
     in_region = _limit_at(of_kind, "region", region_of(zone))
-    known = [limit for limit in (in_zone, in_region) if limit]
-    amounts = [limit.limit for limit in known if limit.limit is not None]
-    unit = next((limit.unit for limit in known if limit.unit), unit_of(kind.generation))
+    in_force = [limit for limit in (in_zone, in_region) if limit]
+    amounts = [limit.limit for limit in in_force if limit.limit is not None]
+    unit = next((limit.unit for limit in in_force if limit.unit), unit_of(kind.generation))
     used = sum(h.chips for h in held or () if (h.kind, h.zone) == (kind, zone))
     key = (kind.generation, zone, kind.pricing)
     granted = [g.chips for g in grants if (g.type, g.zone, g.pricing) == key]
@@ -158,7 +156,7 @@ def _allowance(
         part=kind.part,
         pricing=kind.pricing,
         zone=zone,
-        known=bool(known),
+        known=bool(in_force),
         limit=min(amounts, default=None),
         zone_limit=in_zone.limit if in_zone else None,
         region_limit=in_region.limit if in_region else None,
@@ -169,11 +167,9 @@ def _allowance(
 
 
 def _limit_at(limits: Sequence[Limit], scope: Scope, place: str) -> Limit | None:
-    """Return the limit of one kind at a place; the largest if several metrics limit the kind.
-
-    `tpu-v4-preemptible` and `tpu-v4s-preemptible` are both seen in public, and no page says which of them counts. Users
-    ask to raise the one that counts, so the larger one is taken. Inferred (live: quota-names).
-    """
+    """Return the limit of one kind at a place. Several metrics may limit one kind: `tpu-v4-preemptible` and
+    `tpu-v4s-preemptible` are both seen in public. No page says which of them counts. The larger one is taken, as users
+    ask to raise the one that counts. Inferred (live: quota-names)."""
     metrics = dict.fromkeys(limit.metric for limit in limits)
     by_metric = (_limit_of_metric(limits, metric, scope, place) for metric in metrics)
     candidates = [limit for limit in by_metric if limit]

@@ -77,7 +77,7 @@ def test_a_person_is_asked_once_about_all_that_match(
         return answer
 
     monkeypatch.setattr("tpujob.cli.commands.jobs.typer.confirm", confirm)
-    monkeypatch.setattr("tpujob.cli.commands.jobs.current_screen", lambda: output.Screen(asks=True))
+    monkeypatch.setattr("tpujob.cli.commands.jobs.get_screen", lambda: output.Screen(asks=True))
     tpujob("delete", "--state", "queued", code=0 if answer else 130)
     assert len(questions) == 1
     assert questions[0].startswith("Delete 000042 ")

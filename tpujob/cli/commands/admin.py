@@ -12,20 +12,13 @@ from tpujob.cli.backend import connect, note_context
 from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json, argument, complete_host, flag
 from tpujob.cli.output import note, say, say_json, say_page
-from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import clip_middle, wrap
 from tpujob.domain.text import age, clean, many, rate
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
-    from tpujob.api import (
-        BrokenView,
-        JobsApi,
-        LeakView,
-        MemberView,
-        SuspectView,
-        SweptView,
-    )
+    from tpujob.api import BrokenView, JobsApi, LeakView, MemberView, SuspectView, SweptView
 
 
 hosts = typer.Typer(
@@ -97,8 +90,7 @@ def leaks(as_json: Json = False) -> int:
 
 
 def sweep(
-    dry_run: Annotated[bool, flag("Print only.", "--dry-run")] = False,
-    as_json: Json = False,
+    dry_run: Annotated[bool, flag("Print only.", "--dry-run")] = False, as_json: Json = False
 ) -> int:
     """Delete slices, requests and keys that no job claims.
 
@@ -140,8 +132,7 @@ _MEMBERS = (
 _LEAKS = (
     Column("Name", floors=(24, 16, 12), cut=clip_middle),
     Column("Zone", floors=(14, 13, 8), cut=clip_middle),
-    Column("Age", right=True),
-    Column("$/h", right=True),
+    *numbers("Age", "$/h"),
     Column("Job"),
     Column("In the cloud", floors=(40, 20, 12)),
 )
@@ -293,9 +284,7 @@ def remove(name: Name) -> None:
 
 
 @members.command()
-def apply(
-    file: Annotated[Path, argument("FILE", "A line `NAME: ROLE` per member.")],
-) -> None:
+def apply(file: Annotated[Path, argument("FILE", "A line `NAME: ROLE` per member.")]) -> None:
     """Replace the list by that of a file."""
     from tpujob.config.members import read
     from tpujob.domain.members import differences

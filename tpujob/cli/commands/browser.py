@@ -13,7 +13,7 @@ import typer
 
 from tpujob.cli.backend import connect, current_settings
 from tpujob.cli.options import argument, flag
-from tpujob.cli.output import current_screen, note, say
+from tpujob.cli.output import get_screen, note, say
 from tpujob.domain.text import clean
 from tpujob.errors import BackendGone, BadRequest
 
@@ -57,7 +57,7 @@ def _open(address: str) -> bool:
 
 
 def _ask(prompt: str) -> str:
-    if not current_screen().asks:
+    if not get_screen().asks:
         raise BadRequest(
             "signing in needs a terminal",
             hint="Programs use a service account: tpujob use URL --account machine",
@@ -123,12 +123,10 @@ def _forward(settings: Settings, path: str, *, browser: bool, code: bool) -> int
     """Forward requests for the page until Ctrl-C, and return the proxy's exit code."""
     from tpujob.config.settings import for_processes
 
-    command = [sys.executable, "-m", "tpujob.web.proxy", "--context", settings.context]
-    command += ["--code"] if code else []
+    args = [sys.executable, "-m", "tpujob.web.proxy", "--context", settings.context]
+    args += ["--code"] if code else []
     pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, text=True, env=for_processes()
-    ) as child:
+    with subprocess.Popen(args, stdin=pipe, stdout=pipe, text=True, env=for_processes()) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         with contextlib.suppress(KeyboardInterrupt):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpujob.cli.options import Json, argument, flag, option
-from tpujob.cli.output import current_screen, note, say, say_json
+from tpujob.cli.output import get_screen, note, say, say_json
 from tpujob.domain.text import clean
 from tpujob.errors import BadRequest
 
@@ -133,7 +133,7 @@ def _sign_in_if_needed(settings: Settings) -> None:
     except Unauthorized:
         if configured.account:
             raise
-        if not current_screen().asks or not configured.client_id:
+        if not get_screen().asks or not configured.client_id:
             say("Next:\n  tpujob login")
             return
         sign_in(settings)
@@ -256,7 +256,7 @@ def _buckets(options: Sequence[str], zones: Sequence[str]) -> dict[str, str]:
 
 def _ask(prompt: str, *, option: str, default: str) -> str:
     """Return a person's answer; without a terminal the default. Raises BadRequest when there is no default."""
-    if current_screen().asks:
+    if get_screen().asks:
         return str(typer.prompt(prompt, default=default or None, err=True)).strip()
     if not default:
         raise BadRequest(f"{option} is missing", hint="On a terminal tpujob would ask for it.")

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from tpujob.cli.backend import RetryingClient, connect, current_settings, note_context, page_of
 from tpujob.cli.errors import DOES_NOT_FIT, job_continues, on_interrupt
 from tpujob.cli.options import Follow, Json, Variables, argument, flag, option, variables
-from tpujob.cli.output import Screen, current_screen, note, say, say_json
+from tpujob.cli.output import Screen, get_screen, note, say, say_json
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import created_text, plan_page, steered_text
-from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import amount_text, clip_middle, paint, wrap
 from tpujob.domain.text import clean, dollars
 from tpujob.errors import BadSpec, NotFound
@@ -124,7 +124,7 @@ def submit(spec: JobSpec, options: SubmitOptions) -> int:
     from tpujob.submit import job_file
 
     spec_fields = dump(spec)
-    screen = current_screen()
+    screen = get_screen()
     note_context()
     api = connect()
     plan = job_file.named(options.file, lambda: api.plan(spec_fields))
@@ -140,18 +140,17 @@ def submit(spec: JobSpec, options: SubmitOptions) -> int:
         from tpujob.cli.commands.data.sync import upload_sources
 
         upload_sources(plan.get("data", ()))
+    price = plan["usd_per_hour"]
     key = options.key or secrets.token_hex(12)
     unsure = "The job may have been submitted. This command does not submit it twice:"
     with on_interrupt(unsure, f"  {options.command} --key {key}"):
         job = _submit(api, spec_fields, bundle, plan["bucket"], key)
     if not options.as_json:
         page = page_of(job["id"])
-        text = created_text(
-            job, screen.columns, plan["usd_per_hour"], color=screen.color, page=page
-        )
+        text = created_text(job, screen.columns, price, color=screen.color, page=page)
         say(text, flush=True)
     if options.follow:
-        return _follow(job, plan["usd_per_hour"], screen, as_json=options.as_json)
+        return _follow(job, price, screen, as_json=options.as_json)
     if options.as_json:
         say_json(job)
     return 0
@@ -177,7 +176,7 @@ def _check(spec: JobSpec, *, as_json: bool) -> int:
     if as_json:
         say_json([{**t.finding, "zone": t.zone, "usd_per_hour": t.usd_per_hour} for t in targets])
     else:
-        screen = current_screen()
+        screen = get_screen()
         say(check_page(spec.name, targets, screen.columns, color=screen.color))
     return 0 if all(finding["fit"] == "yes" for finding in findings) else DOES_NOT_FIT
 
@@ -202,7 +201,7 @@ def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: boo
     if as_json:
         say_json({**plan, "estimate": estimate})
         return
-    screen = current_screen()
+    screen = get_screen()
     say(plan_page(plan, screen.columns, color=screen.color))
     if estimate is not None:
         from tpujob.cli.commands.cost.estimate_page import estimate_page
@@ -252,13 +251,7 @@ _COLUMNS = (
     Column("Slices"),
     Column("Zone", floors=(14, 0), cut=clip_middle),
     Column("Fits", style=lambda cell: "green" if cell == "yes" else "red"),
-    Column("Memory", right=True),
-    Column("of", right=True),
-    Column("At least", right=True),
-    Column("Step", right=True),
-    Column("Per s", right=True),
-    Column("Hours", right=True),
-    Column("List value", right=True),
+    *numbers("Memory", "of", "At least", "Step", "Per s", "Hours", "List value"),
 )
 
 

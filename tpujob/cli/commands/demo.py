@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from tpujob.cli.backend import RetryingClient, current_settings, page_of, running
 from tpujob.cli.errors import job_continues, on_interrupt
 from tpujob.cli.options import flag
-from tpujob.cli.output import current_screen, note, say
+from tpujob.cli.output import get_screen, note, say
 from tpujob.cli.render.answers import next_commands
 from tpujob.cli.render.text import clip, clock, pad, paint
 from tpujob.domain.text import clean, many, rate, seconds, span, usd
@@ -76,7 +76,7 @@ def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
     from tpujob.cli.live_display import follow, sink_for
     from tpujob.cli.render.text import wrap
 
-    screen = current_screen()
+    screen = get_screen()
     attempts = 2 if preempt else 1
     hardware = "a spot slice that is preempted during training" if preempt else "a spot slice"
     text = f"Job {job['id']} is configs/quickstart.yaml on {hardware}. Ctrl-C leaves it running."

@@ -8,8 +8,8 @@ from tpujob.api import AllowanceView
 from tpujob.cli.backend import current_settings, local_stack
 from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json, flag
-from tpujob.cli.output import current_screen, say, say_json
-from tpujob.cli.render.table import Column, table
+from tpujob.cli.output import get_screen, say, say_json
+from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.doctor.findings import Finding, Severity, worst
 from tpujob.doctor.quota import QuotaOverview
@@ -24,7 +24,7 @@ def doctor(as_json: Json = False) -> int:
 
     settings = current_settings()
     findings = doctor.findings(settings)
-    screen = current_screen()
+    screen = get_screen()
     page = doctor_page(settings.context, findings, screen.columns, color=screen.color)
     say_json([asdict(finding) for finding in findings]) if as_json else say(page)
     return {Severity.FAIL: FOUND, Severity.UNKNOWN: Transient.exit_code}.get(worst(findings), 0)
@@ -41,7 +41,7 @@ def quota(
     if settings.local:
         local_stack()
     overview = doctor.quotas(settings, everywhere=everywhere)
-    screen = current_screen()
+    screen = get_screen()
     page = quota_page(overview, screen.columns, color=screen.color, everywhere=everywhere)
     say_json(_as_json(overview)) if as_json else say(page)
 
@@ -71,10 +71,7 @@ _QUOTA = (
     Column("Type"),
     Column("Pricing"),
     Column("Zone", floors=(16, 14, 8), cut=clip_middle),
-    Column("In zone", right=True),
-    Column("In region", right=True),
-    Column("Limit", right=True),
-    Column("Used", right=True),
+    *numbers("In zone", "In region", "Limit", "Used"),
     Column("Unit"),
     Column("Granted", right=True),
 )

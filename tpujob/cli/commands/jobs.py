@@ -26,7 +26,7 @@ from tpujob.cli.options import (
     flag,
     option,
 )
-from tpujob.cli.output import Screen, current_screen, note, say, say_json, say_json_line, say_page
+from tpujob.cli.output import Screen, get_screen, note, say, say_json, say_json_line, say_page
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import next_commands, steered_text, stop_question
 from tpujob.cli.render.job_page import job_page
@@ -94,7 +94,7 @@ def list_jobs(
 
         watch_table(lambda api: api.list(request), text_of, facts, as_json=as_json)
     page = connect().list(request)
-    say_json(page["rows"]) if as_json else say(text_of(page, current_screen()))
+    say_json(page["rows"]) if as_json else say(text_of(page, get_screen()))
 
 
 def _list_request(options: dict[str, Any]) -> ListAsked:
@@ -134,7 +134,7 @@ def show(
     if plot and not as_json:
         from tpujob.cli.render.plot import plot_page
 
-        screen = current_screen()
+        screen = get_screen()
         say("\n" + plot_page(connect().metrics(job), screen.columns, color=screen.color))
 
 
@@ -151,7 +151,7 @@ def _print_job(job: str, as_json: bool, page: Callable[..., str]) -> None:
     if as_json:
         say_json(view)
         return
-    screen = current_screen()
+    screen = get_screen()
     events = api.events(view["id"])
     say(page(view, events, screen.columns, time.time(), color=screen.color))
 
@@ -258,7 +258,7 @@ def _delete_or_clean(
     note_context()
     api = connect()
     chosen = _choose_jobs(api, jobs, states, mine, yes, verb)
-    ask = jobs and not yes and current_screen().asks
+    ask = jobs and not yes and get_screen().asks
 
     def steer(job: str) -> JobView | None:
         if ask:
@@ -289,7 +289,7 @@ def _choose_jobs(
     shown = listed([*names[:10], *([f"{len(names) - 10} more"] if len(names) > 10 else [])])
     if not rows:
         note("No job matches.")
-    elif not yes and current_screen().asks and not typer.confirm(f"{verb} {shown}?", err=True):
+    elif not yes and get_screen().asks and not typer.confirm(f"{verb} {shown}?", err=True):
         raise typer.Abort
     return [row["id"] for row in rows]
 
@@ -314,7 +314,7 @@ def steer_each(
             if error.hint == hint and not as_json:
                 error.hint = ""  # the line above has the same hint
             hint = error.hint or hint
-            show_error(error, current_screen(), as_json=as_json)
+            show_error(error, get_screen(), as_json=as_json)
             code = code or error.exit_code
             continue
         if steered is None:

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from tpujob.cli.backend import RetryingClient
 from tpujob.cli.errors import job_continues, on_interrupt
 from tpujob.cli.options import Follow, JobRef, Json, flag, option
-from tpujob.cli.output import (
-    current_screen,
-    flush,
-    note,
-    say,
-    say_bytes,
-    say_json_line,
-    say_json_list,
-)
+from tpujob.cli.output import flush, get_screen, note, say, say_bytes, say_json_line, say_json_list
 from tpujob.cli.render.lines import log_line, log_text, numbered_line
 from tpujob.domain import text as blocks
 from tpujob.domain.text import many
@@ -43,14 +35,12 @@ class Source:
     attempt: int | None  #: None: the newest
 
     def page(self, cursor: str, tail: int | None = None) -> LogPage:
-        return self.retrying.ask(
-            lambda api: api.logs(self.job, **self.filters(), cursor=cursor, tail=tail)
-        )
+        where = self.filters()
+        return self.retrying.ask(lambda api: api.logs(self.job, **where, cursor=cursor, tail=tail))
 
     def block(self, cursor: str) -> LogBlock:
-        return self.retrying.ask(
-            lambda api: api.log_block(self.job, **self.filters(), cursor=cursor)
-        )
+        where = self.filters()
+        return self.retrying.ask(lambda api: api.log_block(self.job, **where, cursor=cursor))
 
     def filters(self) -> dict[str, int]:
         filters = {"host": self.host, "attempt": self.attempt}
@@ -94,7 +84,11 @@ def logs(
     source = Source(retrying, job_id, host, attempt)
     if grep:
         query: SearchAsked = {"text": grep, "regexp": regexp, "ignore_case": ignore_case}
-        _print_count(source, query) if count else _print_matches(source, query, as_json=as_json)
+        if count:
+            _, total = next(_search(source, {**query, "limit": 1}))
+            say(str(total))
+        else:
+            _print_matches(source, query, as_json=as_json)
     elif line is not None:
         _print_line(source, host or 0, line, around, as_json=as_json)
     elif traceback is not None:
@@ -114,7 +108,7 @@ def logs(
 
 
 def _print_output(source: Source, *, follow: bool, tail: int | None, raw: bool) -> None:
-    color = current_screen().color
+    color = get_screen().color
     prefix = source.host is None
     cursor = ""
     if tail is not None:
@@ -188,17 +182,12 @@ def _search(source: Source, query: SearchAsked) -> Iterator[tuple[list[WindowLin
         request = {**request, "of": last["host"], "line": last["line"], "after": True}
 
 
-def _print_count(source: Source, query: SearchAsked) -> None:
-    _, total = next(_search(source, {**query, "limit": 1}))
-    say(str(total))
-
-
 def _print_matches(source: Source, query: SearchAsked, *, as_json: bool) -> None:
     lines = (line for matches, _ in _search(source, query) for line in matches)
     if as_json:
         say_json_list(lines)
         return
-    color = current_screen().color
+    color = get_screen().color
     for line in lines:
         say(numbered_line(line, prefix=source.host is None, hit=True, color=color))
 
@@ -223,7 +212,7 @@ def _print_line(source: Source, host: int, number: int, around: int, *, as_json:
     if as_json:
         say_json_list(lines)
         return
-    color = current_screen().color
+    color = get_screen().color
     for line in lines:
         say(numbered_line(line, prefix=source.host is None, hit=is_hit(line), color=color))
 

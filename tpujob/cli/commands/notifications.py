@@ -53,8 +53,7 @@ def list_deliveries(
 
 @app.command(name="test")
 def send_test(
-    channel: Annotated[str, argument("CHANNEL", "Name in the context.")],
-    as_json: Json = False,
+    channel: Annotated[str, argument("CHANNEL", "Name in the context.")], as_json: Json = False
 ) -> None:
     """Send a test message now."""
     message = connect().test_channel(channel)
@@ -65,8 +64,7 @@ def send_test(
 
 @app.command()
 def secret(
-    name: Annotated[str, argument("NAME", "Name in the context.")],
-    from_env: FromEnv = False,
+    name: Annotated[str, argument("NAME", "Name in the context.")], from_env: FromEnv = False
 ) -> None:
     """Store a URL, signing key or password of a channel.
 

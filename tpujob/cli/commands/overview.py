@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tpujob.cli.backend import RetryingClient, connect
 from tpujob.cli.errors import job_continues, on_interrupt
 from tpujob.cli.options import Follow, Json, argument, complete_job, option
-from tpujob.cli.output import current_screen, flush, say, say_json_line, say_json_list, say_page
+from tpujob.cli.output import flush, get_screen, say, say_json_line, say_json_list, say_page
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import event_line, event_lines, job_event_line
-from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import clip, clip_middle, paint
-from tpujob.domain.paging import PAGE as MAX_EVENTS
-from tpujob.domain.paging import newest
+from tpujob.domain.paging import PAGE, newest
 from tpujob.domain.text import clean, many, rate, seconds, span
 from tpujob.errors import BadRequest
 
@@ -42,9 +41,7 @@ def events(
     kind: Annotated[
         list[str] | None, option("KIND", "All jobs: filter by kind, such as slice_gone.")
     ] = None,
-    limit: Annotated[
-        int, option("N", "All jobs: number of events.", min=1, max=MAX_EVENTS)
-    ] = NEWEST,
+    limit: Annotated[int, option("N", "All jobs: number of events.", min=1, max=PAGE)] = NEWEST,
     as_json: Json = False,
 ) -> None:
     """Print the events of a job, or of all jobs, oldest first."""
@@ -82,7 +79,7 @@ def _print_newest(limit: int, kinds: list[str], *, as_json: bool) -> None:
     if as_json:
         say_json_list(events)
         return
-    screen = current_screen()
+    screen = get_screen()
     for event in events:
         columns = screen.columns if screen.tty else 0
         say(job_event_line(event, columns, color=screen.color))
@@ -90,7 +87,7 @@ def _print_newest(limit: int, kinds: list[str], *, as_json: bool) -> None:
 
 
 def _say_events(events: list[EventView]) -> None:
-    screen = current_screen()
+    screen = get_screen()
     for event in events:
         if screen.tty:
             say(event_lines(event, screen.columns, color=screen.color))
@@ -112,25 +109,15 @@ _OFFERS = (
     Column("Type", floors=(10, 8, 7), cut=clip_middle),
     Column("Zone", floors=(14, 13, 8), cut=clip_middle),
     Column("Pricing", floors=(9, 6, 4)),
-    Column("Held", right=True),
-    Column("$/h", right=True),
-    Column("Asked", right=True),
-    Column("Ready", right=True),
-    Column("Wait", right=True),
-    Column("Refused", right=True),
-    Column("Preempted", right=True),
+    *numbers("Held", "$/h", "Asked", "Ready", "Wait", "Refused", "Preempted"),
 )
 
 
 def capacity_page(report: CapacityReport, columns: int, now: float, *, color: bool = False) -> str:
-    """Return the page of hardware. Ready, refused and preempted count the last day; the wait is its median."""
+    """Return the page of hardware. Ready, refused and preempted count the last day; Wait is the median of that day."""
     out: list[str] = []
-    if report["offers"]:
-        out.append(
-            table(
-                _OFFERS, [_offer_cells(offer) for offer in report["offers"]], columns, color=color
-            )
-        )
+    if rows := [_offer_cells(offer) for offer in report["offers"]]:
+        out.append(table(_OFFERS, rows, columns, color=color))
     elif not report["closed"]:
         out.append("No hardware is held or requested, and nothing happened within the last day.")
     out += [_circuit_line(circuit, now) for circuit in report["closed"]]
@@ -163,11 +150,8 @@ def _count(number: int) -> str:
 def _circuit_line(circuit: OpenCircuit, now: float) -> str:
     """Return a line such as `STOCKOUT of v4-32 spot in us-central2-b: 3 refusals within 12m, next request in 40s`."""
     since, retry_at = seconds(circuit["since"]) or now, seconds(circuit["again_at"]) or now
-    next_request = (
-        f"next request in {span(retry_at - now)}"
-        if circuit["open"]
-        else "requested when a job needs it"
-    )
+    wait = f"next request in {span(retry_at - now)}"
+    next_request = wait if circuit["open"] else "requested when a job needs it"
     request = f"{clean(circuit['what'])} {clean(circuit['pricing'])} in {clean(circuit['place'])}"
     refusals = f"{many(circuit['refusals'], 'refusal')} within {span(max(0.0, now - since))}"
     return f"{circuit['cause']} of {request}: {refusals}, {next_request}"

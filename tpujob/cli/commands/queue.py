@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from tpujob.cli.backend import RetryingClient, connect
 from tpujob.cli.commands.jobs import expand_ranges, steer_each
 from tpujob.cli.options import Json, Watch, argument, complete_job, option
-from tpujob.cli.output import Screen, current_screen, say, say_json, say_page
+from tpujob.cli.output import Screen, get_screen, say, say_json, say_page
 from tpujob.cli.render.queue_page import queue_page, shares_page
 from tpujob.errors import BadRequest
 
@@ -57,7 +57,7 @@ def queue(
 
         watch_table(ask, text, lambda view: view["rows"], as_json=as_json)
     view = retrying.ask(ask)
-    say_json(view) if as_json else say(text(view, current_screen()))
+    say_json(view) if as_json else say(text(view, get_screen()))
     return 0
 
 

@@ -15,7 +15,7 @@ import typer
 
 from tpujob.cli.backend import connect, note_context
 from tpujob.cli.options import Json, argument, flag
-from tpujob.cli.output import current_screen, note, say, say_page
+from tpujob.cli.output import get_screen, note, say, say_page
 from tpujob.cli.render.lines import elapsed
 from tpujob.cli.render.table import Column, table
 from tpujob.domain import secrets
@@ -34,10 +34,7 @@ _COLUMNS = (Column("Name"), Column("Set"))
 
 
 @app.command(name="set")
-def set_secret(
-    name: Name,
-    from_env: FromEnv = False,
-) -> None:
+def set_secret(name: Name, from_env: FromEnv = False) -> None:
     """Set a secret, or replace its value.
 
     The value is prompted for, or read from standard input."""
@@ -87,7 +84,7 @@ def value_of(name: str, *, from_env: bool) -> str:
 
 def _read_value(name: str) -> str:
     """Return a person's hidden input, or the content of standard input without its last newline. Raises BadRequest."""
-    if current_screen().asks:
+    if get_screen().asks:
         import getpass
 
         return getpass.getpass(f"{name}: ")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tpujob.cli.backend import current_settings, name_of_stack
 from tpujob.cli.options import Json, option
-from tpujob.cli.output import current_screen, note, say, say_json
+from tpujob.cli.output import get_screen, note, say, say_json
 from tpujob.cli.render.listing import health_lines, stack_page
 from tpujob.errors import TpujobError
 
@@ -110,7 +110,7 @@ def status(as_json: Json = False) -> None:
             }
             for process in stack_processes.status(settings)
         ]
-        screen = current_screen()
+        screen = get_screen()
         text = "" if settings.local else f"Context {settings.context}:\n"
         text += stack_page(processes, screen.columns, color=screen.color)
     if as_json:

@@ -72,9 +72,9 @@ def created_text(
     """Return what `tpujob create` prints: the id, the hardware, its price, the page, and the next commands."""
     name = paint(f"{job['id']}  {clean(job['name'])}", "bold", color)
     size = words.group_size(job)
-    each = f"{many(size, 'job')}, each on a " if size else ""
+    quantity = f"{many(size, 'job')}, each on a " if size else ""
     hardware = (
-        f"{each}{job['pricing']} {words.kind(job)}: {many(job['hosts'], 'host')}, {many(job['chips'], 'chip')}, "
+        f"{quantity}{job['pricing']} {words.kind(job)}: {many(job['hosts'], 'host')}, {many(job['chips'], 'chip')}, "
         f"{rate(list_price)} while it holds the slice{words.unpaid(job)}"
     )
     return "\n".join(

@@ -21,12 +21,7 @@ LAST_EVENTS = 8  #: events on the page of `tpujob show`
 
 
 def job_page(
-    job: JobView,
-    events: Sequence[EventView],
-    columns: int,
-    now: float,
-    *,
-    color: bool = False,
+    job: JobView, events: Sequence[EventView], columns: int, now: float, *, color: bool = False
 ) -> str:
     """Return the page of `tpujob show`: all facts, and what happens next."""
     lasted = "" if words.is_active_group(job) else f" for {span(elapsed(job['state_since'], now))}"

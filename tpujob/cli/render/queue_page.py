@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render.lines import elapsed
-from tpujob.cli.render.table import Column, space, table
+from tpujob.cli.render.table import Column, numbers, space, table
 from tpujob.cli.render.text import paint, wrap
 from tpujob.domain.text import age, clean, many, seconds, span, usd
 
@@ -28,11 +28,7 @@ LEAST_WHY = 40  #: free columns that _WHY needs; with fewer the reason is below 
 _SHARES = (
     Column("Share"),
     Column("Owner", floors=(16, 12, 8)),
-    Column("Weight", right=True),
-    Column("Used", right=True),
-    Column("Of all", right=True),
-    Column("Due", right=True),
-    Column("Waiting", right=True),
+    *numbers("Weight", "Used", "Of all", "Due", "Waiting"),
 )
 
 

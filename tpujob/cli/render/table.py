@@ -20,6 +20,11 @@ class Column:
     style: Callable[[str], str] = field(default=lambda _cell: "")  #: a key of `text.STYLES`
 
 
+def numbers(*titles: str) -> list[Column]:
+    """Return a right-aligned column for each title."""
+    return [Column(title, right=True) for title in titles]
+
+
 def table(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], available: int, *, color: bool
 ) -> str:

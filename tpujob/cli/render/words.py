@@ -67,8 +67,8 @@ def topology(view: JobView | PlanView) -> str:
 def condemned(job: JobView) -> str:
     """Name the bad slices that a job is still billed for; empty: none."""
     prices = [s["usd_per_hour"] for s in job["slices"] if s["name"] in job["condemned"]]
-    known = [price for price in prices if price is not None]
-    total = sum(known) if len(known) == len(prices) else None
+    numbers = [price for price in prices if price is not None]
+    total = sum(numbers) if len(numbers) == len(prices) else None
     return swapped_out(job["condemned"], f", at {rate(total)}," if prices else "")
 
 

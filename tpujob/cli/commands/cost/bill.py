@@ -1,12 +1,9 @@
-"""Compares a bill with the ledger: matches the bill's rows to the backend's slices by SQL, and adds up both.
+"""Compares a bill with the ledger: matches the bill's rows to the ledger's slices by SQL, and adds up both.
 
-A row belongs to a job by one of three ways, tried in this order:
-
-- name: the name of the row's resource, which the detailed export has for some generations. If the slice served several
-  jobs, the job that used the slice in the row's time.
-- label: the labels of the slice, which name the job that requested the slice.
-- hour: generation, pricing, zone and hour. The time that slices of the ledger can have used in that hour is theirs; the
-  rest belongs to others. Jobs found by name or label do not share in these rows.
+A row is matched to a job by name, else by label, else by hour. Name: the row's resource is a slice of the job in the
+row's time; the detailed export has names for some generations. Label: the slice's labels name the job that requested
+the slice. Hour: a row of one generation, pricing, zone and hour is shared by the time that slices of the ledger can
+have used in the hour; the rest belongs to others. Jobs that are matched by name or label have no share in such rows.
 """
 
 import sqlite3
@@ -110,12 +107,10 @@ def compare(
 ) -> dict[str, Any]:
     """Compare bill and ledger from `since` to `until`, midnights in UTC, in microseconds; return what `--json` prints.
 
-    The default period begins with the first row that is on the invoice of its own month. It ends 48 hours before the
-    newest row, as rows of later use may still be missing. Raises BadRequest for files that cannot be read.
-
-    The result has a line for each job, that with the largest gap first, and lines for everything else; together they
-    add up to the total. Amounts are whole micro-dollars. A gap is the sum of its three parts.
-    """
+    The default period begins with the first row that is on the invoice of its own month, and ends 48 hours before the
+    newest row, as rows of later use may still be missing. The result has a line for each job, that with the largest gap
+    first, and lines for everything else; together they add up to the total. Amounts are whole micro-dollars. A gap is
+    the sum of its three parts. Raises BadRequest for files that cannot be read."""
     slices = [(job["job"], slice) for job in ledger["jobs"] for slice in job["slices"]]
     names = {job["job"]: job["name"] for job in ledger["jobs"]}
     now = ledger["at"]

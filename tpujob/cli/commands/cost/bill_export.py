@@ -97,10 +97,8 @@ _LETTERS = {
 
 
 def load(db: sqlite3.Connection, paths: Sequence[Path]) -> int:
-    """Load all rows into the tables `charge` and `sku`, and return the number of duplicates that were dropped.
-
-    Raises BadRequest with file and line; the tables are then incomplete and must not be used.
-    """
+    """Load all rows into the tables `charge` and `sku`; return the number of dropped duplicates. Raises BadRequest with
+    file and line; the tables are then incomplete."""
     db.executescript(_TABLES)
     for number, path in enumerate(paths):
         _load_file(db, number, path)
@@ -115,10 +113,8 @@ def load(db: sqlite3.Connection, paths: Sequence[Path]) -> int:
 
 
 def classify_sku(description: str) -> tuple[str | None, bool, int]:
-    """Return generation (None: not TPU time), spot and chips per unit of a SKU.
-
-    The description decides, as in public code: Google's `usageType` is OnDemand for preemptible TPUs, too.
-    """
+    """Return generation (None: not TPU time), spot and chips per unit of a SKU. Its description decides, as in public
+    code: Google's `usageType` is OnDemand for preemptible TPUs, too."""
     words = description.lower()
     match = _GENERATION.search(words)
     if match is None or "commitment" in words:

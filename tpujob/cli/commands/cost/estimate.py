@@ -19,7 +19,7 @@ from tpujob.cli.commands.cost.estimate_page import (
 from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json, argument, duration, flag, option
 from tpujob.cli.output import say_page
-from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import amount_text, clip_middle, paint, wrap
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.text import clean, dollars
@@ -175,11 +175,7 @@ LISTED = (
 _COLUMNS = (
     Column("Type"),
     Column("Zone", floors=(14,), cut=clip_middle),
-    Column("Chips", right=True),
-    Column("Per s", right=True),
-    Column("Takes", right=True),
-    Column("List value", right=True),
-    Column("You pay", right=True),
+    *numbers("Chips", "Per s", "Takes", "List value", "You pay"),
     Column("Best", style=lambda cell: "green" if cell else ""),
 )
 _RANGE = Column("Range", right=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render import words
-from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.domain.text import clean, dollars, duration, listed, many
 
@@ -21,8 +21,7 @@ _FREE = ("machines", "control plane")
 _COLUMNS = (
     Column("Part"),
     Column("What", floors=(36, 24), cut=clip_middle),
-    Column("List value", right=True),
-    Column("You pay", right=True),
+    *numbers("List value", "You pay"),
 )
 
 
@@ -32,9 +31,9 @@ def estimate_page(
     """Return the whole text. `explained`: with the price and the source of each line."""
     size = f"{many(estimate['hosts'], 'host')}, {many(estimate['chips'], 'chip')}"
     jobs = estimate.get("jobs", 1)
-    each = f", each of {many(jobs, 'job')}," if jobs > 1 else ""
+    several_jobs = f", each of {many(jobs, 'job')}," if jobs > 1 else ""
     hardware = f"{estimate['pricing']} {words.kind(estimate)}: {size}, {estimate['zone']}"
-    title = f"{clean(estimate['name'])}{each} on {hardware}"
+    title = f"{clean(estimate['name'])}{several_jobs} on {hardware}"
     out = [paint(title, "bold", color), *wrap(clean(_length(estimate)), columns), ""]
     lines = [x for x in estimate["lines"] if x["list_micros"] is not None or x["amount"]]
     rows = [
@@ -43,16 +42,11 @@ def estimate_page(
         if x["price"] is not None or x["list_micros"] != 0 or x["kind"] not in _FREE
     ]
     for n in sorted({1, jobs}):
-        label = "an hour" if estimate["hours"] is None else "total"
-        pay = _total(n * estimate["pay_micros"], estimate)
-        rows.append(
-            (
-                label if n == 1 else many(n, "job"),
-                "",
-                _total(n * estimate["list_micros"], estimate),
-                dollars(0) if estimate.get("emulated") else pay,
-            )
-        )
+        whole = "an hour" if estimate["hours"] is None else "total"
+        list_total = _total(n * estimate["list_micros"], estimate)
+        pay_total = _total(n * estimate["pay_micros"], estimate)
+        you_pay = dollars(0) if estimate.get("emulated") else pay_total
+        rows.append((whole if n == 1 else many(n, "job"), "", list_total, you_pay))
     out += [table(_COLUMNS, rows, columns, color=color), ""]
     for text in filter(None, (_reservation(estimate), _budget(estimate))):
         out += [*wrap(text, columns), ""]
@@ -79,10 +73,10 @@ def estimate_page(
 def _length(estimate: EstimateView) -> str:
     if estimate["hours"] is None:
         return f"For each hour: {estimate['length']}."
-    least, most = estimate["least_hours"], estimate["most_hours"]
+    shortest, longest = estimate["least_hours"], estimate["most_hours"]
     range = ""
-    if least is not None and most is not None and least != most:
-        range = f" ({hours(least)} to {hours(most)})"
+    if shortest is not None and longest is not None and shortest != longest:
+        range = f" ({hours(shortest)} to {hours(longest)})"
     return f"For {hours(estimate['hours'])}{range}, {estimate['length']}."
 
 
@@ -99,10 +93,8 @@ def _budget(estimate: EstimateView) -> str:
 
 def _reservation(estimate: EstimateView) -> str:
     """Say that a reservation is priced as on demand; empty: this is not one."""
-    prices = [line["price"] for line in estimate["lines"] if line["kind"] == "slices"]
-    if estimate["pricing"] != "reserved" or not prices or prices[0] is None:
-        return ""
-    if prices[0]["pricing"] != "on-demand":
+    price = next((line["price"] for line in estimate["lines"] if line["kind"] == "slices"), None)
+    if estimate["pricing"] != "reserved" or price is None or price["pricing"] != "on-demand":
         return ""
     return "The price is the list price on demand; a commitment costs less."
 
@@ -121,12 +113,12 @@ def _explanation(line: EstimateLineView, columns: int) -> list[str]:
     details: list[str] = []
     if price is not None:
         cost, unit, per = _amount(line["list_micros"]), price["unit"], price["per"]
-        each = f"a {unit}" if per == 1 else f"for {per:,} {unit}s"
-        details.append(f"{line['formula']}, at ${price['usd']} {each} = {cost}")
+        unit_text = f"a {unit}" if per == 1 else f"for {per:,} {unit}s"
+        details.append(f"{line['formula']}, at ${price['usd']} {unit_text} = {cost}")
         details.append(f"price: {_price_source(price)}")
     if price is None or line["note"]:
-        details.append(clean(line["note"]))
-    out = _item(clean(line["what"]), columns, indent=0)
+        details.append(line["note"])
+    out = _item(line["what"], columns, indent=0)
     for text in details:
         out += _item(text, columns)
     return out
@@ -149,10 +141,7 @@ def _item(text: str, columns: int, indent: int = 2) -> list[str]:
 EMULATED = "The local stack bills nothing: amounts are Google's list prices."
 _RANGES = (
     Column("Nine of ten jobs"),
-    Column("From", right=True),
-    Column("Half below", right=True),
-    Column("1 in 10 above", right=True),
-    Column("To", right=True),
+    *numbers("From", "Half below", "1 in 10 above", "To"),
 )
 NEW = "No job has had such a slice there yet"
 GUESSED = (

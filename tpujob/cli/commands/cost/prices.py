@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tpujob.cli.backend import current_settings
 from tpujob.cli.options import Json, argument, option
-from tpujob.cli.output import current_screen, note, say, say_json
+from tpujob.cli.output import get_screen, note, say, say_json
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import wrap
 from tpujob.domain.hardware.price_check import SPOT_AGES
@@ -51,7 +51,7 @@ def prices(
         note(f"warning: {clean(warning)}")
 
     rows = matching(LIST.over(file.rows), words or [])
-    screen = current_screen()
+    screen = get_screen()
     page = prices_page(rows, today, screen.columns, color=screen.color)
     say_json([row.record() for row in rows]) if as_json else say(page)
 

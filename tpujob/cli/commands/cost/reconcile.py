@@ -10,7 +10,7 @@ from tpujob.cli.backend import connect, current_settings
 from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json, argument, flag, option
 from tpujob.cli.output import say, say_page
-from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.domain.text import clean, dollars
 from tpujob.errors import BadRequest
@@ -19,12 +19,12 @@ _DAY = ["%Y-%m-%d"]
 _JOBS = (
     Column("Job", floors=(24, 14), cut=clip_middle),
     Column("Found by"),
-    *(Column(title, right=True) for title in ("Chip-h", "on bill", "Estimate", "Billed", "Gap")),
+    *numbers("Chip-h", "on bill", "Estimate", "Billed", "Gap"),
     Column("Why", floors=(20, 8)),
 )
 _BILL = (
     Column("For", floors=(34, 20)),
-    *(Column(title, right=True) for title in ("Rows", "Cost", "Credits", "Billed")),
+    *numbers("Rows", "Cost", "Credits", "Billed"),
 )
 
 

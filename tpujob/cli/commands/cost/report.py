@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from tpujob.cli.backend import connect
 from tpujob.cli.options import Json, argument, complete_job, flag, option
 from tpujob.cli.output import say, say_page
-from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.domain.text import clean, dollars, many
 from tpujob.errors import BadRequest
@@ -68,9 +68,7 @@ MEANING = {
 }
 _PARTS = (
     Column("Part"),
-    Column("Chip-hours", right=True),
-    Column("Share", right=True),
-    Column("List value", right=True),
+    *numbers("Chip-hours", "Share", "List value"),
     Column("What it is", floors=(24, 10)),
 )
 
@@ -82,7 +80,8 @@ def cost_page(costs: CostView, columns: int, *, color: bool = False) -> str:
     rows = [_cells(row, costs["by"], emulated) for row in costs["rows"]]
     total_cells = _cells(total, "total", emulated)
     first = Column(costs["by"].capitalize(), floors=(30, 16, 10), cut=clip_middle)
-    shown = (first, *(Column(title, right=True) for title in _TITLES))
+    titles = ("Jobs", "Slices", "Chip-hours", "Goodput", "List value", "You pay")
+    shown = (first, *numbers(*titles))
     out = [table(shown, [*rows, total_cells], columns, color=color)]
     out += ["", *time_lines(total, columns, color=color), "", *_remarks(costs, columns)]
     return "\n".join([*out, *wrap(EMULATED if emulated else LEFT_OUT, columns)])
@@ -90,24 +89,21 @@ def cost_page(costs: CostView, columns: int, *, color: bool = False) -> str:
 
 def time_lines(row: CostRowView, columns: int, *, color: bool = False) -> list[str]:
     """Return a table of the uses of one row's time."""
-    all_hours = row.get("all_chip_hours", sum(part["chip_hours"] for part in row["parts"]))
+    all_hours = row.get("all_chip_hours", sum(use["chip_hours"] for use in row["parts"]))
     rows = [
         (
-            part["part"],
-            f"{part['chip_hours']:,.3f}",
-            f"{part['chip_hours'] / all_hours:.1%}" if all_hours else "-",
-            dollars(0) if part["part"] in FREE else _money(part["list_micros"], row),
-            MEANING.get(part["part"], ""),
+            use["part"],
+            f"{use['chip_hours']:,.3f}",
+            f"{use['chip_hours'] / all_hours:.1%}" if all_hours else "-",
+            dollars(0) if use["part"] in FREE else _money(use["list_micros"], row),
+            MEANING.get(use["part"], ""),
         )
-        for part in row["parts"]
+        for use in row["parts"]
     ]
     billed = f"{row['chip_hours']:,.3f} of them were billed"
     total = ("all", f"{all_hours:,.3f}", f"{1:.1%}", _money(row["list_micros"], row), billed)
     heading = paint("Where the time went", "bold", color)
     return [heading, table(_PARTS, [*rows, total], columns, color=color)]
-
-
-_TITLES = ("Jobs", "Slices", "Chip-hours", "Goodput", "List value", "You pay")
 
 
 def _cells(row: CostRowView, by: str, emulated: bool) -> tuple[str, ...]:
@@ -192,7 +188,7 @@ RESERVE = (
 )
 _BUDGETS = (
     Column("Budget", floors=(24, 14)),
-    *(Column(title, right=True) for title in ("Limit", "Spent", "Used", "Reserve", "Now")),
+    *numbers("Limit", "Spent", "Used", "Reserve", "Now"),
     Column("Lasts until, UTC"),
     Column("Renewed"),
 )

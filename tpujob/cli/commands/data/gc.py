@@ -121,8 +121,4 @@ def _bucket_lines(bucket: Mapping[str, Any]) -> list[str]:
         if bucket["parts_days"] is not None
         else f"kept for ever, and billed; a lifecycle rule aborts them: tpujob data gc --rule 7 {name}"
     )
-    return [
-        name,
-        f"  deleted, overwritten   {deleted}",
-        f"  uploads in parts       {uploads}",
-    ]
+    return [name, f"  deleted, overwritten   {deleted}", f"  uploads in parts       {uploads}"]

@@ -39,16 +39,14 @@ def pack(
     from tpujob.cli.commands.data.sync import ProgressBar
     from tpujob.data.pack import Pack
 
-    source_folder = _folder(source, f"copy it here first: tpujob data sync {source} FOLDER")
-    target_folder = _folder(
-        target, f"pack to a folder, then upload it: tpujob data sync FOLDER {target}"
-    )
-    job = Pack(source_folder, shard_bytes=shard_mib << 20, seed=shuffle)
+    source = _folder(source, f"copy it here first: tpujob data sync {source} FOLDER")
+    target = _folder(target, f"pack to a folder, then upload it: tpujob data sync FOLDER {target}")
+    job = Pack(source, shard_bytes=shard_mib << 20, seed=shuffle)
     if dry_run:
         summary = job.survey()
     else:
         with ProgressBar(shown=True) as progress, on_interrupt(_ENDED):
-            summary = job.run(target_folder, progress, replace=replace)
+            summary = job.run(target, progress, replace=replace)
     record = pack_record(summary, epochs)
     say_json(record) if as_json else say(pack_page(record))
     return FOUND if record["left_out"] else 0
@@ -63,12 +61,12 @@ def unpack(
     from tpujob.cli.commands.data.sync import ProgressBar
     from tpujob.data.unpack import Unpack
 
-    source_folder = _folder(source, f"copy it here first: tpujob data sync {source} FOLDER")
-    target_folder = _folder(
+    source = _folder(source, f"copy it here first: tpujob data sync {source} FOLDER")
+    target = _folder(
         target, f"unpack to a folder, then upload it: tpujob data sync FOLDER {target}"
     )
     with ProgressBar(shown=True) as progress, on_interrupt(_ENDED):
-        summary = Unpack(source_folder, target_folder, progress).run()
+        summary = Unpack(source, target, progress).run()
     record = {
         "files": summary.files,
         "bytes": summary.bytes,

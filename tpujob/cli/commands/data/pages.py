@@ -43,12 +43,8 @@ def _record(
 
 
 def preview_page(record: Mapping[str, Any]) -> str:
-    lines = [
-        f"To copy: {_amount(record)}; {record['same']:,} are there already.",
-        _operations(record),
-        *_traffic_lines(record),
-    ]
-    return "\n".join([*lines, *problem_lines(record)])
+    title = f"To copy: {_amount(record)}; {record['same']:,} are there already."
+    return "\n".join([title, *_cost_lines(record), *problem_lines(record)])
 
 
 def outcome_page(record: Mapping[str, Any]) -> str:
@@ -60,21 +56,19 @@ def outcome_page(record: Mapping[str, Any]) -> str:
     lines = [f"Copied {_amount(record)}{speed}; {record['same']:,} were there already."]
     if record["unverified"]:
         count = many(record["unverified"], "object")
-        lines.append(
-            f"  not verified      {count} without a checksum at the source: length and TLS"
-        )
-    return "\n".join([*lines, _operations(record), *_traffic_lines(record), *problem_lines(record)])
+        text = f"{count} without a checksum at the source: length and TLS"
+        lines.append(f"  not verified      {text}")
+    return "\n".join([*lines, *_cost_lines(record), *problem_lines(record)])
 
 
 def _amount(record: Mapping[str, Any]) -> str:
     return f"{many(record['objects'], 'object')}, {amount_of_bytes(record['bytes'])}"
 
 
-def _operations(record: Mapping[str, Any]) -> str:
-    return (
-        f"  operations        {record['class_a']:,} class A, {record['class_b']:,} class B: "
-        f"{usd(record['usd_operations'])} (list prices of {record['prices_as_of']})"
-    )
+def _cost_lines(record: Mapping[str, Any]) -> list[str]:
+    operations = f"{record['class_a']:,} class A, {record['class_b']:,} class B"
+    price = f"{usd(record['usd_operations'])} (list prices of {record['prices_as_of']})"
+    return [f"  operations        {operations}: {price}", *_traffic_lines(record)]
 
 
 def _traffic_record(traffic: Traffic, size: int) -> dict[str, Any]:
@@ -121,9 +115,7 @@ def problem_lines(record: Mapping[str, Any], title: str = "Not copied") -> list[
     if not count:
         return []
     lines = [f"{title}: {many(count, 'name')}"]
-    lines += [
-        f"  {problem['name']}: {problem['reason']}" for problem in record["problems"][:_SHOWN]
-    ]
+    lines += [f"  {p['name']}: {p['reason']}" for p in record["problems"][:_SHOWN]]
     return lines + ([f"  and {count - _SHOWN:,} more: --json"] if count > _SHOWN else [])
 
 

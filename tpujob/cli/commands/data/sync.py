@@ -43,7 +43,7 @@ def sync(
     from tpujob.cli.commands.data import pages as render
 
     if dry_run:
-        with _prepared(source, target, dry_run=True) as (job, _):
+        with _open_sync(source, target, dry_run=True) as (job, _):
             record, page = render.preview_record(job.preview()), render.preview_page
     else:
         interrupted = "Whole files are kept. The same command continues."
@@ -56,14 +56,14 @@ def copy(source: str, target: str, interrupted: str) -> dict[str, Any]:
     """Copy and return the record of the sync. `interrupted`: printed on Ctrl-C. Raises what a sync raises."""
     from tpujob.cli.commands.data.pages import outcome_record
 
-    with _prepared(source, target, dry_run=False) as (job, operations), on_interrupt(interrupted):
+    with _open_sync(source, target, dry_run=False) as (job, operations), on_interrupt(interrupted):
         started = time.monotonic()
         outcome = job.run()
         return outcome_record(outcome, operations, time.monotonic() - started)
 
 
 @contextmanager
-def _prepared(source: str, target: str, *, dry_run: bool) -> Generator[tuple[Sync, Operations]]:
+def _open_sync(source: str, target: str, *, dry_run: bool) -> Generator[tuple[Sync, Operations]]:
     from tpujob.data import locations
     from tpujob.data.locations import listed
     from tpujob.data.sync.run import Sync, check
@@ -95,10 +95,10 @@ def upload_sources(data: Sequence[DataView]) -> None:
     for source in data:
         if source["to_bring"]:
             note(f"data: copying {source['source']} to {source['base']}")
-            _copy_for_job(_readable(source["source"]), source["base"])
+            _copy_for_job(_local_path_or_url(source["source"]), source["base"])
 
 
-def _readable(source: str) -> str:
+def _local_path_or_url(source: str) -> str:
     """Return the source as a sync reads it. Raises BadRequest for a folder of another machine."""
     from tpujob.submit.job_file import FILE
 
@@ -135,27 +135,27 @@ class ProgressBar:
 
     def __init__(self, *, shown: bool) -> None:
         self._planned = 0
-        self._make_bar: Progress | None = _make_bar() if shown and sys.stderr.isatty() else None
-        self._task = self._make_bar.add_task("copying", total=0) if self._make_bar else None
+        self._bar: Progress | None = _make_bar() if shown and sys.stderr.isatty() else None
+        self._task = self._bar.add_task("copying", total=0) if self._bar else None
 
     def __enter__(self) -> ProgressBar:
-        if self._make_bar:
-            self._make_bar.start()
+        if self._bar:
+            self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._make_bar:
-            self._make_bar.stop()
+        if self._bar:
+            self._bar.stop()
 
     def planned(self, size: int) -> None:
         """Add the size of a file, whether it is to be copied or exists at the target."""
-        if self._make_bar and self._task is not None:
+        if self._bar and self._task is not None:
             self._planned += size
-            self._make_bar.update(self._task, total=self._planned)
+            self._bar.update(self._task, total=self._planned)
 
     def moved(self, size: int) -> None:
-        if self._make_bar and self._task is not None:
-            self._make_bar.update(self._task, advance=size)
+        if self._bar and self._task is not None:
+            self._bar.update(self._task, advance=size)
 
 
 def _make_bar() -> Progress:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tpujob.cli.backend import connect
 from tpujob.cli.options import Json, argument, option
 from tpujob.cli.output import say_page
-from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.table import Column, numbers, table
 from tpujob.domain.text import amount_of_bytes, clean, many, usd
 from tpujob.errors import BadRequest
 
@@ -57,10 +57,7 @@ def where(
 _COLUMNS = (
     Column("Zone"),
     Column("Read from", floors=(44, 24)),
-    Column("Missing", right=True),
-    Column("Copy once", right=True),
-    Column("Keep, a month", right=True),
-    Column("Across regions", right=True),
+    *numbers("Missing", "Copy once", "Keep, a month", "Across regions"),
 )
 
 

@@ -24,10 +24,7 @@ FAULTS = {
         "Announce maintenance for later.\n\n`maintain` carries it out.",
     ),
     "slow": ("[JOB|SLICE] --host --factor --for", "Slow down one host of a slice."),
-    "silence": (
-        "[JOB|SLICE] --host",
-        "Let hosts die silently.\n\nThe API still reports READY.",
-    ),
+    "silence": ("[JOB|SLICE] --host", "Let hosts die silently.\n\nThe API still reports READY."),
     "cut": (
         "[JOB|SLICE] --host --off",
         "Cut hosts off from each other, as by a firewall.\n\nDefault: every slice, now and later.",
@@ -48,10 +45,7 @@ FAULTS = {
         "ZONE [TYPE] --for --off --fail",
         "Let a zone run out of capacity for new slices.",
     ),
-    "quota": (
-        "ZONE TYPE LIMIT --pricing",
-        "Limit how much of a generation may be held in a zone.",
-    ),
+    "quota": ("ZONE TYPE LIMIT --pricing", "Limit how much of a generation may be held in a zone."),
     "api-error": (
         "METHOD CODE --count --after --hang --message",
         "Fail or delay the next calls of the TPU API.",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.table import Column, numbers, table
 from tpujob.domain.text import age, clean, many, span
 
 _SLICES = (
@@ -26,8 +26,7 @@ _HOSTS = (
 _STOCK = (
     Column("Zone", (8,)),
     Column("Type"),
-    Column("Hosts", right=True),
-    Column("Used", right=True),
+    *numbers("Hosts", "Used"),
 )
 
 
