@@ -9,19 +9,19 @@ _NUMBER = r"\d{1,9}(?:\.\d{1,3})?"
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def argument(metavar: str, help: str, **settings: Any) -> Any:
+def argument(metavar: str, help: str, **typer_options: Any) -> Any:
     """Declare an argument for typer."""
-    return typer.Argument(metavar=metavar, help=help, **settings)
+    return typer.Argument(metavar=metavar, help=help, **typer_options)
 
 
-def option(metavar: str, help: str, *names: str, **settings: Any) -> Any:
+def option(metavar: str, help: str, *names: str, **typer_options: Any) -> Any:
     """Declare an option with a value for typer. Without `names` the option is called as its parameter."""
-    return typer.Option(*names, metavar=metavar, help=help, **settings)
+    return typer.Option(*names, metavar=metavar, help=help, **typer_options)
 
 
-def flag(help: str, *names: str, **settings: Any) -> Any:
+def flag(help: str, *names: str, **typer_options: Any) -> Any:
     """Declare an option without a value for typer."""
-    return typer.Option(*names, help=help, **settings)
+    return typer.Option(*names, help=help, **typer_options)
 
 
 def complete_job(incomplete: str) -> list[tuple[str, str]]:
@@ -56,7 +56,7 @@ def duration(text: str) -> float:
     if not re.fullmatch(rf"{_NUMBER}|({_NUMBER}[smhd])+", text):
         raise typer.BadParameter(f"{text!r} is not a time such as 90s, 15m or 1h30m")
     return sum(
-        float(number) * _UNITS[unit] for number, unit in re.findall(r"([\d.]+)([smhd]?)", text)
+        float(amount) * _UNITS[unit] for amount, unit in re.findall(r"([\d.]+)([smhd]?)", text)
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import LABEL, elapsed, event_line, job_title, labelled, progress_line
 from tpujob.cli.render.queue_page import place_facts
-from tpujob.cli.render.text import clip, clock, paint, width, wrap
+from tpujob.cli.render.text import clip, clock, paint, width, wrap, wrap_indented
 from tpujob.domain.text import clean, many, number, rate, seconds, span, usd
 
 if TYPE_CHECKING:
@@ -99,9 +99,9 @@ def _slice_lines(slice: SliceView, job: JobView, columns: int) -> list[str]:
     line = f"  {clean(slice['name'])}  {state:9}  {kind}"
     out = [f"{line}  {cost}"]
     if width(out[0]) > columns:
-        out = [clip(line, columns), *(f"    {part}" for part in wrap(cost, max(20, columns - 4)))]
+        out = [clip(line, columns), *wrap_indented(cost, columns, 4)]
     if jobs := words.slice_jobs(slice, job["id"]):
-        out += [f"    {line}" for line in wrap(f"handed on: {jobs}", max(20, columns - 4))]
+        out += wrap_indented(f"handed on: {jobs}", columns, 4)
     if slice["hosts"] and not slice["gone_at"]:
         out.append(clip(f"    hosts  {_names_by_host(slice['hosts'])}", columns))
         machines = [host["physical"] for host in job.get("on_hosts", [])]
@@ -127,10 +127,9 @@ def _attempt_lines(
     lasted = f"for {duration}" if ended is None else f"after {duration}"
     head = f"  {attempt['number']}  {words.end_of(attempt)} {lasted} on {attempt['slice']}"
     out = [clip(clean(head + words.steps_of(attempt)), columns)]
-    if attempt["message"] and attempt["outcome"] != "succeeded":
-        out += [f"     {line}" for line in wrap(clean(attempt["message"]), max(20, columns - 5))]
-    for text in filter(None, (words.verdict_of(attempt), words.cut_off(attempt))):
-        out += [f"     {line}" for line in wrap(clean(text), max(20, columns - 5))]
+    message = "" if attempt["outcome"] == "succeeded" else attempt["message"]
+    for text in filter(None, (message, words.verdict_of(attempt), words.cut_off(attempt))):
+        out += wrap_indented(text, columns, 5)
     for earlier in before:
         if earlier["evidence"] == attempt["evidence"] != []:
             same = f"| the same as attempt {earlier['number']}"

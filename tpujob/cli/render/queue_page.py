@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tpujob.cli.render.lines import elapsed
 from tpujob.cli.render.table import Column, numbers, space, table
-from tpujob.cli.render.text import paint, wrap
+from tpujob.cli.render.text import paint, wrap, wrap_indented
 from tpujob.domain.text import age, clean, many, seconds, span, usd
 
 if TYPE_CHECKING:
@@ -45,15 +45,16 @@ def queue_page(
     if not rows:
         return "No job waits for a slice."
     cells = [_row(row, now) for row in rows]
-    why = [clean(_why(row)) for row in rows]
+    reasons = [clean(_why(row)) for row in rows]
     if space(_COLUMNS, cells, columns) >= LEAST_WHY:
-        whole = [(*row, text) for row, text in zip(cells, why, strict=True)]
+        whole = [(*row, text) for row, text in zip(cells, reasons, strict=True)]
         out = [table((*_COLUMNS, _WHY), whole, columns, color=color)]
     else:
-        out: list[str] = []
-        for n, row in enumerate(table(_COLUMNS, cells, columns, color=color).splitlines()):
-            below = wrap(why[n - 1], max(20, columns - 4)) if n and why[n - 1] else []
-            out += [row, *(paint(f"    {text}", "dim", color) for text in below)]
+        title, *lines = table(_COLUMNS, cells, columns, color=color).splitlines()
+        out = [title]
+        for line, reason in zip(lines, reasons, strict=True):
+            below = wrap_indented(reason, columns, 4) if reason else []
+            out += [line, *(paint(text, "dim", color) for text in below)]
     if hidden := view["waiting"] - sum(1 + row["alike"] for row in rows):
         out.append(f"… {many(hidden, 'more job')}; `tpujob queue --limit 0` shows all.")
     if len(shares) > 1:

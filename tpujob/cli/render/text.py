@@ -4,7 +4,7 @@ import re
 import unicodedata
 from datetime import datetime
 
-from tpujob.domain.text import seconds
+from tpujob.domain.text import clean, seconds
 
 STYLES = {
     "bold": "1",
@@ -73,6 +73,11 @@ def wrap(text: str, columns: int) -> list[str]:
         else:
             lines.append(word)
     return [line.rstrip() for line in lines]
+
+
+def wrap_indented(text: str, columns: int, indent: int) -> list[str]:
+    """Return the cleaned text as lines of at most `columns` columns, each after `indent` spaces."""
+    return [" " * indent + line for line in wrap(clean(text), max(20, columns - indent))]
 
 
 def amount_text(value: float) -> str:

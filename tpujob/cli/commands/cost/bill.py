@@ -9,6 +9,7 @@ have used in the hour; the rest belongs to others. Jobs that are matched by name
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ _LEDGER = """
 CREATE TABLE job (id PRIMARY KEY);
 CREATE TABLE slice (job, name, generation, spot, place, chips, ready, gone);
 CREATE INDEX slice_name ON slice (name);
+"""
+#: a slice that is still billed ends now
+_INSERT_SLICE = """
+INSERT INTO slice VALUES (:job, :slice, :generation, :pricing = 'spot', :zone, :chips, :ready, ifnull(:gone, :now))
 """
 #: `kind`: a way of `_WAYS`, or a heading for rows without a job; rows of kind `hour` have no job yet
 _LINES = """
@@ -114,30 +119,28 @@ def compare(
     slices = [(job["job"], slice) for job in ledger["jobs"] for slice in job["slices"]]
     names = {job["job"]: job["name"] for job in ledger["jobs"]}
     now = ledger["at"]
-    bill = defaultdict[tuple[str, str], Counter[str]](Counter)
-    db = sqlite3.connect("")  # a temporary file
-    try:
+    sums_by_line = defaultdict[tuple[str, str], Counter[str]](Counter)
+    with closing(sqlite3.connect("")) as db:  # a temporary file
         db.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;" + _LEDGER)
         duplicates = load(db, paths)
         start, settled, newest = _period(db, since, until)
         end = min(settled, now)
         db.executemany("INSERT INTO job VALUES (?)", ((job,) for job in names))
         for job, slice in slices:
-            _insert(db, job, slice, now)
+            db.execute(_INSERT_SLICE, {**slice, "job": job, "now": now})
             time, cost = _time_and_price(slice, start, end)
             unpriced = time if slice["micros_per_hour"] is None else 0
             estimate = 0 if slice["granted"] else cost
-            bill["job", job].update(chip_time=time, unpriced=unpriced, list=cost, estimate=estimate)
+            sums = sums_by_line["job", job]
+            sums.update(chip_time=time, unpriced=unpriced, list=cost, estimate=estimate)
         db.execute(_LINES, {"start": start, "settled": settled, "owner": ledger["owner"]})
         db.execute(_SHARES)
-        for kind, key, *sums in db.execute(_RESULT):
-            line = bill["job" if kind in _WAYS else kind, key]
-            line.update({kind: 1}, **dict(zip(("rows", *_SUMS), sums, strict=True)))
-    finally:
-        db.close()
+        for kind, key, *amounts in db.execute(_RESULT):
+            sums = sums_by_line["job" if kind in _WAYS else kind, key]
+            sums.update({kind: 1}, **dict(zip(("rows", *_SUMS), amounts, strict=True)))
     all_jobs, total = Counter[str](), Counter[str]()
     jobs, others = list[dict[str, Any]](), list[dict[str, Any]]()
-    for (kind, key), sums in bill.items():
+    for (kind, key), sums in sums_by_line.items():
         total.update(sums)
         if kind != "job":
             others.append(_line("other", kind, key, sums, tolerance))
@@ -169,20 +172,6 @@ def _period(db: sqlite3.Connection, since: int | None, until: int | None) -> tup
     settled = (newest - 2 * DAY) // DAY * DAY if until is None else until
     start = min(settled, newest if first is None else first) if since is None else since
     return start, settled, newest
-
-
-def _insert(db: sqlite3.Connection, job: str, slice: LedgerSliceView, now: int) -> None:
-    """Insert a slice of the ledger; a slice that is still billed ends now."""
-    row = (
-        job,
-        slice["slice"],
-        slice["generation"],
-        slice["pricing"] == "spot",
-        slice["zone"],
-        slice["chips"],
-    )
-    row = (*row, slice["ready"], now if slice["gone"] is None else slice["gone"])
-    db.execute("INSERT INTO slice VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def _time_and_price(slice: LedgerSliceView, start: int, end: int) -> tuple[int, int]:

@@ -62,9 +62,8 @@ def unpack(
     from tpujob.data.unpack import Unpack
 
     source = _folder(source, f"copy it here first: tpujob data sync {source} FOLDER")
-    target = _folder(
-        target, f"unpack to a folder, then upload it: tpujob data sync FOLDER {target}"
-    )
+    hint = f"unpack to a folder, then upload it: tpujob data sync FOLDER {target}"
+    target = _folder(target, hint)
     with ProgressBar(shown=True) as progress, on_interrupt(_ENDED):
         summary = Unpack(source, target, progress).run()
     record = {
@@ -96,14 +95,12 @@ def pack_record(summary: PackSummary, epochs: int) -> dict[str, Any]:
     """Return the JSON form of a packed set, or of a set that would be packed."""
     labels = summary.labels.names()
     objects = summary.shards + 2 + bool(labels)  # beside them: index, manifest, labels
-    shards = (
-        {"shard_bytes": summary.shard_bytes, "order": summary.order} if summary.shard_bytes else {}
-    )
+    written = {"shard_bytes": summary.shard_bytes, "order": summary.order}
     return {
         "files": summary.files,
         "bytes": summary.bytes,
         "shards": summary.shards,
-        **shards,
+        **(written if summary.shard_bytes else {}),
         "labels": list(labels),
         **_operations(summary.files, summary.shards, objects, epochs),
         **problem_fields(summary),
