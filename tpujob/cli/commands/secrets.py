@@ -16,10 +16,9 @@ import typer
 from tpujob.cli.backend import connect, note_context
 from tpujob.cli.options import Json, argument, flag
 from tpujob.cli.output import get_screen, note, say, say_page
-from tpujob.cli.render.lines import elapsed
 from tpujob.cli.render.table import Column, table
 from tpujob.domain import secrets
-from tpujob.domain.text import age, one_line
+from tpujob.domain.text import age, one_line, seconds
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -66,8 +65,8 @@ def secrets_page(
         return "No secret is set: `tpujob secret set NAME` sets one."
     rows: list[tuple[str, str]] = []
     for secret in secrets:
-        seconds_ago = elapsed(secret["set_at"], now)
-        ago = "-" if seconds_ago is None else f"{age(seconds_ago)} ago"
+        set_at = seconds(secret["set_at"])
+        ago = "-" if set_at is None else f"{age(now - set_at)} ago"
         rows.append((one_line(secret["name"], 128), ago))
     return table(_COLUMNS, rows, columns, color=color)
 

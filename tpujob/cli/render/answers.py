@@ -50,7 +50,8 @@ def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:
 
 def _jobs(plan: PlanView) -> str:
     """Say how many jobs an array or a sweep makes, and the price of those that run at once; empty: it is one job."""
-    count, parallel = plan.get("elements"), plan.get("at_once", 1)
+    count = plan.get("elements")
+    parallel = plan.get("at_once", 1)
     if not count:
         return ""
     usd = plan["usd_per_hour"]

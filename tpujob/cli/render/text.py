@@ -35,7 +35,8 @@ def clip(text: str, columns: int) -> str:
     """Return the text in at most `columns` columns; `…` stands for what was cut."""
     if width(text) <= columns:
         return text
-    head, used = "", 0
+    head = ""
+    used = 0
     for char in text:
         used += _char_width(char)
         if used > columns - 1:

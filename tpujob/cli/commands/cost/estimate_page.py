@@ -207,7 +207,8 @@ def unmeasured(forecast: ForecastView) -> list[str]:
 
 def _basis(forecast: ForecastView, pricing: str) -> str:
     """Say what the range is based on."""
-    stated, slices = forecast["stated"], forecast["slices"]
+    stated = forecast["stated"]
+    slices = forecast["slices"]
     if set(stated) == {"wait", "preemptions"}:
         return "Waits and preemptions are as stated."
     is_spot = pricing == "spot"

@@ -74,7 +74,8 @@ _PARTS = (
 
 
 def cost_page(costs: CostView, columns: int, *, color: bool = False) -> str:
-    total, emulated = costs["total"], costs.get("emulated", False)
+    total = costs["total"]
+    emulated = costs.get("emulated", False)
     if not total["parts"]:
         return NOTHING
     rows = [_cells(row, costs["by"], emulated) for row in costs["rows"]]
@@ -128,7 +129,8 @@ def _money(micros: int, row: CostRowView) -> str:
 
 
 def _remarks(costs: CostView, columns: int) -> list[str]:
-    total, lines = costs["total"], [GOODPUT]
+    total = costs["total"]
+    lines = [GOODPUT]
     if total["open_slices"]:
         lines.append(f"{many(total['open_slices'], 'slice')} still billed, until confirmed gone.")
     if total["least_micros"] < total["list_micros"]:

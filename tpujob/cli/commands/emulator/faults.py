@@ -130,7 +130,7 @@ def command(name: str) -> Callable[..., None]:
 
 
 def _parameter(word: str) -> Parameter:
-    """Return the parameter of an argument or option; None is the default of an optional one."""
+    """Return the parameter of an argument or option; an optional one is None by default."""
     name, help, metavar = WORDS[word]
     kind, default = str, Parameter.empty
     if not word.startswith("-"):
