@@ -34,11 +34,7 @@ class Addresses:
 def check_types(context: Context, zone: str, types: frozenset[str]) -> Finding:
     """Check that the zone offers the granted generations; without grants, any generation."""
     prefixes = {type.partition("-")[0] for type in types}
-    offered = [
-        generation.name
-        for generation in accelerators.GENERATIONS.values()
-        if generation.prefix in prefixes
-    ]
+    offered = [g.name for g in accelerators.GENERATIONS.values() if g.prefix in prefixes]
     offered += sorted(_generations(types) - {*accelerators.GENERATIONS})
     granted = dict.fromkeys(grant.type for grant in context.grants if grant.zone == zone)
     missing = [generation for generation in granted if generation not in offered]
@@ -115,16 +111,12 @@ def _check_bucket(region: str, url: str, facts: BucketFacts | None) -> Finding:
         return fail(f"there is no bucket {url}", create)
     if facts.location != region:
         places = f"{url} is in {facts.location}, the zones are in {region}"
-        text = (
-            f"{places}: every checkpoint and every read of data is billed as traffic between them"
-        )
-        severity = fail if facts.location_type == "region" else warn
-        return severity(text, f"{create} --name gs://NEW_NAME")
+        traffic = "every checkpoint and every read of data is billed as traffic between them"
+        result = fail if facts.location_type == "region" else warn
+        return result(f"{places}: {traffic}", f"{create} --name gs://NEW_NAME")
     if facts.soft_delete_s > 0:
-        days = f"{facts.soft_delete_s / 86400:g}"
-        return warn(
-            f"{url}: deleted checkpoints are kept {days} days, and billed", f"{create} --adopt"
-        )
+        kept = f"kept {facts.soft_delete_s / 86400:g} days, and billed"
+        return warn(f"{url}: deleted checkpoints are {kept}", f"{create} --adopt")
     if not facts.uniform_access:
         text = f"{url}: each object can have its own access rights, which no list shows"
         return warn(text, f"{create} --adopt")

@@ -118,7 +118,7 @@ def _write_deployed_context(
 
 
 def _sign_in_if_needed(settings: Settings) -> None:
-    """Print the identity at the backend; without one sign in, or print the command for that if nobody can be asked."""
+    """Print the identity at the backend. Without one sign in; without a terminal print the command for that."""
     from tpujob.cli.commands.browser import sign_in
     from tpujob.config import context
     from tpujob.errors import Unauthorized

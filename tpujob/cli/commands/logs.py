@@ -26,7 +26,7 @@ WIDTH = 64 * 1024  #: bytes of the longest line that an agent writes
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LogSource:
     """The output of a job, or of one host or attempt of a job, and the client that reads it."""
 
     retrying: RetryingClient
@@ -81,7 +81,7 @@ def logs(
         raise BadRequest("--raw goes without --json and --tail")
     retrying = RetryingClient()
     job_id = retrying.ask(lambda api: api.get(job))["id"]
-    source = Source(retrying, job_id, host, attempt)
+    source = LogSource(retrying, job_id, host, attempt)
     if grep:
         query: SearchAsked = {"text": grep, "regexp": regexp, "ignore_case": ignore_case}
         if count:
@@ -107,7 +107,7 @@ def logs(
 # The whole output ----------------------------------------------------------------------------------------------------
 
 
-def _print_output(source: Source, *, follow: bool, tail: int | None, raw: bool) -> None:
+def _print_output(source: LogSource, *, follow: bool, tail: int | None, raw: bool) -> None:
     color = get_screen().color
     prefix = source.host is None
     cursor = ""
@@ -129,7 +129,7 @@ def _print_output(source: Source, *, follow: bool, tail: int | None, raw: bool) 
             flush()
 
 
-def _blocks(source: Source, follow: bool, cursor: str) -> Iterator[bytes]:
+def _blocks(source: LogSource, follow: bool, cursor: str) -> Iterator[bytes]:
     """Yield blocks up to the end of the output so far; when following, until the job has ended."""
     last_note = ""
     while True:
@@ -147,7 +147,7 @@ def _blocks(source: Source, follow: bool, cursor: str) -> Iterator[bytes]:
             time.sleep(POLL)
 
 
-def _lines(source: Source, follow: bool, tail: int | None) -> Iterator[LogLine]:
+def _lines(source: LogSource, follow: bool, tail: int | None) -> Iterator[LogLine]:
     """Yield lines up to the end of the output so far; when following, until the job has ended."""
     cursor = ""
     while True:
@@ -163,7 +163,7 @@ def _lines(source: Source, follow: bool, tail: int | None) -> Iterator[LogLine]:
 # Searches and single lines -------------------------------------------------------------------------------------------
 
 
-def _search(source: Source, query: SearchAsked) -> Iterator[tuple[list[WindowLine], int]]:
+def _search(source: LogSource, query: SearchAsked) -> Iterator[tuple[list[WindowLine], int]]:
     """Yield pages of matches, each with the number of all matches."""
     request: SearchAsked = {"limit": 1000, "width": WIDTH, **query, **source.filters()}  # pyright: ignore[reportAssignmentType]
     while True:
@@ -182,7 +182,7 @@ def _search(source: Source, query: SearchAsked) -> Iterator[tuple[list[WindowLin
         request = {**request, "of": last["host"], "line": last["line"], "after": True}
 
 
-def _print_matches(source: Source, query: SearchAsked, *, as_json: bool) -> None:
+def _print_matches(source: LogSource, query: SearchAsked, *, as_json: bool) -> None:
     lines = (line for matches, _ in _search(source, query) for line in matches)
     if as_json:
         say_json_list(lines)
@@ -192,7 +192,7 @@ def _print_matches(source: Source, query: SearchAsked, *, as_json: bool) -> None
         say(numbered_line(line, prefix=source.host is None, hit=True, color=color))
 
 
-def _print_line(source: Source, host: int, number: int, around: int, *, as_json: bool) -> None:
+def _print_line(source: LogSource, host: int, number: int, around: int, *, as_json: bool) -> None:
     """Print a line of `host` with its context: lines of the source's host, or of all hosts. Raises NotFound."""
     place: WindowAsked = {"of": host, "line": number, "width": WIDTH, **source.filters()}  # pyright: ignore[reportAssignmentType]
 
@@ -217,7 +217,7 @@ def _print_line(source: Source, host: int, number: int, around: int, *, as_json:
         say(numbered_line(line, prefix=source.host is None, hit=is_hit(line), color=color))
 
 
-def _print_traceback(source: Source, number: int, around: int, *, as_json: bool) -> None:
+def _print_traceback(source: LogSource, number: int, around: int, *, as_json: bool) -> None:
     """Print a traceback with its host's lines around it; a negative number counts from the last. Raises NotFound."""
     tracebacks: list[WindowLine] = []
     total = 0
@@ -236,5 +236,5 @@ def _print_traceback(source: Source, number: int, around: int, *, as_json: bool)
     start = tracebacks[number - 1]
     following = f"; the next: --traceback {number + 1}" if number < total else ""
     note(f"tpujob: traceback {number} of {total:,}, host {start['host']}{following}")
-    host_source = Source(source.retrying, source.job, start["host"], source.attempt)
+    host_source = LogSource(source.retrying, source.job, start["host"], source.attempt)
     _print_line(host_source, start["host"], start["line"], around, as_json=as_json)
