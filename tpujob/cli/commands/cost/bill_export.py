@@ -14,6 +14,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tpujob.domain.hardware.tpu_prices import chips_per_unit
 from tpujob.errors import BadRequest
@@ -96,6 +97,14 @@ _LETTERS = {
 }  #: number of a generation -> its letter where a description omits the letter
 
 
+class _Table(NamedTuple):
+    """The rows of an export file."""
+
+    columns: list[str]  #: SQL of each column; values are bound from ?2 on
+    rows: Iterator[tuple[str, Sequence[str]]]  #: place in the file and values
+    width: int  #: number of values of a row
+
+
 def load(db: sqlite3.Connection, paths: Sequence[Path]) -> int:
     """Load all rows into the tables `charge` and `sku`; return the number of dropped duplicates. Raises BadRequest with
     file and line; the tables are then incomplete."""
@@ -129,11 +138,11 @@ def _load_file(db: sqlite3.Connection, number: int, path: Path) -> None:
         with path.open("rb") as raw:
             plain = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
             with io.TextIOWrapper(plain, encoding="utf-8-sig", newline="") as text:
-                columns, rows, width = _open(text)
-                insert = _INSERT.format(columns=", ".join(columns))
-                for place, values in rows:  # noqa: B007
-                    if len(values) != width:
-                        raise ValueError(f"{len(values)} cells instead of {width}")
+                table = _open(text)
+                insert = _INSERT.format(columns=", ".join(table.columns))
+                for place, values in table.rows:  # noqa: B007
+                    if len(values) != table.width:
+                        raise ValueError(f"{len(values)} cells instead of {table.width}")
                     db.execute(insert, (number, *values))
     except _UNREADABLE as error:
         reason = str(getattr(error, "strerror", None) or error)
@@ -144,30 +153,34 @@ def _load_file(db: sqlite3.Connection, number: int, path: Path) -> None:
         ) from None
 
 
-def _open(file: io.TextIOWrapper) -> tuple[list[str], Iterator[tuple[str, Sequence[str]]], int]:
-    """Return the SQL of each column; the place and the values of each row; and the number of values of a row. Values
-    are bound from ?2 on."""
+def _open(file: io.TextIOWrapper) -> _Table:
+    """Return the rows of an export. Raises ValueError for a file that is none."""
     lines = ((f"line {n}", line) for n, line in enumerate(file, 1) if line.strip())
     first = next(lines, ("line 1", ""))
+    if first[1].lstrip().startswith("["):
+        rows = json.loads(first[1] + file.read())
+        return _json_table((f"row {n}", json.dumps(row)) for n, row in enumerate(rows, 1))
     lines = itertools.chain([first], lines)
-    if first[1].lstrip()[:1] not in ("{", "["):
-        reader = csv.reader((line for _, line in lines), strict=True)
-        names = [title.strip().lower().replace(".", "_") for title in next(reader, list[str]())]
-        _check_columns(names, map(_flat_name, _REQUIRED_OF_CSV))
-        places = {name: f"nullif(?{number}, '')" for number, name in enumerate(names, 2)}
-        columns = [
-            f"{places.get(_flat_name(name), 'NULL')} {_flat_name(name)}" for name in _COLUMNS
-        ]
-        rows = ((f"line {reader.line_num}", cells) for cells in reader if cells)
-        return [*columns, f"?{len(names) + 1} last"], rows, len(names)
-    if first[1].lstrip()[0] == "[":
-        listed = enumerate(json.loads(first[1] + file.read()), 1)
-        lines = ((f"row {n}", json.dumps(row)) for n, row in listed)
+    return _json_table(lines) if first[1].lstrip().startswith("{") else _csv_table(lines)
+
+
+def _csv_table(lines: Iterator[tuple[str, str]]) -> _Table:
+    reader = csv.reader((line for _, line in lines), strict=True)
+    names = [_flat_name(title.strip().lower()) for title in next(reader, list[str]())]
+    _check_columns(names, map(_flat_name, _REQUIRED_OF_CSV))
+    values = {name: f"nullif(?{number}, '')" for number, name in enumerate(names, 2)}
+    columns = [f"{values.get(name, 'NULL')} {name}" for name in map(_flat_name, _COLUMNS)]
+    rows = ((f"line {reader.line_num}", cells) for cells in reader if cells)
+    return _Table([*columns, f"?{len(names) + 1} last"], rows, len(names))
+
+
+def _json_table(lines: Iterator[tuple[str, str]]) -> _Table:
     first_rows = list(itertools.islice(lines, 1))
     for _, row in first_rows:
         _check_columns(json.loads(row), (*_REQUIRED, "service", "sku"))
     columns = [f"json_extract(?2, '$.{name}') {_flat_name(name)}" for name in _COLUMNS]
-    return columns, ((place, (line,)) for place, line in itertools.chain(first_rows, lines)), 1
+    rows = ((place, (row,)) for place, row in itertools.chain(first_rows, lines))
+    return _Table(columns, rows, 1)
 
 
 def _flat_name(name: str) -> str:
