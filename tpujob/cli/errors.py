@@ -12,7 +12,7 @@ INTERRUPTED = 130
 TIMED_OUT = 124  #: the exit code of timeout(1)
 OUTPUT_CLOSED = 141  #: a shell's code for a program that SIGPIPE ended
 ENDED_CANCELLED = 5
-FOUND = 6
+PROBLEM_FOUND = 6
 DOES_NOT_FIT = 78  #: the program's own code for a bad configuration
 
 #: Every exit code and what it means; those of errors are `errors.*.exit_code`.
@@ -23,7 +23,7 @@ EXIT_CODES: dict[int, str] = {
     errors.NotFound.exit_code: "no such job, host or attempt",
     errors.IllegalInState.exit_code: "not possible in the job's state",
     ENDED_CANCELLED: "the job was cancelled",
-    FOUND: "a problem, a file not copied, an unknown figure or a difference",
+    PROBLEM_FOUND: "a problem, a file not copied, an unknown figure or a difference",
     errors.BadSpec.exit_code: "the job file is wrong",
     errors.BackendGone.exit_code: "the backend does not answer",
     errors.Refused.exit_code: "a remote service refused",

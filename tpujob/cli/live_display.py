@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-LOOK_EVERY = 1.0  #: seconds between two polls; progress changes no record, so no hint announces it
-PLAIN_EVERY = 5.0  #: seconds between plain lines of progress
+JOB_POLL = 1.0  #: seconds between two polls; progress changes no record, so no hint announces it
+PROGRESS_EVERY = 5.0  #: seconds between plain lines of progress
 
 
 def follow(
@@ -32,7 +32,7 @@ def follow(
 ) -> JobView:
     """Show the job until it has ended, and return it. `on_poll` returns a remark to show, or an empty string."""
     with sink:
-        for job, fresh in retrying.changes(job_id, timeout=LOOK_EVERY):
+        for job, fresh in retrying.changes(job_id, timeout=JOB_POLL):
             sink.show(job, fresh, time.time())
             if job["state"] in FINAL:
                 return job
@@ -63,7 +63,7 @@ class PlainLines(nullcontext[None]):
         for event in fresh:
             say(event_line(event, color=self._screen.color), flush=True)
         progress = progress_line(job)
-        due = now - self._last_at >= PLAIN_EVERY
+        due = now - self._last_at >= PROGRESS_EVERY
         if job["state"] == "running" and progress and progress != self._last_progress and due:
             self._last_progress, self._last_at = progress, now
             self.remark(progress, now)
@@ -76,7 +76,7 @@ class PlainLines(nullcontext[None]):
 # Tables --------------------------------------------------------------------------------------------------------------
 
 
-EVERY = 2.0  #: seconds between two polls; ages and steps change without a hint
+TABLE_POLL = 2.0  #: seconds between two polls; ages and steps change without a hint
 
 
 def watch_table(
@@ -92,7 +92,7 @@ def watch_table(
     shown = object()
     redraw = get_screen().tty and not as_json
     with _alternate_screen() if redraw else nullcontext():
-        for _ in retrying.follow(None, timeout=EVERY):
+        for _ in retrying.follow(None, timeout=TABLE_POLL):
             answer = retrying.ask(ask)
             screen = get_screen()
             if redraw:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpujob.cli.backend import connect, note_context
-from tpujob.cli.errors import FOUND
+from tpujob.cli.errors import PROBLEM_FOUND
 from tpujob.cli.options import Json, argument, complete_host, flag
 from tpujob.cli.output import note, say, say_json, say_page
 from tpujob.cli.render.table import Column, numbers, table
@@ -86,7 +86,7 @@ def leaks(as_json: Json = False) -> int:
         say_page(leaked, leaks_table, as_json)
     for resource, reason in unlisted.items():
         note(f"{clean(resource)} could not be listed: {clean(reason)}")
-    return FOUND if leaked or unlisted else 0
+    return PROBLEM_FOUND if leaked or unlisted else 0
 
 
 def sweep(
@@ -98,14 +98,14 @@ def sweep(
     note_context()
     swept = connect().sweep(dry_run=dry_run)
     say_page(swept, swept_page, as_json, dry_run=dry_run)
-    return FOUND if swept["failed"] or swept.get("unlisted") else 0
+    return PROBLEM_FOUND if swept["failed"] or swept.get("unlisted") else 0
 
 
 def fsck(as_json: Json = False) -> int:
     """Check every record, its history and the slices in the cloud."""
     violations = connect().fsck()
     say_json(violations) if as_json else say(fsck_lines(violations))
-    return FOUND if violations else 0
+    return PROBLEM_FOUND if violations else 0
 
 
 # The pages -----------------------------------------------------------------------------------------------------------

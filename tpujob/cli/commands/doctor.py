@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from tpujob.api import AllowanceView
 from tpujob.cli.backend import current_settings, local_stack
-from tpujob.cli.errors import FOUND
+from tpujob.cli.errors import PROBLEM_FOUND
 from tpujob.cli.options import Json, flag
 from tpujob.cli.output import get_screen, say, say_json
 from tpujob.cli.render.table import Column, numbers, table
@@ -27,7 +27,9 @@ def doctor(as_json: Json = False) -> int:
     screen = get_screen()
     page = doctor_page(settings.context, findings, screen.columns, color=screen.color)
     say_json([asdict(finding) for finding in findings]) if as_json else say(page)
-    return {Severity.FAIL: FOUND, Severity.UNKNOWN: Transient.exit_code}.get(worst(findings), 0)
+    return {Severity.FAIL: PROBLEM_FOUND, Severity.UNKNOWN: Transient.exit_code}.get(
+        worst(findings), 0
+    )
 
 
 def quota(

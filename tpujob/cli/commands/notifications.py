@@ -8,7 +8,7 @@ import typer
 
 from tpujob.cli.backend import connect, note_context
 from tpujob.cli.commands.secrets import FromEnv, value_of
-from tpujob.cli.errors import FOUND
+from tpujob.cli.errors import PROBLEM_FOUND
 from tpujob.cli.options import Json, argument, option
 from tpujob.cli.output import say, say_json, say_page
 from tpujob.cli.render.lines import elapsed
@@ -59,7 +59,7 @@ def send_test(
     message = connect().test_channel(channel)
     say_json(message) if as_json else say(describe_test(message))
     if message["state"] != "sent":
-        raise typer.Exit(FOUND)
+        raise typer.Exit(PROBLEM_FOUND)
 
 
 @app.command()

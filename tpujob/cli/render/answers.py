@@ -95,7 +95,7 @@ def steered_text(job: JobView, columns: int, now: float, *, color: bool = False)
     state = paint(clean(job["state"]), STATE_STYLE.get(job["state"], ""), color)
     title = f"Job {clean(job['id'])} ({clean(job['name'])}): {state}"
     facts = [
-        ("Now", words.now(job)),
+        ("Now", words.reason(job)),
         ("Trouble", words.trouble(job)),
         ("Next", words.what_next(job, now)),
     ]

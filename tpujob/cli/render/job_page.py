@@ -48,7 +48,7 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
     hardware = f"{words.kind(job)}: {many(job['chips'], 'chip')} on {hosts}{words.topology(job)}"
     metrics = (f"{name} {number(value)}" for name, value in job["metrics"].items())
     return [
-        ("Now", words.now(job)),
+        ("Now", words.reason(job)),
         ("Trouble", words.trouble(job)),
         ("Ignored", words.ignored(job)),
         ("Upcoming", words.maintenance(job, now)),
@@ -128,7 +128,7 @@ def _attempt_lines(
     head = f"  {attempt['number']}  {words.end_of(attempt)} {lasted} on {attempt['slice']}"
     out = [clip(clean(head + words.steps_of(attempt)), columns)]
     message = "" if attempt["outcome"] == "succeeded" else attempt["message"]
-    for text in filter(None, (message, words.verdict_of(attempt), words.cut_off(attempt))):
+    for text in filter(None, (message, words.verdict_of(attempt), words.firewall_hint(attempt))):
         out += wrap_indented(text, columns, 5)
     for earlier in before:
         if earlier["evidence"] == attempt["evidence"] != []:
@@ -186,7 +186,7 @@ def why_page(
         last = failed[-1]
         out += labelled("Last end", _last_end(job, last, now), columns, color)
         out += labelled("Verdict", words.verdict_of(last), columns, color)
-        out += labelled("Cure", words.cut_off(last), columns, color)
+        out += labelled("Cure", words.firewall_hint(last), columns, color)
         out += _evidence_lines(last, columns, color=color, indent=LABEL + 2, limit=EVIDENCE_LINES)
     for label, text in (
         ("Retries", "" if job["state"] == "succeeded" else _retries_left(job)),
@@ -207,7 +207,7 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
     in_queue = place is not None and bool(reasons_in_queue or place["position"])
     explained = job["waiting"] or job.get("copying") or job.get("why") in reasons_in_queue
     reasons = [
-        ("Now", "" if explained and job["state"] == "queued" else words.now(job)),
+        ("Now", "" if explained and job["state"] == "queued" else words.reason(job)),
         ("Data", (job.get("copying") or {}).get("said", "")),
         *(place_facts(place, now) if in_queue else ()),
         ("Waiting", job["waiting"]),

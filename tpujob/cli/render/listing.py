@@ -22,7 +22,7 @@ No jobs. Make the first one:
 See one run from start to end, preemption included:
   tpujob demo"""
 
-WHOLE = 100  #: a floor that no name exceeds, so that the name is cut last
+UNCUT = 100  #: a floor that no name exceeds, so that the name is cut last
 
 
 #: name of a column -> the column, and the function that returns its text. Where the table is too wide, `_NARROW` are
@@ -30,7 +30,7 @@ WHOLE = 100  #: a floor that no name exceeds, so that the name is cut last
 _CELLS: dict[str, tuple[Column, Callable[[JobRow, float], str]]] = {
     "id": (Column("Job ID"), lambda j, _: j["id"]),
     "user": (Column("User", floors=(8, 6, 4)), lambda j, _: j["user"]),
-    "name": (Column("Name", floors=(WHOLE, WHOLE, WHOLE, 16, 8)), lambda j, _: j["name"]),
+    "name": (Column("Name", floors=(UNCUT, UNCUT, UNCUT, 16, 8)), lambda j, _: j["name"]),
     "type": (Column("Accelerator", floors=(8, 7, 6), cut=clip_middle), lambda j, _: words.kind(j)),
     "zone": (Column("Zone", floors=(14, 13, 8), cut=clip_middle), lambda j, _: j["zone"] or "-"),
     "ip": (Column("Host0 IP"), lambda j, _: j["host0_ip"] or "-"),
@@ -57,7 +57,7 @@ OF_GROUP = "id,name,params,state,step,loss,age"
 _DEFAULT = ("id", "user", "name", "type", "zone", "ip", "state", "step", "age")
 #: titles of columns left out, in this order, where the table is too wide; User only if all rows have the same user
 _NARROW = ("Host0 IP", "User")
-LEAST_WHY = 24  #: free columns that a column Why needs
+WHY_WIDTH = 24  #: free columns that a column Why needs
 
 
 def chosen_columns(text: str) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ def job_table(rows: Sequence[JobRow], columns: int, now: float, *, color: bool =
     """Return a line for each job, then a line for each job with swapped-out slices or a nearly spent budget."""
     defaults = [_CELLS[name][0] for name in _DEFAULT]
     shown, cells = _narrow(defaults, _cells(rows, _DEFAULT, now), columns)
-    if space(shown, cells, columns) >= LEAST_WHY:
+    if space(shown, cells, columns) >= WHY_WIDTH:
         shown = (*(replace(column, floors=()) for column in shown), _CELLS["why"][0])
         whys = _cells(rows, ["why"], now)
         cells = [(*row, *why) for row, why in zip(cells, whys, strict=True)]

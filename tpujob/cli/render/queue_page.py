@@ -24,7 +24,7 @@ _COLUMNS = (
     Column("Next request"),
 )
 _WHY = Column("Why", floors=(30,))
-LEAST_WHY = 40  #: free columns that _WHY needs; with fewer the reason is below each row
+WHY_WIDTH = 40  #: free columns that _WHY needs; with fewer the reason is below each row
 _SHARES = (
     Column("Share"),
     Column("Owner", floors=(16, 12, 8)),
@@ -46,7 +46,7 @@ def queue_page(
         return "No job waits for a slice."
     cells = [_row(row, now) for row in rows]
     reasons = [clean(_why(row)) for row in rows]
-    if space(_COLUMNS, cells, columns) >= LEAST_WHY:
+    if space(_COLUMNS, cells, columns) >= WHY_WIDTH:
         whole = [(*row, text) for row, text in zip(cells, reasons, strict=True)]
         out = [table((*_COLUMNS, _WHY), whole, columns, color=color)]
     else:

@@ -26,7 +26,7 @@ FINAL = frozenset({"succeeded", "failed", "cancelled"})
 EXIT_OF_STATE = {"succeeded": 0, "failed": 1, "cancelled": 5}
 
 
-def now(job: JobView) -> str:
+def reason(job: JobView) -> str:
     """Say why the job is in its state; while it waits for data or for capacity, what it waits for."""
     return job.get("why") or job["message"]
 
@@ -168,7 +168,7 @@ _BLAME = {
 }
 
 
-def cut_off(attempt: AttemptView) -> str:
+def firewall_hint(attempt: AttemptView) -> str:
     """Say what to do about hosts that did not reach each other; empty: all did."""
     if not attempt.get("unreached"):
         return ""

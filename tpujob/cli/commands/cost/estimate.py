@@ -16,7 +16,7 @@ from tpujob.cli.commands.cost.estimate_page import (
     hours,
     unmeasured,
 )
-from tpujob.cli.errors import FOUND
+from tpujob.cli.errors import PROBLEM_FOUND
 from tpujob.cli.options import Json, argument, duration, flag, option
 from tpujob.cli.output import say_page
 from tpujob.cli.render.table import Column, numbers, table
@@ -116,7 +116,7 @@ def estimate(
         raise BadRequest("--types, --zones, --tokens, --samples and --throughput go with --compare")
     estimate = job_file.named(file, lambda: connect().estimate(spec_fields, options))
     say_page(estimate, estimate_page, as_json, explained=explain)
-    return FOUND if strict and estimate["unknown"] else 0
+    return PROBLEM_FOUND if strict and estimate["unknown"] else 0
 
 
 # Types and zones side by side ----------------------------------------------------------------------------------------

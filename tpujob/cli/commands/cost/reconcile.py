@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from tpujob.cli.backend import connect, current_settings
-from tpujob.cli.errors import FOUND
+from tpujob.cli.errors import PROBLEM_FOUND
 from tpujob.cli.options import Json, argument, flag, option
 from tpujob.cli.output import say, say_page
 from tpujob.cli.render.table import Column, numbers, table
@@ -65,7 +65,7 @@ def reconcile(
         say(text.getvalue().rstrip("\n"))
     else:
         say_page(comparison, _page, as_json)
-    return FOUND if any(line["differs"] for line in comparison["jobs"]) else 0
+    return PROBLEM_FOUND if any(line["differs"] for line in comparison["jobs"]) else 0
 
 
 def _page(comparison: dict[str, Any], columns: int, *, color: bool) -> str:

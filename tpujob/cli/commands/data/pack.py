@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tpujob.cli.commands.data.pages import problem_fields, problem_lines
-from tpujob.cli.errors import FOUND, on_interrupt
+from tpujob.cli.errors import PROBLEM_FOUND, on_interrupt
 from tpujob.cli.options import Json, argument, flag, option
 from tpujob.cli.output import say, say_json
 from tpujob.domain.hardware.prices import LIST
@@ -49,7 +49,7 @@ def pack(
             summary = job.run(target, progress, replace=replace)
     record = pack_record(summary, epochs)
     say_json(record) if as_json else say(pack_page(record))
-    return FOUND if record["left_out"] else 0
+    return PROBLEM_FOUND if record["left_out"] else 0
 
 
 def unpack(
@@ -73,7 +73,7 @@ def unpack(
         **problem_fields(summary),
     }
     say_json(record) if as_json else say(unpack_page(record))
-    return FOUND if record["left_out"] + record["conflicts"] else 0
+    return PROBLEM_FOUND if record["left_out"] + record["conflicts"] else 0
 
 
 def _folder(text: str, hint: str) -> str:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tpujob.cli.backend import current_settings, local_stack
-from tpujob.cli.errors import FOUND, on_interrupt
+from tpujob.cli.errors import PROBLEM_FOUND, on_interrupt
 from tpujob.cli.options import Json, argument, flag
 from tpujob.cli.output import note, say, say_json
 from tpujob.errors import BadRequest, Conflict
@@ -49,7 +49,7 @@ def sync(
         interrupted = "Whole files are kept. The same command continues."
         record, page = copy(source, target, interrupted), render.outcome_page
     say_json(record) if as_json else say(page(record))
-    return FOUND if record["left_out"] + record["conflicts"] else 0
+    return PROBLEM_FOUND if record["left_out"] + record["conflicts"] else 0
 
 
 def copy(source: str, target: str, interrupted: str) -> dict[str, Any]:

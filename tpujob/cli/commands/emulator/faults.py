@@ -132,15 +132,15 @@ def command(name: str) -> Callable[..., None]:
 def _parameter(word: str) -> Parameter:
     """Return the parameter of an argument or option; an optional one is None by default."""
     name, help, metavar = WORDS[word]
-    kind, default = str, Parameter.empty
+    kind: Any = str
     if not word.startswith("-"):
         info = argument(word, help)
     elif metavar:
         info = option(metavar, help, word, show_default=False)
     else:
-        kind, info = bool, flag(help, word, show_default=False)
+        kind = bool
+        info = flag(help, word, show_default=False)
     if word[0] in "-[":
-        kind, default = kind | None, None
-    return Parameter(
-        name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
-    )
+        annotation = Annotated[kind | None, info]
+        return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, info])
