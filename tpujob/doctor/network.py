@@ -22,7 +22,7 @@ MEETING_PORTS = (MEGASCALE_PORT, COORDINATOR_PORT, PREFLIGHT_PORT, MEETING_PORT)
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    auto: bool  #: whether it has a subnetwork with its name in every region
+    auto: bool  #: whether a subnetwork with the network's name exists in every region
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def check_ssh(context: Context, rules: Sequence[FirewallRule] | NotSeen) -> Find
     if isinstance(rules, NotSeen):
         return unknown(rules)
     source = IAP_RANGE if context.ssh == "iap" else OUTSIDE
-    open_rules, other_rules = allowing(rules, context, source, SSH_PORT)
+    open_rules, other_rules = find_allowing_rules(rules, context, source, SSH_PORT)
     create = (
         f"gcloud compute firewall-rules create tpujob-ssh --network={network} --allow=tcp:{SSH_PORT} "
         f"--source-ranges={source or 'YOUR_ADDRESS/32'} --project {context.project}"
@@ -127,11 +127,13 @@ def check_between_hosts(
     """Check that the firewall lets the hosts of a slice, which share a subnetwork, reach each other."""
     network = last_part(network_name(context))
     closed = [
-        port for port in MEETING_PORTS if not allowing(rules, context, subnetwork.range, port)[0]
+        port
+        for port in MEETING_PORTS
+        if not find_allowing_rules(rules, context, subnetwork.range, port)[0]
     ]
     if not closed:
         return ok(f"in {subnetwork.range} reach each other")
-    denied = [rule.priority for port in closed for rule in denying(rules, context, port)]
+    denied = [rule.priority for port in closed for rule in find_denying_rules(rules, context, port)]
     priority = f" --priority={max(0, min(denied) - 1)}" if denied else ""
     ports = listed(map(str, closed))
     text = (
@@ -156,7 +158,7 @@ def last_part(name: str) -> str:
 #: addresses of the tunnels of Identity-Aware Proxy (Google's page "Using IAP for TCP forwarding")
 IAP_RANGE = "35.235.240.0/20"
 ANYWHERE = "0.0.0.0/0"
-#: the source of `allowing` that stands for any address of the internet
+#: the source of `find_allowing_rules` that stands for any address of the internet
 OUTSIDE = ""
 
 
@@ -175,14 +177,14 @@ class FirewallRule:
     source_accounts: tuple[str, ...] = ()  #: also from hosts of these accounts
 
 
-def allowing(
+def find_allowing_rules(
     rules: Sequence[FirewallRule], context: Context, source: str, port: int
 ) -> tuple[list[FirewallRule], list[FirewallRule]]:
     """Return the rules that allow TCP to the port from all of `source` (OUTSIDE: from any address): first those for the
     context's hosts, then those for other hosts only. Rules that a denial with a smaller or equal priority number
     overrides are left out."""
     candidates = [rule for rule in rules if rule.allows and _covers(rule, context, source, port)]
-    denials = denying(rules, context, port)
+    denials = find_denying_rules(rules, context, port)
     effective = [
         rule
         for rule in sorted(candidates, key=lambda rule: rule.priority)
@@ -194,7 +196,9 @@ def allowing(
     )
 
 
-def denying(rules: Sequence[FirewallRule], context: Context, port: int) -> list[FirewallRule]:
+def find_denying_rules(
+    rules: Sequence[FirewallRule], context: Context, port: int
+) -> list[FirewallRule]:
     """Return the rules that deny TCP to the port of the context's hosts to any source."""
     return [r for r in rules if not r.allows and _applies(r, context) and _has_port(r, port)]
 
