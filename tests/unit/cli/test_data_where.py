@@ -1,4 +1,4 @@
-"""What `tpujob data where` prints of a plan."""
+"""The page of `tpujob data where`."""
 
 from pathlib import Path
 from typing import Any, cast

@@ -174,8 +174,8 @@ def grant(type: str, zone: str, pricing: str, chips: int) -> dict[str, object]:
 
 
 def test_every_grant_of_a_letter_is_found_in_its_order() -> None:
-    found = parse_letter(LETTER + LETTER)
-    assert found == [
+    grants = parse_letter(LETTER + LETTER)
+    assert grants == [
         grant("v4", "us-central2-b", "on-demand", 32),
         grant("v4", "us-central2-b", "spot", 32),
         grant("v5e", "europe-west4-b", "spot", 64),
@@ -183,8 +183,8 @@ def test_every_grant_of_a_letter_is_found_in_its_order() -> None:
         grant("v2", "us-central1-f", "on-demand", 20),
         grant("v3", "europe-west4-a", "spot", 512),
     ]
-    zones = list(dict.fromkeys(str(g["zone"]) for g in found))
-    made = context.make({"name": "trc", "project": "my-lab-1", "zones": zones, "grants": found})
+    zones = list(dict.fromkeys(str(g["zone"]) for g in grants))
+    made = context.make({"name": "trc", "project": "my-lab-1", "zones": zones, "grants": grants})
     assert len(made.grants) == 6
 
 
