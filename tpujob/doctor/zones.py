@@ -115,8 +115,8 @@ def _check_bucket(region: str, url: str, facts: BucketFacts | None) -> Finding:
         result = fail if facts.location_type == "region" else warn
         return result(f"{places}: {traffic}", f"{create} --name gs://NEW_NAME")
     if facts.soft_delete_s > 0:
-        kept = f"kept {facts.soft_delete_s / 86400:g} days, and billed"
-        return warn(f"{url}: deleted checkpoints are {kept}", f"{create} --adopt")
+        retention = f"kept {facts.soft_delete_s / 86400:g} days, and billed"
+        return warn(f"{url}: deleted checkpoints are {retention}", f"{create} --adopt")
     if not facts.uniform_access:
         text = f"{url}: each object can have its own access rights, which no list shows"
         return warn(text, f"{create} --adopt")
