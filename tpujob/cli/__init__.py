@@ -1,5 +1,5 @@
-"""The command line: words in, one call of `JobsApi`, text out. No rule of a job is here.
+"""The command line: parses arguments, calls `JobsApi`, prints text. It holds no rules about jobs.
 
-`commands/` has a file for each group of commands, `render/` makes text of records. Modules are imported directly, as
-every command pays for its imports.
+`commands/` has a file for each group of commands; `render/` turns records into text. Import modules directly: every
+command pays for its imports.
 """

@@ -1,4 +1,4 @@
-"""`tpujob`: the list of all commands, and the one place where a command ends.
+"""`tpujob`: the list of all commands, the main function, and the handling of errors.
 
 The module of a command is imported when it runs, so that each command pays for its own imports only.
 """
@@ -14,15 +14,15 @@ import typer
 from typer.core import TyperGroup
 
 from tpujob.cli.errors import OUTPUT_CLOSED, exit_code_table, show_error
-from tpujob.cli.output import OutputClosed, flush, say, screen
+from tpujob.cli.output import OutputClosed, flush, get_screen, say
 from tpujob.errors import BadRequest, TpujobError, Transient
 from tpujob.version import __version__
 
 
 class Command(NamedTuple):
-    """Where a command is, and its line in `tpujob --help`, which imports no command."""
+    """The location of a command, and its line in `tpujob --help`, which imports no command."""
 
-    #: of `tpujob.cli.commands`
+    #: the module below `tpujob.cli.commands`
     module: str
     #: a function, or the Typer of a group of commands
     function: str
@@ -30,7 +30,7 @@ class Command(NamedTuple):
     summary: str
 
 
-#: Every command, in the order of `--help`, by the heading under which it stands there.
+#: heading of `--help` -> its commands, in the order of `--help`
 GROUPS: dict[str, dict[str, Command]] = {
     "Jobs": {
         "create": Command("create", "create", "Submit a job."),
@@ -89,8 +89,8 @@ GROUPS: dict[str, dict[str, Command]] = {
         "version": Command("stack", "version", "Print the version."),
     },
 }  # fmt: skip
-#: commands of Slurm and other tools, and the command here
-ELSEWHERE = {
+#: command of Slurm or another tool -> command of tpujob
+FOREIGN_COMMANDS = {
     "squeue": "queue", "ps": "list", "top": "list --watch", "sacct": "list --all", "sbatch": "create",
     "submit": "create", "scancel": "cancel", "stop": "cancel", "kill": "cancel", "sinfo": "capacity",
     "attach": "logs -f", "tail": "logs -f", "srun": "run", "launch": "create", "scontrol": "queue", "sprio": "queue",
@@ -108,11 +108,11 @@ class _InOrder(TyperGroup):
         return [name for name in COMMANDS if name in self.commands]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002, click calls it
-        """Write each group's commands; a sentence that is too long for its line continues in the next one."""
+        """Write the commands under their headings."""
         for heading, commands in GROUPS.items():
             rows = [
-                (name.ljust(13), one.summary)
-                for name, one in commands.items()
+                (name.ljust(13), command.summary)
+                for name, command in commands.items()
                 if name in self.commands
             ]
             if rows:
@@ -121,7 +121,7 @@ class _InOrder(TyperGroup):
 
 
 def build(names: Iterable[str] = tuple(COMMANDS), *, outline: bool = False) -> typer.Typer:
-    """The command line with these commands; as an `outline` without their options, as declaring those of all commands
+    """Return the command line with these commands. An `outline` has no options, as declaring those of all commands
     costs more CPU time than most commands take."""
     app = typer.Typer(
         name="tpujob",
@@ -138,31 +138,31 @@ def build(names: Iterable[str] = tuple(COMMANDS), *, outline: bool = False) -> t
     for name in names:
         command = COMMANDS[name]
         if outline:
-            app.command(name, help=command.summary)(_outlined)
+            app.command(name, help=command.summary)(_do_nothing)
             continue
         module = importlib.import_module(f"tpujob.cli.commands.{command.module}")
-        found: Any = getattr(module, command.function)
-        if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name)
+        function: Any = getattr(module, command.function)
+        if isinstance(function, typer.Typer):
+            app.add_typer(function, name=name)
         else:
-            app.command(name)(found)
+            app.command(name)(function)
     return app
 
 
-def _needed(words: Sequence[str]) -> typer.Typer:
-    """Return the part of the command line that these words need. Completion passes no words and needs all of it."""
+def _build_for(words: Sequence[str]) -> typer.Typer:
+    """Return the part of the command line that `words` need; completion passes no words and needs all of it."""
     first = words[0] if words else "-"
     if first in COMMANDS:
         return build([first])
     return build(outline=first in ("-h", "--help") or not first.startswith("-"))
 
 
-def _outlined() -> None:
-    """Return a stand-in for a command of which only name and help are shown."""
+def _do_nothing() -> None:
+    """Stand in for a command of which only name and help are shown."""
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(value: bool) -> None:
+    if value:
         say(f"tpujob {__version__}")
         raise typer.Exit
 
@@ -176,30 +176,30 @@ def _main(
 
 
 def run(words: Sequence[str]) -> int:
-    """Run one command line; returns its exit code. Errors of ours are explained on standard error."""
+    """Run one command line and return its exit code. tpujob's errors are explained on standard error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an old locale cannot show every character
     try:
         # Typer turns Ctrl-C into 130, and gives back what a command returns
-        code = _needed(words)(args=list(words), prog_name="tpujob", standalone_mode=False)
+        code = _build_for(words)(args=list(words), prog_name="tpujob", standalone_mode=False)
         flush()
         return code if isinstance(code, int) else 0
     except OutputClosed:
         return OUTPUT_CLOSED
     except TpujobError as error:
         if isinstance(error, Transient) and not error.hint:
-            from tpujob.cli.backend import died
+            from tpujob.cli.backend import hint_about_dead_processes
 
-            error.hint = died()
-        show_error(error, screen(), as_json=_wants_json(words))
+            error.hint = hint_about_dead_processes()
+        show_error(error, get_screen(), as_json=_wants_json(words))
         return error.exit_code
     except typer.TyperException as error:
-        if here := ELSEWHERE.get(next(iter(words), "")):
-            text = f"there is no command {words[0]}: use tpujob {here}"
-            show_error(BadRequest(text), screen(), as_json=_wants_json(words))
+        if command := FOREIGN_COMMANDS.get(words[0] if words else ""):
+            text = f"there is no command {words[0]}: use tpujob {command}"
+            show_error(BadRequest(text), get_screen(), as_json=_wants_json(words))
         elif _wants_json(words):
-            show_error(BadRequest(error.format_message()), screen(), as_json=True)
+            show_error(BadRequest(error.format_message()), get_screen(), as_json=True)
         elif show := getattr(error, "show", None):
             show()
         return error.exit_code
@@ -208,5 +208,5 @@ def run(words: Sequence[str]) -> int:
 
 
 def _wants_json(words: Sequence[str]) -> bool:
-    """Whether the command prints JSON; what follows `--` is of another program."""
+    """Return whether the command prints JSON; words after `--` belong to another program."""
     return "--json" in takewhile(lambda word: word != "--", words)

@@ -1,4 +1,4 @@
-"""How a command reaches the backend: finds it, starts it when it is down, finds it again when it is replaced."""
+"""The command line's connection to the backend: finds it, starts it when it is down, reconnects when it is replaced."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: seconds between tries to reach a backend that was there a moment ago
+#: seconds between tries to reach a backend that answered a moment ago
 PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-#: seconds after which no further try begins, as an error may take long to come
+#: seconds after which no further try begins; one try may itself take long
 PATIENCE = 30.0
 
 
@@ -30,69 +30,71 @@ def current_settings() -> Settings:
 
 
 def connect() -> JobsApi:
-    """Return the backend of the context; a local one is started when it is down."""
-    found = running()
-    if found is not None:
-        return found
+    """Return the backend of the context; start a local one that is down."""
+    api = running()
+    if api is not None:
+        return api
     from tpujob.wiring import client
 
-    now = current_settings()
-    note(f"tpujob: starting {runs_here(now)}")
-    return client.client(now)
+    settings = current_settings()
+    note(f"tpujob: starting {name_of_stack(settings)}")
+    return client.client(settings)
 
 
 def running() -> JobsApi | None:
-    """Return the backend if it runs; nothing is started."""
+    """Return the backend if it runs; start nothing."""
     from tpujob.wiring import client
 
     return client.running_client(current_settings())
 
 
 def reconnect() -> JobsApi | None:
-    """Return the backend that replaced the last one. Starts it again if it died, not if it was stopped."""
+    """Return the backend that replaced the last one. Start it again if it died, not if it was stopped."""
     died = current_settings().ready_file("backend").exists()
     return connect() if died else running()
 
 
 def local_stack() -> Settings:
-    """Return the settings of the local stack, which is started when its emulator is down."""
-    from tpujob.config import settings, stack_processes
+    """Return the settings of the local stack; start the stack if its emulator is down."""
+    from tpujob.config import stack_processes
+    from tpujob.config.settings import LOCAL, load
 
-    now = settings.load(context=settings.LOCAL)
-    if any(part.name == "emulator" and part.ready is None for part in stack_processes.status(now)):
-        note(f"tpujob: starting {runs_here(now)}")
-        stack_processes.up(now)
-    return now
+    settings = load(context=LOCAL)
+    processes = stack_processes.status(settings)
+    if any(process.name == "emulator" and process.ready is None for process in processes):
+        note(f"tpujob: starting {name_of_stack(settings)}")
+        stack_processes.up(settings)
+    return settings
 
 
-def runs_here(now: Settings) -> str:
+def name_of_stack(settings: Settings) -> str:
     """Name the processes of the context that run on this machine."""
-    return "the local stack" if now.local else f"the backend of {now.context}"
+    return "the local stack" if settings.local else f"the backend of {settings.context}"
 
 
-def say_where() -> None:
-    """Print where a command takes effect, unless that is the local stack."""
-    now = current_settings()
-    if not now.local:
-        note(f"tpujob: in the context {now.context}")
+def note_context() -> None:
+    """Print the context in which a command takes effect, unless that is the local stack."""
+    settings = current_settings()
+    if not settings.local:
+        note(f"tpujob: in the context {settings.context}")
 
 
 def page_of(job_id: str) -> str:
-    """Return the address of a job's page, or the command that opens it; empty: there is none."""
+    """Return the address of a job's page, or the command that opens the page; empty: there is no page."""
     from tpujob.wiring import client
 
     return client.way_to_page(current_settings(), job_id)
 
 
-def died() -> str:
-    """Return what to do about processes of this machine that died; empty: none did."""
+def hint_about_dead_processes() -> str:
+    """Return what to do about processes of this machine that died; empty: none died."""
     from tpujob.config import stack_processes
 
-    now = current_settings()
+    settings = current_settings()
     names = [
-        one.name
-        for one in stack_processes.status(now)
-        if one.pid is None and now.process_file(one.name).exists()
+        process.name
+        for process in stack_processes.status(settings)
+        if process.pid is None and settings.process_file(process.name).exists()
     ]
     if not names:
         return ""
@@ -101,52 +103,51 @@ def died() -> str:
 
 
 class RetryingClient:
-    """Repeats a question for half a minute while the backend is being replaced. For questions only: a command that
-    changes something is never repeated by itself."""
+    """A client that repeats a request for half a minute while the backend is being replaced. Pass only requests that
+    change nothing: a repeated change could take effect twice."""
 
     def __init__(self) -> None:
         self.api = connect()
 
-    def ask(self, question: Callable[[JobsApi], T]) -> T:
-        """Return the first backend's answer. Raises BackendGone or Transient when none answers in time."""
-        until = time.monotonic() + PATIENCE
+    def ask(self, request: Callable[[JobsApi], T]) -> T:
+        """Return the backend's answer. Raises BackendGone or Transient when no backend answers in time."""
+        deadline = time.monotonic() + PATIENCE
         for number, pause in enumerate(PAUSES):
             try:
-                return question(self.api)
+                return request(self.api)
             except (BackendGone, Transient) as error:
-                if time.monotonic() + pause > until:
+                if time.monotonic() + pause > deadline:
                     raise
                 if number == 0:
                     note(f"tpujob: {error.message}; trying again")
                 time.sleep(pause)
             self._reconnect()
-        return question(self.api)
+        return request(self.api)
 
     def follow(self, job: str | None, *, timeout: float) -> Iterator[None]:
-        """As `JobsApi.follow`, across backends."""
+        """Yield as `JobsApi.follow` does, and once more when the backend was replaced."""
         while True:
             try:
                 for _ in self.api.follow(job, timeout=timeout):
                     yield
             except (BackendGone, Transient):
                 self._reconnect()
-                yield  # the caller asks now, and gets the error if it lasts
+                yield  # the caller's next request raises the error if it lasts
 
     def changes(self, job_id: str, *, timeout: float) -> Iterator[tuple[JobView, list[EventView]]]:
-        """Yield the job at each poll, and its events since the last one, until it has ended."""
+        """Yield the job and its new events at each poll, until the job has ended."""
         from tpujob.cli.render.words import FINAL
 
-        seen = 0
+        newest_event = 0
         for _ in self.follow(job_id, timeout=timeout):
             job = self.ask(lambda api: api.get(job_id))
-            fresh = self.ask(lambda api, after=seen: api.events(job_id, after=after))
-            seen = max([seen, *(event["seq"] for event in fresh)])
+            fresh = self.ask(lambda api, after=newest_event: api.events(job_id, after=after))
+            newest_event = max([newest_event, *(event["seq"] for event in fresh)])
             yield job, fresh
             if job["state"] in FINAL:
                 return
 
     def _reconnect(self) -> None:
-        with contextlib.suppress(
-            BackendGone, Transient
-        ):  # the next question raises it, if it lasts
+        # the next request raises the error if it lasts
+        with contextlib.suppress(BackendGone, Transient):
             self.api = reconnect() or self.api

@@ -1,4 +1,4 @@
-"""How a command ends: exit codes, the form of an error message, what Ctrl-C says."""
+"""The end of a command: exit codes, the form of an error message, and what Ctrl-C prints."""
 
 import contextlib
 from collections.abc import Generator
@@ -9,12 +9,11 @@ from tpujob.cli.render.text import paint
 from tpujob.domain.text import clean
 
 INTERRUPTED = 130
-TIMED_OUT = 124  #: as timeout(1) has it
-#: as a shell reports a program whose output was closed
-OUTPUT_CLOSED = 141
+TIMED_OUT = 124  #: the exit code of timeout(1)
+OUTPUT_CLOSED = 141  #: a shell's code for a program that SIGPIPE ended
 ENDED_CANCELLED = 5
-FOUND = 6
-DOES_NOT_FIT = 78  #: as the program itself says it
+PROBLEM_FOUND = 6
+DOES_NOT_FIT = 78  #: the program's own code for a bad configuration
 
 #: Every exit code and what it means; those of errors are `errors.*.exit_code`.
 EXIT_CODES: dict[int, str] = {
@@ -24,7 +23,7 @@ EXIT_CODES: dict[int, str] = {
     errors.NotFound.exit_code: "no such job, host or attempt",
     errors.IllegalInState.exit_code: "not possible in the job's state",
     ENDED_CANCELLED: "the job was cancelled",
-    FOUND: "a problem, a file not copied, an unknown figure or a difference",
+    PROBLEM_FOUND: "a problem, a file not copied, an unknown figure or a difference",
     errors.BadSpec.exit_code: "the job file is wrong",
     errors.BackendGone.exit_code: "the backend does not answer",
     errors.Refused.exit_code: "a remote service refused",
@@ -39,12 +38,12 @@ EXIT_CODES: dict[int, str] = {
 
 
 def exit_code_table() -> str:
-    """The table as `tpujob --help` shows it."""
+    """Return the table of exit codes that `tpujob --help` shows."""
     return "\n".join(f"  {code:>3}  {meaning}" for code, meaning in EXIT_CODES.items())
 
 
 def show_error(error: errors.TpujobError, screen: Screen, *, as_json: bool = False) -> None:
-    """The message on standard error, and below it what to do next; as JSON the same line as the HTTP API has it."""
+    """Print the message and its hint to standard error; as JSON, the line that the HTTP API answers with."""
     if as_json:
         note(json_text(error.as_json()))
         return
@@ -57,7 +56,7 @@ def show_error(error: errors.TpujobError, screen: Screen, *, as_json: bool = Fal
 
 @contextlib.contextmanager
 def on_interrupt(*lines: str) -> Generator[None]:
-    """Ctrl-C inside prints these lines, such as that the job continues, and how to follow it again."""
+    """Print these lines when Ctrl-C ends the block, for example that the job continues."""
     try:
         yield
     except KeyboardInterrupt:
@@ -65,7 +64,7 @@ def on_interrupt(*lines: str) -> Generator[None]:
         raise
 
 
-def goes_on(job_id: str, command: str = "show {}") -> tuple[str, ...]:
-    """Return what Ctrl-C prints in a command that only shows a job, with the command to follow it again."""
+def job_continues(job_id: str, command: str = "show {}") -> tuple[str, ...]:
+    """Return the lines that Ctrl-C prints in a command that only shows a job: how to follow the job again."""
     again = command.format(job_id)
     return (f"Job {job_id} continues without this command.", f"  follow it again: tpujob {again}")

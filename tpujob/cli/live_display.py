@@ -1,4 +1,4 @@
-"""Following one job until it ends: the loop, and plain lines. The live panel is in `cli/render/panel.py`."""
+"""Live views: following one job until it ends, and tables that are redrawn. The panel is in `cli/render/panel.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from tpujob.cli.backend import RetryingClient
-from tpujob.cli.output import Screen, flush, say, say_json_line, screen
+from tpujob.cli.output import Screen, flush, get_screen, say, say_json_line
 from tpujob.cli.render.lines import event_line, progress_line
 from tpujob.cli.render.words import FINAL
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-LOOK_EVERY = 1.0  #: seconds, at the latest: reports of progress change no record
-PLAIN_EVERY = 5.0  #: seconds between plain lines of progress
+JOB_POLL = 1.0  #: seconds between two polls; progress changes no record, so no hint announces it
+PROGRESS_EVERY = 5.0  #: seconds between plain lines of progress
 
 
 def follow(
@@ -28,21 +28,21 @@ def follow(
     job_id: str,
     sink: PlainLines | Panel,
     *,
-    each: Callable[[JobView], str] = lambda _job: "",
+    on_poll: Callable[[JobView], str] = lambda _job: "",
 ) -> JobView:
-    """Return the job when it has ended. `each` is called at every poll; its result, if any, is shown as a remark."""
+    """Show the job until it has ended, and return it. `on_poll` returns a remark to show, or an empty string."""
     with sink:
-        for job, fresh in retrying.changes(job_id, timeout=LOOK_EVERY):
+        for job, fresh in retrying.changes(job_id, timeout=JOB_POLL):
             sink.show(job, fresh, time.time())
             if job["state"] in FINAL:
                 return job
-            if remark := each(job):
+            if remark := on_poll(job):
                 sink.remark(remark, time.time())
     raise AssertionError("the hints never end")
 
 
 def sink_for(screen: Screen, *, list_price: float | None = None) -> PlainLines | Panel:
-    """The live panel on a terminal that is wide enough, plain lines elsewhere."""
+    """Return the live panel for a terminal that is wide enough, else plain lines."""
     if screen.tty and screen.columns >= 60:
         from tpujob.cli.render.panel import Panel
 
@@ -51,32 +51,32 @@ def sink_for(screen: Screen, *, list_price: float | None = None) -> PlainLines |
 
 
 class PlainLines(nullcontext[None]):
-    """A line for each event, and one for progress now and then."""
+    """A sink that prints a line for each event, and a line of progress every few seconds."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__()
         self._screen = screen
         self._last_progress: str = ""
-        self._last_at: float = 0.0
+        self._last_at: float = 0.0  #: time of the last line of progress, since the epoch
 
     def show(self, job: JobView, fresh: Sequence[EventView], now: float) -> None:
         for event in fresh:
             say(event_line(event, color=self._screen.color), flush=True)
         progress = progress_line(job)
-        due = now - self._last_at >= PLAIN_EVERY
+        due = now - self._last_at >= PROGRESS_EVERY
         if job["state"] == "running" and progress and progress != self._last_progress and due:
             self._last_progress, self._last_at = progress, now
             self.remark(progress, now)
 
     def remark(self, text: str, now: float) -> None:
-        """A line of the command's own, among the events."""
+        """Print a line of the command itself among the events."""
         say(f"  {time.strftime('%H:%M:%S', time.localtime(now))}  {text}", flush=True)
 
 
-# Tables ---------------------------------------------------------------------------------------------------------------
+# Tables --------------------------------------------------------------------------------------------------------------
 
 
-EVERY = 2.0  #: seconds, at the latest: ages and steps change without a hint
+TABLE_POLL = 2.0  #: seconds between two polls; ages and steps change without a hint
 
 
 def watch_table(
@@ -86,22 +86,24 @@ def watch_table(
     *,
     as_json: bool,
 ) -> None:
-    """Show the answer until Ctrl-C. On a terminal in place; elsewhere as text, or its facts as a line of JSON, at each
-    change of the facts."""
-    retrying, shown = RetryingClient(), object()
-    in_place = screen().tty and not as_json
-    with _in_place() if in_place else nullcontext():
-        for _ in retrying.follow(None, timeout=EVERY):
-            found, on = retrying.ask(ask), screen()
-            if in_place:
-                _redraw(text(found, on).splitlines(), on)
-            elif facts(found) != shown:
-                shown = facts(found)
-                say_json_line(shown) if as_json else say(text(found, on) + "\n", flush=True)
+    """Show the answer until Ctrl-C. A terminal is redrawn; other outputs get the text, or the facts as a line of JSON,
+    whenever the facts change."""
+    retrying = RetryingClient()
+    shown = object()
+    redraw = get_screen().tty and not as_json
+    with _alternate_screen() if redraw else nullcontext():
+        for _ in retrying.follow(None, timeout=TABLE_POLL):
+            answer = retrying.ask(ask)
+            screen = get_screen()
+            if redraw:
+                _redraw(text(answer, screen).splitlines(), screen)
+            elif facts(answer) != shown:
+                shown = facts(answer)
+                say_json_line(shown) if as_json else say(text(answer, screen) + "\n", flush=True)
 
 
-def _redraw(lines: list[str], on: Screen) -> None:
-    room = max(2, on.rows - 1)
+def _redraw(lines: list[str], screen: Screen) -> None:
+    room = max(2, screen.rows - 1)
     if len(lines) > room:
         lines = [*lines[: room - 1], f"… {len(lines) - room + 1} more"]
     # home, each line cleared to its end, then the rest of the screen: no flicker
@@ -109,8 +111,8 @@ def _redraw(lines: list[str], on: Screen) -> None:
 
 
 @contextmanager
-def _in_place() -> Generator[None]:
-    """Use the other screen of the terminal, without a cursor; restore the first one afterwards."""
+def _alternate_screen() -> Generator[None]:
+    """Use the terminal's alternate screen without a cursor; restore the main screen afterwards."""
     say("\x1b[?1049h\x1b[?25l", end="", flush=True)
     try:
         yield

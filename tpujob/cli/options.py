@@ -9,23 +9,23 @@ _NUMBER = r"\d{1,9}(?:\.\d{1,3})?"
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def argument(metavar: str, help: str, **more: Any) -> Any:
-    """Return what typer has to know about an argument."""
-    return typer.Argument(metavar=metavar, help=help, **more)
+def argument(metavar: str, help: str, **typer_options: Any) -> Any:
+    """Declare an argument for typer."""
+    return typer.Argument(metavar=metavar, help=help, **typer_options)
 
 
-def option(metavar: str, help: str, *names: str, **more: Any) -> Any:
-    """Return what typer has to know about an option with a value. It is called as its parameter without `names`."""
-    return typer.Option(*names, metavar=metavar, help=help, **more)
+def option(metavar: str, help: str, *names: str, **typer_options: Any) -> Any:
+    """Declare an option with a value for typer. Without `names` the option is called as its parameter."""
+    return typer.Option(*names, metavar=metavar, help=help, **typer_options)
 
 
-def flag(help: str, *names: str, **more: Any) -> Any:
-    """Return what typer has to know about an option without a value."""
-    return typer.Option(*names, help=help, **more)
+def flag(help: str, *names: str, **typer_options: Any) -> Any:
+    """Declare an option without a value for typer."""
+    return typer.Option(*names, help=help, **typer_options)
 
 
 def complete_job(incomplete: str) -> list[tuple[str, str]]:
-    """Ids and names of jobs. Starts nothing and raises nothing."""
+    """Return ids and names of jobs for completion. Starts nothing and raises nothing."""
     from tpujob.cli.backend import running
 
     try:
@@ -33,36 +33,38 @@ def complete_job(incomplete: str) -> list[tuple[str, str]]:
         jobs = api.list({"limit": 200, "fields": ["name", "state"]})["rows"] if api else []
     except Exception:
         return []  # a half-typed line is no place for an error
-    found = [(job["id"], f"{job['name']}, {job['state']}") for job in jobs]
-    found += [(job["name"], f"{job['id']}, {job['state']}") for job in jobs]
-    return [pair for pair in dict(found).items() if pair[0].startswith(incomplete)]
+    completions = [(job["id"], f"{job['name']}, {job['state']}") for job in jobs]
+    completions += [(job["name"], f"{job['id']}, {job['state']}") for job in jobs]
+    return [pair for pair in dict(completions).items() if pair[0].startswith(incomplete)]
 
 
 def complete_host(incomplete: str) -> list[tuple[str, str]]:
-    """Names of suspected and pinned machines. Starts nothing and raises nothing."""
+    """Return names of suspected and pinned machines for completion. Starts nothing and raises nothing."""
     from tpujob.cli.backend import running
 
     try:
         api = running()
-        found = api.hosts()[:200] if api else []
+        machines = api.hosts()[:200] if api else []
     except Exception:
         return []
-    named = [(h["physical"], f"{h['zone']}, score {h['score']:.2f}") for h in found]
-    return [pair for pair in named if pair[0].startswith(incomplete)]
+    completions = [(m["physical"], f"{m['zone']}, score {m['score']:.2f}") for m in machines]
+    return [pair for pair in completions if pair[0].startswith(incomplete)]
 
 
 def duration(text: str) -> float:
     """Return the seconds of `45`, `30s`, `1.5h` or `1h30m`. Raises typer.BadParameter."""
     if not re.fullmatch(rf"{_NUMBER}|({_NUMBER}[smhd])+", text):
         raise typer.BadParameter(f"{text!r} is not a time such as 90s, 15m or 1h30m")
-    return sum(float(n) * _UNITS[unit] for n, unit in re.findall(r"([\d.]+)([smhd]?)", text))
+    return sum(
+        float(amount) * _UNITS[unit] for amount, unit in re.findall(r"([\d.]+)([smhd]?)", text)
+    )
 
 
-def variables(given: list[str] | None) -> dict[str, str]:
+def variables(assignments: list[str] | None) -> dict[str, str]:
     """Return the variables in a list of `NAME=VALUE`. Raises BadRequest."""
     from tpujob.errors import BadRequest
 
-    pairs = [text.partition("=") for text in given or ()]
+    pairs = [text.partition("=") for text in assignments or ()]
     if bad := next((name for name, separator, _ in pairs if not separator), None):
         raise BadRequest(f"--env {bad} has no value", hint="Write NAME=VALUE.")
     return {name: value for name, _, value in pairs}
@@ -72,7 +74,7 @@ JobRef = Annotated[
     str, argument("JOB", "Its id (42 or 000042) or unique name.", autocompletion=complete_job)
 ]
 JOBS = argument("JOB...", "Ids (42 or 000042) or unique names.", autocompletion=complete_job)
-JobRefs = Annotated[list[str] | None, JOBS]  #: empty: they are chosen by what they are
+JobRefs = Annotated[list[str] | None, JOBS]  #: empty: options choose the jobs, such as --state
 Variables = Annotated[list[str] | None, option("NAME=VALUE", "Variable; repeatable.", "--env")]
 Follow = Annotated[bool, flag("Follow the job until it ends.", "--follow", "-f")]
 Mine = Annotated[bool, flag("Only your jobs.", "--mine", "-m")]

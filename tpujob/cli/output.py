@@ -1,4 +1,4 @@
-"""Where output goes: lines to standard output, remarks to standard error, JSON, and whether there is colour."""
+"""The output of commands: lines to standard output, remarks to standard error, JSON, and whether colour is used."""
 
 import contextlib
 import json
@@ -14,12 +14,12 @@ from tpujob.errors import TpujobError
 
 
 class OutputClosed(Exception):
-    """Standard output was closed: the command ends without a message."""
+    """Raised when standard output was closed: the command ends without a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """What the command writes to."""
+    """The terminal, or the file or pipe, that a command writes to."""
 
     columns: int = 80
     rows: int = 24
@@ -29,8 +29,8 @@ class Screen:
     asks: bool = False  #: a person can be asked: standard input and error are a terminal
 
 
-def screen() -> Screen:
-    """The terminal as it is now."""
+def get_screen() -> Screen:
+    """Return the state of the terminal at this moment."""
     from tpujob.config import settings
 
     size = shutil.get_terminal_size((80, 24))
@@ -47,34 +47,34 @@ def screen() -> Screen:
 
 
 def say(text: str, *, end: str = "\n", flush: bool = False) -> None:
-    """Write to standard output. Raises OutputClosed when its reader is gone, TpujobError when writing fails."""
+    """Write to standard output. Raises OutputClosed when its reader has gone, TpujobError when writing fails."""
     try:
         sys.stdout.write(text + end)
         if flush:
             sys.stdout.flush()
     except OSError as error:
-        raise _lost(error) from None
+        raise _output_error(error) from None
 
 
 def say_bytes(data: bytes) -> None:
-    """To standard output, as they are. Raises as `say` does."""
+    """Write bytes to standard output. Raises as `say` does."""
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
     except OSError as error:
-        raise _lost(error) from None
+        raise _output_error(error) from None
 
 
 def flush() -> None:
-    """Write out what is buffered. Raises as `say` does."""
+    """Write out buffered output. Raises as `say` does."""
     try:
         sys.stdout.flush()
     except OSError as error:
-        raise _lost(error) from None
+        raise _output_error(error) from None
 
 
-def _lost(error: OSError) -> Exception:
-    """Return the error to raise; output then goes to /dev/null, or the interpreter would fail again at its exit."""
+def _output_error(error: OSError) -> Exception:
+    """Return the error to raise. Send later output to /dev/null, or the interpreter fails again at its exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):
@@ -83,35 +83,38 @@ def _lost(error: OSError) -> Exception:
 
 
 def note(text: str) -> None:
-    """To standard error: remarks, not results."""
+    """Write a remark to standard error."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """As JSON, in which what a terminal obeys or does not show is escaped."""
+    """Return the value as JSON; characters that a terminal obeys or does not show are escaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
-    return HARMFUL.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return HARMFUL.sub(lambda character: json.dumps(character[0])[1:-1], text)
 
 
 def say_json(value: Any) -> None:
-    """One record as an object, several as a list."""
+    """Print one record as an object, several as a list."""
     say(json_text(value, indent=2))
 
 
-def say_page(found: Any, page: Callable[..., str], as_json: bool, **options: Any) -> None:
-    """As JSON, or as the page that `page` makes of it for this screen."""
-    on = screen()
-    say_json(found) if as_json else say(page(found, on.columns, color=on.color, **options))
+def say_page(record: Any, page: Callable[..., str], as_json: bool, **options: Any) -> None:
+    """Print the record as JSON, or as the text that `page` returns for this screen."""
+    if as_json:
+        say_json(record)
+        return
+    screen = get_screen()
+    say(page(record, screen.columns, color=screen.color, **options))
 
 
 def say_json_line(value: Any) -> None:
-    """One record on one line, for commands that go on: each line is an object."""
+    """Print one record as a line of JSON, for commands that keep printing."""
     say(json_text(value), flush=True)
 
 
 def say_json_list(values: Iterable[Any]) -> None:
-    """A list that is written as it comes, so that a long one takes no memory."""
+    """Print a list of JSON while it is produced, so that a long one takes no memory."""
     opening = "["
     for value in values:
         say(opening + "\n" + json_text(value), end="")

@@ -15,7 +15,7 @@ from tpujob.errors import LOGIN
 if TYPE_CHECKING:
     from tpujob.config.context import Context
 
-#: what the backend does with slices
+#: permissions with which the backend manages slices
 TPU_PERMISSIONS = (
     "tpu.nodes.create",
     "tpu.nodes.delete",
@@ -40,7 +40,7 @@ BUCKET_PERMISSIONS = (
 )
 ACT_AS = "iam.serviceAccounts.actAs"
 
-#: which role has a permission, by how its name begins; the first that matches counts
+#: beginning of a permission's name -> a role that has the permission
 _ROLES = (
     ("tpu.", "roles/tpu.admin"),
     ("datastore.", "roles/datastore.user"),
@@ -50,17 +50,16 @@ _ROLES = (
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose credentials were found, and that they work."""
+    """The credentials that were found, and that work."""
 
-    principal: str = ""  #: an e-mail address; empty: they do not say
-    #: in words: `user`, `service account`; empty: no credentials are needed
-    kind: str = ""
-    key_file: bool = False  #: a service account's key lies on this machine
+    principal: str = ""  #: an e-mail address; empty: unknown
+    kind: str = ""  #: `user` or `service account`; empty: no credentials are needed
+    key_file: bool = False  #: whether the credentials are a service account's key file
 
 
 @dataclass(frozen=True, slots=True)
 class NoIdentity:
-    """There are no credentials, or they are refused."""
+    """Credentials that are missing or refused."""
 
     why: str
 
@@ -79,40 +78,36 @@ class Database:
     location: str
 
 
-def check_identity(seen: Identity | NoIdentity) -> Finding:
-    if isinstance(seen, NoIdentity):
-        return fail(seen.why, LOGIN)
-    if not seen.kind:
+def check_identity(identity: Identity | NoIdentity) -> Finding:
+    if isinstance(identity, NoIdentity):
+        return fail(identity.why, LOGIN)
+    if not identity.kind:
         return ok("not needed by this stand-in for Google Cloud")
-    whose = f"{seen.kind} {seen.principal}".strip()
-    if seen.key_file:
+    account = f"{identity.kind} {identity.principal}".strip()
+    if identity.key_file:
         return warn(
-            f"{whose}, by a key file, which never expires",
-            f"{LOGIN} --impersonate-service-account={seen.principal}",
+            f"{account}, by a key file, which never expires",
+            f"{LOGIN} --impersonate-service-account={identity.principal}",
         )
-    return ok(f"{whose}, accepted just now")
+    return ok(f"{account}, accepted just now")
 
 
-def check_project(context: Context, seen: Project | None) -> Finding:
-    """Check the project; None: it does not exist. Google says so only to users who may see it, else denies
-    permission."""
-    if seen is None:
+def check_project(context: Context, project: Project | None) -> Finding:
+    """Check the project; None: it does not exist. For a project that the user may not see, Google denies permission."""
+    if project is None:
         return fail(f"there is no project {context.project}", "gcloud projects list")
-    if not seen.active:
-        what = f"{context.project} is about to be deleted"
-        return fail(what, f"gcloud projects undelete {context.project}")
-    return ok(f"{seen.id}, number {seen.number}")
+    if not project.active:
+        text = f"{context.project} is about to be deleted"
+        return fail(text, f"gcloud projects undelete {context.project}")
+    return ok(f"{project.id}, number {project.number}")
 
 
 def needed_services(context: Context) -> tuple[str, ...]:
-    """The APIs that a context's jobs use, without those that only `doctor` and `quota` read."""
-    more = (
-        ("firestore", context.store == "firestore"),
-        ("iap", context.ssh == "iap"),
-        ("run", bool(context.backend)),
-        ("iamcredentials", bool(context.backend)),
-    )
-    names = ("tpu", "compute", "storage", *(name for name, wanted in more if wanted))
+    """Return the APIs that a context's jobs use, without those that only `doctor` and `quota` read."""
+    names = ["tpu", "compute", "storage"]
+    names += ["firestore"] if context.store == "firestore" else []
+    names += ["iap"] if context.ssh == "iap" else []
+    names += ["run", "iamcredentials"] if context.backend else []
     return tuple(f"{name}.googleapis.com" for name in names)
 
 
@@ -133,7 +128,7 @@ def needed_permissions(context: Context) -> tuple[str, ...]:
 
 
 def check_permissions(context: Context, granted: frozenset[str], principal: str = "") -> Finding:
-    """Check the permissions. `principal`: whose they are; empty: unknown."""
+    """Check the permissions of `principal`; an empty one is unknown."""
     needed = needed_permissions(context)
     missing = [permission for permission in needed if permission not in granted]
     if not missing:
@@ -141,14 +136,14 @@ def check_permissions(context: Context, granted: frozenset[str], principal: str 
     role = next(role for prefix, role in _ROLES if missing[0].startswith(prefix))
     return fail(
         f"{len(missing)} of {len(needed)} are missing: {listed(missing)}",
-        _bind("projects", context.project, principal, role),
+        _grant_command("projects", context.project, principal, role),
     )
 
 
 def check_bucket_permissions(bucket: str, granted: frozenset[str], principal: str = "") -> Finding:
     missing = [permission for permission in BUCKET_PERMISSIONS if permission not in granted]
     if missing:
-        cure = _bind("storage buckets", bucket, principal, "roles/storage.objectUser")
+        cure = _grant_command("storage buckets", bucket, principal, "roles/storage.objectUser")
         return fail(f"{bucket}: missing {listed(missing)}", cure)
     return ok(f"{bucket} can be read and written")
 
@@ -164,40 +159,41 @@ def check_service_account(
             f"gcloud iam service-accounts create tpujob-vm --project {context.project}",
         )
     if granted is None:
-        what = f"there is no account {account}"
-        made = account.partition("@")[0]
-        cure = f"gcloud iam service-accounts create {made} --project {context.project}"
-        return fail(what, cure)
+        name = account.partition("@")[0]
+        cure = f"gcloud iam service-accounts create {name} --project {context.project}"
+        return fail(f"there is no account {account}", cure)
     if ACT_AS not in granted:
         return fail(
             f"slices cannot be given the account {account}",
-            _bind("iam service-accounts", account, principal, "roles/iam.serviceAccountUser"),
+            _grant_command(
+                "iam service-accounts", account, principal, "roles/iam.serviceAccountUser"
+            ),
         )
     return ok(f"slices may run as {account}")
 
 
-def check_database(context: Context, seen: Database | None) -> Finding:
+def check_database(context: Context, database: Database | None) -> Finding:
     """Check the database; None: it does not exist."""
     region = next(iter(context.every_region), "nam5")
     create = (
         f"gcloud firestore databases create --database='{context.database}' --type=firestore-native "
         f"--location={_NEAR.get(region, region)} --project {context.project}"
     )
-    if seen is None:
+    if database is None:
         return fail(f"there is no database {context.database}", create)
-    if not seen.native:
-        named = create.replace(f"'{context.database}'", "tpujob")
-        what = f"{context.database} is in {seen.kind}, and tpujob needs native mode"
-        return fail(what, f"{named}, then `database: tpujob` in the context")
-    return ok(f"{context.database} in {seen.location}, native mode")
+    if not database.native:
+        create_named = create.replace(f"'{context.database}'", "tpujob")
+        text = f"{context.database} is in {database.kind}, and tpujob needs native mode"
+        return fail(text, f"{create_named}, then `database: tpujob` in the context")
+    return ok(f"{context.database} in {database.location}, native mode")
 
 
-#: regions of TPUs that Google's list of Firestore's locations lacks, each with the nearest that it has
+#: TPU region that has no Firestore -> the nearest location that has
 _NEAR = {"us-central2": "us-central1"}
 
 
-def _bind(kind: str, of: str, principal: str, role: str) -> str:
+def _grant_command(kind: str, resource: str, principal: str, role: str) -> str:
     """Return the command that grants a role, with a placeholder for an unknown principal."""
-    sort = "serviceAccount" if principal.endswith(".gserviceaccount.com") else "user"
-    member = f"{sort}:{principal}" if principal else "user:YOUR_ADDRESS"
-    return f"gcloud {kind} add-iam-policy-binding {of} --member={member} --role={role}"
+    kind_of_member = "serviceAccount" if principal.endswith(".gserviceaccount.com") else "user"
+    member = f"{kind_of_member}:{principal}" if principal else "user:YOUR_ADDRESS"
+    return f"gcloud {kind} add-iam-policy-binding {resource} --member={member} --role={role}"

@@ -1,4 +1,4 @@
-"""Everything that is looked at of a project, and which checks a context gets, in the order in which cures help."""
+"""The facts that are read of a project, and the checks of a context, in the order in which cures help."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProjectSeen:
-    """What was seen of a project. None: it is positively not there. Maps are by what the context names: zones, regions,
-    and URLs of buckets."""
+    """The facts that were read of a project. None: the thing does not exist. Keys of maps are the names in the context:
+    zones, regions, and URLs of buckets."""
 
     identity: Identity | NoIdentity | NotSeen
     project: Project | NotSeen | None
@@ -33,75 +33,74 @@ class ProjectSeen:
     limits: Sequence[Limit] | NotSeen
     network: Network | NotSeen | None
     rules: Sequence[FirewallRule] | NotSeen
-    ahead_s: float | NotSeen  #: this machine's clock
+    ahead_s: float | NotSeen  #: seconds by which this machine's clock is ahead of Google's
     types: Mapping[str, frozenset[str] | NotSeen]
     addresses: Mapping[str, Addresses | NotSeen]
     subnetworks: Mapping[str, Subnetwork | NotSeen | None]
     buckets: Mapping[str, BucketFacts | NotSeen | None]
-    objects: Mapping[str, frozenset[str] | NotSeen]  #: permissions on a bucket's objects
+    objects: Mapping[str, frozenset[str] | NotSeen]  #: permissions on the objects of each bucket
     database: Database | NotSeen | None
 
 
 def examine(context: Context, seen: ProjectSeen) -> list[Finding]:
-    """Return a finding for each thing that the context's jobs need of the project; without credentials only that one.
-    The rights of a deployed backend are its own and cannot be read from here."""
+    """Return a finding for each check of the context; without credentials only that of the credentials. The permissions
+    of a deployed backend cannot be read from this machine and are not checked."""
     identity, project = seen.identity, seen.project
-    alone = isinstance(identity, NoIdentity)
-    if isinstance(identity, NoIdentity) and context.backend:
-        identity = NotSeen(f"{identity.why}, to look at the project of the backend with", LOGIN)
-    found = [judged("credentials", identity, access.check_identity)]
-    if alone:
-        return found
+    if isinstance(identity, NoIdentity):
+        if context.backend:
+            why = f"{identity.why}, to look at the project of the backend with"
+            identity = NotSeen(why, LOGIN)
+        return [judged("credentials", identity, access.check_identity)]
+    findings = [judged("credentials", identity, access.check_identity)]
     if isinstance(project, NotSeen) and not project.cure:
         project = replace(project, cure="gcloud projects list")
-    found += [
+    findings += [
         judged("clock", seen.ahead_s, machine.check_clock),
         judged("project", project, partial(access.check_project, context)),
         judged("APIs", seen.services, partial(access.check_services, context)),
     ]
     if not context.backend:
-        found += _rights(context, seen)
+        findings += _check_permissions(context, seen)
     for zone in context.every_zone:
-        types, quota = (partial(c, context, zone) for c in (zones.check_types, zones.check_quota))
-        found.append(judged(f"types {zone}", seen.types[zone], types))
-        found.append(judged(f"quota {zone}", seen.limits, quota))
-    found += zones.check_buckets(context, seen.buckets)
-    found.append(judged("network", seen.network, partial(network.check_network, context)))
+        check = partial(zones.check_types, context, zone)
+        findings.append(judged(f"types {zone}", seen.types[zone], check))
+        check = partial(zones.check_quota, context, zone)
+        findings.append(judged(f"quota {zone}", seen.limits, check))
+    findings += zones.check_buckets(context, seen.buckets)
+    findings.append(judged("network", seen.network, partial(network.check_network, context)))
     if seen.network is not None:
         for region in context.every_region:
-            found += _subnetwork(context, region, seen)
-        found.append(network.check_ssh(context, seen.rules).named("SSH"))
+            findings += _check_subnetwork(context, region, seen)
+        findings.append(network.check_ssh(context, seen.rules).named("SSH"))
     if context.with_external_ips:
         for region in context.every_region:
             check = partial(zones.check_addresses, context, region)
-            found.append(judged(f"addresses {region}", seen.addresses[region], check))
+            findings.append(judged(f"addresses {region}", seen.addresses[region], check))
     if context.store == "firestore":
-        found.append(judged("Firestore", seen.database, partial(access.check_database, context)))
-    return found
+        findings.append(judged("Firestore", seen.database, partial(access.check_database, context)))
+    return findings
 
 
-def _subnetwork(context: Context, region: str, seen: ProjectSeen) -> list[Finding]:
-    """The way out of a region, and between its hosts."""
-    there = seen.subnetworks[region]
+def _check_subnetwork(context: Context, region: str, seen: ProjectSeen) -> list[Finding]:
+    """Check that hosts of a region reach other machines, and each other."""
+    subnetwork = seen.subnetworks[region]
     check = partial(network.check_way_out, context, region)
-    found = [judged(f"way out {region}", there, check)]
-    if isinstance(there, Subnetwork):
-        check = partial(network.check_between_hosts, context, there)
-        found.append(judged(f"hosts {region}", seen.rules, check))
-    return found
+    findings = [judged(f"way out {region}", subnetwork, check)]
+    if isinstance(subnetwork, Subnetwork):
+        check = partial(network.check_between_hosts, context, subnetwork)
+        findings.append(judged(f"hosts {region}", seen.rules, check))
+    return findings
 
 
-def _rights(context: Context, seen: ProjectSeen) -> list[Finding]:
-    """The rights of the user who runs doctor; the backend on this machine has the same."""
-    who = seen.identity.principal if isinstance(seen.identity, Identity) else ""
-    granted = partial(access.check_permissions, context, principal=who)
-    account = partial(access.check_service_account, context, principal=who)
-    return [
-        judged("permissions", seen.permissions, granted),
-        judged("hosts' account", seen.service_account, account),
-        *(
-            judged("objects", objects, partial(access.check_bucket_permissions, url, principal=who))
-            for url, objects in seen.objects.items()
-            if seen.buckets.get(url) is not None  # a missing bucket has a finding of its own
-        ),
-    ]
+def _check_permissions(context: Context, seen: ProjectSeen) -> list[Finding]:
+    """Check the permissions of the user who runs doctor; the backend on this machine has the same."""
+    user = seen.identity.principal if isinstance(seen.identity, Identity) else ""
+    check = partial(access.check_permissions, context, principal=user)
+    findings = [judged("permissions", seen.permissions, check)]
+    check = partial(access.check_service_account, context, principal=user)
+    findings.append(judged("hosts' account", seen.service_account, check))
+    for url, permissions in seen.objects.items():
+        if seen.buckets.get(url) is not None:  # a missing bucket has a finding already
+            check = partial(access.check_bucket_permissions, url, principal=user)
+            findings.append(judged("objects", permissions, check))
+    return findings

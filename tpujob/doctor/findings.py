@@ -1,4 +1,4 @@
-"""The records that all checks share: a finding, and a look that failed."""
+"""The records that all checks share: a finding, and a read that failed."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -10,19 +10,19 @@ T = TypeVar("T")
 
 class Severity(StrEnum):
     OK = "ok"
-    WARN = "warn"  #: jobs run, but something about it will cost time, money or safety
-    FAIL = "fail"  #: jobs do not run before this is put right
-    UNKNOWN = "unknown"  #: could not be checked: neither good nor bad
+    WARN = "warn"  #: jobs run, at a cost of time, money or safety
+    FAIL = "fail"  #: jobs do not run until this is cured
+    UNKNOWN = "unknown"  #: could not be checked
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """The result of one check."""
 
-    name: str  #: of the check, one or two words; empty until it is named
+    name: str  #: the check's name, one or two words; empty until `named` sets it
     verdict: Severity
-    what: str  #: one sentence without a full stop
-    cure: str = ""  #: what to do next: one line, mostly a command that can be pasted
+    what: str  #: the result in one sentence, without a full stop
+    cure: str = ""  #: the next step in one line, mostly a command that can be pasted
 
     def named(self, name: str) -> "Finding":
         return replace(self, name=name)
@@ -36,37 +36,37 @@ class NotSeen:
     cure: str = ""
 
 
-def ok(what: str) -> Finding:
-    return Finding("", Severity.OK, what)
+def ok(text: str) -> Finding:
+    return Finding("", Severity.OK, text)
 
 
-def warn(what: str, cure: str = "") -> Finding:
-    return Finding("", Severity.WARN, what, cure)
+def warn(text: str, cure: str = "") -> Finding:
+    return Finding("", Severity.WARN, text, cure)
 
 
-def fail(what: str, cure: str) -> Finding:
-    return Finding("", Severity.FAIL, what, cure)
+def fail(text: str, cure: str) -> Finding:
+    return Finding("", Severity.FAIL, text, cure)
 
 
-def unknown(seen: NotSeen) -> Finding:
-    return Finding("", Severity.UNKNOWN, f"could not be checked: {seen.why}", seen.cure)
+def unknown(fact: NotSeen) -> Finding:
+    return Finding("", Severity.UNKNOWN, f"could not be checked: {fact.why}", fact.cure)
 
 
-def judged(name: str, seen: T | NotSeen, check: Callable[[T], Finding]) -> Finding:
+def judged(name: str, fact: T | NotSeen, check: Callable[[T], Finding]) -> Finding:
     """Return the finding of a check under its name; UNKNOWN if the fact could not be read."""
-    return (unknown(seen) if isinstance(seen, NotSeen) else check(seen)).named(name)
+    return (unknown(fact) if isinstance(fact, NotSeen) else check(fact)).named(name)
 
 
 def worst(findings: Iterable[Finding]) -> Severity:
-    """FAIL before UNKNOWN before WARN; OK of no findings."""
-    found = {one.verdict for one in findings}
+    """Return the most severe verdict: FAIL, then UNKNOWN, then WARN; OK without findings."""
+    verdicts = {finding.verdict for finding in findings}
     order = (Severity.FAIL, Severity.UNKNOWN, Severity.WARN)
-    return next((verdict for verdict in order if verdict in found), Severity.OK)
+    return next((verdict for verdict in order if verdict in verdicts), Severity.OK)
 
 
-def listed(names: Iterable[str], most: int = 4) -> str:
-    """The names in a sentence; of many, the first ones and how many there are beside them."""
+def listed(names: Iterable[str], limit: int = 4) -> str:
+    """Return the names in a sentence; of more than `limit`, the first ones and the number of the others."""
     names = list(names)
-    if len(names) <= most:
+    if len(names) <= limit:
         return ", ".join(names)
-    return f"{', '.join(names[: most - 1])} and {len(names) - most + 1} more"
+    return f"{', '.join(names[: limit - 1])} and {len(names) - limit + 1} more"

@@ -1,4 +1,4 @@
-"""The machine that runs the command: its clock, its software, and what the local stack needs of it."""
+"""The machine that runs the command: its clock, its software, and the needs of the local stack."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,10 @@ from tpujob.doctor.findings import Finding, NotSeen, fail, listed, ok, unknown, 
 from tpujob.errors import BackendGone, TpujobError, Transient
 
 PYTHON = (3, 11)
-#: seconds; Google refuses signed requests that are off by more than some minutes, and ages are read off this clock
+#: seconds of error from which on the clock is a warning, as ages are measured by it, or a failure, as Google refuses
+#: signed requests that are off by some minutes
 CLOCK_OFF, CLOCK_FAR_OFF = 10.0, 240.0
-#: bytes free where the state is: logs and checkpoints of a demo take less; below the first nothing can be kept
+#: free bytes below which the disk is a warning, as a demo may fill it, or a failure
 DISK_LOW, DISK_EMPTY = 5 * 10**9, 200 * 10**6
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*>=\s*([0-9][0-9.]*)")
@@ -19,26 +20,25 @@ _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*>=\s*([0-9][0-9.]*)")
 @dataclass(frozen=True, slots=True)
 class Software:
     python: tuple[int, int, int]
-    requirements: Sequence[str]  #: of tpujob, as its package states them: `google-cloud-tpu>=1.28`
-    installed: Mapping[str, str]  #: versions, by the names in the requirements
+    requirements: Sequence[str]  #: tpujob's requirements, such as `google-cloud-tpu>=1.28`
+    installed: Mapping[str, str]  #: name of a package -> its version
 
 
 @dataclass(frozen=True, slots=True)
 class Laptop:
-    """What the stack on this machine needs of it. An empty text: nothing is wrong there."""
+    """The facts about this machine that the local stack depends on."""
 
-    loopback: str  #: why the loopback addresses of the hosts cannot be used
-    disk_free: int  #: bytes, where the state is
-    state: str  #: the folder
-    state_open: bool  #: other users can read it
-    #: the folder belongs to another user
-    state_foreign: bool
-    ssh: str  #: where the program is; empty: there is none
-    running: Mapping[str, bool]  #: processes of the local stack
+    loopback: str  #: why hosts cannot have loopback addresses; empty: they can
+    disk_free: int  #: free bytes on the disk of the state folder
+    state: str  #: path of the state folder
+    state_open: bool  #: whether other users can read the state folder
+    state_foreign: bool  #: whether the state folder belongs to another user
+    ssh: str  #: path of the ssh program; empty: there is none
+    running: Mapping[str, bool]  #: process of the local stack -> whether it runs
 
 
 def check_clock(ahead_s: float) -> Finding:
-    """Check the clock. `ahead_s`: of this machine, against the time in Google's answers, to the second."""
+    """Check the clock. `ahead_s`: seconds by which this machine's clock is ahead of the time in Google's answers."""
     off = abs(ahead_s)
     text = f"{off:.0f} s {'ahead of' if ahead_s > 0 else 'behind'} Google's"
     if off >= CLOCK_FAR_OFF:
@@ -48,94 +48,97 @@ def check_clock(ahead_s: float) -> Finding:
     return ok(f"within {CLOCK_OFF:.0f} s of Google's")
 
 
-def check_python(seen: Software) -> Finding:
-    version = ".".join(map(str, seen.python))
-    if seen.python[:2] < PYTHON:
+def check_python(software: Software) -> Finding:
+    version = ".".join(map(str, software.python))
+    if software.python[:2] < PYTHON:
         needed = ".".join(map(str, PYTHON))
         return fail(f"{version} is too old", f"install Python {needed} or later")
     return ok(version)
 
 
-def check_packages(seen: Software) -> Finding:
+def check_packages(software: Software) -> Finding:
     """Check that the requirements of tpujob are installed, and new enough."""
-    if not seen.requirements:
-        why = NotSeen("tpujob runs from a folder in which it is not installed", "pip install -e .")
-        return unknown(why)
-    wanted = [found.groups() for one in seen.requirements if (found := _REQUIREMENT.match(one))]
-    missing = [package for package, _ in wanted if package not in seen.installed]
-    old = [
-        f"{package} {seen.installed[package]} is older than {least}"
-        for package, least in wanted
-        if package in seen.installed and _version(seen.installed[package]) < _version(least)
-    ]
+    if not software.requirements:
+        why = "tpujob runs from a folder in which it is not installed"
+        return unknown(NotSeen(why, "pip install -e ."))
+    missing: list[str] = []
+    old: list[str] = []
+    clients: list[str] = []
+    for match in filter(None, map(_REQUIREMENT.match, software.requirements)):
+        package, least = match.groups()
+        version = software.installed.get(package)
+        if version is None:
+            missing.append(f"{package} is missing")
+        elif _version_numbers(version) < _version_numbers(least):
+            old.append(f"{package} {version} is older than {least}")
+        elif package.startswith("google-cloud-"):
+            clients.append(f"{package} {version}")
     if missing or old:
-        problems = [*(f"{package} is missing" for package in missing), *old]
-        return fail(listed(problems), "pip install --upgrade tpujob")
-    shown = [p for p, _ in wanted if p.startswith("google-cloud-")]
-    return ok(listed(f"{package} {seen.installed[package]}" for package in shown))
+        return fail(listed([*missing, *old]), "pip install --upgrade tpujob")
+    return ok(listed(clients))
 
 
-def check_backend(url: str, trouble: TpujobError | None) -> Finding:
-    """Check a deployed backend. `trouble`: the error of the request to it."""
-    if trouble is None:
+def check_backend(url: str, error: TpujobError | None) -> Finding:
+    """Check a deployed backend. `error`: the error of a request to the backend."""
+    if error is None:
         return ok(f"{url} answers, and lets you in")
-    cure = trouble.hint or f"tpujob use {url}"
-    if isinstance(trouble, Transient | BackendGone):
-        return unknown(NotSeen(trouble.message, cure))
-    return fail(trouble.message, cure)
+    cure = error.hint or f"tpujob use {url}"
+    if isinstance(error, Transient | BackendGone):
+        return unknown(NotSeen(error.message, cure))
+    return fail(error.message, cure)
 
 
-def check_laptop(seen: Laptop) -> list[Finding]:
+def check_laptop(laptop: Laptop) -> list[Finding]:
     """Return a finding for each thing that the local stack needs."""
     return [
-        _loopback(seen).named("loopback"),
-        _disk(seen).named("disk"),
-        _state(seen).named("state"),
-        _ssh(seen).named("SSH"),
-        _stack(seen).named("local stack"),
+        _check_loopback(laptop).named("loopback"),
+        _check_disk(laptop).named("disk"),
+        _check_state(laptop).named("state"),
+        _check_ssh(laptop).named("SSH"),
+        _check_stack(laptop).named("local stack"),
     ]
 
 
-def _loopback(seen: Laptop) -> Finding:
-    if seen.loopback:
+def _check_loopback(laptop: Laptop) -> Finding:
+    if laptop.loopback:
         cure = "use Linux, where all of 127.0.0.0/8 is loopback, or a context: `tpujob init`"
-        return fail(seen.loopback, cure)
+        return fail(laptop.loopback, cure)
     return ok("every emulated host can have an address of its own")
 
 
-def _disk(seen: Laptop) -> Finding:
-    text = f"{seen.disk_free / 1e9:.1f} GB free for {seen.state}"
+def _check_disk(laptop: Laptop) -> Finding:
+    text = f"{laptop.disk_free / 1e9:.1f} GB free for {laptop.state}"
     cure = "tpujob list --json, then `tpujob clean JOB --checkpoints` for what is not needed"
-    if seen.disk_free < DISK_EMPTY:
+    if laptop.disk_free < DISK_EMPTY:
         return fail(text, cure)
-    return warn(text, cure) if seen.disk_free < DISK_LOW else ok(text)
+    return warn(text, cure) if laptop.disk_free < DISK_LOW else ok(text)
 
 
-def _state(seen: Laptop) -> Finding:
-    if seen.state_foreign:
-        what = f"{seen.state} belongs to another user"
-        return fail(what, "set TPUJOB_STATE to a folder of your own")
-    if seen.state_open:
-        return fail(f"other users can read {seen.state}", f"chmod 700 '{seen.state}'")
-    return ok(f"{seen.state}, readable by you alone")
+def _check_state(laptop: Laptop) -> Finding:
+    if laptop.state_foreign:
+        text = f"{laptop.state} belongs to another user"
+        return fail(text, "set TPUJOB_STATE to a folder of your own")
+    if laptop.state_open:
+        return fail(f"other users can read {laptop.state}", f"chmod 700 '{laptop.state}'")
+    return ok(f"{laptop.state}, readable by you alone")
 
 
-def _ssh(seen: Laptop) -> Finding:
-    if not seen.ssh:
+def _check_ssh(laptop: Laptop) -> Finding:
+    if not laptop.ssh:
         cure = "sudo apt-get install openssh-client"
         return warn("there is no ssh program, so `tpujob ssh` does not work", cure)
-    return ok(seen.ssh)
+    return ok(laptop.ssh)
 
 
-def _stack(seen: Laptop) -> Finding:
-    down = [name for name, up in seen.running.items() if not up]
+def _check_stack(laptop: Laptop) -> Finding:
+    down = [name for name, up in laptop.running.items() if not up]
     if not down:
-        return ok(f"{listed(seen.running)} run")
-    what = f"not running: {listed(down)}; any command that needs them starts them"
-    all_down = len(down) == len(seen.running)
-    return ok(what) if all_down else warn(what, "tpujob up")
+        return ok(f"{listed(laptop.running)} run")
+    text = f"not running: {listed(down)}; any command that needs them starts them"
+    all_down = len(down) == len(laptop.running)
+    return ok(text) if all_down else warn(text, "tpujob up")
 
 
-def _version(text: str) -> tuple[int, ...]:
-    """Numbers alone; `1.2.0rc1` is `1.2.0`."""
+def _version_numbers(text: str) -> tuple[int, ...]:
+    """Return the numbers of a version; `1.2.0rc1` is `1.2.0`."""
     return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[a-z+]", text)[0]))

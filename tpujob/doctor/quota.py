@@ -1,8 +1,8 @@
-"""What a project may hold of each kind of TPU in each zone, what it holds, and what was granted. Pure.
+"""TPU quota of a project: limit, use and grants of each type in each zone. Pure.
 
-How the API spells its quotas is in `adapters/google/quota.py`. Both a zone and its region have a limit, and the smaller
-one wins. What a quota counts is inferred from limits that were seen (live: usage-held): cores of v2 and v3, chips of
-v5e and v6e; of v4 and v5p Google's page says "chips or TensorCores".
+The API's names of quotas are in `adapters/google/quota.py`. Both a zone and its region have a limit, and the smaller
+one counts. The units are inferred from limits that were seen (live: usage-held): cores of v2 and v3, chips of v5e and
+v6e; for v4 and v5p Google's page says "chips or TensorCores".
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ if TYPE_CHECKING:
 Unit = Literal["cores", "chips", ""]
 Scope = Literal["zone", "region", "project"]
 
-#: Of generations with two quotas: the one for slices of one host. v2 and v3 call it a device, v5e serving.
+#: the quota for slices of one host, of generations with two quotas: device quota of v2 and v3, serving quota of v5e
 ONE_HOST = "one host"
 
-#: what it takes to read limits (Google's reference of the method)
+#: permission to read limits (Google's reference of the method)
 LIMITS_TAKE = "serviceusage.quotas.get"
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaKind:
-    """What one quota limits."""
+    """The hardware that one quota limits."""
 
     generation: str
     pricing: str  #: `spot`, `on-demand` or `reserved`
-    part: str = ""  #: ONE_HOST, or empty: the others, or all
+    part: str = ""  #: ONE_HOST; empty: all other slices, or all slices
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    metric: str  #: as the API calls it
-    kind: QuotaKind | None  #: None: it is not of TPUs, or of a kind that the table does not know
+    metric: str  #: the API's name of the quota
+    kind: QuotaKind | None  #: None: not a quota of TPUs, or of an unknown kind
     scope: Scope
-    place: str  #: a zone or region; empty: every one that has no limit of its own
-    limit: int | None  #: None: there is none
-    unit: Unit = ""  #: empty: the API does not say
-    places: frozenset[str] = frozenset()  #: where it is offered; empty: the API does not say
+    place: str  #: a zone or region; empty: every place without a limit in the list
+    limit: int | None  #: None: no limit
+    unit: Unit = ""  #: empty: unknown
+    places: frozenset[str] = frozenset()  #: zones or regions that offer it; empty: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the API lists in one zone, of all users. Suspended and failed requests hold quota too."""
+    """The chips that the API lists in one zone, of all users. Suspended and failed requests hold quota too."""
 
     kind: QuotaKind
     zone: str
@@ -63,40 +63,39 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class QuotaOverview:
-    """Everything that is shown about quota in one place."""
+    """The limits, use and grants that `tpujob quota` shows."""
 
-    of: str  #: the project, or what stands for one
+    of: str  #: the project; locally the emulator
     rows: Sequence[AllowanceView]
-    #: quotas of Cloud TPU that are not of chips or cores, or not understood
-    others: Sequence[Limit] = ()
-    notes: Sequence[str] = ()  #: what could not be read, and why
+    others: Sequence[Limit] = ()  #: quotas of Cloud TPU that are not of chips or cores
+    notes: Sequence[str] = ()  #: sources that could not be read, and why
 
 
 def unit_of(generation: str) -> Unit:
-    """What quotas of that generation count, as far as it is known; for v4 and v5p the careful reading."""
-    found = accelerators.generation(generation)
-    return "cores" if found and found.suffix_counts_cores else "chips"
+    """Return the unit of a generation's quotas; of v4 and v5p, where it is unknown, the one that allows fewer chips."""
+    row = accelerators.generation(generation)
+    return "cores" if row and row.suffix_counts_cores else "chips"
 
 
 def per_chip(generation: str, unit: str) -> int:
-    """Return how much of the quota one chip takes."""
-    found = accelerators.generation(generation)
-    return found.cores_per_chip if found and unit == "cores" else 1
+    """Return the amount of quota that one chip takes."""
+    row = accelerators.generation(generation)
+    return row.cores_per_chip if row and unit == "cores" else 1
 
 
 def chips(row: AllowanceView) -> int | None:
-    """At most so many chips; of the doubtful generations at least that many. None: no limit."""
+    """Return a limit in chips; None: no limit. For generations with an unknown unit the true limit may be higher."""
     limit = row["limit"]
     return None if limit is None else limit // per_chip(row["type"], row["unit"])
 
 
 def kind_of(type: str, pricing: str) -> QuotaKind:
-    """The quota that a slice of that type counts against. That v5e slices of one host count as serving is inferred
+    """Return the quota that a slice of the type counts against. v5e slices of one host counting as serving is inferred
     (live: usage-held)."""
-    found = accelerators.find(type)
-    row = accelerators.generation(found.generation)
-    separate = row is not None and row.one_host_quota and found.hosts == 1
-    return QuotaKind(found.generation, pricing, ONE_HOST if separate else "")
+    accelerator = accelerators.find(type)
+    generation = accelerators.generation(accelerator.generation)
+    one_host = generation is not None and generation.one_host_quota and accelerator.hosts == 1
+    return QuotaKind(accelerator.generation, pricing, ONE_HOST if one_host else "")
 
 
 def allowances(
@@ -108,23 +107,24 @@ def allowances(
     closed: Iterable[str] = (),
     closed_kinds: bool = False,
 ) -> list[AllowanceView]:
-    """A row for whatever the project may hold, holds, or was granted in these zones; in the order of zones and
-    generations. `held`: None, as it could not be seen; `closed`: zones where it could not be;
-    `closed_kinds`: also what has a limit of 0."""
-    kinds = {one.kind for one in limits if one.kind}
-    kinds |= {one.kind for one in held or ()}
-    kinds |= {QuotaKind(one.type, one.pricing) for one in grants}
-    order = {name: place for place, name in enumerate(accelerators.GENERATIONS)}
-    last = len(order)  # what no table has
-    ordered = sorted(
-        kinds,
-        key=lambda k: (order.get(k.generation, last), k.part, k.pricing != "spot", k.pricing),
-    )
-    unseen = frozenset(closed)
+    """Return a row for each kind that the project may hold, holds, or was granted in these zones, by zone and kind.
+    `held`: None if it could not be read; `closed`: zones in which it could not be read; `closed_kinds`: whether to
+    include kinds with a limit of 0."""
+    kinds = {limit.kind for limit in limits if limit.kind}
+    kinds |= {slices.kind for slices in held or ()}
+    kinds |= {QuotaKind(grant.type, grant.pricing) for grant in grants}
+    order = {name: index for index, name in enumerate(accelerators.GENERATIONS)}
+    last = len(order)  # unknown generations
+
+    def sort_key(kind: QuotaKind) -> tuple[int, str, bool, str]:
+        is_spot = kind.pricing == "spot"
+        return order.get(kind.generation, last), kind.part, not is_spot, kind.pricing
+
+    unread = frozenset(closed)
     rows = [
-        _allowance(kind, zone, limits, None if zone in unseen else held, grants)
+        _allowance(kind, zone, limits, None if zone in unread else held, grants)
         for zone in zones
-        for kind in ordered
+        for kind in sorted(kinds, key=sort_key)
     ]
     return [
         row
@@ -142,21 +142,22 @@ def _allowance(
     held: Sequence[Held] | None,
     grants: Sequence[ChipsSetting],
 ) -> AllowanceView:
-    ours = [one for one in limits if one.kind == kind]
-    in_zone, in_region = _at(ours, "zone", zone), _at(ours, "region", region_of(zone))
-    found = [one for one in (in_zone, in_region) if one]
-    both = [one.limit for one in found if one.limit is not None]
-    unit = next((one.unit for one in found if one.unit), unit_of(kind.generation))
-    used = sum(one.chips for one in held or () if (one.kind, one.zone) == (kind, zone))
-    same = (kind.generation, zone, kind.pricing)
-    granted = [g.chips for g in grants if (g.type, g.zone, g.pricing) == same]
+    of_kind = [limit for limit in limits if limit.kind == kind]
+    in_zone = _limit_at(of_kind, "zone", zone)
+    in_region = _limit_at(of_kind, "region", region_of(zone))
+    in_force = [limit for limit in (in_zone, in_region) if limit]
+    amounts = [limit.limit for limit in in_force if limit.limit is not None]
+    unit = next((limit.unit for limit in in_force if limit.unit), unit_of(kind.generation))
+    used = sum(h.chips for h in held or () if (h.kind, h.zone) == (kind, zone))
+    key = (kind.generation, zone, kind.pricing)
+    granted = [g.chips for g in grants if (g.type, g.zone, g.pricing) == key]
     return AllowanceView(
         type=kind.generation,
         part=kind.part,
         pricing=kind.pricing,
         zone=zone,
-        known=bool(found),
-        limit=min(both, default=None),
+        known=bool(in_force),
+        limit=min(amounts, default=None),
         zone_limit=in_zone.limit if in_zone else None,
         region_limit=in_region.limit if in_region else None,
         unit=unit,
@@ -165,27 +166,30 @@ def _allowance(
     )
 
 
-def _at(limits: Sequence[Limit], scope: Scope, place: str) -> Limit | None:
-    """Return the limit of one kind there. Two metrics may be of one kind: `tpu-v4-preemptible` and
-    `tpu-v4s-preemptible` are both seen in public. No page says which of them counts: the larger one is taken, as users
+def _limit_at(limits: Sequence[Limit], scope: Scope, place: str) -> Limit | None:
+    """Return the limit of one kind at a place. Several metrics may limit one kind: `tpu-v4-preemptible` and
+    `tpu-v4s-preemptible` are both seen in public. No page says which of them counts. The larger one is taken, as users
     ask to raise the one that counts. Inferred (live: quota-names)."""
-    metrics = dict.fromkeys(one.metric for one in limits)
-    each = (_of_one(limits, metric, scope, place) for metric in metrics)
-    found = [one for one in each if one]
-    return max(found, key=lambda o: math.inf if o.limit is None else o.limit, default=None)
+    metrics = dict.fromkeys(limit.metric for limit in limits)
+    by_metric = (_limit_of_metric(limits, metric, scope, place) for metric in metrics)
+    candidates = [limit for limit in by_metric if limit]
+    return max(candidates, key=lambda c: math.inf if c.limit is None else c.limit, default=None)
 
 
-def _of_one(limits: Sequence[Limit], metric: str, scope: Scope, place: str) -> Limit | None:
-    """Return the limit of that very place; else the one for every other place, where the API offers it there."""
-    ours = [one for one in limits if (one.metric, one.scope) == (metric, scope)]
-    rest = [one for one in ours if not one.place and (not one.places or place in one.places)]
-    return next((one for one in ours if one.place == place), rest[0] if rest else None)
+def _limit_of_metric(
+    limits: Sequence[Limit], metric: str, scope: Scope, place: str
+) -> Limit | None:
+    """Return the limit for the place itself; else the limit for all other places, if the place offers the type."""
+    of_metric = [x for x in limits if (x.metric, x.scope) == (metric, scope)]
+    own = [x for x in of_metric if x.place == place]
+    general = [x for x in of_metric if not x.place and (not x.places or place in x.places)]
+    return next(iter([*own, *general]), None)
 
 
 # Grants --------------------------------------------------------------------------------------------------------------
 
 
-#: one line of such an e-mail: `64 spot Cloud TPU v5e chips in zone europe-west4-b`; older ones count `v2-8 device(s)`
+#: a grant in an e-mail: `64 spot Cloud TPU v5e chips in zone europe-west4-b`; older e-mails count `v2-8 device(s)`
 _LINE = re.compile(
     r"(?P<count>[\d,]+)\s+(?P<pricing>spot|preemptible|on-demand|reserved)\s+(?:Cloud\s+)?TPU\s+"
     r"(?P<type>v\d+[a-z]*(?:-\d+)?)\s+(?P<unit>chips?|devices?|device\(s\)|cores?)\s+in\s+(?:the\s+)?zone\s+"
@@ -195,8 +199,8 @@ _LINE = re.compile(
 _SHORT = "TYPE:ZONE:PRICING:CHIPS, such as v4:us-central2-b:spot:32"
 
 
-def of_option(text: str) -> dict[str, Any]:
-    """The fields of a grant in its short form, not yet checked. Raises BadRequest."""
+def parse_option(text: str) -> dict[str, Any]:
+    """Return the fields of a grant in its short form, not yet checked. Raises BadRequest."""
     parts = text.split(":")
     if len(parts) != 4 or not parts[3].isdecimal():
         raise BadRequest(f"--grant {text!r} is not a grant", hint=f"write {_SHORT}")
@@ -204,19 +208,18 @@ def of_option(text: str) -> dict[str, Any]:
     return {"type": type, "zone": zone, "pricing": pricing, "chips": int(chips)}
 
 
-def of_letter(text: str) -> list[dict[str, Any]]:
-    """The fields of every grant in an e-mail, in its order; whatever else it says is passed over. Raises BadRequest
-    when there is none."""
-    found = [_of_line(match) for match in _LINE.finditer(" ".join(text.split()))]
-    if not found:
+def parse_letter(text: str) -> list[dict[str, Any]]:
+    """Return the fields of every grant in an e-mail, in order. Raises BadRequest if the e-mail has none."""
+    grants = [_parse_grant(match) for match in _LINE.finditer(" ".join(text.split()))]
+    if not grants:
         raise BadRequest(
             "no grant is found in that text: a line of one is `32 spot Cloud TPU v4 chips in zone us-central2-b`",
             hint=f"say each with --grant {_SHORT}",
         )
-    return list({repr(grant): grant for grant in found}.values())
+    return list({repr(grant): grant for grant in grants}.values())
 
 
-def _of_line(match: re.Match[str]) -> dict[str, Any]:
+def _parse_grant(match: re.Match[str]) -> dict[str, Any]:
     pricing = match["pricing"].lower()
     generation, _, _ = match["type"].lower().partition("-")
     return {
@@ -228,8 +231,9 @@ def _of_line(match: re.Match[str]) -> dict[str, Any]:
 
 
 def _chips(match: re.Match[str]) -> int:
-    """Of what is counted: chips, halves of one, or devices such as v2-8, which have four."""
-    count, unit = int(match["count"].replace(",", "")), match["unit"].lower()
+    """Return the chips of a count in chips, in cores, of which a chip has two, or in devices such as v2-8."""
+    count = int(match["count"].replace(",", ""))
+    unit = match["unit"].lower()
     if unit.startswith("core"):
         return count // 2
     if not unit.startswith("device") or "-" not in match["type"]:

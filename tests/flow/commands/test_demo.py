@@ -39,7 +39,7 @@ def test_the_demo_preempts_in_the_middle_of_the_run_and_after_a_checkpoint(
 
 @pytest.fixture
 def asked(tpujob: Tpujob) -> Iterator[list[Any]]:
-    """What an emulator was asked to do."""
+    """Yield the requests that an emulator gets."""
     calls: list[Any] = []
 
     async def answer(request: Request) -> Response:
@@ -84,8 +84,8 @@ def test_the_demo_preempts_once_and_sums_up(
     ready = tpujob.state / "run" / "backend.json"
     page = {"page": "http://127.0.0.1:23456", "page_needs_code": False}
     ready.write_text(json.dumps(json.loads(ready.read_text()) | page))
-    said = tpujob("demo")
-    lines = said.out.splitlines()
+    result = tpujob("demo")
+    lines = result.out.splitlines()
     its_page = "Its page: http://127.0.0.1:23456/jobs/000002"
     assert its_page in lines[:4], "at the start"
     assert lines[-1] == its_page, "and at the end"
@@ -93,14 +93,14 @@ def test_the_demo_preempts_once_and_sums_up(
     assert [(path, body["target"]) for path, body in asked] == [("/preempt", "000002")]
     assert asked[0][1]["notice_s"] == 5
     for part in ("preempts the slice", "1 preemption", "99.00%", "10 of 1000", "$7.37/h"):
-        assert part in said.out, said.out
+        assert part in result.out, result.out
     assert api.named("create")[0]["spec"]["name"] == "quickstart"
-    assert "Where the time went" in said.out
+    assert "Where the time went" in result.out
     assert api.named("cost")[0]["job"] == "000002"
 
 
 def test_without_jax_the_demo_says_what_to_install_and_starts_nothing(tmp_path: Path) -> None:
-    """As after `pip install tpujob` alone: its own metadata is found first, and names what is nowhere."""
+    """Simulate `pip install tpujob` without extras: its metadata names packages that are not installed."""
     stated = tmp_path / "tpujob-1.dist-info" / "METADATA"
     stated.parent.mkdir()
     stated.write_text(
@@ -128,9 +128,9 @@ def test_the_demo_reports_a_dead_emulator_and_goes_on_following(
     tpujob: Tpujob, api: ScriptedJobs
 ) -> None:
     story(api, attempts=1)
-    said = tpujob("demo", code=1)
-    assert "could not preempt" in said.err
-    assert "1 attempt instead of 2" in said.out
+    result = tpujob("demo", code=1)
+    assert "could not preempt" in result.err
+    assert "1 attempt instead of 2" in result.out
     del api.jobs["000002"]
     story(api, attempts=1)
     assert tpujob("demo", "--no-preempt").err == "", "it expects one attempt, and asks nothing"

@@ -34,7 +34,7 @@ def sessions() -> Sessions:
 
 @pytest.fixture
 def here(tpujob_state: Path, sessions: Sessions) -> Iterator[dict[str, object]]:
-    """What the backend on this machine has said when it was up; it has a page."""
+    """Write the ready file of a backend on this machine that has a page."""
     with on_socket(scripted_app(ScriptedJobs(job_view()), sessions=sessions)) as url:
         yield stand_in(tpujob_state, "backend", url=url, page=PAGE, page_needs_code=False)
 
@@ -46,14 +46,14 @@ def say(tpujob: Tpujob, here: dict[str, object], **more: object) -> None:
 def test_the_address_is_printed_where_there_is_no_browser(
     tpujob: Tpujob, here: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = tpujob("open")
-    assert (said.out, said.err) == (f"{PAGE}/\n", "")
+    result = tpujob("open")
+    assert (result.out, result.err) == (f"{PAGE}/\n", "")
     assert tpujob("open", "digits").out == f"{PAGE}/jobs/000042\n"
     assert "no job is called '77'" in tpujob("open", "77", code=3).err
     monkeypatch.setenv("SSH_CONNECTION", "10.0.0.1 5000 10.0.0.2 22")
-    said = tpujob("open", "42")
-    assert said.out == f"{PAGE}/jobs/000042\n", "an address for scripts, and nothing else"
-    assert re.search(r"ssh -N -L 23456:127\.0\.0\.1:23456 ada@\S+$", said.err, re.M)
+    result = tpujob("open", "42")
+    assert result.out == f"{PAGE}/jobs/000042\n", "an address for scripts, and nothing else"
+    assert re.search(r"ssh -N -L 23456:127\.0\.0\.1:23456 ada@\S+$", result.err, re.M)
 
 
 def test_a_browser_is_opened_where_there_is_one(

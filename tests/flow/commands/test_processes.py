@@ -1,4 +1,4 @@
-"""What only shows in a process of its own: Ctrl-C, closed pipes, terminals, completion."""
+"""Behaviour that shows only in a process: Ctrl-C, closed pipes, terminals, completion."""
 
 import codecs
 import json

@@ -129,7 +129,7 @@ def test_the_wait_for_data_is_told_with_its_size(lab: Stage) -> None:
     assert (waits["bytes"], waits["total_bytes"]) == (6, 11)
     from tpujob.cli.render import words
 
-    assert "waits for fineweb to reach us-east5: 6 B of 11 B copied" in words.now(view)
+    assert "waits for fineweb to reach us-east5: 6 B of 11 B copied" in words.reason(view)
     assert view["next"]["action"] == "copy_data"  # pyright: ignore[reportTypedDictNotRequiredAccess]
 
 

@@ -72,7 +72,7 @@ def others(found: dict[str, Any]) -> dict[str, int]:
 
 
 def beside(*rows: Row) -> list[Row]:
-    """With a row of somebody's storage, from the first hour on, so that the period begins there."""
+    """Return the rows, and one of another's storage in the first hour, so that the period begins there."""
     return [blank(START, cost=1.0), *rows]
 
 
@@ -105,20 +105,19 @@ def _ledger(uses: Sequence[Use]) -> Slices:
 @pytest.mark.parametrize("export", [{}, {"labelled": False, "named": True}])
 def test_200_attempts_are_billed_as_the_ledger_says(export: dict[str, Any]) -> None:
     uses = _simulated(200, seed=11, **export)
-    found = reconcile(
-        _ledger(uses), beside(*(r for u in uses for r in rows_of(u))), tolerance=0.005
-    )
-    assert len(found["jobs"]) > 90
-    for line in found["jobs"]:
+    rows = beside(*(row for use in uses for row in rows_of(use)))
+    result = reconcile(_ledger(uses), rows, tolerance=0.005)
+    assert len(result["jobs"]) > 90
+    for line in result["jobs"]:
         assert abs(line["gap_micros"]) <= max(0.005 * line["estimate_micros"], 20), line
         assert abs(line["cost_micros"] - line["list_micros"]) <= 0.005 * line["list_micros"] + 20
         parts = sum(line[f"by_{part}_micros"] for part in ("usage", "rate", "credits"))
         assert parts == line["gap_micros"]
         assert not line["differs"]
-    total = found["all_jobs"]
+    total = result["all_jobs"]
     assert abs(total["gap_micros"]) <= 0.001 * total["estimate_micros"]
     assert total["list_micros"] > total["estimate_micros"] > 0, "grants are in it"
-    assert others(found) == {"Cloud Storage": 1_000_000}
+    assert others(result) == {"Cloud Storage": 1_000_000}
 
 
 def test_without_labels_and_names_hours_are_shared_by_what_can_have_been_used() -> None:
@@ -132,16 +131,16 @@ def test_without_labels_and_names_hours_are_shared_by_what_can_have_been_used() 
         whole["cost"] += row["cost"]
         whole["credits"] = whole["credits"] + row["credits"]
         whole["usage"]["amount_in_pricing_units"] += row["usage"]["amount_in_pricing_units"]
-    found = reconcile(_ledger(uses), beside(*merged.values()))
-    assert found["total"]["rows"] == 1 + len(merged)
+    result = reconcile(_ledger(uses), beside(*merged.values()))
+    assert result["total"]["rows"] == 1 + len(merged)
     spent = sum(row["cost"] for row in merged.values())
-    assert found["total"]["cost_micros"] == pytest.approx(1e6 + spent * 1e6, abs=len(merged))
-    total = found["all_jobs"]
+    assert result["total"]["cost_micros"] == pytest.approx(1e6 + spent * 1e6, abs=len(merged))
+    total = result["all_jobs"]
     assert abs(total["cost_micros"] - total["list_micros"]) <= 0.001 * total["list_micros"]
-    for line in found["jobs"]:
+    for line in result["jobs"]:
         ours = line["ledger_chip_hours"]
         assert abs(line["billed_chip_hours"] - ours) <= 0.005 * ours + 9e-6
-    assert {line["found_by"] for line in found["jobs"]} == {"hour"}
+    assert {line["found_by"] for line in result["jobs"]} == {"hour"}
 
 
 # Why it differs ------------------------------------------------------------------------------------------------------
@@ -150,9 +149,9 @@ def test_without_labels_and_names_hours_are_shared_by_what_can_have_been_used() 
 def test_a_slice_that_was_handed_on_is_billed_to_each_job_for_its_own_time() -> None:
     first = replace(USE, labelled=False, named=True, end=START + 5 * HOUR)
     second = replace(first, job="000043", start=first.end, end=START + 9 * HOUR)
-    found = reconcile(_ledger([first, second]), beside(*rows_of(first), *rows_of(second)))
-    assert {line["key"] for line in found["jobs"]} == {"000042", "000043"}
-    for line in found["jobs"]:
+    result = reconcile(_ledger([first, second]), beside(*rows_of(first), *rows_of(second)))
+    assert {line["key"] for line in result["jobs"]} == {"000042", "000043"}
+    for line in result["jobs"]:
         assert abs(line["gap_micros"]) <= 20, line
 
 
@@ -200,10 +199,10 @@ def test_the_parts_of_the_sum_of_all_jobs_are_the_sums_of_their_parts() -> None:
         ledger_slice(longer, gone=round((longer.end - HOUR) * 1e6)),
         ledger_slice(replace(dearer, usd_per_chip_hour="0.9215")),
     ]
-    found = reconcile(slices, beside(*rows_of(longer), *rows_of(dearer)))
-    total = found["all_jobs"]
+    result = reconcile(slices, beside(*rows_of(longer), *rows_of(dearer)))
+    total = result["all_jobs"]
     for part in ("by_usage_micros", "by_rate_micros", "by_credits_micros", "gap_micros"):
-        assert total[part] == sum(line[part] for line in found["jobs"])
+        assert total[part] == sum(line[part] for line in result["jobs"])
     assert total["by_usage_micros"] == pytest.approx(8 * 3.22e6, abs=50)
     assert total["by_rate_micros"] == pytest.approx(0.0885 * 84 * 1e6, abs=50)
     assert explain_gap(total) == "usage +$25.76"
@@ -233,18 +232,18 @@ def test_a_correction_replaces_what_it_corrects() -> None:
 
 def test_labels_of_others_and_of_removed_jobs() -> None:
     rows = beside(*rows_of(replace(USE, owner="another")), *rows_of(replace(USE, job="000099")))
-    found = reconcile([ledger_slice(USE)], rows)
-    assert set(others(found)) == {
+    result = reconcile([ledger_slice(USE)], rows)
+    assert set(others(result)) == {
         "other tpujob backends",
         "slices of removed jobs",
         "Cloud Storage",
     }
-    assert only(found)["rows"] == 0
+    assert only(result)["rows"] == 0
 
 
 def test_a_job_of_which_the_ledger_has_no_slice() -> None:
-    found = reconcile([("000042", {})], beside(*rows_of(USE)))
-    assert explain_gap(only(found)).startswith("usage +$77.4")
+    result = reconcile([("000042", {})], beside(*rows_of(USE)))
+    assert explain_gap(only(result)).startswith("usage +$77.4")
 
 
 def test_a_slice_of_a_lost_store_is_not_the_new_job_of_that_id() -> None:
@@ -259,8 +258,8 @@ def test_a_slice_of_a_lost_store_is_not_the_new_job_of_that_id() -> None:
 def test_a_disk_with_our_label_is_no_tpu_time() -> None:
     ours = labels({"tpujob-job": "000042", "tpujob-owner": "lab-x"})
     disk = blank(START, cost=2.0, labels=ours, sku={"description": "Storage PD Capacity"})
-    found = reconcile([ledger_slice(USE)], [disk, *rows_of(USE)])
-    assert others(found) == {"disks and addresses of slices": 2_000_000}
+    result = reconcile([ledger_slice(USE)], [disk, *rows_of(USE)])
+    assert others(result) == {"disks and addresses of slices": 2_000_000}
 
 
 @pytest.mark.parametrize(
@@ -276,9 +275,9 @@ def test_a_disk_with_our_label_is_no_tpu_time() -> None:
 def test_the_name_of_a_resource(name: str, column: str, ours: bool) -> None:
     rows = list(rows_of(replace(USE, labelled=False, named=True, slice=name)))
     rows = [row | {"resource": {column: row["resource"][column]}} for row in rows]
-    found = reconcile([ledger_slice(USE)], beside(*rows))
-    assert (only(found)["found_by"] == "name") is ours
-    assert ("other tpujob backends" in others(found)) is not ours
+    result = reconcile([ledger_slice(USE)], beside(*rows))
+    assert (only(result)["found_by"] == "name") is ours
+    assert ("other tpujob backends" in others(result)) is not ours
 
 
 def test_more_than_our_slices_can_have_used_is_others() -> None:
@@ -303,12 +302,12 @@ def test_use_of_the_last_48_hours_is_not_settled() -> None:
     early = replace(USE, job="000001", slice="tj-000001-1-lab-x")
     fresh = replace(USE, start=START + 9 * DAY, end=START + 9 * DAY + 5 * HOUR)
     rows = beside(*rows_of(early), *list(rows_of(fresh))[:2])
-    found = reconcile(_ledger([early, fresh]), rows, until=None)
-    assert only(found)["key"] == "000001"
-    assert others(found)["not settled: newer use"] == 2 * HOUR_OF_USE
-    assert found["unsettled_estimate_micros"] == 5 * HOUR_OF_USE
-    assert found["newest_export"] == rfc3339(START + 9 * DAY + 17 * HOUR)
-    assert found["until"] == "2026-08-09T00:00:00.000Z"
+    result = reconcile(_ledger([early, fresh]), rows, until=None)
+    assert only(result)["key"] == "000001"
+    assert others(result)["not settled: newer use"] == 2 * HOUR_OF_USE
+    assert result["unsettled_estimate_micros"] == 5 * HOUR_OF_USE
+    assert result["newest_export"] == rfc3339(START + 9 * DAY + 17 * HOUR)
+    assert result["until"] == "2026-08-09T00:00:00.000Z"
     settled = reconcile(_ledger([early, fresh]), rows)
     assert "not settled: newer use" not in others(settled)
     assert len(settled["jobs"]) == 2
@@ -317,15 +316,15 @@ def test_use_of_the_last_48_hours_is_not_settled() -> None:
 def test_late_rows_do_not_stretch_the_period() -> None:
     before = replace(USE, job="000001", start=START - 5 * DAY, end=START - 4 * DAY)
     late = [row | {"invoice": {"month": "202608"}} for row in list(rows_of(before))[:1]]
-    found = reconcile(_ledger([before, USE]), beside(*late, *rows_of(USE)))
-    assert only(found)["key"] == "000042"
-    assert others(found)["late rows and corrections of earlier use"] == HOUR_OF_USE
+    result = reconcile(_ledger([before, USE]), beside(*late, *rows_of(USE)))
+    assert only(result)["key"] == "000042"
+    assert others(result)["late rows and corrections of earlier use"] == HOUR_OF_USE
 
 
 def test_a_period_may_be_named() -> None:
     since = round((START + DAY) / DAY) * round(DAY * 1e6)
     later = replace(USE, job="000001", start=START + 3 * DAY, end=START + 3 * DAY + HOUR)
-    found = reconcile(_ledger([USE, later]), beside(*rows_of(USE), *rows_of(later)), since=since)
-    assert only(found)["key"] == "000001"
-    (earlier,) = (line for line in found["others"] if line["key"].startswith("late rows"))
+    result = reconcile(_ledger([USE, later]), beside(*rows_of(USE), *rows_of(later)), since=since)
+    assert only(result)["key"] == "000001"
+    (earlier,) = (line for line in result["others"] if line["key"].startswith("late rows"))
     assert earlier["rows"] == len(list(rows_of(USE))) + 1

@@ -54,7 +54,7 @@ def rows() -> list[Row]:
 
 
 def _micros(row: Row) -> int:
-    """Of a row, in dollars; each amount is rounded to a micro-unit first, as the invoice has it."""
+    """Return the micro-dollars of a row; each amount is rounded to a micro-unit first, as on the invoice."""
 
     def rounded(value: Decimal) -> int:
         return int(value.to_integral_value(ROUND_HALF_UP))
@@ -67,12 +67,12 @@ def _micros(row: Row) -> int:
 
 
 def test_every_row_is_counted_once_to_the_micro_dollar(rows: list[Row], tmp_path: Path) -> None:
-    found = read(write_json_lines(tmp_path / "export.json.gz", rows))
-    assert found["total"]["rows"] == len(rows)
-    assert found["total"]["billed_micros"] == sum(map(_micros, rows))
+    rows_read = read(write_json_lines(tmp_path / "export.json.gz", rows))
+    assert rows_read["total"]["rows"] == len(rows)
+    assert rows_read["total"]["billed_micros"] == sum(map(_micros, rows))
     for figure in ("rows", "cost_micros", "credits_micros", "billed_micros"):
-        assert found["total"][figure] == sum(line[figure] for line in found["others"])
-    assert {line["key"] for line in found["others"]} == {
+        assert rows_read["total"][figure] == sum(line[figure] for line in rows_read["others"])
+    assert {line["key"] for line in rows_read["others"]} == {
         "Cloud Run", "Cloud Storage", "Compute Engine", "TPU time of others", "Vertex AI", "adjustment",
         "late rows and corrections of earlier use", "other tpujob backends", "rounding error", "tax",
         "unused reservation",
@@ -117,8 +117,8 @@ def test_times_in_every_form(tmp_path: Path, form: str) -> None:
 def test_labels_as_a_list_and_as_its_text(tmp_path: Path) -> None:
     theirs = [{"key": "tpujob-owner", "value": "b"}]
     rows = [ROWS[0] | {"labels": theirs}, ROWS[1] | {"labels": json.dumps(theirs)}]
-    found = read(write_json_lines(tmp_path / "export.json", rows))
-    assert lines(found) == [("other tpujob backends", 2, 2_000_000, 0.0)]
+    rows_read = read(write_json_lines(tmp_path / "export.json", rows))
+    assert lines(rows_read) == [("other tpujob backends", 2, 2_000_000, 0.0)]
 
 
 def test_columns_that_the_first_row_lacks(tmp_path: Path) -> None:
@@ -126,8 +126,8 @@ def test_columns_that_the_first_row_lacks(tmp_path: Path) -> None:
     use = Use("7", "tj-7-1-x", "v5e", "us-west4-a", True, 8, START, START + 3600, "0.48", named=True,
               labelled=False)  # fmt: skip
     tax = {name: ROWS[0][name] for name in ROWS[0] if name not in ("resource", "location", "usage")}
-    found = read(write_json_lines(tmp_path / "export.json", [tax, *rows_of(use)]))
-    assert [key for key, *_ in lines(found)] == ["other tpujob backends", "Cloud Storage"]
+    rows_read = read(write_json_lines(tmp_path / "export.json", [tax, *rows_of(use)]))
+    assert [key for key, *_ in lines(rows_read)] == ["other tpujob backends", "Cloud Storage"]
 
 
 # What is refused -----------------------------------------------------------------------------------------------------

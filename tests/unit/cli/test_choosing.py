@@ -8,14 +8,14 @@ import typer
 from tests.support.commands import Tpujob
 from tests.support.scripted import ScriptedJobs, job_view
 from tpujob.cli import output
-from tpujob.cli.app import COMMANDS, ELSEWHERE
+from tpujob.cli.app import COMMANDS, FOREIGN_COMMANDS
 from tpujob.cli.options import duration
 
 
 def test_a_word_of_another_tool_names_the_command_in_one_line(tpujob: Tpujob) -> None:
-    for word, here in ELSEWHERE.items():
-        said = tpujob(word, "-u", "me", code=2).err
-        assert said == f"tpujob: there is no command {word}: use tpujob {here}\n"
+    for word, here in FOREIGN_COMMANDS.items():
+        error = tpujob(word, "-u", "me", code=2).err
+        assert error == f"tpujob: there is no command {word}: use tpujob {here}\n"
         assert here.split()[0] in COMMANDS
         assert word not in COMMANDS
 
@@ -32,9 +32,9 @@ def test_the_list_has_the_columns_that_are_asked_for_in_their_order(tpujob: Tpuj
     lines = tpujob("list", "--columns", "state, id,spent").out.splitlines()
     assert lines[0].split() == ["Status", "Job", "ID", "Spent"]
     assert lines[1].split()[:2] == ["running", "000042"]
-    said = tpujob("list", "--columns", "id,nodelist", code=2).err
-    assert "there is no column nodelist" in said
-    assert "Columns: id, user, name, type, zone" in said
+    error = tpujob("list", "--columns", "id,nodelist", code=2).err
+    assert "there is no column nodelist" in error
+    assert "Columns: id, user, name, type, zone" in error
     tpujob("list", "--columns", "id", "--json", code=2)
 
 
@@ -45,9 +45,9 @@ def three(api: ScriptedJobs) -> ScriptedJobs:
 
 
 def test_jobs_that_match_are_steered(tpujob: Tpujob, three: ScriptedJobs) -> None:
-    said = tpujob("cancel", "--state", "queued", "--mine")
+    result = tpujob("cancel", "--state", "queued", "--mine")
     assert [call["job"] for call in three.named("cancel")] == [*three.jobs]
-    assert said.out.count("Job 0000") == 3
+    assert result.out.count("Job 0000") == 3
     tpujob("delete", "--mine")
     tpujob("clean", "--mine", "--yes")
     asked = [{k: v for k, v in call.items() if v and k != "limit"} for call in three.named("list")]
@@ -77,7 +77,7 @@ def test_a_person_is_asked_once_about_all_that_match(
         return answer
 
     monkeypatch.setattr("tpujob.cli.commands.jobs.typer.confirm", confirm)
-    monkeypatch.setattr("tpujob.cli.commands.jobs.screen", lambda: output.Screen(asks=True))
+    monkeypatch.setattr("tpujob.cli.commands.jobs.get_screen", lambda: output.Screen(asks=True))
     tpujob("delete", "--state", "queued", code=0 if answer else 130)
     assert len(questions) == 1
     assert questions[0].startswith("Delete 000042 ")

@@ -31,9 +31,9 @@ from tpujob.cli.options import complete_job
 def test_create_submits_a_job_once_for_each_key(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path
 ) -> None:
-    said = tpujob("create", str(job_file))
+    result = tpujob("create", str(job_file))
     for part in ("000002", "counting", "v4-16", "$7.37/h", "tpujob logs 000002 -f"):
-        assert part in said.out
+        assert part in result.out
     (call,) = api.named("create")
     assert len(call["idempotency_key"]) >= 16
     words = ("create", str(job_file), "--json", "--name", "renamed", "--key", "k")
@@ -93,12 +93,12 @@ def test_a_requirements_file_that_is_not_in_the_code_or_lacks_a_package_is_named
     file.write_text(
         "name: a\ntpu: {type: v4-8}\nrun: {workload: mlp}\ncode: .\nenv: {uv: requirements.txt}\n"
     )
-    said = tpujob("create", str(file), code=65)
-    assert "env.uv: there is no file requirements.txt in" in said.err
+    result = tpujob("create", str(file), code=65)
+    assert "env.uv: there is no file requirements.txt in" in result.err
     assert api.named("create") == []
     packages.write_text("optax\n")
-    said = tpujob("create", str(file), "--dry-run")
-    assert "requirements.txt does not name jax, which mlp needs; without `env`" in said.err
+    result = tpujob("create", str(file), "--dry-run")
+    assert "requirements.txt does not name jax, which mlp needs; without `env`" in result.err
     packages.write_text("jax[tpu]\n")
     assert "jax" not in tpujob("create", str(file), "--dry-run").err
 
@@ -107,9 +107,9 @@ def test_create_says_what_the_plan_warns_of(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path
 ) -> None:
     api.warnings = ["tpujob does not know the zone us-central2-x\x1b[2J"]
-    said = tpujob("create", str(job_file), "--json")
-    assert "warning: tpujob does not know the zone us-central2-x\n" in said.err
-    assert said.json["id"], "what a script reads stays as it is"
+    result = tpujob("create", str(job_file), "--json")
+    assert "warning: tpujob does not know the zone us-central2-x\n" in result.err
+    assert result.json["id"], "what a script reads stays as it is"
 
 
 def test_create_refuses_what_the_plan_refuses_once_and_before_the_code_is_shipped(
@@ -118,11 +118,11 @@ def test_create_refuses_what_the_plan_refuses_once_and_before_the_code_is_shippe
     job_file.write_text(job_file.read_text() + "code: .\n")
     why = "data: gs://nowhere/x: there is no bucket gs://nowhere"
     api.refused = [{"message": why, "hint": "make it"}]
-    said = tpujob("create", str(job_file), code=65).err
-    assert said.splitlines() == [f"tpujob: {job_file}: {why}", "  make it"]
+    output = tpujob("create", str(job_file), code=65).err
+    assert output.splitlines() == [f"tpujob: {job_file}: {why}", "  make it"]
     assert api.named("put_bundle") == api.named("create") == []
-    said = tpujob("create", str(job_file), "--dry-run").out
-    assert f"{why}; the job cannot be submitted before it can be read" in " ".join(said.split())
+    output = tpujob("create", str(job_file), "--dry-run").out
+    assert f"{why}; the job cannot be submitted before it can be read" in " ".join(output.split())
 
 
 def test_create_ships_what_looks_like_a_key_only_if_told_to(
@@ -165,9 +165,9 @@ def test_a_bad_file_is_explained_and_nothing_is_submitted(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path, text: str | None, named: str
 ) -> None:
     job_file.unlink() if text is None else job_file.write_text(text)
-    said = tpujob("create", str(job_file), code=65)
-    assert named in said.err
-    assert "job.yaml" in said.err
+    result = tpujob("create", str(job_file), code=65)
+    assert named in result.err
+    assert "job.yaml" in result.err
     assert api.calls == []
 
 
@@ -175,10 +175,10 @@ def test_an_error_of_the_backend_about_a_job_names_its_file_and_both_versions(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path
 ) -> None:
     api.raises = errors.BadSpec("tpu.zones: us-central2-b has no v5p-16", hint="elsewhere")
-    said = tpujob("create", str(job_file), code=65)
+    result = tpujob("create", str(job_file), code=65)
     told = f"tpujob: {job_file}: {api.raises.message}\n  elsewhere\n"
-    assert said.err.startswith(f"{told}  The backend at ")
-    assert said.err.endswith(
+    assert result.err.startswith(f"{told}  The backend at ")
+    assert result.err.endswith(
         f" is tpujob 0.0.test, this command is {__version__}: restart it: tpujob down, then tpujob up\n"
     )
 
@@ -194,11 +194,11 @@ def test_create_follow_shows_events_and_ends_as_the_job_does(
         event_view(2, "running", "attempt 1 runs on 2 hosts"),
         event_view(3, "failed", "failed: exit code 3 on host 1"),
     ]
-    said = tpujob("create", str(job_file), "--follow", code=1)
-    positions = [said.out.index(e["text"]) for e in api.happened["000002"]]
+    result = tpujob("create", str(job_file), "--follow", code=1)
+    positions = [result.out.index(e["text"]) for e in api.happened["000002"]]
     assert positions == sorted(positions)
-    assert said.out.count("attempt 1 runs on 2 hosts") == 1, "each event once"
-    assert "tpujob resume 000002" in said.out
+    assert result.out.count("attempt 1 runs on 2 hosts") == 1, "each event once"
+    assert "tpujob resume 000002" in result.out
 
 
 # Look ----------------------------------------------------------------------------------------------------------------
@@ -270,9 +270,9 @@ def test_show_says_how_the_jobs_of_a_sweep_stand(tpujob: Tpujob, api: ScriptedJo
     for command in ("show", "why"):  # its record changed at its creation alone
         title = tpujob(command, "42").out.splitlines()[0]
         assert title.endswith("running")
-    said = tpujob("show", "42").out
-    assert "Elements  24 in all, 8 running, 1 failed" in said
-    assert "Failed    sweep-2 (000052) CRASH: 3" in said
+    output = tpujob("show", "42").out
+    assert "Elements  24 in all, 8 running, 1 failed" in output
+    assert "Failed    sweep-2 (000052) CRASH: 3" in output
     best = {"id": "000053", "name": "sweep-3", "loss": 0.25, "params": {"lr": "0.001", "seed": "1"}}
     api.jobs["000042"] = job_view(state="running", group_size=24, attempts=[], step=None, best=best)
     assert "Best      sweep-3 (000053), loss 0.25: lr=0.001 seed=1" in tpujob("show", "42").out
@@ -300,9 +300,9 @@ def test_show_takes_ids_and_names(tpujob: Tpujob) -> None:
 
 @pytest.mark.parametrize("name", ["$(reboot)", "../../etc", "\x1b[31mx"])
 def test_a_hostile_name_is_only_a_name_that_is_not_there(tpujob: Tpujob, name: str) -> None:
-    said = tpujob("show", name, code=3)
-    assert "no job" in said.err
-    assert "\x1b" not in said.err
+    result = tpujob("show", name, code=3)
+    assert "no job" in result.err
+    assert "\x1b" not in result.err
 
 
 def test_logs_merge_hosts_with_a_prefix_and_json_is_a_list(
@@ -370,8 +370,8 @@ def test_lines_that_are_looked_for_have_their_numbers(tpujob: Tpujob, api: Scrip
 
 def test_a_line_is_shown_with_those_around_it(tpujob: Tpujob, api: ScriptedJobs) -> None:
     api.window["lines"] = [window_line(1, 7, "x", cut=9)]
-    said = tpujob("logs", "42", "--host", "1", "--line", "7", "--around", "0")
-    assert said.out == "7: x ... 9 bytes more\n"
+    result = tpujob("logs", "42", "--host", "1", "--line", "7", "--around", "0")
+    assert result.out == "7: x ... 9 bytes more\n"
     place = api.named("log_window")[-1]["asked"]
     assert (place["host"], place["of"], place["line"]) == (1, 1, 7)
     tpujob("logs", "42", "--host", "1", "--line", "7")
@@ -384,9 +384,9 @@ def test_tracebacks_are_shown_by_their_numbers(tpujob: Tpujob, api: ScriptedJobs
     api.matches["matches"] = [window_line(1, 7, "Traceback"), window_line(0, 9, "Traceback")]
     api.matches["matching"] = 2
     api.window["lines"] = [window_line(1, 7, "Traceback")]
-    said = tpujob("logs", "42", "--traceback", "1", "--around", "0")
-    assert said.out == "7: Traceback\n"
-    assert "traceback 1 of 2, host 1; the next: --traceback 2" in said.err
+    result = tpujob("logs", "42", "--traceback", "1", "--around", "0")
+    assert result.out == "7: Traceback\n"
+    assert "traceback 1 of 2, host 1; the next: --traceback 2" in result.err
     api.window["lines"] = [window_line(0, 9, "Traceback")]
     assert "traceback 2 of 2, host 0\n" in tpujob("logs", "42", "--traceback", "-1").err
     assert "no traceback 3" in tpujob("logs", "42", "--traceback", "3", code=3).err
@@ -401,11 +401,11 @@ def test_options_of_logs_that_contradict_each_other_are_refused(tpujob: Tpujob, 
 
 def test_events(tpujob: Tpujob, api: ScriptedJobs) -> None:
     api.happened["000042"] = [event_view(1, "queued", "asked"), event_view(2, "running", "runs")]
-    said = tpujob("events", "42")
-    assert said.out.splitlines()[1].split() == ["03:04:05", "running", "runs"]
+    result = tpujob("events", "42")
+    assert result.out.splitlines()[1].split() == ["03:04:05", "running", "runs"]
     assert [e["seq"] for e in tpujob("events", "42", "--json").json] == [1, 2]
     api.jobs["000042"] = job_view(state="succeeded")
-    assert tpujob("events", "42", "--follow").out == said.out
+    assert tpujob("events", "42", "--follow").out == result.out
     lines = tpujob("events", "42", "-f", "--json").out.splitlines()
     assert [json.loads(line)["seq"] for line in lines] == [1, 2]
 
@@ -418,11 +418,11 @@ def test_wait_ends_as_the_job_does(tpujob: Tpujob, api: ScriptedJobs, end: str, 
 
 
 def test_wait_gives_up_after_its_timeout(tpujob: Tpujob) -> None:
-    said = tpujob("wait", "42", "--timeout", "0.2", code=124)
-    assert "running" in said.out
-    assert tpujob("wait", "42", "--timeout", "1s", code=124).out == said.out
-    said = tpujob("wait", "42", "--timeout", "soon", code=2)
-    assert "'soon' is not a time such as 90s, 15m or 1h30m" in said.err
+    result = tpujob("wait", "42", "--timeout", "0.2", code=124)
+    assert "running" in result.out
+    assert tpujob("wait", "42", "--timeout", "1s", code=124).out == result.out
+    result = tpujob("wait", "42", "--timeout", "soon", code=2)
+    assert "'soon' is not a time such as 90s, 15m or 1h30m" in result.err
 
 
 # Steer ---------------------------------------------------------------------------------------------------------------
@@ -431,14 +431,14 @@ def test_wait_gives_up_after_its_timeout(tpujob: Tpujob) -> None:
 def test_cancel_resume_delete_and_clean_do_what_they_say(tpujob: Tpujob, api: ScriptedJobs) -> None:
     next_ = coming("release_slice", "the slice is released", "tpujob resume 000042", at=AT)
     api.jobs["000042"] = job_view(state="holding", next=next_, message="held, at $7.37/h")
-    said = tpujob("cancel", "42").out
-    assert "held, at $7.37/h" in said
-    assert "the slice is released; `tpujob resume 000042` resumes it" in said
+    output = tpujob("cancel", "42").out
+    assert "held, at $7.37/h" in output
+    assert "the slice is released; `tpujob resume 000042` resumes it" in output
     assert tpujob("cancel", "42", "--release", "--json").json["wish"] == "release"
     assert [c["release"] for c in api.named("cancel")] == [False, True]
-    said = tpujob("resume", "42").out
-    assert "tpujob show 000042" in said
-    assert "tpujob logs 000042 -f" in said
+    output = tpujob("resume", "42").out
+    assert "tpujob show 000042" in output
+    assert "tpujob logs 000042 -f" in output
     assert tpujob("resume", "42", "--json").json["id"] == "000042"
     assert tpujob("delete", "42", "--json").json["wish"] == "release"
     assert tpujob("clean", "42", "--yes", "--checkpoints", "--json").json["wish"] == "clean"
@@ -450,8 +450,8 @@ def test_ssh_without_a_host_that_can_be_reached(tpujob: Tpujob, api: ScriptedJob
     empty = dict.fromkeys(("certificate", "expires_at", "instance", "zone", "project"), "")
     access = {"host": 1, "address": "127.0.0.1", "port": 1, "user": "u", "host_keys": [], **empty}
     api.host_access = cast(HostAccess, access)
-    said = tpujob("ssh", "42", "--host", "1", "--", "ls", "-la", code=1)
-    assert "no host key is pinned" in said.err
+    result = tpujob("ssh", "42", "--host", "1", "--", "ls", "-la", code=1)
+    assert "no host key is pinned" in result.err
     asked = api.named("access")
     assert (asked[-1]["job"], asked[-1]["host"]) == ("42", 1)
     keys = {one["key"] for one in asked}
@@ -469,11 +469,11 @@ def test_version_and_schema(tpujob: Tpujob) -> None:
 
 
 def test_status_says_what_runs(tpujob: Tpujob) -> None:
-    found = {p["name"]: p for p in tpujob("status", "--json").json}
-    assert found["backend"]["running"]
-    assert found["backend"]["url"].startswith("unix:/")
-    assert not found["emulator"]["running"]
-    assert found["backend"]["health"]["ok"]
+    record = {p["name"]: p for p in tpujob("status", "--json").json}
+    assert record["backend"]["running"]
+    assert record["backend"]["url"].startswith("unix:/")
+    assert not record["emulator"]["running"]
+    assert record["backend"]["health"]["ok"]
     assert re.search(r"\nLast pass: \d+[dhms] ago\n", tpujob("status").out)
     lines = tpujob("status").out.splitlines()
     assert next(line for line in lines if "emulator" in line).split()[1] == "down"
@@ -524,9 +524,9 @@ def test_the_table_of_exit_codes_has_every_error() -> None:
 
 @pytest.mark.parametrize("words", ["nonsense", "show", "list --nonsense", "logs 42 --host -1"])
 def test_an_invalid_command_line_is_a_usage_error(tpujob: Tpujob, words: str) -> None:
-    said = tpujob(*words.split(), code=2)
-    assert said.err
-    assert "Traceback" not in said.err
+    result = tpujob(*words.split(), code=2)
+    assert result.err
+    assert "Traceback" not in result.err
 
 
 @pytest.mark.parametrize("verb", ["cancel", "resume", "delete", "clean"])
@@ -534,12 +534,12 @@ def test_several_jobs_are_steered_by_one_command(
     tpujob: Tpujob, api: ScriptedJobs, verb: str
 ) -> None:
     api.jobs["000043"] = job_view("000043", name="other")
-    said = tpujob(verb, "42", "99", "other", code=3)
-    assert "Job 000042" in said.out
-    assert "Job 000043" in said.out
-    assert "no job is called '99'" in said.err
-    said = tpujob(verb, "42", "43", "--json")
-    assert [json.loads(line)["id"] for line in said.out.splitlines()] == ["000042", "000043"]
+    result = tpujob(verb, "42", "99", "other", code=3)
+    assert "Job 000042" in result.out
+    assert "Job 000043" in result.out
+    assert "no job is called '99'" in result.err
+    result = tpujob(verb, "42", "43", "--json")
+    assert [json.loads(line)["id"] for line in result.out.splitlines()] == ["000042", "000043"]
 
 
 # Errors --------------------------------------------------------------------------------------------------------------
@@ -551,17 +551,17 @@ def test_an_error_of_the_backend_is_printed_with_its_hint_and_exit_code(
 ) -> None:
     message = "what \x1b[31mhappened"
     api.raises = kind(message, hint="what to do")
-    said = tpujob("cancel", "42", code=kind.exit_code)
-    assert (said.out, said.err) == ("", "tpujob: what happened\n  what to do\n")
-    said = tpujob("cancel", "42", "--json", code=kind.exit_code)
+    result = tpujob("cancel", "42", code=kind.exit_code)
+    assert (result.out, result.err) == ("", "tpujob: what happened\n  what to do\n")
+    result = tpujob("cancel", "42", "--json", code=kind.exit_code)
     facts = {"type": kind.__name__, "message": message, "hint": "what to do"}
-    assert said.out == ""
-    assert json.loads(said.err) == {"error": facts | {"exit_code": kind.exit_code}}
+    assert result.out == ""
+    assert json.loads(result.err) == {"error": facts | {"exit_code": kind.exit_code}}
 
 
 def test_a_wrong_command_line_with_json_is_answered_as_json(tpujob: Tpujob) -> None:
-    said = tpujob("list", "--json", "--stat", code=2)
-    error = json.loads(said.err)["error"]
+    result = tpujob("list", "--json", "--stat", code=2)
+    error = json.loads(result.err)["error"]
     assert (error["type"], error["exit_code"]) == ("BadRequest", 2)
     assert "--stat" in error["message"]
 
@@ -574,9 +574,9 @@ def test_a_backend_that_does_not_answer_is_reported_with_its_log(
     ready.write_text(
         json.dumps(json.loads(ready.read_text()) | {"url": "unix:/nowhere/backend.sock"})
     )
-    said = tpujob("cancel", "42", code=69)
-    assert "tpujob up" in said.err
-    assert str(tpujob.state / "run" / "backend.log") in said.err
+    result = tpujob("cancel", "42", code=69)
+    assert "tpujob up" in result.err
+    assert str(tpujob.state / "run" / "backend.log") in result.err
     monkeypatch.setattr("tpujob.cli.backend.PAUSES", (0.01, 0.01))
     assert tpujob("wait", "42", code=69).err.count("trying again") == 1
 

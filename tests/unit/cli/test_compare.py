@@ -19,15 +19,15 @@ from tpujob.errors import BadRequest
 
 
 def test_an_estimate_of_a_spot_job_shows_its_range(tpujob: Tpujob, job_file: Path) -> None:
-    said = tpujob("cost", "estimate", str(job_file), "--hours", "3", "--preempt-every", "2h").out
-    rows = {line.split("  ")[0]: line for line in said.splitlines()}
+    output = tpujob("cost", "estimate", str(job_file), "--hours", "3", "--preempt-every", "2h").out
+    rows = {line.split("  ")[0]: line for line in output.splitlines()}
     assert rows["Nine of ten jobs"].split()[-2:] == ["above", "To"]
-    assert "With preemptions: $2" in said
+    assert "With preemptions: $2" in output
     assert rows["list value"].count("$") == 4
     assert rows["you pay"].split()[-1] == "$0.00", "the emulator bills nothing"
-    assert "Preemptions are as stated" in said.replace("\n", " ")
+    assert "Preemptions are as stated" in output.replace("\n", " ")
     assert "until the end" not in rows
-    assert "waits for a slice is not known: state it with `--wait`" in said.replace("\n", " ")
+    assert "waits for a slice is not known: state it with `--wait`" in output.replace("\n", " ")
 
 
 def page_of(jobs: Sequence[Job] = (), **said: float) -> str:
@@ -67,8 +67,8 @@ def test_types_are_compared(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -
     words = ["cost", "estimate", str(job_file), "--compare", "--tokens", "10B", "--types"]
     words += ["v4-16,v5e-16", "--zones", "us-central2-b,us-central1-a"]
     words += ["--throughput", "v4-16=120k", "--throughput", "v5e-16=100k", "--wait", "10m"]
-    said = tpujob(*words).out
-    assert said.splitlines()[0] == "counting: 10B tokens"
+    output = tpujob(*words).out
+    assert output.splitlines()[0] == "counting: 10B tokens"
     (asked,) = api.named("compare")
     assert asked["asked"] == {
         "unit": "tokens",
@@ -78,8 +78,8 @@ def test_types_are_compared(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -
         "throughput": {"v4-16": 120e3, "v5e-16": 100e3},
     }
     assert asked["said"]["wait"] == 600
-    assert said.count("cheapest") + said.count("both") == 1
-    assert tpujob(*words, "--json").json["ways"][0]["type"] in said
+    assert output.count("cheapest") + output.count("both") == 1
+    assert tpujob(*words, "--json").json["ways"][0]["type"] in output
 
 
 def test_a_type_that_nobody_ran_says_so() -> None:

@@ -46,7 +46,7 @@ def written(state: Path, name: str = "my-lab-1") -> context.Context:
 def test_a_context_is_written_shown_and_used_from_then_on(
     tpujob: Tpujob, tpujob_state: Path
 ) -> None:
-    said = tpujob(
+    result = tpujob(
         *LAB,
         *("--zone", "europe-west4-b", "--bucket", "gs://lab-us"),
         *("--bucket", "europe-west4=gs://lab-eu/", "--network", "net", "--ssh", "iap"),
@@ -57,8 +57,8 @@ def test_a_context_is_written_shown_and_used_from_then_on(
     assert made.buckets == {"us-central2": "gs://lab-us", "europe-west4": "gs://lab-eu"}
     assert (made.network, made.ssh, made.store) == ("net", "iap", "firestore")
     assert [(g.type, g.chips) for g in made.grants] == [("v4", 32)]
-    assert "  project: my-lab-1" in said.out, "the file is shown"
-    assert said.out.endswith("Next:\n  tpujob doctor\n")
+    assert "  project: my-lab-1" in result.out, "the file is shown"
+    assert result.out.endswith("Next:\n  tpujob doctor\n")
     assert settings.load(tpujob_state).context == "my-lab-1"
 
 
@@ -69,9 +69,9 @@ def test_a_new_context_reaches_no_host_over_the_open_internet_unless_it_is_told_
     monkeypatch.setenv("TPUJOB_TPU_ENDPOINT", endpoint)
     assert f"Hosts are reached by `ssh: {way}`: " in tpujob(*LAB).out
     assert written(tpujob_state).ssh == way
-    said = tpujob(*LAB, "--ssh", "external", "--force").out
-    assert "Hosts are reached by" not in said
-    assert "  ssh: external" in said, "written, also if it is the default of older files"
+    output = tpujob(*LAB, "--ssh", "external", "--force").out
+    assert "Hosts are reached by" not in output
+    assert "  ssh: external" in output, "written, also if it is the default of older files"
     assert "ssh" in written(tpujob_state).model_fields_set
 
 
@@ -142,8 +142,8 @@ def test_contexts_are_listed_and_the_current_one_is_marked(
     assert [c["current"] for c in tpujob("use", "--json").json] == [False, False, True]
     monkeypatch.setenv("TPUJOB_CONTEXT", "local")
     assert tpujob("use").out.startswith("* local")
-    said = tpujob("use", "my-lab-1")
-    assert "TPUJOB_CONTEXT is set, so this terminal keeps using local" in said.err
+    result = tpujob("use", "my-lab-1")
+    assert "TPUJOB_CONTEXT is set, so this terminal keeps using local" in result.err
 
 
 def test_a_missing_or_broken_context_is_not_chosen(tpujob: Tpujob, tpujob_state: Path) -> None:
@@ -152,8 +152,8 @@ def test_a_missing_or_broken_context_is_not_chosen(tpujob: Tpujob, tpujob_state:
     (tpujob_state / "contexts" / "lab.yaml").write_text("name: lab\nzones: [mars]\n")
     assert "lab.yaml:2: zones: mars is not a zone with TPUs" in tpujob("use", "lab", code=65).err
     assert settings.load(tpujob_state).context == "local"
-    said = tpujob("init", "--project", "my-lab-1", "--zone", "us-central2-x")
-    assert "the zone us-central2-x (did you mean us-central2-b?)" in said.err
+    result = tpujob("init", "--project", "my-lab-1", "--zone", "us-central2-x")
+    assert "the zone us-central2-x (did you mean us-central2-b?)" in result.err
     assert written(tpujob_state).zones == ("us-central2-x",)
 
 

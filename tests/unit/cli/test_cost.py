@@ -44,8 +44,8 @@ def test_csv_has_a_line_for_each_part_in_micro_dollars() -> None:
 
 
 def test_the_command(tpujob: Tpujob, api: ScriptedJobs) -> None:
-    said = tpujob("cost", "report", "--by", "user", "--user", "ada").out
-    assert "List prices of TPU slices" in said
+    output = tpujob("cost", "report", "--by", "user", "--user", "ada").out
+    assert "List prices of TPU slices" in output
     assert api.named("cost") == [{"by": "user", "user": "ada", "job": ""}]
     assert tpujob("cost", "report", "--json").json == api.costs
     assert tpujob("cost", "report", "--csv").out.startswith("job,name,part,")

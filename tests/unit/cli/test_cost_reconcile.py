@@ -60,10 +60,10 @@ def test_a_tolerance_and_a_period(tpujob: Tpujob, export: Path) -> None:
 
 
 def test_for_programs(tpujob: Tpujob, export: Path) -> None:
-    found = tpujob("cost", "reconcile", str(export), "--json", code=6).json
-    jobs = [(line["key"], line["gap_micros"], line["differs"]) for line in found["jobs"]]
+    record = tpujob("cost", "reconcile", str(export), "--json", code=6).json
+    jobs = [(line["key"], line["gap_micros"], line["differs"]) for line in record["jobs"]]
     assert jobs == [("000042", 8_000_000, True), ("000041", 0, False)]
-    assert found["total"]["billed_micros"] == 125_220_000
+    assert record["total"]["billed_micros"] == 125_220_000
     text = tpujob("cost", "reconcile", str(export), "--csv", code=6).out
     rows = [(r["kind"], r["key"], r["billed_micros"]) for r in csv.DictReader(io.StringIO(text))]
     assert rows == [

@@ -66,9 +66,9 @@ def test_a_job_is_compiled_for_its_types_and_then_compared_by_what_was_found(
         "name: small\ntpu: {type: [v4-8, v5e-4], zones: [us-central2-b, us-central1-a]}\n"
         "run: {workload: mlp, args: {hidden: 64, batch: 64, steps: 1000}}\n"
     )
-    said = tpujob("create", str(file), "--check").out
-    assert said.startswith("small: 1,000 steps")
-    assert [line.split()[0] for line in said.splitlines() if " yes " in line] == ["v4-8", "v5e-4"]
+    output = tpujob("create", str(file), "--check").out
+    assert output.startswith("small: 1,000 steps")
+    assert [line.split()[0] for line in output.splitlines() if " yes " in line] == ["v4-8", "v5e-4"]
     assert api.named("create") == api.named("plan") == [], (
         "nothing is submitted, and the backend is not needed"
     )
@@ -117,9 +117,9 @@ def test_a_batch_that_the_hosts_would_refuse_is_refused_with_the_one_to_give(
     file.write_text(
         'name: a\ntpu: {type: v4-1024}\nrun: {workload: mlp, args: {hidden: "256,256"}}\n'
     )
-    said = " ".join(tpujob("create", str(file), "--check", code=78).out.split())
-    assert "v4-1024: batch=256 cannot be split over 512 devices: --batch=512, or another" in said
-    assert "`name: value` below `run.args`" in said
+    output = " ".join(tpujob("create", str(file), "--check", code=78).out.split())
+    assert "v4-1024: batch=256 cannot be split over 512 devices: --batch=512, or another" in output
+    assert "`name: value` below `run.args`" in output
 
 
 # What was found ------------------------------------------------------------------------------------------------------
@@ -177,12 +177,12 @@ def test_a_python_without_the_compiler_says_what_to_install(
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    said = tpujob("create", str(file), "--check", code=2).err
-    assert "this Python has no libtpu" in said
-    assert "python3 -m pip install 'tpujob[workloads,check]'" in said
+    error = tpujob("create", str(file), "--check", code=2).err
+    assert "this Python has no libtpu" in error
+    assert "python3 -m pip install 'tpujob[workloads,check]'" in error
     assert rooflines(jobspec.load(file.read_text(), "mlp.yaml"), ["v4-8"], "steps", tmp_path) == {}
-    said = tpujob("create", str(job_file), "--check", code=2).err
-    assert "only the bundled programs can be compiled" in said
+    error = tpujob("create", str(job_file), "--check", code=2).err
+    assert "only the bundled programs can be compiled" in error
 
 
 @pytest.mark.parametrize(("system", "machine"), [("darwin", "arm64"), ("linux", "aarch64")])

@@ -1,4 +1,4 @@
-"""What `tpujob data where` prints of a plan."""
+"""The page of `tpujob data where`."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.golden import golden
 from tpujob.api import DataPlaceView, DataView, PlanView
-from tpujob.cli.commands.data.where import data_words, where_page, where_record
+from tpujob.cli.commands.data.where import data_lines, where_page, where_record
 from tpujob.errors import BadSpec
 from tpujob.submit import job_file
 
@@ -44,7 +44,7 @@ def test_the_page_and_the_lines_of_a_plan() -> None:
         case: where_page(where_record(cast(PlanView, {"data": [view]}), 90), 120)
         for case, view in views.items()
     }
-    golden("data-where", pages | {"plan": "\n".join(data_words(FOUND) + data_words(brought))})
+    golden("data-where", pages | {"plan": "\n".join(data_lines(FOUND) + data_lines(brought))})
 
 
 def test_a_folder_is_named_by_its_machine_and_its_path(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_what_is_wrong_comes_with_a_cure_and_exit_code_6(
     google.answers[g.FIREWALLS] = {}
     google.answers[g.PROJECT_PATH] = g.DENIED
     google.answers[f"{g.IN_REGION}"] = {"quotas": [{"metric": "IN_USE_ADDRESSES", "limit": 4}]}
-    said = " ".join(tpujob("doctor", code=6).out.split())
+    output = " ".join(tpujob("doctor", code=6).out.split())
     for part in (
         "FAIL APIs not enabled: storage.googleapis.com",
         "-> gcloud services enable storage.googleapis.com --project my-lab-4711",
@@ -86,13 +86,13 @@ def test_what_is_wrong_comes_with_a_cure_and_exit_code_6(
         "warn addresses us-central2 4 of 4 external addresses are free",
         "Context lab: 17 checks, 3 failed, 1 could not be checked, 1 with a warning.",
     ):
-        assert part in said
+        assert part in output
 
 
 def test_a_check_without_a_result_is_no_success(tpujob: Tpujob, google: GoogleServer) -> None:
     google.answers[g.SERVICES] = g.UNAVAILABLE
-    found = tpujob("doctor", "--json", code=75).json
-    [one] = [one for one in found if one["verdict"] != "ok"]
+    record = tpujob("doctor", "--json", code=75).json
+    [one] = [one for one in record if one["verdict"] != "ok"]
     assert one == {
         "name": "APIs",
         "verdict": "unknown",
@@ -105,12 +105,12 @@ def test_quota_of_a_context(tpujob: Tpujob, google: GoogleServer, cloud: Cloud) 
     spot = node("v4-32", scheduling_config={"spot": True})
     cloud.client().create_node(parent=PARENT, node_id="mine", node=spot)
     golden("quota", tpujob("quota").out)
-    found = tpujob("quota", "--json").json
-    assert found["of"] == g.PROJECT
+    record = tpujob("quota", "--json").json
+    assert record["of"] == g.PROJECT
     limits = {"limit": 64, "zone_limit": 64, "region_limit": None, "used": 32, "granted_chips": 32}
     kind = {"type": "v4", "part": "", "pricing": "spot", "zone": g.ZONE, "unit": "cores"}
-    assert found["rows"][0] == {**kind, **limits, "known": True}
-    assert found["others"][0]["limit"] == 600
+    assert record["rows"][0] == {**kind, **limits, "known": True}
+    assert record["others"][0]["limit"] == 600
 
 
 def test_quota_everywhere_shows_the_other_quotas_too(tpujob: Tpujob, google: GoogleServer) -> None:
@@ -125,8 +125,8 @@ def test_quota_everywhere_shows_the_other_quotas_too(tpujob: Tpujob, google: Goo
     assert "v6e  on-demand us-east1-d" in out, out
     assert "tpu.googleapis.com/requests the project   600" in out, out
     google.answers[g.QUOTAS] = g.disabled("serviceusage.googleapis.com")
-    said = tpujob("quota", code=73).err
-    assert f"gcloud services enable serviceusage.googleapis.com --project {g.PROJECT}" in said
+    error = tpujob("quota", code=73).err
+    assert f"gcloud services enable serviceusage.googleapis.com --project {g.PROJECT}" in error
 
 
 def without_credentials(monkeypatch: pytest.MonkeyPatch, empty: Path) -> None:
@@ -140,9 +140,9 @@ def test_without_credentials(
 ) -> None:
     monkeypatch.delenv("TPUJOB_GOOGLE_ENDPOINT")
     without_credentials(monkeypatch, tmp_path)
-    said = tpujob("doctor", code=6).out
-    assert "FAIL credentials  this machine has no credentials for Google Cloud" in said
-    assert "Context lab: 3 checks, 1 failed." in said, "nothing else only repeats it"
+    output = tpujob("doctor", code=6).out
+    assert "FAIL credentials  this machine has no credentials for Google Cloud" in output
+    assert "Context lab: 3 checks, 1 failed." in output, "nothing else only repeats it"
     assert "gcloud auth application-default login" in tpujob("quota", code=73).err
     assert google.asked == []
 
@@ -150,7 +150,7 @@ def test_without_credentials(
 def test_a_deployed_backend(
     tpujob: Tpujob, google: GoogleServer, edge: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one that says no project, that it answers is all that can be seen from here."""
+    """A context without a project has one check: that its backend answers."""
     lab = tpujob.state / "contexts" / "lab"
     lab.with_suffix(".yaml").write_text(f"name: lab\nbackend: {edge}\n")
     assert "FAIL backend   you are not signed in at" in tpujob("doctor", code=6).out
@@ -172,16 +172,16 @@ def test_a_deployed_backend(
 def test_this_machine(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     tpujob.state.chmod(0o755)
-    found = tpujob("doctor", "--json", code=6).json
-    named = {one["name"]: one for one in found}
+    record = tpujob("doctor", "--json", code=6).json
+    named = {one["name"]: one for one in record}
     assert list(named) == [
         "Python", "packages", "loopback", "disk", "state", "SSH", "local stack",
     ]  # fmt: skip
     assert named["state"]["cure"] == f"chmod 700 '{tpujob.state}'"
     tpujob.state.chmod(0o700)
-    found = tpujob("doctor", "--json").json
-    assert {one["name"]: one["verdict"] for one in found}["state"] == "ok"
-    assert {one["name"]: one["what"] for one in found}["SSH"] == "/usr/bin/ssh"
+    record = tpujob("doctor", "--json").json
+    assert {one["name"]: one["verdict"] for one in record}["state"] == "ok"
+    assert {one["name"]: one["what"] for one in record}["SSH"] == "/usr/bin/ssh"
 
 
 def test_the_emulator_has_quotas(tpujob: Tpujob, cloud: Cloud) -> None:

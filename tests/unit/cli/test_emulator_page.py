@@ -1,4 +1,4 @@
-"""What `tpujob emulator` prints, where the cloud itself plays no part."""
+"""The output of `tpujob emulator`, without a running emulator."""
 
 from pathlib import Path
 from typing import Any
@@ -98,5 +98,5 @@ def test_a_plan_that_cannot_be_read_names_what_is_wrong(
 ) -> None:
     monkeypatch.setattr(options, "client", Willing)
     none = tmp_path / "none.yaml"
-    said = tpujob("emulator", "schedule", str(none), code=2).err
-    assert said.endswith(f"Invalid value for FILE: {none}: No such file or directory\n")
+    error = tpujob("emulator", "schedule", str(none), code=2).err
+    assert error.endswith(f"Invalid value for FILE: {none}: No such file or directory\n")

@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 from tests.support.scripted import ScriptedJobs
 from tests.unit.cli.conftest import Tpujob
 from tpujob.cli.commands.cost.estimate_page import estimate_page
-from tpujob.cli.commands.cost.prices import NOTHING, chosen, prices_page
+from tpujob.cli.commands.cost.prices import NOTHING, matching, prices_page
 from tpujob.cli.render.text import width
 from tpujob.config import prices
 from tpujob.domain.hardware.prices import LIST
@@ -26,22 +26,22 @@ SPEC = {"name": "x", "tpu": TPU, "run": {"command": "true"}}
 def test_an_estimate_has_a_line_for_each_thing_and_its_sum(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path
 ) -> None:
-    said = tpujob("cost", "estimate", str(job_file), "--hours", "3").out.splitlines()
-    assert said[0] == "counting on spot v4-16: 2 hosts, 8 chips, us-central2-b"
-    assert said[1] == "For 3 h, as stated by --hours."
-    rows = {" ".join(line.split()[:2]): line.split()[-2:] for line in said[3:]}
+    output = tpujob("cost", "estimate", str(job_file), "--hours", "3").out.splitlines()
+    assert output[0] == "counting on spot v4-16: 2 hosts, 8 chips, us-central2-b"
+    assert output[1] == "For 3 h, as stated by --hours."
+    rows = {" ".join(line.split()[:2]): line.split()[-2:] for line in output[3:]}
     assert rows["slices v4-16,"] == ["$22.12", "$0.00"], "the emulator bills nothing"
     assert rows["machines boot"] == ["$0.03", "$0.00"]
     assert not {"machines host", "control plane"} & rows.keys(), "there is nothing to pay for"
     assert rows["total >$22.18"] == [">$22.18", "$0.00"]
-    assert "  objects that the program writes: not stated: --objects-written" in said
+    assert "  objects that the program writes: not stated: --objects-written" in output
     assert api.named("estimate")[-1]["said"] == {"hours": 3.0, "quiet": False}
 
 
 def test_json_has_whole_micro_dollars_that_add_up(tpujob: Tpujob, job_file: Path) -> None:
-    found = tpujob("cost", "estimate", str(job_file), "--hours", "3", "--json").json
-    lines = found["lines"]
-    assert sum(one["list_micros"] or 0 for one in lines) == found["list_micros"]
+    record = tpujob("cost", "estimate", str(job_file), "--hours", "3", "--json").json
+    lines = record["lines"]
+    assert sum(one["list_micros"] or 0 for one in lines) == record["list_micros"]
     assert lines[0]["price"]["usd"] == "0.9215"
     assert lines[0]["price"]["as_of"] == "2026-09-20"
 
@@ -49,11 +49,11 @@ def test_json_has_whole_micro_dollars_that_add_up(tpujob: Tpujob, job_file: Path
 def test_an_estimate_says_when_the_budget_ends_the_job() -> None:
     tpu = {"type": "v4-32", "pricing": "on-demand"}
     spec = {**SPEC, "tpu": tpu, "budget": {"usd": 10}}
-    found = estimate_view(spec, {"hours": 1.0})
+    estimate = estimate_view(spec, {"hours": 1.0})
     # 10 $ less 210 s to give the slice back, at 51.52 $ an hour
-    assert found.get("budget_hours") == pytest.approx(10 / 51.52 - 210 / 3600, abs=1e-6)
+    assert estimate.get("budget_hours") == pytest.approx(10 / 51.52 - 210 / 3600, abs=1e-6)
     ends = "The budget of $10.00 pays for 8 min of 60 min; then the job is ended."
-    assert ends in estimate_page(found, 100)
+    assert ends in estimate_page(estimate, 100)
     assert "pays for 8 min; then the job is ended" in estimate_page(estimate_view(spec), 100)
     enough = estimate_view(spec, {"hours": 0.1})
     assert "The budget" not in estimate_page(enough, 100)
@@ -68,8 +68,8 @@ def test_strict_tells_a_script_that_something_is_not_known(tpujob: Tpujob, job_f
 
 
 def test_a_dry_run_shows_the_estimate(tpujob: Tpujob, job_file: Path) -> None:
-    said = tpujob("create", str(job_file), "--dry-run").out
-    assert "For each hour: the run time is not stated: --hours" in said
+    output = tpujob("create", str(job_file), "--dry-run").out
+    assert "For each hour: the run time is not stated: --hours" in output
     plan = tpujob("create", str(job_file), "--dry-run", "--json").json
     assert plan["estimate"]["hours"] is None
 
@@ -91,7 +91,7 @@ def test_the_page() -> None:
 @pytest.mark.parametrize("columns", [80, 120])
 def test_they_fit(columns: int) -> None:
     page = estimate_page(estimate_view(SPEC, {"hours": 3}), columns, explained=True)
-    page += "\n" + prices_page(chosen(LIST, []), date(2026, 11, 22), columns)
+    page += "\n" + prices_page(matching(LIST, []), date(2026, 11, 22), columns)
     assert max(map(width, page.splitlines())) <= columns
 
 
@@ -99,9 +99,9 @@ def test_they_fit(columns: int) -> None:
 
 
 def test_the_price_list_can_be_searched(tpujob: Tpujob) -> None:
-    said = tpujob("cost", "prices", "v4", "spot").out.splitlines()
-    assert said[1].split()[:5] == ["tpu", "v4", "us-central2", "spot", "0.9215"]
-    assert said[-1].startswith("Spot prices here are up to ")
+    output = tpujob("cost", "prices", "v4", "spot").out.splitlines()
+    assert output[1].split()[:5] == ["tpu", "v4", "us-central2", "spot", "0.9215"]
+    assert output[-1].startswith("Spot prices here are up to ")
     assert (
         tpujob("cost", "prices", "v4", "on-demand", "--json").json[0]["quoted"]
         == "$12.88 for 8 cores an hour"
@@ -113,9 +113,9 @@ def test_a_price_file_can_be_checked(tpujob: Tpujob, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     row = "item: tpu v5e, where: us-central1, pricing: spot, unit: chip-hour, source: a bill"
     file.write_text(f"prices:\n  - {{{row}, usd: 0.3, as_of: 2026-01-01}}\n")
-    said = tpujob("cost", "prices", "--lint", str(file))
-    assert said.out == f"{file}: 1 price, 1 warning\n"
-    assert "days old; spot prices can change every month" in said.err
+    result = tpujob("cost", "prices", "--lint", str(file))
+    assert result.out == f"{file}: 1 price, 1 warning\n"
+    assert "days old; spot prices can change every month" in result.err
     file.write_text(f"prices:\n  - {{{row}, usd: 1.3, as_of: 2026-11-20}}\n")
     assert (
         "more than on demand ($1.2)" in tpujob("cost", "prices", "--lint", str(file), code=65).err
@@ -140,5 +140,5 @@ def test_the_commands_of_the_page_print_what_it_shows(
 
 def test_the_price_file_of_the_page_is_accepted(tpujob: Tpujob) -> None:
     [text] = re.findall(r"```yaml\n(source: .*?)```", PAGE, re.S)
-    found = prices.parse(text, "mine.yaml", date(2026, 11, 22))
-    assert (len(found.rows), found.warnings) == (4, ())
+    own = prices.parse(text, "mine.yaml", date(2026, 11, 22))
+    assert (len(own.rows), own.warnings) == (4, ())

@@ -37,16 +37,16 @@ def test_the_page_of_an_import(
     assert spec.code == "../assets", "jobman runs in the folder above"
     for file in files[1:]:
         file.unlink()
-    said = tpujob("import", "jobman", "q", code=2).err
-    assert "tpujob-import/eval-seed42.yaml is there already; nothing was written" in said
+    error = tpujob("import", "jobman", "q", code=2).err
+    assert "tpujob-import/eval-seed42.yaml is there already; nothing was written" in error
     assert [*(lab / "tpujob-import").glob("*")] == files[:1]
 
 
 def test_the_file_of_tasks_alone_is_read_with_its_state(lab: Path, tpujob: Tpujob) -> None:
-    found = tpujob("import", "jobman", "q/tasks.yaml", "--to", "new", "--code", ".", "--json").json
-    assert found["done"] == ["train-seed42"]
-    assert {key["source"] for key in found["keys"]} == {"q/tasks.yaml", "q/tasks_state.yaml"}
-    assert found["jobs"][0]["file"] == "new/eval-seed42.yaml"
+    record = tpujob("import", "jobman", "q/tasks.yaml", "--to", "new", "--code", ".", "--json").json
+    assert record["done"] == ["train-seed42"]
+    assert {key["source"] for key in record["keys"]} == {"q/tasks.yaml", "q/tasks_state.yaml"}
+    assert record["jobs"][0]["file"] == "new/eval-seed42.yaml"
     assert jobspec.load((lab / "new" / "eval-seed42.yaml").read_text(), "job").code == ".."
 
 
@@ -59,8 +59,8 @@ def test_a_skypilot_file_with_its_missing_value(tmp_path: Path, tpujob: Tpujob) 
         f"tpujob: {file}:3: envs.TAG: no value is given for TAG",
         "  Add --env TAG=...",
     ]
-    said = tpujob(*words, "--env", "TAG=a=b").out
-    assert f"tpujob create {to}/sky.yaml\n" in said
+    output = tpujob(*words, "--env", "TAG=a=b").out
+    assert f"tpujob create {to}/sky.yaml\n" in output
     spec = jobspec.load((to / "sky.yaml").read_text(), "job")
     assert (spec.code, spec.run.env) == ("..", {"TAG": "a=b"})
 

@@ -312,8 +312,8 @@ def metrics(*curves: CurveView) -> MetricsView:
 
 
 def test_a_curve_falls_from_left_to_right_on_the_scale_of_all_attempts() -> None:
-    found = plot_page(metrics(curve(1, [8, 6, 4]), curve(2, [4, 2, 1], first=30)), 32)
-    title, first, second = found.splitlines()
+    page = plot_page(metrics(curve(1, [8, 6, 4]), curve(2, [4, 2, 1], first=30)), 32)
+    title, first, second = page.splitlines()
     assert title == "Loss  1 to 8, 1 at step 50"
     assert first.split()[0] == "1"
     assert first.split()[1][0] == "█"
@@ -322,9 +322,9 @@ def test_a_curve_falls_from_left_to_right_on_the_scale_of_all_attempts() -> None
 
 
 def test_steps_that_were_lost_are_dim_and_what_is_not_finite_stands_out() -> None:
-    found = plot_page(metrics(curve(1, [3, 2, math.nan, 1], kept=10)), 40, color=True)
-    assert "\x1b[2m" in found
-    assert "!" in found
+    page = plot_page(metrics(curve(1, [3, 2, math.nan, 1], kept=10)), 40, color=True)
+    assert "\x1b[2m" in page
+    assert "!" in page
 
 
 def test_a_job_without_curves_says_why() -> None:

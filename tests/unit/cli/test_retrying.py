@@ -26,9 +26,9 @@ def test_following_goes_on_when_the_backend_is_replaced(tpujob: Tpujob, api: Scr
 
     api.script = [job_view(), job_view(version=8), job_view(version=9, state="succeeded")]
     api.get = get  # type: ignore[assignment, method-assign]
-    said = tpujob("wait", "42")
-    assert "succeeded" in said.out
-    assert "trying again" in said.err
+    result = tpujob("wait", "42")
+    assert "succeeded" in result.out
+    assert "trying again" in result.err
 
 
 def test_a_stack_that_was_stopped_is_not_started_behind_the_users_back(
@@ -39,8 +39,8 @@ def test_a_stack_that_was_stopped_is_not_started_behind_the_users_back(
         raise BackendGone("gone")
 
     api.get = get  # type: ignore[assignment, method-assign]
-    said = tpujob("wait", "42", code=69)
-    assert "starting the local stack" not in said.err
+    result = tpujob("wait", "42", code=69)
+    assert "starting the local stack" not in result.err
     assert list((tpujob.state / "run").glob("*.process")) == []
 
 
@@ -66,5 +66,5 @@ def test_a_failure_names_the_process_of_the_stack_that_died(
 ) -> None:
     (tpujob.state / "run" / "farm.process").write_text('{"pid": 1, "start": "another boot/1"}')
     api.raises = Transient("cannot read the log")
-    said = tpujob("cancel", "42", code=75)
-    assert "the farm ended unexpectedly: `tpujob up` starts" in said.err
+    result = tpujob("cancel", "42", code=75)
+    assert "the farm ended unexpectedly: `tpujob up` starts" in result.err

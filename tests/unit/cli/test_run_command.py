@@ -10,8 +10,9 @@ from tests.support.scripted import ScriptedJobs
 
 def test_a_command_becomes_a_job(tpujob: Tpujob, api: ScriptedJobs) -> None:
     words = ("--zone", "us-central2-b", "--on-demand", "--env", "LR=1e-3")
-    said = tpujob("run", "--type", "v4-8", *words, "--", "python3", "train.py", "--steps=9", "a b")
-    assert "Created job 000002  train" in said.out
+    program = ("python3", "train.py", "--steps=9", "a b")
+    result = tpujob("run", "--type", "v4-8", *words, "--", *program)
+    assert "Created job 000002  train" in result.out
     (call,) = api.named("create")
     spec = call["spec"]
     assert spec["run"]["command"] == "python3 train.py --steps=9 'a b'"
@@ -39,10 +40,10 @@ def test_the_folder_of_the_code_is_shipped(
     (tmp_path / "code" / "train.py").write_text("pass")
     assert not tpujob("run", "--type", "v4-8", "--code", "code", "--", "python3", "train.py").err
     assert len(api.named("put_bundle")) == 1
-    said = tpujob("run", "--type", "v4-8", "--", "python3", "code/train.py", "/bin/ls")
-    assert said.err.startswith("code/train.py is not shipped: ")
-    said = tpujob("run", "--type", "v4-8", "--code", "none", "--", "python3", "train.py", code=65)
-    assert "code: none is not a folder" in said.err
+    result = tpujob("run", "--type", "v4-8", "--", "python3", "code/train.py", "/bin/ls")
+    assert result.err.startswith("code/train.py is not shipped: ")
+    result = tpujob("run", "--type", "v4-8", "--code", "none", "--", "python3", "train.py", code=65)
+    assert "code: none is not a folder" in result.err
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,10 @@ def test_a_value_comes_from_standard_input_or_the_environment(
         (b"two\nlines\n\n", "two\nlines\n"),
     ):
         given(monkeypatch, data)
-        said = tpujob("secret", "set", "HF_TOKEN")
+        result = tpujob("secret", "set", "HF_TOKEN")
         assert api.kept == {"HF_TOKEN": kept}
-        assert said.out == "HF_TOKEN is set. A job gets it with `run: {secrets: [HF_TOKEN]}`.\n"
-        assert "canary" not in said.err
+        assert result.out == "HF_TOKEN is set. A job gets it with `run: {secrets: [HF_TOKEN]}`.\n"
+        assert "canary" not in result.err
     words = ("secret", "set", "HF_TOKEN", "--from-env")
     assert "no variable HF_TOKEN" in tpujob(*words, code=2).err
     monkeypatch.setenv("HF_TOKEN", CANARY)
@@ -82,9 +82,9 @@ def test_what_cannot_be_set_is_refused(
     says: str,
 ) -> None:
     given(monkeypatch, data)
-    said = tpujob("secret", *words, code=2)
-    assert says in said.err
-    assert data == b"" or "canary" not in said.err
+    result = tpujob("secret", *words, code=2)
+    assert says in result.err
+    assert data == b"" or "canary" not in result.err
     assert api.kept == {}
 
 

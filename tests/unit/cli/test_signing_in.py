@@ -118,8 +118,8 @@ def test_one_line_chooses_a_backend_and_a_browser_signs_in(
     cloud: Cloud, tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = cloud.edge.url
-    said = tpujob("use", url, "--name", "lab", "--client-id", CLIENT, "--client-secret", SECRET)
-    assert said.out == f"Jobs now run in lab: the backend at {url}.\nNext:\n  tpujob login\n"
+    result = tpujob("use", url, "--name", "lab", "--client-id", CLIENT, "--client-secret", SECRET)
+    assert result.out == f"Jobs now run in lab: the backend at {url}.\nNext:\n  tpujob login\n"
     assert "tpujob login" in tpujob("list", code=77).err
 
     monkeypatch.setenv("DISPLAY", ":0")
@@ -153,7 +153,7 @@ def test_on_a_login_node_an_address_is_pasted(cloud: Cloud, tpujob: Tpujob) -> N
 
 
 def test_an_address_of_another_sign_in_is_refused(cloud: Cloud) -> None:
-    """Its code would sign this machine in as somebody else."""
+    """The address's code would sign this machine in as another person."""
     cloud.write()
     attempt = google.SignInAttempt.new("http://127.0.0.1:1")
     other = google.address(google.OAuthClient(CLIENT, SECRET, cloud.server.url), attempt)
@@ -350,8 +350,8 @@ def test_a_file_that_others_may_have_put_there_is_not_believed(
         cloud.file.chmod(0o644)
     else:
         cloud.file.mkdir()
-    said = tpujob("list", code=1).err
-    assert "holds your sign-in for a backend" in said
+    error = tpujob("list", code=1).err
+    assert "holds your sign-in for a backend" in error
     assert cloud.edge.asked == [], "nothing was sent"
 
 
@@ -371,7 +371,7 @@ def test_a_damaged_file_means_signing_in_again(cloud: Cloud, tpujob: Tpujob, tex
 
 
 def test_a_sign_in_is_shown_to_no_other_backend(cloud: Cloud, tpujob: Tpujob) -> None:
-    """It could be shown to the first one by whoever runs the second."""
+    """The person who runs another backend could use the sign-in at the first one."""
     cloud.paste()
     cloud.write(backend="https://localhost:9")
     assert "you are not signed in at https://localhost:9" in tpujob("list", code=77).err
@@ -384,7 +384,7 @@ def test_who_uses_this_machine_signs_in_nowhere(tpujob: Tpujob) -> None:
 
 
 def test_a_token_that_is_refused_is_renewed_once(cloud: Cloud, tpujob: Tpujob) -> None:
-    """As when Google's keys have changed, or a token was revoked."""
+    """Google's keys may have changed, or the token was revoked."""
     cloud.paste()
     kept = json.loads(cloud.file.read_text())
     cloud.file.write_text(json.dumps(kept | {"id_token": cloud.issuer.token(aud="https://other")}))
@@ -409,15 +409,15 @@ def test_the_edges_refusals_are_explained(cloud: Cloud, tpujob: Tpujob) -> None:
         cloud.edge.invokers, cloud.edge.audiences = invokers, audiences
         if not member:
             cloud.members.clear()
-        said = tpujob("list", code=77).err
-        assert all(part in said for part in parts), said
+        error = tpujob("list", code=77).err
+        assert all(part in error for part in parts), error
 
 
 def test_a_login_page_is_not_followed_with_the_token(cloud: Cloud, tpujob: Tpujob) -> None:
     cloud.paste()
     cloud.edge.iap, cloud.edge.audiences = True, {"https://another"}
-    said = tpujob("list", code=77).err
-    assert "Identity-Aware Proxy" in said
+    error = tpujob("list", code=77).err
+    assert "Identity-Aware Proxy" in error
     assert len(cloud.edge.asked) == 1
 
 
@@ -448,8 +448,8 @@ def test_a_program_shows_the_key_of_its_service_account(
     uri = f"{cloud.server.url}/oauth2.googleapis.com/token"
     key.write_text(service_account_key(cloud.issuer, uri, CI))
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(key))
-    said = tpujob("use", cloud.edge.url, "--name", "lab", "--account", "machine")
-    assert "You are ada there" in said.out, "the scripted backend always says so"
+    result = tpujob("use", cloud.edge.url, "--name", "lab", "--account", "machine")
+    assert "You are ada there" in result.out, "the scripted backend always says so"
     assert cloud.came[-1].name == CI
     assert "signs in by itself" in tpujob("login", code=2).err
     key.unlink()
@@ -466,8 +466,8 @@ def test_a_program_may_act_as_a_service_account(
     cloud.edge.invokers.add(stranger)
     tpujob(*use, stranger, code=77)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
-    said = tpujob(*use, "machine", code=77).err
-    assert "has no service account that can prove its identity" in said
+    error = tpujob(*use, "machine", code=77).err
+    assert "has no service account that can prove its identity" in error
 
 
 def test_no_secret_is_in_an_error_or_its_cause(cloud: Cloud) -> None:

@@ -33,13 +33,13 @@ def test_hosts(tpujob: Tpujob, suspects: ScriptedJobs) -> None:
 
 
 def test_a_machine_is_pinned_and_cleared(tpujob: Tpujob, suspects: ScriptedJobs) -> None:
-    said = tpujob("hosts", "pin", HASH, "--good").out
-    assert said == f"{HASH}: pinned as good, score 2.00; programs may run on it.\n"
+    output = tpujob("hosts", "pin", HASH, "--good").out
+    assert output == f"{HASH}: pinned as good, score 2.00; programs may run on it.\n"
     assert tpujob("hosts", "pin", HASH, "--bad", "--json").json["refused"] is True
     assert "not pinned" in tpujob("hosts", "pin", "rack-2", "--off").out
     for options in ([], ["--good", "--bad"]):
-        said = tpujob("hosts", "pin", "rack-2", *options, code=2).err
-        assert "one of --good, --bad and --off" in said
+        output = tpujob("hosts", "pin", "rack-2", *options, code=2).err
+        assert "one of --good, --bad and --off" in output
     assert [c["verdict"] for c in suspects.named("pin_host")] == ["good", "bad", ""]
     assert HASH in tpujob("hosts", "clear", HASH).out
     assert HASH not in suspects.suspects
@@ -68,8 +68,8 @@ def test_completion_offers_machines(suspects: ScriptedJobs) -> None:
 
 
 def test_leaks(tpujob: Tpujob, api: ScriptedJobs) -> None:
-    said = tpujob("leaks")
-    assert said.out == "No slice is left over: every slice in the cloud belongs to a job.\n"
+    result = tpujob("leaks")
+    assert result.out == "No slice is left over: every slice in the cloud belongs to a job.\n"
     assert tpujob("leaks", "--json").json == []
     api.swept["deleted"] = [leak_view("tj-000042-1")]
     young = leak_view("tj-000007-13", age_s=90.0, usd_per_hour=None, zone="us-east5-b", job="")

@@ -23,11 +23,11 @@ def path(url: str, tpujob_state: Path, api: ScriptedJobs) -> Path:
 def test_the_backend_at_a_socket_is_used_from_then_on_and_who_runs_it_is_said(
     tpujob: Tpujob, path: Path, begins: str
 ) -> None:
-    said = tpujob("use", f"{begins}{path}").out
+    output = tpujob("use", f"{begins}{path}").out
     me = shared_socket.login_of(os.geteuid())
     name = re.sub("[_-]+", "-", path.parent.name).strip("-")
-    assert f"{me} runs that backend; there you are ada, admin." in said
-    assert f"{name}: the backend at unix:{path}" in said
+    assert f"{me} runs that backend; there you are ada, admin." in output
+    assert f"{name}: the backend at unix:{path}" in output
     assert settings.load(tpujob.state).context == name
     assert tpujob("list", "--json").json != []
     assert "it is not started here" in tpujob("up", code=2).err

@@ -244,11 +244,11 @@ def test_what_was_not_seen_is_unknown_in_every_check() -> None:
         subnetworks={REGION: subnet()},
     )
     for context in (changed(LAB, store="firestore"), IAP):
-        found = {one.name: one for one in examine(context, seen)}
-        out = found.pop(f"way out {REGION}")
-        for name, one in found.items():
+        findings = {one.name: one for one in examine(context, seen)}
+        out = findings.pop(f"way out {REGION}")
+        for name, one in findings.items():
             assert one == unknown(UNSEEN).named(name)
-        assert len(found) >= 12
+        assert len(findings) >= 12
         assert out.verdict is OK
         dark = replace(seen, subnetworks={REGION: UNSEEN})
         assert unknown(UNSEEN).named(out.name) in examine(context, dark)
@@ -260,8 +260,8 @@ def test_what_was_not_seen_is_unknown_in_every_check() -> None:
 def test_a_project_that_may_not_be_seen_may_be_misspelled() -> None:
     """Google denies permission for both."""
     seen = unseen(project=NotSeen("permission denied"))
-    found = {one.name: one for one in examine(changed(LAB, zones=()), seen)}["project"]
-    assert (found.verdict, found.cure) == (Severity.UNKNOWN, "gcloud projects list")
+    findings = {one.name: one for one in examine(changed(LAB, zones=()), seen)}["project"]
+    assert (findings.verdict, findings.cure) == (Severity.UNKNOWN, "gcloud projects list")
 
 
 def test_only_what_a_context_needs_is_asked_for() -> None:
@@ -299,10 +299,10 @@ LAPTOPS: list[tuple[dict[str, Any], str, Severity, str]] = [
 
 @pytest.mark.parametrize(("change", "name", "verdict", "what"), LAPTOPS)
 def test_the_laptop(change: dict[str, Any], name: str, verdict: Severity, what: str) -> None:
-    found = {one.name: one for one in machine.check_laptop(replace(LAPTOP, **change))}
-    assert found[name].verdict is verdict
-    assert what in found[name].what
-    others = [one for one in found.values() if one.name != name]
+    findings = {one.name: one for one in machine.check_laptop(replace(LAPTOP, **change))}
+    assert findings[name].verdict is verdict
+    assert what in findings[name].what
+    others = [one for one in findings.values() if one.name != name]
     assert {one.verdict for one in others} == {OK}, others
 
 

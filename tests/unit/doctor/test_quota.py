@@ -16,8 +16,8 @@ from tpujob.doctor.quota import (
     allowances,
     chips,
     kind_of,
-    of_letter,
-    of_option,
+    parse_letter,
+    parse_option,
 )
 from tpujob.errors import BadRequest
 
@@ -174,8 +174,8 @@ def grant(type: str, zone: str, pricing: str, chips: int) -> dict[str, object]:
 
 
 def test_every_grant_of_a_letter_is_found_in_its_order() -> None:
-    found = of_letter(LETTER + LETTER)
-    assert found == [
+    grants = parse_letter(LETTER + LETTER)
+    assert grants == [
         grant("v4", "us-central2-b", "on-demand", 32),
         grant("v4", "us-central2-b", "spot", 32),
         grant("v5e", "europe-west4-b", "spot", 64),
@@ -183,17 +183,17 @@ def test_every_grant_of_a_letter_is_found_in_its_order() -> None:
         grant("v2", "us-central1-f", "on-demand", 20),
         grant("v3", "europe-west4-a", "spot", 512),
     ]
-    zones = list(dict.fromkeys(str(g["zone"]) for g in found))
-    made = context.make({"name": "trc", "project": "my-lab-1", "zones": zones, "grants": found})
+    zones = list(dict.fromkeys(str(g["zone"]) for g in grants))
+    made = context.make({"name": "trc", "project": "my-lab-1", "zones": zones, "grants": grants})
     assert len(made.grants) == 6
 
 
 def test_what_is_no_grant_is_refused() -> None:
     with pytest.raises(BadRequest, match="32 spot Cloud TPU v4 chips in zone us-central2-b"):
-        of_letter("we regret to inform you")
+        parse_letter("we regret to inform you")
     with pytest.raises(BadRequest, match="v2-7"):
-        of_letter("5 spot Cloud TPU v2-7 devices in zone us-central1-f")
-    assert of_option("v4:us-central2-b:spot:32") == grant("v4", "us-central2-b", "spot", 32)
+        parse_letter("5 spot Cloud TPU v2-7 devices in zone us-central1-f")
+    assert parse_option("v4:us-central2-b:spot:32") == grant("v4", "us-central2-b", "spot", 32)
     for bad in ("", "v4", "v4:us-central2-b:spot:many", "a:b:c:1:2"):
         with pytest.raises(BadRequest, match="is not a grant"):
-            of_option(bad)
+            parse_option(bad)

@@ -8,24 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpujob.cli.backend import connect, say_where
-from tpujob.cli.errors import FOUND
+from tpujob.cli.backend import connect, note_context
+from tpujob.cli.errors import PROBLEM_FOUND
 from tpujob.cli.options import Json, argument, complete_host, flag
 from tpujob.cli.output import note, say, say_json, say_page
-from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import clip_middle, wrap
 from tpujob.domain.text import age, clean, many, rate
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
-    from tpujob.api import (
-        BrokenView,
-        JobsApi,
-        LeakView,
-        MemberView,
-        SuspectView,
-        SweptView,
-    )
+    from tpujob.api import BrokenView, JobsApi, LeakView, MemberView, SuspectView, SweptView
 
 
 hosts = typer.Typer(
@@ -57,62 +50,62 @@ def pin(
             "give exactly one of --good, --bad and --off", hint=f"tpujob hosts pin {name} --bad"
         )
     api = connect()
-    found = api.pin_host(_whole(api, name), "good" if good else "bad" if bad else "")
-    say_json(found) if as_json else say(host_text(found))
+    machine = api.pin_host(_full_name(api, name), "good" if good else "bad" if bad else "")
+    say_json(machine) if as_json else say(host_text(machine))
 
 
 @hosts.command()
 def clear(name: Machine) -> None:
     """Forget a machine's score, pin and reasons."""
     api = connect()
-    whole = _whole(api, name)
-    api.clear_host(whole)
-    say(f"{clean(whole)}: score, pin and reasons are forgotten.")
+    full_name = _full_name(api, name)
+    api.clear_host(full_name)
+    say(f"{clean(full_name)}: score, pin and reasons are forgotten.")
 
 
-def _whole(api: JobsApi, name: str) -> str:
-    """Return the whole name of a machine that a table cut at `…`; any other name unchanged."""
-    head, cut, tail = name.partition("…")
-    if not cut:
+def _full_name(api: JobsApi, name: str) -> str:
+    """Return the full name of a machine whose name a table cut at `…`; any other name unchanged."""
+    head, ellipsis, tail = name.partition("…")
+    if not ellipsis:
         return name
-    known = [h["physical"] for h in api.hosts()]
-    found = [k for k in known if k.startswith(head) and k.endswith(tail)]
-    if len(found) != 1:
+    names = [machine["physical"] for machine in api.hosts()]
+    matches = [full for full in names if full.startswith(head) and full.endswith(tail)]
+    if len(matches) != 1:
         raise BadRequest(
-            f"{len(found)} machines match {name}", hint="`tpujob hosts --json` shows whole names."
+            f"{len(matches)} machines match {name}", hint="`tpujob hosts --json` shows whole names."
         )
-    return found[0]
+    return matches[0]
 
 
 def leaks(as_json: Json = False) -> int:
     """List slices in the cloud that no job claims, with age and price."""
     swept = connect().leaks()
-    found, unlisted = [*swept["deleted"], *swept["kept"]], swept.get("unlisted", {})
-    if as_json or found or not unlisted:
-        say_page(found, leaks_table, as_json)
-    for what, why in unlisted.items():
-        note(f"{clean(what)} could not be listed: {clean(why)}")
-    return FOUND if found or unlisted else 0
+    leaked = [*swept["deleted"], *swept["kept"]]
+    unlisted = swept.get("unlisted", {})
+    if as_json or leaked or not unlisted:
+        say_page(leaked, leaks_table, as_json)
+    for resource, reason in unlisted.items():
+        note(f"{clean(resource)} could not be listed: {clean(reason)}")
+    return PROBLEM_FOUND if leaked or unlisted else 0
 
 
 def sweep(
-    dry_run: Annotated[bool, flag("Print only.", "--dry-run")] = False,
-    as_json: Json = False,
+    dry_run: Annotated[bool, flag("Print only.", "--dry-run")] = False, as_json: Json = False
 ) -> int:
     """Delete slices, requests and keys that no job claims.
 
     In all zones of the context."""
-    say_where()
+    note_context()
     swept = connect().sweep(dry_run=dry_run)
     say_page(swept, swept_page, as_json, dry_run=dry_run)
-    return FOUND if swept["failed"] or swept.get("unlisted") else 0
+    return PROBLEM_FOUND if swept["failed"] or swept.get("unlisted") else 0
 
 
 def fsck(as_json: Json = False) -> int:
     """Check every record, its history and the slices in the cloud."""
-    found = connect().fsck()
-    say_json(found) if as_json else say(fsck_lines(found))
-    return FOUND if found else 0
+    violations = connect().fsck()
+    say_json(violations) if as_json else say(fsck_lines(violations))
+    return PROBLEM_FOUND if violations else 0
 
 
 # The pages -----------------------------------------------------------------------------------------------------------
@@ -139,63 +132,62 @@ _MEMBERS = (
 _LEAKS = (
     Column("Name", floors=(24, 16, 12), cut=clip_middle),
     Column("Zone", floors=(14, 13, 8), cut=clip_middle),
-    Column("Age", right=True),
-    Column("$/h", right=True),
+    *numbers("Age", "$/h"),
     Column("Job"),
     Column("In the cloud", floors=(40, 20, 12)),
 )
 
 
-def members_table(found: Sequence[MemberView], columns: int, *, color: bool = False) -> str:
+def members_table(members: Sequence[MemberView], columns: int, *, color: bool = False) -> str:
     """Return a line for each member, in the order given."""
-    if not found:
+    if not members:
         return NO_MEMBERS
-    rows = [(clean(m["name"]), m["role"], clean(m["id"]) or "not seen yet") for m in found]
+    rows = [(clean(m["name"]), m["role"], clean(m["id"]) or "not seen yet") for m in members]
     return table(_MEMBERS, rows, columns, color=color)
 
 
-def hosts_table(found: Sequence[SuspectView], columns: int, *, color: bool = False) -> str:
+def hosts_table(machines: Sequence[SuspectView], columns: int, *, color: bool = False) -> str:
     """Return a line for each machine, in the order given."""
-    if not found:
+    if not machines:
         return NO_HOSTS
     rows = [
         (
-            clean(one["physical"]),
-            clean(one["zone"]) or "-",
-            f"{one['score']:.2f}",
-            _refused(one),
-            clean(one["pinned"]) or "-",
-            clean(one["reasons"][-1]) if one["reasons"] else "-",
+            clean(machine["physical"]),
+            clean(machine["zone"]) or "-",
+            f"{machine['score']:.2f}",
+            _refused(machine),
+            clean(machine["pinned"]) or "-",
+            clean(machine["reasons"][-1]) if machine["reasons"] else "-",
         )
-        for one in found
+        for machine in machines
     ]
     return table(_HOSTS, rows, columns, color=color)
 
 
-def _refused(one: SuspectView) -> str:
-    if one["refused"]:
+def _refused(machine: SuspectView) -> str:
+    if machine["refused"]:
         return "yes"
-    return "to one" if one.get("accusers") else "no"
+    return "to one" if machine.get("accusers") else "no"
 
 
-def host_text(one: SuspectView) -> str:
-    """A machine after it was pinned."""
-    kept = "programs are kept off it" if one["refused"] else "programs may run on it"
-    pin = f"pinned as {one['pinned']}" if one["pinned"] else "not pinned"
-    return clean(f"{one['physical']}: {pin}, score {one['score']:.2f}; {kept}.")
+def host_text(machine: SuspectView) -> str:
+    """Return a line about a machine that was pinned."""
+    effect = "programs are kept off it" if machine["refused"] else "programs may run on it"
+    pin = f"pinned as {machine['pinned']}" if machine["pinned"] else "not pinned"
+    return clean(f"{machine['physical']}: {pin}, score {machine['score']:.2f}; {effect}.")
 
 
-def leaks_table(found: Sequence[LeakView], columns: int, *, color: bool = False) -> str:
+def leaks_table(leaks: Sequence[LeakView], columns: int, *, color: bool = False) -> str:
     """Return the slices that no job claims, the sum of their prices, and what happens to them."""
-    if not found:
+    if not leaks:
         return NO_LEAKS
-    known = [one["usd_per_hour"] for one in found if one["usd_per_hour"] is not None]
-    least = "at least " if 0 < len(known) < len(found) else ""
+    prices = [leak["usd_per_hour"] for leak in leaks if leak["usd_per_hour"] is not None]
+    least = "at least " if 0 < len(prices) < len(leaks) else ""
     total = (
-        f"{many(len(found), 'slice')} that no job claims, {least}{rate(sum(known) if known else None)} in all. "
+        f"{many(len(leaks), 'slice')} that no job claims, {least}{rate(sum(prices) if prices else None)} in all. "
         "The backend deletes such slices some minutes after it finds them; `tpujob sweep` does it now."
     )
-    return "\n".join([_leak_rows(found, columns, color=color), *wrap(total, columns)])
+    return "\n".join([_leak_table(leaks, columns, color=color), *wrap(total, columns)])
 
 
 def swept_page(
@@ -209,41 +201,43 @@ def swept_page(
         (swept["failed"], "could not be deleted; try again:"),
     )
     out: list[str] = []
-    for found, text in sections:
-        if found:
-            out += [f"{many(len(found), 'slice')} {text}", _leak_rows(found, columns, color=color)]
+    for slices, text in sections:
+        if slices:
+            out.append(f"{many(len(slices), 'slice')} {text}")
+            out.append(_leak_table(slices, columns, color=color))
     if swept["keys"]:
-        whose = clean(", ".join(swept["keys"]))
-        out += wrap(
-            f"Keys that {would or 'were '}removed, of slices that are gone: {whose}", columns
-        )
-    for what, why in swept.get("unlisted", {}).items():
-        out += wrap(
-            f"{clean(what)} could not be listed, and was left as it is: {clean(why)}", columns
-        )
+        names = clean(", ".join(swept["keys"]))
+        text = f"Keys that {would or 'were '}removed, of slices that are gone: {names}"
+        out += wrap(text, columns)
+    for resource, reason in swept.get("unlisted", {}).items():
+        text = f"{clean(resource)} could not be listed, and was left as it is: {clean(reason)}"
+        out += wrap(text, columns)
     return "\n".join(out) or NO_LEAKS
 
 
-def _leak_rows(found: Sequence[LeakView], columns: int, *, color: bool) -> str:
+def _leak_table(leaks: Sequence[LeakView], columns: int, *, color: bool) -> str:
     rows = [
         (
-            clean(one["name"]),
-            clean(one["zone"]),
-            age(one["age_s"]),
-            "?" if one["usd_per_hour"] is None else f"{one['usd_per_hour']:,.2f}",
-            clean(one["job"]) or "-",
-            clean(one["detail"]) or "-",
+            clean(leak["name"]),
+            clean(leak["zone"]),
+            age(leak["age_s"]),
+            "?" if leak["usd_per_hour"] is None else f"{leak['usd_per_hour']:,.2f}",
+            clean(leak["job"]) or "-",
+            clean(leak["detail"]) or "-",
         )
-        for one in found
+        for leak in leaks
     ]
     return table(_LEAKS, rows, columns, color=color)
 
 
-def fsck_lines(found: Sequence[BrokenView]) -> str:
-    """Return a line for each rule that does not hold: rule, job, what is wrong."""
-    if not found:
+def fsck_lines(violations: Sequence[BrokenView]) -> str:
+    """Return a line for each violation: rule, job, what is wrong."""
+    if not violations:
         return ALL_WELL
-    lines = [f"{b['rule']}  {b['job'] or '-':6}  {b['text']}" for b in found]
+    lines = [
+        f"{violation['rule']}  {violation['job'] or '-':6}  {violation['text']}"
+        for violation in violations
+    ]
     return "\n".join(clean(line) for line in lines)
 
 
@@ -257,9 +251,9 @@ Name = Annotated[str, argument("NAME", "Login or e-mail address.")]
 
 def whoami(as_json: Json = False) -> None:
     """Print your identity and role."""
-    found = connect().whoami()
-    who = f"{clean(found['name'])} ({clean(found['id'])}), {found['role']}"
-    say_json(found) if as_json else say(who)
+    caller = connect().whoami()
+    text = f"{clean(caller['name'])} ({clean(caller['id'])}), {caller['role']}"
+    say_json(caller) if as_json else say(text)
 
 
 @members.callback()
@@ -277,37 +271,35 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Add a member, or change their role."""
-    found = connect().give_role(name, role)
-    say_json(found) if as_json else say(f"{clean(found['name'])} is {_a(found['role'])} now.")
+    member = connect().give_role(name, role)
+    say_json(member) if as_json else say(_role_text(member["name"], member["role"]))
 
 
 @members.command()
 def remove(name: Name) -> None:
     """Remove a member; their jobs continue."""
     connect().remove_member(name)
-    say(
-        f"{clean(name)} is refused from now on. Their jobs continue: `tpujob list --user {clean(name)}`."
-    )
+    command = f"tpujob list --user {clean(name)}"
+    say(f"{clean(name)} is refused from now on. Their jobs continue: `{command}`.")
 
 
 @members.command()
-def apply(
-    file: Annotated[Path, argument("FILE", "A line `NAME: ROLE` per member.")],
-) -> None:
+def apply(file: Annotated[Path, argument("FILE", "A line `NAME: ROLE` per member.")]) -> None:
     """Replace the list by that of a file."""
     from tpujob.config.members import read
     from tpujob.domain.members import differences
 
-    wanted, api = read(file), connect()
-    now = {member["name"]: member["role"] for member in api.members()}
-    give, gone = differences(now, wanted)
-    for name, role in give.items():
+    desired = read(file)
+    api = connect()
+    current = {member["name"]: member["role"] for member in api.members()}
+    changed, removed = differences(current, desired)
+    for name, role in changed.items():
         api.give_role(name, role)
-        say(f"{name} is {_a(role)} now.")
-    for name in gone:
+        say(_role_text(name, role))
+    for name in removed:
         api.remove_member(name)
         say(f"{clean(name)} is refused from now on.")
 
 
-def _a(role: str) -> str:
-    return f"an {role}" if role == "admin" else f"a {role}"
+def _role_text(name: str, role: str) -> str:
+    return f"{clean(name)} is {'an' if role == 'admin' else 'a'} {role} now."

@@ -1,4 +1,4 @@
-"""The commands that need a browser: `tpujob open` a page, `login` and `logout`."""
+"""The commands that need a browser: `tpujob open`, `login` and `logout`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 
 from tpujob.cli.backend import connect, current_settings
 from tpujob.cli.options import argument, flag
-from tpujob.cli.output import note, say, screen
+from tpujob.cli.output import get_screen, note, say
 from tpujob.domain.text import clean
 from tpujob.errors import BackendGone, BadRequest
 
@@ -35,19 +35,19 @@ def logout() -> None:
     """Revoke the sign-in, here and at Google."""
     from tpujob.wiring import sign_in
 
-    now = current_settings()
-    was = sign_in.logout(now)
-    say(f"Signed out of {now.context}." if was else "You were not signed in.")
+    settings = current_settings()
+    signed_out = sign_in.logout(settings)
+    say(f"Signed out of {settings.context}." if signed_out else "You were not signed in.")
 
 
-def sign_in(now: Settings, *, browser: bool = True) -> None:
-    """Sign in for that context, and print the identity."""
+def sign_in(settings: Settings, *, browser: bool = True) -> None:
+    """Sign in for the context of the settings, and print the identity."""
     from tpujob.config.settings import has_screen
     from tpujob.wiring import sign_in as wiring
 
-    opened = _open if browser and has_screen() else None
-    who = wiring.login(now, open_browser=opened, show=note, ask=_ask)
-    say(f"Signed in as {clean(who)}, for {now.context}.")
+    open_browser = _open if browser and has_screen() else None
+    identity = wiring.login(settings, open_browser=open_browser, show=note, ask=_ask)
+    say(f"Signed in as {clean(identity)}, for {settings.context}.")
 
 
 def _open(address: str) -> bool:
@@ -56,16 +56,16 @@ def _open(address: str) -> bool:
     return webbrowser.open(address)
 
 
-def _ask(what: str) -> str:
-    if not screen().asks:
+def _ask(prompt: str) -> str:
+    if not get_screen().asks:
         raise BadRequest(
             "signing in needs a terminal",
             hint="Programs use a service account: tpujob use URL --account machine",
         )
-    return str(typer.prompt(what, err=True))
+    return str(typer.prompt(prompt, err=True))
 
 
-# Open a page of a local, a shared or a deployed backend -------------------------------------------------------------
+# Open a page of a local, a shared or a deployed backend --------------------------------------------------------------
 
 
 def open_page(
@@ -80,17 +80,19 @@ def open_page(
     For a remote or shared backend it forwards requests until Ctrl-C."""
     from tpujob.wiring import client
 
-    now, api = current_settings(), connect()
+    settings = current_settings()
+    api = connect()
     path = f"/jobs/{api.get(job)['id']}" if job else "/"
-    if there := client.behind_iap(now):
-        _show(now, there + path, browser=not print_only)
+    if public_url := client.behind_iap(settings):
+        _show(settings, public_url + path, browser=not print_only)
         return 0
-    here = client.page(now)
-    if here is None:
+    browser = not (print_only or code)
+    local = client.page(settings)
+    if local is None:
         api.whoami()  # a missing sign-in fails here, not in the browser
-        return _relay(now, path, browser=not (print_only or code), code=code)
-    drawn = client.page_code(now) if code or here.page_needs_code else ""
-    _show(now, _address(here.page, path, drawn), browser=not (print_only or code))
+        return _forward(settings, path, browser=browser, code=code)
+    one_time_code = client.page_code(settings) if code or local.page_needs_code else ""
+    _show(settings, _address(local.page, path, one_time_code), browser=browser)
     return 0
 
 
@@ -101,8 +103,8 @@ def _address(page: str, path: str, code: str) -> str:
     return f"{page}/enter/{code}{to}" if code else f"{page}{path}"
 
 
-def _show(now: Settings, address: str, *, browser: bool) -> None:
-    """Open the page if there is a screen; else print how a browser on another machine can open it."""
+def _show(settings: Settings, address: str, *, browser: bool) -> None:
+    """Open the address if there is a screen; else print it, and how a browser on another machine can open it."""
     from tpujob.config.settings import has_screen, variable
 
     if browser and has_screen() and _open(address):
@@ -114,17 +116,17 @@ def _show(now: Settings, address: str, *, browser: bool) -> None:
         import socket
 
         note("To open it on your own machine, run this there:")
-        note(f"  ssh -N -L {port}:127.0.0.1:{port} {now.user}@{socket.gethostname()}")
+        note(f"  ssh -N -L {port}:127.0.0.1:{port} {settings.user}@{socket.gethostname()}")
 
 
-def _relay(now: Settings, path: str, *, browser: bool, code: bool) -> int:
-    """Forward requests for the page until Ctrl-C."""
+def _forward(settings: Settings, path: str, *, browser: bool, code: bool) -> int:
+    """Forward requests for the page until Ctrl-C, and return the proxy's exit code."""
     from tpujob.config.settings import for_processes
 
-    words = [sys.executable, "-m", "tpujob.web.proxy", "--context", now.context]
-    words += ["--code"] if code else []
+    args = [sys.executable, "-m", "tpujob.web.proxy", "--context", settings.context]
+    args += ["--code"] if code else []
     pipe = subprocess.PIPE
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, env=for_processes()) as child:
+    with subprocess.Popen(args, stdin=pipe, stdout=pipe, text=True, env=for_processes()) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         with contextlib.suppress(KeyboardInterrupt):
@@ -132,8 +134,8 @@ def _relay(now: Settings, path: str, *, browser: bool, code: bool) -> int:
                 reply = json.loads(child.stdout.readline())
             except ValueError:
                 raise BackendGone("the page could not be shown, for the reason above") from None
-            _show(now, _address(reply["page"], path, reply["code"]), browser=browser)
-            note(f"tpujob: serving the page of {now.context} until Ctrl-C")
+            _show(settings, _address(reply["page"], path, reply["code"]), browser=browser)
+            note(f"tpujob: serving the page of {settings.context} until Ctrl-C")
             child.wait()
         child.stdin.close()
         return child.wait()

@@ -1,4 +1,4 @@
-"""`tpujob bucket`: the buckets of a context, where jobs keep their checkpoints, logs and code."""
+"""`tpujob bucket`: makes and shows the buckets of a context, which hold checkpoints, logs and code of jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Make and show the buckets of the context.")
 
-#: seconds that Cloud Storage gets to answer
+#: timeout of a request to Cloud Storage, in seconds
 PATIENCE = 60.0
 
 
@@ -36,17 +36,17 @@ def create(
     from tpujob.config import context
     from tpujob.wiring import client
 
-    now, here = _here()
-    region = region or here.regions[0]
-    bucket = (name or here.buckets.get(region) or _usual(here, region)).rstrip("/")
-    named = context.with_bucket(here, region, bucket)  # first, as it refuses a wrong name
-    with client.blobs(now, here.project) as blobs:
+    settings, current = _own_context()
+    region = region or current.regions[0]
+    bucket = (name or current.buckets.get(region) or _default_name(current, region)).rstrip("/")
+    changed = context.with_bucket(current, region, bucket)  # refuses a wrong name
+    with client.blobs(settings, current.project) as blobs:
         made = blobs.make_bucket(
             bucket, region, log_days=log_days or None, adopt=adopt, timeout=PATIENCE
         )
-    if named != here:
-        context.save_bucket(now, here, region, bucket)
-    say_json(_record(made, region)) if as_json else _say(made, region)
+    if changed != current:
+        context.save_bucket(settings, current, region, bucket)
+    say_json(_record(made, region)) if as_json else _print_facts(made, region)
 
 
 @app.command()
@@ -54,42 +54,45 @@ def show(as_json: Json = False) -> None:
     """Show the buckets of the context, as they are set up."""
     from tpujob.wiring import client
 
-    now, here = _here()
-    if not here.buckets:
+    settings, current = _own_context()
+    if not current.buckets:
         raise BadRequest(
-            f"the context {here.name} has no bucket",
-            hint=f"tpujob bucket create --region {here.regions[0]}",
+            f"the context {current.name} has no bucket",
+            hint=f"tpujob bucket create --region {current.regions[0]}",
         )
-    with client.blobs(now, here.project) as blobs:
-        found = {r: blobs.bucket(b, timeout=PATIENCE) for r, b in here.buckets.items()}
+    with client.blobs(settings, current.project) as blobs:
+        buckets = {
+            region: blobs.bucket(name, timeout=PATIENCE) for region, name in current.buckets.items()
+        }
     if as_json:
-        say_json([_record(facts, region) for region, facts in found.items()])
+        say_json([_record(facts, region) for region, facts in buckets.items()])
         return
-    for region, facts in found.items():
-        _say(facts, region)
+    for region, facts in buckets.items():
+        _print_facts(facts, region)
 
 
-def _here() -> tuple[Settings, Context]:
+def _own_context() -> tuple[Settings, Context]:
+    """Return the settings, and the context whose backend runs on this machine. Raises BadRequest for any other."""
     from tpujob.config import context
 
-    now = current_settings()
-    if now.local:
+    settings = current_settings()
+    if settings.local:
         raise BadRequest(
             "the local stack makes each bucket when it is first used",
             hint="For Google Cloud choose a context: `tpujob use NAME`, or `tpujob init` to make one.",
         )
-    here = context.current(now)
-    if here.backend:
+    current = context.current(settings)
+    if current.backend:
         raise BadRequest(
-            f"the context {here.name} is a deployed backend, which keeps its own list of buckets",
+            f"the context {current.name} is a deployed backend, which keeps its own list of buckets",
             hint="Run this with the context file that the backend was deployed with.",
         )
-    return now, here
+    return settings, current
 
 
-def _usual(here: Context, region: str) -> str:
-    """Return the usual name, with the project in it, as names of buckets are global."""
-    project = here.project.replace(":", "-").replace(".", "-")
+def _default_name(context: Context, region: str) -> str:
+    """Return the default URL of a bucket; the project is in the name, as names of buckets are global."""
+    project = context.project.replace(":", "-").replace(".", "-")
     return f"gs://{project}-tpujob-{region}"
 
 
@@ -99,8 +102,8 @@ def _record(facts: BucketFacts, region: str) -> dict[str, Any]:
     return {"region": region, **asdict(facts)}
 
 
-def _say(facts: BucketFacts, region: str) -> None:
-    kept = f"removed after {facts.log_days} days" if facts.log_days else "kept for ever"
+def _print_facts(facts: BucketFacts, region: str) -> None:
+    logs = f"removed after {facts.log_days} days" if facts.log_days else "kept for ever"
     deleted = (
         "gone at once" if not facts.soft_delete_s else f"billed for {facts.soft_delete_s} s more"
     )
@@ -108,4 +111,4 @@ def _say(facts: BucketFacts, region: str) -> None:
     say(f"  access      {'by IAM alone' if facts.uniform_access else 'by IAM and lists'}")
     say(f"  public      {'never' if facts.public_access == 'enforced' else 'possible'}")
     say(f"  deleted     {deleted}{', overwritten objects are kept' if facts.versioning else ''}")
-    say(f"  logs        {kept}")
+    say(f"  logs        {logs}")

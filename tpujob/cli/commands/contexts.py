@@ -1,4 +1,4 @@
-"""`tpujob init` and `tpujob use`: say where jobs run."""
+"""`tpujob init` and `tpujob use`: choose where jobs run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpujob.cli.options import Json, argument, flag, option
-from tpujob.cli.output import note, say, say_json, screen
+from tpujob.cli.output import get_screen, note, say, say_json
 from tpujob.domain.text import clean
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
-    from tpujob.config.context import Context
     from tpujob.config.settings import Settings
 
 
@@ -35,105 +34,109 @@ def use(
     """Choose where jobs run: here, a context, a shared backend.
 
     URL: a deployed backend. PATH: the socket of `tpujob serve`."""
-    from tpujob.config import context, settings
+    from tpujob.config import context
+    from tpujob.config.settings import LOCAL, choose, load
 
-    now = settings.load()
+    settings = load()
     if not where:
-        _list(now, as_json=as_json)
+        _list(settings, as_json=as_json)
         return
     deployed = "://" in where
     if where.startswith(("/", "unix:")):
-        where = _served(now, where.removeprefix("unix:"), name)
+        where = _write_socket_context(settings, where.removeprefix("unix:"), name)
     elif deployed:
-        given = {"client_id": client_id, "client_secret": client_secret, "account": account}
-        where = _deployed(now, where, name, given, door)
-    elif where != settings.LOCAL:
-        context.read(now, where)
-    settings.choose(now, where)
-    chosen = settings.load()
-    if chosen.context != where:
-        note(f"tpujob: TPUJOB_CONTEXT is set, so this terminal keeps using {chosen.context}")
-    say(f"Jobs now run in {_line(now, where)}.")
+        sign_in = {"client_id": client_id, "client_secret": client_secret, "account": account}
+        where = _write_deployed_context(settings, where, name, sign_in, door)
+    elif where != LOCAL:
+        context.read(settings, where)
+    choose(settings, where)
+    current = load().context
+    if current != where:
+        note(f"tpujob: TPUJOB_CONTEXT is set, so this terminal keeps using {current}")
+    say(f"Jobs now run in {_describe(settings, where)}.")
     if deployed:
-        _meet(settings.load(now.state, context=where))
+        _sign_in_if_needed(load(settings.state, context=where))
 
 
-def _list(now: Settings, *, as_json: bool) -> None:
-    from tpujob.config import context, settings
+def _list(settings: Settings, *, as_json: bool) -> None:
+    from tpujob.config import context
+    from tpujob.config.settings import LOCAL
 
-    names = [settings.LOCAL, *context.names(now)]
+    names = [LOCAL, *context.names(settings)]
     if as_json:
-        say_json([{"name": name, "current": name == now.context} for name in names])
+        say_json([{"name": name, "current": name == settings.context} for name in names])
         return
     for name in names:
-        say(f"{'*' if name == now.context else ' '} {_line(now, name)}")
+        say(f"{'*' if name == settings.context else ' '} {_describe(settings, name)}")
     if len(names) == 1:
         say("\nTo run jobs in Google Cloud: tpujob init")
 
 
-def _line(now: Settings, name: str) -> str:
-    """Describe one context in a few words, or what is wrong with its file."""
-    from tpujob.config import context, settings
+def _describe(settings: Settings, name: str) -> str:
+    """Describe a context in a few words, or say what is wrong with its file."""
+    from tpujob.config import context
+    from tpujob.config.settings import LOCAL
     from tpujob.errors import TpujobError
 
-    if name == settings.LOCAL:
+    if name == LOCAL:
         return "local: the emulator on this machine"
     try:
-        found = context.read(now, name)
+        described = context.read(settings, name)
     except TpujobError as error:
         return f"{name}: {error.message}"
-    if found.backend:
-        return f"{name}: the backend at {found.backend}"
-    return f"{name}: project {found.project}, {', '.join(found.zones)}"
+    if described.backend:
+        return f"{name}: the backend at {described.backend}"
+    return f"{name}: project {described.project}, {', '.join(described.zones)}"
 
 
-def _served(now: Settings, given: str, name: str) -> str:
-    """Write a context for the backend at that socket, once it has recognised this user; returns its name."""
+def _write_socket_context(settings: Settings, path: str, name: str) -> str:
+    """Write a context for the backend at a socket that recognises this user; return the context's name."""
     from tpujob.config import context, shared_socket
     from tpujob.wiring import client
 
-    path = shared_socket.checked(Path(given))
-    uid, me = client.greet_socket(path)
-    made = context.for_backend(now, f"unix:{path}", name, uid=uid)
-    context.write(now, made)
-    say(
-        f"{shared_socket.login_of(uid)} runs that backend; there you are {clean(me['name'])}, {me['role']}."
-    )
+    socket = shared_socket.checked(Path(path))
+    uid, caller = client.greet_socket(socket)
+    made = context.for_backend(settings, f"unix:{socket}", name, uid=uid)
+    context.write(settings, made)
+    you = f"{clean(caller['name'])}, {caller['role']}"
+    say(f"{shared_socket.login_of(uid)} runs that backend; there you are {you}.")
     return made.name
 
 
-def _deployed(now: Settings, url: str, name: str, given: dict[str, str], door: str) -> str:
-    """Write a context for that backend, with what is given of how one signs in there; returns its name."""
+def _write_deployed_context(
+    settings: Settings, url: str, name: str, sign_in: dict[str, str], door: str
+) -> str:
+    """Write a context for a deployed backend; empty options keep their values. Return the context's name."""
     from tpujob.config import context
 
-    url = url.rstrip("/")
-    known = context.for_backend(now, url, name).model_dump(mode="json")
-    sign_in = known["sign_in"] | {option: text for option, text in given.items() if text}
-    made = context.make(known | {"sign_in": sign_in, "door": door or known["door"]})
-    context.write(now, made)
+    fields = context.for_backend(settings, url.rstrip("/"), name).model_dump(mode="json")
+    fields["sign_in"] |= {option: value for option, value in sign_in.items() if value}
+    fields["door"] = door or fields["door"]
+    made = context.make(fields)
+    context.write(settings, made)
     return made.name
 
 
-def _meet(chosen: Settings) -> None:
-    """Sign in if that is still needed and a person can; else print the next step."""
+def _sign_in_if_needed(settings: Settings) -> None:
+    """Print the identity at the backend. Without one sign in; without a terminal print the command for that."""
     from tpujob.cli.commands.browser import sign_in
     from tpujob.config import context
     from tpujob.errors import Unauthorized
     from tpujob.wiring import client
 
-    configured = context.current(chosen).sign_in
+    configured = context.current(settings).sign_in
     try:
-        there = client.running_client(chosen)
-        assert there is not None
-        who = there.whoami()
-        say(f"You are {clean(who['name'])} there, {clean(who['role'])}.")
+        api = client.running_client(settings)
+        assert api is not None
+        caller = api.whoami()
+        say(f"You are {clean(caller['name'])} there, {clean(caller['role'])}.")
     except Unauthorized:
         if configured.account:
             raise
-        if not screen().asks or not configured.client_id:
+        if not get_screen().asks or not configured.client_id:
             say("Next:\n  tpujob login")
             return
-        sign_in(chosen)
+        sign_in(settings)
 
 
 # Init ----------------------------------------------------------------------------------------------------------------
@@ -168,20 +171,22 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Write a context: where in Google Cloud jobs run."""
-    from tpujob.config import context, settings
+    from tpujob.config import context
+    from tpujob.config.settings import choose, load
     from tpujob.domain.hardware import accelerators
     from tpujob.wiring import client
 
-    now = settings.load()
+    settings = load()
     grants = _grants(grant or (), grant_file)
-    project = project or _project()
-    zones = list(zone or ()) or _zones(grants)
-    name = name or _ask("Name of the context", option="--name", default=_short(project))
-    if (path := context.path_of(now, name)).exists() and not force:
+    project = project or _ask("Project", option="--project", default=client.usual_project())
+    zones = list(zone or ()) or _ask_zones(grants)
+    default_name = project.rpartition(":")[2][:30].strip("-")
+    name = name or _ask("Name of the context", option="--name", default=default_name)
+    if (path := context.path_of(settings, name)).exists() and not force:
         hint = f"Edit {path}, or overwrite it with --force."
         raise BadRequest(f"there is a context {name!r} already", hint=hint)
-    chosen, why = context.way_in(
-        emulated=bool(now.tpu_endpoint), in_google_cloud=client.in_google_cloud()
+    default_ssh, reason = context.way_in(
+        emulated=bool(settings.tpu_endpoint), in_google_cloud=client.in_google_cloud()
     )
     made = context.make(
         {
@@ -192,82 +197,67 @@ def init(
             "network": network,
             "subnetwork": subnetwork,
             "service_account": service_account,
-            "ssh": ssh or chosen,
+            "ssh": ssh or default_ssh,
             "store": store,
             "grants": grants,
         }
     )
     for doubt in accelerators.doubts((), made.zones):
         note(f"warning: {doubt}")
-    path = context.write(now, made)
-    settings.choose(now, made.name)
+    path = context.write(settings, made)
+    choose(settings, made.name)
     if as_json:
         say_json(made.model_dump(mode="json"))
         return
     say(f"{path}:\n")
     say("\n".join(f"  {line}" for line in context.text(made).splitlines()))
     if not ssh:
-        say(f"\nHosts are reached by `ssh: {chosen}`: {why}. Another way: --ssh.")
-    say(f"\nJobs now run in {_line(now, made.name)}.\nNext:")
-    say("\n".join(f"  {command}" for command in _next(made)))
+        say(f"\nHosts are reached by `ssh: {default_ssh}`: {reason}. Another way: --ssh.")
+    say(f"\nJobs now run in {_describe(settings, made.name)}.\nNext:")
+    for region in [region for region in made.regions if region not in made.buckets][:1]:
+        say(f"  tpujob bucket create --region {region}")
+    say("  tpujob doctor")
 
 
-def _next(made: Context) -> list[str]:
-    missing = [region for region in made.regions if region not in made.buckets]
-    commands = [f"tpujob bucket create --region {region}" for region in missing[:1]]
-    return [*commands, "tpujob doctor"]
-
-
-def _grants(given: Sequence[str], file: Path | None) -> list[dict[str, Any]]:
+def _grants(options: Sequence[str], file: Path | None) -> list[dict[str, Any]]:
     from tpujob.config import files
     from tpujob.doctor import quota
 
-    found = [quota.of_option(text) for text in given]
+    grants = [quota.parse_option(text) for text in options]
     if file is not None:
         letter = sys.stdin.read() if str(file) == "-" else files.read(file)
-        found += quota.of_letter(letter)
-    return found
+        grants += quota.parse_letter(letter)
+    return grants
 
 
-def _project() -> str:
-    from tpujob.wiring import client
-
-    return _ask("Project", option="--project", default=client.usual_project())
-
-
-def _zones(grants: Sequence[dict[str, Any]]) -> list[str]:
-    usual = list(dict.fromkeys(str(grant["zone"]) for grant in grants))
-    if usual and not screen().asks:
-        return usual
-    answer = _ask("Zones, the preferred first", option="--zone", default=" ".join(usual))
+def _ask_zones(grants: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the zones that a person types; without a terminal those of the grants. Raises BadRequest for none."""
+    granted = " ".join(dict.fromkeys(str(grant["zone"]) for grant in grants))
+    answer = _ask("Zones, the preferred first", option="--zone", default=granted)
     return answer.replace(",", " ").split()
 
 
-def _buckets(given: Sequence[str], zones: Sequence[str]) -> dict[str, str]:
+def _buckets(options: Sequence[str], zones: Sequence[str]) -> dict[str, str]:
+    """Return the bucket of each region. Raises BadRequest for two buckets of one region."""
     from tpujob.domain.hardware.accelerators import region_of
 
-    found: dict[str, str] = {}
-    for text in given:
+    buckets: dict[str, str] = {}
+    for text in options:
         region, equals, bucket = text.partition("=")
         if not equals:
             region, bucket = region_of(zones[0]) if zones else "", text
-        if region in found:
+        if region in buckets:
             raise BadRequest(
                 f"two buckets are given for {region}", hint="Write --bucket REGION=gs://NAME."
             )
-        found[region] = bucket.rstrip("/")
-    return found
+        buckets[region] = bucket.rstrip("/")
+    return buckets
 
 
-def _short(project: str) -> str:
-    """Return a name for the context, after its project."""
-    return project.rpartition(":")[2][:30].strip("-")
-
-
-def _ask(what: str, *, option: str, default: str = "") -> str:
-    """Return a person's answer; without a terminal the default. Raises BadRequest when there is none."""
-    if screen().asks:
-        return str(typer.prompt(what, default=default or None, err=True)).strip()
+def _ask(prompt: str, *, option: str, default: str) -> str:
+    """Return a person's answer; without a terminal the default. Raises BadRequest when there is no default."""
+    if get_screen().asks:
+        return str(typer.prompt(prompt, default=default or None, err=True)).strip()
     if not default:
         raise BadRequest(f"{option} is missing", hint="On a terminal tpujob would ask for it.")
     return default

@@ -1,4 +1,4 @@
-"""`tpujob create` and `tpujob run`: a job file or a command becomes a job, which may be followed until it ends."""
+"""`tpujob create` and `tpujob run`: submit a job from a job file or a command, and follow it if asked to."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from tpujob.cli.backend import RetryingClient, connect, current_settings, page_of, say_where
-from tpujob.cli.errors import DOES_NOT_FIT, goes_on, on_interrupt
+from tpujob.cli.backend import RetryingClient, connect, current_settings, note_context, page_of
+from tpujob.cli.errors import DOES_NOT_FIT, job_continues, on_interrupt
 from tpujob.cli.options import Follow, Json, Variables, argument, flag, option, variables
-from tpujob.cli.output import Screen, note, say, say_json, screen
+from tpujob.cli.output import Screen, get_screen, note, say, say_json
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import created_text, plan_page, steered_text
-from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import amount_text, clip_middle, paint, wrap
 from tpujob.domain.text import clean, dollars
 from tpujob.errors import BadSpec, NotFound
@@ -67,11 +67,11 @@ def create(
     spec = job_file.read(file, name, cross_region=allow_cross_region, values=values or ())
     if check:
         return _check(next(elements(spec)).spec if spec.is_group else spec, as_json=as_json)
-    again = f"tpujob create {file}" + (f" --name {name}" if name else "")
-    again += "".join(f" --set {shlex.quote(value)}" for value in values or ())
-    again += " --allow-cross-region" if spec.tpu.allow_cross_region else ""
-    again += " --allow-keys" if allow_keys else ""
-    return submit(spec, SubmitOptions(file, again, key, allow_keys, dry_run, follow, as_json))
+    command = f"tpujob create {file}" + (f" --name {name}" if name else "")
+    command += "".join(f" --set {shlex.quote(value)}" for value in values or ())
+    command += " --allow-cross-region" if spec.tpu.allow_cross_region else ""
+    command += " --allow-keys" if allow_keys else ""
+    return submit(spec, SubmitOptions(file, command, key, allow_keys, dry_run, follow, as_json))
 
 
 def run(
@@ -89,28 +89,26 @@ def run(
     as_json: Json = False,
 ) -> int:
     """Submit a job without a job file."""
-    import shlex
-
     from tpujob.submit import job_file
 
     program = command[0] if len(command) == 1 else shlex.join(command)
     pricing = "on-demand" if on_demand else "spot"
-    asked = {
+    fields = {
         "name": name or job_file.name_of(program),
         "tpu": {"type": type_, "zones": zone or [], "pricing": pricing},
         "run": {"command": program, "env": variables(env)},
         "code": code or None,
     }
-    here = Path("command line")
-    how = SubmitOptions(here, "the same words and", key, allow_keys, dry_run, follow, as_json)
-    return submit(job_file.prepare(asked, here), how)
+    file = Path("command line")
+    options = SubmitOptions(file, "the same words and", key, allow_keys, dry_run, follow, as_json)
+    return submit(job_file.prepare(fields, file), options)
 
 
 class SubmitOptions(NamedTuple):
-    """How a job is submitted."""
+    """Options of `submit`."""
 
-    file: Path  #: to which its paths are relative
-    again: str  #: how to submit it again, but for the key
+    file: Path  #: the job file; the paths in the spec are relative to its folder
+    command: str  #: the command that submits the job again, without --key
     key: str
     allow_keys: bool
     dry_run: bool
@@ -118,41 +116,42 @@ class SubmitOptions(NamedTuple):
     as_json: bool
 
 
-def submit(spec: JobSpec, how: SubmitOptions) -> int:
-    """Submit the job, or print its plan; follow it if that is asked for."""
+def submit(spec: JobSpec, options: SubmitOptions) -> int:
+    """Submit the job, or print its plan, and return the exit code; follow the job if the options say so."""
     import secrets
 
     from tpujob.domain.spec import dump
     from tpujob.submit import job_file
 
-    given = dump(spec)
-    on = screen()
-    say_where()
+    spec_fields = dump(spec)
+    screen = get_screen()
+    note_context()
     api = connect()
-    plan = job_file.naming_file(how.file, lambda: api.plan(given))
-    if how.dry_run:
-        _dry_run(api, given, plan, as_json=how.as_json)
+    plan = job_file.naming_file(options.file, lambda: api.plan(spec_fields))
+    if options.dry_run:
+        _dry_run(api, spec_fields, plan, as_json=options.as_json)
         return 0
     if refused := plan.get("refused"):  # before the code is shipped
-        raise BadSpec(f"{how.file}: {refused[0]['message']}", hint=refused[0]["hint"])
-    bundle = job_file.pack_code(spec, how.file, allow_keys=how.allow_keys)
+        raise BadSpec(f"{options.file}: {refused[0]['message']}", hint=refused[0]["hint"])
+    bundle = job_file.pack_code(spec, options.file, allow_keys=options.allow_keys)
     for warning in plan["warnings"]:
         note(f"warning: {clean(warning)}")
-    if any(one["to_bring"] for one in plan.get("data", ())):
-        from tpujob.cli.commands.data.sync import bring
+    if any(source["to_bring"] for source in plan.get("data", ())):
+        from tpujob.cli.commands.data.sync import upload_sources
 
-        bring(plan.get("data", ()))
-    key = how.key or secrets.token_hex(12)
+        upload_sources(plan.get("data", ()))
+    price = plan["usd_per_hour"]
+    key = options.key or secrets.token_hex(12)
     unsure = "The job may have been submitted. This command does not submit it twice:"
-    with on_interrupt(unsure, f"  {how.again} --key {key}"):
-        job = _submit(api, given, bundle, plan["bucket"], key)
-    if not how.as_json:
+    with on_interrupt(unsure, f"  {options.command} --key {key}"):
+        job = _submit(api, spec_fields, bundle, plan["bucket"], key)
+    if not options.as_json:
         page = page_of(job["id"])
-        text = created_text(job, on.columns, plan["usd_per_hour"], color=on.color, page=page)
+        text = created_text(job, screen.columns, price, color=screen.color, page=page)
         say(text, flush=True)
-    if how.follow:
-        return _follow(job, plan["usd_per_hour"], on, as_json=how.as_json)
-    if how.as_json:
+    if options.follow:
+        return _follow(job, price, screen, as_json=options.as_json)
+    if options.as_json:
         say_json(job)
     return 0
 
@@ -163,24 +162,30 @@ def _check(spec: JobSpec, *, as_json: bool) -> int:
     from tpujob.domain.hardware.prices import LIST
     from tpujob.submit import compile_check
 
-    now = current_settings()
+    settings = current_settings()
     types = compile_check.targets_of(spec, spec.tpu.types)
-    in_force = LIST
-    if not now.local:
-        in_force = prices.in_force(now, context.current(now), datetime.now(UTC).date())
-    found = compile_check.check_job(spec, now.cache)
-    rows = [CheckedTarget(one, *_price(spec, types[one["target"]], in_force)) for one in found]
-    priced = [{**row.found, "zone": row.zone, "usd_per_hour": row.usd_per_hour} for row in rows]
-    on = screen()
-    say_json(priced) if as_json else say(check_page(spec.name, rows, on.columns, color=on.color))
-    return 0 if all(one["fit"] == "yes" for one in found) else DOES_NOT_FIT
+    price_list = LIST
+    if not settings.local:
+        today = datetime.now(UTC).date()
+        price_list = prices.in_force(settings, context.current(settings), today)
+    findings = compile_check.check_job(spec, settings.cache)
+    targets = [
+        CheckedTarget(finding, *_zone_and_price(spec, types[finding["target"]], price_list))
+        for finding in findings
+    ]
+    if as_json:
+        say_json([{**t.finding, "zone": t.zone, "usd_per_hour": t.usd_per_hour} for t in targets])
+    else:
+        screen = get_screen()
+        say(check_page(spec.name, targets, screen.columns, color=screen.color))
+    return 0 if all(finding["fit"] == "yes" for finding in findings) else DOES_NOT_FIT
 
 
-def _price(spec: JobSpec, type: str, prices: PriceList) -> tuple[str, float | None]:
-    """The first zone of the job that has the type, with what its slices cost there an hour."""
+def _zone_and_price(spec: JobSpec, type: str, prices: PriceList) -> tuple[str, float | None]:
+    """Return the first zone of the job that has the type, and the price of the job's slices there, in USD an hour."""
     from tpujob.domain.hardware import accelerators
 
-    zones = [z for z in spec.tpu.zones if accelerators.may_have(type, z)]
+    zones = [zone for zone in spec.tpu.zones if accelerators.may_have(type, zone)]
     for zone in zones or accelerators.zones(type):
         usd = prices.usd_per_hour(type, zone, spec.tpu.pricing, spec.tpu.slices)
         if usd is not None:
@@ -189,48 +194,47 @@ def _price(spec: JobSpec, type: str, prices: PriceList) -> tuple[str, float | No
 
 
 def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: bool) -> None:
-    """The plan, and what the job would cost, if the backend is not too old to say. In JSON the estimate is a key of
-    the plan."""
-    found: EstimateView | None = None
+    """Print the plan and an estimate of the cost; a backend that is too old gives no estimate."""
+    estimate: EstimateView | None = None
     with contextlib.suppress(NotFound):
-        found = api.estimate(spec)
+        estimate = api.estimate(spec)
     if as_json:
-        say_json({**plan, "estimate": found})
+        say_json({**plan, "estimate": estimate})
         return
-    on = screen()
-    say(plan_page(plan, on.columns, color=on.color))
-    if found is not None:
+    screen = get_screen()
+    say(plan_page(plan, screen.columns, color=screen.color))
+    if estimate is not None:
         from tpujob.cli.commands.cost.estimate_page import estimate_page
 
-        say("\n" + estimate_page(found, on.columns, color=on.color))
+        say("\n" + estimate_page(estimate, screen.columns, color=screen.color))
 
 
 def _submit(
     api: JobsApi, spec: dict[str, Any], bundle: Bundle | None, bucket: str, key: str
 ) -> JobView:
-    def send() -> JobView:
+    def upload_and_create() -> JobView:
         if bundle is None:
             return api.create(spec, idempotency_key=key)
         path = api.put_bundle(bundle.sha256, bundle.data, bucket=bucket)
         return api.create(spec, bundles=[path], code=bundle.standing, idempotency_key=key)
 
     try:
-        return send()
-    except NotFound:  # the last job with the same code was cleaned just now, and the code with it
-        return send()
+        return upload_and_create()
+    except NotFound:  # the bundle was deleted meanwhile, with the last job that used it
+        return upload_and_create()
 
 
-def _follow(job: JobView, list_price: float | None, on: Screen, *, as_json: bool) -> int:
+def _follow(job: JobView, list_price: float | None, screen: Screen, *, as_json: bool) -> int:
     from tpujob.cli.live_display import follow, sink_for
 
-    with on_interrupt(*goes_on(job["id"])):
+    with on_interrupt(*job_continues(job["id"])):
         if as_json:
             from tpujob.cli.commands.jobs import wait
 
             return wait(job["id"], as_json=True)
-        done = follow(RetryingClient(), job["id"], sink_for(on, list_price=list_price))
-    say(steered_text(done, on.columns, time.time(), color=on.color))
-    return words.EXIT_OF_STATE[done["state"]]
+        ended_job = follow(RetryingClient(), job["id"], sink_for(screen, list_price=list_price))
+    say(steered_text(ended_job, screen.columns, time.time(), color=screen.color))
+    return words.EXIT_OF_STATE[ended_job["state"]]
 
 
 # The page of --check: the job's types side by side -------------------------------------------------------------------
@@ -247,60 +251,55 @@ _COLUMNS = (
     Column("Slices"),
     Column("Zone", floors=(14, 0), cut=clip_middle),
     Column("Fits", style=lambda cell: "green" if cell == "yes" else "red"),
-    Column("Memory", right=True),
-    Column("of", right=True),
-    Column("At least", right=True),
-    Column("Step", right=True),
-    Column("Per s", right=True),
-    Column("Hours", right=True),
-    Column("List value", right=True),
+    *numbers("Memory", "of", "At least", "Step", "Per s", "Hours", "List value"),
 )
 
 
 class CheckedTarget(NamedTuple):
-    found: TargetFinding
+    finding: TargetFinding
     zone: str
-    usd_per_hour: float | None  #: of the slices; None: no price is known
+    usd_per_hour: float | None  #: price of the job's slices; None: unknown
 
 
 def check_page(
-    name: str, rows: Sequence[CheckedTarget], columns: int, *, color: bool = False
+    name: str, targets: Sequence[CheckedTarget], columns: int, *, color: bool = False
 ) -> str:
-    work = next((one.found["pace"] for one in rows if "pace" in one.found), None)
-    title = clean(name) + (f": {work['work']:,.0f} {work['unit']}" if work else "")
+    findings = [target.finding for target in targets]
+    pace = next((finding["pace"] for finding in findings if "pace" in finding), None)
+    title = clean(name) + (f": {pace['work']:,.0f} {pace['unit']}" if pace else "")
     out = [paint(title, "bold", color), ""]
-    out += [table(_COLUMNS, [_cells(one) for one in rows], columns, color=color), ""]
-    for one in rows:
-        found = one.found
-        notes = [found["reason"], found["advice"]] if found["fit"] != "yes" else []
-        notes += [f"warning: {text}" for text in found["warnings"]]
+    out += [table(_COLUMNS, [_cells(target) for target in targets], columns, color=color), ""]
+    for finding in findings:
+        notes = [finding["reason"], finding["advice"]] if finding["fit"] != "yes" else []
+        notes += [f"warning: {text}" for text in finding["warnings"]]
         for text in filter(None, notes):
-            out += wrap(f"{found['target']}: {clean(text)}", columns)
-    if any("--" in row.found["reason"] + row.found["advice"] for row in rows):
+            out += wrap(f"{finding['target']}: {clean(text)}", columns)
+    if any("--" in finding["reason"] + finding["advice"] for finding in findings):
         out += wrap(KEYS, columns)
     return "\n".join([*out, *wrap(MEANING, columns)])
 
 
-def _cells(one: CheckedTarget) -> tuple[str, ...]:
-    found, program = one.found, one.found["program"]
-    takes = program["peak_bytes"] if program else found["needed_bytes"]
+def _cells(target: CheckedTarget) -> tuple[str, ...]:
+    finding = target.finding
+    program = finding["program"]
+    memory = program["peak_bytes"] if program else finding["needed_bytes"]
     start = (
-        found["target"],
-        one.zone,
-        found["fit"],
-        _memory(takes) if takes else "",
-        _memory(found["limit_bytes"]),
+        finding["target"],
+        target.zone,
+        finding["fit"],
+        _memory(memory) if memory else "",
+        _memory(finding["limit_bytes"]),
     )
-    if "pace" not in found or "step_seconds" not in found:
+    if "pace" not in finding or "step_seconds" not in finding:
         return (*start, "", "", "", "", "")
-    going = found["pace"]
-    usd = [hours * one.usd_per_hour for hours in going["hours"]] if one.usd_per_hour else []
+    pace = finding["pace"]
+    usd = [hours * target.usd_per_hour for hours in pace["hours"]] if target.usd_per_hour else []
     return (
         *start,
-        _time(found["step_seconds"]["bound"]),
-        _span([_time(seconds) for seconds in going["step"]]),
-        _span([amount_text(speed) for speed in reversed(going["per_second"])]),
-        _span([f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}" for hours in going["hours"]]),
+        _time(finding["step_seconds"]["bound"]),
+        _span([_time(seconds) for seconds in pace["step"]]),
+        _span([amount_text(speed) for speed in reversed(pace["per_second"])]),
+        _span([f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}" for hours in pace["hours"]]),
         _span([dollars(round(amount * 1e6)) for amount in usd]) if usd else "unknown",
     )
 

@@ -1,4 +1,4 @@
-"""`tpujob demo`: a training job on the local stack, through a preemption, shown as it happens."""
+"""`tpujob demo`: runs a training job on the local stack through a preemption, and shows the job live."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tpujob.cli.backend import RetryingClient, current_settings, page_of, running
-from tpujob.cli.errors import goes_on, on_interrupt
+from tpujob.cli.errors import job_continues, on_interrupt
 from tpujob.cli.options import flag
-from tpujob.cli.output import note, say, screen
+from tpujob.cli.output import get_screen, note, say
 from tpujob.cli.render.answers import next_commands
 from tpujob.cli.render.text import clip, clock, pad, paint
 from tpujob.domain.text import clean, many, rate, seconds, span, usd
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 NOTICE_S = 5.0  #: seconds that a preempted host has; Google Cloud gives 30
-EARLY, LATE = 0.25, 0.6  #: fractions of all steps between which the slice is preempted
+#: fractions of all steps: from the first on the slice is preempted after a checkpoint, from the second on at once
+EARLY, LATE = 0.25, 0.6
 
 
 def demo(
@@ -37,9 +38,9 @@ def demo(
             hint="`tpujob use local`, or only this time `TPUJOB_CONTEXT=local tpujob demo`",
         )
     # hosts on this machine run the program with this Python's packages
-    if lacks := environment.missing_packages("workloads"):
+    if missing := environment.missing_packages("workloads"):
         raise BadRequest(
-            f"the demo trains on this machine, and this Python has no {', '.join(lacks)}",
+            f"the demo trains on this machine, and this Python has no {', '.join(missing)}",
             hint="python3 -m pip install 'tpujob[workloads]'",
         )
     was_running = running() is not None
@@ -64,39 +65,40 @@ def _submit() -> tuple[JobView, PlanView]:
     from tpujob.config import files
     from tpujob.domain.spec import jobspec
 
-    wanted = jobspec.dump(jobspec.load(files.read(quickstart()), "the demo"))
+    spec = jobspec.dump(jobspec.load(files.read(quickstart()), "the demo"))
     api = RetryingClient().api
-    key = secrets.token_hex(12)
-    return api.create(wanted, idempotency_key=key), api.plan(wanted)
+    job = api.create(spec, idempotency_key=secrets.token_hex(12))
+    return job, api.plan(spec)
 
 
 def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
-    from tpujob.cli.commands.cost.report import parts
+    from tpujob.cli.commands.cost.report import time_lines
     from tpujob.cli.live_display import follow, sink_for
     from tpujob.cli.render.text import wrap
 
-    on = screen()
+    screen = get_screen()
     attempts = 2 if preempt else 1
-    what = "a spot slice that is preempted during training" if preempt else "a spot slice"
-    text = f"Job {job['id']} is configs/quickstart.yaml on {what}. Ctrl-C leaves it running."
-    say("\n".join(wrap(text, on.columns)))
+    hardware = "a spot slice that is preempted during training" if preempt else "a spot slice"
+    text = f"Job {job['id']} is configs/quickstart.yaml on {hardware}. Ctrl-C leaves it running."
+    say("\n".join(wrap(text, screen.columns)))
     if page := page_of(job["id"]):
         say(f"Its page: {page}")
-    with on_interrupt(*goes_on(job["id"])):
-        sink = sink_for(on, list_price=plan["usd_per_hour"])
-        done = follow(RetryingClient(), job["id"], sink, each=Preemption(wanted=preempt))
-    price, total = plan["usd_per_hour"], RetryingClient().api.cost(job=job["id"])["total"]
-    say(summary(done, on.columns, list_price=price, attempts=attempts, color=on.color))
-    say("\n".join(["", *parts(total, on.columns, color=on.color), ""]))
-    say("All of it: tpujob cost report\n\n" + try_next(done))
-    return 1 if shortcomings(done, attempts=attempts) else 0
+    price = plan["usd_per_hour"]
+    with on_interrupt(*job_continues(job["id"])):
+        sink = sink_for(screen, list_price=price)
+        ended = follow(RetryingClient(), job["id"], sink, on_poll=Preemption(enabled=preempt))
+    total = RetryingClient().api.cost(job=job["id"])["total"]
+    say(summary(ended, screen.columns, list_price=price, attempts=attempts, color=screen.color))
+    say("\n".join(["", *time_lines(total, screen.columns, color=screen.color), ""]))
+    say("All of it: tpujob cost report\n\n" + try_next(ended))
+    return 1 if shortcomings(ended, attempts=attempts) else 0
 
 
 class Preemption:
-    """Preempts the slice once, well after a checkpoint and well before the end."""
+    """Preempts the slice once, well after a checkpoint and well before the end; called at each poll."""
 
-    def __init__(self, *, wanted: bool) -> None:
-        self._done = not wanted
+    def __init__(self, *, enabled: bool) -> None:
+        self._done = not enabled
 
     def __call__(self, job: JobView) -> str:
         if self._done or not time_to_preempt(job):
@@ -114,16 +116,15 @@ class Preemption:
 
 
 def time_to_preempt(job: JobView) -> bool:
-    """Whether the first attempt has a checkpoint, is past it, and is in the middle of its work."""
-    done, of, saved = job["step"], job["steps"], job["checkpoint"]
-    if job["state"] != "running" or job["attempt"] != 1 or not (done and of and saved):
+    """Return whether the first attempt has saved a checkpoint, made later steps, and is in the middle of its work."""
+    step, steps, checkpoint = job["step"], job["steps"], job["checkpoint"]
+    if job["state"] != "running" or job["attempt"] != 1 or not (step and steps and checkpoint):
         return False
-    part = done / of
-    return (part >= EARLY and done > saved) or part >= LATE
+    return step >= LATE * steps or (step >= EARLY * steps and step > checkpoint)
 
 
 def quickstart() -> Path:
-    """The bundled job file: in the installed package, or in the checkout that it is run from."""
+    """Return the bundled job file of the installed package, or of the checkout that runs."""
     package = Path(__file__).resolve().parents[2]
     for folder in (package, package.parent):
         file = folder / "configs" / "quickstart.yaml"
@@ -137,45 +138,45 @@ def quickstart() -> Path:
 
 MIN_ACCURACY = 0.98
 ACCURACY = "test_accuracy"  #: the metric of the quickstart's program
+BAR = 30  #: columns of an attempt's bar in the timeline
 
 
 def steps_lost(job: JobView) -> int | None:
-    """Steps of all attempts that do not count, as later ones made them again. None: not known."""
-    lost = [attempt.get("redone") for attempt in job["attempts"]]
-    return sum(filter(None, lost)) if None not in lost else None
+    """Return the number of steps that later attempts repeated; None: unknown."""
+    repeated = [attempt.get("redone") for attempt in job["attempts"]]
+    return sum(filter(None, repeated)) if None not in repeated else None
 
 
 def shortcomings(job: JobView, *, attempts: int) -> list[str]:
-    """Return why the demo did not succeed; empty: it did."""
-    wrong: list[str] = []
+    """Return why the demo did not succeed; empty: the demo succeeded."""
+    problems: list[str] = []
     accuracy = job["metrics"].get(ACCURACY)
     if job["state"] != "succeeded":
-        wrong.append(f"the job is {job['state']}: {clean(job['message'])}")
+        problems.append(f"the job is {job['state']}: {clean(job['message'])}")
     elif accuracy is None:
-        wrong.append("the program reported no test accuracy")
+        problems.append("the program reported no test accuracy")
     elif accuracy < MIN_ACCURACY:
-        wrong.append(f"the test accuracy is {accuracy:.1%}, less than {MIN_ACCURACY:.0%}")
+        problems.append(f"the test accuracy is {accuracy:.1%}, less than {MIN_ACCURACY:.0%}")
     if len(job["attempts"]) != attempts:
-        took = len(job["attempts"])
-        wrong.append(f"it took {many(took, 'attempt')} instead of {attempts}")
-    return wrong
+        problems.append(f"it took {many(len(job['attempts']), 'attempt')} instead of {attempts}")
+    return problems
 
 
 def summary(
     job: JobView, columns: int, *, list_price: float | None, attempts: int, color: bool = False
 ) -> str:
-    wrong = shortcomings(job, attempts=attempts)
+    problems = shortcomings(job, attempts=attempts)
     preempted = sum(a["cause"] == "PREEMPTED" for a in job["attempts"])
     through = f" through {many(preempted, 'preemption')}" if preempted else ""
     good = f"Job {job['id']} succeeded{through}."
-    style, verdict = ("red", "; ".join(wrong)) if wrong else ("green", good)
+    style, verdict = ("red", "; ".join(problems)) if problems else ("green", good)
     out = ["", paint(verdict, style, color), ""]
     out += [clip(line, columns) for line in _timeline(job)]
     return "\n".join([*out, "", *_facts(job, list_price)])
 
 
 def try_next(job: JobView) -> str:
-    """The commands that a person may want to type after the demo."""
+    """Return the commands that a person may want to type after the demo."""
     out = ["Try next:"]
     out += next_commands(job["id"], ("show", "logs", "clean"))
     out += ["  tpujob create configs/hello.yaml --follow", "  tpujob emulator --help"]
@@ -197,27 +198,28 @@ def _facts(job: JobView, list_price: float | None) -> list[str]:
     return [f"  {label:16} {text}" for label, text in facts.items()]
 
 
-def _timeline(job: JobView, bar: int = 30) -> list[str]:
-    began = seconds(job["created_at"]) or 0.0
-    ended = max(_end(job, a, began) for a in job["attempts"]) if job["attempts"] else began + 1
-    scale = bar / max(1.0, ended - began)
-    asked = {s["name"]: seconds(s["requested_at"]) for s in job["slices"]}
+def _timeline(job: JobView) -> list[str]:
+    """Return a bar for each attempt on one scale of time, between a line with the scale and a legend."""
+    created = seconds(job["created_at"]) or 0.0
+    ends = [_end_of(attempt, job, created) for attempt in job["attempts"]]
+    ended = max(ends, default=created + 1)
+    scale = BAR / max(1.0, ended - created)
+    requested = {slice["name"]: seconds(slice["requested_at"]) for slice in job["slices"]}
     out: list[str] = []
-    for attempt in job["attempts"]:
-        start = seconds(attempt["running_at"]) or seconds(attempt["started_at"]) or began
-        wait = asked.get(attempt["slice"]) or start
-        first = min(bar - 1, round((start - began) * scale))
-        idle = min(first, round((wait - began) * scale))
-        last = max(first + 1, min(bar, round((_end(job, attempt, began) - began) * scale)))
-        drawn = pad(" " * idle + "·" * (first - idle) + "█" * (last - first), bar)
-        out.append(f"  attempt {attempt['number']}  {drawn}  {_outcome(attempt)}")
-    head = f"{clock(job['created_at'])}"
-    tail = f"+{span(ended - began)}"
+    for attempt, end in zip(job["attempts"], ends, strict=True):
+        running = seconds(attempt["running_at"]) or seconds(attempt["started_at"]) or created
+        waiting = requested.get(attempt["slice"]) or running
+        first = min(BAR - 1, round((running - created) * scale))
+        idle = min(first, round((waiting - created) * scale))
+        last = max(first + 1, min(BAR, round((end - created) * scale)))
+        bar = pad(" " * idle + "·" * (first - idle) + "█" * (last - first), BAR)
+        out.append(f"  attempt {attempt['number']}  {bar}  {_outcome(attempt)}")
+    length = f"+{span(ended - created)}"
     legend = f"  {'':9}  · waiting for the slice  █ running"
-    return [f"  {'':9}  {pad(head, bar - len(tail))}{tail}", *out, legend]
+    return [f"  {'':9}  {pad(clock(job['created_at']), BAR - len(length))}{length}", *out, legend]
 
 
-def _end(job: JobView, attempt: AttemptView, fallback: float) -> float:
+def _end_of(attempt: AttemptView, job: JobView, fallback: float) -> float:
     end = attempt["ended_at"] or job["finished_at"]
     return seconds(end) or seconds(attempt["started_at"]) or fallback
 

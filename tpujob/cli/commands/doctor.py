@@ -1,4 +1,4 @@
-"""`tpujob doctor` and `tpujob quota`: whether jobs can run in the context, and how much hardware they may have."""
+"""`tpujob doctor` and `tpujob quota`: checks whether jobs can run in the context, and the limits of its hardware."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from tpujob.api import AllowanceView
 from tpujob.cli.backend import current_settings, local_stack
-from tpujob.cli.errors import FOUND
+from tpujob.cli.errors import PROBLEM_FOUND
 from tpujob.cli.options import Json, flag
-from tpujob.cli.output import say, say_json, screen
-from tpujob.cli.render.table import Column, table
+from tpujob.cli.output import get_screen, say, say_json
+from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.doctor.findings import Finding, Severity, worst
 from tpujob.doctor.quota import QuotaOverview
@@ -22,12 +22,14 @@ def doctor(as_json: Json = False) -> int:
     """Check that jobs can run, and say what to do where they cannot."""
     from tpujob.wiring import doctor
 
-    now = current_settings()
-    found = doctor.findings(now)
-    on = screen()
-    page = doctor_page(now.context, found, on.columns, color=on.color)
-    say_json([asdict(one) for one in found]) if as_json else say(page)
-    return {Severity.FAIL: FOUND, Severity.UNKNOWN: Transient.exit_code}.get(worst(found), 0)
+    settings = current_settings()
+    findings = doctor.findings(settings)
+    screen = get_screen()
+    page = doctor_page(settings.context, findings, screen.columns, color=screen.color)
+    say_json([asdict(finding) for finding in findings]) if as_json else say(page)
+    return {Severity.FAIL: PROBLEM_FOUND, Severity.UNKNOWN: Transient.exit_code}.get(
+        worst(findings), 0
+    )
 
 
 def quota(
@@ -37,32 +39,30 @@ def quota(
     """Show limits, use and grants of each type of TPU, by zone."""
     from tpujob.wiring import doctor
 
-    now = current_settings()
-    if now.local:
+    settings = current_settings()
+    if settings.local:
         local_stack()
-    found = doctor.quotas(now, everywhere=everywhere)
-    on = screen()
-    page = quota_page(found, on.columns, color=on.color, everywhere=everywhere)
-    say_json(_as_json(found)) if as_json else say(page)
+    overview = doctor.quotas(settings, everywhere=everywhere)
+    screen = get_screen()
+    page = quota_page(overview, screen.columns, color=screen.color, everywhere=everywhere)
+    say_json(_as_json(overview)) if as_json else say(page)
 
 
-def _as_json(found: Any) -> dict[str, Any]:
-    """A limit that does not exist is null, and so is an unknown use."""
+def _as_json(overview: QuotaOverview) -> dict[str, Any]:
+    """Return the overview as JSON. A limit that does not exist is null, and so is an unknown use."""
+    keys = ("metric", "scope", "place", "limit")
     return {
-        "of": found.of,
-        "rows": found.rows,
-        "others": [
-            {"metric": one.metric, "scope": one.scope, "place": one.place, "limit": one.limit}
-            for one in found.others
-        ],
-        "notes": list(found.notes),
+        "of": overview.of,
+        "rows": overview.rows,
+        "others": [{key: getattr(limit, key) for key in keys} for limit in overview.others],
+        "notes": list(overview.notes),
     }
 
 
 # The pages -----------------------------------------------------------------------------------------------------------
 
 
-#: how a verdict reads, and its colour
+#: word and colour of each verdict
 _VERDICTS = {
     Severity.OK: ("ok", "green"),
     Severity.WARN: ("warn", "yellow"),
@@ -73,10 +73,7 @@ _QUOTA = (
     Column("Type"),
     Column("Pricing"),
     Column("Zone", floors=(16, 14, 8), cut=clip_middle),
-    Column("In zone", right=True),
-    Column("In region", right=True),
-    Column("Limit", right=True),
-    Column("Used", right=True),
+    *numbers("In zone", "In region", "Limit", "Used"),
     Column("Unit"),
     Column("Granted", right=True),
 )
@@ -88,50 +85,54 @@ _OTHERS = (
 
 
 def doctor_page(
-    context: str, found: Sequence[Finding], columns: int, *, color: bool = False
+    context: str, findings: Sequence[Finding], columns: int, *, color: bool = False
 ) -> str:
-    """One line for each check, and below a failed one the command that helps."""
-    room = max((len(one.name) for one in found), default=0)
-    indent = " " * (4 + 1 + room + 2)
+    """Return a line for each check, and below a failed one the command that helps."""
+    name_width = max((len(finding.name) for finding in findings), default=0)
+    indent = " " * (4 + 1 + name_width + 2)
     lines: list[str] = []
-    for one in found:
-        word, style = _VERDICTS[one.verdict]
-        head = f"{paint(word.ljust(4), style, color)} {one.name.ljust(room)}  "
-        first, *rest = wrap(clean(one.what), max(20, columns - len(indent)))
+    for finding in findings:
+        word, style = _VERDICTS[finding.verdict]
+        head = f"{paint(word.ljust(4), style, color)} {finding.name.ljust(name_width)}  "
+        first, *rest = wrap(clean(finding.what), max(20, columns - len(indent)))
         lines += [head + first, *(indent + line for line in rest)]
-        if one.cure:
-            lines.append(f"     {paint('->', 'dim', color)} {clean(one.cure)}")
-    return "\n".join([*lines, "", *wrap(_sum(context, found), columns)])
+        if finding.cure:
+            lines.append(f"     {paint('->', 'dim', color)} {clean(finding.cure)}")
+    return "\n".join([*lines, "", *wrap(_totals(context, findings), columns)])
 
 
 def quota_page(
-    found: QuotaOverview, columns: int, *, color: bool = False, everywhere: bool = False
+    overview: QuotaOverview, columns: int, *, color: bool = False, everywhere: bool = False
 ) -> str:
-    """A row for each kind of TPU in each zone, then remarks on the figures."""
+    """Return a row for each type of TPU in each zone, then remarks on the figures."""
     parts: list[str] = []
-    if found.rows:
-        parts.append(table(_QUOTA, [_row(row) for row in found.rows], columns, color=color))
+    if overview.rows:
+        parts.append(
+            table(_QUOTA, [_quota_cells(row) for row in overview.rows], columns, color=color)
+        )
     else:
         parts.append(
-            f"No TPU quota of {found.of} {'anywhere' if everywhere else 'in these zones'}."
+            f"No TPU quota of {overview.of} {'anywhere' if everywhere else 'in these zones'}."
         )
-    if found.others and everywhere:
-        rest = {"project": "the project"}
+    if overview.others and everywhere:
+        places = {"project": "the project"}
         others = [
             (
-                clean(one.metric),
-                clean(one.place or rest.get(one.scope, "everywhere else")),
-                _limit(one.limit),
+                clean(limit.metric),
+                clean(limit.place or places.get(limit.scope, "everywhere else")),
+                _limit(limit.limit),
             )
-            for one in found.others
+            for limit in overview.others
         ]
         parts.append(table(_OTHERS, others, columns, color=color))
-    parts += ["\n".join(wrap(clean(text), columns)) for text in _remarks(found)]
+    parts += ["\n".join(wrap(clean(text), columns)) for text in _remarks(overview)]
     return "\n\n".join(parts)
 
 
-def _sum(context: str, found: Sequence[Finding]) -> str:
-    count = {verdict: sum(one.verdict is verdict for one in found) for verdict in Severity}
+def _totals(context: str, findings: Sequence[Finding]) -> str:
+    count = {
+        verdict: sum(finding.verdict is verdict for finding in findings) for verdict in Severity
+    }
     results = [
         f"{count[verdict]} {word}"
         for verdict, word in (
@@ -141,11 +142,11 @@ def _sum(context: str, found: Sequence[Finding]) -> str:
         )
         if count[verdict]
     ]
-    of = f"Context {context}: {len(found)} checks"
-    return f"{of}, {', '.join(results)}." if results else f"{of}, all passed."
+    checks = f"Context {context}: {len(findings)} checks"
+    return f"{checks}, {', '.join(results)}." if results else f"{checks}, all passed."
 
 
-def _row(row: AllowanceView) -> tuple[str, ...]:
+def _quota_cells(row: AllowanceView) -> tuple[str, ...]:
     limits = [row["zone_limit"], row["region_limit"], row["limit"]]
     return (
         f"{row['type']} {row['part']}".strip(),
@@ -162,19 +163,19 @@ def _limit(limit: int | None) -> str:
     return "no limit" if limit is None else str(limit)
 
 
-def _remarks(found: QuotaOverview) -> list[str]:
+def _remarks(overview: QuotaOverview) -> list[str]:
     remarks: list[str] = []
-    if any(row["used"] is not None for row in found.rows):
+    if any(row["used"] is not None for row in overview.rows):
         remarks.append("Used: counted from the nodes and queued resources that the API lists.")
     doubtful = [
-        g.name
-        for g in GENERATIONS.values()
-        if not g.quota_unit_known
-        and any(r["type"] == g.name and r["granted_chips"] for r in found.rows)
+        generation.name
+        for generation in GENERATIONS.values()
+        if not generation.quota_unit_known
+        and any(row["type"] == generation.name and row["granted_chips"] for row in overview.rows)
     ]
     if doubtful:
         remarks.append(
             f"{' and '.join(doubtful)}: grants are in chips of two cores each; Google does not say whether "
             "the quota counts chips or cores."
         )
-    return [*remarks, *(f"Could not be read: {note}" for note in found.notes)]
+    return [*remarks, *(f"Could not be read: {note}" for note in overview.notes)]

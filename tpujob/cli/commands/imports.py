@@ -1,4 +1,4 @@
-"""`tpujob import ...`: files of another tool become job files in a folder; nothing is submitted."""
+"""`tpujob import ...`: makes job files of another tool's files in a folder; submits nothing."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +17,7 @@ app = typer.Typer(
     no_args_is_help=True, help="Make job files of the files of jobman or SkyPilot; submit nothing."
 )
 To = Annotated[Path, option("DIR", "Folder for the job files.")]
+#: outcome of a key -> its colour
 STYLE = {"warning": "yellow", "question": "magenta", "dropped": "dim"}
 
 
@@ -34,10 +35,10 @@ def jobman(
     from tpujob.submit.jobman import read_jobman
 
     folder = path if path.is_dir() else path.parent
-    found = sorted(folder.glob("*.y*ml")) if path.is_dir() else [path]
+    paths = sorted(folder.glob("*.y*ml")) if path.is_dir() else [path]
     state = path.with_name(f"{path.stem}_state.yaml")
-    found += [state] if not path.is_dir() and state.exists() else []
-    texts = {str(file): files.read(file) for file in found}
+    paths += [state] if not path.is_dir() and state.exists() else []
+    texts = {str(path): files.read(path) for path in paths}
     code = str(Path(code).expanduser().absolute()) if code else ""
     plan = read_jobman(texts, code=code, while_running=while_jobman_runs)
     _finish(plan, folder, to, as_json=as_json)
@@ -58,39 +59,38 @@ def skypilot(
 
 
 def _finish(plan: ImportPlan, source: Path, to: Path, *, as_json: bool) -> None:
-    """Write the job files, and show what became of each key."""
+    """Write the job files, and print the outcome of each key."""
     paths = write(plan.jobs, source, to)
     jobs = [
-        {"file": str(path), "spec": one.spec} for path, one in zip(paths, plan.jobs, strict=True)
+        {"file": str(path), "spec": job.spec} for path, job in zip(paths, plan.jobs, strict=True)
     ]
     keys = [asdict(note) for note in plan.notes]
     say_page({"jobs": jobs, "keys": keys, "done": plan.done}, import_page, as_json)
 
 
-def import_page(found: dict[str, Any], columns: int, *, color: bool = False) -> str:
-    """What became of each key, the same in several lines once; then the commands to look at the jobs."""
-    same: dict[tuple[str, ...], list[int]] = {}
-    for key in found["keys"]:
+def import_page(record: dict[str, Any], columns: int, *, color: bool = False) -> str:
+    """Return the outcome of each key, equal outcomes once; then the commands that create the jobs."""
+    line_numbers: dict[tuple[str, ...], list[int]] = {}  # of equal outcomes
+    for key in record["keys"]:
         row = (key["source"], clean(key["key"]), key["outcome"], clean(key["text"]))
-        same.setdefault(row, []).append(key["line"])
-    wide = max((min(40, len(key)) for _, key, *_ in same), default=0)
-    out, last = list[str](), ""
-    for (source, key, outcome, text), lines in same.items():
-        out += [] if source == last else ["", paint(clean(source), "bold", color)]
-        more, last = f" +{len(lines) - 1}" if len(lines) > 1 else "", source
-        start = f"{lines[0]:>5}{more:4} {key:{wide}}  "
+        line_numbers.setdefault(row, []).append(key["line"])
+    key_width = max((min(40, len(key)) for _, key, *_ in line_numbers), default=0)
+    out: list[str] = []
+    heading = ""
+    for (source, key, outcome, text), numbers in line_numbers.items():
+        if source != heading:
+            out += ["", paint(clean(source), "bold", color)]
+            heading = source
+        repeats = f" +{len(numbers) - 1}" if len(numbers) > 1 else ""
+        start = f"{numbers[0]:>5}{repeats:4} {key:{key_width}}  "
         first, *rest = wrap(text, max(20, columns - len(start) - 10))
         out.append(f"{start}{paint(f'{outcome:8}', STYLE.get(outcome, ''), color)}  {first}")
         out += [" " * (len(start) + 10) + line for line in rest]
-    if found["done"]:
-        out += [
-            "",
-            *wrap(f"Left out, as they have run: {clean(', '.join(found['done']))}.", columns),
-        ]
-    files = many(len(found["jobs"]), "job file")
-    out += [
-        "",
-        f"Wrote {files}; nothing was submitted. Look at the files, then create the jobs in this order:",
-    ]
-    out += [f"  tpujob create {clean(one['file'])}" for one in found["jobs"]]
+    if record["done"]:
+        text = f"Left out, as they have run: {clean(', '.join(record['done']))}."
+        out += ["", *wrap(text, columns)]
+    files = many(len(record["jobs"]), "job file")
+    look = "Look at the files, then create the jobs in this order:"
+    out += ["", f"Wrote {files}; nothing was submitted. {look}"]
+    out += [f"  tpujob create {clean(job['file'])}" for job in record["jobs"]]
     return "\n".join(out[1:])

@@ -6,12 +6,12 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from tpujob.cli.backend import RetryingClient, connect, current_settings, say_where
-from tpujob.cli.errors import TIMED_OUT, goes_on, on_interrupt, show_error
+from tpujob.cli.backend import RetryingClient, connect, current_settings, note_context
+from tpujob.cli.errors import TIMED_OUT, job_continues, on_interrupt, show_error
 from tpujob.cli.options import (
     JOBS,
     JobRef,
@@ -26,7 +26,7 @@ from tpujob.cli.options import (
     flag,
     option,
 )
-from tpujob.cli.output import Screen, note, say, say_json, say_json_line, say_page, screen
+from tpujob.cli.output import Screen, get_screen, note, say, say_json, say_json_line, say_page
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import next_commands, steered_text, stop_question
 from tpujob.cli.render.job_page import job_page
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from tpujob.api import JobPage, JobsApi, JobView, ListAsked
 
 
-#: jobs that one range names, at most
-MOST_NAMED = 1000
+#: maximum number of jobs in a range such as `sweep-[1-9]`
+MAX_RANGE = 1000
 
 
 def list_jobs(
@@ -65,22 +65,25 @@ def list_jobs(
     """List active jobs, and those that ended within the last day."""
     if columns and (html or as_json):
         raise BadRequest("--columns goes without --html and --json")
-    if group:  # the first element first, unless another order is asked for
-        group, columns = connect().get(group)["id"], columns or OF_GROUP
-        order, reverse = order or "id", reverse if order else not reverse
-    options = {"user": user, "mine": mine, "text": text, "group": group}
-    options |= {"order": order, "reverse": reverse}
-    several = {"states": state, "causes": cause, "types": type_, "zones": zone}
-    ended = all_jobs or state or cause or group
-    given = {**options, **several, "recent": not ended, "limit": limit}
-    asked = cast("ListAsked", {name: value for name, value in given.items() if value})
+    if group:
+        group = connect().get(group)["id"]
+        columns = columns or OF_GROUP
+        if not order:  # the first element first
+            order, reverse = "id", not reverse
+    include_ended = all_jobs or state or cause or group
+    request = _list_request(
+        {"user": user, "mine": mine, "text": text, "group": group, "order": order}
+        | {"reverse": reverse, "states": state, "causes": cause, "types": type_, "zones": zone}
+        | {"recent": not include_ended, "limit": limit}
+    )
     chosen = chosen_columns(columns)
     if html:
-        _write_page(html, asked, watch=watch, as_json=as_json)
+        _write_page(html, request, watch=watch, as_json=as_json)
         return
 
-    def shown(page: JobPage, on: Screen) -> str:
-        return list_page(page, asked, on.columns, time.time(), color=on.color, chosen=chosen)
+    def text_of(page: JobPage, screen: Screen) -> str:
+        now = time.time()
+        return list_page(page, request, screen.columns, now, color=screen.color, chosen=chosen)
 
     def facts(page: JobPage) -> object:
         keys = ("id", "state", "step", "host0_ip", "zone")  # without ages
@@ -89,27 +92,32 @@ def list_jobs(
     if watch:
         from tpujob.cli.live_display import watch_table
 
-        watch_table(lambda api: api.list(asked), shown, facts, as_json=as_json)
-    page = connect().list(asked)
-    say_json(page["rows"]) if as_json else say(shown(page, screen()))
+        watch_table(lambda api: api.list(request), text_of, facts, as_json=as_json)
+    page = connect().list(request)
+    say_json(page["rows"]) if as_json else say(text_of(page, get_screen()))
 
 
-def _write_page(file: Path, asked: ListAsked, *, watch: bool, as_json: bool) -> None:
-    """Write the list as the page shows it."""
+def _list_request(options: dict[str, Any]) -> ListAsked:
+    return cast("ListAsked", {name: value for name, value in options.items() if value})
+
+
+def _write_page(file: Path, request: ListAsked, *, watch: bool, as_json: bool) -> None:
+    """Write the web page of the list to a file."""
     from urllib.parse import urlencode
 
     from tpujob.wiring import client
 
     if watch or as_json:
         raise BadRequest("--html goes without --watch and --json", hint="`tpujob open` is live.")
-    if asked.keys() & {"limit", "group"}:
+    if request.keys() & {"limit", "group"}:
         raise BadRequest("--html goes without --limit and --group", hint="A page has 50 jobs.")
+    # key of the request -> query parameter of the page
     names = {"states": "state", "causes": "cause", "types": "type", "zones": "zone", "text": "q"}
-    same = ("user", "order", "states", "causes", "types", "zones", "text")
-    query: dict[str, object] = {names.get(k, k): v for k, v in asked.items() if k in same}
-    whose = "mine" if asked.get("mine") else "everyone"
-    query |= {"who": whose, "show": "" if asked.get("recent") else "all"}
-    query |= {"reverse": "1"} if asked.get("reverse") else {}
+    names |= {"user": "user", "order": "order"}
+    query: dict[str, object] = {names[key]: request[key] for key in request if key in names}
+    query["who"] = "mine" if request.get("mine") else "everyone"
+    query["show"] = "" if request.get("recent") else "all"
+    query |= {"reverse": "1"} if request.get("reverse") else {}
     connect()
     text = client.client(current_settings()).html(f"/?{urlencode(query, doseq=True)}")
     file.write_text(text, encoding="utf-8")
@@ -122,29 +130,30 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show everything about a job, and what happens next."""
-    _one_page(job, as_json, job_page)
+    _print_job(job, as_json, job_page)
     if plot and not as_json:
         from tpujob.cli.render.plot import plot_page
 
-        on = screen()
-        say("\n" + plot_page(connect().metrics(job), on.columns, color=on.color))
+        screen = get_screen()
+        say("\n" + plot_page(connect().metrics(job), screen.columns, color=screen.color))
 
 
 def why(job: JobRef, as_json: Json = False) -> None:
     """Explain a job's state, and what happens next."""
     from tpujob.cli.render.job_page import why_page
 
-    _one_page(job, as_json, why_page)
+    _print_job(job, as_json, why_page)
 
 
-def _one_page(job: str, as_json: bool, page: Callable[..., str]) -> None:
+def _print_job(job: str, as_json: bool, page: Callable[..., str]) -> None:
     api = connect()
-    found = api.get(job)
+    view = api.get(job)
     if as_json:
-        say_json(found)
-    else:
-        on = screen()
-        say(page(found, api.events(found["id"]), on.columns, time.time(), color=on.color))
+        say_json(view)
+        return
+    screen = get_screen()
+    events = api.events(view["id"])
+    say(page(view, events, screen.columns, time.time(), color=screen.color))
 
 
 def wait(
@@ -157,26 +166,27 @@ def wait(
     """Wait until a job has ended; the exit code says how."""
     deadline = None if timeout is None else time.monotonic() + timeout
     retrying = RetryingClient()
-    found = retrying.ask(lambda api: api.get(job))
-    job_id = found["id"]
-    with on_interrupt(*goes_on(job_id)):
-        while found["state"] not in words.FINAL:
+    view = retrying.ask(lambda api: api.get(job))
+    job_id = view["id"]
+    with on_interrupt(*job_continues(job_id)):
+        while view["state"] not in words.FINAL:
             if deadline is not None and time.monotonic() >= deadline:
                 break
-            found = _next_look(retrying, job_id, deadline)
-    _say_job(found, as_json)
-    return words.EXIT_OF_STATE.get(found["state"], TIMED_OUT)
+            view = _wait_for_change(retrying, job_id, deadline)
+    _print_steered(view, as_json)
+    return words.EXIT_OF_STATE.get(view["state"], TIMED_OUT)
 
 
-def _next_look(retrying: RetryingClient, job_id: str, deadline: float | None) -> JobView:
-    left = 30.0 if deadline is None else min(30.0, max(0.05, deadline - time.monotonic()))
-    hints = retrying.follow(job_id, timeout=left)
+def _wait_for_change(retrying: RetryingClient, job_id: str, deadline: float | None) -> JobView:
+    """Return the job after its next change, at the latest after 30 seconds or at the deadline."""
+    timeout = 30.0 if deadline is None else min(30.0, max(0.05, deadline - time.monotonic()))
+    hints = retrying.follow(job_id, timeout=timeout)
     next(hints)
-    found = retrying.ask(lambda api: api.get(job_id))
-    if found["state"] not in words.FINAL:
+    view = retrying.ask(lambda api: api.get(job_id))
+    if view["state"] not in words.FINAL:
         next(hints)
-        found = retrying.ask(lambda api: api.get(job_id))
-    return found
+        view = retrying.ask(lambda api: api.get(job_id))
+    return view
 
 
 # Steer ---------------------------------------------------------------------------------------------------------------
@@ -192,7 +202,7 @@ def cancel(
 ) -> int:
     """Stop a job's program; keep its slice for a while, for a resume."""
     api = connect()
-    chosen = _chosen(api, jobs, state, mine, yes, "Cancel")
+    chosen = _choose_jobs(api, jobs, state, mine, yes, "Cancel")
     return steer_each(chosen, lambda job: api.cancel(job, release=release), as_json)
 
 
@@ -205,8 +215,9 @@ def resume(
     as_json: Json = False,
 ) -> int:
     """Continue from the last checkpoint, on the held slice or a new one."""
-    api, then = connect(), ("show", "logs -f")
-    return steer_each(jobs, lambda job: api.resume(job, budget=budget), as_json, then=then)
+    api = connect()
+    follow_up = ("show", "logs -f")
+    return steer_each(jobs, lambda job: api.resume(job, budget=budget), as_json, follow_up)
 
 
 def delete(
@@ -217,10 +228,7 @@ def delete(
     as_json: Json = False,
 ) -> int:
     """Stop a job and release its slice; keep its record and logs."""
-    say_where()
-    api = connect()
-    chosen, yes = _chosen(api, jobs, state, mine, yes, "Delete"), yes or not jobs
-    return steer_each(chosen, lambda job: _end(api, job, yes, "Delete"), as_json)
+    return _delete_or_clean("Delete", jobs, state, mine, yes, as_json)
 
 
 def clean(
@@ -234,57 +242,69 @@ def clean(
     as_json: Json = False,
 ) -> int:
     """Delete a job, then remove its logs, its bundle and its record."""
-    say_where()
+    return _delete_or_clean("Clean", jobs, state, mine, yes, as_json, checkpoints)
+
+
+def _delete_or_clean(
+    verb: str,
+    jobs: list[str] | None,
+    states: list[str] | None,
+    mine: bool,
+    yes: bool,
+    as_json: bool,
+    checkpoints: bool = False,
+) -> int:
+    """Delete or clean the jobs, and return the exit code. Ask at a terminal, unless nothing of a named job is lost."""
+    note_context()
     api = connect()
-    chosen, yes = _chosen(api, jobs, state, mine, yes, "Clean"), yes or not jobs
-    return steer_each(chosen, lambda job: _end(api, job, yes, "Clean", checkpoints), as_json)
+    chosen = _choose_jobs(api, jobs, states, mine, yes, verb)
+    ask = jobs and not yes and get_screen().asks
+
+    def steer(job: str) -> JobView | None:
+        if ask:
+            view = api.get(job)
+            job = view["id"]
+            question = stop_question(view, verb, checkpoints=checkpoints)
+            if question and not typer.confirm(question, err=True):
+                note("Nothing was done.")
+                return None
+        return api.delete(job) if verb == "Delete" else api.clean(job, checkpoints=checkpoints)
+
+    return steer_each(chosen, steer, as_json)
 
 
-def _chosen(
+def _choose_jobs(
     api: JobsApi, jobs: list[str] | None, states: list[str] | None, mine: bool, yes: bool, verb: str
 ) -> list[str]:
-    """Return the jobs that are named, or those that match, of which a person at a terminal is asked. Without a state,
-    jobs that have ended match `clean` alone. Raises BadRequest."""
+    """Return the named jobs, or the ids of the jobs that match, after asking at a terminal. Without a state, jobs that
+    have ended match for `clean` only. Raises BadRequest."""
     if bool(jobs) == bool(states or mine):
         hint = "Not both." if jobs else "`tpujob list` shows them."
         raise BadRequest("name jobs, or choose them by --state and --mine", hint=hint)
     if jobs:
         return jobs
-    asked = {"states": states, "mine": mine, "active": verb != "Clean" and not states}
-    given = cast("ListAsked", {name: value for name, value in asked.items() if value})
-    rows = api.list(given)["rows"]
+    active = verb != "Clean" and not states
+    rows = api.list(_list_request({"states": states, "mine": mine, "active": active}))["rows"]
     names = [f"{row['id']} {row['name']}" for row in rows]
     shown = listed([*names[:10], *([f"{len(names) - 10} more"] if len(names) > 10 else [])])
     if not rows:
         note("No job matches.")
-    elif not yes and screen().asks and not typer.confirm(f"{verb} {shown}?", err=True):
+    elif not yes and get_screen().asks and not typer.confirm(f"{verb} {shown}?", err=True):
         raise typer.Abort
     return [row["id"] for row in rows]
-
-
-def _end(api: JobsApi, job: str, yes: bool, verb: str, checkpoints: bool = False) -> JobView | None:
-    """Delete or clean the job, and return it; None when the person declined. Asks only at a terminal, and only when the
-    job holds a slice or has made output."""
-    if not yes and screen().asks:
-        found = api.get(job)
-        job, question = found["id"], stop_question(found, verb, checkpoints=checkpoints)
-        if question and not typer.confirm(question, err=True):
-            note("Nothing was done.")
-            return None
-    return api.delete(job) if verb == "Delete" else api.clean(job, checkpoints=checkpoints)
 
 
 def steer_each(
     jobs: Sequence[str],
     steer: Callable[[str], JobView | None],
     as_json: bool,
-    *,
-    then: Sequence[str] = (),
+    follow_up: Sequence[str] = (),
 ) -> int:
-    """Steer each job in turn, and print it: as JSON one record, or one line for each of several. An error of one job
-    does not stop the others. Returns the first error's exit code. `steer` returns None when the person declined."""
-    code, hint = 0, ""
-    jobs = [one for job in jobs for one in expanded(job)]
+    """Steer each job in turn and print it, in JSON as one record or as lines; return the first error's exit code. An
+    error of one job does not stop the others. `steer` returns None when the person declined."""
+    code = 0
+    hint = ""
+    jobs = expand_ranges(jobs)
     for job in jobs:
         try:
             steered = steer(job)
@@ -292,9 +312,9 @@ def steer_each(
             if len(jobs) == 1:
                 raise
             if error.hint == hint and not as_json:
-                error.hint = ""  # it is above
+                error.hint = ""  # the line above has the same hint
             hint = error.hint or hint
-            show_error(error, screen(), as_json=as_json)
+            show_error(error, get_screen(), as_json=as_json)
             code = code or error.exit_code
             continue
         if steered is None:
@@ -302,32 +322,37 @@ def steer_each(
         elif as_json and len(jobs) > 1:
             say_json_line(steered)
         else:
-            _say_job(steered, as_json)
-            if then and not as_json:
-                here = then[:1] if steered.get("elements") else then  # a group has no log
-                say("\n".join(next_commands(steered["id"], here)))
+            _print_steered(steered, as_json)
+            if follow_up and not as_json:
+                # a group has no log
+                commands = follow_up[:1] if steered.get("elements") else follow_up
+                say("\n".join(next_commands(steered["id"], commands)))
     return code
 
 
-def expanded(job: str) -> list[str]:
-    """The elements that `sweep-[1-3]` names. Raises BadRequest for a range of too many."""
-    found = re.fullmatch(r"(.+)\[([0-9]{1,5})-([0-9]{1,5})\]", job)
-    if found is None:
-        return [job]
-    first, last = int(found[2]), int(found[3])
-    if not first <= last < first + MOST_NAMED:
-        raise BadRequest(
-            f"{job}: a range goes from the smaller to the larger index, of {MOST_NAMED} jobs at most",
-            hint="The name of an array or a sweep names all of its jobs.",
-        )
-    return [f"{found[1]}{index}" for index in range(first, last + 1)]
+def expand_ranges(jobs: Sequence[str]) -> list[str]:
+    """Return the jobs with `sweep-[1-3]` replaced by its three elements. Raises BadRequest for a range of too many."""
+    expanded: list[str] = []
+    for job in jobs:
+        match = re.fullmatch(r"(.+)\[([0-9]{1,5})-([0-9]{1,5})\]", job)
+        if match is None:
+            expanded.append(job)
+            continue
+        first, last = int(match[2]), int(match[3])
+        if not first <= last < first + MAX_RANGE:
+            raise BadRequest(
+                f"{job}: a range goes from the smaller to the larger index, of {MAX_RANGE} jobs at most",
+                hint="The name of an array or a sweep names all of its jobs.",
+            )
+        expanded += [f"{match[1]}{index}" for index in range(first, last + 1)]
+    return expanded
 
 
-def _say_job(job: JobView, as_json: bool) -> None:
+def _print_steered(job: JobView, as_json: bool) -> None:
     say_page(job, steered_text, as_json, now=time.time())
 
 
-# Reach ---------------------------------------------------------------------------------------------------------------
+# SSH -----------------------------------------------------------------------------------------------------------------
 
 
 def ssh(

@@ -1,16 +1,16 @@
-"""`tpujob logs`: what a program wrote, whole or as it comes, or a part of it that is looked for."""
+"""`tpujob logs`: prints the output of a program, whole or while it is written, or searches it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from tpujob.cli.backend import RetryingClient
-from tpujob.cli.errors import goes_on, on_interrupt
+from tpujob.cli.errors import job_continues, on_interrupt
 from tpujob.cli.options import Follow, JobRef, Json, flag, option
-from tpujob.cli.output import flush, note, say, say_bytes, say_json_line, say_json_list, screen
+from tpujob.cli.output import flush, get_screen, note, say, say_bytes, say_json_line, say_json_list
 from tpujob.cli.render.lines import log_line, log_text, numbered_line
 from tpujob.domain import text as blocks
 from tpujob.domain.text import many
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
     from tpujob.api import LogBlock, LogLine, LogPage, SearchAsked, WindowAsked, WindowLine
 
 POLL = 1.0  #: seconds between looks for new output
-MOST_TAIL = 5000  #: lines that the backend gives at once
-AROUND = 10  #: lines that are shown before and after one that is looked for
-WIDTH = 64 * 1024  #: bytes of a line: no agent writes longer ones
+MAX_TAIL = 5000  #: lines that the backend returns at once
+AROUND = 10  #: lines of context before and after a line
+WIDTH = 64 * 1024  #: bytes of the longest line that an agent writes
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """What is read, and by whom."""
+class LogSource:
+    """The output of a job, or of one host or attempt of a job, and the client that reads it."""
 
     retrying: RetryingClient
     job: str
-    host: int | None
-    attempt: int | None
+    host: int | None  #: None: all hosts
+    attempt: int | None  #: None: the newest
 
     def page(self, cursor: str, tail: int | None = None) -> LogPage:
-        where = self.asked()
+        where = self.filters()
         return self.retrying.ask(lambda api: api.logs(self.job, **where, cursor=cursor, tail=tail))
 
     def block(self, cursor: str) -> LogBlock:
-        where = self.asked()
+        where = self.filters()
         return self.retrying.ask(lambda api: api.log_block(self.job, **where, cursor=cursor))
 
-    def asked(self) -> dict[str, int]:
-        given = {"host": self.host, "attempt": self.attempt}
-        return {name: value for name, value in given.items() if value is not None}
+    def filters(self) -> dict[str, int]:
+        filters = {"host": self.host, "attempt": self.attempt}
+        return {name: value for name, value in filters.items() if value is not None}
 
 
 def logs(
@@ -72,54 +72,55 @@ def logs(
     as_json: Json = False,
 ) -> None:
     """Print a job's output, all hosts merged."""
-    _check(follow=follow, tail=tail, sought=[grep or None, line, traceback], raw=raw, json=as_json)
+    searches = bool(grep) + (line is not None) + (traceback is not None)
+    if searches > 1:
+        raise BadRequest("--grep, --line and --traceback do not go together", hint="Choose one.")
+    if searches and (follow or tail is not None or raw):
+        raise BadRequest("--grep, --line and --traceback go without --follow, --tail and --raw")
+    if raw and (as_json or tail is not None):
+        raise BadRequest("--raw goes without --json and --tail")
     retrying = RetryingClient()
     job_id = retrying.ask(lambda api: api.get(job))["id"]
-    read = Read(retrying, job_id, host, attempt)
+    source = LogSource(retrying, job_id, host, attempt)
     if grep:
-        asked: SearchAsked = {"text": grep, "regexp": regexp, "ignore_case": ignore_case}
-        _count(read, asked) if count else _grep(read, asked, as_json=as_json)
+        query: SearchAsked = {"text": grep, "regexp": regexp, "ignore_case": ignore_case}
+        if count:
+            _, total = next(_search(source, {**query, "limit": 1}))
+            say(str(total))
+        else:
+            _print_matches(source, query, as_json=as_json)
     elif line is not None:
-        _line(read, host or 0, line, around, as_json=as_json)
+        _print_line(source, host or 0, line, around, as_json=as_json)
     elif traceback is not None:
-        _traceback(read, traceback, around, as_json=as_json)
+        _print_traceback(source, traceback, around, as_json=as_json)
     else:
-        with on_interrupt(*goes_on(job_id, "logs {} -f")):
+        with on_interrupt(*job_continues(job_id, "logs {} -f")):
             if not as_json:
-                _print(read, follow=follow, tail=tail, raw=raw)
+                _print_output(source, follow=follow, tail=tail, raw=raw)
             elif follow:
-                for one in _pages(read, follow, tail):
-                    say_json_line(one)
+                for entry in _lines(source, follow, tail):
+                    say_json_line(entry)
             else:
-                say_json_list(_pages(read, follow, tail))
+                say_json_list(_lines(source, follow, tail))
 
 
-def _check(*, follow: bool, tail: int | None, sought: list[object], raw: bool, json: bool) -> None:
-    """Raises BadRequest for options that contradict each other."""
-    looked_for = sum(one is not None for one in sought)
-    if looked_for > 1:
-        raise BadRequest("--grep, --line and --traceback do not go together", hint="Choose one.")
-    if looked_for and (follow or tail is not None or raw):
-        raise BadRequest("--grep, --line and --traceback go without --follow, --tail and --raw")
-    if raw and (json or tail is not None):
-        raise BadRequest("--raw goes without --json and --tail")
+# The whole output ----------------------------------------------------------------------------------------------------
 
 
-# All of it -----------------------------------------------------------------------------------------------------------
-
-
-def _print(read: Read, *, follow: bool, tail: int | None, raw: bool) -> None:
-    color, prefix, cursor = screen().color, read.host is None, ""
+def _print_output(source: LogSource, *, follow: bool, tail: int | None, raw: bool) -> None:
+    color = get_screen().color
+    prefix = source.host is None
+    cursor = ""
     if tail is not None:
-        page = read.page("", tail)
-        for one in page["lines"]:
-            say(log_line(one, prefix=prefix, color=color))
-        if len(page["lines"]) == MOST_TAIL < tail:
-            note(f"tpujob: only the last {MOST_TAIL:,} lines were shown, not {tail:,}")
+        page = source.page("", tail)
+        for line in page["lines"]:
+            say(log_line(line, prefix=prefix, color=color))
+        if len(page["lines"]) == MAX_TAIL < tail:
+            note(f"tpujob: only the last {MAX_TAIL:,} lines were shown, not {tail:,}")
         cursor = page["cursor"]
         if page["done"] or not follow:
             return
-    for data in _blocks(read, follow, cursor):
+    for data in _blocks(source, follow, cursor):
         if raw:
             say_bytes(blocks.raw(data))
         else:
@@ -128,11 +129,11 @@ def _print(read: Read, *, follow: bool, tail: int | None, raw: bool) -> None:
             flush()
 
 
-def _blocks(read: Read, follow: bool, cursor: str) -> Iterator[bytes]:
-    """Block after block, to the end of the output so far; when following, until the job has ended."""
+def _blocks(source: LogSource, follow: bool, cursor: str) -> Iterator[bytes]:
+    """Yield blocks up to the end of the output so far; when following, until the job has ended."""
     last_note = ""
     while True:
-        block = read.block(cursor)
+        block = source.block(cursor)
         cursor = block.cursor
         if block.data:
             yield block.data
@@ -146,10 +147,11 @@ def _blocks(read: Read, follow: bool, cursor: str) -> Iterator[bytes]:
             time.sleep(POLL)
 
 
-def _pages(read: Read, follow: bool, tail: int | None) -> Iterator[LogLine]:
+def _lines(source: LogSource, follow: bool, tail: int | None) -> Iterator[LogLine]:
+    """Yield lines up to the end of the output so far; when following, until the job has ended."""
     cursor = ""
     while True:
-        page = read.page(cursor, None if cursor else tail)
+        page = source.page(cursor, None if cursor else tail)
         cursor = page["cursor"]
         yield from page["lines"]
         if page["done"] or not (page["lines"] or follow):
@@ -158,83 +160,81 @@ def _pages(read: Read, follow: bool, tail: int | None) -> Iterator[LogLine]:
             time.sleep(POLL)
 
 
-# What is looked for --------------------------------------------------------------------------------------------------
+# Searches and single lines -------------------------------------------------------------------------------------------
 
 
-def _search(read: Read, asked: SearchAsked) -> Iterator[tuple[list[WindowLine], int]]:
-    """Matches as they are found, and how many there are in all."""
-    wanted: SearchAsked = {"limit": 1000, "width": WIDTH, **asked, **read.asked()}  # pyright: ignore[reportAssignmentType]
+def _search(source: LogSource, query: SearchAsked) -> Iterator[tuple[list[WindowLine], int]]:
+    """Yield pages of matches, each with the number of all matches."""
+    request: SearchAsked = {"limit": 1000, "width": WIDTH, **query, **source.filters()}  # pyright: ignore[reportAssignmentType]
     while True:
-        found = read.retrying.ask(lambda api, now=wanted: api.log_search(read.job, now))
-        if not found["complete"]:  # asking again goes on
-            done, size = found["searched"] >> 20, found["bytes"] >> 20
+        answer = source.retrying.ask(
+            lambda api, request=request: api.log_search(source.job, request)
+        )
+        if not answer["complete"]:  # the same request continues the search
+            done, size = answer["searched"] >> 20, answer["bytes"] >> 20
             note(f"tpujob: searched {done:,} of {size:,} MiB")
             continue
-        yield found["matches"], found["matching"]
-        if not found["matches"] or found["first"] + len(found["matches"]) > found["matching"]:
+        matches, total = answer["matches"], answer["matching"]
+        yield matches, total
+        if not matches or answer["first"] + len(matches) > total:
             return
-        last = found["matches"][-1]
-        wanted = {**wanted, "of": last["host"], "line": last["line"], "after": True}
+        last = matches[-1]
+        request = {**request, "of": last["host"], "line": last["line"], "after": True}
 
 
-def _count(read: Read, asked: SearchAsked) -> None:
-    _, matching = next(_search(read, {**asked, "limit": 1}))
-    say(str(matching))
-
-
-def _grep(read: Read, asked: SearchAsked, *, as_json: bool) -> None:
-    found = (line for matches, _ in _search(read, asked) for line in matches)
+def _print_matches(source: LogSource, query: SearchAsked, *, as_json: bool) -> None:
+    lines = (line for matches, _ in _search(source, query) for line in matches)
     if as_json:
-        say_json_list(found)
+        say_json_list(lines)
         return
-    color, prefix = screen().color, read.host is None
-    for line in found:
-        say(numbered_line(line, prefix=prefix, hit=True, color=color))
+    color = get_screen().color
+    for line in lines:
+        say(numbered_line(line, prefix=source.host is None, hit=True, color=color))
 
 
-def _line(read: Read, of: int, number: int, around: int, *, as_json: bool) -> None:
-    """A line of a host, with those around it: of that host, or of all when none was named."""
-    place: WindowAsked = {"of": of, "line": number, "width": WIDTH, **read.asked()}  # pyright: ignore[reportAssignmentType]
+def _print_line(source: LogSource, host: int, number: int, around: int, *, as_json: bool) -> None:
+    """Print a line of `host` with its context: lines of the source's host, or of all hosts. Raises NotFound."""
+    place: WindowAsked = {"of": host, "line": number, "width": WIDTH, **source.filters()}  # pyright: ignore[reportAssignmentType]
 
     def window(side: str, lines: int) -> list[WindowLine]:
-        asked: WindowAsked = {**place, "side": side, "lines": lines}  # pyright: ignore[reportAssignmentType]
-        return read.retrying.ask(lambda api: api.log_window(read.job, asked))["lines"]
+        if not lines:
+            return []
+        request: WindowAsked = {**place, "side": side, "lines": lines}  # pyright: ignore[reportAssignmentType]
+        return source.retrying.ask(lambda api: api.log_window(source.job, request))["lines"]
 
-    here = [x for x in window("around", 3) if (x["host"], x["line"]) == (of, number)]
-    if not here:
-        raise NotFound(f"host {of} has no line {number:,}: it was dropped, or is not written yet")
-    found = [*_some(window, "before", around), *here, *_some(window, "after", around)]
+    def is_hit(line: WindowLine) -> bool:
+        return (line["host"], line["line"]) == (host, number)
+
+    hits = [line for line in window("around", 3) if is_hit(line)]
+    if not hits:
+        raise NotFound(f"host {host} has no line {number:,}: it was dropped, or is not written yet")
+    lines = [*window("before", around), *hits, *window("after", around)]
     if as_json:
-        say_json_list(iter(found))
+        say_json_list(lines)
         return
-    color = screen().color
-    for line in found:
-        hit = (line["host"], line["line"]) == (of, number)
-        say(numbered_line(line, prefix=read.host is None, hit=hit, color=color))
+    color = get_screen().color
+    for line in lines:
+        say(numbered_line(line, prefix=source.host is None, hit=is_hit(line), color=color))
 
 
-def _some(
-    window: Callable[[str, int], list[WindowLine]], side: str, lines: int
-) -> list[WindowLine]:
-    return window(side, lines) if lines else []
-
-
-def _traceback(read: Read, wanted: int, around: int, *, as_json: bool) -> None:
-    """That traceback, and what its host wrote around it."""
-    found: list[WindowLine] = []
-    matching = 0
-    for matches, total in _search(read, {"traceback": True}):
-        found, matching = found + matches, total
-        if 0 < wanted <= len(found):
+def _print_traceback(source: LogSource, number: int, around: int, *, as_json: bool) -> None:
+    """Print a traceback with its host's lines around it; a negative number counts from the last. Raises NotFound."""
+    tracebacks: list[WindowLine] = []
+    total = 0
+    for matches, count in _search(source, {"traceback": True}):
+        tracebacks += matches
+        total = count
+        if 0 < number <= len(tracebacks):
             break
-    if not matching:
+    if not total:
         note("tpujob: there is no traceback")
         return
-    if not 1 <= abs(wanted) <= matching:
-        raise NotFound(f"there are {many(matching, 'traceback')}, no traceback {wanted}")
-    number = wanted if wanted > 0 else matching + 1 + wanted
-    at = found[number - 1]
-    following = f"; the next: --traceback {number + 1}" if number < matching else ""
-    note(f"tpujob: traceback {number} of {matching:,}, host {at['host']}{following}")
-    only = Read(read.retrying, read.job, at["host"], read.attempt)
-    _line(only, at["host"], at["line"], around, as_json=as_json)
+    if not 1 <= abs(number) <= total:
+        raise NotFound(f"there are {many(total, 'traceback')}, no traceback {number}")
+    if number < 0:
+        number += total + 1
+    start = tracebacks[number - 1]
+    following = f"; the next: --traceback {number + 1}" if number < total else ""
+    note(f"tpujob: traceback {number} of {total:,}, host {start['host']}{following}")
+    host_source = LogSource(source.retrying, source.job, start["host"], source.attempt)
+    _print_line(host_source, start["host"], start["line"], around, as_json=as_json)

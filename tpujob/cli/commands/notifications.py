@@ -1,4 +1,4 @@
-"""`tpujob notifications ...`: show the channels of the context, their messages, test a channel and set its secrets."""
+"""`tpujob notifications ...`: shows channels and messages, tests a channel, stores the secrets of channels."""
 
 import time
 from collections.abc import Sequence
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpujob.cli.backend import connect, say_where
+from tpujob.cli.backend import connect, note_context
 from tpujob.cli.commands.secrets import FromEnv, value_of
-from tpujob.cli.errors import FOUND
+from tpujob.cli.errors import PROBLEM_FOUND
 from tpujob.cli.options import Json, argument, option
 from tpujob.cli.output import say, say_json, say_page
 from tpujob.cli.render.lines import elapsed
@@ -47,33 +47,31 @@ def list_deliveries(
     as_json: Json = False,
 ) -> None:
     """List messages, newest first."""
-    found = connect().deliveries(channel=channel, limit=limit)
-    say_page(found, deliveries_page, as_json, now=time.time())
+    deliveries = connect().deliveries(channel=channel, limit=limit)
+    say_page(deliveries, deliveries_page, as_json, now=time.time())
 
 
 @app.command(name="test")
 def send_test(
-    channel: Annotated[str, argument("CHANNEL", "Name in the context.")],
-    as_json: Json = False,
+    channel: Annotated[str, argument("CHANNEL", "Name in the context.")], as_json: Json = False
 ) -> None:
     """Send a test message now."""
-    found = connect().test_channel(channel)
-    say_json(found) if as_json else say(describe_test(found))
-    if found["state"] != "sent":
-        raise typer.Exit(FOUND)
+    message = connect().test_channel(channel)
+    say_json(message) if as_json else say(describe_test(message))
+    if message["state"] != "sent":
+        raise typer.Exit(PROBLEM_FOUND)
 
 
 @app.command()
 def secret(
-    name: Annotated[str, argument("NAME", "Name in the context.")],
-    from_env: FromEnv = False,
+    name: Annotated[str, argument("NAME", "Name in the context.")], from_env: FromEnv = False
 ) -> None:
     """Store a URL, signing key or password of a channel.
 
     The value is prompted for, or read from standard input."""
     secrets.checked_name(name)
     value = value_of(name, from_env=from_env)
-    say_where()
+    note_context()
     connect().set_channel_secret(name, value)
     say(f"{name} is stored for the channels that name it.")
 
@@ -81,7 +79,7 @@ def secret(
 # Pages ---------------------------------------------------------------------------------------------------------------
 
 
-def _colour(cell: str) -> str:
+def _state_style(cell: str) -> str:
     return "red" if cell.startswith("fail") else ""
 
 
@@ -89,14 +87,14 @@ _CHANNELS = (
     Column("Channel"),
     Column("Destination", floors=(40, 24), cut=clip_middle),
     Column("Events", floors=(32, 16)),
-    Column("State", floors=(40, 24, 16), style=_colour),
+    Column("State", floors=(40, 24, 16), style=_state_style),
     Column("Last message", floors=(32, 16)),
 )
 _DELIVERIES = (
     Column("Id"),
     Column("Channel"),
     Column("Age", right=True),
-    Column("State", style=_colour),
+    Column("State", style=_state_style),
     Column("Tries", right=True),
     Column("What", floors=(40, 24, 16)),
     Column("Last error", floors=(32, 16)),
@@ -112,9 +110,9 @@ def channels_page(
         (
             channel["name"],
             one_line(channel["to"] or "(only admins see it)", 200),
-            "; ".join(map(_rule, channel["rules"])) or "jobs that name it",
-            _state(channel),
-            _last(channel["last"], now),
+            "; ".join(map(_rule_text, channel["rules"])) or "jobs that name it",
+            _state_text(channel),
+            _last_message(channel["last"], now),
         )
         for channel in channels
     ]
@@ -149,20 +147,20 @@ def describe_test(message: "DeliveryView") -> str:
     return f"{message['channel']}: {message['id']} was not delivered: {error}{again}."
 
 
-def _rule(rule: "RuleView") -> str:
-    what = ", ".join(rule["on"]) or "everything"
-    whose = f" of {', '.join(rule['users'])}" if rule["users"] else ""
-    return one_line(f"{what}{whose}", 200)
+def _rule_text(rule: "RuleView") -> str:
+    events = ", ".join(rule["on"]) or "everything"
+    users = f" of {', '.join(rule['users'])}" if rule["users"] else ""
+    return one_line(f"{events}{users}", 200)
 
 
-def _state(channel: "ChannelView") -> str:
+def _state_text(channel: "ChannelView") -> str:
     last = channel["last"]
     error = f": {last['error']}" if last and last["error"] else ""
     waiting = f", {many(channel['waiting'], 'message')} waiting" if channel["waiting"] else ""
     return one_line(f"{channel['state']}{waiting}{error}", 200)
 
 
-def _last(message: "DeliveryView | None", now: float) -> str:
+def _last_message(message: "DeliveryView | None", now: float) -> str:
     if message is None:
         return "-"
     ago = age(elapsed(message["at"], now))

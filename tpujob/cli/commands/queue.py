@@ -6,17 +6,17 @@ import time
 from typing import TYPE_CHECKING, Annotated
 
 from tpujob.cli.backend import RetryingClient, connect
-from tpujob.cli.commands.jobs import expanded, steer_each
+from tpujob.cli.commands.jobs import expand_ranges, steer_each
 from tpujob.cli.options import Json, Watch, argument, complete_job, option
-from tpujob.cli.output import Screen, say, say_json, say_page, screen
+from tpujob.cli.output import Screen, get_screen, say, say_json, say_page
 from tpujob.cli.render.queue_page import queue_page, shares_page
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
     from tpujob.api import JobsApi, QueueView
 
-STEERS = ("top", "hold", "release", "requeue")
-ROWS = 50  #: unless more or fewer are asked for
+VERBS = ("top", "hold", "release", "requeue")
+ROWS = 50  #: default of --limit
 
 
 def queue(
@@ -38,7 +38,7 @@ def queue(
     top moves jobs before your other ones. hold keeps jobs from starting until release. requeue stops a running job,
     which then waits for a slice again."""
     jobs = words or []
-    if jobs and jobs[0] in STEERS:
+    if jobs and jobs[0] in VERBS:
         return _steer(jobs[0], jobs[1:], as_json)
 
     retrying = RetryingClient()
@@ -46,18 +46,18 @@ def queue(
     def ask(api: JobsApi) -> QueueView:
         return api.queue(jobs=jobs, limit=limit)
 
-    def text(found: QueueView, on: Screen) -> str:
-        if jobs and not found["rows"]:
+    def text(view: QueueView, screen: Screen) -> str:
+        if jobs and not view["rows"]:
             return "None of them waits for a slice. `tpujob why JOB` explains the state of one."
-        known = () if jobs else retrying.ask(lambda api: api.shares())
-        return queue_page(found, on.columns, now=time.time(), shares=known, color=on.color)
+        shares = () if jobs else retrying.ask(lambda api: api.shares())
+        return queue_page(view, screen.columns, now=time.time(), shares=shares, color=screen.color)
 
     if watch:
         from tpujob.cli.live_display import watch_table
 
-        watch_table(ask, text, lambda found: found["rows"], as_json=as_json)
-    found = retrying.ask(ask)
-    say_json(found) if as_json else say(text(found, screen()))
+        watch_table(ask, text, lambda view: view["rows"], as_json=as_json)
+    view = retrying.ask(ask)
+    say_json(view) if as_json else say(text(view, get_screen()))
     return 0
 
 
@@ -65,9 +65,9 @@ def _steer(verb: str, jobs: list[str], as_json: bool) -> int:
     if not jobs:
         raise BadRequest(f"which jobs? `tpujob queue {verb}` needs one", hint="tpujob queue")
     api = connect()
-    # the first of several comes to stand before the others
-    ordered = [one for job in jobs for one in expanded(job)][::-1] if verb == "top" else jobs
-    return steer_each(ordered, getattr(api, verb), as_json)
+    if verb == "top":  # each job moves before the last one, so the first named job goes last
+        jobs = expand_ranges(jobs)[::-1]
+    return steer_each(jobs, getattr(api, verb), as_json)
 
 
 def shares(as_json: Json = False) -> None:

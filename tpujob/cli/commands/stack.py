@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tpujob.cli.backend import current_settings, runs_here
+from tpujob.cli.backend import current_settings, name_of_stack
 from tpujob.cli.options import Json, option
-from tpujob.cli.output import note, say, say_json, screen
+from tpujob.cli.output import get_screen, note, say, say_json
 from tpujob.cli.render.listing import health_lines, stack_page
 from tpujob.errors import TpujobError
 
@@ -36,8 +36,8 @@ def up(
 
     from tpujob.wiring import client
 
-    now = current_settings()
-    client.up(replace(now, replace_store=replace_store or now.replace_store))
+    settings = current_settings()
+    client.up(replace(settings, replace_store=replace_store or settings.replace_store))
     status(as_json)
 
 
@@ -47,9 +47,10 @@ def down() -> None:
     Jobs in the cloud continue, without recovery until `tpujob up`."""
     from tpujob.config import stack_processes
 
-    now = current_settings()
-    ended = stack_processes.down(now)
-    say(f"Stopped: {', '.join(ended)}." if ended else f"Nothing to stop: {runs_here(now)} is down.")
+    settings = current_settings()
+    ended = stack_processes.down(settings)
+    stopped = f"Stopped: {', '.join(ended)}."
+    say(stopped if ended else f"Nothing to stop: {name_of_stack(settings)} is down.")
 
 
 def serve(
@@ -66,22 +67,23 @@ def serve(
 
     You are admin; `tpujob members` gives roles to others. They run `tpujob use PATH` once.
     """
-    from tpujob.config import settings, shared_socket, stack_processes
+    from tpujob.config import shared_socket, stack_processes
+    from tpujob.config.settings import for_processes, load, prepare
     from tpujob.wiring import client
 
-    now = settings.load(context=context)
-    path = shared_socket.where(socket or now.socket)
-    if now.local:
+    settings = load(context=context)
+    path = shared_socket.where(socket or settings.socket)
+    if settings.local:
         note(
             "warning: programs of all members run as you on this machine; nothing keeps them apart"
         )
-    client.make_way(now)
-    words = [*stack_processes.parts(now)[-1].command, "--socket", str(path)]
+    client.make_way(settings)
+    words = [*stack_processes.parts(settings)[-1].command, "--socket", str(path)]
     words += ["--members", str(members.absolute())] if members else []
     note(f"tpujob: others use this backend with: tpujob use {path}")
-    settings.prepare(now)
-    stack_processes.note(now.process_file("backend"), os.getpid())
-    os.execve(words[0], words, settings.for_processes())  # noqa: S606, in the foreground and under this pid
+    prepare(settings)
+    stack_processes.note(settings.process_file("backend"), os.getpid())
+    os.execve(words[0], words, for_processes())  # noqa: S606, in the foreground and under this pid
 
 
 def status(as_json: Json = False) -> None:
@@ -89,50 +91,53 @@ def status(as_json: Json = False) -> None:
     from tpujob.config import stack_processes
     from tpujob.wiring import client
 
-    now = current_settings()
-    health = _health(now)
-    if url := client.deployed_at(now):
-        found = [
-            {"name": "backend", "running": None, "pid": None, "url": url, "page": "", "log": ""}
-        ]
-        text = f"{now.context}: the backend is deployed at {url}"
+    settings = current_settings()
+    health = _health(settings)
+    processes: list[dict[str, Any]]
+    if url := client.deployed_at(settings):
+        backend = {"name": "backend", "running": None, "pid": None, "url": url}
+        processes = [{**backend, "page": "", "log": ""}]
+        text = f"{settings.context}: the backend is deployed at {url}"
     else:
-        found = [
+        processes = [
             {
                 "name": process.name,
                 "running": process.ready is not None,
                 "pid": process.pid,
-                "url": _address(process.ready),
+                "url": _address_in(process.ready),
                 "page": str((process.ready or {}).get("page", "")),
                 "log": str(process.log),
             }
-            for process in stack_processes.status(now)
+            for process in stack_processes.status(settings)
         ]
-        on = screen()
-        text = "" if now.local else f"Context {now.context}:\n"
-        text += stack_page(found, on.columns, color=on.color)
+        screen = get_screen()
+        text = "" if settings.local else f"Context {settings.context}:\n"
+        text += stack_page(processes, screen.columns, color=screen.color)
     if as_json:
-        say_json([{**one, "health": health} if one["name"] == "backend" else one for one in found])
+        for process in processes:
+            if process["name"] == "backend":
+                process["health"] = health
+        say_json(processes)
         return
     lines = [text, "", *health_lines(health, time.time())]
-    if page := client.way_to_page(now):
+    if page := client.way_to_page(settings):
         lines.append(f"Page: {page}")
     say("\n".join(lines).rstrip())
 
 
-def _health(now: Settings) -> HealthView | dict[str, str] | None:
-    """Return the backend's report about itself, or why there is none; None: it does not run."""
+def _health(settings: Settings) -> HealthView | dict[str, str] | None:
+    """Return the backend's report about itself, or why there is none; None: the backend does not run."""
     from tpujob.wiring import client
 
     try:
-        there = client.running_client(now)
-        return there.health() if there else None
+        api = client.running_client(settings)
+        return api.health() if api else None
     except TpujobError as error:
         return {"error": error.message, "hint": error.hint}
 
 
-def _address(ready: Mapping[str, Any] | None) -> str:
-    """Where it listens: in its ready file `url` for the backend, `control` for the others."""
+def _address_in(ready: Mapping[str, Any] | None) -> str:
+    """Return the address in a ready file: `url` of the backend, `control` of the other processes."""
     return str(ready.get("url") or ready.get("control") or "") if ready else ""
 
 

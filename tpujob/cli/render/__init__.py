@@ -1,4 +1,4 @@
-"""What commands print, as text: shapes in, lines out. Pure.
+"""Turns records into the text that commands print. Pure: no I/O, no call of the backend.
 
-Each page is a module of its own, so that a command imports only what it prints. No I/O, no call of the backend.
+Each page is a module, so that a command imports only the pages that it prints.
 """

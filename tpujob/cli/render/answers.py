@@ -1,11 +1,11 @@
-"""What the commands print that make or steer a job: its plan, its id, its state and what comes next. Pure."""
+"""The output of the commands that create or steer a job: its plan, its id and state, and what happens next. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tpujob.cli.commands.data.where import data_words
+from tpujob.cli.commands.data.where import data_lines
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import STATE_STYLE, labelled
 from tpujob.cli.render.text import paint
@@ -14,12 +14,12 @@ from tpujob.domain.text import clean, many, rate
 if TYPE_CHECKING:
     from tpujob.api import JobView, PlanView
 
-#: of what lets `create` refuse a job
-LATER = "the job cannot be submitted before it can be read"
+
+REFUSED = "the job cannot be submitted before it can be read"
 
 
 def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:
-    """`tpujob create --dry-run`."""
+    """Return the page of `tpujob create --dry-run`."""
     zones = ", ".join(plan["zones"])
     facts = [
         ("TPU", f"{words.kind(plan)} ({plan['generation']}), {plan['pricing']}"),
@@ -37,8 +37,8 @@ def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:
         *_program(plan["command"], "First" if plan.get("elements") else "Program"),
         ("Runs in", plan["environment"]),
         *(("Mount", mount) for mount in plan["mounts"]),
-        *(("Data", line) for one in plan.get("data", ()) for line in data_words(one)),
-        *(("Refused", f"{one['message']}; {LATER}") for one in plan.get("refused", ())),
+        *(("Data", line) for source in plan.get("data", ()) for line in data_lines(source)),
+        *(("Refused", f"{refusal['message']}; {REFUSED}") for refusal in plan.get("refused", ())),
         *(("Warning", warning) for warning in plan["warnings"]),
     ]
     title = f"{clean(plan['name'])} would get (nothing was submitted):"
@@ -49,21 +49,20 @@ def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:
 
 
 def _jobs(plan: PlanView) -> str:
-    """Say how many jobs an array or a sweep makes, and what those cost that may run at once; empty: it is one job."""
-    count, most = plan.get("elements"), plan.get("at_once", 1)
+    """Say how many jobs an array or a sweep makes, and the price of those that run at once; empty: it is one job."""
+    count = plan.get("elements")
+    parallel = plan.get("at_once", 1)
     if not count:
         return ""
     usd = plan["usd_per_hour"]
-    cost = rate(None if usd is None else usd * most)
-    together = f"at most {most:,} at once" if most < count else "all at once"
-    each = "; its budget is of each job" if plan["spec"].get("budget") else ""
-    return (
-        f"{count:,}, each as above; {together}: {many(most * plan['chips'], 'chip')}, {cost}{each}"
-    )
+    cost = rate(None if usd is None else usd * parallel)
+    parallel_text = f"at most {parallel:,} at once" if parallel < count else "all at once"
+    budget = "; its budget is of each job" if plan["spec"].get("budget") else ""
+    return f"{count:,}, each as above; {parallel_text}: {many(parallel * plan['chips'], 'chip')}, {cost}{budget}"
 
 
 def _program(command: str, label: str) -> list[tuple[str, str]]:
-    """Each line of the program by itself: joined, they would read as one command. Of a group that of its first job."""
+    """Return each line of the program on a line: joined, the lines would read as one command."""
     lines = [line for line in command.splitlines() if line.strip()]
     return [("" if n else label, line) for n, line in enumerate(lines)]
 
@@ -74,15 +73,15 @@ def created_text(
     """Return what `tpujob create` prints: the id, the hardware, its price, the page, and the next commands."""
     name = paint(f"{job['id']}  {clean(job['name'])}", "bold", color)
     size = words.group_size(job)
-    each = f"{many(size, 'job')}, each on a " if size else ""
-    asked = (
-        f"{each}{job['pricing']} {words.kind(job)}: {many(job['hosts'], 'host')}, {many(job['chips'], 'chip')}, "
+    quantity = f"{many(size, 'job')}, each on a " if size else ""
+    hardware = (
+        f"{quantity}{job['pricing']} {words.kind(job)}: {many(job['hosts'], 'host')}, {many(job['chips'], 'chip')}, "
         f"{rate(list_price)} while it holds the slice{words.unpaid(job)}"
     )
     return "\n".join(
         [
             f"Created job {name}",
-            *labelled("Requests", clean(asked), columns, color),
+            *labelled("Requests", clean(hardware), columns, color),
             *labelled("Page", page, columns, color),
             *next_commands(
                 job["id"], ("show", "cancel") if size else ("show", "logs -f", "cancel")
@@ -96,7 +95,7 @@ def steered_text(job: JobView, columns: int, now: float, *, color: bool = False)
     state = paint(clean(job["state"]), STATE_STYLE.get(job["state"], ""), color)
     title = f"Job {clean(job['id'])} ({clean(job['name'])}): {state}"
     facts = [
-        ("Now", words.now(job)),
+        ("Now", words.reason(job)),
         ("Trouble", words.trouble(job)),
         ("Next", words.what_next(job, now)),
     ]
@@ -106,18 +105,20 @@ def steered_text(job: JobView, columns: int, now: float, *, color: bool = False)
 
 def stop_question(job: JobView, verb: str, *, checkpoints: bool) -> str:
     """Return the question before a job is deleted or cleaned; empty: nothing would be lost."""
-    held = any(not s["gone_at"] for s in job["slices"])
-    if not held and not (job["attempts"] and verb == "Clean") and not checkpoints:
+    holds_slice = any(not slice["gone_at"] for slice in job["slices"])
+    if not holds_slice and not (job["attempts"] and verb == "Clean") and not checkpoints:
         return ""
     out = f"{verb} job {clean(job['id'])} ({clean(job['name'])})?"
-    for one in job.get("actions", ()):
-        if one["name"] == verb.lower():
-            out += f" It {clean(one['does'])}. It costs {clean(one['costs'])}."
-            asks = [ask for ask in one["asks"] if checkpoints and ask["name"] == "checkpoints"]
-            out += "".join(f" It {clean(ask['does'])}." for ask in asks)
+    for action in job.get("actions", ()):
+        if action["name"] == verb.lower():
+            out += f" It {clean(action['does'])}. It costs {clean(action['costs'])}."
+            for option in action["asks"] if checkpoints else ():
+                if option["name"] == "checkpoints":
+                    out += f" It {clean(option['does'])}."
     return out
 
 
+#: command with its options -> what it does
 NEXT = {
     "show": "what it does and why",
     "logs -f": "its output, as it comes",
@@ -128,7 +129,10 @@ NEXT = {
 
 
 def next_commands(job_id: str, commands: Sequence[str]) -> list[str]:
-    """One line for each command that makes sense now."""
-    shown = {c: f"tpujob {c.split()[0]} {job_id}{c[len(c.split()[0]) :]}" for c in commands}
-    room = max(map(len, shown.values()))
-    return [f"  {line:{room}}  {NEXT[c]}" for c, line in shown.items()]
+    """Return a line for each command: the command and what it does."""
+    typed: dict[str, str] = {}
+    for command in commands:
+        name, *options = command.split()
+        typed[command] = " ".join(["tpujob", name, job_id, *options])
+    width = max(map(len, typed.values()))
+    return [f"  {text:{width}}  {NEXT[command]}" for command, text in typed.items()]

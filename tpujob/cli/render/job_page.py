@@ -1,4 +1,4 @@
-"""`tpujob show`: everything about one job on one page. Pure."""
+"""`tpujob show` and `tpujob why`: one job on one page. Pure."""
 
 from __future__ import annotations
 
@@ -10,40 +10,36 @@ from typing import TYPE_CHECKING
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import LABEL, elapsed, event_line, job_title, labelled, progress_line
 from tpujob.cli.render.queue_page import place_facts
-from tpujob.cli.render.text import clip, clock, paint, width, wrap
+from tpujob.cli.render.text import clip, clock, paint, width, wrap, wrap_indented
 from tpujob.domain.text import clean, many, number, rate, seconds, span, usd
 
 if TYPE_CHECKING:
     from tpujob.api import AttemptView, EventView, JobView, ProofView, SliceView
 
 
+LAST_EVENTS = 8  #: events on the page of `tpujob show`
+
+
 def job_page(
-    job: JobView,
-    events: Sequence[EventView],
-    columns: int,
-    now: float,
-    *,
-    color: bool = False,
-    last: int = 8,
+    job: JobView, events: Sequence[EventView], columns: int, now: float, *, color: bool = False
 ) -> str:
-    """`tpujob show`: all facts, and what happens next."""
-    lasted = "" if words.is_going_group(job) else f" for {span(elapsed(job['state_since'], now))}"
+    """Return the page of `tpujob show`: all facts, and what happens next."""
+    lasted = "" if words.is_active_group(job) else f" for {span(elapsed(job['state_since'], now))}"
     out = [job_title(job, color) + lasted, ""]
     for label, text in _facts(job, now):
         out += labelled(label, text, columns, color)
     if job["slices"]:
         out += ["", paint("Slices", "bold", color)]
-        out += [
-            line for s in job["slices"] if not _fruitless(s) for line in _slice(s, job, columns)
-        ]
-        out += _requests(job, columns)
+        for slice in job["slices"]:
+            out += [] if _never_ready(slice) else _slice_lines(slice, job, columns)
+        out += _failed_requests(job, columns)
     if job["attempts"]:
         out += ["", paint("Attempts", "bold", color)]
         for n, attempt in enumerate(job["attempts"]):
-            out += _attempt(attempt, job["attempts"][:n], columns, now, color)
+            out += _attempt_lines(attempt, job["attempts"][:n], columns, now, color)
     if events:
         out += ["", paint("Last events", "bold", color)]
-        out += [event_line(event, columns, color=color) for event in events[-last:]]
+        out += [event_line(event, columns, color=color) for event in events[-LAST_EVENTS:]]
     return "\n".join(out)
 
 
@@ -52,7 +48,7 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
     hardware = f"{words.kind(job)}: {many(job['chips'], 'chip')} on {hosts}{words.topology(job)}"
     metrics = (f"{name} {number(value)}" for name, value in job["metrics"].items())
     return [
-        ("Now", words.now(job)),
+        ("Now", words.reason(job)),
         ("Trouble", words.trouble(job)),
         ("Ignored", words.ignored(job)),
         ("Upcoming", words.maintenance(job, now)),
@@ -75,21 +71,21 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
     ]
 
 
-def _fruitless(slice: SliceView) -> bool:
-    """Whether the request never became a slice."""
+def _never_ready(slice: SliceView) -> bool:
+    """Return whether the request for a slice ended before the slice was ready."""
     return bool(slice["gone_at"] and not slice["ready_at"])
 
 
-def _requests(job: JobView, columns: int) -> list[str]:
-    """Return the requests that failed, in one line, as there may be many."""
-    zones = Counter(slice["zone"] for slice in job["slices"] if _fruitless(slice))
+def _failed_requests(job: JobView, columns: int) -> list[str]:
+    """Return a line that counts the failed requests, as there may be many."""
+    zones = Counter(slice["zone"] for slice in job["slices"] if _never_ready(slice))
     if not zones:
         return []
-    places = ", ".join(f"{zone} {n}" for zone, n in zones.items())
+    places = ", ".join(f"{zone} {count}" for zone, count in zones.items())
     return [clip(f"  {many(zones.total(), 'request')} failed: {clean(places)}", columns)]
 
 
-def _slice(slice: SliceView, job: JobView, columns: int) -> list[str]:
+def _slice_lines(slice: SliceView, job: JobView, columns: int) -> list[str]:
     if slice["gone_at"]:
         state = "gone"
     elif slice["ready_at"]:
@@ -99,104 +95,101 @@ def _slice(slice: SliceView, job: JobView, columns: int) -> list[str]:
     cost = f"{usd(slice['usd'])} at {rate(slice['usd_per_hour'])}"
     if slice["gone_at"] and slice["ready_at"] and slice["usd_per_hour"] and not slice["usd"]:
         cost += ": preempted in its first minute, which is free"
-    name, kind = clean(slice["name"]), f"{slice['pricing']} {words.kind(slice)} in {slice['zone']}"
-    line = f"  {name}  {state:9}  {clean(kind)}"
+    kind = clean(f"{slice['pricing']} {words.kind(slice)} in {slice['zone']}")
+    line = f"  {clean(slice['name'])}  {state:9}  {kind}"
     out = [f"{line}  {cost}"]
     if width(out[0]) > columns:
-        out = [clip(line, columns), *(f"    {more}" for more in wrap(cost, max(20, columns - 4)))]
-    if of := words.slice_jobs(slice, job["id"]):
-        out += [f"    {line}" for line in wrap(f"handed on: {of}", max(20, columns - 4))]
+        out = [clip(line, columns), *wrap_indented(cost, columns, 4)]
+    if jobs := words.slice_jobs(slice, job["id"]):
+        out += wrap_indented(f"handed on: {jobs}", columns, 4)
     if slice["hosts"] and not slice["gone_at"]:
-        out.append(clip(f"    hosts  {_by_host(slice['hosts'])}", columns))
+        out.append(clip(f"    hosts  {_names_by_host(slice['hosts'])}", columns))
         machines = [host["physical"] for host in job.get("on_hosts", [])]
         if slice["role"] == "serving" and any(machines):
-            out.append(clip(f"    machines  {_by_host(machines)}", columns))
+            out.append(clip(f"    machines  {_names_by_host(machines)}", columns))
         if slice.get("host_keys") == "first-contact":
-            out.append(
-                clip("    keys   trusted at the first contact: the hosts published none", columns)
-            )
+            text = "    keys   trusted at the first contact: the hosts published none"
+            out.append(clip(text, columns))
     return out
 
 
-def _by_host(names: Sequence[str]) -> str:
-    """The first eight, each after the number of its host."""
+def _names_by_host(names: Sequence[str]) -> str:
+    """Return the first eight names, each after the number of its host."""
     shown = "  ".join(f"{i}: {clean(name) or '?'}" for i, name in enumerate(names[:8]))
     return f"{shown}  … {len(names) - 8} more" if len(names) > 8 else shown
 
 
-def _attempt(
+def _attempt_lines(
     attempt: AttemptView, before: Sequence[AttemptView], columns: int, now: float, color: bool
 ) -> list[str]:
-    began, ended = seconds(attempt["started_at"]), seconds(attempt["ended_at"])
-    took = span((ended if ended is not None else now) - began) if began is not None else "?"
-    end = words.end_of(attempt)
-    steps = words.steps_of(attempt)
-    lasted = "after" if ended is not None else "for"
-    head = f"  {attempt['number']}  {end} {lasted} {took} on {attempt['slice']}{steps}"
-    out = [clip(clean(head), columns)]
-    if attempt["message"] and attempt["outcome"] != "succeeded":
-        out += [f"     {line}" for line in wrap(clean(attempt["message"]), max(20, columns - 5))]
-    for text in filter(None, (words.verdict_of(attempt), words.cut_off(attempt))):
-        out += [f"     {line}" for line in wrap(clean(text), max(20, columns - 5))]
-    proved = (a["number"] for a in before if a["evidence"] == attempt["evidence"] != [])
-    if same := next(proved, None):
-        return [*out, "     " + paint(f"| the same as attempt {same}", "dim", color)]
-    return out + proof(attempt, columns, color=color, indent=5)
+    started, ended = seconds(attempt["started_at"]), seconds(attempt["ended_at"])
+    duration = "?" if started is None else span((now if ended is None else ended) - started)
+    lasted = f"for {duration}" if ended is None else f"after {duration}"
+    head = f"  {attempt['number']}  {words.end_of(attempt)} {lasted} on {attempt['slice']}"
+    out = [clip(clean(head + words.steps_of(attempt)), columns)]
+    message = "" if attempt["outcome"] == "succeeded" else attempt["message"]
+    for text in filter(None, (message, words.verdict_of(attempt), words.firewall_hint(attempt))):
+        out += wrap_indented(text, columns, 5)
+    for earlier in before:
+        if earlier["evidence"] == attempt["evidence"] != []:
+            same = f"| the same as attempt {earlier['number']}"
+            return [*out, "     " + paint(same, "dim", color)]
+    return out + _evidence_lines(attempt, columns, color=color, indent=5, limit=24)
 
 
-def proof(
-    attempt: AttemptView, columns: int, *, color: bool, indent: int, most: int = 24
+def _evidence_lines(
+    attempt: AttemptView, columns: int, *, color: bool, indent: int, limit: int
 ) -> list[str]:
-    """The lines that prove an attempt's cause, wrapped: at most `most`, the last of which says that there are more."""
+    """Return at most `limit` lines that prove an attempt's cause; the last line says if there are more."""
     room = max(20, columns - indent - 2)
-    lines = [line for quote in attempt["evidence"] for line in _quoted(quote, room)]
-    if len(lines) > most:
-        first = _telling(attempt, room, most - 1)
-        lines = [*lines[first : first + most - 1], "  … `tpujob show` has all of it"]
+    lines = [line for quote in attempt["evidence"] for line in _quote_lines(quote, room)]
+    if len(lines) > limit:
+        first = _first_line(attempt, room, limit - 1)
+        lines = [*lines[first : first + limit - 1], "  … `tpujob show` has all of it"]
     return [" " * indent + paint(line, "dim", color) for line in lines]
 
 
-def _quoted(quote: ProofView, room: int) -> list[str]:
+def _quote_lines(quote: ProofView, room: int) -> list[str]:
     host = "" if quote["host"] is None else f"host {quote['host']}: "
     parts = wrap(host + clean(quote["text"]), room)
     return [f"{'| ' if n == 0 else '  '}{clip(part, room)}" for n, part in enumerate(parts)]
 
 
-def _telling(attempt: AttemptView, room: int, most: int) -> int:
-    """The first line to show when there is no room for all. The host that failed first comes first, and the end of its
-    output says most; a stack, which proves a hang, begins with its innermost frame."""
+def _first_line(attempt: AttemptView, room: int, limit: int) -> int:
+    """Return the index of the first line to show when only `limit` fit: the last lines of the host that failed first.
+    A stack, which proves a hang, begins with its innermost frame, so its first lines are shown."""
     if attempt["cause"] == "HANG":
         return 0
     host = attempt["evidence"][0]["host"]
-    own = takewhile(lambda quote: quote["host"] == host, attempt["evidence"])
-    return max(0, sum(len(_quoted(quote, room)) for quote in own) - most)
+    of_host = takewhile(lambda quote: quote["host"] == host, attempt["evidence"])
+    return max(0, sum(len(_quote_lines(quote, room)) for quote in of_host) - limit)
 
 
 # Why -----------------------------------------------------------------------------------------------------------------
 
 
-LATELY, PROOF = 3, 5  #: events, and lines of evidence
-STILL = 300.0  #: seconds without a new step that are worth a line
+RECENT_EVENTS = 3
+EVIDENCE_LINES = 5
+STUCK_AFTER = 300.0  #: seconds without a new step after which the page says so
 
 
 def why_page(
     job: JobView, events: Sequence[EventView], columns: int, now: float, *, color: bool = False
 ) -> str:
-    """State, since when, the last cause and its evidence, what is tried again, retries, money, what comes next."""
+    """Return the page of `tpujob why`: state, reasons, the last end and its evidence, retries, cost, next step."""
     since = f" since {clock(job['state_since'])}, {span(elapsed(job['state_since'], now))}"
-    out = [job_title(job, color) + ("" if words.is_going_group(job) else since), ""]
+    out = [job_title(job, color) + ("" if words.is_active_group(job) else since), ""]
     for label, text in _reasons(job, now):
         out += labelled(label, text, columns, color)
-    retries = "" if job["state"] == "succeeded" else _retries(job)
-    ended = [a for a in job["attempts"] if a["outcome"] and a["outcome"] != "succeeded"]
-    if ended and job["state"] != "succeeded":
-        last = ended[-1]
-        out += labelled("Last end", _ended(job, last, now), columns, color)
+    failed = [a for a in job["attempts"] if a["outcome"] and a["outcome"] != "succeeded"]
+    if failed and job["state"] != "succeeded":
+        last = failed[-1]
+        out += labelled("Last end", _last_end(job, last, now), columns, color)
         out += labelled("Verdict", words.verdict_of(last), columns, color)
-        out += labelled("Cure", words.cut_off(last), columns, color)
-        out += proof(last, columns, color=color, indent=LABEL + 2, most=PROOF)
+        out += labelled("Cure", words.firewall_hint(last), columns, color)
+        out += _evidence_lines(last, columns, color=color, indent=LABEL + 2, limit=EVIDENCE_LINES)
     for label, text in (
-        ("Retries", retries),
+        ("Retries", "" if job["state"] == "succeeded" else _retries_left(job)),
         ("Cost", words.cost(job)),
         ("Budget", words.spending(job)),
         ("Next", words.what_next(job, now)),
@@ -204,17 +197,17 @@ def why_page(
         out += labelled(label, text, columns, color)
     if events:
         out += ["", paint("Recent events", "bold", color)]
-        out += [event_line(event, columns, color=color) for event in events[-LATELY:]]
+        out += [event_line(event, columns, color=color) for event in events[-RECENT_EVENTS:]]
     return "\n".join(out)
 
 
 def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
     place = job.get("place")
-    in_queue = place is not None and bool(place["reasons"] or place["position"])
-    has_reason = place is not None and job.get("why") in [one["text"] for one in place["reasons"]]
-    queued = (job["waiting"] or job.get("copying") or has_reason) and job["state"] == "queued"
+    reasons_in_queue = [reason["text"] for reason in place["reasons"]] if place else []
+    in_queue = place is not None and bool(reasons_in_queue or place["position"])
+    explained = job["waiting"] or job.get("copying") or job.get("why") in reasons_in_queue
     reasons = [
-        ("Now", "" if queued else words.now(job)),
+        ("Now", "" if explained and job["state"] == "queued" else words.reason(job)),
         ("Data", (job.get("copying") or {}).get("said", "")),
         *(place_facts(place, now) if in_queue else ()),
         ("Waiting", job["waiting"]),
@@ -236,7 +229,7 @@ def _progress(job: JobView, now: float) -> list[tuple[str, str]]:
     line = ("Progress", progress_line(job, bar=10))
     if age is None:
         return [line]
-    if age > STILL:
+    if age > STUCK_AFTER:
         stall = f"; stall at {limit}" if limit else ""
         return [line, ("Stuck", f"no new step for {span(age)}{stall}")]
     return [line, ("Moving", f"newest step {span(age)} ago")]
@@ -251,21 +244,22 @@ def _without_steps(job: JobView, limit: str) -> str:
     return f"this program reports no steps: its output and CPU time count instead{hang}"
 
 
-def _ended(job: JobView, attempt: AttemptView, now: float) -> str:
-    """Without the attempt's message where the job's own is about the same end."""
+def _last_end(job: JobView, attempt: AttemptView, now: float) -> str:
+    """Say how the attempt ended; without its message where the job's message is about the same end."""
     ago = f", {span(elapsed(attempt['ended_at'], now))} ago" if attempt["ended_at"] else ""
     text = f"attempt {attempt['number']}: {words.end_of(attempt)}{ago}"
-    since_then = attempt["ended_at"] == job["state_since"]
-    known = since_then or (job["state"] == "failed" and job["cause"] == attempt["cause"])
-    return text if known or not attempt["message"] else f"{text}: {attempt['message']}"
+    ended_job = job["state"] == "failed" and job["cause"] == attempt["cause"]
+    if not attempt["message"] or ended_job or attempt["ended_at"] == job["state_since"]:
+        return text
+    return f"{text}: {attempt['message']}"
 
 
-def _retries(job: JobView) -> str:
-    """Return the retries that end the job when they are used up."""
-    bounded = [one for one in job.get("budgets", ()) if one["limit"] is not None]
-    return "; ".join(
-        f"{one['name']}: {one['used']} used, {one['left']} left"
-        if one["limit"]
-        else f"{one['name']}: no retry is allowed"
-        for one in bounded
-    )
+def _retries_left(job: JobView) -> str:
+    """Say how many retries of each bounded kind are left."""
+    texts: list[str] = []
+    for budget in job.get("budgets", ()):
+        if budget["limit"]:
+            texts.append(f"{budget['name']}: {budget['used']} used, {budget['left']} left")
+        elif budget["limit"] == 0:
+            texts.append(f"{budget['name']}: no retry is allowed")
+    return "; ".join(texts)

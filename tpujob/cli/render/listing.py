@@ -1,4 +1,4 @@
-"""`tpujob list` and `tpujob status`: one line for each job or process. Pure."""
+"""`tpujob list` and `tpujob status`: a line for each job or process. Pure."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ No jobs. Make the first one:
 See one run from start to end, preemption included:
   tpujob demo"""
 
-WHOLE = 100  #: columns that no name needs
+UNCUT = 100  #: a floor that no name exceeds, so that the name is cut last
 
 
-#: of a job: its column and its text. On a narrow terminal `_NARROW` are left out, then the long columns are cut, the
-#: name, which is typed next, last
+#: name of a column -> the column, and the function that returns its text. Where the table is too wide, `_NARROW` are
+#: left out, then long columns are cut
 _CELLS: dict[str, tuple[Column, Callable[[JobRow, float], str]]] = {
     "id": (Column("Job ID"), lambda j, _: j["id"]),
     "user": (Column("User", floors=(8, 6, 4)), lambda j, _: j["user"]),
-    "name": (Column("Name", floors=(WHOLE, WHOLE, WHOLE, 16, 8)), lambda j, _: j["name"]),
+    "name": (Column("Name", floors=(UNCUT, UNCUT, UNCUT, 16, 8)), lambda j, _: j["name"]),
     "type": (Column("Accelerator", floors=(8, 7, 6), cut=clip_middle), lambda j, _: words.kind(j)),
     "zone": (Column("Zone", floors=(14, 13, 8), cut=clip_middle), lambda j, _: j["zone"] or "-"),
     "ip": (Column("Host0 IP"), lambda j, _: j["host0_ip"] or "-"),
@@ -52,63 +52,63 @@ _CELLS: dict[str, tuple[Column, Callable[[JobRow, float], str]]] = {
         lambda j, _: "-" if j["loss"] is None else number(j["loss"]),
     ),
 }
-#: of an array or a sweep
+#: default columns for the jobs of an array or a sweep
 OF_GROUP = "id,name,params,state,step,loss,age"
-_USUAL = ("id", "user", "name", "type", "zone", "ip", "state", "step", "age")
-#: left out, one after the other, where the table is too wide; the second only where it is the same in each row
+_DEFAULT = ("id", "user", "name", "type", "zone", "ip", "state", "step", "age")
+#: titles of columns left out, in this order, where the table is too wide; User only if all rows have the same user
 _NARROW = ("Host0 IP", "User")
-#: where that many columns are left
-LEAST_WHY = 24
+WHY_WIDTH = 24  #: free columns that a column Why needs
 
 
 def chosen_columns(text: str) -> tuple[str, ...]:
-    """The columns in a list with commas; none: the usual ones. Raises BadRequest for an unknown one."""
+    """Return the names of columns in a list with commas. Raises BadRequest for an unknown one."""
     names = tuple(filter(None, (name.strip() for name in text.split(","))))
-    if bad := [name for name in names if name not in _CELLS]:
-        known = f"Columns: {', '.join(_CELLS)}"
-        raise BadRequest(f"--columns: there is no column {bad[0]}", hint=known)
+    if unknown := [name for name in names if name not in _CELLS]:
+        hint = f"Columns: {', '.join(_CELLS)}"
+        raise BadRequest(f"--columns: there is no column {unknown[0]}", hint=hint)
     return names
 
 
 def list_page(
     page: JobPage,
-    asked: ListAsked,
+    request: ListAsked,
     columns: int,
     now: float,
     *,
     color: bool = False,
     chosen: Sequence[str] = (),
 ) -> str:
-    """`tpujob list`; for an empty list what that means, and how to make a first job."""
+    """Return the page of `tpujob list`: the table, or the meaning of an empty list and how to make a first job."""
     if page["rows"] and chosen:
         cells = _cells(page["rows"], chosen, now)
         return table([_CELLS[name][0] for name in chosen], cells, columns, color=color)
     if page["rows"]:
         return job_table(page["rows"], columns, now, color=color)
-    if asked.keys() & {"mine", "states", "causes", "types", "zones", "text", "group"}:
+    if request.keys() & {"mine", "states", "causes", "types", "zones", "text", "group"}:
         return f"No matching jobs ({page['total']} in all)."
-    user, others = clean(asked.get("user", "")), any(page["states"].values())
-    whose, option = (f" of {user}", f" --user {user}") if user else ("", "")
-    if not others:
+    user = clean(request.get("user", ""))
+    whose = f" of {user}" if user else ""
+    option = f" --user {user}" if user else ""
+    if not any(page["states"].values()):
         return f"There is no job{whose}." if user else NO_JOBS
     return f"No job{whose} is active or ended within the last day. `tpujob list --all{option}` shows older ones."
 
 
 def job_table(rows: Sequence[JobRow], columns: int, now: float, *, color: bool = False) -> str:
-    """One line for each job, and below it what is billed beside a row, or nearly spent."""
-    usual = [_CELLS[name][0] for name in _USUAL]
-    shown, cells = _narrowed(usual, _cells(rows, _USUAL, now), columns)
-    if space(shown, cells, columns) >= LEAST_WHY:
+    """Return a line for each job, then a line for each job with swapped-out slices or a nearly spent budget."""
+    defaults = [_CELLS[name][0] for name in _DEFAULT]
+    shown, cells = _narrow(defaults, _cells(rows, _DEFAULT, now), columns)
+    if space(shown, cells, columns) >= WHY_WIDTH:
         shown = (*(replace(column, floors=()) for column in shown), _CELLS["why"][0])
         whys = _cells(rows, ["why"], now)
-        cells = [(*line, *why) for line, why in zip(cells, whys, strict=True)]
+        cells = [(*row, *why) for row, why in zip(cells, whys, strict=True)]
     out = [table(shown, cells, columns, color=color)]
     for job in rows:
         if job["condemned"]:
-            billed = f"{rate(job['usd_per_hour'])} in all"
-            out += _below(job, f"{words.swapped_out(job['condemned'])}; {billed}", columns)
+            price = f"{rate(job['usd_per_hour'])} in all"
+            out += _note(job, f"{words.swapped_out(job['condemned'])}; {price}", columns)
         if job["warned"]:
-            out += _below(job, "; ".join(job["warned"]), columns)
+            out += _note(job, "; ".join(job["warned"]), columns)
     return "\n".join(out)
 
 
@@ -117,18 +117,18 @@ def _cells(rows: Sequence[JobRow], names: Sequence[str], now: float) -> list[tup
     return list(zip(*([clean(text(job, now)) for job in rows] for text in texts), strict=True))
 
 
-def _narrowed(
+def _narrow(
     shown: Sequence[Column], cells: list[tuple[str, ...]], columns: int
 ) -> tuple[Sequence[Column], list[tuple[str, ...]]]:
-    """Return the columns without the least useful ones, if the table is too wide."""
+    """Leave out the least useful columns while the table is too wide; return the columns and cells that remain."""
     for title in _NARROW:
-        at = next(n for n, column in enumerate(shown) if column.title == title)
+        index = next(position for position, column in enumerate(shown) if column.title == title)
         if space(shown, cells, columns) >= -GAP:
             break
-        if title == "User" and len({line[at] for line in cells}) > 1:
+        if title == "User" and len({row[index] for row in cells}) > 1:
             break
-        shown = [*shown[:at], *shown[at + 1 :]]
-        cells = [(*line[:at], *line[at + 1 :]) for line in cells]
+        shown = [*shown[:index], *shown[index + 1 :]]
+        cells = [(*row[:index], *row[index + 1 :]) for row in cells]
     return shown, cells
 
 
@@ -136,24 +136,23 @@ def _why(job: JobRow) -> str:
     return clean(f"{job['trouble']}; retrying" if job["trouble"] else job["why"])
 
 
-def _below(job: JobRow, text: str, columns: int) -> list[str]:
-    """A line below the table: of what a job is billed beside its row, or of budgets of which little is left."""
+def _note(job: JobRow, text: str, columns: int) -> list[str]:
     return wrap(clean(f"{job['id']}: {text}"), max(20, columns))
 
 
 def step(job: JobRow) -> str:
-    """How far it is: `480/600`, `480` or `-`; of a group, how many of its jobs have ended: `2 of 6`."""
+    """Return `480/600`, `480` or `-`; for a group, how many of its jobs have ended: `2 of 6`."""
     if states := job.get("elements"):
         ended = sum(states.get(state, 0) for state in words.FINAL)
         return f"{ended:,} of {job.get('group_size', 0):,}"
     if job["step"] is None:
         return "-"
-    of = f"/{count(job['steps'])}" if job["steps"] else ""
-    return count(job["step"]) + of
+    total = f"/{count(job['steps'])}" if job["steps"] else ""
+    return count(job["step"]) + total
 
 
 def stack_page(processes: Sequence[Mapping[str, Any]], columns: int, *, color: bool) -> str:
-    """`tpujob status`: the processes of the local stack."""
+    """Return the processes of the local stack, for `tpujob status`."""
     titles = (
         Column("Process"),
         Column("State", style=lambda cell: "green" if cell == "up" else "dim"),
@@ -168,8 +167,8 @@ def stack_page(processes: Sequence[Mapping[str, Any]], columns: int, *, color: b
 
 
 def health_lines(health: Mapping[str, Any] | None, now: float) -> list[str]:
-    """`tpujob status`: when the backend last looked at its jobs, and what is not as it should be; of `HealthView`, of
-    an error with its hint, or nothing of one that does not run."""
+    """Return the time of the backend's last pass and its troubles. `health`: `HealthView`, an error with its hint, or
+    None for a backend that does not run."""
     if health is None:
         return []
     if "error" in health:
@@ -180,5 +179,5 @@ def health_lines(health: Mapping[str, Any] | None, now: float) -> list[str]:
     loop = health["loop"]
     passed = seconds(loop["passed_at"])
     ago = "not yet" if passed is None else f"{age(max(0.0, now - passed))} ago"
-    troubles = (f"{one['text']}. {one['hint']}" for one in health["troubles"])
+    troubles = (f"{trouble['text']}. {trouble['hint']}" for trouble in health["troubles"])
     return [f"Last pass: {ago}", *(clean(text[:1].upper() + text[1:]) for text in troubles)]

@@ -27,7 +27,7 @@ EVENTS = 8  #: lines of history
 
 
 class Panel:
-    """As `PlainLines`, on a terminal. What it showed last stays there when it ends."""
+    """A sink that redraws a panel in place on a terminal. The last picture stays when the panel ends."""
 
     def __init__(self, screen: Screen, list_price: float | None) -> None:
         self._console = Console(no_color=not screen.color, highlight=False, markup=False)
@@ -63,7 +63,7 @@ class Panel:
 def picture(
     job: JobView, lines: Sequence[tuple[str, str, str]], now: float, list_price: float | None
 ) -> Box:
-    """The panel as one renderable. Its height does not change with the job's state, so that nothing jumps."""
+    """Return the panel. Its height does not change with the job's state, so that nothing jumps."""
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(no_wrap=True, overflow="ellipsis")
@@ -84,66 +84,67 @@ def picture(
 
 
 def _state(job: JobView, now: float) -> Text:
-    began = None if words.is_going_group(job) else seconds(job["state_since"])
-    since = f" for {span(now - began)}" if began is not None else ""
+    state_since = None if words.is_active_group(job) else seconds(job["state_since"])
+    duration = f" for {span(now - state_since)}" if state_since is not None else ""
     state = Text(clean(job["state"]), style=STATE_STYLE.get(job["state"], ""))
-    return state.append(since, style="dim")
+    return state.append(duration, style="dim")
 
 
 def _slice(job: JobView) -> str:
-    held = _held(job)
+    held = _billed_slice(job)
     if held is None:
         return "none"
     kind = f"{held['name']}  {held['pricing']} {words.kind(held)} in {held['zone']}"
-    swapped = [name for name in job["condemned"] if name != held["name"]]
+    condemned = [name for name in job["condemned"] if name != held["name"]]
     if held["role"] == "condemned":
         return f"{kind}  {held['role']}"
-    return f"{kind}  (and {', '.join(swapped)}, condemned)" if swapped else kind
+    return f"{kind}  (and {', '.join(condemned)}, condemned)" if condemned else kind
 
 
-def _held(job: JobView) -> SliceView | None:
-    """Return the serving slice; else one that is still billed."""
-    held = [s for s in job["slices"] if not s["gone_at"]]
-    serving = [s for s in held if s["role"] == "serving"]
+def _billed_slice(job: JobView) -> SliceView | None:
+    """Return the serving slice; without one, a slice that is still billed."""
+    held = [slice for slice in job["slices"] if not slice["gone_at"]]
+    serving = [slice for slice in held if slice["role"] == "serving"]
     return (serving or held or [None])[-1]
 
 
 def _hosts(job: JobView) -> str:
-    held = _held(job)
+    held = _billed_slice(job)
     addresses = held["hosts"] if held else []
     if not addresses:
         return f"{job['hosts']} asked for" if held else "none"
-    more = f"  … {len(addresses) - 4} more" if len(addresses) > 4 else ""
-    return "  ".join(f"{i}: {ip}" for i, ip in enumerate(addresses[:4])) + more
+    rest = f"  … {len(addresses) - 4} more" if len(addresses) > 4 else ""
+    return "  ".join(f"{i}: {ip}" for i, ip in enumerate(addresses[:4])) + rest
 
 
 def _attempt(job: JobView) -> str:
     if not job["attempts"]:
         return "none yet"
     last = job["attempts"][-1]
-    going_on = last["resumed_from"]
+    resumed_from = last["resumed_from"]
     phase = f"  {job['phase']}" if job["phase"] else ""
     end = f"  {last['outcome']} {last['cause'] or ''}" if last["outcome"] else phase
-    return f"{last['number']}{end}" + (f"  resumed from step {going_on}" if going_on else "")
+    resumed = f"  resumed from step {resumed_from}" if resumed_from else ""
+    return f"{last['number']}{end}{resumed}"
 
 
 def _progress(job: JobView) -> Table | Text:
-    done, of = job["step"], job["steps"]
-    if done is None:
+    step, steps = job["step"], job["steps"]
+    if step is None:
         return Text(progress_line(job) or "-", style="dim")
-    facts = f"{done}/{of}" if of else str(done)
+    facts = f"{step}/{steps}" if steps else str(step)
     if job["loss"] is not None:
         facts += f"  loss {number(job['loss'])}"
     if job["checkpoint"] is not None:
         facts += f"  checkpoint {job['checkpoint']}"
     row = Table.grid(padding=(0, 2))
-    bar = ProgressBar(total=of, completed=min(done, of), width=18) if of else Text("")
+    bar = ProgressBar(total=steps, completed=min(step, steps), width=18) if steps else Text("")
     row.add_row(bar, Text(facts, no_wrap=True, overflow="ellipsis"))
     return row
 
 
 def _cost(job: JobView, list_price: float | None) -> str:
-    held = rate(job["usd_per_hour"])
-    awaited = job["state"] in ("queued", "provisioning") and list_price and not job["usd_per_hour"]
-    full = f" ({rate(list_price)} with its slice)" if awaited else ""
-    return f"{held} now{full}  {usd(job['usd_spent'])} so far"
+    current = rate(job["usd_per_hour"])
+    waits = job["state"] in ("queued", "provisioning") and not job["usd_per_hour"]
+    coming = f" ({rate(list_price)} with its slice)" if waits and list_price else ""
+    return f"{current} now{coming}  {usd(job['usd_spent'])} so far"

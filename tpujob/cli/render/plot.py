@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from tpujob.api import ChartView, CurveView, MetricsView
 
 LEVELS = "▁▂▃▄▅▆▇█"
-MOST = 100  #: columns of a curve
+MAX_WIDTH = 100  #: columns of a curve
 
 
-def plot_page(found: MetricsView, columns: int, *, color: bool = False) -> str:
-    """The attempts of a chart share one scale of steps and of values, so that they can be compared; steps that were
-    lost are dim."""
-    if not found["charts"]:
-        return clean(found["why"]) or "No curves."
-    width = max(20, min(MOST, columns - 12))
-    out = ["\n".join(_chart(chart, width, color)) for chart in found["charts"]]
-    if found["left_out"]:
-        out.append(f"{many(found['left_out'], 'earlier attempt')} not shown.")
-    if found["why"]:
-        out.append(clean(found["why"]))
+def plot_page(metrics: MetricsView, columns: int, *, color: bool = False) -> str:
+    """Return a chart for each metric. Its attempts share one scale, so that they can be compared; steps that were lost
+    are dim."""
+    if not metrics["charts"]:
+        return clean(metrics["why"]) or "No curves."
+    width = max(20, min(MAX_WIDTH, columns - 12))
+    out = ["\n".join(_chart(chart, width, color)) for chart in metrics["charts"]]
+    if metrics["left_out"]:
+        out.append(f"{many(metrics['left_out'], 'earlier attempt')} not shown.")
+    if metrics["why"]:
+        out.append(clean(metrics["why"]))
     return "\n\n".join(out)
 
 
@@ -45,31 +45,31 @@ def _chart(chart: ChartView, width: int, color: bool) -> list[str]:
 
 
 def _line(curve: CurveView, width: int, scale: tuple[float, float, float], color: bool) -> str:
-    """One column for each `width`-th of all steps: the last value in it. Columns of steps that were lost are dim."""
+    """Return a curve: a column shows the last value of its range of steps; columns of lost steps are dim."""
     newest, low, high = scale
     cells: list[tuple[str, bool]] = [(" ", False)] * width
     for step, _, _, _, value in curve["points"]:
-        at = min(width - 1, int(width * step / max(1.0, newest)))
+        column = min(width - 1, int(width * step / max(1.0, newest)))
         lost = curve["kept"] is not None and step > curve["kept"]
-        cells[at] = (_block(value, low, high), lost)
-    return "".join(_filled(cells, color)).rstrip()
+        cells[column] = (_block(value, low, high), lost)
+    return "".join(_fill_gaps(cells, color)).rstrip()
 
 
-def _filled(cells: Sequence[tuple[str, bool]], color: bool) -> list[str]:
-    """Where no point fell into a column between two others, the one before it is repeated."""
-    used = [at for at, (cell, _) in enumerate(cells) if cell != " "]
-    found: list[str] = []
-    before = cells[0]
-    for at, cell in enumerate(cells):
-        inside = bool(used) and used[0] <= at <= used[-1]
-        before = cell if cell[0] != " " or not inside else before
-        found.append(paint(before[0], "dim" if before[1] else "", color))
-    return found
+def _fill_gaps(cells: Sequence[tuple[str, bool]], color: bool) -> list[str]:
+    """Return the painted cells; an empty cell between two others repeats the cell before it."""
+    used = [column for column, (block, _) in enumerate(cells) if block != " "]
+    painted: list[str] = []
+    shown = cells[0]
+    for column, cell in enumerate(cells):
+        is_gap = cell[0] == " " and bool(used) and used[0] <= column <= used[-1]
+        shown = shown if is_gap else cell
+        painted.append(paint(shown[0], "dim" if shown[1] else "", color))
+    return painted
 
 
 def _block(value: float, low: float, high: float) -> str:
-    """What is not finite shows as `!`."""
+    """Return the block of a value; `!` for a value that is not finite."""
     if not math.isfinite(value):
         return "!"
-    part = (value - low) / (high - low) if high > low else 0.0
-    return LEVELS[min(len(LEVELS) - 1, int(part * len(LEVELS)))]
+    height = (value - low) / (high - low) if high > low else 0.0
+    return LEVELS[min(len(LEVELS) - 1, int(height * len(LEVELS)))]

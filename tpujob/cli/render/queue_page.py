@@ -1,4 +1,4 @@
-"""`tpujob queue` and `tpujob shares`, and the place of one job as `tpujob why` shows it. Pure."""
+"""`tpujob queue` and `tpujob shares`, and the place of a job in the queue for `tpujob why`. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render.lines import elapsed
-from tpujob.cli.render.table import Column, space, table
-from tpujob.cli.render.text import paint, wrap
+from tpujob.cli.render.table import Column, numbers, space, table
+from tpujob.cli.render.text import paint, wrap, wrap_indented
 from tpujob.domain.text import age, clean, many, seconds, span, usd
 
 if TYPE_CHECKING:
@@ -23,45 +23,42 @@ _COLUMNS = (
     Column("Waits", right=True),
     Column("Next request"),
 )
-#: in the table where so many columns are left; else on a line of its own
-_WHY, LEAST_WHY = Column("Why", floors=(30,)), 40
+_WHY = Column("Why", floors=(30,))
+WHY_WIDTH = 40  #: free columns that _WHY needs; with fewer the reason is below each row
 _SHARES = (
     Column("Share"),
     Column("Owner", floors=(16, 12, 8)),
-    Column("Weight", right=True),
-    Column("Used", right=True),
-    Column("Of all", right=True),
-    Column("Due", right=True),
-    Column("Waiting", right=True),
+    *numbers("Weight", "Used", "Of all", "Due", "Waiting"),
 )
 
 
 def queue_page(
-    found: QueueView,
+    view: QueueView,
     columns: int,
     *,
     now: float,
     shares: Sequence[ShareView] = (),
     color: bool = False,
 ) -> str:
-    """A line for each job with the reason why it waits, then what shares have used."""
-    rows = found["rows"]
+    """Return a line for each job with the reason why it waits, then the use of shares."""
+    rows = view["rows"]
     if not rows:
         return "No job waits for a slice."
     cells = [_row(row, now) for row in rows]
-    why = [clean(_why(row)) for row in rows]
-    if space(_COLUMNS, cells, columns) >= LEAST_WHY:
-        whole = [(*line, text) for line, text in zip(cells, why, strict=True)]
+    reasons = [clean(_why(row)) for row in rows]
+    if space(_COLUMNS, cells, columns) >= WHY_WIDTH:
+        whole = [(*row, text) for row, text in zip(cells, reasons, strict=True)]
         out = [table((*_COLUMNS, _WHY), whole, columns, color=color)]
     else:
-        out: list[str] = []
-        for n, line in enumerate(table(_COLUMNS, cells, columns, color=color).splitlines()):
-            below = wrap(why[n - 1], max(20, columns - 4)) if n and why[n - 1] else []
-            out += [line, *(paint(f"    {text}", "dim", color) for text in below)]
-    if more := found["waiting"] - sum(1 + row["alike"] for row in rows):
-        out.append(f"… {many(more, 'more job')}; `tpujob queue --limit 0` shows all.")
+        title, *lines = table(_COLUMNS, cells, columns, color=color).splitlines()
+        out = [title]
+        for line, reason in zip(lines, reasons, strict=True):
+            below = wrap_indented(reason, columns, 4) if reason else []
+            out += [line, *(paint(text, "dim", color) for text in below)]
+    if hidden := view["waiting"] - sum(1 + row["alike"] for row in rows):
+        out.append(f"… {many(hidden, 'more job')}; `tpujob queue --limit 0` shows all.")
     if len(shares) > 1:
-        parts = (f"{_name(one)} {one['part']:.0%} (due {one['due']:.0%})" for one in shares)
+        parts = (f"{_share_name(s)} {s['part']:.0%} (due {s['due']:.0%})" for s in shares)
         out += wrap(f"Used by shares: {' · '.join(parts)}", columns)
     return "\n".join(out)
 
@@ -86,7 +83,7 @@ def _why(row: QueueRow) -> str:
 
 
 def starts_about(place: PlaceView, now: float) -> str:
-    """`now`, the local time, or the day; `-` where nothing is known."""
+    """Return `now`, the local time, or the day of the next request; `-` if unknown."""
     at = seconds(place["starts_about"])
     if at is None:
         return "-"
@@ -96,34 +93,36 @@ def starts_about(place: PlaceView, now: float) -> str:
     return moment.strftime("%H:%M" if at - now < 43_200 else "%a %d %b %H:%M")
 
 
-def _name(share: ShareView) -> str:
+def _share_name(share: ShareView) -> str:
     return clean(share["name"]) or "no share"
 
 
-def shares_page(found: Sequence[ShareView], columns: int, *, color: bool = False) -> str:
-    """A line for each share, below it its owners."""
-    if not any(one["usd"] or one["waiting"] for one in found):
+def shares_page(shares: Sequence[ShareView], columns: int, *, color: bool = False) -> str:
+    """Return a line for each share, and below it a line for each of its owners."""
+    if not any(share["usd"] or share["waiting"] for share in shares):
         return "No share has used anything lately, and no job waits."
     rows: list[tuple[str, ...]] = []
-    for one in found:
-        total = (usd(one["usd"]), f"{one['part']:.0%}", f"{one['due']:.0%}", str(one["waiting"]))
-        rows.append((_name(one), "", f"{one['weight']:g}", *total))
-        rows += (
-            ("", clean(it["user"]), "", usd(it["usd"]), f"{it['part']:.0%}", "", "")
-            for it in one["owners"]
-        )
+    for share in shares:
+        use = (usd(share["usd"]), f"{share['part']:.0%}", f"{share['due']:.0%}")
+        weight = f"{share['weight']:g}"
+        rows.append((_share_name(share), "", weight, *use, str(share["waiting"])))
+        for owner in share["owners"]:
+            use = (usd(owner["usd"]), f"{owner['part']:.0%}")
+            rows.append(("", clean(owner["user"]), "", *use, "", ""))
     note = "Used: list price, of which half counts after 7 days. An owner's part is of the share."
     return f"{table(_SHARES, rows, columns, color=color)}\n{note}"
 
 
 def place_facts(place: PlaceView | None, now: float) -> list[tuple[str, str]]:
-    """The place of a job in the queue, its reasons, the terms of its order and what would help, each with its label."""
+    """Return labels and texts: the place of a job in the queue, its reasons, the terms of its order, and what would
+    help."""
     if place is None:
         return []
-    position, about = place["position"], starts_about(place, now)
+    position, time = place["position"], starts_about(place, now)
     where = f"{position} in the queue" if position else "not in the order yet"
-    facts = [("Place", where + (f"; next request about {about}" if about != "-" else ""))]
-    facts += [("Reason" if n == 0 else "", one["text"]) for n, one in enumerate(place["reasons"])]
+    facts = [("Place", where + (f"; next request about {time}" if time != "-" else ""))]
+    reasons = [reason["text"] for reason in place["reasons"]]
+    facts += [("Reason" if n == 0 else "", text) for n, text in enumerate(reasons)]
     if order := place["order"]:
         raised = ", raised after a day of waiting" if order["raised"] else ""
         since = seconds(order["since"])

@@ -14,17 +14,22 @@ GAP = 1
 @dataclass(frozen=True, slots=True)
 class Column:
     title: str
-    floors: tuple[int, ...] = ()  #: widths to give way to, one in each round; empty: never cut
+    floors: tuple[int, ...] = ()  #: least width in each round of cutting; empty: never cut
     right: bool = False
     cut: Callable[[str, int], str] = clip
     style: Callable[[str], str] = field(default=lambda _cell: "")  #: a key of `text.STYLES`
 
 
+def numbers(*titles: str) -> list[Column]:
+    """Return a right-aligned column for each title."""
+    return [Column(title, right=True) for title in titles]
+
+
 def table(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], columns_wide: int, *, color: bool
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], available: int, *, color: bool
 ) -> str:
-    """The rows, in clean text, under their titles. One line each, without a line end after the last."""
-    widths = _widths(columns, rows, columns_wide)
+    """Return the titles and the rows, a line each, in at most `available` columns of the terminal. Cells are clean."""
+    widths = _widths(columns, rows, available)
     titles = [
         pad(clip(column.title, room), room, right=column.right)
         for column, room in zip(columns, widths, strict=True)
@@ -34,9 +39,9 @@ def table(
     return "\n".join(lines)
 
 
-def space(columns: Sequence[Column], rows: Sequence[Sequence[str]], columns_wide: int) -> int:
-    """How wide one more column could be if none of these were cut."""
-    return columns_wide - sum(_natural(columns, rows)) - GAP * len(columns)
+def space(columns: Sequence[Column], rows: Sequence[Sequence[str]], available: int) -> int:
+    """Return the width that is left for one more column if none of these is cut; may be negative."""
+    return available - sum(_natural_widths(columns, rows)) - GAP * len(columns)
 
 
 def _line(
@@ -53,20 +58,20 @@ def _line(
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], available: int) -> list[int]:
-    widths = _natural(columns, rows)
-    over = sum(widths) + GAP * (len(columns) - 1) - available
-    for turn in range(max((len(c.floors) for c in columns), default=0)):
+    widths = _natural_widths(columns, rows)
+    excess = sum(widths) + GAP * (len(columns) - 1) - available
+    for round_ in range(max((len(column.floors) for column in columns), default=0)):
         for i, column in enumerate(columns):
-            if over <= 0:
+            if excess <= 0:
                 return widths
-            if turn < len(column.floors):
-                given = min(over, max(0, widths[i] - column.floors[turn]))
-                widths[i] -= given
-                over -= given
+            if round_ < len(column.floors):
+                cut = min(excess, max(0, widths[i] - column.floors[round_]))
+                widths[i] -= cut
+                excess -= cut
     return widths
 
 
-def _natural(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+def _natural_widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
     return [
         max(width(column.title), *(width(row[i]) for row in rows), 0)
         for i, column in enumerate(columns)

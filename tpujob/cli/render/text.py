@@ -1,10 +1,10 @@
-"""Text for a terminal: measured, cut, coloured; and the local time of day. Pure."""
+"""Text for a terminal: measuring, cutting, colour, and the local time of day. Pure."""
 
 import re
 import unicodedata
 from datetime import datetime
 
-from tpujob.domain.text import seconds
+from tpujob.domain.text import clean, seconds
 
 STYLES = {
     "bold": "1",
@@ -19,33 +19,34 @@ STYLES = {
 
 
 def width(text: str) -> int:
-    """How many columns clean text takes."""
+    """Return the number of terminal columns that clean text takes."""
     if text.isascii():
         return len(text)
-    return sum(map(_cells, text))
+    return sum(map(_char_width, text))
 
 
-def _cells(char: str) -> int:
+def _char_width(char: str) -> int:
     if unicodedata.combining(char) or unicodedata.category(char) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
 def clip(text: str, columns: int) -> str:
-    """At most that many columns; what was cut shows as `…`."""
+    """Return the text in at most `columns` columns; `…` stands for what was cut."""
     if width(text) <= columns:
         return text
-    kept, used = "", 0
+    head = ""
+    used = 0
     for char in text:
-        used += _cells(char)
+        used += _char_width(char)
         if used > columns - 1:
             break
-        kept += char
-    return kept + "…" if columns > 0 else ""
+        head += char
+    return head + "…" if columns > 0 else ""
 
 
 def clip_middle(text: str, columns: int) -> str:
-    """As `clip`, but keeps both ends: zones differ at theirs."""
+    """Return the text in at most `columns` columns, with both ends kept: zones differ at their ends."""
     if width(text) <= columns or columns < 5 or not text.isascii():
         return clip(text, columns)
     tail = min(4, columns // 2)
@@ -53,18 +54,18 @@ def clip_middle(text: str, columns: int) -> str:
 
 
 def pad(text: str, columns: int, *, right: bool = False) -> str:
-    """Filled with spaces up to that many columns."""
+    """Return the text filled with spaces to `columns` columns."""
     space = " " * max(0, columns - width(text))
     return space + text if right else text + space
 
 
 def paint(text: str, style: str, on: bool) -> str:
-    """In a style of `STYLES`, where colour is on."""
+    """Return the text in a style of `STYLES` if colour is on."""
     return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if on and style else text
 
 
 def wrap(text: str, columns: int) -> list[str]:
-    """Lines of at most that many columns. Words, and commands in backquotes, stay whole, to be copied."""
+    """Return lines of at most `columns` columns. Words, and commands in backquotes, are not broken."""
     lines = [""]
     for word in re.findall(r"`[^`]*`\S*|\S+|(?<= )(?= )", text):
         longer = f"{lines[-1]} {word}" if lines[-1] else word
@@ -75,8 +76,13 @@ def wrap(text: str, columns: int) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
+def wrap_indented(text: str, columns: int, indent: int) -> list[str]:
+    """Return the cleaned text as lines of at most `columns` columns, each after `indent` spaces."""
+    return [" " * indent + line for line in wrap(clean(text), max(20, columns - indent))]
+
+
 def amount_text(value: float) -> str:
-    """An amount of work, or a speed: `10B`, `1.5M`, `12,000`, `0.25`."""
+    """Return an amount of work, or a speed: `10B`, `1.5M`, `12,000`, `0.25`."""
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
         if value >= size:
             return f"{value / size:.3g}{letter}"
@@ -84,6 +90,6 @@ def amount_text(value: float) -> str:
 
 
 def clock(at: str | None) -> str:
-    """The local time of day of a view's time."""
-    since = seconds(at)
-    return "--:--:--" if since is None else datetime.fromtimestamp(since).strftime("%H:%M:%S")
+    """Return the local time of day of a view's time."""
+    moment = seconds(at)
+    return "--:--:--" if moment is None else datetime.fromtimestamp(moment).strftime("%H:%M:%S")

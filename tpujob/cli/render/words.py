@@ -1,4 +1,4 @@
-"""Facts of a job in words, as several pages show them. Pure."""
+"""Facts of a job as phrases that several pages show. Pure."""
 
 from __future__ import annotations
 
@@ -22,80 +22,80 @@ if TYPE_CHECKING:
 
 FINAL = frozenset({"succeeded", "failed", "cancelled"})
 
-#: What `tpujob wait` exits with when a job has ended so.
+#: final state -> exit code of `tpujob wait`
 EXIT_OF_STATE = {"succeeded": 0, "failed": 1, "cancelled": 5}
 
 
-def now(job: JobView) -> str:
-    """Say why the job is in its state; while it waits for data or for capacity, the wait as it is now."""
+def reason(job: JobView) -> str:
+    """Say why the job is in its state; while it waits for data or for capacity, what it waits for."""
     return job.get("why") or job["message"]
 
 
 def cost(job: JobView) -> str:
-    """Say what it costs now and has cost, by list price."""
+    """Say what the job costs per hour now and has cost, by list price."""
     copies = job.get("usd_copies", 0.0)
-    more = f", and {usd(copies)} for copies" if copies >= 0.0001 else ""
-    return f"{rate(job['usd_per_hour'])} now, {usd(job['usd_spent'])} so far{more}{unpaid(job)}"
+    extra = f", and {usd(copies)} for copies" if copies >= 0.0001 else ""
+    return f"{rate(job['usd_per_hour'])} now, {usd(job['usd_spent'])} so far{extra}{unpaid(job)}"
 
 
 def unpaid(job: JobView) -> str:
-    """The remark beside an amount that is not paid, as the job runs on the emulator."""
+    """Return the remark beside an amount that is not paid, as the job runs on the emulator."""
     return " (list price; the emulator bills nothing)" if job.get("emulated") else ""
 
 
-def is_going_group(job: JobView | JobRow) -> bool:
-    """Whether its state is that of its elements, so that its record does not say since when."""
+def is_active_group(job: JobView | JobRow) -> bool:
+    """Return whether the job is a group that has not ended: its state is that of its elements, so it has no start."""
     return bool(job.get("elements")) and job["state"] not in FINAL
 
 
-def kind(of: JobView | JobRow | PlanView | SliceView | EstimateView) -> str:
-    """The type of the hardware, and the number of slices when there are several."""
-    if of["tpu_slices"] == 1:
-        return of["type"]
+def kind(view: JobView | JobRow | PlanView | SliceView | EstimateView) -> str:
+    """Return the type of the hardware, and the number of slices when there are several."""
+    if view["tpu_slices"] == 1:
+        return view["type"]
     from tpujob.domain.hardware.accelerators import (
         several,  # its tables take longer than most commands
     )
 
-    return several(of["type"], of["tpu_slices"])
+    return several(view["type"], view["tpu_slices"])
 
 
-def topology(of: JobView | PlanView) -> str:
+def topology(view: JobView | PlanView) -> str:
     """Return `, topology 2x2x2`; empty if it is unknown."""
-    return f", topology {of['topology']}" if of["topology"] else ""
+    return f", topology {view['topology']}" if view["topology"] else ""
 
 
 def condemned(job: JobView) -> str:
     """Name the bad slices that a job is still billed for; empty: none."""
     prices = [s["usd_per_hour"] for s in job["slices"] if s["name"] in job["condemned"]]
-    known = [price for price in prices if price is not None]
-    cost = f", at {rate(sum(known) if len(known) == len(prices) else None)}," if prices else ""
-    return swapped_out(job["condemned"], cost)
+    numbers = [price for price in prices if price is not None]
+    total = sum(numbers) if len(numbers) == len(prices) else None
+    return swapped_out(job["condemned"], f", at {rate(total)}," if prices else "")
 
 
 def swapped_out(names: Sequence[str], cost: str = "") -> str:
     if not names:
         return ""
-    were = "was" if len(names) == 1 else "were"
-    return f"{', '.join(names)} {were} swapped out as bad; kept{cost} until a replacement is ready"
+    verb = "was" if len(names) == 1 else "were"
+    return f"{', '.join(names)} {verb} swapped out as bad; kept{cost} until a replacement is ready"
 
 
 def spending(job: JobView) -> str:
-    """Say how much of its budgets is spent, and how long they last; empty: it has none."""
-    sentences = (clean(one.get("said", "")) for one in job.get("spending", ()))
+    """Say how much of its budgets a job has spent, and how long they last; empty: the job has none."""
+    sentences = (clean(budget.get("said", "")) for budget in job.get("spending", ()))
     return "; ".join(filter(None, sentences))
 
 
 def what_next(job: JobView, now: float) -> str:
     """Say what happens next, by itself or by a command; empty: the backend does not say."""
-    coming = job.get("next")
-    if coming is None:
+    step = job.get("next")
+    if step is None:
         return ""
-    commands = ", ".join(f"`{one['command']}` {one['does']}" for one in coming["commands"])
-    text = f"{coming['text']}; {commands}" if commands else coming["text"]
-    due = seconds(coming["at"])
+    commands = ", ".join(f"`{entry['command']}` {entry['does']}" for entry in step["commands"])
+    text = f"{step['text']}; {commands}" if commands else step["text"]
+    due = seconds(step["at"])
     if due is None or due <= now:
         return text
-    return f"in {span(due - now)}, at {clock(coming['at'])}: {text}"
+    return f"in {span(due - now)}, at {clock(step['at'])}: {text}"
 
 
 def trouble(job: JobView) -> str:
@@ -106,33 +106,33 @@ def trouble(job: JobView) -> str:
 
 def ignored(job: JobView) -> str:
     """Count the reports in the bucket that were rejected; empty: none."""
-    found = job.get("ignored")
-    if not found:
+    reports = job.get("ignored")
+    if not reports:
         return ""
     counts = [
-        f"{many(found['unverified'], 'report')} without a signature of its hosts",
-        f"{many(found['replayed'], 'report')} that are old ones, sent again",
+        f"{many(reports['unverified'], 'report')} without a signature of its hosts",
+        f"{many(reports['replayed'], 'report')} that are old ones, sent again",
     ]
-    counted = [text for text, n in zip(counts, found.values(), strict=True) if n]
-    return f"{' and '.join(counted)}: another writer uses the folder of its hosts' reports"
+    texts = [text for text, count in zip(counts, reports.values(), strict=True) if count]
+    return f"{' and '.join(texts)}: another writer uses the folder of its hosts' reports"
 
 
 def maintenance(job: JobView, now: float) -> str:
     """Say which maintenance the cloud announces for the hosts, and what happens then; empty: none."""
-    coming = job.get("maintenance")
-    starts = seconds(coming["starts"]) if coming else None
-    if coming is None or starts is None:
+    announced = job.get("maintenance")
+    starts = seconds(announced["starts"]) if announced else None
+    if announced is None or starts is None:
         return ""
-    kind = f"{coming['kind'].lower()} " if coming["kind"] else ""
-    until = f" to {_utc(coming['ends'])}" if coming["ends"] else ""
-    when = f"from {_utc(coming['starts'])}{until} UTC"
-    soon = f", in {span(starts - now)}" if starts > now else ", which has begun"
-    then = "no action before the notice; then the program saves, and continues afterwards"
-    return f"{kind}maintenance of its hosts {when}{soon}; {then}"
+    kind = f"{announced['kind'].lower()} " if announced["kind"] else ""
+    until = f" to {_utc(announced['ends'])}" if announced["ends"] else ""
+    when = f"from {_utc(announced['starts'])}{until} UTC"
+    begins = f", in {span(starts - now)}" if starts > now else ", which has begun"
+    consequence = "no action before the notice; then the program saves, and continues afterwards"
+    return f"{kind}maintenance of its hosts {when}{begins}; {consequence}"
 
 
 def _utc(at: str | None) -> str:
-    """`2026-11-29 04:00` of a view's time."""
+    """Return a view's time as `2026-11-29 04:00`."""
     return (at or "")[:16].replace("T", " ")
 
 
@@ -149,15 +149,15 @@ def verdict_of(attempt: AttemptView) -> str:
     if verdict is None:
         return ""
     host, machines = verdict["host"], attempt["physical"]
-    known = host is not None and host < len(machines) and machines[host]
-    where = [
+    machine = machines[host] if host is not None and host < len(machines) else ""
+    places = [
         f"at step {verdict['step']}" if verdict["step"] is not None else "",
         f"on host {host}" if host is not None else "",
         verdict["device"],
-        f"machine {machines[host]}" if known and host is not None else "",
+        f"machine {machine}" if machine else "",
     ]
     blame = _BLAME.get(verdict["blame"], f"{verdict['blame']} is to blame")
-    return f"not finite {', '.join(filter(None, where))}: {blame}".replace(" :", ":")
+    return f"not finite {', '.join(filter(None, places))}: {blame}".replace(" :", ":")
 
 
 _BLAME = {
@@ -168,8 +168,8 @@ _BLAME = {
 }
 
 
-def cut_off(attempt: AttemptView) -> str:
-    """Say what to do about hosts that did not reach each other; empty: they did."""
+def firewall_hint(attempt: AttemptView) -> str:
+    """Say what to do about hosts that did not reach each other; empty: all did."""
     if not attempt.get("unreached"):
         return ""
     return (
@@ -178,7 +178,7 @@ def cut_off(attempt: AttemptView) -> str:
 
 
 def steps_of(attempt: AttemptView) -> str:
-    """The steps that an attempt made: `, step 300 to 600`."""
+    """Return the steps that an attempt made: `, step 300 to 600`."""
     first, last = attempt.get("first_step"), attempt["step"]
     if last is None:
         return ""
@@ -186,7 +186,7 @@ def steps_of(attempt: AttemptView) -> str:
 
 
 def code(code: CodeView) -> str:
-    """The commit whose files are shipped."""
+    """Return the commit whose files are shipped."""
     branch = f" on {code['branch']}" if code["branch"] else ""
     changes = ", with changes" if code["dirty"] else ""
     return f"{code['commit'][:12]}{branch}{changes}" + (
@@ -195,7 +195,7 @@ def code(code: CodeView) -> str:
 
 
 def element(job: JobView) -> str:
-    """Its place in its array or sweep: `7 of 24 of job 000012: lr=0.001 seed=0`; empty: it is in none."""
+    """Return the job's place in its array or sweep: `7 of 24 of job 000012: lr=0.001 seed=0`; empty: it is in none."""
     if not job.get("group"):
         return ""
     row = params(job)
@@ -203,44 +203,44 @@ def element(job: JobView) -> str:
     return f"{place}: {row}" if row else place
 
 
-def params(of: JobView | JobRow | BestView) -> str:
-    """An element's row of the matrix: `lr=0.001 seed=0`."""
-    return " ".join(f"{name}={value}" for name, value in of.get("params", {}).items())
+def params(view: JobView | JobRow | BestView) -> str:
+    """Return an element's parameters: `lr=0.001 seed=0`."""
+    return " ".join(f"{name}={value}" for name, value in view.get("params", {}).items())
 
 
 def group_size(job: JobView) -> int:
-    """How many jobs an array or a sweep has; 0: it is none."""
+    """Return how many jobs an array or a sweep has; 0: the job is none."""
     return 0 if job.get("group") else job.get("group_size", 0)
 
 
 def elements(job: JobView) -> str:
-    """How many jobs of an array or a sweep are in each state; empty: it is none."""
+    """Return how many jobs of an array or a sweep are in each state; empty: the job is none."""
     size = group_size(job)
     counts = [f"{count:,} {state}" for state, count in job.get("elements", {}).items()]
     return ", ".join([f"{size:,} in all", *counts]) if size else ""
 
 
 def best(job: JobView) -> str:
-    """The element of an array or a sweep with the lowest loss; empty: none has reported one."""
-    found = job.get("best")
-    if not found:
+    """Return the element of an array or a sweep with the lowest loss; empty: none has reported one."""
+    element = job.get("best")
+    if not element:
         return ""
-    row = params(found)
-    return f"{found['name']} ({found['id']}), loss {number(found['loss'])}: {row}".rstrip(": ")
+    text = f"{element['name']} ({element['id']}), loss {number(element['loss'])}"
+    return f"{text}: {params(element)}".rstrip(": ")
 
 
 def slice_jobs(slice: SliceView, job_id: str) -> str:
-    """The jobs that have had a slice, one after the other; empty: this one alone."""
+    """Return the jobs that have used a slice, in order; empty: only this job has."""
     return " → ".join(
-        ("this job" if one["id"] == job_id else clean(one["id"] + " " + one["name"]))
-        + f" {span(one['seconds'])}"
-        for one in slice.get("jobs", ())
+        ("this job" if job["id"] == job_id else clean(job["id"] + " " + job["name"]))
+        + f" {span(job['seconds'])}"
+        for job in slice.get("jobs", ())
     )
 
 
 def worst(job: JobView) -> list[str]:
-    """Of an array or a sweep, a line for each of some that failed."""
+    """Return a line for each of some failed jobs of an array or a sweep."""
     return [
-        f"{one['name']} ({one['id']}) {one['cause'] or ''}: {one['why']}"
-        for one in job.get("worst", ())
+        f"{element['name']} ({element['id']}) {element['cause'] or ''}: {element['why']}"
+        for element in job.get("worst", ())
     ]

@@ -1,1 +1,1 @@
-"""`tpujob cost`: what jobs have cost, and will cost. How that is computed is in `domain/money/`."""
+"""`tpujob cost`: the costs of jobs, estimates, budgets and prices. The computation is in `domain/money/`."""

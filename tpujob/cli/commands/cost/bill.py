@@ -1,14 +1,15 @@
-"""Sets the rows of a bill beside the ledger: matches them to our slices by SQL, and adds up both.
+"""Compares a bill with the ledger: matches the bill's rows to the ledger's slices by SQL, and adds up both.
 
-A row is a job's by the name of its resource, which the detailed export has for some generations (of several jobs that a
-slice served, one that had it in the row's time); else by the labels of each slice, which name the job that
-requested it; else by generation, pricing, zone and hour: what our slices can have used in that hour is theirs, and the
-rest is others'. A job that is found by name or label takes no part in the last.
+A row is matched to a job by name, else by label, else by hour. Name: the row's resource is a slice of the job in the
+row's time; the detailed export has names for some generations. Label: the slice's labels name the job that requested
+the slice. Hour: a row of one generation, pricing, zone and hour is shared by the time that slices of the ledger can
+have used in the hour; the rest belongs to others. Jobs that are matched by name or label have no share in such rows.
 """
 
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,17 @@ from tpujob.domain.text import rfc3339
 DAY = 24 * 3600 * 1_000_000
 CHIP_HOUR = 3600 * 1_000_000
 CENT = 10_000
-_WAYS = ("hour", "label", "name")  #: how rows of a job are found
+_WAYS = ("hour", "label", "name")  #: the ways by which rows are matched to a job
 _LEDGER = """
 CREATE TABLE job (id PRIMARY KEY);
 CREATE TABLE slice (job, name, generation, spot, place, chips, ready, gone);
 CREATE INDEX slice_name ON slice (name);
 """
-#: kind: a heading of others, or how the job was found (`hour`: no job yet)
+#: a slice that is still billed ends now
+_INSERT_SLICE = """
+INSERT INTO slice VALUES (:job, :slice, :generation, :pricing = 'spot', :zone, :chips, :ready, ifnull(:gone, :now))
+"""
+#: `kind`: a way of `_WAYS`, or a heading for rows without a job; rows of kind `hour` have no job yet
 _LINES = """
 CREATE TABLE line AS
 WITH row AS (
@@ -64,7 +69,7 @@ SELECT kind,
   sum(CAST(round(credits / rate) AS INTEGER)) AS credits
 FROM matched GROUP BY 1, 2, 3, 4, 5, 6, 7
 """
-#: how each line without a job is shared: by what each slice can have used, and what is left over
+#: shares each line of kind `hour` among jobs, by the time that each slice can have used; the rest goes to others
 _SHARES = """
 CREATE TABLE share AS
 WITH used AS (
@@ -84,7 +89,7 @@ SELECT *, row_number() OVER place AS nth, sum(weight) OVER place AS reached,
   sum(weight) OVER (PARTITION BY line) AS whole
 FROM parts WHERE weight > 0 WINDOW place AS (PARTITION BY line ORDER BY kind DESC, job ROWS UNBOUNDED PRECEDING)
 """
-#: differences of rounded sums, so that the parts add up to the whole
+#: a share's part of an amount: a difference of rounded sums, so that the parts add up to the amount
 _PART = (
     "CAST(round({0} * (reached * 1.0 / whole)) AS INTEGER)"
     " - CAST(round({0} * ((reached - weight) * 1.0 / whole)) AS INTEGER)"
@@ -105,49 +110,48 @@ def compare(
     until: int | None = None,
     tolerance: float = 0.01,
 ) -> dict[str, Any]:
-    """Compare bill and ledger from `since` to `until`, midnights, UTC, in microseconds; by default from the first row
-    that is on the invoice of its own month, until 48 hours before the newest row: of later use, rows may still be
-    missing. Raises BadRequest for files that cannot be read.
+    """Compare bill and ledger from `since` to `until`, midnights in UTC, in microseconds; return what `--json` prints.
 
-    Return what `--json` prints: the lines of jobs, that with the largest gap first, and of all else; together they add
-    up to the total. Amounts are whole micro-dollars. A gap is the sum of its three parts, and the parts of the sum of
-    all jobs are the sums of theirs."""
+    The default period begins with the first row that is on the invoice of its own month, and ends 48 hours before the
+    newest row, as rows of later use may still be missing. The result has a line for each job, that with the largest gap
+    first, and lines for everything else; together they add up to the total. Amounts are whole micro-dollars. A gap is
+    the sum of its three parts. Raises BadRequest for files that cannot be read."""
     slices = [(job["job"], slice) for job in ledger["jobs"] for slice in job["slices"]]
-    names, now = {job["job"]: job["name"] for job in ledger["jobs"]}, ledger["at"]
-    bill = defaultdict[tuple[str, str], Counter[str]](Counter)
-    db = sqlite3.connect("")  # a temporary file
-    try:
+    names = {job["job"]: job["name"] for job in ledger["jobs"]}
+    now = ledger["at"]
+    sums_by_line = defaultdict[tuple[str, str], Counter[str]](Counter)
+    with closing(sqlite3.connect("")) as db:  # a temporary file
         db.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;" + _LEDGER)
         duplicates = load(db, paths)
         start, settled, newest = _period(db, since, until)
         end = min(settled, now)
         db.executemany("INSERT INTO job VALUES (?)", ((job,) for job in names))
-        for job, s in slices:
-            _insert(db, job, s, now)
-            time, cost = _use(s, start, end)
-            unpriced = time if s["micros_per_hour"] is None else 0
-            estimate = 0 if s["granted"] else cost
-            bill["job", job].update(chip_time=time, unpriced=unpriced, list=cost, estimate=estimate)
+        for job, slice in slices:
+            db.execute(_INSERT_SLICE, {**slice, "job": job, "now": now})
+            time, cost = _time_and_price(slice, start, end)
+            unpriced = time if slice["micros_per_hour"] is None else 0
+            estimate = 0 if slice["granted"] else cost
+            sums = sums_by_line["job", job]
+            sums.update(chip_time=time, unpriced=unpriced, list=cost, estimate=estimate)
         db.execute(_LINES, {"start": start, "settled": settled, "owner": ledger["owner"]})
         db.execute(_SHARES)
-        for kind, key, *sums in db.execute(_RESULT):
-            line = bill["job" if kind in _WAYS else kind, key]
-            line.update({kind: 1}, **dict(zip(("rows", *_SUMS), sums, strict=True)))
-    finally:
-        db.close()
+        for kind, key, *amounts in db.execute(_RESULT):
+            sums = sums_by_line["job" if kind in _WAYS else kind, key]
+            sums.update({kind: 1}, **dict(zip(("rows", *_SUMS), amounts, strict=True)))
     all_jobs, total = Counter[str](), Counter[str]()
     jobs, others = list[dict[str, Any]](), list[dict[str, Any]]()
-    for (kind, key), sums in bill.items():
+    for (kind, key), sums in sums_by_line.items():
         total.update(sums)
         if kind != "job":
             others.append(_line("other", kind, key, sums, tolerance))
         elif sums["chip_time"] or any(map(sums.get, _WAYS)):
-            ours = sums["chip_time"] / 3600
-            used = round(sums["list"] * sums["usage"] / ours) if ours else sums["cost"]
-            sums["by_usage"] = used - sums["list"]
+            ledger_usage = sums["chip_time"] / 3600
+            scaled = sums["list"] * sums["usage"] / ledger_usage if ledger_usage else sums["cost"]
+            sums["by_usage"] = round(scaled) - sums["list"]
             all_jobs.update(sums)
             jobs.append(_line("job", key, names[key], sums, tolerance))
-    unsettled = sum(_use(slice, end, now)[1] for _, slice in slices if not slice["granted"])
+    billed = [slice for _, slice in slices if not slice["granted"]]
+    unsettled = sum(_time_and_price(slice, end, now)[1] for slice in billed)
     return {
         "from": rfc3339(start / 1e6),
         "until": rfc3339(end / 1e6),
@@ -162,7 +166,7 @@ def compare(
 
 
 def _period(db: sqlite3.Connection, since: int | None, until: int | None) -> tuple[int, int, int]:
-    """Return the start and the end of what is compared, and when the newest row was exported."""
+    """Return start and end of the compared period, and the time of the newest row's export."""
     period = "SELECT max(exported), min(iif(late, NULL, start)) FROM charge"
     newest, first = db.execute(period).fetchone()
     settled = (newest - 2 * DAY) // DAY * DAY if until is None else until
@@ -170,15 +174,8 @@ def _period(db: sqlite3.Connection, since: int | None, until: int | None) -> tup
     return start, settled, newest
 
 
-def _insert(db: sqlite3.Connection, job: str, s: LedgerSliceView, now: int) -> None:
-    """Insert a slice of the ledger; one that is still billed ends now."""
-    row = (job, s["slice"], s["generation"], s["pricing"] == "spot", s["zone"], s["chips"])
-    row = (*row, s["ready"], now if s["gone"] is None else s["gone"])
-    db.execute("INSERT INTO slice VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-
-
-def _use(slice: LedgerSliceView, start: int, end: int) -> tuple[int, int]:
-    """Return chip-microseconds and micro-dollars by list price in that time; no dollars if no price is known."""
+def _time_and_price(slice: LedgerSliceView, start: int, end: int) -> tuple[int, int]:
+    """Return chip-microseconds and micro-dollars by list price in a period; no dollars if no price is known."""
     until = end if slice["gone"] is None else min(slice["gone"], end)
     time = slice["chips"] * max(0, until - max(slice["ready"], start))
     rate = slice["micros_per_hour"]
@@ -187,7 +184,8 @@ def _use(slice: LedgerSliceView, start: int, end: int) -> tuple[int, int]:
 
 def _line(kind: str, key: str, name: str, sums: Counter[str], tolerance: float) -> dict[str, Any]:
     billed = sums["cost"] + sums["credits"]
-    gap, by_rate = billed - sums["estimate"], sums["cost"] - sums["list"] - sums["by_usage"]
+    gap = billed - sums["estimate"]
+    by_rate = sums["cost"] - sums["list"] - sums["by_usage"]
     larger = max(abs(sums["estimate"]), abs(billed))
     return {
         "kind": kind,

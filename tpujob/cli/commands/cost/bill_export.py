@@ -14,6 +14,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tpujob.domain.hardware.tpu_prices import chips_per_unit
 from tpujob.errors import BadRequest
@@ -26,8 +27,8 @@ _COLUMNS = (
     *_REQUIRED_OF_CSV, "currency_conversion_rate", "location.zone", "location.region", "cost_type", "system_labels",
     "resource.name", "resource.global_name", "invoice.month", "project.id",
 )  # fmt: skip
-#: `sku.generation` is null unless it is TPU time, `sku.chips` are per unit. Times are microseconds. `late`: on the
-#: invoice of a later month; `other` tells rows of several files apart. The name of a constraint is its message.
+#: `sku.generation` is null unless the SKU is TPU time; `sku.chips` are per unit. Times are microseconds. `late`: on the
+#: invoice of a later month; `other`: more values of a row, to recognise duplicates. A constraint's name is its message
 _TABLES = """
 CREATE TABLE sku (description PRIMARY KEY, generation, spot, chips);
 CREATE TABLE charge (
@@ -45,13 +46,14 @@ CREATE TABLE charge (
 """
 
 
-def _time(column: str) -> str:
-    """As BigQuery writes times: `2026-08-01 00:00:00 UTC`, `2026-08-01T00:00:00Z`, or seconds since the epoch."""
+def _time_sql(column: str) -> str:
+    """Return the SQL that parses a time: `2026-08-01 00:00:00 UTC`, `2026-08-01T00:00:00Z`, or seconds."""
     seconds = f"iif({column} GLOB '????-*', strftime('%s', replace({column}, ' UTC', '')), round({column}))"
     return f"CAST({seconds} AS INTEGER) * 1000000"
 
 
-def _label(labels: str, key: str) -> str:
+def _label_sql(labels: str, key: str) -> str:
+    """Return the SQL for the value of a label."""
     return (
         f"CASE WHEN instr({labels}, '{key}') THEN (SELECT json_extract(value, '$.value')"  # noqa: S608
         f" FROM json_each({labels}) WHERE json_extract(value, '$.key') = '{key}') END"
@@ -62,8 +64,8 @@ def _label(labels: str, key: str) -> str:
 _INSERT = f"""
 INSERT INTO charge SELECT ?1, service_description, ifnull(sku_description, ''),
   coalesce(location_zone, location_region, ''), cost_type,
-  {_label("labels", "tpujob-job")}, {_label("labels", "tpujob-owner")},
-  {_label("system_labels", "compute.googleapis.com/is_unused_reservation")} = 'true',
+  {_label_sql("labels", "tpujob-job")}, {_label_sql("labels", "tpujob-owner")},
+  {_label_sql("system_labels", "compute.googleapis.com/is_unused_reservation")} = 'true',
   CASE WHEN instr(resource, 'tj-') THEN replace(resource, rtrim(resource, replace(resource, '/', '')), '')
     ELSE resource END,
   start, finish, exported, invoice_month > strftime('%Y%m', start / 1000000, 'unixepoch', '-7 hours'),
@@ -74,13 +76,13 @@ INSERT INTO charge SELECT ?1, service_description, ifnull(sku_description, ''),
   usage_amount_in_pricing_units,
   coalesce(project_id, '') || coalesce(json(labels), '') || coalesce(usage_amount_in_pricing_units + 0.0, '')
 FROM (
-  SELECT *, coalesce(resource_name, resource_global_name) resource, {_time("usage_start_time")} start,
-    {_time("usage_end_time")} finish, {_time("export_time")} exported
+  SELECT *, coalesce(resource_name, resource_global_name) resource, {_time_sql("usage_start_time")} start,
+    {_time_sql("usage_end_time")} finish, {_time_sql("export_time")} exported
   FROM (SELECT {{columns}} LIMIT 1) LIMIT 1)
 """  # noqa: S608 # an invoice's month is one of the Pacific
 _KEY = """service, description, zone, type, job, owner, unused, resource, start, finish, exported, late, currency, cost,
   credits, usage, other"""
-#: of identical rows, as many count as the file has that has most of them
+#: keeps as many of identical rows as the file with the most of them has
 _DROP_DUPLICATES = f"""
 DELETE FROM charge WHERE rowid IN (SELECT id FROM (
   SELECT id, row_number() OVER (PARTITION BY {_KEY}, nth ORDER BY file) AS again FROM (
@@ -89,12 +91,23 @@ DELETE FROM charge WHERE rowid IN (SELECT id FROM (
 """  # noqa: S608
 _UNREADABLE = (OSError, EOFError, ValueError, TypeError, zlib.error, sqlite3.Error, csv.Error)
 _GENERATION = re.compile(r"tpu[ -]?v(\d)\s?(e|p)?(?![0-9a-z])")
-_LETTERS = {"5": "e", "6": "e"}  #: of a description that leaves it out
+_LETTERS = {
+    "5": "e",
+    "6": "e",
+}  #: number of a generation -> its letter where a description omits the letter
+
+
+class _Table(NamedTuple):
+    """The rows of an export file."""
+
+    columns: list[str]  #: SQL of each column; values are bound from ?2 on
+    rows: Iterator[tuple[str, Sequence[str]]]  #: place in the file and values
+    width: int  #: number of values of a row
 
 
 def load(db: sqlite3.Connection, paths: Sequence[Path]) -> int:
-    """Load all rows into the tables `charge` and `sku`; return how many an earlier file had already. Raises BadRequest
-    with file and line; then nothing of the files may be used."""
+    """Load all rows into the tables `charge` and `sku`; return the number of dropped duplicates. Raises BadRequest with
+    file and line; the tables are then incomplete."""
     db.executescript(_TABLES)
     for number, path in enumerate(paths):
         _load_file(db, number, path)
@@ -109,8 +122,8 @@ def load(db: sqlite3.Connection, paths: Sequence[Path]) -> int:
 
 
 def classify_sku(description: str) -> tuple[str | None, bool, int]:
-    """Return generation (None: it is not TPU time), spot and chips per unit. SKUs are recognised by their descriptions,
-    as public code does it: Google's `usageType` is OnDemand for preemptible TPUs, too."""
+    """Return generation (None: not TPU time), spot and chips per unit of a SKU. Its description decides, as in public
+    code: Google's `usageType` is OnDemand for preemptible TPUs, too."""
     words = description.lower()
     match = _GENERATION.search(words)
     if match is None or "commitment" in words:
@@ -125,11 +138,11 @@ def _load_file(db: sqlite3.Connection, number: int, path: Path) -> None:
         with path.open("rb") as raw:
             plain = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == b"\x1f\x8b" else raw
             with io.TextIOWrapper(plain, encoding="utf-8-sig", newline="") as text:
-                columns, rows, width = _open(text)
-                insert = _INSERT.format(columns=", ".join(columns))
-                for place, values in rows:  # noqa: B007
-                    if len(values) != width:
-                        raise ValueError(f"{len(values)} cells instead of {width}")
+                table = _open(text)
+                insert = _INSERT.format(columns=", ".join(table.columns))
+                for place, values in table.rows:  # noqa: B007
+                    if len(values) != table.width:
+                        raise ValueError(f"{len(values)} cells instead of {table.width}")
                     db.execute(insert, (number, *values))
     except _UNREADABLE as error:
         reason = str(getattr(error, "strerror", None) or error)
@@ -140,35 +153,41 @@ def _load_file(db: sqlite3.Connection, number: int, path: Path) -> None:
         ) from None
 
 
-def _open(file: io.TextIOWrapper) -> tuple[list[str], Iterator[tuple[str, Sequence[str]]], int]:
-    """Return an SQL expression for each column, the place and the values of each row, which are bound from ?2 on, and
-    the number of those values."""
+def _open(file: io.TextIOWrapper) -> _Table:
+    """Return the rows of an export. Raises ValueError for a file that is none."""
     lines = ((f"line {n}", line) for n, line in enumerate(file, 1) if line.strip())
     first = next(lines, ("line 1", ""))
+    if first[1].lstrip().startswith("["):
+        rows = json.loads(first[1] + file.read())
+        return _json_table((f"row {n}", json.dumps(row)) for n, row in enumerate(rows, 1))
     lines = itertools.chain([first], lines)
-    if first[1].lstrip()[:1] not in ("{", "["):
-        reader = csv.reader((line for _, line in lines), strict=True)
-        names = [title.strip().lower().replace(".", "_") for title in next(reader, list[str]())]
-        _check(names, map(_flat, _REQUIRED_OF_CSV))
-        places = {name: f"nullif(?{number}, '')" for number, name in enumerate(names, 2)}
-        columns = [f"{places.get(_flat(name), 'NULL')} {_flat(name)}" for name in _COLUMNS]
-        rows = ((f"line {reader.line_num}", cells) for cells in reader if cells)
-        return [*columns, f"?{len(names) + 1} last"], rows, len(names)
-    if first[1].lstrip()[0] == "[":
-        listed = enumerate(json.loads(first[1] + file.read()), 1)
-        lines = ((f"row {n}", json.dumps(row)) for n, row in listed)
-    heads = list(itertools.islice(lines, 1))
-    for _, head in heads:
-        _check(json.loads(head), (*_REQUIRED, "service", "sku"))
-    columns = [f"json_extract(?2, '$.{name}') {_flat(name)}" for name in _COLUMNS]
-    return columns, ((place, (line,)) for place, line in itertools.chain(heads, lines)), 1
+    return _json_table(lines) if first[1].lstrip().startswith("{") else _csv_table(lines)
 
 
-def _flat(name: str) -> str:
+def _csv_table(lines: Iterator[tuple[str, str]]) -> _Table:
+    reader = csv.reader((line for _, line in lines), strict=True)
+    names = [_flat_name(title.strip().lower()) for title in next(reader, list[str]())]
+    _check_columns(names, map(_flat_name, _REQUIRED_OF_CSV))
+    values = {name: f"nullif(?{number}, '')" for number, name in enumerate(names, 2)}
+    columns = [f"{values.get(name, 'NULL')} {name}" for name in map(_flat_name, _COLUMNS)]
+    rows = ((f"line {reader.line_num}", cells) for cells in reader if cells)
+    return _Table([*columns, f"?{len(names) + 1} last"], rows, len(names))
+
+
+def _json_table(lines: Iterator[tuple[str, str]]) -> _Table:
+    first_rows = list(itertools.islice(lines, 1))
+    for _, row in first_rows:
+        _check_columns(json.loads(row), (*_REQUIRED, "service", "sku"))
+    columns = [f"json_extract(?2, '$.{name}') {_flat_name(name)}" for name in _COLUMNS]
+    rows = ((place, (row,)) for place, row in itertools.chain(first_rows, lines))
+    return _Table(columns, rows, 1)
+
+
+def _flat_name(name: str) -> str:
     return name.replace(".", "_")
 
 
-def _check(names: Iterable[str], required: Iterable[str]) -> None:
+def _check_columns(names: Iterable[str], required: Iterable[str]) -> None:
     for name in required:
         if name not in names:
             shown = ", ".join(sorted(names)[:5])[:80]

@@ -1,4 +1,4 @@
-"""`tpujob cost estimate`: what a job file would cost, and with `--compare` where it would cost less."""
+"""`tpujob cost estimate`: estimates the cost of a job file; with `--compare`, on several types and in several zones."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tpujob.cli.commands.cost.estimate_page import (
     hours,
     unmeasured,
 )
-from tpujob.cli.errors import FOUND
+from tpujob.cli.errors import PROBLEM_FOUND
 from tpujob.cli.options import Json, argument, duration, flag, option
 from tpujob.cli.output import say_page
-from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import amount_text, clip_middle, paint, wrap
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.text import clean, dollars
@@ -79,7 +79,7 @@ def estimate(
     from tpujob.submit import job_file
 
     spec = job_file.read(file, "", cross_region=False)
-    given = dump(spec)
+    spec_fields = dump(spec)
     options: EstimateSaid = {"quiet": quiet}
     for name, value in {
         "hours": hours,
@@ -97,29 +97,26 @@ def estimate(
     }.items():
         if value is not None:
             options[name] = value
-    work = asked(
+    request = compare_request(
         steps=steps, tokens=tokens, samples=samples, types=types, zones=zones,
         speeds=throughput or (),
     )  # fmt: skip
     if compare:
         from tpujob.submit.compile_check import rooflines
 
-        kept = rooflines(
-            spec,
-            work.get("types", [*spec.tpu.types]),
-            work.get("unit", "steps"),
-            current_settings().cache,
-        )
-        if kept:
-            work["rooflines"] = kept
-        side_by_side = job_file.naming_file(file, lambda: connect().compare(given, options, work))
-        say_page(side_by_side, compare_page, as_json)
+        types_to_compare = request.get("types", [*spec.tpu.types])
+        unit = request.get("unit", "steps")
+        bounds = rooflines(spec, types_to_compare, unit, current_settings().cache)
+        if bounds:
+            request["rooflines"] = bounds
+        comparison = job_file.naming_file(file, lambda: connect().compare(spec_fields, options, request))
+        say_page(comparison, compare_page, as_json)
         return 0
-    if set(work) - {"amount"}:
+    if set(request) - {"amount"}:
         raise BadRequest("--types, --zones, --tokens, --samples and --throughput go with --compare")
-    found = job_file.naming_file(file, lambda: connect().estimate(given, options))
-    say_page(found, estimate_page, as_json, explained=explain)
-    return FOUND if strict and found["unknown"] else 0
+    estimate = job_file.naming_file(file, lambda: connect().estimate(spec_fields, options))
+    say_page(estimate, estimate_page, as_json, explained=explain)
+    return PROBLEM_FOUND if strict and estimate["unknown"] else 0
 
 
 # Types and zones side by side ----------------------------------------------------------------------------------------
@@ -128,32 +125,31 @@ def estimate(
 _LETTERS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 
 
-def asked(
+def compare_request(
     *, steps: int | None, tokens: str, samples: str, types: str, zones: str, speeds: Sequence[str]
 ) -> CompareAsked:
-    """Raises BadRequest for what cannot be read."""
-    work = {"steps": "" if steps is None else str(steps), "tokens": tokens, "samples": samples}
-    given = {unit: text for unit, text in work.items() if text}
-    if len(given) > 1:
-        raise BadRequest(f"give one of {' and '.join(f'--{unit}' for unit in given)}")
-    found: CompareAsked = {}
-    if "tokens" in given:
-        found["unit"] = "tokens"
-    elif "samples" in given:
-        found["unit"] = "samples"
-    for unit, text in given.items():
-        found["amount"] = amount(text, f"--{unit}")
+    """Return the request with the options that are set. Raises BadRequest for a value that cannot be parsed."""
+    amounts = {"steps": "" if steps is None else str(steps), "tokens": tokens, "samples": samples}
+    units = [unit for unit, text in amounts.items() if text]
+    if len(units) > 1:
+        raise BadRequest(f"give one of {' and '.join(f'--{unit}' for unit in units)}")
+    request: CompareAsked = {}
+    if tokens:
+        request["unit"] = "tokens"
+    elif samples:
+        request["unit"] = "samples"
+    for unit in units:
+        request["amount"] = amount(amounts[unit], f"--{unit}")
     for name, text in (("types", types), ("zones", zones)):
-        named = [word.strip() for word in text.split(",") if word.strip()]
-        if named:
-            found[name] = named
+        if words := [word.strip() for word in text.split(",") if word.strip()]:
+            request[name] = words
     if speeds:
-        found["throughput"] = dict(_speed(text) for text in speeds)
-    return found
+        request["throughput"] = dict(_speed(text) for text in speeds)
+    return request
 
 
 def amount(text: str, option: str) -> float:
-    """`10B`, `1.5M`, `20k`, `300` as a number. Raises BadRequest."""
+    """Return `10B`, `1.5M`, `20k` or `300` as a number. Raises BadRequest."""
     match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([kKMGBT]?)", text.replace(",", ""))
     if match is None:
         raise BadRequest(
@@ -179,62 +175,55 @@ LISTED = (
 _COLUMNS = (
     Column("Type"),
     Column("Zone", floors=(14,), cut=clip_middle),
-    Column("Chips", right=True),
-    Column("Per s", right=True),
-    Column("Takes", right=True),
-    Column("List value", right=True),
-    Column("You pay", right=True),
+    *numbers("Chips", "Per s", "Takes", "List value", "You pay"),
     Column("Best", style=lambda cell: "green" if cell else ""),
 )
 _RANGE = Column("Range", right=True)
-_AT = 6  #: the place of the range, where there is room for it
-WIDE = 100
+_RANGE_INDEX = 6  #: position of the range in a row of a wide table
+WIDE = 100  #: columns of the terminal from which on the range is shown
 
 
-def compare_page(found: CompareView, columns: int, *, color: bool = False) -> str:
-    title = f"{clean(found['name'])}: {amount_text(found['amount'])} {found['unit']}"
+def compare_page(view: CompareView, columns: int, *, color: bool = False) -> str:
+    title = f"{clean(view['name'])}: {amount_text(view['amount'])} {view['unit']}"
     out = [paint(title, "bold", color), ""]
-    rows = [_cells(way) for way in found["ways"]]
-    shown = _COLUMNS
+    rows = [_cells(way) for way in view["ways"]]
+    shown = [*_COLUMNS]
     if columns >= WIDE:
-        shown = (*shown[:_AT], _RANGE, *shown[_AT:])
-        ranges = [_range(way) for way in found["ways"]]
-        rows = [(*r[:_AT], of, *r[_AT:]) for r, of in zip(rows, ranges, strict=True)]
+        shown.insert(_RANGE_INDEX, _RANGE)
+        for row, way in zip(rows, view["ways"], strict=True):
+            row.insert(_RANGE_INDEX, _range(way))
     out += [table(shown, rows, columns, color=color), ""]
-    if any(way["forecast"] and way["forecast"]["wall_hours"] is None for way in found["ways"]):
+    forecasts = [way["forecast"] for way in view["ways"] if way["forecast"]]
+    if any(forecast["wall_hours"] is None for forecast in forecasts):
         out += wrap(NO_WAIT, columns)
-    guesses = dict.fromkeys(
-        t for way in found["ways"] if (f := way["forecast"]) for t in unmeasured(f)
-    )
-    out += [line for text in guesses for line in wrap(text, columns)]
-    unknown = dict.fromkeys(way["note"] for way in found["ways"] if way["note"])
-    out += [line for note in unknown for line in wrap(clean(note), columns)]
-    for warning in found["warnings"]:
+    guesses = [text for forecast in forecasts for text in unmeasured(forecast)]
+    notes = [clean(way["note"]) for way in view["ways"] if way["note"]]
+    for text in dict.fromkeys([*guesses, *notes]):
+        out += wrap(text, columns)
+    for warning in view["warnings"]:
         out += wrap(f"warning: {clean(warning)}", columns)
-    return "\n".join([*out, *wrap(EMULATED if found.get("emulated") else LISTED, columns)])
+    return "\n".join([*out, *wrap(EMULATED if view.get("emulated") else LISTED, columns)])
 
 
-def _cells(way: WayView) -> tuple[str, ...]:
+def _cells(way: WayView) -> list[str]:
     forecast = way["forecast"]
-    listed = forecast["list_micros"] if forecast else None
-    pay = forecast["pay_micros"] if forecast else None
-    marks = [name for name in ("cheapest", "fastest") if way[name]]
+    best = [name for name in ("cheapest", "fastest") if way[name]]
     speed = way["per_second"]
-    return (
+    return [
         accelerators.several(way["type"], way["tpu_slices"]),
         way["zone"],
         str(way["chips"]),
-        "unknown" if speed is None else f"{amount_text(speed)}",
-        _takes(forecast) if forecast else "unknown",
-        _money(listed),
-        _money(pay),
-        "both" if len(marks) == 2 else "".join(marks),
-    )
+        "unknown" if speed is None else amount_text(speed),
+        _time_taken(forecast) if forecast else "unknown",
+        _money(forecast["list_micros"] if forecast else None),
+        _money(forecast["pay_micros"] if forecast else None),
+        "both" if len(best) == 2 else "".join(best),
+    ]
 
 
-def _takes(found: ForecastView) -> str:
-    wall = found["wall_hours"]
-    return hours(wall["p50"]) if wall else f"{hours(found['billed_hours']['p50'])} + wait"
+def _time_taken(forecast: ForecastView) -> str:
+    wall = forecast["wall_hours"]
+    return hours(wall["p50"]) if wall else f"{hours(forecast['billed_hours']['p50'])} + wait"
 
 
 def _range(way: WayView) -> str:
@@ -242,5 +231,5 @@ def _range(way: WayView) -> str:
     return "" if listed is None else f"{_money(listed, 'low')} to {_money(listed, 'high')}"
 
 
-def _money(found: RangeView | None, key: Literal["low", "p50", "high"] = "p50") -> str:
-    return "unknown" if found is None else dollars(round(found[key]))
+def _money(range: RangeView | None, key: Literal["low", "p50", "high"] = "p50") -> str:
+    return "unknown" if range is None else dollars(round(range[key]))

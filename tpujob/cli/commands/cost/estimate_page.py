@@ -1,12 +1,11 @@
-"""What `tpujob cost estimate` prints: lines that add up, what is not known, where each figure comes from; and the
-range in which the job will probably end. Pure."""
+"""The page of `tpujob cost estimate`: lines that add up, unknown amounts, sources of figures, the forecast. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render import words
-from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.domain.text import clean, dollars, duration, listed, many
 
@@ -17,91 +16,85 @@ LISTED = (
     "By list price, an estimate: no bill has been seen. `--explain` has each price with its source."
 )
 UNLOST = "Preemptions are not included: each adds another set-up and repeated steps."
-#: parts of which a row without a cost says nothing
+#: parts without a row if they cost nothing
 _FREE = ("machines", "control plane")
 _COLUMNS = (
     Column("Part"),
     Column("What", floors=(36, 24), cut=clip_middle),
-    Column("List value", right=True),
-    Column("You pay", right=True),
+    *numbers("List value", "You pay"),
 )
 
 
 def estimate_page(
-    found: EstimateView,
-    columns: int,
-    *,
-    color: bool = False,
-    explained: bool = False,
+    estimate: EstimateView, columns: int, *, color: bool = False, explained: bool = False
 ) -> str:
     """Return the whole text. `explained`: with the price and the source of each line."""
-    slices = many(found["hosts"], "host"), many(found["chips"], "chip")
-    jobs = found.get("jobs", 1)
-    each = f", each of {many(jobs, 'job')}," if jobs > 1 else ""
-    where = f"{found['pricing']} {words.kind(found)}: {', '.join(slices)}, {found['zone']}"
-    title = f"{clean(found['name'])}{each} on {where}"
-    out = [paint(title, "bold", color), *wrap(clean(_length(found)), columns), ""]
-    shown = [one for one in found["lines"] if one["list_micros"] is not None or one["amount"]]
+    size = f"{many(estimate['hosts'], 'host')}, {many(estimate['chips'], 'chip')}"
+    jobs = estimate.get("jobs", 1)
+    several_jobs = f", each of {many(jobs, 'job')}," if jobs > 1 else ""
+    hardware = f"{estimate['pricing']} {words.kind(estimate)}: {size}, {estimate['zone']}"
+    title = f"{clean(estimate['name'])}{several_jobs} on {hardware}"
+    out = [paint(title, "bold", color), *wrap(clean(_length(estimate)), columns), ""]
+    lines = [x for x in estimate["lines"] if x["list_micros"] is not None or x["amount"]]
     rows = [
-        (one["kind"], clean(one["what"]), _amount(one["list_micros"]), _amount(one["pay_micros"]))
-        for one in shown
-        if one["price"] is not None or one["list_micros"] != 0 or one["kind"] not in _FREE
+        (x["kind"], clean(x["what"]), _amount(x["list_micros"]), _amount(x["pay_micros"]))
+        for x in lines
+        if x["price"] is not None or x["list_micros"] != 0 or x["kind"] not in _FREE
     ]
-    rows += [
-        (
-            ("total" if found["hours"] is not None else "an hour") if n == 1 else many(n, "job"),
-            "",
-            _sum(n * found["list_micros"], found),
-            dollars(0) if found.get("emulated") else _sum(n * found["pay_micros"], found),
-        )
-        for n in sorted({1, jobs})
-    ]
+    for n in sorted({1, jobs}):
+        whole = "an hour" if estimate["hours"] is None else "total"
+        list_total = _total(n * estimate["list_micros"], estimate)
+        pay_total = _total(n * estimate["pay_micros"], estimate)
+        you_pay = dollars(0) if estimate.get("emulated") else pay_total
+        rows.append((whole if n == 1 else many(n, "job"), "", list_total, you_pay))
     out += [table(_COLUMNS, rows, columns, color=color), ""]
-    if reserved := _reserved(found):
-        out += [*wrap(reserved, columns), ""]
-    if budget := _budget(found):
-        out += [*wrap(budget, columns), ""]
+    for text in filter(None, (_reservation(estimate), _budget(estimate))):
+        out += [*wrap(text, columns), ""]
     if explained:
-        out += [line for one in shown for line in _explained(one, columns)]
+        for line in lines:
+            out += _explanation(line, columns)
         out.append("")
-    forecast = found.get("forecast")
+    forecast = estimate.get("forecast")
     if forecast is not None:
-        out += [*forecast_lines(forecast, columns, found["pricing"], color=color), ""]
-        out += [*explained_forecast(forecast, columns), ""] if explained else []
-    if found["unknown"]:
+        out += [*forecast_lines(forecast, columns, estimate["pricing"], color=color), ""]
+        out += [*_forecast_explanation(forecast, columns), ""] if explained else []
+    if estimate["unknown"]:
         out.append(paint("Not known, and in no total:", "bold", color))
-        out += [line for one in found["unknown"] for line in _item(one, columns)]
-    for warning in found["warnings"]:
+        for text in estimate["unknown"]:
+            out += _item(text, columns)
+    for warning in estimate["warnings"]:
         out += wrap(f"warning: {clean(warning)}", columns)
-    for text in (*(() if forecast else (UNLOST,)), EMULATED if found.get("emulated") else LISTED):
-        out += wrap(text, columns)
+    if not forecast:
+        out += wrap(UNLOST, columns)
+    out += wrap(EMULATED if estimate.get("emulated") else LISTED, columns)
     return "\n".join(out)
 
 
-def _length(found: EstimateView) -> str:
-    if found["hours"] is None:
-        return f"For each hour: {found['length']}."
-    range_, least, most = "", found["least_hours"], found["most_hours"]
-    if least is not None and most is not None and least != most:
-        range_ = f" ({hours(least)} to {hours(most)})"
-    return f"For {hours(found['hours'])}{range_}, {found['length']}."
+def _length(estimate: EstimateView) -> str:
+    if estimate["hours"] is None:
+        return f"For each hour: {estimate['length']}."
+    shortest, longest = estimate["least_hours"], estimate["most_hours"]
+    range = ""
+    if shortest is not None and longest is not None and shortest != longest:
+        range = f" ({hours(shortest)} to {hours(longest)})"
+    return f"For {hours(estimate['hours'])}{range}, {estimate['length']}."
 
 
-def _budget(found: EstimateView) -> str:
-    """Say when the job's own budget ends it; empty: it does not."""
-    if "budget_micros" not in found or "budget_hours" not in found:
+def _budget(estimate: EstimateView) -> str:
+    """Say when the job's own budget ends the job; empty: the budget suffices, or there is none."""
+    if "budget_micros" not in estimate or "budget_hours" not in estimate:
         return ""
-    paid, wanted = found["budget_hours"], found["hours"]
-    if wanted is not None and paid >= wanted:
+    paid, needed = estimate["budget_hours"], estimate["hours"]
+    if needed is not None and paid >= needed:
         return ""
-    of = "" if wanted is None else f" of {hours(wanted)}"
-    return f"The budget of {dollars(found['budget_micros'])} pays for {hours(paid)}{of}; then the job is ended."
+    of = "" if needed is None else f" of {hours(needed)}"
+    return f"The budget of {dollars(estimate['budget_micros'])} pays for {hours(paid)}{of}; then the job is ended."
 
 
-def _reserved(found: EstimateView) -> str:
-    """Say that a reservation is priced as on demand; empty: it is not."""
-    slices = next((one["price"] for one in found["lines"] if one["kind"] == "slices"), None)
-    if found["pricing"] != "reserved" or slices is None or slices["pricing"] != "on-demand":
+def _reservation(estimate: EstimateView) -> str:
+    """Say that a reservation is priced as on demand; empty: this is not one."""
+    price = next((line["price"] for line in estimate["lines"] if line["kind"] == "slices"), None)
+    if estimate["pricing"] != "reserved" or price is None or price["pricing"] != "on-demand":
         return ""
     return "The price is the list price on demand; a commitment costs less."
 
@@ -110,51 +103,45 @@ def _amount(micros: int | None) -> str:
     return "unknown" if micros is None else dollars(micros)
 
 
-def _sum(micros: int, found: EstimateView) -> str:
-    """A sum that leaves something out is a lower bound."""
-    bound = ">" if found["unknown"] else ""
-    return f"{bound}{_amount(micros)}"
+def _total(micros: int, estimate: EstimateView) -> str:
+    """Return a total; `>` marks a lower bound, as unknown amounts are left out."""
+    return f"{'>' if estimate['unknown'] else ''}{_amount(micros)}"
 
 
-def _explained(one: EstimateLineView, columns: int) -> list[str]:
-    price = one["price"]
-    texts = [clean(one["what"])]
-    if price is None:
-        texts.append(f"  {clean(one['note'])}")
-    else:
-        cost, unit, per = _amount(one["list_micros"]), price["unit"], price["per"]
-        each = f"a {unit}" if per == 1 else f"for {per:,} {unit}s"
-        texts.append(f"  {one['formula']}, at ${price['usd']} {each} = {cost}")
-        texts.append(f"  price: {price_source(price)}")
-        texts += [f"  {clean(one['note'])}"] if one["note"] else []
-    return [
-        line
-        for text in texts
-        for line in _item(text.strip(), columns, indent=len(text) - len(text.lstrip()))
-    ]
+def _explanation(line: EstimateLineView, columns: int) -> list[str]:
+    price = line["price"]
+    details: list[str] = []
+    if price is not None:
+        cost, unit, per = _amount(line["list_micros"]), price["unit"], price["per"]
+        unit_text = f"a {unit}" if per == 1 else f"for {per:,} {unit}s"
+        details.append(f"{line['formula']}, at ${price['usd']} {unit_text} = {cost}")
+        details.append(f"price: {_price_source(price)}")
+    if price is None or line["note"]:
+        details.append(line["note"])
+    out = _item(line["what"], columns, indent=0)
+    for text in details:
+        out += _item(text, columns)
+    return out
 
 
-def price_source(price: PriceView) -> str:
-    """Return the row, its day, its source, and how reliable it is."""
+def _price_source(price: PriceView) -> str:
+    """Return the row of the price list, its source, its day, and its reliability."""
     row = ", ".join(clean(price[key]) for key in ("item", "where", "pricing") if price[key])
     quoted = f", sold as {clean(price['quoted'])}" if price["quoted"] else ""
-    whose = "your file" if price["own"] else f"{price['confidence']} confidence"
+    trust = "your file" if price["own"] else f"{price['confidence']} confidence"
     note = f"; {clean(price['note'])}" if price["note"] else ""
-    return f"{row}{quoted}; {clean(price['source'])}, {price['as_of']}, {whose}{note}"
+    return f"{row}{quoted}; {clean(price['source'])}, {price['as_of']}, {trust}{note}"
 
 
 def _item(text: str, columns: int, indent: int = 2) -> list[str]:
-    first, *more = wrap(clean(text), columns - indent - 2) or [""]
-    return [" " * indent + first, *(" " * (indent + 2) + line for line in more)]
+    first, *rest = wrap(clean(text), columns - indent - 2) or [""]
+    return [" " * indent + first, *(" " * (indent + 2) + line for line in rest)]
 
 
 EMULATED = "The local stack bills nothing: amounts are Google's list prices."
 _RANGES = (
     Column("Nine of ten jobs"),
-    Column("From", right=True),
-    Column("Half below", right=True),
-    Column("1 in 10 above", right=True),
-    Column("To", right=True),
+    *numbers("From", "Half below", "1 in 10 above", "To"),
 )
 NEW = "No job has had such a slice there yet"
 GUESSED = (
@@ -171,85 +158,89 @@ METHOD = (
 
 
 def forecast_lines(
-    found: ForecastView, columns: int, pricing: str, *, color: bool = False
+    forecast: ForecastView, columns: int, pricing: str, *, color: bool = False
 ) -> list[str]:
-    wall, waiting, setup = found["wall_hours"], found["waiting_hours"], found["setup_hours"]
+    wall = forecast["wall_hours"]
     rows = [
-        ("list value", *_money(found["list_micros"])),
-        ("you pay", *_money(found["pay_micros"])),
-        ("slices held", *_hours(found["billed_hours"])),
+        ("list value", *_money(forecast["list_micros"])),
+        ("you pay", *_money(forecast["pay_micros"])),
+        ("slices held", *_hours(forecast["billed_hours"])),
         *([("until the end", *_hours(wall))] if wall else []),
-        ("preemptions", *(f"{value:,.0f}" for value in _shown(found["preemptions"]))),
+        ("preemptions", *(f"{value:,.0f}" for value in _bounds(forecast["preemptions"]))),
     ]
-    means = [
-        f"{hours(mean)} of {what}"
-        for mean, what in (
-            (waiting, "waiting"),
-            (setup, "set-up"),
-            (found["redone_hours"], "lost work"),
-        )
+    means = {
+        "waiting": forecast["waiting_hours"],
+        "set-up": forecast["setup_hours"],
+        "lost work": forecast["redone_hours"],
+    }
+    mean_texts = [
+        f"{hours(mean)} of {part}"
+        for part, mean in means.items()
         if mean is not None and hours(mean) != hours(0)
     ]
-    beside = f"on top of {hours(found['work_hours'])} of useful work"
-    short = (
-        in_short(found) or f"{hours(found['billed_hours']['p50'])} of slices, at an unknown price"
-    )
-    out = [paint(f"With preemptions: {short}", "bold", color)]
+    held = f"{hours(forecast['billed_hours']['p50'])} of slices, at an unknown price"
+    out = [paint(f"With preemptions: {_summary(forecast) or held}", "bold", color)]
     out += [table(_RANGES, rows, columns, color=color)]
-    out += wrap(f"On average {listed(means)}, {beside}.", columns) if means else []
-    if found["fails"] >= 0.01:
+    if mean_texts:
+        work = f"on top of {hours(forecast['work_hours'])} of useful work"
+        out += wrap(f"On average {listed(mean_texts)}, {work}.", columns)
+    if forecast["fails"] >= 0.01:
         limits = f"the preemptions{' or the wait' if wall else ''} that `recovery` allows"
-        out += wrap(
-            f"The job fails with a probability of {found['fails']:.0%}: it uses up {limits}.",
-            columns,
-        )
-    for text in (
-        *([NO_WAIT] if wall is None else []),
-        *unmeasured(found),
-        basis(found, pricing),
-    ):
+        probability = f"{forecast['fails']:.0%}"
+        text = f"The job fails with a probability of {probability}: it uses up {limits}."
+        out += wrap(text, columns)
+    if wall is None:
+        out += wrap(NO_WAIT, columns)
+    for text in (*unmeasured(forecast), _basis(forecast, pricing)):
         out += wrap(text, columns)
     return out
 
 
-def unmeasured(found: ForecastView) -> list[str]:
-    """Say that the ranges use a guess of set-up or release; empty: they do not."""
-    times = {"the set-up": found["setup_hours"], "the release": found["releasing_hours"]}
+def unmeasured(forecast: ForecastView) -> list[str]:
+    """Say that the ranges use a guess of set-up or release; empty: both were measured."""
+    times = {"the set-up": forecast["setup_hours"], "the release": forecast["releasing_hours"]}
     names = [name for name, value in times.items() if value is None]
     if not names:
         return []
     return [f"Not measured yet: the time of {listed(names)}. The range is based on guesses."]
 
 
-def basis(found: ForecastView, pricing: str) -> str:
+def _basis(forecast: ForecastView, pricing: str) -> str:
     """Say what the range is based on."""
-    stated, slices = found["stated"], found["slices"]
+    stated = forecast["stated"]
+    slices = forecast["slices"]
     if set(stated) == {"wait", "preemptions"}:
         return "Waits and preemptions are as stated."
-    waits = pricing != "reserved" and "wait" not in stated and found["wall_hours"] is not None
-    lives = "preemptions" not in stated
+    is_spot = pricing == "spot"
+    wait_stated = "wait" in stated
+    losses_stated = "preemptions" in stated
+    wait_estimated = (
+        pricing != "reserved" and not wait_stated and forecast["wall_hours"] is not None
+    )
     texts: list[str] = []
     if slices:
-        losses = f"{found['losses']} of them lost"
+        losses = f"{forecast['losses']} of them lost"
         texts.append(f"It is based on {many(slices, 'earlier slice')} there, {losses}.")
-    elif waits:
-        what = "waits and preemptions" if lives and pricing == "spot" else "waits"
-        more = " and of spot machines of another kind" if pricing == "spot" else ""
-        texts.append(f"{NEW}; {what} are those of other places{more}.")
-    elif lives:
+    elif wait_estimated:
+        figures = "waits and preemptions" if is_spot and not losses_stated else "waits"
+        other = " and of spot machines of another kind" if is_spot else ""
+        texts.append(f"{NEW}; {figures} are those of other places{other}.")
+    elif not losses_stated:
         texts.append(f"{NEW}.")
-    if not slices and lives and not (waits and pricing == "spot"):
-        texts.append(GUESSED if pricing == "spot" else ASSUMED)
-    if pricing == "reserved" and "wait" not in stated:
+    if not slices and not losses_stated and not (wait_estimated and is_spot):
+        texts.append(GUESSED if is_spot else ASSUMED)
+    if pricing == "reserved" and not wait_stated:
         texts.append(HELD)
-    texts += [f"The {what} is as stated." for what in stated if what == "wait"]
-    texts += ["Preemptions are as stated." for what in stated if what == "preemptions"]
+    if wait_stated:
+        texts.append("The wait is as stated.")
+    if losses_stated:
+        texts.append("Preemptions are as stated.")
     return " ".join(texts)
 
 
-def explained_forecast(found: ForecastView, columns: int) -> list[str]:
+def _forecast_explanation(forecast: ForecastView, columns: int) -> list[str]:
     """Return the method and the figures of the forecast."""
-    halves = found["half_seconds"]
+    halves = forecast["half_seconds"]
     rows = [
         ("first slice", "half are ready after", halves["first_wait"]),
         ("", "half are lost after", halves["first_life"]),
@@ -259,35 +250,35 @@ def explained_forecast(found: ForecastView, columns: int) -> list[str]:
         ("release", "half take less than", halves["release"]),
     ]
     lines = [
-        f"  {what:12} {says} {'(not known)' if seconds is None else duration(seconds)}"
-        for what, says, seconds in rows
+        f"  {part:12} {meaning} {'(not known)' if seconds is None else duration(seconds)}"
+        for part, meaning, seconds in rows
     ]
     return [*wrap(METHOD, columns), *lines]
 
 
-def in_short(found: ForecastView) -> str:
-    """`$41.20 to $66.10, most likely about $48.02`, by list price; empty: no price is known."""
-    cost = found["list_micros"]
+def _summary(forecast: ForecastView) -> str:
+    """Return `$41.20 to $66.10, most likely about $48.02`, by list price; empty: no price is known."""
+    cost = forecast["list_micros"]
     if cost is None:
         return ""
     low, middle, high = (dollars(round(cost[key])) for key in ("low", "p50", "high"))
     return f"{low} to {high}, most likely about {middle}"
 
 
-def _shown(found: RangeView) -> tuple[float, float, float, float]:
-    return found["low"], found["p50"], found["p90"], found["high"]
+def _bounds(range: RangeView) -> tuple[float, float, float, float]:
+    return range["low"], range["p50"], range["p90"], range["high"]
 
 
-def _money(found: RangeView | None) -> tuple[str, ...]:
-    if found is None:
+def _money(range: RangeView | None) -> tuple[str, ...]:
+    if range is None:
         return ("unknown",) * 4
-    return tuple(dollars(round(value)) for value in _shown(found))
+    return tuple(dollars(round(value)) for value in _bounds(range))
 
 
-def _hours(found: RangeView) -> tuple[str, ...]:
-    return tuple(hours(value) for value in _shown(found))
+def _hours(range: RangeView) -> tuple[str, ...]:
+    return tuple(hours(value) for value in _bounds(range))
 
 
 def hours(value: float) -> str:
-    """`45 s`, `2.5 h`, `3 days`."""
+    """Return hours as `45 s`, `2.5 h` or `3 days`."""
     return duration(value * 3600)

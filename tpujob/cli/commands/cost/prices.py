@@ -1,4 +1,4 @@
-"""`tpujob cost prices`: the price list in force, and what is wrong with a user's own price file. Asks no backend."""
+"""`tpujob cost prices`: shows the prices in force and checks a user's price file, without a backend."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tpujob.cli.backend import current_settings
 from tpujob.cli.options import Json, argument, option
-from tpujob.cli.output import note, say, say_json, screen
+from tpujob.cli.output import get_screen, note, say, say_json
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import wrap
 from tpujob.domain.hardware.price_check import SPOT_AGES
@@ -36,23 +36,23 @@ def prices(
     if lint is not None:
         if words:
             raise BadRequest("give words or --lint, not both")
-        found = own.read(lint, today)
-        for warning in found.warnings:
+        file = own.read(lint, today)
+        for warning in file.warnings:
             note(f"warning: {clean(warning)}")
         if as_json:
-            say_json({"rows": len(found.rows), "warnings": list(found.warnings)})
+            say_json({"rows": len(file.rows), "warnings": list(file.warnings)})
         else:
-            say(f"{lint}: {many(len(found.rows), 'price')}, {many(len(found.warnings), 'warning')}")
+            say(f"{lint}: {many(len(file.rows), 'price')}, {many(len(file.warnings), 'warning')}")
         return
     settings = current_settings()
     path = None if settings.local else own.path_of(settings, context.current(settings))
-    mine = own.read(path, today) if path else own.OwnPrices((), ())
-    for warning in mine.warnings:
+    file = own.read(path, today) if path else own.OwnPrices((), ())
+    for warning in file.warnings:
         note(f"warning: {clean(warning)}")
 
-    rows = chosen(LIST.over(mine.rows), words or [])
-    on = screen()
-    page = prices_page(rows, today, on.columns, color=on.color)
+    rows = matching(LIST.over(file.rows), words or [])
+    screen = get_screen()
+    page = prices_page(rows, today, screen.columns, color=screen.color)
     say_json([row.record() for row in rows]) if as_json else say(page)
 
 
@@ -67,15 +67,14 @@ _COLUMNS = (
 )
 
 
-def chosen(prices: Iterable[Price], words: Sequence[str]) -> list[Price]:
-    """The rows that have all these words, in the order of the list; the user's own with the others of their item."""
-    rows = sorted(prices, key=lambda row: (row.item, row.where, row.pricing))
-    wanted = [word.lower() for word in words]
-    return [
-        row
-        for row in rows
-        if all(word in f"{row.name} {row.source.name}".lower() for word in wanted)
-    ]
+def matching(prices: Iterable[Price], words: Sequence[str]) -> list[Price]:
+    """Return the prices that have all these words, sorted by item, place and pricing."""
+
+    def matches(price: Price) -> bool:
+        text = f"{price.name} {price.source.name}".lower()
+        return all(word.lower() in text for word in words)
+
+    return sorted(filter(matches, prices), key=lambda row: (row.item, row.where, row.pricing))
 
 
 def prices_page(rows: Sequence[Price], today: date, columns: int, *, color: bool = False) -> str:
@@ -95,16 +94,12 @@ def prices_page(rows: Sequence[Price], today: date, columns: int, *, color: bool
     ]
     out = [table(_COLUMNS, cells, columns, color=color), ""]
     for number, (source, own) in enumerate(sources, 1):
-        sure = "your file" if own else f"{source.confidence} confidence"
-        first, *more = wrap(f"[{number}] {clean(source.name)}, {source.as_of}, {sure}", columns - 4)
-        out += [first, *(f"    {line}" for line in more)]
+        trust = "your file" if own else f"{source.confidence} confidence"
+        text = f"[{number}] {clean(source.name)}, {source.as_of}, {trust}"
+        first, *rest = wrap(text, columns - 4)
+        out += [first, *(f"    {line}" for line in rest)]
     ages = [(today - row.source.as_of).days for row in rows if row.pricing == "spot"]
     if max(ages, default=0) > SPOT_AGES.days:
-        out += [
-            "",
-            *wrap(
-                f"Spot prices here are up to {max(ages)} days old, and can change every month.",
-                columns,
-            ),
-        ]
+        text = f"Spot prices here are up to {max(ages)} days old, and can change every month."
+        out += ["", *wrap(text, columns)]
     return "\n".join(out)

@@ -1,4 +1,4 @@
-"""`tpujob cost reconcile`: the ledger beside Google's bill, and its page."""
+"""`tpujob cost reconcile`: compares the ledger with Google's bill, and prints the differences."""
 
 import csv
 import io
@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from tpujob.cli.backend import connect, current_settings
-from tpujob.cli.errors import FOUND
+from tpujob.cli.errors import PROBLEM_FOUND
 from tpujob.cli.options import Json, argument, flag, option
-from tpujob.cli.output import Screen, say, say_json, screen
-from tpujob.cli.render.table import Column, table
+from tpujob.cli.output import say, say_page
+from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.domain.text import clean, dollars
 from tpujob.errors import BadRequest
@@ -19,12 +19,12 @@ _DAY = ["%Y-%m-%d"]
 _JOBS = (
     Column("Job", floors=(24, 14), cut=clip_middle),
     Column("Found by"),
-    *(Column(title, right=True) for title in ("Chip-h", "on bill", "Estimate", "Billed", "Gap")),
+    *numbers("Chip-h", "on bill", "Estimate", "Billed", "Gap"),
     Column("Why", floors=(20, 8)),
 )
 _BILL = (
     Column("For", floors=(34, 20)),
-    *(Column(title, right=True) for title in ("Rows", "Cost", "Credits", "Billed")),
+    *numbers("Rows", "Cost", "Credits", "Billed"),
 )
 
 
@@ -56,46 +56,44 @@ def reconcile(
     if since and until and since >= until:
         raise BadRequest("--since has to be before --until")
     days = [day and int(day.replace(tzinfo=UTC).timestamp()) * 1_000_000 for day in (since, until)]
-    found = compare(exports, connect().ledger(), *days, tolerance=tolerance / 100)
-    if as_json:
-        say_json(found)
-    elif as_csv:
-        out = io.StringIO()
-        write = csv.DictWriter(out, found["total"], lineterminator="\n")
-        write.writeheader()
-        write.writerows([*found["jobs"], *found["others"]])
-        say(out.getvalue().rstrip("\n"))
+    comparison = compare(exports, connect().ledger(), *days, tolerance=tolerance / 100)
+    if as_csv:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, comparison["total"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows([*comparison["jobs"], *comparison["others"]])
+        say(text.getvalue().rstrip("\n"))
     else:
-        say(_page(found, screen()))
-    return FOUND if any(line["differs"] for line in found["jobs"]) else 0
+        say_page(comparison, _page, as_json)
+    return PROBLEM_FOUND if any(line["differs"] for line in comparison["jobs"]) else 0
 
 
-def _page(found: dict[str, Any], on: Screen) -> str:
-    until, jobs, whole = found["until"][:16], found["jobs"], found["all_jobs"]
+def _page(comparison: dict[str, Any], columns: int, *, color: bool) -> str:
+    until, jobs, all_jobs = comparison["until"][:16], comparison["jobs"], comparison["all_jobs"]
     differing = [line for line in jobs if line["differs"]]
     out: list[str] = []
     if jobs:
-        rows = [_job_row(line) for line in (*(differing or jobs[:20]), whole)]
-        title = paint(f"TPU time of jobs, {found['from'][:16]} to {until}, UTC", "bold", on.color)
-        out += [title, table(_JOBS, rows, on.columns, color=on.color), ""]
+        rows = [_job_row(line) for line in (*(differing or jobs[:20]), all_jobs)]
+        title = f"TPU time of jobs, {comparison['from'][:16]} to {until}, UTC"
+        out += [paint(title, "bold", color), table(_JOBS, rows, columns, color=color), ""]
     rows = [
         (
             clean(f"{line['key']} {line['name']}".strip()),
             f"{line['rows']:,}",
             *(_amount(line[f"{part}_micros"]) for part in ("cost", "credits", "billed")),
         )
-        for line in (whole, *found["others"], found["total"])
+        for line in (all_jobs, *comparison["others"], comparison["total"])
         if line["rows"]
     ]
-    out += [paint("The bill", "bold", on.color), table(_BILL, rows, on.columns, color=on.color), ""]
+    out += [paint("The bill", "bold", color), table(_BILL, rows, columns, color=color), ""]
     remarks = (
         f"Jobs that differ: {len(differing):,} of {len(jobs):,}. The newest row was exported at "
-        f"{found['newest_export'][:16]}, UTC. Use from {until} on is not settled; the ledger has "
-        f"{dollars(found['unsettled_estimate_micros'])} of it. --until DAY compares more."
+        f"{comparison['newest_export'][:16]}, UTC. Use from {until} on is not settled; the ledger has "
+        f"{dollars(comparison['unsettled_estimate_micros'])} of it. --until DAY compares more."
     )
     if current_settings().local:
         remarks += " The jobs of this context ran on this machine's emulator, which bills nothing."
-    return "\n".join([*out, *wrap(remarks, on.columns)])
+    return "\n".join([*out, *wrap(remarks, columns)])
 
 
 def _job_row(line: dict[str, Any]) -> tuple[str, ...]:
@@ -113,7 +111,7 @@ def _job_row(line: dict[str, Any]) -> tuple[str, ...]:
 
 
 def explain_gap(line: dict[str, Any]) -> str:
-    """Return the largest reason why bill and ledger differ; empty: they do not."""
+    """Return the largest reason why bill and ledger differ; empty: they agree."""
     if line["unpriced_chip_hours"]:
         return "no price in the ledger"
     if not line["differs"]:
@@ -123,5 +121,5 @@ def explain_gap(line: dict[str, Any]) -> str:
     return f"{largest} {_amount(parts[largest], '+')}"
 
 
-def _amount(micros: int, plus: str = "") -> str:
-    return f"{'-' if micros < 0 else plus}{dollars(abs(micros))}"
+def _amount(micros: int, plus_sign: str = "") -> str:
+    return f"{'-' if micros < 0 else plus_sign}{dollars(abs(micros))}"

@@ -1,4 +1,4 @@
-"""`tpujob cost report`: what jobs have cost and what came of it, as a page and as CSV."""
+"""`tpujob cost report` and `tpujob cost budgets`: the costs of jobs and what the time was used for, and all budgets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from tpujob.cli.backend import connect
 from tpujob.cli.options import Json, argument, complete_job, flag, option
 from tpujob.cli.output import say, say_page
-from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.domain.text import clean, dollars, many
 from tpujob.errors import BadRequest
@@ -39,11 +39,11 @@ def report(
     if as_json and as_csv:
         raise BadRequest("give one of --json and --csv")
     api = connect()
-    found = api.cost(by=by, user=user, job=api.get(job)["id"] if job else "")
+    costs = api.cost(by=by, user=user, job=api.get(job)["id"] if job else "")
     if as_csv:
-        say(cost_csv(found))
+        say(cost_csv(costs))
     else:
-        say_page(found, cost_page, as_json)
+        say_page(costs, cost_page, as_json)
 
 
 NOTHING = "There are no jobs, so nothing was spent."
@@ -68,105 +68,103 @@ MEANING = {
 }
 _PARTS = (
     Column("Part"),
-    Column("Chip-hours", right=True),
-    Column("Share", right=True),
-    Column("List value", right=True),
+    *numbers("Chip-hours", "Share", "List value"),
     Column("What it is", floors=(24, 10)),
 )
 
 
-def cost_page(found: CostView, columns: int, *, color: bool = False) -> str:
-    total, emulated = found["total"], found.get("emulated", False)
+def cost_page(costs: CostView, columns: int, *, color: bool = False) -> str:
+    total = costs["total"]
+    emulated = costs.get("emulated", False)
     if not total["parts"]:
         return NOTHING
-    rows = [_cells(row, found["by"], emulated) for row in found["rows"]]
-    last = _cells(total, "total", emulated)
-    first = Column(found["by"].capitalize(), floors=(30, 16, 10), cut=clip_middle)
-    shown = (first, *(Column(title, right=True) for title in _TITLES))
-    out = [table(shown, [*rows, last], columns, color=color)]
-    out += ["", *parts(total, columns, color=color), "", *_remarks(found, columns)]
+    rows = [_cells(row, costs["by"], emulated) for row in costs["rows"]]
+    total_cells = _cells(total, "total", emulated)
+    first = Column(costs["by"].capitalize(), floors=(30, 16, 10), cut=clip_middle)
+    titles = ("Jobs", "Slices", "Chip-hours", "Goodput", "List value", "You pay")
+    shown = (first, *numbers(*titles))
+    out = [table(shown, [*rows, total_cells], columns, color=color)]
+    out += ["", *time_lines(total, columns, color=color), "", *_remarks(costs, columns)]
     return "\n".join([*out, *wrap(EMULATED if emulated else LEFT_OUT, columns)])
 
 
-def parts(row: CostRowView, columns: int, *, color: bool = False) -> list[str]:
-    """Return the lines that divide the time of one row."""
-    whole = row.get("all_chip_hours", sum(part["chip_hours"] for part in row["parts"]))
+def time_lines(row: CostRowView, columns: int, *, color: bool = False) -> list[str]:
+    """Return a table of the uses of one row's time."""
+    all_hours = row.get("all_chip_hours", sum(use["chip_hours"] for use in row["parts"]))
     rows = [
         (
-            part["part"],
-            f"{part['chip_hours']:,.3f}",
-            f"{part['chip_hours'] / whole:.1%}" if whole else "-",
-            dollars(0) if part["part"] in FREE else _money(part["list_micros"], row),
-            MEANING.get(part["part"], ""),
+            use["part"],
+            f"{use['chip_hours']:,.3f}",
+            f"{use['chip_hours'] / all_hours:.1%}" if all_hours else "-",
+            dollars(0) if use["part"] in FREE else _money(use["list_micros"], row),
+            MEANING.get(use["part"], ""),
         )
-        for part in row["parts"]
+        for use in row["parts"]
     ]
     billed = f"{row['chip_hours']:,.3f} of them were billed"
-    last = ("all", f"{whole:,.3f}", f"{1:.1%}", _money(row["list_micros"], row), billed)
+    total = ("all", f"{all_hours:,.3f}", f"{1:.1%}", _money(row["list_micros"], row), billed)
     heading = paint("Where the time went", "bold", color)
-    return [heading, table(_PARTS, [*rows, last], columns, color=color)]
-
-
-_TITLES = ("Jobs", "Slices", "Chip-hours", "Goodput", "List value", "You pay")
+    return [heading, table(_PARTS, [*rows, total], columns, color=color)]
 
 
 def _cells(row: CostRowView, by: str, emulated: bool) -> tuple[str, ...]:
     key = f"{row['key']} {row['name']}" if by == "job" else row["key"] or "-"
-    good = row["goodput"]
+    goodput = row["goodput"]
     return (
         clean(key),
         f"{row['jobs']:,}",
         f"{row['slices']:,}",
         f"{row['chip_hours']:,.3f}",
-        "-" if good is None else f"{good:.1%}",
+        "-" if goodput is None else f"{goodput:.1%}",
         _money(row["list_micros"], row),
         dollars(0) if emulated else _money(row["pay_micros"], row),
     )
 
 
 def _money(micros: int, row: CostRowView) -> str:
-    """An amount that leaves out slices without a price is a lower bound."""
+    """Return an amount; `>` marks a lower bound, as slices without a price are left out."""
     if not row["unpriced_chip_hours"]:
         return dollars(micros)
     return f">{dollars(micros)}" if micros else "unknown"
 
 
-def _remarks(found: CostView, columns: int) -> list[str]:
-    total, lines = found["total"], [GOODPUT]
+def _remarks(costs: CostView, columns: int) -> list[str]:
+    total = costs["total"]
+    lines = [GOODPUT]
     if total["open_slices"]:
         lines.append(f"{many(total['open_slices'], 'slice')} still billed, until confirmed gone.")
     if total["least_micros"] < total["list_micros"]:
-        least, most = (dollars(total[key]) for key in ("least_micros", "list_micros"))
+        lower, upper = (dollars(total[key]) for key in ("least_micros", "list_micros"))
         lines.append(
-            f"The list value is between {least} and {most}: a slice is missing, and not confirmed gone yet."
+            f"The list value is between {lower} and {upper}: a slice is missing, and not confirmed gone yet."
         )
     if total["unpriced_chip_hours"]:
         share = 1 - total["unpriced_chip_hours"] / (total["chip_hours"] or 1)
         lines.append(
             f"No price is known for {total['unpriced_chip_hours']:,.3f} chip-hours; the amounts cover {share:.1%}."
         )
-    if copies := found.get("copies_micros", 0):
+    if copies := costs.get("copies_micros", 0):
         lines.append(
             f"Copies of data and checkpoints into other regions: {dollars(copies)}, in addition to these amounts."
         )
     return [line for text in lines for line in wrap(clean(text), columns)]
 
 
-def cost_csv(found: CostView) -> str:
-    """One line for each row and part, with the amounts in micro-dollars. Ends without a line end."""
+def cost_csv(costs: CostView) -> str:
+    """Return a line for each row and part, with amounts in micro-dollars; no line end after the last line."""
     out = io.StringIO()
-    write = csv.writer(out, lineterminator="\n")
-    write.writerow(
-        [found["by"], "name", "part", "chip_hours", "list_micros", "unpriced_chip_hours"]
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(
+        [costs["by"], "name", "part", "chip_hours", "list_micros", "unpriced_chip_hours"]
     )
-    for row in found["rows"]:
+    for row in costs["rows"]:
         for part in row["parts"]:
             amount = (
                 ""
                 if row["unpriced_chip_hours"] and not part["list_micros"]
                 else part["list_micros"]
             )
-            write.writerow(
+            writer.writerow(
                 [row["key"], row["name"], part["part"], part["chip_hours"], amount,
                  row["unpriced_chip_hours"]]
             )  # fmt: skip
@@ -186,38 +184,36 @@ No budget is configured, so tpujob stops no job for its cost. A budget of a job 
   budget: {usd: 50}
 Those of the project and of users are lines of the context's file: docs/cost.md."""
 
+RESERVE = (
+    "A slice is billed until it is gone. So its program is stopped while the budget still pays for saving and for "
+    "releasing the slice. What a grant pays for is not counted."
+)
 _BUDGETS = (
     Column("Budget", floors=(24, 14)),
-    *(Column(title, right=True) for title in ("Limit", "Spent", "Used", "Reserve", "Now")),
+    *numbers("Limit", "Spent", "Used", "Reserve", "Now"),
     Column("Lasts until, UTC"),
     Column("Renewed"),
 )
 
 
-def budgets_page(found: Sequence[SpendingView], columns: int, *, color: bool = False) -> str:
-    if not found:
+def budgets_page(budgets: Sequence[SpendingView], columns: int, *, color: bool = False) -> str:
+    if not budgets:
         return NO_BUDGETS
-    out = [table(_BUDGETS, [_budget_cells(one) for one in found], columns, color=color)]
-    out += ["", *wrap(WAY_OUT, columns)]
+    out = [table(_BUDGETS, [_budget_cells(budget) for budget in budgets], columns, color=color)]
+    out += ["", *wrap(RESERVE, columns)]
     return "\n".join(out)
 
 
-WAY_OUT = (
-    "A slice is billed until it is gone. So its program is stopped while the budget still pays for saving and for "
-    "releasing the slice. What a grant pays for is not counted."
-)
-
-
-def _budget_cells(one: SpendingView) -> tuple[str, ...]:
-    limit, used = one["limit_micros"], one["used_micros"]
-    until = (one["reached_at"] or "")[:16].replace("T", " ") or "-"
+def _budget_cells(budget: SpendingView) -> tuple[str, ...]:
+    limit, used = budget["limit_micros"], budget["used_micros"]
+    until = (budget["reached_at"] or "")[:16].replace("T", " ") or "-"
     return (
-        clean(one["whose"]),
+        clean(budget["whose"]),
         dollars(limit),
         dollars(used),
         f"{used / limit:.0%}",
-        dollars(one["reserve_micros"]),
-        f"{dollars(one['micros_per_hour'])}/h",
-        "used up" if one["used_up"] else until,
-        (one["anew_at"] or "")[:10] or "-",
+        dollars(budget["reserve_micros"]),
+        f"{dollars(budget['micros_per_hour'])}/h",
+        "used up" if budget["used_up"] else until,
+        (budget["anew_at"] or "")[:10] or "-",
     )

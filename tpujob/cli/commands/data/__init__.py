@@ -1,1 +1,1 @@
-"""`tpujob data`: the user's data, copied to where jobs read it and back. How it is copied is in `tpujob.data`."""
+"""`tpujob data`: the commands that copy and pack the user's data. The copying itself is in `tpujob.data`."""

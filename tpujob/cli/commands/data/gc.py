@@ -1,9 +1,9 @@
-"""`tpujob data gc`: unfinished downloads that ended syncs left behind."""
+"""`tpujob data gc`: lists and removes unfinished downloads of ended syncs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from tpujob.cli.commands.data.sync import settings
+from tpujob.cli.commands.data.sync import storage_settings
 from tpujob.cli.options import Json, argument, flag, option
 from tpujob.cli.output import say, say_json
 from tpujob.data.objects import Upkeep
@@ -35,19 +35,19 @@ def gc(
     names = [_bucket(text) for text in buckets or ()]
     if rule and not names:
         raise BadRequest("--rule needs a bucket", hint="name gs://BUCKET")
-    with copying(settings()) as (objects, cache):
+    with copying(storage_settings()) as (objects, cache):
         folders = checksum_cache.find_incomplete(cache)
         if delete:
             try:
                 checksum_cache.remove_incomplete(cache, folders)
             except OSError as error:
                 raise TpujobError(f"cannot remove {error.filename}: {error.strerror}") from error
-        kept = {name: objects.upkeep(name) for name in names}
-        for name, upkeep in kept.items():
+        upkeeps = {name: objects.upkeep(name) for name in names}
+        for name, upkeep in upkeeps.items():
             if rule and not (upkeep and upkeep.parts_days is not None):
                 objects.end_stale_parts(name, rule)
-                kept[name] = objects.upkeep(name)
-        shown = record(folders, kept, removed=delete)
+                upkeeps[name] = objects.upkeep(name)
+        shown = record(folders, upkeeps, removed=delete)
     say_json(shown) if as_json else say(page(shown))
 
 
@@ -63,17 +63,19 @@ def _bucket(text: str) -> str:
 # The page ------------------------------------------------------------------------------------------------------------
 
 
-_SHOWN = 20
+_SHOWN = 20  #: folders that are listed
 _DAY = 86400
 
 
 def record(
-    folders: Sequence[PartsFolder], kept: Mapping[str, Upkeep | None], *, removed: bool
+    folders: Sequence[PartsFolder], upkeeps: Mapping[str, Upkeep | None], *, removed: bool
 ) -> dict[str, Any]:
-    """Return the JSON form. `kept`: the settings of each bucket that was named; None: unknown."""
+    """Return the JSON form. `upkeeps`: the settings of each named bucket; None: unknown."""
     return {
         "removed": removed,
-        "folders": [{"path": one.path, "files": one.files, "bytes": one.size} for one in folders],
+        "folders": [
+            {"path": folder.path, "files": folder.files, "bytes": folder.size} for folder in folders
+        ],
         "buckets": [
             {
                 "bucket": name,
@@ -81,7 +83,7 @@ def record(
                 "parts_days": upkeep.parts_days if upkeep else None,
                 "known": upkeep is not None,
             }
-            for name, upkeep in kept.items()
+            for name, upkeep in upkeeps.items()
         ],
     }
 
@@ -89,9 +91,9 @@ def record(
 def page(shown: Mapping[str, Any]) -> str:
     folders = shown["folders"]
     lines = [f"Folders with unfinished downloads: {len(folders):,}"]
-    for one in folders[:_SHOWN]:
-        size = f"{many(one['files'], 'file')}, {amount_of_bytes(one['bytes'])}"
-        lines.append(f"  {clean(one['path'])}: {size}")
+    for folder in folders[:_SHOWN]:
+        size = f"{many(folder['files'], 'file')}, {amount_of_bytes(folder['bytes'])}"
+        lines.append(f"  {clean(folder['path'])}: {size}")
     if len(folders) > _SHOWN:
         lines.append(f"  and {len(folders) - _SHOWN:,} more: --json")
     if folders and shown["removed"]:
@@ -100,27 +102,23 @@ def page(shown: Mapping[str, Any]) -> str:
         lines.append(
             "The next sync to the same folder removes them; so does: tpujob data gc --delete"
         )
-    for one in shown["buckets"]:
-        lines += _bucket_line(one)
+    for bucket in shown["buckets"]:
+        lines += _bucket_lines(bucket)
     return "\n".join(lines)
 
 
-def _bucket_line(one: Mapping[str, Any]) -> list[str]:
-    name = f"gs://{one['bucket']}"
-    if not one["known"]:
+def _bucket_lines(bucket: Mapping[str, Any]) -> list[str]:
+    name = f"gs://{bucket['bucket']}"
+    if not bucket["known"]:
         return [f"{name}: this account may not read its settings (storage.buckets.get)"]
-    soft = (
-        f"kept for {many(round(one['soft_delete_s'] / _DAY), 'day')} (soft delete) and billed meanwhile"
-        if one["soft_delete_s"]
+    deleted = (
+        f"kept for {many(round(bucket['soft_delete_s'] / _DAY), 'day')} (soft delete) and billed meanwhile"
+        if bucket["soft_delete_s"]
         else "gone at once (no soft delete)"
     )
-    parts = (
-        f"ended after {many(one['parts_days'], 'day')}"
-        if one["parts_days"] is not None
+    uploads = (
+        f"ended after {many(bucket['parts_days'], 'day')}"
+        if bucket["parts_days"] is not None
         else f"kept for ever, and billed; a lifecycle rule aborts them: tpujob data gc --rule 7 {name}"
     )
-    return [
-        name,
-        f"  deleted, overwritten   {soft}",
-        f"  uploads in parts       {parts}",
-    ]
+    return [name, f"  deleted, overwritten   {deleted}", f"  uploads in parts       {uploads}"]

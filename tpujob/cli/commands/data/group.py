@@ -1,4 +1,4 @@
-"""The commands of `tpujob data`; each is a module beside this one."""
+"""The commands of `tpujob data`, each from its module."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""`tpujob data pack` and `unpack`: many small files as a few shards, and back."""
+"""`tpujob data pack` and `unpack`: pack many small files into a few shards, and restore them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tpujob.cli.commands.data.pages import problem_fields, problem_lines
-from tpujob.cli.errors import FOUND, on_interrupt
+from tpujob.cli.errors import PROBLEM_FOUND, on_interrupt
 from tpujob.cli.options import Json, argument, flag, option
 from tpujob.cli.output import say, say_json
 from tpujob.domain.hardware.prices import LIST
@@ -39,17 +39,17 @@ def pack(
     from tpujob.cli.commands.data.sync import ProgressBar
     from tpujob.data.pack import Pack
 
-    from_ = _folder(source, f"copy it here first: tpujob data sync {source} FOLDER")
-    to = _folder(target, f"pack to a folder, then upload it: tpujob data sync FOLDER {target}")
-    job = Pack(from_, shard_bytes=shard_mib << 20, seed=shuffle)
+    source = _folder(source, f"copy it here first: tpujob data sync {source} FOLDER")
+    target = _folder(target, f"pack to a folder, then upload it: tpujob data sync FOLDER {target}")
+    job = Pack(source, shard_bytes=shard_mib << 20, seed=shuffle)
     if dry_run:
-        found = job.survey()
+        summary = job.survey()
     else:
         with ProgressBar(shown=True) as progress, on_interrupt(_ENDED):
-            found = job.run(to, progress, replace=replace)
-    record = pack_record(found, epochs)
+            summary = job.run(target, progress, replace=replace)
+    record = pack_record(summary, epochs)
     say_json(record) if as_json else say(pack_page(record))
-    return FOUND if record["left_out"] else 0
+    return PROBLEM_FOUND if record["left_out"] else 0
 
 
 def unpack(
@@ -61,18 +61,19 @@ def unpack(
     from tpujob.cli.commands.data.sync import ProgressBar
     from tpujob.data.unpack import Unpack
 
-    from_ = _folder(source, f"copy it here first: tpujob data sync {source} FOLDER")
-    to = _folder(target, f"unpack to a folder, then upload it: tpujob data sync FOLDER {target}")
+    source = _folder(source, f"copy it here first: tpujob data sync {source} FOLDER")
+    hint = f"unpack to a folder, then upload it: tpujob data sync FOLDER {target}"
+    target = _folder(target, hint)
     with ProgressBar(shown=True) as progress, on_interrupt(_ENDED):
-        found = Unpack(from_, to, progress).run()
+        summary = Unpack(source, target, progress).run()
     record = {
-        "files": found.files,
-        "bytes": found.bytes,
-        "same": found.same,
-        **problem_fields(found),
+        "files": summary.files,
+        "bytes": summary.bytes,
+        "same": summary.same,
+        **problem_fields(summary),
     }
     say_json(record) if as_json else say(unpack_page(record))
-    return FOUND if record["left_out"] + record["conflicts"] else 0
+    return PROBLEM_FOUND if record["left_out"] + record["conflicts"] else 0
 
 
 def _folder(text: str, hint: str) -> str:
@@ -87,22 +88,22 @@ def _folder(text: str, hint: str) -> str:
 # The pages -----------------------------------------------------------------------------------------------------------
 
 
-_LABELS = 8  #: that are named
+_LABELS = 8  #: labels that are listed
 
 
-def pack_record(found: PackSummary, epochs: int) -> dict[str, Any]:
-    """Of what is to be packed, or was."""
-    labels = found.labels.names()
-    objects = found.shards + 2 + bool(labels)  # beside them: index, manifest, labels
-    made = {"shard_bytes": found.shard_bytes, "order": found.order} if found.shard_bytes else {}
+def pack_record(summary: PackSummary, epochs: int) -> dict[str, Any]:
+    """Return the JSON form of a packed set, or of a set that would be packed."""
+    labels = summary.labels.names()
+    objects = summary.shards + 2 + bool(labels)  # beside them: index, manifest, labels
+    written = {"shard_bytes": summary.shard_bytes, "order": summary.order}
     return {
-        "files": found.files,
-        "bytes": found.bytes,
-        "shards": found.shards,
-        **made,
+        "files": summary.files,
+        "bytes": summary.bytes,
+        "shards": summary.shards,
+        **(written if summary.shard_bytes else {}),
         "labels": list(labels),
-        **_operations(found.files, found.shards, objects, epochs),
-        **problem_fields(found),
+        **_operations(summary.files, summary.shards, objects, epochs),
+        **problem_fields(summary),
     }
 
 
@@ -112,9 +113,9 @@ def pack_page(record: Mapping[str, Any]) -> str:
         into = f"{many(record['shards'], 'shard')}, {amount_of_bytes(record['shard_bytes'])}"
         lines = [f"Packed {_files(record)}, into {into}; each record was read back"]
     if record["labels"]:
-        named = map(clean, record["labels"][:_LABELS])
-        more = ", ..." if len(record["labels"]) > _LABELS else ""
-        lines.append(f"  labels            {len(record['labels'])}: {', '.join(named)}{more}")
+        names = map(clean, record["labels"][:_LABELS])
+        ellipsis = ", ..." if len(record["labels"]) > _LABELS else ""
+        lines.append(f"  labels            {len(record['labels'])}: {', '.join(names)}{ellipsis}")
     return "\n".join([*lines, *_price_lines(record), *problem_lines(record, "Not packed")])
 
 
@@ -124,7 +125,7 @@ def unpack_page(record: Mapping[str, Any]) -> str:
 
 
 def _operations(files: int, shards: int, objects: int, epochs: int) -> dict[str, Any]:
-    """To copy the set to a bucket once, and to read it so often: each file, or each shard as a whole."""
+    """Return the cost of copying a set to a bucket once and reading it `epochs` times, as files and as whole shards."""
     as_files = LIST.usd_of_operations(files, files * epochs)
     as_shards = LIST.usd_of_operations(objects, shards * epochs)
     return {

@@ -1,4 +1,4 @@
-"""What a sync did or would do, as a record and as lines. Pure."""
+"""The result of a sync, real or previewed, as a record and as lines. Pure."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -10,45 +10,41 @@ from tpujob.data.sync.run import Preview
 from tpujob.domain.hardware.prices import GIB, LIST
 from tpujob.domain.text import amount_of_bytes, clean, many, span, usd
 
-_SHOWN = 20  #: problems that are named
+_SHOWN = 20  #: problems that are listed
 
 
-def preview_record(found: Preview) -> dict[str, Any]:
-    return _record(found, found.objects, found.bytes, found)
+def preview_record(preview: Preview) -> dict[str, Any]:
+    return _record(preview, preview.objects, preview.bytes, preview)
 
 
-def outcome_record(found: CopyOutcome, operations: Operations, seconds: float) -> dict[str, Any]:
+def outcome_record(outcome: CopyOutcome, operations: Operations, seconds: float) -> dict[str, Any]:
     return {
-        **_record(found, found.copied, found.copied_bytes, operations),
-        "bytes_moved": found.sent_bytes,
-        "unverified": found.unverified,
+        **_record(outcome, outcome.copied, outcome.copied_bytes, operations),
+        "bytes_moved": outcome.sent_bytes,
+        "unverified": outcome.unverified,
         "seconds": round(seconds, 3),
     }
 
 
 def _record(
-    found: Preview | CopyOutcome, objects: int, size: int, billed: Preview | Operations
+    result: Preview | CopyOutcome, objects: int, size: int, billed: Preview | Operations
 ) -> dict[str, Any]:
     return {
         "objects": objects,
         "bytes": size,
-        "same": found.same,
+        "same": result.same,
         "class_a": billed.class_a,
         "class_b": billed.class_b,
         "usd_operations": float(LIST.usd_of_operations(billed.class_a, billed.class_b)),
-        **_traffic_record(found.traffic, size),
+        **_traffic_record(result.traffic, size),
         "prices_as_of": LIST.class_a.source.as_of.isoformat(),
-        **problem_fields(found),
+        **problem_fields(result),
     }
 
 
 def preview_page(record: Mapping[str, Any]) -> str:
-    lines = [
-        f"To copy: {_amount(record)}; {record['same']:,} are there already.",
-        _operations(record),
-        *_traffic_lines(record),
-    ]
-    return "\n".join([*lines, *problem_lines(record)])
+    title = f"To copy: {_amount(record)}; {record['same']:,} are there already."
+    return "\n".join([title, *_cost_lines(record), *problem_lines(record)])
 
 
 def outcome_page(record: Mapping[str, Any]) -> str:
@@ -60,29 +56,27 @@ def outcome_page(record: Mapping[str, Any]) -> str:
     lines = [f"Copied {_amount(record)}{speed}; {record['same']:,} were there already."]
     if record["unverified"]:
         count = many(record["unverified"], "object")
-        lines.append(
-            f"  not verified      {count} without a checksum at the source: length and TLS"
-        )
-    return "\n".join([*lines, _operations(record), *_traffic_lines(record), *problem_lines(record)])
+        text = f"{count} without a checksum at the source: length and TLS"
+        lines.append(f"  not verified      {text}")
+    return "\n".join([*lines, *_cost_lines(record), *problem_lines(record)])
 
 
 def _amount(record: Mapping[str, Any]) -> str:
     return f"{many(record['objects'], 'object')}, {amount_of_bytes(record['bytes'])}"
 
 
-def _operations(record: Mapping[str, Any]) -> str:
-    return (
-        f"  operations        {record['class_a']:,} class A, {record['class_b']:,} class B: "
-        f"{usd(record['usd_operations'])} (list prices of {record['prices_as_of']})"
-    )
+def _cost_lines(record: Mapping[str, Any]) -> list[str]:
+    operations = f"{record['class_a']:,} class A, {record['class_b']:,} class B"
+    price = f"{usd(record['usd_operations'])} (list prices of {record['prices_as_of']})"
+    return [f"  operations        {operations}: {price}", *_traffic_lines(record)]
 
 
 def _traffic_record(traffic: Traffic, size: int) -> dict[str, Any]:
-    """`usd_traffic`: null where no price is known."""
+    """Return route and price of the traffic; `usd_traffic` is null where no price is known."""
     usd: Decimal | None = Decimal(0)
     if traffic.route == "regions":
-        known = traffic.here and traffic.there
-        usd = LIST.usd_of_traffic(size, traffic.here, traffic.there) if known else None
+        both = traffic.here and traffic.there
+        usd = LIST.usd_of_traffic(size, traffic.here, traffic.there) if both else None
     elif traffic.route == "internet":
         usd = LIST.to_internet.of(Decimal(size) / GIB)
     elif traffic.route == "aws" and size:
@@ -116,24 +110,19 @@ def _traffic_lines(record: Mapping[str, Any]) -> list[str]:
 
 
 def problem_lines(record: Mapping[str, Any], title: str = "Not copied") -> list[str]:
-    """What was left out or met something else, by name; empty: nothing was."""
+    """Return a line for each name that was not copied or in conflict; empty: there was none."""
     count = record["left_out"] + record["conflicts"]
     if not count:
         return []
     lines = [f"{title}: {many(count, 'name')}"]
-    lines += [f"  {one['name']}: {one['reason']}" for one in record["problems"][:_SHOWN]]
+    lines += [f"  {p['name']}: {p['reason']}" for p in record["problems"][:_SHOWN]]
     return lines + ([f"  and {count - _SHOWN:,} more: --json"] if count > _SHOWN else [])
 
 
-def problem_fields(found: Problems) -> dict[str, Any]:
-    """For a record: how many names were left out, and the first of them. A name is quoted with escapes where a terminal
-    would not show it as it is."""
-    named = [
-        (one.name if one.name.isprintable() else ascii(one.name), one.reason)
-        for one in found.problems
+def problem_fields(result: Problems) -> dict[str, Any]:
+    """Return the counts and the first names of problems. Names with unprintable characters are quoted with escapes."""
+    problems = [
+        {"name": p.name if p.name.isprintable() else ascii(p.name), "reason": clean(p.reason)}
+        for p in result.problems
     ]
-    return {
-        "left_out": found.left_out,
-        "conflicts": found.conflicts,
-        "problems": [{"name": name, "reason": clean(reason)} for name, reason in named],
-    }
+    return {"left_out": result.left_out, "conflicts": result.conflicts, "problems": problems}

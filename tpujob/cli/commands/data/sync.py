@@ -1,4 +1,4 @@
-"""`tpujob data sync`: copies of the user's data from one place to another."""
+"""`tpujob data sync`: copies the user's data from one place to another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tpujob.cli.backend import current_settings, local_stack
-from tpujob.cli.errors import FOUND, on_interrupt
+from tpujob.cli.errors import PROBLEM_FOUND, on_interrupt
 from tpujob.cli.options import Json, argument, flag
 from tpujob.cli.output import note, say, say_json
 from tpujob.errors import BadRequest, Conflict
@@ -43,63 +43,63 @@ def sync(
     from tpujob.cli.commands.data import pages as render
 
     if dry_run:
-        with _prepared(source, target, dry_run=True) as (job, _):
+        with _open_sync(source, target, dry_run=True) as (job, _):
             record, page = render.preview_record(job.preview()), render.preview_page
     else:
-        ended = "Whole files are kept. The same command continues."
-        record, page = copied(source, target, ended), render.outcome_page
+        interrupted = "Whole files are kept. The same command continues."
+        record, page = copy(source, target, interrupted), render.outcome_page
     say_json(record) if as_json else say(page(record))
-    return FOUND if record["left_out"] + record["conflicts"] else 0
+    return PROBLEM_FOUND if record["left_out"] + record["conflicts"] else 0
 
 
-def copied(source: str, target: str, ended: str) -> dict[str, Any]:
-    """The record of a sync. `ended`: what Ctrl-C says. Raises what a sync raises."""
+def copy(source: str, target: str, interrupted: str) -> dict[str, Any]:
+    """Copy and return the record of the sync. `interrupted`: printed on Ctrl-C. Raises what a sync raises."""
     from tpujob.cli.commands.data.pages import outcome_record
 
-    with _prepared(source, target, dry_run=False) as (job, operations), on_interrupt(ended):
-        begun = time.monotonic()
+    with _open_sync(source, target, dry_run=False) as (job, operations), on_interrupt(interrupted):
+        started = time.monotonic()
         outcome = job.run()
-        return outcome_record(outcome, operations, time.monotonic() - begun)
+        return outcome_record(outcome, operations, time.monotonic() - started)
 
 
 @contextmanager
-def _prepared(source: str, target: str, *, dry_run: bool) -> Generator[tuple[Sync, Operations]]:
+def _open_sync(source: str, target: str, *, dry_run: bool) -> Generator[tuple[Sync, Operations]]:
     from tpujob.data import locations
     from tpujob.data.locations import listed
     from tpujob.data.sync.run import Sync, check
     from tpujob.wiring.data import copying, reading
 
     from_, to = listed(locations.parse(source)), locations.parse(target)
-    check(from_, to)  # before a bucket is made, or credentials are asked for
-    new = to.bucket if isinstance(to, locations.Prefix) and not dry_run else ""
+    check(from_, to)  # before a bucket is made, or credentials are needed
+    new_bucket = to.bucket if isinstance(to, locations.Prefix) and not dry_run else ""
     with (
         reading(from_) as reader,
-        copying(settings(), new) as (objects, cache),
+        copying(storage_settings(), new_bucket) as (objects, cache),
         ProgressBar(shown=not dry_run) as progress,
     ):
         yield Sync(from_, to, objects, cache, progress, reader), objects.operations
 
 
-def settings() -> Settings:
-    """Return the settings; the local stack is started when it is down, another context needs nothing that runs here."""
-    now = current_settings()
-    return local_stack() if now.local and not now.storage_endpoint else now
+def storage_settings() -> Settings:
+    """Return the current settings; start the local stack if its storage is used and the stack is down."""
+    settings = current_settings()
+    return local_stack() if settings.local and not settings.storage_endpoint else settings
 
 
 # Data of a job that the storage cannot read itself: a folder, s3://, https:// ----------------------------------------
 
 
-def bring(data: Sequence[DataView]) -> None:
-    """Afterwards everything that the storage cannot read is where the plan wants it, verified. Safe to repeat: goes on
-    where it was ended. Raises what a sync raises; Conflict when something could not be copied."""
-    for one in data:
-        if one["to_bring"]:
-            note(f"data: copying {one['source']} to {one['base']}")
-            _sync(_here(one["source"]), one["base"])
+def upload_sources(data: Sequence[DataView]) -> None:
+    """Copy each source that the storage cannot read to its place in the plan, verified. Safe to repeat: whole files are
+    kept. Raises what a sync raises; Conflict when something could not be copied."""
+    for source in data:
+        if source["to_bring"]:
+            note(f"data: copying {source['source']} to {source['base']}")
+            _copy_for_job(_local_path_or_url(source["source"]), source["base"])
 
 
-def _here(source: str) -> str:
-    """Return what a sync can read. Raises BadRequest for a folder of another machine."""
+def _local_path_or_url(source: str) -> str:
+    """Return the source as a sync reads it. Raises BadRequest for a folder of another machine."""
     from tpujob.submit.job_file import FILE
 
     if not source.startswith(FILE):
@@ -113,11 +113,11 @@ def _here(source: str) -> str:
     return slash + path
 
 
-def _sync(source: str, target: str) -> None:
+def _copy_for_job(source: str, target: str) -> None:
     from tpujob.cli.commands.data.pages import outcome_page
 
-    ended = "Nothing was submitted. Whole files are kept; the same command continues."
-    record = copied(source, target, ended)
+    interrupted = "Nothing was submitted. Whole files are kept; the same command continues."
+    record = copy(source, target, interrupted)
     for line in outcome_page(record).splitlines():
         note(f"data: {line.strip()}")
     if record["left_out"] or record["conflicts"]:
@@ -131,12 +131,11 @@ def _sync(source: str, target: str) -> None:
 
 
 class ProgressBar:
-    """The bytes of a copy, a second and left, on standard error if it is a terminal. Implements `SyncProgress`,
-    for any thread."""
+    """A bar of the copied bytes on standard error, if that is a terminal. Implements `SyncProgress`, for any thread."""
 
     def __init__(self, *, shown: bool) -> None:
         self._planned = 0
-        self._bar: Progress | None = _bar() if shown and sys.stderr.isatty() else None
+        self._bar: Progress | None = _make_bar() if shown and sys.stderr.isatty() else None
         self._task = self._bar.add_task("copying", total=0) if self._bar else None
 
     def __enter__(self) -> ProgressBar:
@@ -149,7 +148,7 @@ class ProgressBar:
             self._bar.stop()
 
     def planned(self, size: int) -> None:
-        """Add so many bytes that are to be copied, or are there already."""
+        """Add the size of a file, whether it is to be copied or exists at the target."""
         if self._bar and self._task is not None:
             self._planned += size
             self._bar.update(self._task, total=self._planned)
@@ -159,7 +158,7 @@ class ProgressBar:
             self._bar.update(self._task, advance=size)
 
 
-def _bar() -> Progress:
+def _make_bar() -> Progress:
     from rich.console import Console
     from rich.progress import (
         BarColumn,

@@ -1,4 +1,4 @@
-"""`tpujob data where`: for each zone in which a job may run, where its data is, and what it costs to bring it there."""
+"""`tpujob data where`: shows for each zone of a job where its data is, and the cost of copying the data there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tpujob.cli.backend import connect
 from tpujob.cli.options import Json, argument, option
 from tpujob.cli.output import say_page
-from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.table import Column, numbers, table
 from tpujob.domain.text import amount_of_bytes, clean, many, usd
 from tpujob.errors import BadRequest
 
@@ -34,13 +34,8 @@ def where(
         if not type:
             hint = f"tpujob data where {of} --type v5e-16"
             raise BadRequest("which TPUs will read it?", hint=hint)
-        asked: dict[str, Any] = {"type": type, "zones": zones or []}
-        spec: dict[str, Any] = {
-            "name": "where",
-            "tpu": asked,
-            "run": {"command": "true"},
-            "data": of,
-        }
+        tpu: dict[str, Any] = {"type": type, "zones": zones or []}
+        spec: dict[str, Any] = {"name": "where", "tpu": tpu, "run": {"command": "true"}, "data": of}
     elif Path(of).suffix in (".yaml", ".yml") or Path(of).is_file():
         from tpujob.domain.spec import dump
         from tpujob.submit import job_file
@@ -49,7 +44,7 @@ def where(
     else:
         spec = api.get(of)["spec"]
     # a zone without a bucket is shown with its price, where a job would be refused
-    tpu = {k: v for k, v in spec["tpu"].items() if k != "cross_region"}
+    tpu = {key: value for key, value in spec["tpu"].items() if key != "cross_region"}
     plan = api.plan({**spec, "tpu": {**tpu, "allow_cross_region": True}})
     if not spec.get("data"):
         raise BadRequest(f"{of} reads no data", hint="say what it reads: data: gs://BUCKET/PREFIX")
@@ -62,43 +57,37 @@ def where(
 _COLUMNS = (
     Column("Zone"),
     Column("Read from", floors=(44, 24)),
-    Column("Missing", right=True),
-    Column("Copy once", right=True),
-    Column("Keep, a month", right=True),
-    Column("Across regions", right=True),
+    *numbers("Missing", "Copy once", "Keep, a month", "Across regions"),
 )
 
 
 def where_record(plan: PlanView, epochs: int) -> dict[str, Any]:
-    """The JSON form: each data set with its places, and what reading it from elsewhere costs in that many epochs."""
-    data = [
-        {
-            **one,
-            "places": [
-                {**place, "usd_across": round(place["usd_epoch"] * epochs, 6)}
-                for place in one["places"]
-            ],
-        }
-        for one in plan.get("data", ())
-    ]
+    """Return the JSON form: each data set with its places, and the price of reading it from elsewhere in `epochs`
+    epochs."""
+    data: list[dict[str, Any]] = []
+    for source in plan.get("data", ()):
+        places = [
+            {**place, "usd_across": round(place["usd_epoch"] * epochs, 6)}
+            for place in source["places"]
+        ]
+        data.append({**source, "places": places})
     return {"epochs": epochs, "data": data}
 
 
 def where_page(record: Mapping[str, Any], columns: int, *, color: bool = False) -> str:
-    """One table for each data set: a row for each zone."""
-    epochs = record["epochs"]
+    """Return a table for each data set, with a row for each zone."""
+    epochs = many(record["epochs"], "epoch")
     out: list[str] = []
-    for one in record["data"]:
-        rows = [_row(place, zone) for place in one["places"] for zone in place["zones"]]
-        amount = f"{many(one['objects'], 'object')}, {amount_of_bytes(one['bytes'])}"
-        size = amount if one["counted"] else f"at least {amount}"
-        title = clean(f"{one['name']}: {one['base']} in {one['location']}, {size}")
+    for source in record["data"]:
+        rows = [_zone_cells(place, zone) for place in source["places"] for zone in place["zones"]]
+        amount = f"{many(source['objects'], 'object')}, {amount_of_bytes(source['bytes'])}"
+        size = amount if source["counted"] else f"at least {amount}"
+        title = clean(f"{source['name']}: {source['base']} in {source['location']}, {size}")
         out += ["", title, table(_COLUMNS, rows, columns, color=color)]
-    each = many(epochs, "epoch")
-    return "\n".join([*out[1:], f"Across regions: for {each}. List prices, in US dollars."])
+    return "\n".join([*out[1:], f"Across regions: for {epochs}. List prices, in US dollars."])
 
 
-def _row(place: Any, zone: str) -> tuple[str, ...]:
+def _zone_cells(place: Any, zone: str) -> tuple[str, ...]:
     local = not place["usd_epoch"]
     if not place["copied"]:
         across = "" if local else usd(place["usd_across"])
@@ -107,30 +96,30 @@ def _row(place: Any, zone: str) -> tuple[str, ...]:
     return (
         zone,
         clean(place["path"]),
-        _missing(place),
+        _missing_bytes(place),
         usd(place["usd_copy"]),
         usd(place["usd_month"]),
         usd(place["usd_across"]),
     )
 
 
-def _missing(place: DataPlaceView) -> str:
+def _missing_bytes(place: DataPlaceView) -> str:
     return amount_of_bytes(place["missing_bytes"]) if place["missing"] else "nothing"
 
 
-def data_words(one: DataView) -> list[str]:
-    """For the page of a plan: a line for each region."""
-    found: list[str] = []
-    for place in one["places"]:
-        if not place["copied"] and one["to_bring"]:
-            text = f"is copied from {one['source']} first"
+def data_lines(source: DataView) -> list[str]:
+    """Return a line for each region in which a data set of a plan may be read."""
+    lines: list[str] = []
+    for place in source["places"]:
+        if not place["copied"] and source["to_bring"]:
+            text = f"is copied from {source['source']} first"
         elif not place["copied"]:
             text = "is read where it is"
             if place["usd_epoch"]:
                 text += f", across regions: {usd(place['usd_epoch'])} an epoch"
         elif place["missing"]:
-            text = f"{_missing(place)} are copied first, for {usd(place['usd_copy'])}"
+            text = f"{_missing_bytes(place)} are copied first, for {usd(place['usd_copy'])}"
         else:
-            text = "is already there" if one["objects"] else "is copied first"
-        found.append(clean(f"{one['name']} in {place['region']}: {text} ({place['path']})"))
-    return found
+            text = "is already there" if source["objects"] else "is copied first"
+        lines.append(clean(f"{source['name']} in {place['region']}: {text} ({place['path']})"))
+    return lines

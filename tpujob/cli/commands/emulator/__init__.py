@@ -1,1 +1,1 @@
-"""`tpujob emulator`: `group.py` has the whole command, imported when it runs. What a fault does is in `emulator/`."""
+"""`tpujob emulator`: the commands that inject faults and show the emulator's state. Faults are in `tpujob.emulator`."""

@@ -1,7 +1,7 @@
-"""The commands of `tpujob emulator` that inject one fault: a table of their words, which are sent as they are given.
+"""The commands of `tpujob emulator` that inject one fault, built from a table of their arguments.
 
-What a command does, how it reads its values, its defaults and what it prints are in `emulator/fault_commands.py`. It is
-not imported: that would take longer than the command.
+A command sends its arguments as they are typed. Defaults, parsing, effect and answer are in
+`emulator/fault_commands.py`, which is not imported: that would take longer than the command.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from tpujob.cli.commands.emulator import options
 from tpujob.cli.options import argument, flag, option
 from tpujob.cli.output import say
 
-#: by command: its words, and its help
+#: command -> its arguments and options, and its help
 FAULTS = {
     "preempt": ("[JOB|SLICE] --notice", "Preempt a slice, with a notice."),
     "maintain": (
@@ -24,10 +24,7 @@ FAULTS = {
         "Announce maintenance for later.\n\n`maintain` carries it out.",
     ),
     "slow": ("[JOB|SLICE] --host --factor --for", "Slow down one host of a slice."),
-    "silence": (
-        "[JOB|SLICE] --host",
-        "Let hosts die silently.\n\nThe API still reports READY.",
-    ),
+    "silence": ("[JOB|SLICE] --host", "Let hosts die silently.\n\nThe API still reports READY."),
     "cut": (
         "[JOB|SLICE] --host --off",
         "Cut hosts off from each other, as by a firewall.\n\nDefault: every slice, now and later.",
@@ -48,10 +45,7 @@ FAULTS = {
         "ZONE [TYPE] --for --off --fail",
         "Let a zone run out of capacity for new slices.",
     ),
-    "quota": (
-        "ZONE TYPE LIMIT --pricing",
-        "Limit how much of a generation may be held in a zone.",
-    ),
+    "quota": ("ZONE TYPE LIMIT --pricing", "Limit how much of a generation may be held in a zone."),
     "api-error": (
         "METHOD CODE --count --after --hang --message",
         "Fail or delay the next calls of the TPU API.",
@@ -74,7 +68,7 @@ FAULTS = {
 }
 
 
-#: by word: the parameter of the emulator's command, its help, and its metavar; empty: a flag
+#: argument or option -> the parameter of the emulator's command, the help, and the metavar; empty: a flag
 WORDS: dict[str, tuple[str, str, str]] = {
     "[JOB|SLICE]": ("target", "Default: the only ready slice.", ""),
     "ZONE": ("zone", "Such as us-central2-b.", ""),
@@ -121,11 +115,11 @@ WORDS: dict[str, tuple[str, str, str]] = {
 
 
 def command(name: str) -> Callable[..., None]:
-    """Return the function of a command for typer: it sends what is given, and prints what the emulator says."""
+    """Return the function of a command for typer: sends the arguments and prints the emulator's answer."""
     words, help = FAULTS[name]
 
-    def run(**given: Any) -> None:
-        values = {key: value for key, value in given.items() if value is not None}
+    def run(**arguments: Any) -> None:
+        values = {key: value for key, value in arguments.items() if value is not None}
         if "target" in values:
             values["target"] = options.slice_or_id(values["target"])
         say(options.client().do(name, **values)["text"])
@@ -136,17 +130,17 @@ def command(name: str) -> Callable[..., None]:
 
 
 def _parameter(word: str) -> Parameter:
-    """A word of a command; None: it is not given."""
+    """Return the parameter of an argument or option; an optional one is None by default."""
     name, help, metavar = WORDS[word]
-    kind, default = str, Parameter.empty
+    kind: Any = str
     if not word.startswith("-"):
         info = argument(word, help)
     elif metavar:
         info = option(metavar, help, word, show_default=False)
     else:
-        kind, info = bool, flag(help, word, show_default=False)
+        kind = bool
+        info = flag(help, word, show_default=False)
     if word[0] in "-[":
-        kind, default = kind | None, None
-    return Parameter(
-        name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
-    )
+        annotation = Annotated[kind | None, info]
+        return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, info])

@@ -1,6 +1,7 @@
-"""`tpujob emulator ...`: inject faults into the local Cloud TPU, and show its state.
+"""`tpujob emulator ...`: injects faults into the local Cloud TPU, and shows its state.
 
-Here are the commands for the emulator as a whole, and for schedules of faults. Those of one fault are in `faults.py`.
+This module has the commands for the emulator as a whole and for schedules of faults; `faults.py` has those of one
+fault.
 """
 
 import json
@@ -11,8 +12,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from tpujob.cli.commands.emulator import faults
-from tpujob.cli.commands.emulator import options as given
+from tpujob.cli.commands.emulator import faults, options
 from tpujob.cli.commands.emulator.status_page import plan_lines, status_page
 from tpujob.cli.options import Json, argument, duration, flag, option
 from tpujob.cli.output import note, say, say_json, say_page
@@ -29,7 +29,7 @@ _OFF = Annotated[bool, flag("Stop the schedule; current faults stay.", "--off")]
 @app.command()
 def status(as_json: Json = False) -> None:
     """Show slices, hosts, stock and the faults in force."""
-    say_page(given.client().status(), status_page, as_json)
+    say_page(options.client().status(), status_page, as_json)
 
 
 @app.command()
@@ -49,7 +49,7 @@ def env(
 
         say(f"unset {' '.join(shell_variable_names())}")
         return
-    variables = given.shell_variables(project)
+    variables = options.shell_variables(project)
     if as_json:
         say_json(variables)
         return
@@ -66,10 +66,10 @@ def profile(
     ],
 ) -> None:
     """Choose what is installed on the hosts of new slices."""
-    found = given.client().do("profile", name=name)
+    answer = options.client().do("profile", name=name)
     say(f"hosts that come up from now on are {name}")
-    for one in found["shortcomings"]:
-        note(f"tpujob: {one}")
+    for shortcoming in answer["shortcomings"]:
+        note(f"tpujob: {shortcoming}")
 
 
 for name in faults.FAULTS:
@@ -84,9 +84,9 @@ def settings(
     list_lag: Annotated[float | None, _time("Time until lists show it.")] = None,
 ) -> None:
     """Show or change how long the cloud takes, in seconds."""
-    wanted = {"create": create, "delete": delete, "suspend": suspend, "list_lag": list_lag}
-    all_of_it = given.client().do("settings", **{k: v for k, v in wanted.items() if v is not None})
-    say(json.dumps(all_of_it))
+    times = {"create": create, "delete": delete, "suspend": suspend, "list_lag": list_lag}
+    changes = {name: time for name, time in times.items() if time is not None}
+    say(json.dumps(options.client().do("settings", **changes)))
 
 
 @app.command()
@@ -101,11 +101,11 @@ def chaos(
 
     The same seed brings the same faults at the same times."""
     if off:
-        _end()
+        _stop_schedule()
         return
     if seed is None:
         raise typer.BadParameter("give one, such as --seed 7", param_hint="--seed")
-    _show(given.client().do("chaos", seed=seed, rate=rate, for_s=lasts, only=only))
+    _print_plan(options.client().do("chaos", seed=seed, rate=rate, for_s=lasts, only=only))
 
 
 @app.command()
@@ -117,33 +117,33 @@ def schedule(
 
     A step has `at`, `do` (a command) and its options: {at: 2m, do: stockout, zone: us-central2-b, for: 10m}."""
     if off:
-        _end()
+        _stop_schedule()
         return
     if file is None:
         raise typer.BadParameter("give a file with steps", param_hint="FILE")
-    _show(given.client().do("schedule", steps=_read(file)))
+    _print_plan(options.client().do("schedule", steps=_read_steps(file)))
 
 
-def _end() -> None:
-    given.client().do("end-plan")
+def _stop_schedule() -> None:
+    options.client().do("end-plan")
     say("The schedule of faults is stopped.")
 
 
-def _read(file: Path) -> list[Any]:
-    """The steps, with every value as text, as `000042` is a job and not a number. Raises typer.BadParameter."""
+def _read_steps(file: Path) -> list[Any]:
+    """Return the steps, with each value as text: `000042` is a job, not a number. Raises typer.BadParameter."""
     import yaml
 
     try:
-        found = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506, makes only texts
+        content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506, makes only texts
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise typer.BadParameter(f"{file}: {why}", param_hint="FILE") from error
-    steps = cast(list[Any], found if isinstance(found, list) else [found])
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise typer.BadParameter(f"{file}: {reason}", param_hint="FILE") from error
+    steps = cast(list[Any], content if isinstance(content, list) else [content])
     for step in steps:
         if isinstance(step, dict) and "target" in step:
-            step["target"] = given.slice_or_id(str(cast(dict[str, Any], step)["target"]))
+            step["target"] = options.slice_or_id(str(cast(dict[str, Any], step)["target"]))
     return steps
 
 
-def _show(coming: dict[str, Any]) -> None:
-    say("\n".join(plan_lines(coming)) if coming["next"] else "The schedule has no steps left.")
+def _print_plan(plan: dict[str, Any]) -> None:
+    say("\n".join(plan_lines(plan)) if plan["next"] else "The schedule has no steps left.")

@@ -1,4 +1,4 @@
-"""What the commands of `tpujob emulator` share: how a slice is named, and the client of the emulator."""
+"""The target of a fault, the emulator's client, and the emulator's environment. Shared by the commands."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ if TYPE_CHECKING:
 
 
 def slice_or_id(target: str) -> str:
-    """A slice or a job id, which the emulator knows; a slice may be anybody's. The backend resolves any other name, of
-    a job. Raises NotFound."""
+    """Return the slice or job id to send to the emulator. The backend resolves a job's name. Raises NotFound."""
     if not target or target.isdigit() or re.fullmatch(r"tj-\d+-\d+(-[-a-z0-9]+)?", target):
         return target
-    if any(target in (one["name"], one["request"]) for one in client().status()["slices"]):
+    if any(target in (held["name"], held["request"]) for held in client().status()["slices"]):
         return target
     from tpujob.cli.backend import connect
 
@@ -22,7 +21,7 @@ def slice_or_id(target: str) -> str:
 
 
 def client() -> EmulatorClient:
-    """The emulator of the local stack, which is started when it is down."""
+    """Return the client of the local stack's emulator; start the stack if it is down."""
     from tpujob.cli.backend import local_stack
     from tpujob.emulator.client import EmulatorClient
 
@@ -30,16 +29,17 @@ def client() -> EmulatorClient:
 
 
 def shell_variables(project: str) -> dict[str, str]:
-    """What a terminal exports to reach the emulator of the local stack, which is started when it is down. `project`:
-    gcloud's; empty: the context's."""
+    """Return the variables with which a terminal reaches the local stack's emulator; start the stack if it is down.
+    `project`: gcloud's; empty: the context's."""
     from tpujob.cli.backend import current_settings, local_stack
     from tpujob.config import context, stack_processes
     from tpujob.emulator.client import shell_variables
 
-    here, now = local_stack(), current_settings()
-    if not project:
-        project = here.project if now.local else context.current(now).project or here.project
-    ready = {part.name: part.ready or {} for part in stack_processes.status(here)}
-    return shell_variables(
-        ready["emulator"], ready["farm"], project=project, gcloud=here.state / "gcloud"
-    )
+    local = local_stack()
+    settings = current_settings()
+    if not project and not settings.local:
+        project = context.current(settings).project
+    project = project or local.project
+    ready = {process.name: process.ready or {} for process in stack_processes.status(local)}
+    gcloud = local.state / "gcloud"
+    return shell_variables(ready["emulator"], ready["farm"], project=project, gcloud=gcloud)
