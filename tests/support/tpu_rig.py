@@ -34,8 +34,8 @@ class NoFarm:
     def __init__(self) -> None:
         self._numbers = itertools.count()
 
-    def bring_up(self, wanted: BringUp) -> tuple[str, ...]:
-        numbers = [next(self._numbers) for _ in wanted.hosts]
+    def bring_up(self, request: BringUp) -> tuple[str, ...]:
+        numbers = [next(self._numbers) for _ in request.hosts]
         return tuple(f"10.{128 + n // 65000}.{n // 250 % 256}.{n % 250 + 2}" for n in numbers)
 
     def guests(self, slice: str) -> tuple[dict[str, str], ...]:
@@ -43,7 +43,7 @@ class NoFarm:
 
     def take_down(self, slice: str) -> None: ...
 
-    def disturb(self, wanted: Disturb) -> None: ...
+    def disturb(self, request: Disturb) -> None: ...
 
     def switch_on(self, slice: str) -> None: ...
 
