@@ -148,7 +148,7 @@ def quota(world: World, zone: str, type: str, limit: int | None, pricing: str = 
     limit for each kind of pricing."""
     kinds: tuple[Pricing, ...] = get_args(Pricing)
     check_known(pricing or kinds[0], kinds)
-    pricings = [kind for kind in kinds if pricing in ("", kind)]
+    pricings: list[Pricing] = [kind for kind in kinds if pricing in ("", kind)]
     rules.check_zone(world, zone)
     generation = generation_of(type)
     if zone not in accelerators.zones(generation) and zone not in world.stock.opened:

@@ -1,7 +1,7 @@
 """The gRPC service google.cloud.tpu.v2alpha1.Tpu, as a translation of v2's.
 
-Its messages have other field numbers, so they are translated by name. Fields that v2 calls by another name are
-renamed; fields that v2 lacks are dropped.
+Its messages have other field numbers, so they are translated by name. Fields with another name in v2 are renamed;
+fields that v2 lacks are dropped.
 """
 
 # The generated message classes carry no types that a checker can follow.
@@ -26,7 +26,7 @@ class TpuV2Alpha1:
         self._v2 = TpuV2(world, "v2alpha1")
 
     def methods(self) -> dict[str, tuple[Handler, Message]]:
-        """Handler and type of request, by name of the call."""
+        """Return handler and type of request, by name of the call."""
         translated = {
             name: (_translated(handler, request), getattr(v2alpha1, request.__name__))
             for name, (handler, request) in self._v2.methods().items()
@@ -54,13 +54,14 @@ class TpuV2Alpha1:
         return self._v2.create_node(translated, request_id=request.request_id)
 
     def create_queued(self, request: Message) -> Message:
-        """`best_effort` is v2's spot; `guaranteed.reserved` without a name is v2's reservation `-`."""
-        asked = request.queued_resource
+        """Create a queued resource: `best_effort` is v2's spot; `guaranteed.reserved` without a name is v2's
+        reservation `-`."""
+        requested = request.queued_resource
         translated = by_name(request, v2.CreateQueuedResourceRequest.pb())
         queued = translated.queued_resource
-        if asked.WhichOneof("tier") == "best_effort":
+        if requested.WhichOneof("tier") == "best_effort":
             queued.spot.SetInParent()
-        if asked.guaranteed.reserved and not queued.reservation_name:
+        if requested.guaranteed.reserved and not queued.reservation_name:
             queued.reservation_name = f"{request.parent}/reservations/-"
         return self._v2.create_queued(translated)
 
