@@ -89,8 +89,7 @@ class Control:
         return self._begin(f"chaos {seed}", schedule.chaos_steps(seed, rate, kinds, for_s))
 
     def _schedule(self, values: Mapping[str, Any]) -> Answer:
-        """Start a schedule of faults, in place of the running plan; return the next faults. Raise ApiError for an
-        invalid step."""
+        """Replace the running plan by a list of faults; return the next faults. Raise ApiError for an invalid step."""
         return self._begin("schedule", schedule.parse(values.get("steps")))
 
     def _settings(self, values: Mapping[str, Any]) -> Answer:

@@ -129,8 +129,7 @@ def _path(slice: str, action: str = "") -> str:
 # The driver ----------------------------------------------------------------------------------------------------------
 
 
-#: calls at once, so that the slow start of a slice does not delay the end of another
-_FARM_CALLS = 4
+_FARM_CALLS = 4  #: calls at once, so that a slow slice does not delay the others
 _WATCH_INTERVAL_S = 1.0
 _TIMES_GONE = 2  #: checks in a row that find no farm, since a farm may be restarting
 
@@ -206,9 +205,8 @@ class Driver:
 
 
 class FarmWatch:
-    """A thread that checks, from `start` to `stop`, that the farm still has the world's hosts. If the farm has ended or
-    lacks a slice, the slice's node becomes TERMINATED. While the farm does not answer, nodes stay READY, but
-    unhealthy."""
+    """A check, from `start` to `stop`, that the farm has the world's hosts. A node whose slice or farm has ended
+    becomes TERMINATED; while the farm does not answer, nodes are READY, but unhealthy."""
 
     def __init__(self, world: World, farm: FarmApi) -> None:
         self._world = world

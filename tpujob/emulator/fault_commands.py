@@ -1,5 +1,4 @@
-"""The commands that inject one fault. The signature of each lists the parameters that the control interface and a
-schedule take.
+"""Commands that inject one fault. A command's signature lists its parameters for the control interface and schedules.
 
 The caller holds the world's lock. `status`, settings and the plans of faults are in `control.py`.
 """
@@ -58,15 +57,12 @@ def parameters(command: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 
 def arguments(command: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of JSON or of a schedule, converted to the command's types. Raise ApiError for an unknown,
-    missing or invalid value."""
+    """Return converted values of JSON or a schedule. Raise ApiError for an unknown, missing or invalid value."""
     takes = parameters(command)
     if unknown := [name for name in values if name not in takes]:
         words = ", ".join(name.removesuffix("_s") for name in takes) or "nothing"
         raise invalid(f"there is {words} to give, not {unknown[0]!r}")
-    needed = [
-        name for name, parameter in takes.items() if parameter.default is inspect.Parameter.empty
-    ]
+    needed = [name for name, item in takes.items() if item.default is inspect.Parameter.empty]
     if missing := [name for name in needed if name not in values]:
         raise invalid(f"{', '.join(missing)} must be given")
     return {name: value_of(takes[name], value) for name, value in values.items()}

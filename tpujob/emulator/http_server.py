@@ -40,8 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class HttpThread:
-    """A server in a thread with its own event loop, from the constructor to `stop`. The constructor raises OSError when
-    the port is taken."""
+    """A server in its own thread, from the constructor to `stop`. Raise OSError when the port is taken."""
 
     def __init__(self, handler: Handler, address: int | Path, *, name: str) -> None:
         """`address`: a port of loopback, which `url` then names, or the path of a Unix socket."""

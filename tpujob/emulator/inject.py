@@ -1,5 +1,4 @@
-"""Faults by command on slices, zones and APIs: `tpujob emulator preempt`, `stockout` and others. Faults of single hosts
-are in `inject_hosts.py`."""
+"""Faults by command on slices, zones and APIs: `tpujob emulator preempt` and others. `inject_hosts.py`: single hosts."""
 
 import re
 from typing import get_args
@@ -123,8 +122,8 @@ def stockout(
     off: bool = False,
     fail: bool = False,
 ) -> None:
-    """Take away a zone's capacity for new slices, of one generation or all; `off` ends it. Requests wait in the queue;
-    with `fail` they fail at once."""
+    """Take away a zone's capacity for new slices (`type`: of one generation). Requests wait; with `fail` they fail at
+    once."""
     rules.check_zone(world, zone)
     generation = generation_of(type) if type else ""
     faults = world.faults
@@ -144,8 +143,7 @@ def stockout(
 
 
 def quota(world: World, zone: str, type: str, limit: int | None, pricing: str = "") -> None:
-    """Limit the slices of a generation that a project may hold in a zone; None removes the limit. Empty `pricing`: a
-    limit for each kind of pricing."""
+    """Limit a project's slices of a generation in a zone; None removes the limit. Empty `pricing`: a limit for each."""
     kinds: tuple[Pricing, ...] = get_args(Pricing)
     check_known(pricing or kinds[0], kinds)
     pricings: list[Pricing] = [kind for kind in kinds if pricing in ("", kind)]

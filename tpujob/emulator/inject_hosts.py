@@ -72,8 +72,7 @@ def oom(world: World, target: str = "", host: int = 0) -> Node:
 def break_host(
     world: World, physical: str, fault: str = USUAL_HOST_FAULT, mend: bool = False
 ) -> None:
-    """Set TPUJOB_FAULT for programs that start on that physical host from now on, also on an existing slice. Raise
-    ApiError for an unknown host or fault."""
+    """Set TPUJOB_FAULT for programs that start there from now on. Raise ApiError for an unknown host or fault."""
     host, fault = world.stock.find(physical), "" if mend else fault
     if host is None:
         raise ApiError("NOT_FOUND", f"there is no physical host {physical!r}")
@@ -88,8 +87,7 @@ def break_host(
 
 
 def check_fault(fault: str) -> None:
-    """Raise ApiError, with the reason, for a fault that programs do not understand. `workloads/contract/` defines the
-    syntax."""
+    """Raise ApiError, with the reason, for a fault that programs reject. `workloads/contract/` defines the syntax."""
     try:
         faults.parse(fault)
     except ValueError as error:

@@ -159,8 +159,7 @@ def _steps_of_kind(seed: int, kind: str, rate: float) -> Iterator[Step]:
 
 
 def aim_at(world: World, kind: str, pick: int) -> dict[str, Any] | None:
-    """Return the parameters of a command against what exists now; None: the fault has no target. `pick`: a random
-    number that chooses the target."""
+    """Return a command's parameters against a target that the random number `pick` chooses; None: no target exists."""
     random = Random(pick)  # noqa: S311, not a secret
     match kind:
         case "stockout":

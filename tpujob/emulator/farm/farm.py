@@ -128,8 +128,7 @@ class Farm:
             await self._switch_off_hosts(self.hosts(name, host))
 
     async def switch_on(self, name: str) -> None:
-        """Switch on hosts that are off, with their disk and host key; hosts of a preempted slice stay off. Raise
-        NotFound."""
+        """Switch on hosts that are off, with their disk and key; preempted slices stay off. Raise NotFound."""
         async with self._lock(name):
             slice_ = self._get(name)
             if slice_.ending is None:
@@ -138,8 +137,7 @@ class Farm:
                 _announce(slice_, NO_MAINTENANCE)
 
     def cut(self, name: str, host: int | None, *, off: bool) -> None:
-        """Cut one host, or every host, off from the others in both directions; `off` opens the network again. Raise
-        NotFound."""
+        """Cut one host or every host off from the others, in both directions; `off` ends it. Raise NotFound."""
         for target in self._get(name).hosts:
             alone = host is None or host == target.spec.index
             others = self._every_address if alone else self.hosts(name, host)[0].address

@@ -71,8 +71,7 @@ def home_path(folder: Path, home: Path) -> Path:
 
 
 class Host:
-    """An emulated host. Every process of the host carries `marker`, which ends with `/`, so no marker is a prefix of
-    another."""
+    """An emulated host. Its processes carry `marker`, which ends with `/`, so no marker is a prefix of another."""
 
     def __init__(
         self,
@@ -123,8 +122,7 @@ class Host:
             await self._ssh.ended()
 
     def guest_attributes(self) -> dict[str, str]:
-        """Return the attributes that the guest agent publishes, `namespace/key` to value; empty unless the metadata
-        enables them."""
+        """Return what the guest agent publishes, `namespace/key` to value; empty unless the metadata enables it."""
         if self._ssh is None or not _is_true(self.metadata.get(GUEST_ATTRIBUTES)):
             return {}
         kind, _, key = self._ssh.public_key.partition(" ")

@@ -29,8 +29,7 @@ _Session = asyncssh.SSHServerProcess[bytes]
 
 @dataclass(frozen=True)
 class HostUser:
-    """The user of a host, and the environment of sessions. Every login calls `keys`, because the metadata may change,
-    as on a real VM."""
+    """The user of a host, and the environment of sessions. Every login calls `keys`: metadata may change."""
 
     user: str
     keys: Callable[[], str]  #: lines of `user:key`, the `ssh-keys` of the metadata

@@ -46,8 +46,7 @@ class SshServer:
         )
 
     async def close(self) -> None:
-        """Drop the listener and all connections, as a machine does that is switched off. The caller kills the
-        processes."""
+        """Drop the listener and all connections, as if switched off. The caller kills the processes."""
         if self._acceptor is not None:
             self._acceptor.close()
         for connection in list(self._connections):

@@ -31,8 +31,7 @@ async def json_body(request: Request) -> dict[str, Json]:
 
 
 def select(expression: str) -> Callable[[Json], Json]:
-    """Return a function that applies a `fields` parameter: `items(name,size),nextPageToken` keeps only these fields.
-    `a/b` is `a(b)`."""
+    """Return the filter of a `fields` parameter: `items(name,size),nextPageToken` keeps these. `a/b` is `a(b)`."""
     tree, rest = _parse_fields(expression)
     if rest:
         raise invalid(f"Invalid field selection {expression[:80]!r}.")

@@ -156,8 +156,7 @@ class JsonApi:
     async def copy(
         self, request: Request, bucket: str, name: str, to_bucket: str, to_name: str
     ) -> Response:
-        """Answer copyTo and rewriteTo. Copies share the bytes on disk, so the last call of a rewrite makes the whole
-        copy."""
+        """Answer copyTo and rewriteTo. Copies share the bytes, so a rewrite's last call makes the whole copy."""
         body = await json_body(request)
         source = self._source(request, bucket, name)
         known_bucket(self.disk, to_bucket)
@@ -250,8 +249,7 @@ async def concatenate(
     conditions: Preconditions,
     components: int,
 ) -> EmulatedObject:
-    """Make one object of many files, and close the files. Copy in a thread, so that the server can answer other
-    requests."""
+    """Make one object of many files, and close them. Copy in a thread: the server can answer other requests."""
     incoming = disk.incoming(md5=False)
     try:
         await asyncio.to_thread(incoming.append, files)

@@ -93,8 +93,7 @@ def media_headers(stored: EmulatedObject, etag: str) -> dict[str, str]:
 
 
 def byte_range(header: str, size: int) -> tuple[int, int, bool]:
-    """Return start, count, and whether the header requests a range; an invalid header is ignored, as the RFC says.
-    Raise 416."""
+    """Return start, count, and whether the header requests a range; invalid headers are ignored (RFC). Raise 416."""
     match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", header.strip())
     if not match or not (match[1] or match[2]):
         return 0, size, False

@@ -94,9 +94,7 @@ class Uploads:
         content_type = request.headers.get("x-upload-content-type", "")
         name, fields = _name_and_fields(request, resource, content_type)
         conditions = Preconditions.from_query(request.query)
-        conditions.check(
-            self._disk.get(bucket, name)
-        )  # already now, to spare the client an upload in vain
+        conditions.check(self._disk.get(bucket, name))  # early, to spare the client the upload
         key = uuid.uuid4().hex
         declared = _resource_hashes(resource)
         session = Session(bucket, name, fields, declared, conditions, self._disk.incoming())
@@ -174,8 +172,7 @@ def verify(incoming: Incoming, declared: Mapping[str, str]) -> None:
 
 
 def content_range(header: str) -> tuple[int | None, int | None]:
-    """Return the start of the body (None: no body, the client only asks for the state) and the total (None: not known
-    yet)."""
+    """Return the start of the body (None: no body, only a query of the state) and the total (None: not known yet)."""
     if not header:
         return 0, None
     match = re.fullmatch(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(?:(\d{1,18})|\*)", header.strip())
@@ -218,8 +215,7 @@ async def split_related(
 
 
 def _two_parts(buffer: bytes, mark: bytes) -> tuple[bytes, bytes, bytes, bytes] | None:
-    """Return the line end, the first part, the second part's header, and the beginning of its content; None: the buffer
-    is too short."""
+    """Return line end, first part, and header and beginning of the second part; None: the buffer is too short."""
     start = buffer.find(mark)
     if start < 0:
         return None

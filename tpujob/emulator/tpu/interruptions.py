@@ -26,8 +26,7 @@ def maintain(world: World, node: Node, window: float) -> None:
 
 
 def announce(world: World, node: Node, starts: float | None, window: float) -> None:
-    """Announce maintenance that begins at `starts` and takes `window` seconds; None: cancel it. Nothing happens at that
-    time; `maintain` and `restart` are for this."""
+    """Announce maintenance from `starts` on, for `window` seconds, without carrying it out; None: cancel it."""
     _check_interruptible(node, "maintenance")
     node.upcoming = None if starts is None else (starts, starts + window)
     event = "no maintenance" if starts is None else "maintenance"

@@ -126,9 +126,7 @@ def _grant(world: World, queued: Queued) -> None:
         _fail(world, queued, ApiError("RESOURCE_EXHAUSTED", no_capacity(queued.zone)))
         return
     names = [_node_name(queued, node_id) for node_id, _ in queued.specs]
-    taken = any(
-        name in world.nodes for name in names
-    )  # by the request's earlier nodes, after a reset
+    taken = any(name in world.nodes for name in names)  # by nodes from before a reset
     if stockout or taken or not world.stock.room_for(queued.zone, types):
         if queued.state is not _Q.WAITING_FOR_RESOURCES:
             world.record(f"{queued.id}: waiting for {', '.join(types)} in {queued.zone}")
@@ -182,8 +180,7 @@ def _suspend(world: World, queued: Queued, initiator: str) -> None:
 
 
 def _end_run(world: World, queued: Queued) -> None:
-    """Suspend a queued resource at the end of its maximum run duration, as of flex-start. That the service suspends it
-    is documented."""
+    """End a run at its maximum duration, as of flex-start. That the service suspends the request is documented."""
     if queued.state is _Q.ACTIVE:
         world.record(f"{queued.id}: its maximum run duration is over")
         _suspend(world, queued, "SERVICE")

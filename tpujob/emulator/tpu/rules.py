@@ -141,8 +141,7 @@ def check_quota(world: World, zone: str, specs: Sequence[NodeSpec]) -> None:
 
 
 def quota_used(world: World, zone: str, generation: str, pricing: Pricing) -> int:
-    """Return the quota in use. Suspended and failed queued resources and preempted nodes count until they are
-    deleted."""
+    """Return the quota in use; suspended, failed and preempted resources count until they are deleted."""
     specs = [s for q in world.queued.values() if q.zone == zone for _, s in q.specs]
     specs += [n.spec for n in world.nodes.values() if n.zone == zone and not n.queued]
     return sum(

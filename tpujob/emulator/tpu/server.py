@@ -95,8 +95,7 @@ def next_fault(world: World, name: str) -> CallFault:
 
 
 def carry_out(world: World, handler: Handler, request: Message, fault: CallFault) -> Message:
-    """Return the response. Raise ApiError: the world's refusal, or the fault's, before or after the call took
-    effect."""
+    """Return the response. Raise ApiError: the world's, or the fault's before or after the call took effect."""
     if fault.when == "pre":
         _raise_fault(fault)
     with world.lock:

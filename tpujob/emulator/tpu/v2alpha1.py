@@ -54,8 +54,7 @@ class TpuV2Alpha1:
         return self._v2.create_node(translated, request_id=request.request_id)
 
     def create_queued(self, request: Message) -> Message:
-        """Create a queued resource: `best_effort` is v2's spot; `guaranteed.reserved` without a name is v2's
-        reservation `-`."""
+        """Translate the tier: `best_effort` is v2's spot; `guaranteed.reserved` without a name is reservation `-`."""
         requested = request.queued_resource
         translated = by_name(request, v2.CreateQueuedResourceRequest.pb())
         queued = translated.queued_resource

@@ -46,8 +46,7 @@ class HostStock:
                 self._add(zone, generation, per_generation)
 
     def open(self, zone: str, type: str) -> None:
-        """Let the zone, which may be a new one, offer that type from now on, with hosts of its generation. Raise
-        BadSpec for an invalid type."""
+        """Let a zone, old or new, offer that type, with hosts of its generation. Raise BadSpec for an invalid type."""
         accelerator = accelerators.find(type)
         if accelerator.type not in self.types(zone):
             self.opened.setdefault(zone, []).append(accelerator.type)
