@@ -1,4 +1,4 @@
-"""Faults by command on slices, zones and APIs: `tpujob emulator preempt` and others. `inject_hosts.py`: single hosts."""
+"""Faults by command on slices, zones and APIs, such as `tpujob emulator preempt`. `inject_hosts.py`: single hosts."""
 
 import re
 from typing import get_args

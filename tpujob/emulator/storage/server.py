@@ -15,7 +15,7 @@ from tpujob.emulator.storage.answers import error_response
 from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.faults import Billed, StorageFaults, failing
 from tpujob.emulator.storage.json_api import JsonApi, handle_batch
-from tpujob.emulator.storage.model import StorageApiError
+from tpujob.emulator.storage.model import StorageApiError, invalid
 from tpujob.emulator.storage.upload import Uploads
 from tpujob.emulator.storage.xml_api import XmlApi, is_xml
 
@@ -70,8 +70,7 @@ def _handler(apis: Sequence[_Api], faults: StorageFaults, billed: Billed) -> Han
             text = "The body is too large."
             return _error(request, StorageApiError(413, "uploadTooLarge", text))
         except (UnicodeError, OverflowError) as error:
-            text = f"Invalid text or number: {error}"
-            return _error(request, StorageApiError(400, "invalid", text))
+            return _error(request, invalid(f"Invalid text or number: {error}"))
         except OSError as error:
             # Not a 500 or 503: clients repeat those for minutes, and a full disk stays full.
             _log.exception("%s %s", request.method, request.path)

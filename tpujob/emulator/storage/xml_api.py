@@ -25,8 +25,8 @@ from tpujob.emulator.storage.media import media, media_headers, not_modified
 from tpujob.emulator.storage.model import (
     EmulatedObject,
     Preconditions,
-    StorageApiError,
     check_object_name,
+    invalid,
     no_object,
     not_emulated,
     number,
@@ -140,8 +140,7 @@ class XmlApi:
         headers = request.headers
         source = re.fullmatch(r"/?([^/]+)/(.+)", unquote(headers[COPY_SOURCE], errors="strict"))
         if not source:
-            text = "The source of a copy is BUCKET/OBJECT."
-            raise StorageApiError(400, "invalid", text)
+            raise invalid("The source of a copy is BUCKET/OBJECT.")
         known_bucket(self._disk, source[1])
         stored = self._object(source[1], source[2], number(headers, f"{COPY_SOURCE}-generation"))
         _conditions(request, f"{COPY_SOURCE}-if").check(stored)

@@ -95,8 +95,7 @@ async def _body(request: Request) -> dict[str, Any]:
     try:
         return await request.json_object()
     except ValueError as error:
-        text = f"Invalid JSON payload received. {error}"
-        raise invalid(text) from error
+        raise invalid(f"{_INVALID} {error}") from error
 
 
 def _error(error: ApiError) -> Response:

@@ -228,8 +228,7 @@ def _specs(queued: Message, parent: str, id: str) -> list[tuple[str, NodeSpec]]:
     specs: list[tuple[str, NodeSpec]] = []
     for node in queued.tpu.node_spec:
         if node.parent.rpartition("/")[2] != parent.rpartition("/")[2]:
-            text = f"node_spec.parent {node.parent!r} must name the zone of {parent!r}"
-            raise invalid(text)
+            raise invalid(f"node_spec.parent {node.parent!r} must name the zone of {parent!r}")
         spec = node_spec(node.node, queued_tier(queued, node.node))
         if node.WhichOneof("name_strategy") == "multislice_params":
             specs += _multislice_specs(node.multislice_params, id, spec)
