@@ -41,8 +41,8 @@ NO_LIBTPU = str(Path(__file__).parent / "no_libtpu")
 
 @functools.cache
 def agent_as_files() -> Path:
-    """What the archive holds, once for all hosts of this process. Python keeps what it has compiled of files, while it
-    compiles an archive at each start, which takes longer than most of what is asked of the agent here."""
+    """Return a folder with the unpacked agent, one for all hosts of this process. Python caches the compiled form of
+    files, but compiles an archive at each start, which takes longer than most tests of the agent."""
     folder = Path(tempfile.mkdtemp(prefix="tpujob-agent-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     with zipfile.ZipFile(io.BytesIO(packed())) as archive:
@@ -74,7 +74,7 @@ class LocalServer:
 
 
 class MetadataServer(LocalServer):
-    """What a VM is told about itself; `facts` may be changed at any time."""
+    """The metadata server of a VM; tests may change `facts` at any time."""
 
     def __init__(self) -> None:
         facts = self.facts = {"preempted": "FALSE", "maintenance-event": "NONE"}
@@ -140,7 +140,7 @@ class Bucket:
         return [(o["name"], segment.read(o.get("metadata", {}))) for o in self.list(prefix)]
 
     def report(self, attempt: int = 1, host: int = 0) -> dict[str, Any]:
-        """What the agent of a host has reported last; empty: nothing yet."""
+        """Return the newest report of the agent on a host; empty: no report yet."""
         name = self.report_name(attempt, host)
         about = next((o for o in self.list(name) if o["name"] == name), None)
         if about is None:
@@ -258,7 +258,7 @@ class Host:
         return self.home / ".tpujob" / "attempts" / f"{JOB}-{attempt}" / "out"
 
     def processes(self) -> dict[int, str]:
-        """What belongs to this host: everything with its home in the environment."""
+        """Return the command lines of this host's processes, by pid: those with the host's home in the environment."""
         found: dict[int, str] = {}
         mark = f"HOME={self.home}\0".encode()
         for entry in Path("/proc").iterdir():
@@ -286,7 +286,7 @@ class Host:
 
 
 def told_json(*, key: str = KEY, cache_key: str = CACHE_KEY, **secrets: str) -> str:
-    """What the agent is told by standard input."""
+    """Return the secrets as the agent reads them from standard input."""
     return json.dumps({"key": key, "cache_key": cache_key, "secrets": secrets})
 
 

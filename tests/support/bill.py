@@ -39,7 +39,7 @@ SKUS = {
 
 @dataclass(frozen=True)
 class Use:
-    """What one slice did, as the cloud knows it."""
+    """The use of one slice, as the cloud knows it."""
 
     job: str
     slice: str
@@ -149,7 +149,7 @@ def ledger_slice(use: Use, **more: Any) -> tuple[str, dict[str, Any]]:
 
 
 def ledger_of(slices: Iterable[tuple[str, dict[str, Any]]], at: float) -> Any:
-    """What `JobsApi.ledger` sends; an empty slice is of a job that has none."""
+    """Return the response of `JobsApi.ledger`; an empty slice stands for a job without slices."""
     jobs = dict[str, list[dict[str, Any]]]()
     for job, slice in slices:
         jobs.setdefault(job, []).extend([slice] if slice else [])
@@ -228,7 +228,7 @@ def write_json_lines(path: Path, rows: Iterable[Row]) -> Path:
 
 
 def _without_nulls(row: Row) -> Row:
-    """As an extract leaves them out."""
+    """Return the row without nulls, which an extract leaves out."""
     return {
         k: _without_nulls(v) if isinstance(v, dict) else v for k, v in row.items() if v is not None
     }

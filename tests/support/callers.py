@@ -1,4 +1,4 @@
-"""Who asks in tests: the owner of the stack, and others of each role."""
+"""The users that call the API in tests: the owner of the stack, and others of each role."""
 
 import hmac
 

@@ -1,4 +1,4 @@
-"""What one commit may change of a job's record."""
+"""The changes that one commit may make to a job's record."""
 
 from collections.abc import Iterable, Sequence
 

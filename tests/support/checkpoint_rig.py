@@ -94,7 +94,7 @@ class _Events(Reporter):
 
 @dataclass
 class Begun:
-    """Where a run began."""
+    """The start of a run."""
 
     step: int
     bits: Bits
@@ -130,7 +130,7 @@ class Bench:
         return shutil.copytree(self._folder / "good", self._folder / f"copy-{self._copies}")
 
     def begin(self, workdir: Path, program: Program | None = None) -> Begun:
-        """Where a run in that workdir begins."""
+        """Return the start of a run in that workdir."""
         program = program or self.program
         checkpoints = Checkpoints(str(workdir / "checkpoints"), 2, program.layout)
         feed = self.feed(program)

@@ -57,7 +57,7 @@ class Tpujob:
         return Said(got, out, err)
 
     def popen(self, *words: str, **more: Any) -> subprocess.Popen[str]:
-        """As a process of its own; ended by the fixture if the test does not."""
+        """Start a command in its own process; the fixture ends the process if the test does not."""
         streams: dict[str, Any] = {
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.PIPE,

@@ -1,7 +1,7 @@
-"""What a job's hour costs beside its slices: every operation on the bucket and every call of Cloud TPU is counted.
+"""The costs of a job's hour beside its slices: every operation on the bucket and every call of Cloud TPU is counted.
 
-The backend's own reconciler and sweep, the agent's own log and report writers and a follower of the log run in virtual
-time against a bucket and a cloud in memory. The job runs by then: how it started and ends is not in it.
+The real reconciler and sweep of the backend, log and report writers of the agent, and a follower of the log run in
+virtual time against a bucket and a cloud in memory. The job runs already: its start and its end are not counted.
 """
 
 import sys
@@ -42,7 +42,7 @@ CLASSES: Mapping[str, str] = {
 
 @dataclass
 class Bill:
-    """Of one job-hour."""
+    """The operations and calls of one job-hour."""
 
     hosts: Counter[str] = field(default_factory=Counter[str])  #: operations by class
     backend: Counter[str] = field(default_factory=Counter[str])
@@ -58,7 +58,7 @@ class Bill:
 
 
 def _timed() -> list[ModuleType]:
-    """What reads a clock: the agent's writers, and the reader of logs, which keeps lists for a while."""
+    """Return the modules that read a clock: the agent's writers, and the reader of logs, which caches lists."""
     read = [module for name, module in sys.modules.items() if name.startswith(logs.__name__)]
     return [log, spool, report_writer, *read]
 
@@ -77,7 +77,7 @@ class _Time(Clock):
 
 
 class _Storage:
-    """What the agent writes with."""
+    """The storage that the agent writes to."""
 
     def __init__(self, bucket: Bucket, bill: Bill, now: Callable[[], float]) -> None:
         self._bucket, self._put, self._bill, self._now = bucket, bucket.put, bill, now
@@ -93,7 +93,7 @@ class _Storage:
 
 
 class _Heard:
-    """What hosts tell over SSH, as `service/logs/live_stream.py` keeps it, without a connection."""
+    """The log lines from hosts, as `service/logs/live_stream.py` keeps them, without an SSH connection."""
 
     def __init__(self, sim: Sim, told: list[log.Log]) -> None:
         self._sim, self._told, self._settled_at = sim, told, 0.0
@@ -284,7 +284,7 @@ class Case:
         return an_hour(self.hosts, followed=self.followed, minutes=MINUTES[self.hosts])
 
     def row(self, bill: Bill) -> str:
-        """Of the table: an hour of such a job."""
+        """Return the table's row for an hour of such a job."""
         words = (
             str(self.hosts),
             "yes" if self.followed else "no",

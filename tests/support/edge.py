@@ -1,5 +1,5 @@
-"""What is in front of a deployed backend, on loopback and over TLS: Cloud Run, which checks a header and strips it, or
-Identity-Aware Proxy, which asks for a sign-in and adds its assertion."""
+"""The proxy in front of a deployed backend, on loopback and over TLS: Cloud Run, which checks a header and strips it,
+or Identity-Aware Proxy, which demands a sign-in and adds its assertion."""
 
 import http.client
 import json

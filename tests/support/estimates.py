@@ -52,7 +52,7 @@ def estimate_view(
     *,
     emulated: bool = False,
 ) -> EstimateView:
-    """As the service makes it where these were the jobs before."""
+    """Return the estimate that the service makes after these earlier jobs."""
     return _estimates(jobs, emulated=emulated).estimate(spec, said)
 
 

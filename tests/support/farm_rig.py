@@ -71,7 +71,7 @@ class FarmProcess:
         return name in self.call("GET", "/slices")
 
     def processes(self, name: str) -> list[int]:
-        """Of every host of a slice, by what the farm writes into their environment."""
+        """Return the pids of every host of a slice, found by the marker in their environment."""
         mark, found = re.compile(rf"{MARKER}=\w+/{name}/".encode()), list[int]()
         for environ in Path("/proc").glob("[0-9]*/environ"):
             with contextlib.suppress(OSError):  # another user's, or gone

@@ -12,7 +12,7 @@ Fault = Callable[[str, Any], "grpc.StatusCode | str | None"]
 
 
 class Failure(grpc.RpcError):
-    """What the client library sees of a request that failed."""
+    """The error of the client library for a failed request."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
         self._code, self._details = code, details

@@ -71,7 +71,7 @@ class Agent:
         return self.host, first, data
 
     def tell(self, most: int = 10**6) -> live.TailMessage:
-        """What `Log.pending` gives."""
+        """Return the next tail, as `Log.pending` does."""
         after = max(self.sent, self.shipped)
         last = min(self.written, after + most)
         data = b"".join(stored_form(self.host, n) for n in range(after + 1, last + 1))
@@ -83,7 +83,7 @@ class Agent:
 
 
 class Heard:
-    """As `Live`, fed by hand."""
+    """A stand-in for `Live` that tests feed by hand."""
 
     def __init__(self, room: int) -> None:
         self.rings = {0: Ring(room), 1: Ring(room)}
@@ -189,7 +189,7 @@ class Stream:
 
 @dataclass
 class Streams:
-    """As much of the port Hosts as is listened to."""
+    """The listening part of the port Hosts."""
 
     agents: list[Agent]
     deaf: set[int] = field(default_factory=set[int])

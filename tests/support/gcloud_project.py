@@ -49,7 +49,7 @@ _APIS = {"iam": "iam", "firestore": "firestore", "secrets": "secretmanager", "ru
 
 
 class Refused(Exception):
-    """With the text and the exit code of gcloud."""
+    """A refusal, with the text and the exit code of gcloud."""
 
     def __init__(self, text: str, code: int = 1) -> None:
         super().__init__(text)
@@ -58,7 +58,7 @@ class Refused(Exception):
 
 @dataclass
 class State:
-    """What the project holds."""
+    """The contents of the project."""
 
     apis: set[str] = field(default_factory=set[str])
     accounts: set[str] = field(default_factory=set[str])
@@ -94,7 +94,7 @@ class Parser:
         )  # fmt: skip
 
     def refusal(self, **request: Any) -> str:
-        """Why gcloud, or Google's API, would not take this; empty: it would."""
+        """Return the reason for which gcloud or Google's API refuses the request; empty: accepted."""
         assert self._process.stdin
         assert self._process.stdout
         line = json.dumps(request)
@@ -112,7 +112,7 @@ class Parser:
 
 
 def _contents(request: dict[str, Any]) -> str:
-    """Of the files that a command names: the same words may stand for another file."""
+    """Return the texts of the files that a command names: the same words may stand for another file."""
     folder = Path(request.get("folder", "."))
     files = [folder / word.rpartition("=")[2] for word in request.get("words", ())]
     return "".join(file.read_text() for file in files if file.is_file())

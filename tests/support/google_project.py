@@ -1,4 +1,4 @@
-"""What gcloud changes in a project when it is set up: the answers of Google's APIs, by their reference pages."""
+"""The changes of a project by gcloud at set-up: the answers of Google's APIs, by their reference pages."""
 
 from typing import Any
 

@@ -301,7 +301,7 @@ def rule(
 
 
 def status(code: int, name: str, message: str, **info: Any) -> Error:
-    """As `google.rpc.Status` in JSON; `info`: an ErrorInfo."""
+    """Return a `google.rpc.Status` in JSON; `info`: an ErrorInfo."""
     error: dict[str, Any] = {"code": code, "message": message, "status": name}
     if info:
         details = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "domain": "googleapis.com"}

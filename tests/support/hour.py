@@ -80,7 +80,7 @@ class Witnessed:
 
 
 class Backend:
-    """As `loop.Loop`, but for the clock."""
+    """A stand-in for `loop.Loop` with the clock of the hour."""
 
     def __init__(self, reconciler: Reconciler, store: Store) -> None:
         self.reconciler, self.store = reconciler, store
@@ -160,7 +160,7 @@ class Hour:
             machine.state = SliceState.PREEMPTED
 
     def _report(self, *, done: bool) -> None:
-        """What the agents write of the programs that run."""
+        """Write the reports of the agents whose programs run."""
         for machine in list(self.cloud.machines.values()):
             if machine.state is not SliceState.READY:
                 continue

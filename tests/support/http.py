@@ -1,4 +1,4 @@
-"""What the clients of the web API send: plain requests."""
+"""Plain requests, as clients of the web API send them."""
 
 import asyncio
 import http.client

@@ -36,7 +36,7 @@ def part(value: Any) -> str:
 
 
 def certificate(key: Any) -> str:
-    """As Google publishes its keys: a certificate that its key has signed."""
+    """Return a certificate signed by its own key, the form in which Google publishes keys."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "issuer of tests")])
     now = datetime.now(UTC)
     made = x509.CertificateBuilder().subject_name(name).issuer_name(name).serial_number(1)
@@ -86,7 +86,7 @@ class Issuer:
         }
 
     def fetch(self, url: str) -> tuple[bytes, float]:
-        """As a door fetches keys, without a network."""
+        """Return the keys without a network, as a door fetches them."""
         self.fetches.append(url)
         if self.down:
             raise OSError("the issuer is down")
@@ -95,7 +95,8 @@ class Issuer:
     # Tokens ----------------------------------------------------------------------------------------------------------
 
     def claims(self, who: str = "ada@example.org", /, **more: Any) -> dict[str, Any]:
-        """What Google says of somebody who signed in through the lab's client. None takes a claim out."""
+        """Return Google's claims of a user who signed in through the lab's client. A value of None removes the
+        claim."""
         now = int(self.now())
         said = {
             "iss": "https://accounts.google.com",
@@ -128,7 +129,7 @@ class Issuer:
         return self.rsa.sign(data, padding.PKCS1v15(), hashes.SHA256())
 
     def assertion(self, who: str = "ada@example.org", /, **more: Any) -> str:
-        """What IAP adds to a request."""
+        """Return the assertion that IAP adds to a request."""
         said = {
             "iss": "https://cloud.google.com/iap",
             "sub": f"accounts.google.com:{subject(who)}",
@@ -154,7 +155,7 @@ class Issuer:
         return f"{asked['redirect_uri']}?state={asked['state']}&code={code}&scope=openid"
 
     def exchange(self, form: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
-        """What `POST /token` answers."""
+        """Answer `POST /token`."""
         if self.refuses:
             return 400, {"error": self.refuses}
         kind = form["grant_type"].rpartition(":")[2]
@@ -185,7 +186,7 @@ class Issuer:
         return 200, {"id_token": token, "refresh_token": refresh, "expires_in": 3599}
 
     def answer(self, verb: str, path: str, form: Mapping[str, str]) -> tuple[int, Any]:
-        """What a server of Google's answers."""
+        """Answer a request as Google's servers do."""
         if verb == "GET" and (document := self.documents().get(path)):
             self.fetches.append(path)
             return (503, {}) if self.down else (200, json.loads(document))

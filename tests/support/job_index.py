@@ -46,7 +46,7 @@ class Desk:
         self.index = self.new_index()
 
     def new_index(self, store: Store | None = None) -> JobIndex:
-        """As a backend that was just started has it."""
+        """Return the index of a backend that has just started."""
         known = RuntimeReader(self.live, dict, lambda _: NO_FUNDS, LIST)
         store = store or self.store
         self.changes = Changes(store)

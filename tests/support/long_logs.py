@@ -15,7 +15,7 @@ BEGAN = 1_760_000_000.0
 
 
 def ended_job(attempts: int, bucket: str = "gs://tpujob-bench") -> Job:
-    """Of four hosts, whose slices are gone."""
+    """Return a job of four hosts, whose slices are gone."""
     hosts = tuple(Endpoint(n, f"10.0.0.{n}") for n in range(HOSTS))
     slices = tuple(
         Slice(
@@ -45,7 +45,7 @@ def ended_job(attempts: int, bucket: str = "gs://tpujob-bench") -> Job:
 
 
 def line(number: int, host: int, attempt: int) -> bytes:
-    """What that host wrote."""
+    """Return a line of that host."""
     if number % 250_000 == 0:
         return b"Traceback (most recent call last):"
     return b"step %d loss %.4f on %d of %d, 123456 tokens/s" % (

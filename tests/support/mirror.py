@@ -1,6 +1,5 @@
-"""Where a host without the internet gets uv and Pythons from, as a site with a mirror of its own would have them: this
-machine's own, packed as their vendors pack them. Packages come from the index that pip is set up with here.
-"""
+"""The source of uv and Pythons for a host without the internet, as a site with a mirror has it: this machine's own,
+packed as their vendors pack them. Packages come from the index that pip is configured with on this machine."""
 
 import hashlib
 import json
@@ -73,7 +72,7 @@ def _pips(name: str) -> str:
 
 
 def variables(folder: Path) -> dict[str, str]:
-    """What a job's `run.env` says of it."""
+    """Return the variables of a job's `run.env` that lead to the mirror."""
     return {
         "UV_DOWNLOAD_URL": pack_uv(folder / "uv"),
         "UV_PYTHON_DOWNLOADS_JSON_URL": pack_python(folder / "python"),

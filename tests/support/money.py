@@ -1,4 +1,4 @@
-"""What must hold of every report of money and time, whatever happened to the job."""
+"""The rules for every report of money and time, whatever happened to the job."""
 
 from itertools import pairwise
 

@@ -182,5 +182,5 @@ def a_job(**run: Any) -> Job:
 
 
 def curves_in(body: bytes) -> bytes:
-    """What the body of a report has of curves."""
+    """Return the curves in the body of a report."""
     return body.split(b"\n")[1]

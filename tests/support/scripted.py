@@ -123,7 +123,7 @@ def budget(name: str, used: int, limit: int | None) -> BudgetView:
 
 
 def coming(action: str, text: str, *commands: str, at: str | None = None) -> NextView:
-    """What happens next; each of the commands goes on."""
+    """Return the next step of a job, with commands that each resume the job."""
     shown = [{"command": command, "does": "resumes it"} for command in commands]
     return cast(NextView, {"action": action, "at": at, "text": text, "commands": shown})
 
@@ -131,7 +131,7 @@ def coming(action: str, text: str, *commands: str, at: str | None = None) -> Nex
 def action(
     name: str, does: str, costs: str = "nothing; the job holds no slice", *asks: str
 ) -> ActionView:
-    """What a person can do with a job, and may say with it."""
+    """Return an action that a person can take on a job, with the options that it accepts."""
     said = [{"name": ask, "does": f"says its {ask}", "needed": False} for ask in asks]
     return cast(ActionView, {"name": name, "does": does, "costs": costs, "asks": said})
 

@@ -16,7 +16,7 @@ WORKDIR = "gs://shed/jobs/000042"
 
 @dataclass
 class Shelf:
-    """As much of the port Blobs as a reader needs, over a dictionary."""
+    """The part of the port Blobs that a reader needs, over a dictionary."""
 
     objects: dict[str, bytes] = field(default_factory=dict)
     facts: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Shelf:
 
 
 def reader(shelf: Shelf, *, answer: float = 10) -> Logs:
-    """Of a log that may have grown a moment ago."""
+    """Return a reader for which any log may have grown a moment ago."""
     return Logs(shelf, fresh=0, answer=answer)  # pyright: ignore[reportArgumentType]
 
 

@@ -88,7 +88,7 @@ class Stage:
         )
 
     def sweep(self, *zones: str) -> Swept:
-        """As the loop does, in these zones or in all."""
+        """Sweep as the loop does, in these zones or in all."""
         return orphans(self.reconciler, zones).sweep()
 
     @property
@@ -135,7 +135,7 @@ class Stage:
         self.clock.sleep(min(wake_in or 1.0, 30.0))
 
     def running(self, job_id: str, attempt: int = 0) -> Job:
-        """Its newest attempt runs, or that one."""
+        """Tick until the newest attempt runs, or the attempt of that number."""
         return self.until(
             job_id,
             lambda j: j.state is State.RUNNING and attempt in (0, len(j.attempts)),
@@ -168,7 +168,7 @@ class Stage:
         return self.until(job_id, State.SUCCEEDED)
 
     def last_words(self, job_id: str, host: int, *lines: str) -> None:
-        """What the agent on a host kept of a bad end."""
+        """Store the last lines that the agent on a host keeps of a bad end."""
         job = self.job(job_id)
         assert job.attempt is not None
         path = paths.report_path(job.workdir, job.attempt.number, host)

@@ -1,4 +1,4 @@
-"""What a program tells through its reporter, read back."""
+"""The events that a program sends through its reporter, read back."""
 
 import json
 import os

@@ -105,7 +105,7 @@ class Cloud:
 
 
 def result(operation: Any) -> Any:
-    """Of a long-running operation; the library's own `result` looks once a second."""
+    """Return the result of a long-running operation; the library's own `result` polls once a second only."""
     until(operation.done, "the operation done")
     return operation.result(timeout=60)
 

@@ -79,7 +79,7 @@ class User:
         return Said(got, out, err)
 
     def python(self, script: str) -> Any:
-        """What a script prints, as JSON."""
+        """Return the JSON that a script prints."""
         return self("exec", script).json
 
     def leave(self) -> None:
@@ -89,7 +89,7 @@ class User:
 
 @contextlib.contextmanager
 def users(*names: str) -> Generator[list[User]]:
-    """Those users, with homes in a folder that everybody may enter."""
+    """Make these users, with homes in a folder that every user may enter."""
     folder = Path(tempfile.mkdtemp(prefix="users-", dir="/tmp"))
     folder.chmod(0o755)
     found = [User(name, folder) for name in names]

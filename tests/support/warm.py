@@ -107,7 +107,7 @@ def _import() -> None:
 
 
 def _look_there_too(path: str) -> None:
-    """As a new process would, which has not yet imported `workloads` from elsewhere."""
+    """Search `path` for modules, as a new process does, which has not imported `workloads` yet."""
     import workloads
 
     places = [place for place in path.split(os.pathsep) if place]

@@ -324,7 +324,7 @@ class Bucket:
         return self.places[name]
 
     def report(self, workdir: str, attempt: int, host: int, **fields: Any) -> None:
-        """What an agent writes: the newest facts over the older ones."""
+        """Write a report as an agent does: the newest facts over the older facts."""
         path = paths.report_path(workdir, attempt, host)
         old = json.loads(self.objects[path][1].metadata["report"]) if path in self.objects else {}
         job = workdir.rsplit("/", 1)[1].partition("-")[0]
@@ -469,7 +469,7 @@ def service(
     `setup`: of notifications; left out: there are no channels. `quotas`: left out: there is none to read."""
 
     def access(slice: Slice, host: int, key: str, holder: str) -> HostAccess:
-        """Where it is; there is no certificate, as nothing here is reached over SSH."""
+        """Return the address of a host without a certificate, as these tests use no SSH."""
         assert holder
         if not key.startswith("ssh-ed25519 "):
             raise BadRequest("that is no key")

@@ -45,7 +45,7 @@ def seeds(count: int, first: int, fresh: float, full: int | None = None) -> list
 
 
 def known(full: int | None = None) -> list[Seed]:
-    """Those from before people shared the queue are played as they were then."""
+    """Return the known seeds. Seeds from before the shared queue are played without sharing."""
     lines = [line.split() for line in KNOWN.read_text().splitlines() if line[:1] not in ("", "#")]
     off = {True: frozenset[str](), False: frozenset({"lab"})}
     every = [Seed(int(words[0]), "--short" in words, off["--lab" in words]) for words in lines]
@@ -69,7 +69,7 @@ def many(what: str, do: Callable[[T], R], given: Sequence[T], processes: int) ->
 
 
 def _prepare() -> None:
-    """Of each process. A history is kept to its end: looking for garbage in it often finds little."""
+    """Prepare each process. A history is kept to its end, so frequent garbage collection finds little."""
     logging.disable()
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
@@ -88,7 +88,7 @@ def figures(done: Sequence[Result]) -> str:
 
 
 def detection(done: Sequence[Result]) -> str:
-    """How long it took from what could be seen to the decision, while every service answered."""
+    """Return the times from a visible fact to the decision, while every service answered."""
     words: list[str] = []
     for kind in sorted({k for r in done for k in r.detected}):
         times = sorted(t for r in done for t in r.detected.get(kind, ()))
@@ -124,7 +124,7 @@ def replay_point(text: str) -> int:
 
 
 def play_points(most: int, processes: int) -> tuple[int, int]:
-    """How many were played, and how many of them violated something."""
+    """Return the number of points that were played, and the number that violated a rule."""
     if not most:
         return 0, 0
     every = [p for name in SCENARIOS for p in killpoints.some(name, most)]
@@ -185,7 +185,7 @@ def main() -> int:
 
 
 def write_report(path: Path, tests: int, failed: int) -> None:
-    """As pytest writes one, as far as it counts."""
+    """Write the counts of a report as pytest does."""
     counts = {"tests": tests, "failures": failed, "errors": 0, "skipped": 0}
     suite = ElementTree.Element("testsuite", {name: str(n) for name, n in counts.items()})
     ElementTree.ElementTree(suite).write(path)

@@ -1,4 +1,4 @@
-"""What scripts of stories do: submit jobs, ask for things, and wait until a job is in some state."""
+"""The acts of story scripts: submit jobs, send requests, and wait until a job is in a state."""
 
 from collections.abc import Callable
 
@@ -52,6 +52,6 @@ def work_of_all(play: Play, work: Work) -> None:
 
 
 def crash_for_good(play: Play, machine: Machine) -> None:
-    """It says that its configuration is wrong; the other host waits for it."""
+    """Let host 0 end with a bad configuration (78); the other host waits for host 0."""
     for program in machine.running(play.sim.now):
         program.end(play.sim.now + 60, 78) if not program.host else None

@@ -1,7 +1,7 @@
-"""How long things may take: seen and acted upon (L2), taken over (L3), billed for nothing (I2, I9).
+"""The bounds of durations: seen and acted upon (L2), taken over (L3), billed for nothing (I2, I9).
 
-Ages count only while the code could do something about them: every service answers, and a backend lives. What cannot
-be seen is not acted upon, and rightly so.
+Ages count only while the code could act: every service answers, and a backend lives. The code need not act upon facts
+that it cannot see.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Bounds:
             self.broken("L2", job.id, f"{kind}, and nothing came of it for {age:.0f} s")
 
     def _trouble(self, job: Job, now: float) -> tuple[str, float]:
-        """What is wrong with the newest attempt and can be seen by now, and how long that may take."""
+        """Return a visible trouble of the newest attempt, and the seconds that it may last; empty: no trouble."""
         attempt = job.attempt
         runs = job.state in (State.PREPARING, State.RUNNING) and job.wish is DesiredState.RUN
         if attempt is None or not runs or now < job.wake + 60:
@@ -168,7 +168,7 @@ class Bounds:
 
 
 def _patience(profile: Profile) -> float:
-    """How much longer things take where many a look fails: some need a minute of looks without a gap."""
+    """Return the factor of all bounds where many looks fail: some facts need a minute of looks without a gap."""
     slow = 0.9 * profile["slow"]
     look = (1 - profile["blobs"]) * (1 - slow) * (1 - profile["look_unknown"]) * (1 - slow)
     write = (1 - profile["store_before"] - profile["store_after"]) ** 2

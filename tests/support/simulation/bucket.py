@@ -89,7 +89,7 @@ class Bucket(PlainBucket):
         return {host: one[1].metadata for host, one in found.items() if one}
 
     def put_back(self, machine: Machine, old: Mapping[int, Mapping[str, str]]) -> None:
-        """These reports of its newest run, by host, as if they were new."""
+        """Write old reports of the newest run, by host, as if they were new."""
         run = machine.runs[-1]
         run.advance(self.sim.now)
         for host, metadata in old.items():
@@ -104,7 +104,7 @@ class Bucket(PlainBucket):
             program.silent_at, program.hidden = min(program.silent_at, self.sim.now), True
 
     def _reported(self, root: str) -> list[Blob]:
-        """What the agents of newest attempts have written by now, of all jobs."""
+        """Return the reports that the agents of newest attempts have written by now, of all jobs."""
         newest = [run for run in self._newest() if _reports_root(run.workdir) == root]
         for run in newest:
             run.advance(self.sim.now)
@@ -134,5 +134,5 @@ _report_path = lru_cache(10_000)(paths.report_path)
 
 
 def _path(program: Program) -> str:
-    """Where its host reports."""
+    """Return the path of the report of the program's host."""
     return _report_path(program.workdir, program.run.attempt, program.host)

@@ -50,12 +50,12 @@ class Budgets:
             self.broken("I14", job.id, f"billed for ${spent:.2f}, with a budget of ${limit:.2f}")
 
     def _excuse(self, job: Job) -> float:
-        """What may be billed before anybody can tell."""
+        """Return the amount that may be billed before the backend can know."""
         dearest = max((one.usd_per_hour or 0.0 for one in job.slices), default=0.0)
         return dearest * (SLACK + self.blind) / 3600
 
     def _spent(self, job: Job) -> float:
-        """What was truly billed: from ready to gone, whoever looked."""
+        """Return the amount that the cloud billed: each slice from ready to gone, whether observed or not."""
         rates = {one.name: one.usd_per_hour or 0.0 for one in job.slices}
         now, total = self.world.sim.now, 0.0
         for machine in self.world.of_job.get(job.id, ()):

@@ -111,7 +111,7 @@ class SliceFaults:
                 program.exit_at = math.inf
 
     def kill_agent(self, machine: Machine) -> None:
-        """Its host and its program live on."""
+        """Kill the agent of host 0; the host and its program live on."""
         for program in machine.running(self.sim.now):
             if program.host == 0:
                 program.silent_at = min(program.silent_at, self.sim.now)

@@ -1,4 +1,4 @@
-"""What is asked of the cloud, and who is suspected: circuits (I8), accusations (I5), how long condemned slices stay."""
+"""The rules of requests to the cloud and of suspects: circuits (I8), accusations (I5), the time of condemned slices."""
 
 from tests.support.simulation.sim import Broken
 from tests.support.simulation.world import World

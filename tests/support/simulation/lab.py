@@ -32,7 +32,7 @@ def people(rate: float) -> int:
 
 
 def settings(random: Random) -> QueueSettings:
-    """What the context of a seed says."""
+    """Return the queue settings that the seed's context has."""
     pick = random.choice
     running, chips = pick([None, 1, 2, 4]), pick([None, None, 16, 32])
     by_type = {"v4-16": OwnerLimits(running=pick([1, 2]))} if random.random() < 0.3 else {}

@@ -63,7 +63,7 @@ class Machine:
         return total
 
     def up(self, now: float) -> bool:
-        """Its hosts live and are ready."""
+        """Return whether the slice's hosts live and are ready."""
         return (
             self.ready_at <= now < min(self.dead_at, self.gone_at, self.fails_at, self.stopped_at)
         )
@@ -125,7 +125,7 @@ class Machine:
         )
 
     def _unheard(self, run: Run, now: float) -> bool:
-        """Of one of its hosts there was no word in all the time in which one must come."""
+        """Return whether a host has sent no report in the time in which a report must come."""
         launched = min(p.started for p in run.programs.values())
         return now - launched > LAUNCH_HEARD and any(p.wrote < 0 for p in run.programs.values())
 

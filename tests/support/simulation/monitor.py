@@ -375,7 +375,7 @@ class Monitor:
                 self.broken("I7", job_id, f"the submit {key} was acknowledged, and is lost")
 
     def _goes_on(self, job: Job) -> bool:
-        """It has much to do yet, and does it."""
+        """Return whether a job has much work left, and makes progress."""
         if job.spec.is_group:
             return any(self._goes_on(one) for one in self.jobs.values() if one.group == job.id)
         attempt = job.attempt

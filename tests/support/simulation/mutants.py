@@ -93,7 +93,7 @@ def create_before_intent() -> Patch:
 
 @bug("handed on", "I5")
 def acts_on_an_old_look() -> Patch:
-    """Who looks again whether a job has changed is shown what he saw before."""
+    """Show an old record to code that checks whether a job has changed."""
 
     def store(self: Reconciler) -> Any:
         seen: dict[str, Any] = {}

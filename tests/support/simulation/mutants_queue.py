@@ -58,7 +58,7 @@ BUGS["a_group_ends_before_its_elements_are_known"] = value_bug(
 
 @bug("handed on to another owner", "Q6")
 def the_wipe_is_skipped_for_another_owner() -> Patch:
-    """What is left for the next job of the same owner is left for anybody."""
+    """Leave to any owner the files that only the same owner's next job may find."""
     return replaced(
         Hosts,
         "wipe",

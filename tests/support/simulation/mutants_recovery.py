@@ -217,7 +217,7 @@ def old_listings_serve() -> Patch:
 
 @bug("dead, and its old reports are put back, under short-lived backends", "L2")
 def times_of_reports_are_ignored() -> Patch:
-    """What was reported long ago looks fresh, as the object is."""
+    """Take the age of an old report from its object, which looks fresh."""
 
     def planted(real: Any, job: Any, host: int, blob: Any, newest: Any, key: Any) -> Any:
         reports, fault = real(job, host, blob, newest, key)
@@ -249,7 +249,7 @@ def what_was_refused_is_never_tried_again() -> Patch:
 
 @bug("happy", "I16")
 def what_matters_waits() -> Patch:
-    """For the next report."""
+    """Delay urgent facts until the next report."""
 
     def seconds_left(
         real: Any, self: Any, report: Any, evidence: bytes, now: float, **more: Any

@@ -73,7 +73,7 @@ def only_the_newest_slice_is_paid() -> Patch:
 
 @bug("two slices are paid from one budget", "I14")
 def budget_of_each_slice() -> Patch:
-    """What earlier slices have cost is forgotten."""
+    """Forget the costs of earlier slices."""
 
     return replaced(
         budget,

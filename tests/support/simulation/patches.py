@@ -1,4 +1,4 @@
-"""What planted bugs are made with. They patch what is public: functions, classes and numbers without an underscore."""
+"""The tools of planted bugs. They patch public things: functions, classes and numbers without an underscore."""
 
 import contextlib
 import copy

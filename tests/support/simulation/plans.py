@@ -1,4 +1,4 @@
-"""What is to become of a run, drawn when its last host starts: it ends well, crashes, hangs, or its numbers break."""
+"""The fate of a run, drawn when its last host starts: it succeeds, crashes, hangs, or its numbers break."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BUSY = ("RuntimeError: The TPU is already in use by process 4711",)
 
 @dataclass(frozen=True)
 class Work:
-    """What a job's program is: the same in every attempt."""
+    """A job's program: the same in every attempt."""
 
     steps: int = 30
     contract: bool = True

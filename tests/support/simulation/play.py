@@ -152,7 +152,7 @@ class Play:
         self.backends = [self._backend() if b.process is process else b for b in self.backends]
 
     def plant(self, fault: str, *, ours: bool, age: float) -> None:
-        """What no job of ours asked for: somebody else's slice, or one that was forgotten."""
+        """Add a slice that no job requested: another owner's slice, or a forgotten slice of ours."""
         number = len(self.world.past) + len(self.world.machines)
         now, job = self.sim.now, f"9{number:05d}"
         name = f"tj-{job}-1" if ours else f"somebody-{number}"

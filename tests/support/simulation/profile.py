@@ -1,4 +1,4 @@
-"""How hostile one seed is: each fault's rate times 0, 1, 4 or 20, drawn from the seed ("swarm testing")."""
+"""The hostility of one seed: each fault's rate times 0, 1, 4 or 20, drawn from the seed ("swarm testing")."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
@@ -97,7 +97,7 @@ class Seed:
     hours: float | None = None
 
     def __str__(self) -> str:
-        """As the command that plays it takes it."""
+        """Return the arguments of the command that plays the seed."""
         words = [f"{self.number}", *["--short"] * self.short]
         words += [f"--jobs {self.jobs}"] if self.jobs else []
         words += [f"--backends {self.backends}"] if self.backends else []

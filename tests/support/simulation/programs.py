@@ -20,7 +20,7 @@ EVERY = 6  #: steps between checkpoints
 
 @cache
 def key_for(*purpose: str) -> str:
-    """What the backends derive from the secret that they share."""
+    """Return a key that the backends derive from their shared secret."""
     return signing.derive(b"a secret of the simulation", *purpose)
 
 
@@ -64,12 +64,12 @@ class Run:
     )  #: lets its hosts say what they have to say until then
 
     def over(self) -> float:
-        """When it stops going on: it hangs, or a host is missing."""
+        """The time at which the run stops making progress: it hangs, or a host is missing."""
         ends = [min(p.exit_at, p.died_at) for p in self.programs.values()]
         return min([self.hangs, *ends])
 
     def saved_at(self) -> float:
-        """When its host 0 saved everything, before its program ended by itself."""
+        """The time at which host 0 has saved its whole state, before its program ended by itself."""
         first = self.programs.get(0)
         saves = first and first.exit_code in (0, 75) and first.exit_at <= first.died_at
         return first.exit_at if first and saves else math.inf
@@ -114,7 +114,7 @@ class Run:
         return int(self.idle(host, at))
 
     def next_change(self, now: float) -> float:
-        """When something about it changes by itself."""
+        """Return the time of the next change of the run by itself."""
         times = [self.begins + self.compiles, *self.pause, self.hangs, self.spoils]
         for p in self.programs.values():
             times += [p.setup_at, p.running_at, p.exit_at, p.died_at, p.silent_at]
@@ -151,7 +151,7 @@ class Program:
         return now < self.exit_at and now < self.died_at
 
     def news(self) -> tuple[float, ...]:
-        """When something happens to it that is reported at once."""
+        """Return the times of the program's changes that are reported at once."""
         return self.started, self.setup_at, self.running_at, self.told_at, self.exit_at
 
     def end(self, at: float, code: int, why: str = "") -> None:

@@ -1,6 +1,6 @@
-"""What must hold of each plan of the queue, and of each slice that a job gets: pure checks over records and plans.
+"""The rules for each plan of the queue, and for each slice that a job gets: pure checks over records and plans.
 
-Q2, Q8, Q14: rules of `domain/capacity/`, as its documentation promises them, not as it computes them.
+Q2, Q8, Q14: rules of `domain/capacity/`, by the promises of its documentation, not by its code.
 """
 
 from collections import Counter, defaultdict
@@ -315,7 +315,7 @@ class _Walk:
         return not place.ask and _K.QUOTA in kinds and pool in {way.pool for way in one.wanted}
 
     def _close(self, one: QueueEntry, slice: Wanted, place: Place, reason: Reason) -> None:
-        """What nobody after it may request now."""
+        """Note the shapes and pools that no later job may request now."""
         if reason.kind in (_K.REFUSED, _K.ORDER, _K.REQUESTED):
             self.closed.setdefault(slice.shape, one.id)
         if reason.kind is _K.QUOTA and _is_kept_for(self.it, one, slice):

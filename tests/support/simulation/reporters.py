@@ -1,7 +1,7 @@
-"""How the hosts of one run report: the real `ReportSchedule` of each, by clocks that are wrong.
+"""The reports of one run's hosts: the real `ReportSchedule` of each host, with wrong clocks.
 
-What they write comes to light when a backend looks. It is the same whenever that is: what happens between two looks is
-played again from its own times.
+The reports appear when a backend looks, whenever that is: the events between two looks are played again from their own
+times.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Reporters:
         self._new.clear()
 
     def _marks(self) -> Iterator[float]:
-        """When something changes that may matter."""
+        """Yield the times of changes that may matter for reports."""
         run, over = self.run, self.run.over()
         yield from (run.begins, run.begins + run.compiles, *run.pause, run.hangs, run.spoils)
         yield from (over + LEFT_BEHIND, over + run.stall["seconds"], over + run.stall["first"])
@@ -76,14 +76,14 @@ class Reporters:
         return min(coming, last + (1.0 if fresh else BUSY if stirs else CALM))
 
     def _step(self, at: float) -> list[int]:
-        """Who could report something."""
+        """Let the living hosts report if they have news; return these hosts."""
         alive = [h for h, p in sorted(self.run.programs.items()) if self._alive(p, at)]
         for host in alive:
             self._report(host, at)
         return alive
 
     def _alive(self, program: Program, at: float) -> bool:
-        """Its agent runs."""
+        """Return whether the program's agent runs."""
         run = self.run
         frozen = run.frozen and run.pause[0] <= at < run.pause[1]
         dead = at >= min(program.died_at, program.silent_at)

@@ -39,7 +39,7 @@ class _Stopped(BaseException):
 
 @dataclass
 class Process:
-    """What can be killed and paused as one: a backend."""
+    """A unit that is killed and paused as a whole: a backend."""
 
     name: str
     skew: float = 0.0  #: its clock, beside the true one

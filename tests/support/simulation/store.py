@@ -30,7 +30,7 @@ class SimStore:
         self._waking: list[str] | None = None  #: those that wake some time, the same
 
     def __getattr__(self, name: str) -> Any:
-        """What costs nothing and cannot fail: histories, and the number of the newest change."""
+        """Return calls that cost nothing and cannot fail: histories, and the number of the newest change."""
         return getattr(self.real, name)
 
     def _effect(self, name: str, about: str, do: Callable[[], Any], *, writes: bool = True) -> Any:

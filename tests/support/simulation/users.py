@@ -74,7 +74,7 @@ class User:
     in_vain: tuple[type[TpujobError], ...] = ASKED_IN_VAIN
 
     def __init__(self, play: Play, number: int) -> None:
-        """Where others share the queue, each is somebody: limits hold for each owner."""
+        """Where users share the queue, each has an own name: limits hold for each owner."""
         self.play, self.number = play, number
         self.who = BACKEND
         if play.profile["lab"]:

@@ -1,4 +1,4 @@
-"""What users read of a job, compared with the checkpoints in the bucket, the programs on the hosts, and the ledger."""
+"""The views that users read of a job, compared with the bucket's checkpoints, the hosts' programs, and the ledger."""
 
 import math
 from bisect import bisect_left
@@ -47,7 +47,7 @@ class Views:
             self._broken("I17", job.id, str(error).partition("\n")[0])
 
     def _run(self, job: Job, attempt: Attempt) -> Run | None:
-        """What truly ran. None: no host was started."""
+        """Return the run that took place. None: no host was started."""
         for machine in self._world.of_job.get(job.id, ()):
             run = machine.run_of(job.id, attempt.number)
             if run is not None and machine.name == attempt.slice:  # it may have been made twice
@@ -123,7 +123,7 @@ def _succeeded(attempt: Attempt, run: Run, lists: Sequence[tuple[float, str]]) -
 
 
 def _ran(attempt: Attempt, run: Run) -> None:
-    """It is said to run from when its last host ran, and never if no program was started."""
+    """Assert that the view says "running" from when the last host ran, and never if no program was started."""
     began = max((p.running_at for p in run.programs.values()), default=math.inf)
     if attempt.running_at is not None:
         first = min(p.running_at for p in run.programs.values())

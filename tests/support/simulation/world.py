@@ -1,4 +1,4 @@
-"""What is truly there: slices, the machines below them, programs and what they saved; and what befalls it by itself."""
+"""The true state: slices, the machines below them, programs and their checkpoints; and the faults that befall them."""
 
 import math
 from collections.abc import Callable
@@ -130,7 +130,7 @@ class World:
     # Programs --------------------------------------------------------------------------------------------------------
 
     def begin(self, machine: Machine, host_plan: HostPlan) -> None:
-        """What an agent does with a plan."""
+        """Begin a run as an agent does with a plan."""
         document, now, host = host_plan.document, self.sim.now, host_plan.host
         job, attempt = str(document["job"]), int(document["attempt"])
         run = machine.run_of(job, attempt) or self._run(machine, job, attempt, document["context"])

@@ -1,4 +1,5 @@
-"""As big_vision: it saves every so many steps and goes on from there. JAX takes SIGTERM for it, and it never asks."""
+"""A stand-in for big_vision: saves every few steps and resumes from there. JAX takes SIGTERM, and the program never
+asks JAX."""
 
 import argparse
 import os

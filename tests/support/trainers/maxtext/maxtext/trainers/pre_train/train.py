@@ -1,4 +1,5 @@
-"""As MaxText: `key=value` arguments; told to stop, it saves at the next step and returns; 0 is its only good code."""
+"""A stand-in for MaxText: `key=value` arguments; on SIGTERM it saves at the next step and returns; only 0 is a
+success."""
 
 import os
 import signal

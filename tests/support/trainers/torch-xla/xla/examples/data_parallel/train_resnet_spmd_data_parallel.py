@@ -1,4 +1,5 @@
-"""As torch_xla's example, which prints every tenth step and dies of SIGTERM; this one saves to a folder, too."""
+"""A stand-in for torch_xla's example: prints every tenth step and dies of SIGTERM; unlike the example, it saves to a
+folder."""
 
 import os
 import time
