@@ -81,11 +81,11 @@ class MetadataServer(LocalServer):
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                asked = self.path.removeprefix("/computeMetadata/v1/instance/")
-                known = asked in facts and self.headers.get("Metadata-Flavor") == "Google"
-                self.send_response(200 if known else 404)
+                name = self.path.removeprefix("/computeMetadata/v1/instance/")
+                exists = name in facts and self.headers.get("Metadata-Flavor") == "Google"
+                self.send_response(200 if exists else 404)
                 self.end_headers()
-                self.wfile.write(facts.get(asked, "").encode())
+                self.wfile.write(facts.get(name, "").encode())
 
         super().__init__(Handler)
 
@@ -150,9 +150,9 @@ class Bucket:
         return {**dict.fromkeys(MAY_BE_NONE), **json.loads(text)}
 
     def body(self, attempt: int = 1, host: int = 0) -> ReportBody:
-        found = read_report_body(self.read(self.report_name(attempt, host)), KEY)
-        assert found is not None, "it is not signed"
-        return found
+        body = read_report_body(self.read(self.report_name(attempt, host)), KEY)
+        assert body is not None, "it is not signed"
+        return body
 
     def report_name(self, attempt: int = 1, by: int = 0) -> str:
         path = paths.report_path(f"gs://shed/jobs/{JOB}", attempt, by)
@@ -200,30 +200,30 @@ class Host:
         return path
 
     def call(self, *words: object, input: str = "") -> subprocess.Popen[bytes]:
-        with tempfile.TemporaryFile() as given:
-            given.write(input.encode())
-            given.seek(0)
+        with tempfile.TemporaryFile() as stdin:
+            stdin.write(input.encode())
+            stdin.seek(0)
             return subprocess.Popen(
                 [*AGENT, str(agent_as_files()), *map(str, words)],
                 env=self.env,
-                stdin=given,
+                stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
             )
 
     def agent(self, *words: object, input: str = "") -> dict[str, Any]:
         """The answer to one command."""
-        said = self.call(*words, input=input).communicate(timeout=90)[0]
+        output = self.call(*words, input=input).communicate(timeout=90)[0]
         try:
-            return json.loads(said)
+            return json.loads(output)
         except ValueError:
-            raise AssertionError(f"agent {words} said {said.decode(errors='replace')}") from None
+            raise AssertionError(f"agent {words} said {output.decode(errors='replace')}") from None
 
     def start(
         self, command: str | list[str], secrets: dict[str, str] | None = None, **changes: Any
     ) -> dict[str, Any]:
-        told = told_json(**(secrets or {}))
-        answer = self.agent("start", self.plan(command, **changes), "--told", input=told)
+        secrets_json = told_json(**(secrets or {}))
+        answer = self.agent("start", self.plan(command, **changes), "--told", input=secrets_json)
         assert answer["ok"], answer
         return answer
 
@@ -259,17 +259,17 @@ class Host:
 
     def processes(self) -> dict[int, str]:
         """Return the command lines of this host's processes, by pid: those with the host's home in the environment."""
-        found: dict[int, str] = {}
+        commands: dict[int, str] = {}
         mark = f"HOME={self.home}\0".encode()
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
                 continue
             try:
                 if mark in (entry / "environ").read_bytes():
-                    found[int(entry.name)] = (entry / "cmdline").read_bytes().decode()
+                    commands[int(entry.name)] = (entry / "cmdline").read_bytes().decode()
             except OSError:
                 continue
-        return found
+        return commands
 
     def close(self) -> None:
         """Nothing of it is left."""
@@ -298,8 +298,8 @@ def archive(*members: tarfile.TarInfo | tuple[str, str | bytes]) -> bytes:
             if isinstance(member, tarfile.TarInfo):
                 tar.addfile(member)
             else:
-                name, given = member
-                content = given.encode() if isinstance(given, str) else given
+                name, data = member
+                content = data.encode() if isinstance(data, str) else data
                 entry = tarfile.TarInfo(name)
                 entry.size = len(content)
                 tar.addfile(entry, io.BytesIO(content))

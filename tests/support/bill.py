@@ -62,7 +62,7 @@ def stamp(seconds: float) -> str:
     )
 
 
-def blank(at: float, **more: Any) -> Row:
+def blank(at: float, **fields: Any) -> Row:
     """A row of nothing in particular, with every column of the detailed export."""
     month = datetime.fromtimestamp(at - 7 * HOUR, UTC).strftime("%Y%m")
     row: Row = {
@@ -93,7 +93,7 @@ def blank(at: float, **more: Any) -> Row:
         "subscription": {"instance_id": None},
         "consumption_model": {"id": None, "description": None},
     }  # fmt: skip
-    return row | more
+    return row | fields
 
 
 def labels(pairs: Mapping[str, str]) -> list[dict[str, str]]:
@@ -133,7 +133,7 @@ def rows_of(use: Use) -> Iterator[Row]:
         at += HOUR
 
 
-def ledger_slice(use: Use, **more: Any) -> tuple[str, dict[str, Any]]:
+def ledger_slice(use: Use, **fields: Any) -> tuple[str, dict[str, Any]]:
     """Return the job and what its ledger has of the slice."""
     return use.job, {
         "slice": use.slice,
@@ -145,7 +145,7 @@ def ledger_slice(use: Use, **more: Any) -> tuple[str, dict[str, Any]]:
         "gone": round(use.end * 1e6),
         "micros_per_hour": round(float(use.usd_per_chip_hour) * use.chips * 1e6),
         "granted": use.promotion == "1",
-    } | more
+    } | fields
 
 
 def ledger_of(slices: Iterable[tuple[str, dict[str, Any]]], at: float) -> Any:
@@ -249,13 +249,13 @@ def write_csv(path: Path, rows: Sequence[Row], *, between: str = "_", shuffle: i
 
 
 def _flat(row: Row, between: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, dict):
             for below, part in value.items():
-                found[f"{name}{between}{below}"] = (
+                flat[f"{name}{between}{below}"] = (
                     json.dumps(part) if isinstance(part, list) else part
                 )
         else:
-            found[name] = json.dumps(value) if isinstance(value, list) else value
-    return found
+            flat[name] = json.dumps(value) if isinstance(value, list) else value
+    return flat

@@ -21,8 +21,8 @@ ADA = caller("ada", Role.ADMIN)
 class TokenDoor:
     """Whoever shows that word is that principal: the least that a door can be."""
 
-    def __init__(self, token: str, who: Principal) -> None:
-        self._token, self._who = token.encode(), who
+    def __init__(self, token: str, principal: Principal) -> None:
+        self._token, self._who = token.encode(), principal
 
     async def principal(self, scope: Scope, headers: Headers) -> Principal:
         if not hmac.compare_digest(bearer(headers).encode(), self._token):
@@ -35,7 +35,7 @@ class NamedDoor:
     pages, where a browser has no token to show."""
 
     def __init__(self, *people: Principal) -> None:
-        self._people = {who.name: who for who in people}
+        self._people = {person.name: person for person in people}
         self._first = people[0]
 
     def forget(self, name: str) -> None:

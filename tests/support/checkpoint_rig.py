@@ -140,17 +140,17 @@ class Bench:
         damaged = {f["step"]: f["message"] for kind, f in events.kept if kind == "damaged"}
         return Begun(step, bits_of(state), feed.state["position"], checkpoints, damaged)
 
-    def check(self, workdir: Path, what: str) -> int:
+    def check(self, workdir: Path, case: str) -> int:
         """Begin there, and fail unless it is with the bits of one of the checkpoints. Returns its step."""
         begun = self.begin(workdir)
         assert begun.bits == self.bits.get(begun.step), (
-            f"{what}: began at step {begun.step} with other bits than were saved"
+            f"{case}: began at step {begun.step} with other bits than were saved"
         )
         assert begun.position == begun.step // OLDER * _ROWS
         if begun.step == OLDER:
             assert begun.checkpoints.steps() == [OLDER]
-            kept = Path(begun.checkpoints.aside) / str(NEWER)
-            assert kept.is_dir(), f"{what}: the damaged checkpoint is gone"
+            aside = Path(begun.checkpoints.aside) / str(NEWER)
+            assert aside.is_dir(), f"{case}: the damaged checkpoint is gone"
             assert begun.damaged.keys() == {NEWER}
         begun.checkpoints.close()
         return begun.step

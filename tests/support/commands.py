@@ -56,7 +56,7 @@ class Tpujob:
         assert got == code, f"tpujob {' '.join(words)} ended with {got}\n{out}\n{err}"
         return Said(got, out, err)
 
-    def popen(self, *words: str, **more: Any) -> subprocess.Popen[str]:
+    def popen(self, *words: str, **options: Any) -> subprocess.Popen[str]:
         """Start a command in its own process; the fixture ends the process if the test does not."""
         streams: dict[str, Any] = {
             "stdin": subprocess.DEVNULL,
@@ -64,6 +64,6 @@ class Tpujob:
             "stderr": subprocess.PIPE,
         }
         command = [sys.executable, "-m", "tpujob", *words]
-        process = subprocess.Popen(command, text=True, **(streams | more))
+        process = subprocess.Popen(command, text=True, **(streams | options))
         self.started.append(process)
         return process

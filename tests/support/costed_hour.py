@@ -95,9 +95,9 @@ class _Storage:
 class _Heard:
     """The log lines from hosts, as `service/logs/live_stream.py` keeps them, without an SSH connection."""
 
-    def __init__(self, sim: Sim, told: list[log.Log]) -> None:
-        self._sim, self._told, self._settled_at = sim, told, 0.0
-        self._rings = [Ring(1 << 24) for _ in told]
+    def __init__(self, sim: Sim, logs_: list[log.Log]) -> None:
+        self._sim, self._told, self._settled_at = sim, logs_, 0.0
+        self._rings = [Ring(1 << 24) for _ in logs_]
 
     def tails(self, job: Job, attempt: int, until: object) -> Tails:
         for host, (ring, lines) in enumerate(zip(self._rings, self._told, strict=True)):
@@ -169,13 +169,13 @@ class _Hour:
             "job": job.id, "attempt": attempt.number, "host": host, "workdir": job.workdir,
             "report_every": REPORT_EVERY, "stall": None,
         }  # fmt: skip
-        said: Any = {"v": 1, "job": job.id, "attempt": attempt.number, "host": host}
+        report: Any = {"v": 1, "job": job.id, "attempt": attempt.number, "host": host}
         vitals: Any = {"idle": 1.0, "looks": 2}
         reporter = report_writer.ReportWriter(
             plan,
             storage,
             self.stage.bucket.pens[job.workdir, attempt.number],
-            first=said | {"phase": "running"},
+            first=report | {"phase": "running"},
             vitals=lambda: vitals,
             redactor=redactor,
         )
@@ -238,8 +238,8 @@ class _Hour:
         for name, letter in CLASSES.items():
             real = getattr(bucket, name)
 
-            def counted(*given: Any, real: Any = real, letter: str = letter, **more: Any) -> Any:
-                answer = real(*given, **more)
+            def counted(*args: Any, real: Any = real, letter: str = letter, **kwargs: Any) -> Any:
+                answer = real(*args, **kwargs)
                 self.bill.backend[letter] += 1
                 return answer
 
@@ -254,9 +254,9 @@ class _Hour:
             return look(slice, timeout=timeout)
 
         def surveyed(zones: Collection[str], *, timeout: float) -> SliceSurvey:
-            found = survey(zones, timeout=timeout)
-            self.bill.tpu["list"] += found.calls
-            return found
+            seen = survey(zones, timeout=timeout)
+            self.bill.tpu["list"] += seen.calls
+            return seen
 
         def listed(zones: Collection[str], *, timeout: float) -> Any:
             self.bill.tpu["list"] += 2

@@ -60,17 +60,17 @@ class Edge:
         self.asked.append(dict(headers))
         refused = self._refused(headers)
         if refused:
-            status, more = refused
-            _send(request, status, {"content-type": "text/html", **more}, b"<html>Error</html>")
+            status, extra = refused
+            _send(request, status, {"content-type": "text/html", **extra}, b"<html>Error</html>")
             return
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(request.command, request.path, body=body, headers=headers)
             answer = connection.getresponse()
-            found, said = dict(answer.getheaders()), answer.read()
+            answer_headers, content = dict(answer.getheaders()), answer.read()
         finally:
             connection.close()
-        _send(request, answer.status, found, said)
+        _send(request, answer.status, answer_headers, content)
 
     def _refused(self, headers: dict[str, str]) -> tuple[int, Mapping[str, str]] | None:
         """The edge's own answer, if it lets nobody through; `headers` become those that the backend sees."""
@@ -89,8 +89,8 @@ class Edge:
             return 403, {}
         headers[checked] = f"Bearer {token.rpartition('.')[0]}.{REMOVED}"
         if self.iap:
-            said = self.issuer.assertion(claims["email"], aud=IAP_AUDIENCE)
-            headers["x-goog-iap-jwt-assertion"] = said
+            assertion = self.issuer.assertion(claims["email"], aud=IAP_AUDIENCE)
+            headers["x-goog-iap-jwt-assertion"] = assertion
         return None
 
 

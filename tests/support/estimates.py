@@ -27,11 +27,11 @@ class _Jobs:
         return [*self.jobs]
 
 
-def _placed(given: Mapping[str, Any]) -> Placed:
-    wanted = settled(parse(given), EVERYWHERE)
-    found = offers(wanted)
-    buckets = {o.zone: f"gs://tpujob-{region_of(o.zone)}" for o in found}
-    return Placed(wanted, found, buckets, doubts=[])
+def _placed(document: Mapping[str, Any]) -> Placed:
+    spec = settled(parse(document), EVERYWHERE)
+    offered = offers(spec)
+    buckets = {o.zone: f"gs://tpujob-{region_of(o.zone)}" for o in offered}
+    return Placed(spec, offered, buckets, doubts=[])
 
 
 def _estimates(

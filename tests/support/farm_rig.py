@@ -27,14 +27,14 @@ class FarmProcess:
 
     def __init__(self, folder: Path) -> None:
         self.state = folder / "state"
-        said = folder / "farm.ready"
-        said.unlink(missing_ok=True)
+        ready = folder / "farm.ready"
+        ready.unlink(missing_ok=True)
         command = [sys.executable, "-m", "tpujob.emulator.farm"]
-        arguments = ["--ready", str(said), "--state", str(self.state)]
+        arguments = ["--ready", str(ready), "--state", str(self.state)]
         self.process = subprocess.Popen([*command, *arguments])
-        until(lambda: said.exists() or self.process.poll() is not None, "the farm listens")
-        assert said.exists(), f"the farm ended with {self.process.returncode}"
-        self.ready = json.loads(said.read_text())
+        until(lambda: ready.exists() or self.process.poll() is not None, "the farm listens")
+        assert ready.exists(), f"the farm ended with {self.process.returncode}"
+        self.ready = json.loads(ready.read_text())
         self.ssh_port = self.ready["ssh_port"]
         # the adapter's own keys, so that what is made here can be used through it
         self._keys = FileKeys(folder / "rig-keys")
@@ -55,14 +55,14 @@ class FarmProcess:
     def _ask(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
         return call_control(Path(self.ready["control"]), method, path, body, timeout=60)
 
-    def slice(self, name: str, hosts: int = 1, *, key: str = "", **more: Any) -> list[str]:
+    def slice(self, name: str, hosts: int = 1, *, key: str = "", **fields: Any) -> list[str]:
         """Make a slice that lets `key` (or the rig) in; returns the addresses."""
         body = {
             "zone": "us-central2-b",
             "type": "v4-16",
             "metadata": {"ssh-keys": f"tpujob:{key or self.public_key}"},
             "hosts": [{"index": i, "physical": f"h{i}", "chips": 4} for i in range(hosts)],
-            **more,
+            **fields,
         }
         return [h["address"] for h in self.call("PUT", f"/slices/{name}", body)["hosts"]]
 
@@ -72,12 +72,12 @@ class FarmProcess:
 
     def processes(self, name: str) -> list[int]:
         """Return the pids of every host of a slice, found by the marker in their environment."""
-        mark, found = re.compile(rf"{MARKER}=\w+/{name}/".encode()), list[int]()
+        mark, pids = re.compile(rf"{MARKER}=\w+/{name}/".encode()), list[int]()
         for environ in Path("/proc").glob("[0-9]*/environ"):
             with contextlib.suppress(OSError):  # another user's, or gone
                 if mark.search(environ.read_bytes()):
-                    found.append(int(environ.parent.name))
-        return found
+                    pids.append(int(environ.parent.name))
+        return pids
 
     @contextlib.contextmanager
     def ssh(self, address: str, user: str = "tpujob") -> Iterator[paramiko.SSHClient]:
@@ -127,15 +127,15 @@ class EmulatorProcess:
     """The emulator's own process, beside the farm of the same folder; started by the constructor."""
 
     def __init__(self, folder: Path) -> None:
-        said = folder / "emulator.ready"
-        said.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "tpujob.emulator", "--ready", said]
+        ready = folder / "emulator.ready"
+        ready.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "tpujob.emulator", "--ready", ready]
         arguments = ["--state", folder / "emulator", "--farm-ready", folder / "farm.ready"]
         self.process = subprocess.Popen([*command, *arguments])
-        until(lambda: said.exists() or self.process.poll() is not None, "it is up", 120)
-        assert said.exists(), f"the emulator ended with {self.process.returncode}"
-        self.ready: dict[str, Any] = json.loads(said.read_text())
-        self.client = EmulatorClient.from_ready(said)
+        until(lambda: ready.exists() or self.process.poll() is not None, "it is up", 120)
+        assert ready.exists(), f"the emulator ended with {self.process.returncode}"
+        self.ready: dict[str, Any] = json.loads(ready.read_text())
+        self.client = EmulatorClient.from_ready(ready)
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)

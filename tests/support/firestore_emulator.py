@@ -34,15 +34,15 @@ def jar() -> Path | None:
     """The emulator, if it can be run here."""
     if not shutil.which("java"):
         return None
-    given = os.environ.get("TPUJOB_FIRESTORE_JAR")
-    places = [Path(given)] if given else [SDK / PARTS, *_gcloud()]
+    path = os.environ.get("TPUJOB_FIRESTORE_JAR")
+    places = [Path(path)] if path else [SDK / PARTS, *_gcloud()]
     return next((place for place in places if place.is_file()), None)
 
 
 def _gcloud() -> Iterator[Path]:
     """Beside the command, wherever that was installed."""
-    if found := shutil.which("gcloud"):
-        yield Path(found).resolve().parents[1] / PARTS
+    if program := shutil.which("gcloud"):
+        yield Path(program).resolve().parents[1] / PARTS
 
 
 def _answers(port: int) -> bool:
@@ -54,8 +54,8 @@ def _answers(port: int) -> bool:
 @pytest.fixture(scope="session")
 def firestore_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Google's emulator, one for each process of a test run."""
-    found = jar()
-    if found is None:
+    emulator_jar = jar()
+    if emulator_jar is None:
         pytest.skip(MISSING)
     log = tmp_path_factory.mktemp("firestore") / "log"
     with reserved() as port, log.open("w") as out:
@@ -63,7 +63,7 @@ def firestore_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
             "java",
             *JVM,
             "-cp",
-            str(found),
+            str(emulator_jar),
             CLASS,
             "start",
             "--host=127.0.0.1",

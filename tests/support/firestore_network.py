@@ -47,12 +47,12 @@ class Network(
     def methods(self) -> list[str]:
         return [method for method, _, _ in self.seen]
 
-    def bill(self, what: str, why: str, count: int) -> None:
+    def bill(self, operation: str, why: str, count: int) -> None:
         with self._lock:
-            self.billed[what, why] += count
+            self.billed[operation, why] += count
 
-    def total(self, what: str) -> int:
-        return sum(count for (each, _), count in self.billed.items() if each == what)
+    def total(self, operation: str) -> int:
+        return sum(count for (billed, _), count in self.billed.items() if billed == operation)
 
     def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
         lost = self._before(details, request)
@@ -123,9 +123,9 @@ class _Counted:
         if self._part == "document":
             return 1
         seen = (part.document.name, str(part.document.update_time))
-        known = seen in self._told
+        repeated = seen in self._told
         self._told.add(seen)
-        return int(not known)
+        return int(not repeated)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._answers, name)

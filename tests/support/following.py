@@ -70,10 +70,10 @@ class Agent:
         data = b"".join(stored_form(self.host, n) for n in range(first, last + 1))
         return self.host, first, data
 
-    def tell(self, most: int = 10**6) -> live.TailMessage:
+    def tell(self, limit: int = 10**6) -> live.TailMessage:
         """Return the next tail, as `Log.pending` does."""
         after = max(self.sent, self.shipped)
-        last = min(self.written, after + most)
+        last = min(self.written, after + limit)
         data = b"".join(stored_form(self.host, n) for n in range(after + 1, last + 1))
         self.sent = last
         return live.TailMessage(self.host, after, after + 1, last - after, self.shipped, data)
@@ -97,9 +97,9 @@ class Heard:
         self.settled_at = time.monotonic()
 
     def tails(self, *_: object) -> Tails:
-        found = {host: ring.now() for host, ring in self.rings.items()}
+        rings = {host: ring.now() for host, ring in self.rings.items()}
         whole = not self.deaf and not self.over
-        return Tails(found, whole, self.over, self.settled_at)
+        return Tails(rings, whole, self.over, self.settled_at)
 
 
 def reading(shelf: Shelf, heard: Any) -> Logs:
@@ -118,17 +118,17 @@ class Reader:
     notes: list[str] = field(default_factory=list[str])
 
     def read(self) -> None:
-        more = True
-        while more:
+        unread = True
+        while unread:
             if self.blocks:
                 block = self.logs.block(self.job, cursor=self.cursor)
-                told = [x.decode().split(" ", 2)[::2] for x in block.data.splitlines()]
-                self.cursor, more = block.cursor, block.more
+                lines = [x.decode().split(" ", 2)[::2] for x in block.data.splitlines()]
+                self.cursor, unread = block.cursor, block.more
             else:
                 page = self.logs.page(self.job, cursor=self.cursor)
-                told = [[str(x["host"]), x["text"]] for x in page["lines"]]
-                self.cursor, more = page["cursor"], bool(page["lines"])
-            for host, text in told:
+                lines = [[str(x["host"]), x["text"]] for x in page["lines"]]
+                self.cursor, unread = page["cursor"], bool(page["lines"])
+            for host, text in lines:
                 self._take(int(host), text)
 
     def _take(self, host: int, text: str) -> None:
@@ -169,19 +169,19 @@ class Stream:
         self.said = deque[dict[str, Any] | None](first)
         self.change = threading.Condition()
 
-    def tell(self, *said: dict[str, Any] | None) -> None:
+    def tell(self, *messages: dict[str, Any] | None) -> None:
         with self.change:
-            self.said.extend(said)
+            self.said.extend(messages)
             self.change.notify_all()
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         while True:
             with self.change:
                 assert self.change.wait_for(lambda: self.said, 30), "nobody closed this stream"
-                said = self.said.popleft()
-            if said is None:
+                message = self.said.popleft()
+            if message is None:
                 raise Transient("the connection broke")
-            yield said
+            yield message
 
     def close(self) -> None:
         self.tell(None)

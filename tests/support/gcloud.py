@@ -41,8 +41,8 @@ class Gcloud:
             timeout=150,
             check=False,
         )
-        said = f"gcloud {' '.join(words)}\n{done.stdout}\n{done.stderr}"
-        assert done.returncode == code, said
+        transcript = f"gcloud {' '.join(words)}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == code, transcript
         return done.stdout if code == 0 else done.stderr
 
     def json(self, *words: str) -> Any:

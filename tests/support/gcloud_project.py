@@ -202,11 +202,11 @@ class Project:
         flags = [word for word in words if word.startswith("--") and word not in COMMON]
         names = [word for word in words if not word.startswith("--")]
         self.calls.append([word for word in words if word not in COMMON])
-        known = next((n for n in range(len(names), 0, -1) if " ".join(names[:n]) in _COMMANDS), 0)
-        handler, allowed = _COMMANDS.get(" ".join(names[:known]), (None, set[str]()))
-        given = dict(flag[2:].partition("=")[::2] for flag in flags)
+        length = next((n for n in range(len(names), 0, -1) if " ".join(names[:n]) in _COMMANDS), 0)
+        handler, allowed = _COMMANDS.get(" ".join(names[:length]), (None, set[str]()))
+        options = dict(flag[2:].partition("=")[::2] for flag in flags)
         wrong = "" if handler else "unknown command"
-        wrong = wrong or " ".join(sorted(given.keys() - allowed - {"format"}))
+        wrong = wrong or " ".join(sorted(options.keys() - allowed - {"format"}))
         if self._parser:
             wrong = wrong or self._parser.refusal(folder=str(self.folder), words=words)
         if wrong or not handler:
@@ -218,8 +218,8 @@ class Project:
         if api and (api not in self.state.apis or self._is_new(api)):
             text = f"{api} has not been used in project {NUMBER} before or it is disabled"
             raise Refused(f"PERMISSION_DENIED: {text}. SERVICE_DISABLED")
-        keywords = {name.replace("-", "_"): value for name, value in given.items()}
-        return handler(self, *names[known:], **keywords) or ""
+        keywords = {name.replace("-", "_"): value for name, value in options.items()}
+        return handler(self, *names[length:], **keywords) or ""
 
     def _is_new(self, name: str) -> bool:
         """Whether Google does not know yet what was made just now."""
@@ -487,10 +487,10 @@ def _declare_lookups() -> None:
 
     def handler(collection: str, *, delete: bool) -> Handler:
         def do(project: Project, name: str = "", **flags: str) -> None:
-            kept, wanted = getattr(project.state, collection), name or flags["database"]
-            project._has(wanted, kept)
+            resources, key = getattr(project.state, collection), name or flags["database"]
+            project._has(key, resources)
             if delete:
-                del kept[wanted]
+                del resources[key]
 
         return do
 

@@ -91,12 +91,12 @@ class GoogleServer:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def paths(self) -> list[str]:
-        return [one.path for one in self.asked]
+        return [request.path for request in self.asked]
 
-    def answer(self, asked: Asked) -> Any:
-        missing = status(404, "NOT_FOUND", f"Resource {asked.path} was not found.")
-        found = self.answers.get(asked.path, missing)
-        return found(asked) if callable(found) else found
+    def answer(self, request: Asked) -> Any:
+        missing = status(404, "NOT_FOUND", f"Resource {request.path} was not found.")
+        answer = self.answers.get(request.path, missing)
+        return answer(request) if callable(answer) else answer
 
 
 def healthy() -> GoogleServer:
@@ -164,27 +164,27 @@ def healthy() -> GoogleServer:
 # Answers -------------------------------------------------------------------------------------------------------------
 
 
-def grant_all(asked: Asked) -> dict[str, Any]:
+def grant_all(request: Asked) -> dict[str, Any]:
     """To a question about permissions: all of them."""
-    body = asked.body or {}
-    return {"permissions": body.get("permissions") or asked.params.get("permissions", [])}
+    body = request.body or {}
+    return {"permissions": body.get("permissions") or request.params.get("permissions", [])}
 
 
-def grant_known(asked: Asked) -> Any:
+def grant_known(request: Asked) -> Any:
     """All of them, unless one is of queued resources, which have none."""
-    for name in (asked.body or {}).get("permissions", []):
+    for name in (request.body or {}).get("permissions", []):
         if name.startswith("tpu.queuedResources."):
             return status(
                 400, "INVALID_ARGUMENT", f"Permission {name} is not valid for this resource."
             )
-    return grant_all(asked)
+    return grant_all(request)
 
 
 def enabled(*but: str) -> Answer:
     """To the question which of these APIs are enabled: all but these."""
 
-    def answer(asked: Asked) -> dict[str, Any]:
-        names = [name.rpartition("/")[2] for name in asked.params["names"]]
+    def answer(request: Asked) -> dict[str, Any]:
+        names = [name.rpartition("/")[2] for name in request.params["names"]]
         return {
             "services": [
                 {
@@ -202,8 +202,8 @@ def enabled(*but: str) -> Answer:
 def paged(field: str, items: list[Any], size: int = 1) -> Answer:
     """The items in pages of that size."""
 
-    def answer(asked: Asked) -> dict[str, Any]:
-        start = int(asked.params.get("pageToken", ["0"])[0])
+    def answer(request: Asked) -> dict[str, Any]:
+        start = int(request.params.get("pageToken", ["0"])[0])
         page: dict[str, Any] = {field: items[start : start + size]}
         if start + size < len(items):
             page["nextPageToken"] = str(start + size)
@@ -260,8 +260,8 @@ def metric(
 
 
 def bucket(limit: int, **dimensions: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"effectiveLimit": str(limit)} if limit else {}
-    return found | ({"dimensions": dimensions} if dimensions else {})
+    limits: dict[str, Any] = {"effectiveLimit": str(limit)} if limit else {}
+    return limits | ({"dimensions": dimensions} if dimensions else {})
 
 
 def series(metric: str, location: str, amount: int) -> dict[str, Any]:
@@ -283,7 +283,7 @@ def series(metric: str, location: str, amount: int) -> dict[str, Any]:
 
 
 def rule(
-    name: str, *, sources: list[str], ports: list[str] | None = None, **more: Any
+    name: str, *, sources: list[str], ports: list[str] | None = None, **fields: Any
 ) -> dict[str, Any]:
     """A firewall rule that lets TCP in."""
     return {
@@ -293,7 +293,7 @@ def rule(
         "priority": 65534,
         "sourceRanges": sources,
         "allowed": [{"IPProtocol": "icmp"}, {"IPProtocol": "tcp", "ports": ports or ["22"]}],
-        **more,
+        **fields,
     }
 
 
@@ -362,16 +362,16 @@ def _handler(google: GoogleServer) -> type[BaseHTTPRequestHandler]:
         def _answer(self, body: Any) -> None:
             parts = urlsplit(self.path)
             path = unquote(parts.path).lstrip("/")
-            asked = Asked(self.command, path, parse_qs(parts.query), body, dict(self.headers))
-            google.asked.append(asked)
+            request_ = Asked(self.command, path, parse_qs(parts.query), body, dict(self.headers))
+            google.asked.append(request_)
             if path in google.silent:
                 google.released.wait(30)
                 return
-            answer = google.answer(asked)
-            code, found = (
+            answer = google.answer(request_)
+            code, body_ = (
                 (answer.status, answer.body) if isinstance(answer, Error) else (200, answer)
             )
-            raw = (found if isinstance(found, str) else json.dumps(found)).encode()
+            raw = (body_ if isinstance(body_, str) else json.dumps(body_)).encode()
             self.send_response_only(code)
             self.send_header("Date", formatdate(time.time() + google.ahead_s, usegmt=True))
             self.send_header("Content-Length", str(len(raw)))

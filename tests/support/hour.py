@@ -166,10 +166,10 @@ class Hour:
                 continue
             self._steps[machine.job_id] += 1
             step = self._steps[machine.job_id]
-            said: dict[str, Any] = {"phase": "exited", "exit_code": 0} if done else {}
+            fields: dict[str, Any] = {"phase": "exited", "exit_code": 0} if done else {}
             for host, attempt in machine.programs.items():
                 workdir = f"gs://tpujob-us-central2/u/ada/jobs/{machine.job_id}"
-                self.bucket.report(workdir, attempt, host, step=step, **said)
+                self.bucket.report(workdir, attempt, host, step=step, **fields)
 
     # What must be true -----------------------------------------------------------------------------------------------
 

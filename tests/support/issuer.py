@@ -94,50 +94,50 @@ class Issuer:
 
     # Tokens ----------------------------------------------------------------------------------------------------------
 
-    def claims(self, who: str = "ada@example.org", /, **more: Any) -> dict[str, Any]:
+    def claims(self, email: str = "ada@example.org", /, **changes: Any) -> dict[str, Any]:
         """Return Google's claims of a user who signed in through the lab's client. A value of None removes the
         claim."""
         now = int(self.now())
-        said = {
+        claims = {
             "iss": "https://accounts.google.com",
             "aud": CLIENT,
             "azp": CLIENT,
-            "sub": subject(who),
-            "email": who,
+            "sub": subject(email),
+            "email": email,
             "email_verified": True,
             "iat": now,
             "exp": now + 3600,
         }
-        return {name: value for name, value in (said | more).items() if value is not None}
+        return {name: value for name, value in (claims | changes).items() if value is not None}
 
     def token(
         self,
-        who: str = "ada@example.org",
+        email: str = "ada@example.org",
         /,
         *,
         header: Mapping[str, Any] | None = None,
         payload: str = "",
-        **more: Any,
+        **changes: Any,
     ) -> str:
         """A signed ID token. `header` and `payload` (encoded) are put in before it is signed."""
         head = {"alg": "RS256", "kid": self.google_kid, "typ": "JWT"} | dict(header or {})
         head = {name: value for name, value in head.items() if value is not None}
-        signed = f"{part(head)}.{payload or part(self.claims(who, **more))}"
+        signed = f"{part(head)}.{payload or part(self.claims(email, **changes))}"
         return f"{signed}.{b64(self.sign(signed.encode()))}"
 
     def sign(self, data: bytes) -> bytes:
         return self.rsa.sign(data, padding.PKCS1v15(), hashes.SHA256())
 
-    def assertion(self, who: str = "ada@example.org", /, **more: Any) -> str:
+    def assertion(self, email: str = "ada@example.org", /, **changes: Any) -> str:
         """Return the assertion that IAP adds to a request."""
-        said = {
+        claims = {
             "iss": "https://cloud.google.com/iap",
-            "sub": f"accounts.google.com:{subject(who)}",
-            "email": who,
+            "sub": f"accounts.google.com:{subject(email)}",
+            "email": email,
             "iat": int(self.now()),
             "exp": int(self.now()) + 600,
-        } | more
-        signed = f"{part({'alg': 'ES256', 'kid': f'i{self.kid}', 'typ': 'JWT'})}.{part(said)}"
+        } | changes
+        signed = f"{part({'alg': 'ES256', 'kid': f'i{self.kid}', 'typ': 'JWT'})}.{part(claims)}"
         r, s = decode_dss_signature(self.ec.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
         return f"{signed}.{b64(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
 
@@ -145,14 +145,14 @@ class Issuer:
 
     def consent(self, url: str, email: str = "ada@example.org") -> str:
         """Somebody signs in at that address and agrees; where their browser is sent then."""
-        asked = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+        params = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
         assert urlsplit(url).path.endswith("/accounts.google.com/o/oauth2/v2/auth"), url
-        assert asked["scope"] == "openid email"
-        assert (asked["code_challenge_method"], asked["response_type"]) == ("S256", "code")
+        assert params["scope"] == "openid email"
+        assert (params["code_challenge_method"], params["response_type"]) == ("S256", "code")
         code = f"4/{secrets.token_urlsafe(16)}"
-        self.people[code] = self.claims(email, nonce=asked["nonce"], aud=asked["client_id"])
-        self._asked[code] = asked
-        return f"{asked['redirect_uri']}?state={asked['state']}&code={code}&scope=openid"
+        self.people[code] = self.claims(email, nonce=params["nonce"], aud=params["client_id"])
+        self._asked[code] = params
+        return f"{params['redirect_uri']}?state={params['state']}&code={code}&scope=openid"
 
     def exchange(self, form: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
         """Answer `POST /token`."""
@@ -160,25 +160,25 @@ class Issuer:
             return 400, {"error": self.refuses}
         kind = form["grant_type"].rpartition(":")[2]
         if kind == "jwt-bearer":  # of a service account's key
-            said = json.loads(base64.urlsafe_b64decode(form["assertion"].split(".")[1] + "=="))
-            more = {"aud": said["target_audience"], "azp": subject(said["iss"])}
-            return 200, {"id_token": self.token(said["iss"], **more)}
+            assertion = json.loads(base64.urlsafe_b64decode(form["assertion"].split(".")[1] + "=="))
+            audience = {"aud": assertion["target_audience"], "azp": subject(assertion["iss"])}
+            return 200, {"id_token": self.token(assertion["iss"], **audience)}
         if form["client_secret"] != SECRET:
             return 401, {"error": "invalid_client"}
         if kind == "authorization_code":
-            asked, claims = self._asked.pop(form["code"], {}), self.people.pop(form["code"], {})
+            consent, claims = self._asked.pop(form["code"], {}), self.people.pop(form["code"], {})
             hashed = b64(hashlib.sha256(form["code_verifier"].encode()).digest())
-            if (asked.get("code_challenge"), asked.get("redirect_uri")) != (
+            if (consent.get("code_challenge"), consent.get("redirect_uri")) != (
                 hashed,
                 form["redirect_uri"],
             ):
                 return 400, {"error": "invalid_grant"}
         else:
-            known = self.people.get(form["refresh_token"])
-            if known is None:
+            person = self.people.get(form["refresh_token"])
+            if person is None:
                 return 400, {"error": "invalid_grant", "error_description": "Token revoked."}
             fresh = {"iat": int(self.now()), "exp": int(self.now()) + 3600}
-            claims = {k: v for k, v in (known | fresh).items() if k != "nonce"}
+            claims = {k: v for k, v in (person | fresh).items() if k != "nonce"}
             return 200, {"id_token": self.token(payload=part(claims)), "expires_in": 3599}
         refresh = f"1//{secrets.token_urlsafe(24)}"
         self.people[refresh] = claims
@@ -225,8 +225,8 @@ class IssuerServer:
                     self.send_header("location", issuer.consent(self.path, issuer.at_the_browser))
                     self.end_headers()
                     return
-                status, said = issuer.answer(self.command, self.path, form)
-                answer = json.dumps(said).encode()
+                status, document = issuer.answer(self.command, self.path, form)
+                answer = json.dumps(document).encode()
                 self.send_response(status)
                 self.send_header("content-type", "application/json")
                 self.send_header("cache-control", f"public, max-age={issuer.max_age}")

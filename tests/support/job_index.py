@@ -47,10 +47,10 @@ class Desk:
 
     def new_index(self, store: Store | None = None) -> JobIndex:
         """Return the index of a backend that has just started."""
-        known = RuntimeReader(self.live, dict, lambda _: NO_FUNDS, LIST)
+        runtime = RuntimeReader(self.live, dict, lambda _: NO_FUNDS, LIST)
         store = store or self.store
         self.changes = Changes(store)
-        return JobIndex(store, self.changes, self.clock, known)
+        return JobIndex(store, self.changes, self.clock, runtime)
 
     def page(self, asked: ListAsked | None = None, *, who: Principal = ADA) -> JobPage:
         return self.index.page(who, asked or {})

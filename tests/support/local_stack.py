@@ -45,8 +45,8 @@ class LocalStack:
             done.kill()
             out, err = done.communicate()
             raise AssertionError(f"tpujob {' '.join(words)} hung\n{out}\n{err}") from None
-        said = f"tpujob {' '.join(words)} ended with {done.returncode}\n{out}\n{err}"
-        assert code is None or done.returncode == code, said + self.backend_log()
+        transcript = f"tpujob {' '.join(words)} ended with {done.returncode}\n{out}\n{err}"
+        assert code is None or done.returncode == code, transcript + self.backend_log()
         return out if done.returncode == 0 else out + err
 
     def popen(self, *words: str) -> subprocess.Popen[str]:
@@ -64,7 +64,7 @@ class LocalStack:
     def json(self, *words: str) -> Any:
         return json.loads(self.run(*words, "--json"))
 
-    def create(self, name: str, command: str, **more: Any) -> str:
+    def create(self, name: str, command: str, **fields: Any) -> str:
         """Submit a job of two hosts that runs `command`; its id."""
         spec = {
             "name": name,
@@ -72,7 +72,7 @@ class LocalStack:
             "run": {"command": command},
             "stop_grace": "3s",
             "preflight": False,
-            **more,
+            **fields,
         }
         file = self.folder / f"{name}.yaml"
         file.write_text(json.dumps(spec))  # JSON is YAML
@@ -92,11 +92,11 @@ class LocalStack:
         patience: float = PATIENCE,
     ) -> Mapping[str, Any]:
         """The job's view once the condition, or the state of that name, has come. The job is followed meanwhile."""
-        wanted = (lambda view: view["state"] == holds) if isinstance(holds, str) else holds
+        condition = (lambda view: view["state"] == holds) if isinstance(holds, str) else holds
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
             for view in self._views(job_id):
-                if wanted(view):
+                if condition(view):
                     return view
                 if time.monotonic() > deadline:
                     break

@@ -38,13 +38,13 @@ def pack_python(folder: Path) -> str:
         for part in ("bin", library):
             tar.add(base / part, f"python/{part}", filter=_needed)
     family, (major, minor, patch) = platform.machine(), platform.python_version_tuple()
-    found = {
+    entry = {
         "name": "cpython", "arch": {"family": family, "variant": None}, "os": "linux", "libc": "gnu",
         "major": int(major), "minor": int(minor), "patch": int(patch), "prerelease": "", "variant": None,
         "url": archive.as_uri(), "sha256": hashlib.sha256(archive.read_bytes()).hexdigest(), "build": "1",
     }  # fmt: skip
     listed = folder / "pythons.json"
-    listed.write_text(json.dumps({f"cpython-{VERSION}-linux-{family}-gnu": found}))
+    listed.write_text(json.dumps({f"cpython-{VERSION}-linux-{family}-gnu": entry}))
     return listed.as_uri()
 
 
@@ -57,18 +57,18 @@ def _needed(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 def index() -> dict[str, str]:
     """The variables that make uv ask the index that pip asks here, and believe whom pip believes; empty: the usual."""
     names = {"UV_DEFAULT_INDEX": "index-url", "SSL_CERT_FILE": "cert"}
-    found = {variable: _pips(name) for variable, name in names.items()}
-    found["SSL_CERT_FILE"] = os.environ.get("SSL_CERT_FILE") or found["SSL_CERT_FILE"]
-    return {variable: value for variable, value in found.items() if value}
+    variables_ = {variable: _pips(name) for variable, name in names.items()}
+    variables_["SSL_CERT_FILE"] = os.environ.get("SSL_CERT_FILE") or variables_["SSL_CERT_FILE"]
+    return {variable: value for variable, value in variables_.items() if value}
 
 
 def _pips(name: str) -> str:
     """A setting of pip; empty: it has none."""
-    told = os.environ.get(f"PIP_{name.replace('-', '_').upper()}", "")
-    for where in () if told else ("global", "user", "site"):
-        asked = [sys.executable, "-m", "pip", "config", "get", f"{where}.{name}"]
-        told = told or subprocess.run(asked, capture_output=True, text=True).stdout.strip()
-    return told
+    value = os.environ.get(f"PIP_{name.replace('-', '_').upper()}", "")
+    for where in () if value else ("global", "user", "site"):
+        command = [sys.executable, "-m", "pip", "config", "get", f"{where}.{name}"]
+        value = value or subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    return value
 
 
 def variables(folder: Path) -> dict[str, str]:

@@ -27,8 +27,8 @@ ENDPOINTS = (Endpoint(0, "10.0.0.1"), Endpoint(1, "10.0.0.2"))
 
 def respec(spec: JobSpec, **parts: dict[str, Any]) -> JobSpec:
     """The spec with other values in some of its parts."""
-    said = dump(spec)
-    return parse({**said, **{name: {**said[name], **part} for name, part in parts.items()}})
+    document = dump(spec)
+    return parse({**document, **{name: {**document[name], **part} for name, part in parts.items()}})
 
 
 WITH_SLICE = {State.PROVISIONING, State.PREPARING, State.RUNNING, State.HOLDING, State.RELEASING}
@@ -89,9 +89,9 @@ def with_progress(job: Job, **progress: Any) -> Job:
 
 
 def report(
-    host: int, phase: str = "running", code: int | None = None, **more: object
+    host: int, phase: str = "running", code: int | None = None, **fields: object
 ) -> HostReport:
-    return HostReport(host, 1, phase, age=30.0, exit_code=code, **more)  # pyright: ignore[reportArgumentType]
+    return HostReport(host, 1, phase, age=30.0, exit_code=code, **fields)  # pyright: ignore[reportArgumentType]
 
 
 BAD = {"role": SliceRole.CONDEMNED, "delete_reason": "wrong numbers"}
@@ -137,16 +137,16 @@ def request(
 
 
 def host(
-    number: int, code: int | None, *lines: str, age: float = 30.0, **more: object
+    number: int, code: int | None, *lines: str, age: float = 30.0, **fields: object
 ) -> HostReport:
     report = HostReport(number, 1, "exited", age=age, exit_code=code, evidence=lines)
-    return replace(report, **more)  # pyright: ignore[reportArgumentType]
+    return replace(report, **fields)  # pyright: ignore[reportArgumentType]
 
 
 def end(*reports: HostReport) -> triage.End:
-    found = triage.ended(reports, len(reports))
-    assert found is not None
-    return found
+    ended = triage.ended(reports, len(reports))
+    assert ended is not None
+    return ended
 
 
 TPU = {"type": "v4-16", "zones": ["us-central2-b"]}

@@ -25,10 +25,10 @@ class Shelf:
     read: int = 0  #: bytes in all
 
     def list(self, prefix: str, *, most: int | None = None, timeout: float) -> list[Blob]:
-        found = sorted(p for p in self.objects if p.startswith(prefix))
+        names = sorted(p for p in self.objects if p.startswith(prefix))
         return [
             Blob(p, len(self.objects[p]), self.generations.get(p, 1), 0.0, self.facts.get(p, {}))
-            for p in found[:most]
+            for p in names[:most]
         ]
 
     def put(self, path: str, data: bytes, *, timeout: float) -> None:

@@ -172,19 +172,19 @@ class Stage:
         job = self.job(job_id)
         assert job.attempt is not None
         path = paths.report_path(job.workdir, job.attempt.number, host)
-        said = self.bucket.objects[path][1].metadata
+        metadata = self.bucket.objects[path][1].metadata
         body = json.dumps({"v": 1, "lines": lines}).encode()
-        self.bucket.put(path, body, metadata=said, timeout=1)
+        self.bucket.put(path, body, metadata=metadata, timeout=1)
 
     def draw(self, job_id: str, series: bytes, *, by: int = 0, evidence: bytes = b"") -> bytes:
         """The agent on a host signs a body with these curves, and puts it to what the host has said last."""
         job = self.job(job_id)
         assert job.attempt is not None
         path = paths.report_path(job.workdir, job.attempt.number, by)
-        said = self.bucket.objects[path][1].metadata
+        metadata = self.bucket.objects[path][1].metadata
         key = self.bucket.pens[job.workdir, job.attempt.number]
-        _, body = sign_report(json.loads(said["report"]), key, evidence, series)
-        self.bucket.put(path, body, metadata=said, timeout=1)
+        _, body = sign_report(json.loads(metadata["report"]), key, evidence, series)
+        self.bucket.put(path, body, metadata=metadata, timeout=1)
         return body
 
     def kinds(self, job_id: str) -> list[str]:

@@ -65,10 +65,10 @@ class Cloud:
         self._rest: HttpThread | None = None
         self._channels: list[grpc.Channel] = []
 
-    def do(self, what: Callable[..., T], *given: Any, **more: Any) -> T:
+    def do(self, action: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Call it with the world, which nobody else changes meanwhile."""
         with self.world.lock:
-            return what(self.world, *given, **more)
+            return action(self.world, *args, **kwargs)
 
     def client(self) -> tpu_v2.TpuClient:
         """The official client, v2."""
@@ -110,17 +110,17 @@ def result(operation: Any) -> Any:
     return operation.result(timeout=60)
 
 
-def node(type: str = "v4-16", **more: Any) -> dict[str, Any]:
-    return {"accelerator_type": type, "runtime_version": "tpu-ubuntu2204-base"} | more
+def node(type: str = "v4-16", **fields: Any) -> dict[str, Any]:
+    return {"accelerator_type": type, "runtime_version": "tpu-ubuntu2204-base"} | fields
 
 
-def queued(id: str, type: str = "v4-16", *, spot: bool = True, **more: Any) -> dict[str, Any]:
+def queued(id: str, type: str = "v4-16", *, spot: bool = True, **fields: Any) -> dict[str, Any]:
     """A request for a queued resource with one node of the same name."""
-    spec = {"parent": PARENT, "node_id": id, "node": node(type, **more)}
-    asked: dict[str, Any] = {"tpu": {"node_spec": [spec]}}
+    spec = {"parent": PARENT, "node_id": id, "node": node(type, **fields)}
+    resource: dict[str, Any] = {"tpu": {"node_spec": [spec]}}
     if spot:
-        asked["spot"] = {}
-    return {"parent": PARENT, "queued_resource_id": id, "queued_resource": asked}
+        resource["spot"] = {}
+    return {"parent": PARENT, "queued_resource_id": id, "queued_resource": resource}
 
 
 def node_name(id: str) -> str:

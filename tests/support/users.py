@@ -47,11 +47,11 @@ class User:
     """Somebody with an account of this machine."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        found = pwd.getpwnam(name)
-        self.name, self.uid = name, found.pw_uid
+        account = pwd.getpwnam(name)
+        self.name, self.uid = name, account.pw_uid
         self.home = folder / name
         self.home.mkdir()
-        os.chown(self.home, found.pw_uid, found.pw_gid)
+        os.chown(self.home, account.pw_uid, account.pw_gid)
         env = {k: v for k, v in os.environ.items() if not k.startswith(("TPUJOB_", "XDG_"))}
         env |= {"HOME": str(self.home), "USER": name, "LOGNAME": name, "NO_COLOR": "1"}
         self._process = subprocess.Popen(
@@ -59,7 +59,7 @@ class User:
                 sys.executable,
                 "-c",
                 _SCRIPT,
-                json.dumps([found.pw_uid, found.pw_gid, str(self.home)]),
+                json.dumps([account.pw_uid, account.pw_gid, str(self.home)]),
             ],
             env=env,
             stdin=subprocess.PIPE,
@@ -74,8 +74,8 @@ class User:
         self._process.stdin.write(json.dumps(words) + "\n")
         self._process.stdin.flush()
         got, out, err = json.loads(self._process.stdout.readline())
-        said = f"{self.name}: tpujob {' '.join(words)} ended with {got}\n{out}\n{err}"
-        assert code is None or got == code, said
+        transcript = f"{self.name}: tpujob {' '.join(words)} ended with {got}\n{out}\n{err}"
+        assert code is None or got == code, transcript
         return Said(got, out, err)
 
     def python(self, script: str) -> Any:
@@ -92,10 +92,10 @@ def users(*names: str) -> Generator[list[User]]:
     """Make these users, with homes in a folder that every user may enter."""
     folder = Path(tempfile.mkdtemp(prefix="users-", dir="/tmp"))
     folder.chmod(0o755)
-    found = [User(name, folder) for name in names]
+    people = [User(name, folder) for name in names]
     try:
-        yield found
+        yield people
     finally:
-        for user in found:
+        for user in people:
             user.leave()
         shutil.rmtree(folder)

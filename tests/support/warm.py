@@ -39,13 +39,13 @@ class Warm:
 
     def start(self, module: str, flags: Sequence[str], env: Mapping[str, str], log: Path) -> Forked:
         """`python -m MODULE FLAGS` with that environment; what it says goes to that file."""
-        asked = {"module": module, "flags": flags, "env": {**env}, "log": str(log)}
-        return Forked(self, module, self.ask(asked))
+        order = {"module": module, "flags": flags, "env": {**env}, "log": str(log)}
+        return Forked(self, module, self.ask(order))
 
-    def ask(self, what: Any) -> Any:
+    def ask(self, order: Any) -> Any:
         assert self._process.stdin
         assert self._process.stdout
-        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
@@ -84,12 +84,12 @@ class Forked:
 def main() -> None:
     _import()
     for line in sys.stdin:
-        asked = json.loads(line)
-        if isinstance(asked, int):
-            pid, status = os.waitpid(asked, os.WNOHANG)
+        order = json.loads(line)
+        if isinstance(order, int):
+            pid, status = os.waitpid(order, os.WNOHANG)
             answer = os.waitstatus_to_exitcode(status) if pid else None
         else:
-            answer = os.fork() or _become(**asked)
+            answer = os.fork() or _become(**order)
         print(json.dumps(answer), flush=True)
 
 
@@ -123,8 +123,8 @@ def _become(module: str, flags: list[str], env: dict[str, str], log: str) -> NoR
         os.environ.update(env)
         _look_there_too(env.get("PYTHONPATH", ""))
         jax.config.update("jax_num_cpu_devices", int(env["JAX_NUM_CPU_DEVICES"]))
-        said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        for number, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, said), (2, said)):
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for number, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, output)):
             os.dup2(file, number)
         sys.argv = [module, *flags]
         runpy.run_module(module, run_name="__main__", alter_sys=True)

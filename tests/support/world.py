@@ -123,8 +123,8 @@ class Cloud:
     def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
         if "list" in self.faults.broken:
             return SliceSurvey({}, dict.fromkeys(zones, "503 the service is unavailable"), 1)
-        there = [m for m in self.machines.values() if m.zone in set(zones) - self.unlisted]
-        seen = {m.name: self._seen(m) for m in there if m.name not in self.unlisted}
+        listed = [m for m in self.machines.values() if m.zone in set(zones) - self.unlisted]
+        seen = {m.name: self._seen(m) for m in listed if m.name not in self.unlisted}
         return SliceSurvey(seen, dict.fromkeys(self.unlisted & {*zones}, "not reached"), 2)
 
     def _seen(self, machine: Machine) -> Present:
@@ -207,14 +207,14 @@ class HostsOfCloud:
         if machine.programs.get(plan.host) == attempt:
             return
         rack = machine.racks[plan.host]
-        said: dict[str, Any] = {"phase": "running", "physical": rack}
+        fields: dict[str, Any] = {"phase": "running", "physical": rack}
         if rack in plan.document["avoid"]:
             error = f"the physical machine {rack} is suspected of wrong numbers"
-            said |= {"phase": "exited", "error": error, "cause": "PREFLIGHT"}
+            fields |= {"phase": "exited", "error": error, "cause": "PREFLIGHT"}
         else:
             machine.programs[plan.host] = attempt
             self.starts.append((attempt, plan.host))
-        self.bucket.report(plan.document["workdir"], attempt, plan.host, **said)
+        self.bucket.report(plan.document["workdir"], attempt, plan.host, **fields)
 
     def stop(self, slice: Slice, *, grace: float, discard: bool = False, timeout: float) -> None:
         machine = self.cloud.machines.get(slice.name)
@@ -297,8 +297,8 @@ class Bucket:
     def list(self, prefix: str, *, most: int | None = None, timeout: float) -> list[Blob]:
         if "blobs" in self.faults.broken:
             raise Transient("the bucket: 503")
-        found = sorted(p for p in self.objects if p.startswith(prefix))
-        return [self.objects[p][1] for p in found[:most]]
+        names = sorted(p for p in self.objects if p.startswith(prefix))
+        return [self.objects[p][1] for p in names[:most]]
 
     def touch(self, path: str, *, timeout: float) -> None:
         if path not in self.objects:
@@ -367,10 +367,10 @@ class CopiesOfBucket:
         self.made: list[tuple[str, str, bytes]] = []
 
     def compare(self, source: str, target: str, *, timeout: float) -> Comparison:
-        here, there = self._below(source), self._below(target) if target else {}
-        lacks = [data for name, data in here.items() if there.get(name) != data]
-        sizes = [sum(map(len, each)) for each in (here.values(), lacks)]
-        return Comparison(len(here), sizes[0], len(lacks), sizes[1], counted=True)
+        source_files, target_files = self._below(source), self._below(target) if target else {}
+        lacks = [data for name, data in source_files.items() if target_files.get(name) != data]
+        sizes = [sum(map(len, files)) for files in (source_files.values(), lacks)]
+        return Comparison(len(source_files), sizes[0], len(lacks), sizes[1], counted=True)
 
     def advance(self, copy: Copy, *, timeout: float) -> CopyProgress:
         if copy.target in self.refused:
@@ -378,19 +378,21 @@ class CopiesOfBucket:
         return self.faults.effect("copy", lambda: self._advance(copy))
 
     def _advance(self, copy: Copy) -> CopyProgress:
-        here = {n: d for n, d in self._below(copy.source).items() if self._follows(copy, n)}
-        if not here and copy.saved is None:
+        source_files = {n: d for n, d in self._below(copy.source).items() if self._follows(copy, n)}
+        if not source_files and copy.saved is None:
             raise Refused(f"there is nothing below {copy.source}/", cause="BAD_SPEC")
-        there, progress = self._below(copy.target), copy.progress
-        progress = replace(progress, total=len(here), total_bytes=sum(map(len, here.values())))
-        for name, data in here.items():
-            if there.get(name) == data:
+        target_files, progress = self._below(copy.target), copy.progress
+        progress = replace(
+            progress, total=len(source_files), total_bytes=sum(map(len, source_files.values()))
+        )
+        for name, data in source_files.items():
+            if target_files.get(name) == data:
                 if name > progress.after:
-                    known = {
+                    counts = {
                         "same": progress.same + 1,
                         "same_bytes": progress.same_bytes + len(data),
                     }
-                    progress = replace(progress, after=name, **known)
+                    progress = replace(progress, after=name, **counts)
                 continue
             self.bucket.put(f"{copy.target}/{name}", data, timeout=1)
             self.made.append((copy.target, name, data))
@@ -411,8 +413,8 @@ class CopiesOfBucket:
         return bool(step) and copy.saved.step <= step < (copy.saved.before or math.inf)
 
     def _below(self, prefix: str) -> dict[str, bytes]:
-        found = sorted(p for p in self.bucket.objects if p.startswith(prefix + "/"))
-        return {path[len(prefix) + 1 :]: self.bucket.objects[path][0] for path in found}
+        names = sorted(p for p in self.bucket.objects if p.startswith(prefix + "/"))
+        return {path[len(prefix) + 1 :]: self.bucket.objects[path][0] for path in names}
 
 
 class NoLoop:
@@ -489,7 +491,7 @@ def service(
     store = store or backend.store
     setup = setup or NotificationSetup()
     sender = Sender(store.outbox, setup, backend.clock, owner="way in", pool=Inline())
-    told = Notifications(store.outbox, setup, sender, backend.ports.secrets, backend.clock)
+    notifications = Notifications(store.outbox, setup, sender, backend.ports.secrets, backend.clock)
     reconciler = copy(backend)
     reconciler.ports = replace(backend.ports, store=store)
     return Jobs(
@@ -505,5 +507,5 @@ def service(
         changes=Changes(store),
         admin=Admin(store, orphans(backend, store=store), backend.ports.reputation, backend.clock),
         members=Membership(backend.store.members),
-        notifications=told,
+        notifications=notifications,
     ).for_caller(ADA)

@@ -23,10 +23,10 @@ def ask(play: Play, verb: Verb, *, who: Principal | None = None) -> None:
     play.sim.spawn(lambda: play.users[0].insist(asked), Process("user"))
 
 
-def submit(play: Play, name: str, *, who: Principal | None = None, **more: object) -> None:
+def submit(play: Play, name: str, *, who: Principal | None = None, **fields: object) -> None:
     """Another job of the same user, or of somebody else."""
-    wanted = spec(2, play.sim.random(name)) | {"name": name, "tpu": EAST, "hold": "1m"} | more
-    ask(play, lambda api: api.create(wanted, idempotency_key=name), who=who)
+    document = spec(2, play.sim.random(name)) | {"name": name, "tpu": EAST, "hold": "1m"} | fields
+    ask(play, lambda api: api.create(document, idempotency_key=name), who=who)
 
 
 def once(

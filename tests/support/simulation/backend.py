@@ -68,8 +68,8 @@ class SimPool:
     def __init__(self, sim: Sim, process: Process) -> None:
         self.sim, self.process = sim, process
 
-    def submit(self, call: Callable[..., object], *given: object) -> None:
-        self.sim.spawn(lambda: call(*given), self.process)
+    def submit(self, call: Callable[..., object], *args: object) -> None:
+        self.sim.spawn(lambda: call(*args), self.process)
 
 
 class SimReconciler(Reconciler):
@@ -162,7 +162,7 @@ class Backend:
         )
         setup, outbox = NotificationSetup(), store.real.outbox  # no channels: nothing is ever sent
         sender = Sender(outbox, setup, clock, owner=name, pool=Inline())
-        told = Notifications(outbox, setup, sender, ports.secrets, clock)
+        notifications = Notifications(outbox, setup, sender, ports.secrets, clock)
         self.api = Jobs(
             self.reconciler,
             loop,
@@ -171,7 +171,7 @@ class Backend:
             changes=NobodyWatches(store),
             admin=Admin(store, orphans, store.reputation, clock),
             members=Membership(store.real.members),
-            notifications=told,
+            notifications=notifications,
         )
         sim.spawn(loop.run, self.process)
 

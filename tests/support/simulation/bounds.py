@@ -89,13 +89,13 @@ class Bounds:
             if self._age(rule, job_id, holds, TOLD * self._patience):
                 self.broken(rule, job_id, text)
 
-    def _age(self, what: str, which: str, holds: bool, most: float) -> bool:
+    def _age(self, rule: str, which: str, holds: bool, limit: float) -> bool:
         """Whether it has held for longer than that."""
         if not holds:
-            self._ages.pop((what, which), None)
+            self._ages.pop((rule, which), None)
             return False
-        age = self._ages[what, which] = self._ages.get((what, which), -LOOK) + LOOK
-        return age > most
+        age = self._ages[rule, which] = self._ages.get((rule, which), -LOOK) + LOOK
+        return age > limit
 
     def _orphans(self, ours: Mapping[str, Machine], now: float) -> None:
         lost = set(invariants.unclaimed(ours, self.jobs.values()))
@@ -112,20 +112,20 @@ class Bounds:
             self.broken("I9", machine.job, text)
 
     def _job(self, job: Job, now: float) -> None:
-        for one in job.condemned:
-            machine = self.world.machines.get(one.name)
+        for slice_ in job.condemned:
+            machine = self.world.machines.get(slice_.name)
             stays = machine is not None and now < machine.deleting_at
-            if self._age("condemned", one.name, stays, CONDEMNED):
-                text = f"{one.name} is condemned, and billed for {CONDEMNED / 60:.0f} min"
+            if self._age("condemned", slice_.name, stays, CONDEMNED):
+                text = f"{slice_.name} is condemned, and billed for {CONDEMNED / 60:.0f} min"
                 self.broken("I9", job.id, text)
         with_slice = job.state in _WITH_SLICE or bool(job.condemned)
         if self._age("L3", job.id, with_slice, UNATTENDED):
             self.broken("L3", job.id, f"nobody looked at it for {UNATTENDED:.0f} s")
-        kind, most = self._trouble(job, now)
+        kind, limit = self._trouble(job, now)
         if kind != self._named.get(job.id):
             self._ages.pop(("L2", job.id), None)
         self._named[job.id] = kind
-        if self._age("L2", job.id, bool(kind), most * self._patience):
+        if self._age("L2", job.id, bool(kind), limit * self._patience):
             age = self._ages["L2", job.id]
             self.broken("L2", job.id, f"{kind}, and nothing came of it for {age:.0f} s")
 

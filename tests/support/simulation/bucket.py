@@ -46,9 +46,9 @@ class Bucket(PlainBucket):
                 return self._reported(prefix)
             return super(Bucket, self).list(prefix, most=most, timeout=timeout)
 
-        found = self.effect("objects", prefix[-24:], do, timeout=timeout, before="blobs")
+        blobs = self.effect("objects", prefix[-24:], do, timeout=timeout, before="blobs")
         self.lists.append((self.sim.now, prefix))
-        return found
+        return blobs
 
     def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
         def do() -> bytes:
@@ -85,8 +85,8 @@ class Bucket(PlainBucket):
         """The reports of its newest run, by host, as they are now."""
         run = machine.runs[-1]
         run.advance(self.sim.now)
-        found = {host: self.objects.get(_path(program)) for host, program in run.programs.items()}
-        return {host: one[1].metadata for host, one in found.items() if one}
+        objects = {host: self.objects.get(_path(program)) for host, program in run.programs.items()}
+        return {host: stored[1].metadata for host, stored in objects.items() if stored}
 
     def put_back(self, machine: Machine, old: Mapping[int, Mapping[str, str]]) -> None:
         """Write old reports of the newest run, by host, as if they were new."""

@@ -51,12 +51,12 @@ class Budgets:
 
     def _excuse(self, job: Job) -> float:
         """Return the amount that may be billed before the backend can know."""
-        dearest = max((one.usd_per_hour or 0.0 for one in job.slices), default=0.0)
+        dearest = max((slice_.usd_per_hour or 0.0 for slice_ in job.slices), default=0.0)
         return dearest * (SLACK + self.blind) / 3600
 
     def _spent(self, job: Job) -> float:
         """Return the amount that the cloud billed: each slice from ready to gone, whether observed or not."""
-        rates = {one.name: one.usd_per_hour or 0.0 for one in job.slices}
+        rates = {slice_.name: slice_.usd_per_hour or 0.0 for slice_ in job.slices}
         now, total = self.world.sim.now, 0.0
         for machine in self.world.of_job.get(job.id, ()):
             if machine.name in rates:
@@ -71,4 +71,4 @@ def _limit(job: Job) -> float | None:
 
 
 def _burn(job: Job) -> float:
-    return sum(one.usd_per_hour or 0.0 for one in job.slices if one.gone_at is None)
+    return sum(slice_.usd_per_hour or 0.0 for slice_ in job.slices if slice_.gone_at is None)

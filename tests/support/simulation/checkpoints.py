@@ -30,22 +30,24 @@ class Checkpoints:
                 )
                 self.broken("I4", job_id, text)
 
-    def resumed(self, run: Run, found: Checkpoint, saved: Sequence[Checkpoint]) -> None:
+    def resumed(self, run: Run, checkpoint: Checkpoint, saved: Sequence[Checkpoint]) -> None:
         """An attempt goes on from the newest checkpoint that it may; from none that is known to be wrong."""
         job = self.jobs.get(run.job)
         if job is None:
             return
-        if not found.good and run.listens:
+        if not checkpoint.good and run.listens:
             for attempt in _judged(job):
                 step = attempt.verdict.step if attempt.verdict else None
-                if step is not None and found.attempt == attempt.number and step <= found.step:
-                    text = (
-                        f"goes on from step {found.step}; attempt {attempt.number} broke at {step}"
-                    )
+                if (
+                    step is not None
+                    and checkpoint.attempt == attempt.number
+                    and step <= checkpoint.step
+                ):
+                    text = f"goes on from step {checkpoint.step}; attempt {attempt.number} broke at {step}"
                     self.broken("I4", run.job, f"attempt {run.attempt} {text}")
         newest = max((c.step for c in saved if c.good), default=0)
-        if found.good and found.step < newest:
-            text = f"resumes at step {found.step}, and {newest} was committed"
+        if checkpoint.good and checkpoint.step < newest:
+            text = f"resumes at step {checkpoint.step}, and {newest} was committed"
             self.broken("I4", run.job, f"attempt {run.attempt} {text}")
 
     def recorded(self, before: Job, job: Job, event: Event, saved: Sequence[Checkpoint]) -> None:

@@ -83,13 +83,13 @@ class Cloud:
         seen: dict[str, SliceSeen] = {}
         machines = [*self.world.machines.values(), *self.world.past[-20:]]
         for machine in machines:
-            there = machine.ours and machine.zone in zones and machine.zone not in missed
+            covered = machine.ours and machine.zone in zones and machine.zone not in missed
             listed = max(machine.created, machine.listed_at) <= at < machine.gone_at
             left_out = misses and chance.random() < 0.4
             left_out |= machine.left_out[0] <= at < machine.left_out[1]
             split = torn and chance.random() < 0.5
             split |= machine.torn[0] <= at < machine.torn[1]
-            if there and listed and not left_out:
+            if covered and listed and not left_out:
                 seen[machine.name] = self._listed(machine, at, torn=split)
         return SliceSurvey(seen, dict.fromkeys(missed, "503 the zone could not be reached"), 2)
 

@@ -24,8 +24,10 @@ class Copies(CopiesOfBucket):
 
     def lacks(self, source: str, target: str) -> list[str]:
         """Names of the objects of the source that are not at the target."""
-        there = self._below(target)
-        return [name for name, data in self._below(source).items() if there.get(name) != data]
+        target_files = self._below(target)
+        return [
+            name for name, data in self._below(source).items() if target_files.get(name) != data
+        ]
 
 
 class Arrivals:
@@ -38,13 +40,11 @@ class Arrivals:
         if event.kind is not EventKind.SLICE_REQUESTED or job.slice is None:
             return
         region = region_of(job.slice.zone)
-        for one in job.data:
-            target = one.at.get(region, one.base)
-            missing = self._copies.lacks(one.base, target) if target != one.base else []
+        for dataset in job.data:
+            target = dataset.at.get(region, dataset.base)
+            missing = self._copies.lacks(dataset.base, target) if target != dataset.base else []
             if missing:
-                text = (
-                    f"a slice in {region} was asked for before {missing[0]} of {one.name} was there"
-                )
+                text = f"a slice in {region} was asked for before {missing[0]} of {dataset.name} was there"
                 self._broken("I15", job.id, text)
         if len(self._copies.made) > len(set(self._copies.made)):
             self._broken("I15", job.id, f"copied twice: {self._copies.made}")

@@ -56,9 +56,9 @@ class Machine:
     def billed(self, job: str, now: float) -> float:
         """Seconds from ready to gone in which that job had it."""
         since, total = self.ready_at, 0.0
-        for who, until in (*self.served, (self.job, self.gone_at)):
+        for holder, until in (*self.served, (self.job, self.gone_at)):
             end = min(now, until)
-            total += max(0.0, end - since) if who == job else 0.0
+            total += max(0.0, end - since) if holder == job else 0.0
             since = until
         return total
 

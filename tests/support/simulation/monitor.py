@@ -79,9 +79,9 @@ class Monitor:
         self.sim.note(f"VIOLATION {rule} {job} {text}")
         raise Violation(rule, job, text)
 
-    def _none(self, found: list[invariants.Broken]) -> None:
-        for one in found:
-            self.broken(one.rule, one.job, one.text)
+    def _none(self, violations: list[invariants.Broken]) -> None:
+        for violation in violations:
+            self.broken(violation.rule, violation.job, violation.text)
 
     # The store -------------------------------------------------------------------------------------------------------
 
@@ -147,7 +147,9 @@ class Monitor:
     def used(self, machine: Machine, host: int) -> None:
         """Q6: on no host are files of an owner who does not have it any more."""
         has = self.jobs[machine.job]
-        for job in [self.jobs[one] for one in machine.left.get(host, ()) if one in self.jobs]:
+        for job in [
+            self.jobs[job_id] for job_id in machine.left.get(host, ()) if job_id in self.jobs
+        ]:
             if job.owner != has.owner:
                 text = f"files of job {job.id}, of another owner, are on {machine.name}/{host}"
                 self.broken("Q6", has.id, text)
@@ -158,7 +160,7 @@ class Monitor:
         if job:
             self.queue.removed(job)
         owners = (job, self.jobs.get(job.group)) if job else ()
-        cleaned = any(one and one.wish is DesiredState.CLEAN for one in owners)
+        cleaned = any(owner and owner.wish is DesiredState.CLEAN for owner in owners)
         if job and (not cleaned or not job.state.final):
             self.broken("I7", job_id, f"its record was removed while it was {job.state}")
         self.sim.note(f"{job_id} removed")
@@ -252,11 +254,11 @@ class Monitor:
     def accused(self, physicals: tuple[str, ...], op: str, reason: str, weight: float) -> None:
         self.accusations.made(physicals, reason, weight, self.store.reputation.suspects())
 
-    def _led(self, job_id: str, what: str) -> None:
+    def _led(self, job_id: str, action: str) -> None:
         """Whoever acts on a job holds its lease, and has not outlived it. Its clock may be off by a little."""
         lease = self.leases.get(job_id)
         if lease is None or lease.owner != self._who() or self.sim.now > lease.until + 5:
-            self.broken("I6", job_id, f"{self._who()}: {what} without the lease")
+            self.broken("I6", job_id, f"{self._who()}: {action} without the lease")
 
     def creating(self, slice: Slice, job_id: str) -> None:
         self._call(job_id)
@@ -264,9 +266,9 @@ class Monitor:
         job = self.jobs.get(job_id)
         if job is None or slice.name not in [s.name for s in job.slices]:
             self.broken("I1", job_id, f"{slice.name} was asked for before that was written down")
-        wanted = job.slice
+        requested = job.slice
         if slice.name not in self.world.machines and (
-            wanted is None or wanted.name != slice.name or job.state is not State.PROVISIONING
+            requested is None or requested.name != slice.name or job.state is not State.PROVISIONING
         ):
             self.broken("I1", job_id, f"{slice.name} was made while the job was {job.state}")
 
@@ -377,7 +379,9 @@ class Monitor:
     def _goes_on(self, job: Job) -> bool:
         """Return whether a job has much work left, and makes progress."""
         if job.spec.is_group:
-            return any(self._goes_on(one) for one in self.jobs.values() if one.group == job.id)
+            return any(
+                self._goes_on(element) for element in self.jobs.values() if element.group == job.id
+            )
         attempt = job.attempt
         machine = self.world.machines.get(attempt.slice) if attempt else None
         healthy = attempt and machine and machine.healthy(self.sim.now, job.id, attempt.number)

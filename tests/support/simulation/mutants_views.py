@@ -36,8 +36,8 @@ BUGS["stops_long_before_the_limit"] = value_bug(
 def checkpoints_of_wrong_numbers_are_shown() -> Patch:
     """The newest that was saved, whatever a verdict has against it."""
 
-    def shown(real: Any, *given: Any) -> Any:
-        has = real(*given)
+    def shown(real: Any, *args: Any) -> Any:
+        has = real(*args)
         return replace(has, checkpoint=has.saved)
 
     return everywhere(job_progress, shown)
@@ -78,7 +78,7 @@ def budget_of_each_slice() -> Patch:
     return replaced(
         budget,
         "account",
-        lambda real, job, *given: real(replace(job, slices=job.slices[-1:]), *given),
+        lambda real, job, *args: real(replace(job, slices=job.slices[-1:]), *args),
     )
 
 

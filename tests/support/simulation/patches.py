@@ -23,13 +23,13 @@ def replaced(owner: Any, name: str, change: Callable[..., Any]) -> Patch:
 def everywhere(real: Callable[..., Any], change: Callable[..., Any]) -> Patch:
     """The same for a function, wherever tpujob has imported it."""
     modules = [module for name, module in [*sys.modules.items()] if name.startswith("tpujob.")]
-    users = [one for one in modules if getattr(one, real.__name__, None) is real]
+    users = [user for user in modules if getattr(user, real.__name__, None) is real]
     changed = _changed(real, change)
-    return together(*(mock.patch.object(one, real.__name__, changed) for one in users))
+    return together(*(mock.patch.object(user, real.__name__, changed) for user in users))
 
 
 def _changed(real: Callable[..., Any], change: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *given, **more: change(real, *given, **more)
+    return lambda *args, **kwargs: change(real, *args, **kwargs)
 
 
 def together(*patches: Patch) -> Patch:
@@ -100,4 +100,4 @@ def value_bug(where: str | int, rule: str, owner: Any, attribute: str, value: An
 
 
 def always(value: Any) -> Callable[..., Any]:
-    return lambda *given, **more: value
+    return lambda *args, **kwargs: value

@@ -62,13 +62,13 @@ def plan(world: World, run: Run, work: Work) -> None:
     if work.maths > run.resumed:
         hits.add("maths")
         whens["maths"] = run.when((work.maths - run.resumed) * STEP)
-    what = min(hits, key=lambda name: (whens[name], name), default="")
+    fault = min(hits, key=lambda name: (whens[name], name), default="")
     for program in run.programs.values():
         _over(program, ends + fate.uniform(0, 2), 0)
-    if what and whens[what] <= ends:
-        if what not in ("maths", "tainted"):
-            world.effects.counts.add(what)
-        _DO[what](world, run, work, fate, whens[what])
+    if fault and whens[fault] <= ends:
+        if fault not in ("maths", "tainted"):
+            world.effects.counts.add(fault)
+        _DO[fault](world, run, work, fate, whens[fault])
     if not run.contract and fate.random() < 0.3:
         run.quiet_host = fate.randrange(run.hosts)
 

@@ -193,13 +193,15 @@ def play(number: int, **how: Any) -> Result:
     begun, seed = time.perf_counter(), Seed(number, **how)
     logging.disable(logging.CRITICAL)
     violation = None
-    it = Play(number, draw(Sim(number).random("profile"), seed))
+    session = Play(number, draw(Sim(number).random("profile"), seed))
     try:
-        it.play()
+        session.play()
     except Violation as error:
         violation = error
     finally:
-        it.close()
+        session.close()
         logging.disable(logging.NOTSET)
-    seconds, detected = time.perf_counter() - begun, it.monitor.bounds.detected
-    return Result(seed, violation, it.sim.log, it.effects.counts, it.sim.now, seconds, detected)
+    seconds, detected = time.perf_counter() - begun, session.monitor.bounds.detected
+    return Result(
+        seed, violation, session.sim.log, session.effects.counts, session.sim.now, seconds, detected
+    )

@@ -119,6 +119,6 @@ def draw(random: Random, seed: Seed) -> Profile:
 
 def _drawn(random: Random, rates: Mapping[str, tuple[float, float]]) -> dict[str, float]:
     return {
-        name: min(most, base * random.choice((0, 1, 1, 4, 20)))
-        for name, (base, most) in rates.items()
+        name: min(limit, base * random.choice((0, 1, 1, 4, 20)))
+        for name, (base, limit) in rates.items()
     }

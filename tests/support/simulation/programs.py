@@ -161,36 +161,40 @@ class Program:
 
     def report(self, at: float) -> dict[str, object]:
         phase = "fetching" if at < self.setup_at else "setup" if at < self.running_at else "running"
-        said: dict[str, object] = {"phase": phase, "notice": "", "physical": self.physical}
+        report: dict[str, object] = {"phase": phase, "notice": "", "physical": self.physical}
         if at >= self.told_at:
-            said |= {"notice": "preempted"}
+            report |= {"notice": "preempted"}
         if at >= self.running_at:
-            said |= self._progress(at)
+            report |= self._progress(at)
         if at >= self.exit_at:
-            said |= {"phase": "exited", "exit_code": self.exit_code, "saved_in": self.saved_in}
-            said |= {"signalled": bool(self.stopped_by)}
+            report |= {"phase": "exited", "exit_code": self.exit_code, "saved_in": self.saved_in}
+            report |= {"signalled": bool(self.stopped_by)}
             began = self.cause != "PREFLIGHT" and self.exit_at > self.running_at
-            said |= {"ran": self.exit_at - self.running_at} if began else {}
-            said |= {"error": self.error, "cause": self.cause} if self.cause else {}
-            said |= {"verdict": self.verdict} if self.verdict else {}
-        return said
+            report |= {"ran": self.exit_at - self.running_at} if began else {}
+            report |= {"error": self.error, "cause": self.cause} if self.cause else {}
+            report |= {"verdict": self.verdict} if self.verdict else {}
+        return report
 
     def _progress(self, at: float) -> dict[str, object]:
-        run, said = self.run, dict[str, object]()
-        said |= {"idle": run.idle(self.host, at), "looks": run.looks(self.host, at)}
+        run, progress = self.run, dict[str, object]()
+        progress |= {"idle": run.idle(self.host, at), "looks": run.looks(self.host, at)}
         if run.contract:
-            said["program_phase"] = "train" if run.stepped(at) else "compile"
+            progress["program_phase"] = "train" if run.stepped(at) else "compile"
         if run.stepped(at) and (run.contract or not run.tainted):
             # what tells the step of another program is the same line that tells of a broken number
             sound = run.contract or at < run.spoils
-            said["step"] = run.step(at) if sound else (run.bad_step() or 0) - (at < self.exit_at)
+            progress["step"] = (
+                run.step(at) if sound else (run.bad_step() or 0) - (at < self.exit_at)
+            )
         if run.contract:
             newest = run.step(min(at, run.spoils - STEP) if run.tainted else at) // EVERY * EVERY
-            said["resumed_from"] = run.resumed
-            said["steps"] = run.steps
-            kept = run.step(at) if at >= run.saved_at() else max(newest, run.resumed)
+            progress["resumed_from"] = run.resumed
+            progress["steps"] = run.steps
+            checkpoint = run.step(at) if at >= run.saved_at() else max(newest, run.resumed)
             if at >= self.exit_at and self.verdict and self.verdict["step"] is not None:
                 # an agent that knows the bad step names the newest checkpoint before it
-                kept = min(kept, max((self.verdict["step"] - 1) // EVERY * EVERY, run.resumed))
-            said["checkpoint"] = kept or None
-        return said
+                checkpoint = min(
+                    checkpoint, max((self.verdict["step"] - 1) // EVERY * EVERY, run.resumed)
+                )
+            progress["checkpoint"] = checkpoint or None
+        return progress

@@ -98,13 +98,13 @@ def _to_the_end(play: Play) -> None:
 
 
 def _submit(play: Play, scenario: Scenario) -> None:
-    wanted = spec(1, play.sim.random("spec"))
-    wanted |= {"tpu": EAST, "hold": "1m", "recovery": {"stall": scenario.stall}}
-    wanted |= {"budget": {"usd": scenario.budget}} if scenario.budget else {}
-    wanted |= {"data": CORPUS} if scenario.data else {}
-    wanted |= {"tpu": TWO_REGIONS} if scenario.moves else {}
-    wanted |= scenario.more
-    ask(play, lambda api: api.create(wanted, idempotency_key="key"))
+    document = spec(1, play.sim.random("spec"))
+    document |= {"tpu": EAST, "hold": "1m", "recovery": {"stall": scenario.stall}}
+    document |= {"budget": {"usd": scenario.budget}} if scenario.budget else {}
+    document |= {"data": CORPUS} if scenario.data else {}
+    document |= {"tpu": TWO_REGIONS} if scenario.moves else {}
+    document |= scenario.more
+    ask(play, lambda api: api.create(document, idempotency_key="key"))
 
 
 def _put_data(play: Play) -> None:
@@ -131,7 +131,7 @@ def _source_changes(play: Play) -> None:
 def _copy_refused(play: Play) -> None:
     def refuse() -> None:
         for job in play.monitor.jobs.values():
-            play.copies.refused |= {one.at["us-east5"]: "PERMISSION" for one in job.data}
+            play.copies.refused |= {dataset.at["us-east5"]: "PERMISSION" for dataset in job.data}
 
     play.sim.after(3, refuse)
 
@@ -190,10 +190,10 @@ def _bob_waits(play: Play, machine: Machine) -> None:
 
 
 def _waits(play: Play, who: Principal | None = BACKEND, seconds: float = 7200) -> None:
-    wanted = spec(2, play.sim.random("another")) | {"tpu": EAST}
+    document = spec(2, play.sim.random("another")) | {"tpu": EAST}
     play.world.scarce |= dict.fromkeys(("us-east5-a", "us-east5-b"), play.sim.now + seconds)
     play.world.work["000002"] = Work()
-    ask(play, lambda api: api.create(wanted, idempotency_key="another"), who=who)
+    ask(play, lambda api: api.create(document, idempotency_key="another"), who=who)
 
 
 def _both_look(play: Play) -> None:
@@ -204,13 +204,13 @@ def _both_look(play: Play) -> None:
 def _slow_to_create(play: Play, meanwhile: Callable[[], object] = lambda: None) -> None:
     create = play.slices.create
 
-    def creates(slice: Slice, *, timeout: float, **given: Any) -> None:
+    def creates(slice: Slice, *, timeout: float, **kwargs: Any) -> None:
         until = play.sim.now + timeout
         meanwhile()
         play.sim.sleep(20)
         if play.sim.now > until:
             raise Transient("create: deadline exceeded")
-        create(slice, timeout=until - play.sim.now, **given)
+        create(slice, timeout=until - play.sim.now, **kwargs)
 
     play.slices.create = creates
 
@@ -401,8 +401,8 @@ def _replies_lost(play: Play) -> None:
 def _first_reply_lost(call: Callable[..., Any]) -> Callable[..., Any]:
     calls = iter([True])
 
-    def called(*given: Any, **more: Any) -> Any:
-        result = call(*given, **more)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        result = call(*args, **kwargs)
         if next(calls, False):
             raise Transient("the connection was reset")
         return result
@@ -459,7 +459,7 @@ def _dies_unseen(play: Play, machine: Machine) -> None:
 
 def _suspected(play: Play) -> None:
     first = play.world.free["us-east5-a"][0]
-    given = {
+    accusation = {
         "zone": "us-east5-a",
         "weight": 2.0,
         "reason": "known",
@@ -467,7 +467,7 @@ def _suspected(play: Play) -> None:
         "at": EPOCH,
         "owner": "",
     }
-    play.real.reputation.accuse([first], **given)
+    play.real.reputation.accuse([first], **accusation)
 
 
 def _store_away(play: Play, machine: Machine) -> None:

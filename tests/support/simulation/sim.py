@@ -103,8 +103,8 @@ class Sim:
         return threading.current_thread() in self._workers
 
     def note(self, text: str) -> None:
-        who = self.me.process.name if self.me.process else "world"
-        self.log.append(f"{self.now - EPOCH:11.3f} {who:5} {text}")
+        actor = self.me.process.name if self.me.process else "world"
+        self.log.append(f"{self.now - EPOCH:11.3f} {actor:5} {text}")
 
     # Time ------------------------------------------------------------------------------------------------------------
 
@@ -189,23 +189,23 @@ class Sim:
 
     # The hand-over ---------------------------------------------------------------------------------------------------
 
-    def _push(self, when: float, what: Any) -> None:
+    def _push(self, when: float, item: Any) -> None:
         self._count += 1
-        if isinstance(what, Task):
-            what.turn = self._count
-        heapq.heappush(self._heap, (max(when, self.now), self._count, what))
+        if isinstance(item, Task):
+            item.turn = self._count
+        heapq.heappush(self._heap, (max(when, self.now), self._count, item))
 
     def _next(self) -> Task:
         while not self.failure:
-            when, number, what = heapq.heappop(self._heap)
-            if isinstance(what, Task):
-                if what.turn != number:
+            when, number, item = heapq.heappop(self._heap)
+            if isinstance(item, Task):
+                if item.turn != number:
                     continue
                 self.now = when
-                return what
+                return item
             self.now = when
             try:
-                what()
+                item()
             except BaseException as error:
                 self._fail(error)
         return self._main

@@ -74,10 +74,10 @@ class SimStore:
         return self.get(job_id)
 
     def _read(self, job_id: str) -> Job:
-        known = self._known.get(job_id)
-        if known is None:
-            known = self._known[job_id] = self.real.get(job_id)
-        return known
+        job = self._known.get(job_id)
+        if job is None:
+            job = self._known[job_id] = self.real.get(job_id)
+        return job
 
     def _forget(self, job_id: str) -> None:
         self._known.pop(job_id, None)
@@ -167,10 +167,10 @@ class SimReputation:
     def __init__(self, store: SimStore) -> None:
         self._store, self._real = store, store.real.reputation
 
-    def accuse(self, physicals: Sequence[str], *, op_id: str, **given: Any) -> None:
+    def accuse(self, physicals: Sequence[str], *, op_id: str, **kwargs: Any) -> None:
         def do() -> None:
-            self._real.accuse(physicals, op_id=op_id, **given)
-            self._store.monitor.accused(tuple(physicals), op_id, given["reason"], given["weight"])
+            self._real.accuse(physicals, op_id=op_id, **kwargs)
+            self._store.monitor.accused(tuple(physicals), op_id, kwargs["reason"], kwargs["weight"])
 
         self._store._effect("accuse", op_id, do)
 

@@ -74,7 +74,7 @@ class User:
     in_vain: tuple[type[TpujobError], ...] = ASKED_IN_VAIN
 
     def __init__(self, play: Play, number: int) -> None:
-        """Where users share the queue, each has an own name: limits hold for each owner."""
+        """Give the user an own name where users share the queue: limits hold for each owner."""
         self.play, self.number = play, number
         self.who = BACKEND
         if play.profile["lab"]:
@@ -85,11 +85,11 @@ class User:
     def live(self) -> None:
         hours = self.play.profile.hours
         self.play.sim.sleep(self.random.uniform(0, hours * 3600 / 3))
-        wanted = spec(self.number, self.random)
+        document = spec(self.number, self.random)
         if self.play.profile["lab"] and self.random.random() < 0.3:
-            wanted["tpu"] = TWO_REGIONS
+            document["tpu"] = TWO_REGIONS
         key = f"key-{self.number}"
-        view = self.insist(lambda api: api.create(wanted, idempotency_key=key))
+        view = self.insist(lambda api: api.create(document, idempotency_key=key))
         assert view is not None
         self.job_id = view["id"]
         if self.random.random() < 0.3:

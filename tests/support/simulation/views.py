@@ -57,14 +57,14 @@ class Views:
     def _checkpoint(self, job: Job, view: JobView) -> None:
         """The checkpoint that a resume goes on from, as it is shown, is in the bucket, and no verdict is against it."""
         step, saved = view["checkpoint"], self._world.saved.get(job.id, ())
-        found = [c for c in saved if c.step == step]
-        assert step is None or found, f"shows checkpoint {step}, which is not in the bucket"
+        matches = [c for c in saved if c.step == step]
+        assert step is None or matches, f"shows checkpoint {step}, which is not in the bucket"
         for attempt in job.attempts:
             bad = attempt.verdict.step if attempt.verdict and attempt.cause in _WRONG else None
             if bad is None:
                 continue
             number, run = attempt.number, self._run(job, attempt)
-            if step is not None and found[-1].attempt == number and not found[-1].good:
+            if step is not None and matches[-1].attempt == number and not matches[-1].good:
                 assert step < bad, f"shows checkpoint {step}; attempt {number} broke at {bad}"
             if attempt is job.attempt and run and run.contract:  # its report names both steps
                 good = [c.step for c in saved if c.attempt == number and c.step < bad]
@@ -74,16 +74,16 @@ class Views:
 
     def _money(self, job: Job, view: JobView, now: float) -> None:
         """The dollars of the job's page are those of the ledger."""
-        found = report([job], now, "job", covered([job])).total.list / 1e6
+        cost = report([job], now, "job", covered([job])).total.list / 1e6
         shown = view["usd_spent"]
-        assert abs(found - shown) < 1e-6, f"shows ${shown:.6f}; the ledger has ${found:.6f}"
-        slices = sum(one["usd"] for one in view["slices"])
+        assert abs(cost - shown) < 1e-6, f"shows ${shown:.6f}; the ledger has ${cost:.6f}"
+        slices = sum(slice_["usd"] for slice_ in view["slices"])
         assert slices <= shown + 1e-6, f"its slices cost ${slices:.6f}, and it ${shown:.6f}"
 
     def _redone(self, job: Job, attempt: Attempt, shown: AttemptView) -> None:
         """Steps of an attempt that later ones made again, once one of those is known to have begun."""
-        known = [a for a in job.attempts[attempt.number :] if began_from(a) is not None]
-        later = [self._run(job, a) for a in known]
+        begun = [a for a in job.attempts[attempt.number :] if began_from(a) is not None]
+        later = [self._run(job, a) for a in begun]
         began = [run.resumed for run in later if run and run.resumed < run.steps]
         if attempt.ended_at is None or not shown["redone"] or not began:
             return

@@ -102,8 +102,8 @@ class World:
     def holder(self, name: str) -> str:
         """The job that has, or last had, that slice."""
         past = (m for m in reversed(self.past) if m.name == name)
-        known = [self.machines.get(name), *past]
-        return next((m.job for m in known if m), name.split("-")[1])
+        machines = [self.machines.get(name), *past]
+        return next((m.job for m in machines if m), name.split("-")[1])
 
     def vanish(self, machine: Machine) -> None:
         if machine.gone_at == math.inf:
@@ -155,12 +155,12 @@ class World:
         work = self.work.setdefault(job, self._work(job))
         before = int(context["resume_before"])
         if before and work.listens:  # and saves those steps anew
-            kept = [c for c in self.saved.get(job, []) if c.step < before]
+            older = [c for c in self.saved.get(job, []) if c.step < before]
             self.monitor.rolled_back(job, before, self.saved.get(job, []))
-            self.saved[job] = kept
+            self.saved[job] = older
         workdir = str(context["workdir"])
-        found = [c for c in self.saved.get(job, []) if self.at_hand(workdir, c.step)]
-        newest = max(found, key=lambda c: c.step, default=Checkpoint(0, 0, good=True))
+        reachable = [c for c in self.saved.get(job, []) if self.at_hand(workdir, c.step)]
+        newest = max(reachable, key=lambda c: c.step, default=Checkpoint(0, 0, good=True))
         run = Run(
             job, attempt, machine.name, machine.hosts, work.listens, work.contract, newest.step, before,
             work.steps, tainted=not newest.good, kept=newest.step,
@@ -186,8 +186,8 @@ class World:
         for program in run.programs.values():
             at = program.running_at + (0.0 if program in refused else 60.0)
             program.exit_at, program.exit_code, program.cause = at, 1, "PREFLIGHT"
-            said = f"the physical machine {program.physical} is suspected of wrong numbers"
-            program.error = said if program in refused else f"host {refused[0].host} did not come"
+            error = f"the physical machine {program.physical} is suspected of wrong numbers"
+            program.error = error if program in refused else f"host {refused[0].host} did not come"
             program.verdict, program.lines = None, ()
 
     def keep(self, run: Run, step: int, good: bool) -> None:
