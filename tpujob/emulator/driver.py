@@ -228,7 +228,7 @@ class FarmWatch:
 
     def look(self) -> None:
         with self._world.lock:  # before the call: a slice may come up meanwhile
-            expected = interruptions.with_hosts(self._world)
+            expected = interruptions.nodes_with_hosts(self._world)
         if not expected:
             return
         hung_by_slice: Mapping[str, frozenset[int]] | None = None

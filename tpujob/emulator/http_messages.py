@@ -93,7 +93,7 @@ class Request:
         return f"http://{self.headers.get('host', 'localhost')}"
 
     @property
-    def of_this_machine(self) -> bool:
+    def is_from_this_machine(self) -> bool:
         """Whether a program of this machine sent the request, and not a web page in a browser. A page reaches loopback
         by a name that resolves to it, or across origins."""
         host, site = self.headers.get("host", ""), self.headers.get("sec-fetch-site", "none")

@@ -80,7 +80,7 @@ def _handler(apis: Sequence[_Api], faults: StorageFaults, billed: Billed) -> Han
     single = billed.counting(failing(answer, faults, _error))
 
     async def handle(request: Request) -> Response:
-        if not request.of_this_machine:
+        if not request.is_from_this_machine:
             text = "Only programs of this machine are served."
             return _error(request, StorageApiError(403, "forbidden", text))
         if request.path.startswith("/batch"):

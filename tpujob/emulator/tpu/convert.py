@@ -36,7 +36,7 @@ Message = Any  #: a protobuf message; its classes are generated at run time
 _OTHER_WORD = {"multislice_params": "multi_node_params", "multi_node_params": "multislice_params"}
 
 
-def by_name(message: Message, target: type[Message]) -> Message:
+def convert_version(message: Message, target: type[Message]) -> Message:
     """Return the message in the other version of the API, whose field numbers differ, without fields unknown there."""
     fields = json_format.MessageToDict(message, preserving_proto_field_name=True)
     return json_format.ParseDict(_renamed(fields), target(), ignore_unknown_fields=True)
@@ -195,7 +195,7 @@ def _response(operation: Operation, now: float) -> Message:
 def _in_version(message: Message, api: str) -> Message:
     if api == "v2":
         return message
-    return by_name(message, getattr(v2alpha1, message.DESCRIPTOR.name).pb())
+    return convert_version(message, getattr(v2alpha1, message.DESCRIPTOR.name).pb())
 
 
 def code_number(name: str) -> int:

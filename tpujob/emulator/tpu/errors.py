@@ -108,7 +108,7 @@ def generation_of(type: str) -> str:
     return named.name if named else accelerators.find(type).generation
 
 
-def units(type: str) -> int:
+def quota_units(type: str) -> int:
     """Return the quota that one slice of that type uses."""
     return int(accelerators.find(type).type.rpartition("-")[2])
 

@@ -55,7 +55,7 @@ def restart(world: World, node: Node, notice: float, window: float) -> None:
     world.after(notice, lambda: _repair(world, node, window))
 
 
-def with_hosts(world: World) -> list[Node]:
+def nodes_with_hosts(world: World) -> list[Node]:
     """Return the nodes whose hosts must exist now."""
     return [n for n in world.nodes.values() if n.state in _UP]
 

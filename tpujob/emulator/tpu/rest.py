@@ -52,7 +52,7 @@ def handler(world: World) -> Handler:
 
     async def answer(request: Request) -> Response:
         try:
-            if not request.of_this_machine:
+            if not request.is_from_this_machine:
                 raise ApiError("PERMISSION_DENIED", "Only programs of this machine are served.")
             for rule in rules:
                 path_fields = rule.match(request.method, request.path)

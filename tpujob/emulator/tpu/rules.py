@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from tpujob.domain.hardware import accelerators
 from tpujob.emulator.tpu.convert import id_of
-from tpujob.emulator.tpu.errors import units
+from tpujob.emulator.tpu.errors import quota_units
 from tpujob.emulator.tpu.records import ApiError, NodeSpec, Pricing, invalid
 from tpujob.emulator.tpu.world import World
 
@@ -136,7 +136,7 @@ def check_quota(world: World, zone: str, specs: Sequence[NodeSpec]) -> None:
     if quota is None:
         return
     used = quota_used(world, zone, generation, pricing)
-    if used + sum(units(spec.type) for spec in specs) > quota.limit:
+    if used + sum(quota_units(spec.type) for spec in specs) > quota.limit:
         raise ApiError("RESOURCE_EXHAUSTED", quota.text())
 
 
@@ -145,7 +145,7 @@ def quota_used(world: World, zone: str, generation: str, pricing: Pricing) -> in
     specs = [s for q in world.queued.values() if q.zone == zone for _, s in q.specs]
     specs += [n.spec for n in world.nodes.values() if n.zone == zone and not n.queued]
     return sum(
-        units(spec.type)
+        quota_units(spec.type)
         for spec in specs
         if spec.pricing == pricing and accelerators.find(spec.type).generation == generation
     )
