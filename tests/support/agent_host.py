@@ -1,4 +1,4 @@
-"""A host for the agent: a home of its own, a metadata server, the emulated storage; and the words of the stories."""
+"""A host for the agent: a home folder, a metadata server, the emulated storage; and the verbs of the stories."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from tpujob.protocol import paths, segment, signing
 from tpujob.protocol.report import ReportBody, read_report_body
 
 JOB = "000042"
-KEY, CACHE_KEY = "0a" * 32, "0b" * 32  #: of the attempt, and of its owner
-#: of a report: None and missing are the same
+KEY, CACHE_KEY = "0a" * 32, "0b" * 32  #: keys of the attempt and of its owner
+#: fields of a report that may be missing, which means None
 MAY_BE_NONE = ("exit_code", "ran", "cause", "unreached", "saved_in", "verdict", "maintenance")
-#: without anything that is installed
+#: PATH without installed programs
 AGENT = (sys.executable, "-S", "-E")
 
-#: On PYTHONPATH: a host whose Python lacks libtpu.
+#: a folder for PYTHONPATH that makes a Python without libtpu
 NO_LIBTPU = str(Path(__file__).parent / "no_libtpu")
 
 
@@ -51,7 +51,7 @@ def agent_as_files() -> Path:
 
 
 class LocalServer:
-    """Answers HTTP on this machine."""
+    """An HTTP server on this machine."""
 
     def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
         class Quiet(handler):
@@ -61,7 +61,7 @@ class LocalServer:
             daemon_threads = True
 
             def handle_error(self, *args: object) -> None:
-                """An agent that is killed does not hang up politely."""
+                """Ignore errors: a killed agent does not close its connections."""
 
         self._server = Server(("127.0.0.1", 0), Quiet)
         self.address = f"127.0.0.1:{self._server.server_address[1]}"
@@ -91,7 +91,7 @@ class MetadataServer(LocalServer):
 
 
 class Bucket:
-    """The emulated storage, with one bucket, as another client of it sees it."""
+    """One bucket of the emulated storage, seen by a client other than the agent."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
@@ -100,7 +100,7 @@ class Bucket:
         self._ask("POST", "/storage/v1/b?project=p", b'{"name": "shed"}')
 
     def away(self) -> None:
-        """The storage answers nobody."""
+        """Let the storage answer no request."""
         self._server.stop()
 
     def back(self) -> None:
@@ -129,7 +129,7 @@ class Bucket:
         )
 
     def log(self, attempt: int = 1) -> list[str]:
-        """The stored lines of host 0 without their times."""
+        """Return the stored lines of host 0 without their times."""
         stored = b"".join(self.read(name) for name, _ in self.segments(attempt))
         lines = stored.decode(errors="replace").splitlines()
         return [line.partition(" ")[2] for line in lines]
@@ -159,7 +159,7 @@ class Bucket:
         return path.removeprefix("gs://shed/")
 
     def evidence(self, attempt: int = 1) -> tuple[str, ...]:
-        """The lines that the agent of host 0 has kept."""
+        """Return the lines that the agent of host 0 has kept."""
         return reports.read_evidence(self.body(attempt).evidence)
 
     def _ask(self, method: str, where: str, data: bytes | None = None) -> bytes:
@@ -169,7 +169,7 @@ class Bucket:
 
 
 class Host:
-    """Runs the agent's commands as an SSH session would."""
+    """A host whose agent's commands run as in an SSH session."""
 
     def __init__(self, folder: Path, bucket: Bucket, metadata: MetadataServer) -> None:
         self.home, self.bucket, self.metadata = folder / "home", bucket, metadata
@@ -212,7 +212,7 @@ class Host:
             )
 
     def agent(self, *words: object, input: str = "") -> dict[str, Any]:
-        """The answer to one command."""
+        """Return the answer to one command."""
         output = self.call(*words, input=input).communicate(timeout=90)[0]
         try:
             return json.loads(output)
@@ -228,7 +228,7 @@ class Host:
         return answer
 
     def phase(self, phase: str, attempt: int = 1, seconds: float = 90) -> dict[str, Any]:
-        """The report, once it says this phase."""
+        """Wait until the report has this phase; return the report."""
 
         def reached() -> dict[str, Any] | None:
             report = self.bucket.report(attempt)
@@ -240,12 +240,12 @@ class Host:
         return self.phase("exited", attempt, seconds)
 
     def run(self, command: str | list[str], **changes: Any) -> dict[str, Any]:
-        """From start to the last report."""
+        """Run a command from start to the last report."""
         self.start(command, **changes)
         return self.ended(changes.get("attempt", 1))
 
     def tools(self, scripts: dict[str, str]) -> Path:
-        """The folder of programs that are found before those of this machine."""
+        """Return the folder of programs that precedes this machine's programs on PATH."""
         folder = self.home.parent / "tools"
         folder.mkdir(exist_ok=True)
         for name, text in scripts.items():
@@ -272,7 +272,7 @@ class Host:
         return commands
 
     def close(self) -> None:
-        """Nothing of it is left."""
+        """Assert that no process of the host is left."""
 
         def all_gone() -> bool:
             for pid in self.processes():
@@ -291,7 +291,7 @@ def told_json(*, key: str = KEY, cache_key: str = CACHE_KEY, **secrets: str) -> 
 
 
 def archive(*members: tarfile.TarInfo | tuple[str, str | bytes]) -> bytes:
-    """A tar.gz of files (name and content) and of whatever else."""
+    """Return a tar.gz of files (name and content) and of other members."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
         for member in members:
@@ -306,7 +306,7 @@ def archive(*members: tarfile.TarInfo | tuple[str, str | bytes]) -> bytes:
     return packed.getvalue()
 
 
-#: says when it was started and how it was told to stop, in files that outlive it
+#: a program that records its start and the signal that stops it in files that outlive it
 PATIENT = """
 import os, pathlib, signal, sys, time
 home = pathlib.Path(os.environ["HOME"])

@@ -30,7 +30,7 @@ from tpujob.service import logs
 from tpujob.service.logs.live_stream import Tails
 from tpujob.service.logs.live_tail import Ring
 
-#: a type of so many hosts
+#: a type by its number of hosts
 TYPES: Mapping[int, str] = {1: "v4-8", 4: "v4-32", 64: "v4-512"}
 #: seconds between two reports of a host in the cloud, and between two lines of a program that prints
 REPORT_EVERY, LINE_EVERY = 60.0, 0.5
@@ -53,7 +53,7 @@ class Bill:
 
     @property
     def usd(self) -> Decimal:
-        """On a bucket of one region, Standard storage."""
+        """The price on a bucket of one region, Standard storage."""
         return LIST.usd_of_operations(self.of("A"), self.of("B"))
 
 
@@ -111,8 +111,8 @@ class _Heard:
 
 
 def an_hour(hosts: int, *, followed: bool, minutes: float = 60.0) -> Bill:
-    """Return the bill of an hour of a job whose program prints on so many hosts, all the time. `followed`: a page
-    follows the log of all hosts over SSH. `minutes`: how long it is played."""
+    """Return the bill of an hour of a job whose program prints on all hosts, all the time. `followed`: a page follows
+    the log of all hosts over SSH. `minutes`: the length of the played part."""
     sim, bill = Sim(0), Bill()
     with tempfile.TemporaryDirectory() as folder, virtual(sim, *_timed()):
         clock = _Time(sim)
@@ -120,7 +120,7 @@ def an_hour(hosts: int, *, followed: bool, minutes: float = 60.0) -> Bill:
         try:
             hour = _Hour(sim, stage, bill, Path(folder))
             sim.spawn(lambda: hour.begin(hosts, followed=followed))
-            sim.run_until(sim.now + 600)  # until it runs, and all its first looks are over
+            sim.run_until(sim.now + 600)  # until the job runs, and the first looks at it are over
             hour.count()
             sim.run_until(sim.now + minutes * 60)
         finally:
@@ -191,7 +191,7 @@ class _Hour:
         self.sim.spawn(lambda: self._program(reporter, lines, host))
 
     def _program(self, reporter: report_writer.ReportWriter, lines: log.Log, host: int) -> None:
-        """A step every 2 s, and a checkpoint every ten minutes, which host 0 tells of."""
+        """Make a step every 2 s, and a checkpoint every ten minutes, which host 0 reports."""
         began, step = self.sim.now, 0
         while True:
             self.sim.sleep(LINE_EVERY)
@@ -223,7 +223,7 @@ class _Hour:
             self.stage.reconciler.tidy()
 
     def _follows(self, job: Job, heard: Any) -> None:
-        """`tpujob logs --follow`, of every host."""
+        """Follow the log of every host, as `tpujob logs --follow` does."""
         reader, cursor = logs.Logs(self.stage.bucket, heard), ""
         while True:
             page = reader.page(job, cursor=cursor)
@@ -271,7 +271,7 @@ HEAD = (
     "| Hosts | Followed | Class A by hosts | Class A by the backend | Class B | Cloud TPU calls | Dollars |",
     "|---:|---|---:|---:|---:|---:|---:|",
 )
-#: how many minutes are played of each size: more hosts do the same more often
+#: minutes that are played of each size: more hosts repeat the same more often
 MINUTES: Mapping[int, float] = {1: 60, 4: 60, 64: 10}
 
 

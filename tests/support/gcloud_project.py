@@ -28,7 +28,7 @@ import yaml
 from tests.support import gcloud
 
 PROJECT, NUMBER, REGION = "my-lab-4711", "123456789", "europe-west4"
-#: that the scripts give to each command
+#: flags that the scripts pass to each command
 COMMON = (f"--project={PROJECT}", "--quiet", "--format=none")
 CLIENT = r"""#!/bin/bash
 [ "${0##*/}" = curl ] && config=$(cat)
@@ -41,7 +41,7 @@ while IFS= read -r line <&3; do
 done
 exit "$code"
 """
-#: what every run asks for again, so that a cut between two of them is like one after the last
+#: requests that every run repeats, so that a cut between two of them equals a cut after the last
 REPEATED = ("add-iam-policy-binding", "composite", "curl")
 LOOKS = ("describe", "list", "access", "print-access-token")
 _APIS = {"iam": "iam", "firestore": "firestore", "secrets": "secretmanager", "run": "run", "builds": "cloudbuild",
@@ -120,7 +120,7 @@ def _contents(request: dict[str, Any]) -> str:
 
 @pytest.fixture(scope="session")
 def parser() -> Iterator[Parser | None]:
-    """None: the Cloud SDK is not installed."""
+    """Yield the parser; None: the Cloud SDK is not installed."""
     if shutil.which("gcloud") is None:
         yield None
         return
@@ -142,20 +142,22 @@ def _command(name: str, flags: str = "") -> Callable[[Handler], Handler]:
 
 
 class Project:
-    """Answers commands for as long as the block around it lasts."""
+    """A project that answers commands inside its block."""
 
     def __init__(self, folder: Path, parser: Parser | None) -> None:
         self.folder, self._parser = folder, parser
         self.state = State()
         self.calls: list[list[str]] = []
-        self.malformed: list[str] = []  #: what the parser refused
+        self.malformed: list[str] = []  #: commands that the parser refused
         self.slept: list[float] = []
-        self.lag = 0  #: how often a new account, grant or API is not known yet
-        self.refuse: Callable[[str], str | None] = lambda _: None  #: the error of a command
+        self.lag = 0  #: number of reads for which a new account, grant or API is unknown
+        self.refuse: Callable[[str], str | None] = lambda _: (
+            None
+        )  #: returns the error of a command, or None
         self.cut_after = 0  #: the script is killed after this many steps; 0: never
         self.script = 0  #: the process id of the script that runs
         self.lock = threading.Lock()
-        self.steps = 0  #: made so far: changes, but for what is REPEATED
+        self.steps = 0  #: number of changes so far, without REPEATED requests
         self._new = Counter[str]()
 
     def __enter__(self) -> Project:
@@ -222,7 +224,7 @@ class Project:
         return handler(self, *names[length:], **keywords) or ""
 
     def _is_new(self, name: str) -> bool:
-        """Whether Google does not know yet what was made just now."""
+        """Return whether Google does not know a new resource yet."""
         self._new[name] -= 1
         return self._new[name] >= 0
 
@@ -483,7 +485,7 @@ class Project:
 
 
 def _declare_lookups() -> None:
-    """`describe` and `delete` of what has nothing but a name."""
+    """Declare `describe` and `delete` of resources that have only a name."""
 
     def handler(collection: str, *, delete: bool) -> Handler:
         def do(project: Project, name: str = "", **flags: str) -> None:

@@ -42,7 +42,7 @@ PROJECT_PATH = f"{MANAGER}/v3/projects/{PROJECT}"
 
 @dataclass
 class Asked:
-    """One request."""
+    """A request."""
 
     verb: str
     path: str  #: with the host's name in front
@@ -53,7 +53,7 @@ class Asked:
 
 @dataclass
 class Error:
-    """An answer that is none."""
+    """An error response."""
 
     status: int
     body: Any
@@ -64,13 +64,13 @@ Answer = Callable[[Asked], Any]
 
 @dataclass
 class GoogleServer:
-    """Up from `start` to `stop`. `answers`: by path; what is in none of them is 404."""
+    """A server, from `start` to `stop`. `answers` are by path; other paths give 404."""
 
     answers: dict[str, Any] = field(
         default_factory=dict[str, Any]
     )  #: a body, an Error, or an Answer
     asked: list[Asked] = field(default_factory=list[Asked])
-    ahead_s: float = 0.0  #: of the time in its answers
+    ahead_s: float = 0.0  #: how far the time in its answers is ahead
     silent: set[str] = field(default_factory=set[str])  #: paths that are never answered
     released: threading.Event = field(default_factory=threading.Event)
 
@@ -84,7 +84,7 @@ class GoogleServer:
         self.released.set()
         self._server.shutdown()
         self._thread.join()
-        self._server.server_close()  # waits for what is being answered
+        self._server.server_close()  # waits for requests in progress
 
     @property
     def url(self) -> str:
@@ -165,13 +165,13 @@ def healthy() -> GoogleServer:
 
 
 def grant_all(request: Asked) -> dict[str, Any]:
-    """To a question about permissions: all of them."""
+    """Grant all permissions in question."""
     body = request.body or {}
     return {"permissions": body.get("permissions") or request.params.get("permissions", [])}
 
 
 def grant_known(request: Asked) -> Any:
-    """All of them, unless one is of queued resources, which have none."""
+    """Grant all permissions in question, unless one is of queued resources, which have none."""
     for name in (request.body or {}).get("permissions", []):
         if name.startswith("tpu.queuedResources."):
             return status(
@@ -181,7 +181,7 @@ def grant_known(request: Asked) -> Any:
 
 
 def enabled(*but: str) -> Answer:
-    """To the question which of these APIs are enabled: all but these."""
+    """Return an answer by which all APIs but these are enabled."""
 
     def answer(request: Asked) -> dict[str, Any]:
         names = [name.rpartition("/")[2] for name in request.params["names"]]
@@ -200,7 +200,7 @@ def enabled(*but: str) -> Answer:
 
 
 def paged(field: str, items: list[Any], size: int = 1) -> Answer:
-    """The items in pages of that size."""
+    """Return an answer with the items in pages of that size."""
 
     def answer(request: Asked) -> dict[str, Any]:
         start = int(request.params.get("pageToken", ["0"])[0])
@@ -265,7 +265,7 @@ def bucket(limit: int, **dimensions: str) -> dict[str, Any]:
 
 
 def series(metric: str, location: str, amount: int) -> dict[str, Any]:
-    """One of Cloud Monitoring, the newest point first."""
+    """Return a time series of Cloud Monitoring, the newest point first."""
     points = [{"value": {"int64Value": str(n)}} for n in (amount, amount + 4)]
     return {
         "metric": {
@@ -285,7 +285,7 @@ def series(metric: str, location: str, amount: int) -> dict[str, Any]:
 def rule(
     name: str, *, sources: list[str], ports: list[str] | None = None, **fields: Any
 ) -> dict[str, Any]:
-    """A firewall rule that lets TCP in."""
+    """Return a firewall rule that lets TCP in."""
     return {
         "name": name,
         "network": f"https://www.googleapis.com/compute/v1/projects/{PROJECT}/global/networks/default",
@@ -379,7 +379,7 @@ def _handler(google: GoogleServer) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(raw)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nothing: pytest shows what was asked where it matters."""
+            """Log nothing: pytest shows the requests where they matter."""
 
     return Handler
 

@@ -39,7 +39,7 @@ OUTAGE = 240.0  #: seconds; what a preempted slice waits for its end, and then s
 
 @dataclass
 class Ledger:
-    """Every lease that was given, in the order of its tokens."""
+    """All leases in the order of their tokens."""
 
     leases: dict[str, list[Lease]] = field(default_factory=dict[str, list[Lease]])
     began: dict[tuple[str, int], float] = field(default_factory=dict[tuple[str, int], float])
@@ -110,7 +110,7 @@ class Backend:
 
 class Hour:
     def __init__(self, stores: Sequence[Store], jobs: int) -> None:
-        """One backend for each store; the stores are openers of the same place."""
+        """Make one backend for each store; the stores open the same place."""
         self.clock, faults = Clock(), Faults()
         self.cloud = Cloud(self.clock, faults)
         self.bucket = Bucket(self.clock, faults)
@@ -174,7 +174,7 @@ class Hour:
     # What must be true -----------------------------------------------------------------------------------------------
 
     def check(self, *, attempts: int) -> None:
-        """Nothing was lost, nobody led beside somebody else, no program ran twice, and nothing is left."""
+        """Assert that no job was lost, no two backends led one job, no program ran twice, and no slice is left."""
         self.ledger.check()
         for job_id in self.ids:
             job = self.store.get(job_id)

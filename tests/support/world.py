@@ -48,7 +48,7 @@ from tpujob.service.submission import Offered, types_unknown
 
 
 class Killed(BaseException):
-    """The backend dies here; nothing after it happens."""
+    """The death of the backend at this point; no later code runs."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Clock:
 
 @dataclass
 class Machine:
-    """One slice in the cloud."""
+    """A slice in the cloud."""
 
     name: str
     zone: str
@@ -77,7 +77,7 @@ class Machine:
 
 
 class Faults:
-    """Makes the n-th effect die, or a call fail, as the test asks."""
+    """Faults that a test sets: the n-th effect dies, or a call fails."""
 
     def __init__(self) -> None:
         self.effects = 0
@@ -184,8 +184,8 @@ class HostsOfCloud:
         self.starts: list[tuple[int, int]] = []  #: (attempt, host): real starts, not repeats
         self.dead: set[int] = set()  #: hosts that do not answer over SSH
         self.without_agent: frozenset[int] = frozenset()  #: hosts whose agents were killed
-        self.keys: set[str] = set()  #: slices that there are keys for
-        self.asked = 0  #: how often hosts were asked whether they live
+        self.keys: set[str] = set()  #: slices with keys
+        self.asked = 0  #: number of questions to hosts whether they live
 
     def public_key(self, slice: Slice) -> str:
         self.keys.add(slice.name)
@@ -257,7 +257,7 @@ class Bucket:
     def __init__(self, clock: Clock, faults: Faults) -> None:
         self._clock, self.faults = clock, faults
         self.objects: dict[str, tuple[bytes, Blob]] = {}
-        self.places: dict[str, BucketPlace] = {}  #: those that are not made on demand
+        self.places: dict[str, BucketPlace] = {}  #: places that are not made on demand
         self.get_takes = 0.0  #: seconds
         self.gets = 0
         self.pens: dict[tuple[str, int], str] = {}  #: workdir and attempt -> the key of its agents
@@ -358,7 +358,7 @@ class SecretsInMemory:
 
 
 class CopiesOfBucket:
-    """The Copies port over that bucket: an object a call, so that a copy takes several."""
+    """The Copies port over that bucket: each call copies one object, so a copy takes several calls."""
 
     def __init__(self, bucket: Bucket, faults: Faults) -> None:
         self.bucket, self.faults = bucket, faults
@@ -418,7 +418,7 @@ class CopiesOfBucket:
 
 
 class NoLoop:
-    """The tests tick by hand; what a loop would have been told is written down."""
+    """A stand-in for the loop, which records the calls to it: tests tick by hand."""
 
     def __init__(self) -> None:
         self.poked: list[str] = []
@@ -435,7 +435,7 @@ class NoLoop:
 
 
 class Inline(Executor):
-    """Does each call at once."""
+    """A pool that makes each call at once."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
