@@ -24,7 +24,7 @@ def ask(play: Play, verb: Verb, *, who: Principal | None = None) -> None:
 
 
 def submit(play: Play, name: str, *, who: Principal | None = None, **fields: object) -> None:
-    """Another job of the same user, or of somebody else."""
+    """Submit another job, of the same user or of `who`."""
     document = spec(2, play.sim.random(name)) | {"name": name, "tpu": EAST, "hold": "1m"} | fields
     ask(play, lambda api: api.create(document, idempotency_key=name), who=who)
 
@@ -32,7 +32,7 @@ def submit(play: Play, name: str, *, who: Principal | None = None, **fields: obj
 def once(
     play: Play, is_so: Callable[[Job], bool], do: Callable[[], object], *, name: str = "job-1"
 ) -> None:
-    """Once the job of that name is so, unless it ends before."""
+    """Act once the named job satisfies the condition, unless the job ends before."""
 
     def watch() -> None:
         while True:

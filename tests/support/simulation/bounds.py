@@ -51,18 +51,18 @@ class Bounds:
         self.play, self.sim, self.world = play, play.sim, play.world
         self.jobs, self.broken, self.budgets = jobs, broken, budgets
         self.calm_since: float | None = None
-        self.detected: dict[str, list[float]] = {}  #: kind -> seconds that it took
+        self.detected: dict[str, list[float]] = {}  #: kind -> seconds until the decision
         self._clear_since = self.sim.now
         self._patience = _patience(play.profile)
         self._ages: dict[tuple[str, str], float] = {}  #: (what, which) -> seconds that count
-        self._named: dict[str, str] = {}  #: job -> what its newest attempt suffers from
+        self._named: dict[str, str] = {}  #: job -> trouble of its newest attempt
         self.sim.after(LOOK, self._look)
 
     def attended(self, job_id: str) -> None:
         self._ages.pop(("L3", job_id), None)
 
     def ended(self, job_id: str) -> None:
-        """The attempt's end is decided."""
+        """Note that the attempt's end is decided."""
         kind = self._named.pop(job_id, "")
         age = self._ages.pop(("L2", job_id), None)
         if kind and age is not None:
@@ -90,7 +90,7 @@ class Bounds:
                 self.broken(rule, job_id, text)
 
     def _age(self, rule: str, which: str, holds: bool, limit: float) -> bool:
-        """Whether it has held for longer than that."""
+        """Return whether the state has lasted longer than the limit."""
         if not holds:
             self._ages.pop((rule, which), None)
             return False

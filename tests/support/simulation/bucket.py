@@ -1,4 +1,4 @@
-"""The Blobs port; what agents write comes to light when it is listed."""
+"""The Blobs port; the reports of agents are made when they are listed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tpujob.protocol.report import sign_report
 
 
 class StorageClock:
-    """The storage's own clock, far from everybody else's."""
+    """The storage's clock, which differs far from all other clocks."""
 
     def __init__(self, sim: Sim) -> None:
         self.sim, self.offset = sim, sim.random("storage").uniform(-86400, 86400)
@@ -31,13 +31,13 @@ class StorageClock:
 
 
 class Bucket(PlainBucket):
-    """The Blobs port; what agents write comes to light when it is listed."""
+    """The Blobs port; the reports of agents are made when they are listed."""
 
     def __init__(self, world: World) -> None:
         super().__init__(StorageClock(world.sim), Faults())  # type: ignore[arg-type]
         self.world, self.sim, self.effect = world, world.sim, world.effects
         self.outage = Outage(world.sim, world.effects, "blobs_outage", longest=700)
-        self.lists: list[tuple[float, str]] = []  #: when a backend had a list, and of which prefix
+        self.lists: list[tuple[float, str]] = []  #: time and prefix of each list that a backend got
 
     def list(self, prefix: str, *, most: int | None = None, timeout: float) -> list[Blob]:
         def do() -> list[Blob]:
@@ -73,7 +73,7 @@ class Bucket(PlainBucket):
     # Others who may write to the bucket, and have no key
 
     def forge(self, machine: Machine, fields: dict[str, object]) -> None:
-        """In the place of all reports of its newest run."""
+        """Overwrite all reports of the newest run."""
         run = machine.runs[-1]
         run.advance(self.sim.now)
         for program in run.programs.values():
@@ -82,7 +82,7 @@ class Bucket(PlainBucket):
             self._overwrite(program, {"report": text, "mac": signing.sign("", "report", text)})
 
     def reports_of(self, machine: Machine) -> dict[int, Mapping[str, str]]:
-        """The reports of its newest run, by host, as they are now."""
+        """Return the present reports of the newest run, by host."""
         run = machine.runs[-1]
         run.advance(self.sim.now)
         objects = {host: self.objects.get(_path(program)) for host, program in run.programs.items()}
@@ -120,7 +120,7 @@ class Bucket(PlainBucket):
     def reported(
         self, run: Run, host: int, report: ReportDocument, evidence: bytes, at: float
     ) -> None:
-        """A host of it has written that, then."""
+        """Store a report that a host of the run wrote at that time."""
         path = _path(run.programs[host])
         updated = at + self._clock.time - self.sim.now
         metadata, body = sign_report({**report, "at": updated}, run.key, evidence)

@@ -1,4 +1,4 @@
-"""I14: a budget is kept, by what was truly billed; and no job is stopped for want of money that it has."""
+"""I14: the amount billed stays within a budget, and no job is stopped before its budget is used up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SLACK = 20.0
 class Budgets:
     def __init__(self, world: World, jobs: Mapping[str, Job], broken: Broken) -> None:
         self.world, self.jobs, self.broken = world, jobs, broken
-        self.blind = 0.0  #: seconds in which no backend could do anything
+        self.blind = 0.0  #: seconds in which no backend could act
 
     def committed(self, before: Job, job: Job, event: Event) -> None:
         limit = _limit(job)

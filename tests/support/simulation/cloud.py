@@ -1,4 +1,4 @@
-"""The Slices port: Google's real rules, and its worst moods."""
+"""The Slices port: Google's real rules, at their worst."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -24,7 +24,7 @@ class Cloud:
         self.surveys = world.sim.random("surveys")
 
     def _call(self, fault: str, name: str, about: str, do: Callable[[], T], timeout: float) -> T:
-        """`fault`: what loses the call, or its reply; empty: that of calls that change something."""
+        """Make a call. `fault`: the fault that loses the call or its reply; empty: the fault of changing calls."""
         before, after = fault or "cloud_before", fault or "cloud_after"
         return self.effect(name, about, do, timeout=timeout, before=before, after=after)
 
@@ -73,7 +73,7 @@ class Cloud:
             return SliceSurvey({}, dict.fromkeys(zones, str(error)), 1)
 
     def _survey(self, zones: Collection[str]) -> SliceSurvey:
-        """Late, and not whole: a zone is missed, a slice is left out, or shown without one of its nodes."""
+        """Return a late and incomplete list: without a zone or a slice, or with a slice that lacks a node."""
         self.world.cloud_outage.check("survey")
         hit, chance, at = self.effect.hits, self.surveys, self.sim.now
         if hit("survey_lags"):

@@ -1,4 +1,4 @@
-"""The Copies port: one object a round, each of which may be lost, late or the last that its caller does."""
+"""The Copies port: one object a round; each round may be lost, late or the last act of its caller."""
 
 from tests.support.simulation.bucket import Bucket
 from tests.support.simulation.sim import Broken
@@ -23,7 +23,7 @@ class Copies(CopiesOfBucket):
         return effect("copy", copy.id, do, timeout=timeout, before="blobs", after="blobs")
 
     def lacks(self, source: str, target: str) -> list[str]:
-        """Names of the objects of the source that are not at the target."""
+        """Return the names of the source's objects that the target lacks."""
         target_files = self._below(target)
         return [
             name for name, data in self._below(source).items() if target_files.get(name) != data
@@ -31,7 +31,7 @@ class Copies(CopiesOfBucket):
 
 
 class Arrivals:
-    """I15: what a job reads is in the region of a slice before that is asked for, and nothing of it moves twice."""
+    """I15: a job's data is in the region of a slice before the slice is requested, and no object moves twice."""
 
     def __init__(self, copies: Copies, broken: Broken) -> None:
         self._copies, self._broken = copies, broken

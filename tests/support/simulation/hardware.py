@@ -12,13 +12,13 @@ PROBE = 120.0
 
 
 class Offers:
-    """I8: what each backend knows to be refused is asked for by one job at a time, and ever more rarely."""
+    """I8: only one job at a time requests an offer that its backend knows to be refused, and ever more rarely."""
 
     def __init__(self, broken: Broken) -> None:
         self.broken = broken
         #: (backend, offer) -> [refusals in a row, when the last was noted, when it was last asked for]
         self.refused: dict[tuple[str, str], list[float]] = {}
-        self.asking: dict[tuple[str, str], str] = {}  #: the job that asked for it last
+        self.asking: dict[tuple[str, str], str] = {}  #: the job that requested the offer last
 
     def committed(self, backend: str, before: Job, job: Job, event: Event) -> None:
         slice = job.slice or before.slice
@@ -34,7 +34,7 @@ class Offers:
         self.refused.pop((backend, f"{slice.zone}/{slice.type}"), None)
 
     def answered(self, backend: str, slice: Slice) -> None:
-        """Nobody else waits for what this backend hears of that offer."""
+        """Let other jobs request the offer again: this backend's request is answered."""
         refusal = self.refused.get((backend, f"{slice.zone}/{slice.type}"))
         if refusal:
             refusal[2] = 0.0
@@ -61,7 +61,7 @@ class Offers:
 
 
 class Accusations:
-    """I5 of machines: only one that broke a number, or was beside it, is suspected, and once for each time."""
+    """I5 of machines: only a machine that broke a number, or its neighbour, is suspected, once for each time."""
 
     def __init__(self, world: World, broken: Broken) -> None:
         self.world, self.broken = world, broken

@@ -1,4 +1,4 @@
-"""The Hosts port: what the agent's `start` and `stop` do, over SSH."""
+"""The Hosts port: the agent's `start` and `stop` over SSH."""
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -14,7 +14,7 @@ from tpujob.ports import Listening
 
 
 class Hosts:
-    """The Hosts port: what the agent's `start` and `stop` do, over SSH."""
+    """The Hosts port: the agent's `start` and `stop` over SSH."""
 
     def __init__(self, world: World) -> None:
         self.world, self.sim, self.effect = world, world.sim, world.effects
@@ -61,7 +61,7 @@ class Hosts:
     def abandoned(
         self, slice: Slice, hosts: Collection[int], *, job: str, attempt: int, timeout: float
     ) -> frozenset[int]:
-        """None: agents that are silent here hang, or may not write."""
+        """Return None: agents that are silent in the simulation hang, or may not write."""
         return frozenset()
 
     def _call(
@@ -75,7 +75,7 @@ class Hosts:
         timeout: float,
         after: str = "ssh_after",
     ) -> None:
-        """One call to one host over SSH."""
+        """Make one call to one host over SSH."""
         self.effect(
             name,
             f"{slice.name}/{host}",

@@ -32,8 +32,8 @@ class Point:
 
 
 def points(scenario: str) -> list[Point]:
-    """All of them. Between two effects that change something, one kill is as good as another; but not one pause, where
-    another backend goes on in the meantime: what was seen before it is old after it."""
+    """Return all points of a story. All kills between two effects with a change are equal. Pauses are not, where
+    another backend works meanwhile: a look from before the pause is old after it."""
     effects, alone = tell(SCENARIOS[scenario]).effects, SCENARIOS[scenario].backends == 1
     pauses = effects.writes if alone else range(1, effects.counts.effects + 1)
     return [
@@ -47,7 +47,7 @@ def points(scenario: str) -> list[Point]:
 
 
 def some(scenario: str, limit: int) -> list[Point]:
-    """All, or that many, evenly spread."""
+    """Return all points, or `limit` of them, evenly spread."""
     every = points(scenario)
     return [every[i * len(every) // limit] for i in range(limit)] if len(every) > limit else every
 

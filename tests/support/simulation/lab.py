@@ -1,4 +1,4 @@
-"""People who share a queue: what the context says of it, and who submits sweeps, holds, moves and cancels jobs."""
+"""People who share a queue: its settings, and the users who submit sweeps, hold, move and cancel jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tpujob.errors import BadRequest, BadSpec, Forbidden
 if TYPE_CHECKING:
     from tests.support.simulation.play import Play
 
-MOST = 4  #: people beside the others
+MOST = 4  #: people who share the queue
 SHARES = ("", "vision", "speech")
 #: seconds of work in a job of theirs
 LENGTHS = (60, 60, 120, 300)
@@ -51,7 +51,7 @@ def settings(random: Random) -> QueueSettings:
     )
 
 
-#: what they may ask for, with the weight of each
+#: their possible commands, with the weight of each
 MEDDLES: Mapping[str, float] = {
     "hold": 3, "release": 3, "top": 2, "requeue": 1, "cancel": 2, "cancel --release": 1, "resume": 5,
     "delete": 1, "clean": 0.5,
@@ -59,7 +59,7 @@ MEDDLES: Mapping[str, float] = {
 
 
 class Member(User):
-    """One person with several jobs and sweeps."""
+    """A person with several jobs and sweeps."""
 
     in_vain = (*ASKED_IN_VAIN, BadRequest, BadSpec, Forbidden)
     meddles = MEDDLES

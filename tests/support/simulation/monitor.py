@@ -1,4 +1,4 @@
-"""The invariants, checked at every commit and effect and once a virtual minute, from what the code cannot see."""
+"""The invariants, checked at every commit and effect and once a virtual minute, against the true state."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class Monitor:
         self.first: dict[str, Job] = {}
         self.keys: dict[str, str] = {}
         self.removed_jobs: set[str] = set()
-        self.seen: dict[tuple[str, str], SliceSeen] = {}  #: (backend, slice) -> last look
+        self.seen: dict[tuple[str, str], SliceSeen] = {}  #: (backend, slice) -> its last look
         self.calls: dict[str, list[float]] = {}
-        self.leases: dict[str, Lease] = {}  #: job -> the newest that was given
+        self.leases: dict[str, Lease] = {}  #: job -> its newest lease
         self.budgets = Budgets(play.world, self.jobs, self.broken)
         self.bounds = Bounds(play, self.jobs, self.broken, self.budgets)
         self.arrivals = Arrivals(play.copies, self.broken)
@@ -127,7 +127,7 @@ class Monitor:
             self._history(job)
 
     def handed_on(self, giver: Job, heir: Job) -> None:
-        """Q7: the slice is billed to one job until the moment from which it is billed to the next."""
+        """Q7: a slice is billed to one job until it is billed to the next."""
         gave, got = giver.slices[-1], heir.slices[-1]
         if (gave.name, gave.gone_at, gave.handed_to) != (got.name, got.ready_at, heir.id):
             self.broken("Q7", heir.id, f"{gave.name} until {gave.gone_at}, from {got.ready_at}")
@@ -145,7 +145,7 @@ class Monitor:
             self.used(machine, host)
 
     def used(self, machine: Machine, host: int) -> None:
-        """Q6: on no host are files of an owner who does not have it any more."""
+        """Q6: no host has files of an owner who no longer holds it."""
         has = self.jobs[machine.job]
         for job in [
             self.jobs[job_id] for job_id in machine.left.get(host, ()) if job_id in self.jobs
@@ -170,7 +170,7 @@ class Monitor:
         self._accounted(job)
 
     def _accounted(self, job: Job) -> None:
-        """X2: its time and its money are divided without a rest."""
+        """X2: the parts of a job's time and money add up to the whole."""
         try:
             if not job.spec.is_group:  # whose time is that of its elements
                 assert_covers(job, self.sim.now, slack=4.0)
@@ -231,7 +231,7 @@ class Monitor:
         return []
 
     def stall(self, job_id: str) -> float:
-        """Seconds without progress that its spec allows."""
+        """Return the seconds without progress that the job's spec allows."""
         return float(self.jobs[job_id].spec.recovery.stall)
 
     # The cloud -------------------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class Monitor:
         self.accusations.made(physicals, reason, weight, self.store.reputation.suspects())
 
     def _led(self, job_id: str, action: str) -> None:
-        """Whoever acts on a job holds its lease, and has not outlived it. Its clock may be off by a little."""
+        """Check that a backend acts only while it holds the job's lease, up to the difference of clocks."""
         lease = self.leases.get(job_id)
         if lease is None or lease.owner != self._who() or self.sim.now > lease.until + 5:
             self.broken("I6", job_id, f"{self._who()}: {action} without the lease")
@@ -313,7 +313,7 @@ class Monitor:
             self.broken("I5", job.id, f"{slice.name} was deleted while the job was {job.state}")
 
     def forcing(self, machine: Machine) -> None:
-        """I13: what the cloud is suspending is given its time, as a forced deletion may leave it stuck."""
+        """I13: a slice that the cloud suspends is not deleted at once, as a forced deletion may leave it stuck."""
         waited = self.sim.now - machine.shown_at
         if waited < SUSPENDED_WITHIN - 1:
             text = f"{machine.name} was deleted by force after {waited:.0f} s of being suspended"
@@ -358,7 +358,7 @@ class Monitor:
     # The end ---------------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """L1: after the faults, everything has come to its end and nothing is left."""
+        """L1: after the faults, every job has ended and no slice is left."""
         for job_id, job in self.jobs.items():
             stored = self.store.get(job_id)
             if stored != job:

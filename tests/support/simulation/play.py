@@ -1,4 +1,4 @@
-"""One seed, played from its first submit through the faults and the calm after them to its end."""
+"""Plays one seed: the first submit, the faults, and the calm after them, until all jobs have ended."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Result:
     violation: Violation | None
     log: list[str]
     counts: Counts
-    now: float  #: when it ended, or was violated
+    now: float  #: time of the end, or of the violation
     seconds: float
     detected: dict[str, list[float]]  #: what was wrong -> seconds until that was decided
 
@@ -107,7 +107,7 @@ class Play:
         self._plant("orphan", ours=True)
 
     def _watch(self) -> None:
-        """Every plan of a backend is checked, and groups are made in several rounds."""
+        """Check every plan of a backend, and make groups in several rounds."""
         patch = self._patches.enter_context
         patch(replaced(engine_queue, "plan", self.monitor.queue.planning))
         patch(mock.patch.object(group, "BATCH", BATCH))
@@ -134,12 +134,12 @@ class Play:
         self.end(process, self.random.uniform(5, 120))
 
     def end(self, process: Process, back_in: float) -> None:
-        """A backend dies, and another one is started in its place."""
+        """Kill a backend, and start another in its place."""
         process.alive = False
         self.sim.after(back_in, lambda: self._restart(process))
 
     def nobody(self, seconds: float) -> None:
-        """No backend lives for so long: all that do die, and nobody is started before."""
+        """Kill all backends, and start none for that long."""
         self._nobody_until = self.sim.now + seconds
         for backend in self.backends:
             if backend.process.alive:

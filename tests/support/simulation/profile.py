@@ -87,7 +87,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Seed:
-    """A seed, and how it is played: short, without some faults, with fewer jobs, backends or hours."""
+    """A seed and its options: short, without some faults, with fewer jobs, backends or hours."""
 
     number: int
     short: bool = False
@@ -107,7 +107,7 @@ class Seed:
 
 
 def draw(random: Random, seed: Seed) -> Profile:
-    """The profile of a seed; what is given replaces what was drawn, and shifts nothing else."""
+    """Return the profile of a seed; set rates replace drawn rates, and shift no other draw."""
     size = SHORT if seed.short else FULL
     drawn = _drawn(random, _FIRST)
     backends = seed.backends or random.randint(1, 3)

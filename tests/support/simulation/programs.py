@@ -33,32 +33,34 @@ class Checkpoint:
 
 @dataclass(eq=False)
 class Run:
-    """One attempt on one slice."""
+    """An attempt on a slice."""
 
     job: str
     attempt: int
     slice: str
     hosts: int
-    listens: bool  #: it stays before the step that it is told
+    listens: bool  #: whether it stays before a given step
     contract: bool  #: it follows the workload contract; if not, its output is watched
-    resumed: int = 0  #: the step that it went on from
+    resumed: int = 0  #: the step from which it resumed
     before: int = 0  #: it was told to resume from an earlier step than this
-    steps: int = 0  #: where it ends
+    steps: int = 0  #: the step at which it ends
     begins: float = math.inf  #: the last of its hosts runs
     compiles: float = 0.0  #: seconds until the first step
-    pause: tuple[float, float] = (math.inf, math.inf)  #: nobody goes on for a while, and rightly so
-    frozen: bool = False  #: in that pause the hosts stood still: nobody looked either
-    hangs: float = math.inf  #: nobody goes on any more
-    spoils: float = math.inf  #: its numbers are not finite from then on
+    pause: tuple[float, float] = (math.inf, math.inf)  #: time without progress that is no fault
+    frozen: bool = False  #: whether the hosts freeze in that pause, agents too
+    hangs: float = math.inf  #: time at which it hangs
+    spoils: float = math.inf  #: time from which its numbers are not finite
     quiet_host: int = -1  #: shows no sign of progress although the run goes on
     programs: dict[int, Program] = field(default_factory=dict)
     culprit: int = -1  #: the host whose device breaks the numbers
     tainted: bool = False  #: what it resumed from held numbers that are not finite
     kept: int = 0  #: the newest step that is in the ledger of checkpoints
-    workdir: str = ""  #: that it saves in
-    key: str = ""  #: that its hosts were told
+    workdir: str = ""  #: the folder of its checkpoints
+    key: str = ""  #: the key of its hosts' reports
     every: float = 60.0  #: seconds between two reports while nothing happens
-    stall: Mapping[str, float] = field(default_factory=dict)  #: when its agents take it for hung
+    stall: Mapping[str, float] = field(
+        default_factory=dict
+    )  #: limits after which its agents call it hung
     advance: Callable[[float], object] = lambda now: (
         None
     )  #: lets its hosts say what they have to say until then
@@ -85,7 +87,7 @@ class Run:
         return min(reached, max(self.steps, self.resumed))
 
     def when(self, worked: float) -> float:
-        """The time at which it has worked that long."""
+        """Return the time at which the run has worked that long."""
         plain = self.begins + self.compiles + worked
         return plain if plain <= self.pause[0] else plain + self.pause[1] - self.pause[0]
 
@@ -96,7 +98,7 @@ class Run:
         return self.worked(at) >= STEP
 
     def idle(self, host: int, at: float) -> float:
-        """Seconds since its last sign of progress."""
+        """Return the seconds since its last sign of progress."""
         if host == self.quiet_host and at > self.begins + self.compiles:
             return at - min(self.begins + self.compiles, self.over())
         if self.pause[0] <= at <= self.pause[1]:
@@ -138,10 +140,10 @@ class Program:
     cause: str = ""
     verdict: dict[str, Any] | None = None
     lines: tuple[str, ...] = ()  #: what its agent keeps of a bad end
-    died_at: float = math.inf  #: with its host: without a word
-    silent_at: float = math.inf  #: its agent is gone, and it runs on
-    hidden: bool = False  #: somebody has written over its last word
-    told_at: float = math.inf  #: a notice was seen
+    died_at: float = math.inf  #: time at which it dies with its host, without a report
+    silent_at: float = math.inf  #: time at which its agent dies, while it runs on
+    hidden: bool = False  #: whether others have overwritten its last report
+    told_at: float = math.inf  #: time at which its agent saw a notice
     saved_in: float | None = None
     wrote: float = -1.0  #: when its newest report in the bucket was written
     wrote_before: float = -1.0  #: and the one before that

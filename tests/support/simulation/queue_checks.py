@@ -1,4 +1,4 @@
-"""The queue of a lab: what each backend plans, and what comes of it in the records (Q1, Q2, Q7, Q8, Q10, Q13-Q15)."""
+"""The queue of a lab: the plans of each backend, and their effects on records (Q1, Q2, Q7, Q8, Q10, Q13-Q15)."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +37,7 @@ class QueueChecks:
         self.sim, self.jobs, self.broken, self.outage = sim, jobs, broken, store_outage
         #: of each backend, the newest last
         self.plans: defaultdict[str, deque[Planned]] = defaultdict(lambda: deque(maxlen=6))
-        self.changed: dict[str, float] = {}  #: when each record was last written
+        self.changed: dict[str, float] = {}  #: time of each record's last write
         self.tried: dict[tuple[str, str], float] = {}  #: (backend, job): a commit was begun
         self.ticked: dict[tuple[str, str], float] = {}  #: (backend, job): its newest tick began
         self.read: dict[str, float] = {}  #: when each backend last could read all that had changed
@@ -55,7 +55,7 @@ class QueueChecks:
     # Plans ------------------------------------------------------------------------------------------------------------
 
     def planning(self, real: Callable[..., Any], *args: Any) -> Any:
-        """In the place of `plan`, while it is watched."""
+        """Make a plan in the place of `plan`, and check the plan."""
         entries, settings, circuits, usage, now, others = args
         entries = tuple(entries)
         plan = real(entries, settings, circuits, usage, now, others)
@@ -137,11 +137,11 @@ class QueueChecks:
         return self.sim.now - self.changed.get(job_id, 0.0)
 
     def _is_new(self, backend: str, job_id: str) -> bool:
-        """Whether a backend need not know yet how a job stands."""
+        """Return whether a backend need not know the job's state yet."""
         return self._age(job_id) <= KNOWN or self._tried(backend, job_id)
 
     def _tried(self, backend: str, job_id: str) -> bool:
-        """Whether it has tried to change a job lately, and may not know what came of that."""
+        """Return whether a backend has lately tried to change a job, and may not know the result."""
         at, process = self.tried.get((backend, job_id)), self.sim.me.process
         if at is None:
             return False
@@ -149,7 +149,7 @@ class QueueChecks:
         return self.sim.now - max(at, paused) <= AGAIN
 
     def _adds_up(self, backend: str, usage: RecentUsage, now: float) -> None:
-        """Q7: what owners and shares have used is the sum of what their jobs have."""
+        """Q7: the usage of owners and shares is the sum of their jobs' usage."""
         rows = [(job.spec.share, job.submitter, used(job, now)) for job in self.jobs.values()]
         unsure = {
             (job.spec.share, job.submitter)
@@ -215,7 +215,7 @@ class QueueChecks:
                 self.broken("I6", group.id, text)
 
     def _may_get(self, backend: str, job: Job, event: Event) -> None:
-        """Q2, Q10, Q13: it is not held, its time has come, what it waits for is so, and its group was not cancelled."""
+        """Q2, Q10, Q13: the job is not held, its time and its conditions have come, its group is not cancelled."""
         process = self.sim.me.process
         if job.held_by:
             self.broken("Q2", job.id, f"is held by {job.held_by}, and {event.text}")
@@ -267,7 +267,7 @@ class QueueChecks:
         return at_once(group.spec) if group else None
 
     def _unseen(self, backend: str, job_id: str) -> bool:
-        """Whether that backend need not have known, when it made its plan, that the job got a slice."""
+        """Return whether that backend could plan without knowing that the job got a slice."""
         by, at = self.asked.get(job_id, ("", 0.0))
         planned = min(self.plans[backend][-1].now, self.read.get(backend, 0.0))
         return by != backend and at > planned - KNOWN
@@ -293,7 +293,7 @@ class QueueChecks:
     # What must come soon ----------------------------------------------------------------------------------------------
 
     def overdue(self) -> Iterator[tuple[str, str, bool, str]]:
-        """Rule, job, whether it holds now, and what is wrong if that stays so."""
+        """Yield rule, job, whether the fault exists now, and its text for the case that it lasts."""
         for job in self.jobs.values():
             if job.state.final or job.spec.is_group:
                 continue
@@ -319,7 +319,7 @@ class QueueChecks:
                 yield "Q13", job.id, goes_on, f"goes on, and its group {job.group} was cancelled"
 
     def _waits_in_vain(self, keeper: Job) -> bool:
-        """Whether another job of the owner may request nothing, or was refused."""
+        """Return whether another job of the owner may request nothing, or was refused."""
         newest = [plans[-1] for plans in self.plans.values() if plans]
         planned = max(newest, key=lambda planned: planned.now, default=None)
         for entry_ in planned.entries if planned else ():
@@ -331,7 +331,7 @@ class QueueChecks:
     # Slices that fall free --------------------------------------------------------------------------------------------
 
     def handed_on(self, giver: Job, heir: Job) -> None:
-        """Q6: to a job that it fits, when nothing speaks against it."""
+        """Q6: a slice is handed to a job that it fits, when no rule forbids it."""
         gave, got = giver.slices[-1], heir.slices[-1]
         same = [(s.type, s.zone, s.pricing, s.runtime_version, s.tpu_slices) for s in (gave, got)]
         if same[0] != same[1]:
@@ -340,7 +340,7 @@ class QueueChecks:
             self.broken("Q6", heir.id, f"{got.name} was handed on to a job that is not to have it")
 
     def deleting(self, backend: str, job: Job, slice: Slice, seen: SliceSeen | None) -> None:
-        """Q15: no slice is deleted that a job waits for, before it was tried to hand it on."""
+        """Q15: no slice that a job waits for is deleted before an attempt to hand it on."""
         if (
             job.state is not State.RELEASING
             or not self.plans[backend]

@@ -37,7 +37,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A plan, and what it was made from."""
+    """A plan, and its inputs."""
 
     entries: tuple[QueueEntry, ...]
     settings: QueueSettings
@@ -97,7 +97,7 @@ def _barred(entry: QueueEntry, planned: Planned) -> Iterator[str]:
 
 
 def met_edges(entry: QueueEntry, others: Others) -> Iterator[tuple[str, str, Met]]:
-    """Each job that it waits for, for what of it, and whether that is so."""
+    """Yield each job that the entry waits for, the condition, and whether the condition is met."""
     for edge in entry.edges:
         by_element = edge.each and entry.index is not None
         other = others.element(edge.job, entry.index or 0) if by_element else edge.job
@@ -127,7 +127,7 @@ def _is_barred_by(entry: QueueEntry, reason: Reason, planned: Planned) -> bool:
 
 
 def _order(planned: Planned) -> Iterator[Found]:
-    """Q2: jobs come by band, then by what their share and their owner have used, then by rank, age and id."""
+    """Q2: jobs are ordered by band, then by the usage of share and owner, then by rank, age and id."""
     by_id = {entry.id: entry for entry in planned.entries}
     rows = [
         (by_id[job_id], planned.plan.places[job_id])
@@ -178,7 +178,7 @@ def _within(entry: QueueEntry, place: Place) -> tuple[int, float, int]:
 
 @dataclass
 class _Walk:
-    """The jobs in their order, with what those before each hold or may request."""
+    """A walk through the jobs in order, with the holdings and requests of the jobs before."""
 
     it: Planned
     running: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
@@ -246,7 +246,7 @@ class _Walk:
                 yield Found("Q8", entry.id, text)
 
     def _over(self, entry: QueueEntry, slice: Wanted) -> Iterator[str]:
-        """Each limit that a request would exceed."""
+        """Yield each limit that a request would exceed."""
         settings = self.it.settings
         for type, limits in (("", settings.limits), (slice.type, settings.by_type.get(slice.type))):
             running, chips = self.running[entry.owner, type], self.chips[entry.owner, type]
@@ -317,7 +317,7 @@ class _Walk:
                 return False
 
     def _keeps(self, entry: QueueEntry, pool: str) -> bool:
-        """Whether a job may request nothing, and waits for the quota of that pool."""
+        """Return whether a job may request nothing, and waits for the quota of that pool."""
         place = self.it.plan.places[entry.id]
         kinds = {reason.kind for reason in place.reasons}
         return not place.ask and _K.QUOTA in kinds and pool in {way.pool for way in entry.wanted}
@@ -331,7 +331,7 @@ class _Walk:
 
 
 def _is_kept_for(planned: Planned, entry: QueueEntry, slice: Wanted) -> bool:
-    """Whether the quota is kept free for a job that only the quota keeps from that slice."""
+    """Return whether the quota is kept free for a job that lacks only the quota for that slice."""
     quota, order = planned.settings.quota.get(slice.pool), planned.plan.places[entry.id].order
     if quota is None or order is None or slice.chips > quota or entry.refusals >= LAPSES:
         return False
@@ -343,7 +343,7 @@ def _is_kept_for(planned: Planned, entry: QueueEntry, slice: Wanted) -> bool:
 
 
 def heirs(planned: Planned, giver: QueueEntry, hands_on: Callable[[str], bool]) -> list[str]:
-    """The jobs of the plan that the slice of `giver` fits, and that nothing keeps from it."""
+    """Return the jobs of the plan that fit the slice of `giver`, and that no rule keeps from it."""
     by_id = {entry.id: entry for entry in planned.entries}
     names: list[str] = []
     if giver.holds is None or any(

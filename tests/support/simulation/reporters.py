@@ -25,7 +25,7 @@ BUSY, CALM, STIRRED = 5.0, 20.0, 60.0
 #: seconds within which news are written: the longest pause between two tries, and one look
 SOON = 20.0
 
-#: takes the host that writes, its report, its evidence, and when
+#: takes the writing host, its report, its evidence, and the time
 Write = Callable[[int, ReportDocument, bytes, float], None]
 
 
@@ -39,12 +39,12 @@ class Reporters:
         self._numbers: dict[int, int] = {}
         self._ended: set[int] = set()  #: hosts whose last report is written
         self._last = -math.inf
-        self._could: dict[int, float] = {}  #: when each host could last not write
-        self._over = False  #: no host is left that could report anything
+        self._could: dict[int, float] = {}  #: time at which each host last could not write
+        self._over = False  #: whether no host can report any more
         self._new: dict[int, tuple[ReportDocument, bytes, float]] = {}  #: by host, its newest
 
     def advance(self, now: float, write: Write) -> None:
-        """Play on until now."""
+        """Make all reports until now."""
         if self._over:
             return
         marks = sorted(set(self._marks()))

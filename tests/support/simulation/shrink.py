@@ -47,7 +47,7 @@ def _tried(small: Result, **changes: object) -> Result | None:
 
 
 def history(result: Result) -> list[str]:
-    """The log, of the violated job alone where there is one; its newest lines."""
+    """Return the newest lines of the log, of the violated job only where there is one."""
     job = result.violation.job if result.violation else ""
     match = re.search(r"\d{6}", job)
     about = [line for line in result.log if not match or match.group() in line or " calm" in line]

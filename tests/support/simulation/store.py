@@ -26,7 +26,7 @@ class SimStore:
     ) -> None:
         self.real, self.world, self.monitor, self.outage = real, world, monitor, outage
         self.reputation = SimReputation(self)
-        self._known: dict[str, Job] = {}  #: what was read since it was last written
+        self._known: dict[str, Job] = {}  #: jobs that were read since their last write
         self._waking: list[str] | None = None  #: those that wake some time, the same
 
     def __getattr__(self, name: str) -> Any:
@@ -110,7 +110,7 @@ class SimStore:
         return self._effect("commit", f"{job.id} {event.kind if event else ''}", do)
 
     def _trying(self, job_id: str) -> None:
-        """From now on its backend may take a change of that job for made."""
+        """Note that the backend may believe from now on that its change of that job was made."""
         process = self.world.sim.me.process
         self.monitor.queue.tried[process.name if process else "", job_id] = self.world.sim.now
 

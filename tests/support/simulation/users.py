@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.support.simulation.play import Play
     from tpujob.service.jobs import Jobs
 
-#: errors that no other backend would spare the user
+#: errors that every backend would give
 ASKED_IN_VAIN = (NotFound, IllegalInState)
 
 
@@ -49,7 +49,7 @@ TWO_REGIONS = {
 }
 
 
-#: what people ask for, by its words
+#: the commands of users, by name
 VERBS: Mapping[str, Callable[[Jobs, str], object]] = {
     "hold": lambda api, job: api.hold(job),
     "release": lambda api, job: api.release(job),
@@ -68,7 +68,7 @@ MEDDLES: Mapping[str, float] = {
 
 
 class User:
-    """One person with one job: it is submitted some time, and perhaps meddled with."""
+    """A person with one job, who submits it at some time, and perhaps sends commands to it."""
 
     meddles = MEDDLES
     in_vain: tuple[type[TpujobError], ...] = ASKED_IN_VAIN
@@ -106,7 +106,7 @@ class User:
         self.insist(lambda api: VERBS[word](api, self.job_id))
 
     def insist(self, verb: Callable[[Jobs], object]) -> dict[str, str] | None:
-        """Until a backend has answered. A user's call ends with the backend that carries it."""
+        """Repeat a call until a backend answers. A call ends with the backend that carries it out."""
         while True:
             answer: list[object] = []
             backend = self.random.choice(self.play.backends)

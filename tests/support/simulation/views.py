@@ -25,7 +25,7 @@ LOOKS = 60.0
 
 
 class Views:
-    """I17: each fact of a job's view is so."""
+    """I17: each fact of a job's view is true."""
 
     def __init__(self, world: World, broken: Broken) -> None:
         self._world, self._broken = world, broken
@@ -55,7 +55,7 @@ class Views:
         return None
 
     def _checkpoint(self, job: Job, view: JobView) -> None:
-        """The checkpoint that a resume goes on from, as it is shown, is in the bucket, and no verdict is against it."""
+        """Check that the checkpoint shown for a resume is in the bucket, and that no verdict is against it."""
         step, saved = view["checkpoint"], self._world.saved.get(job.id, ())
         matches = [c for c in saved if c.step == step]
         assert step is None or matches, f"shows checkpoint {step}, which is not in the bucket"
@@ -73,7 +73,7 @@ class Views:
                 )
 
     def _money(self, job: Job, view: JobView, now: float) -> None:
-        """The dollars of the job's page are those of the ledger."""
+        """Check that the dollars of the job's page equal the ledger's."""
         cost = report([job], now, "job", covered([job])).total.list / 1e6
         shown = view["usd_spent"]
         assert abs(cost - shown) < 1e-6, f"shows ${shown:.6f}; the ledger has ${cost:.6f}"
@@ -81,7 +81,7 @@ class Views:
         assert slices <= shown + 1e-6, f"its slices cost ${slices:.6f}, and it ${shown:.6f}"
 
     def _redone(self, job: Job, attempt: Attempt, shown: AttemptView) -> None:
-        """Steps of an attempt that later ones made again, once one of those is known to have begun."""
+        """Check the repeated steps of an attempt, once a later attempt is known to have begun."""
         begun = [a for a in job.attempts[attempt.number :] if began_from(a) is not None]
         later = [self._run(job, a) for a in begun]
         began = [run.resumed for run in later if run and run.resumed < run.steps]
@@ -139,7 +139,7 @@ def _ran(attempt: Attempt, run: Run) -> None:
 
 
 def _steps(attempt: Attempt, shown: AttemptView, run: Run, now: float) -> None:
-    """No step is shown that was not made, and an attempt goes on from where its program did."""
+    """Check that each shown step was made, and that an attempt resumes where its program did."""
     number, step = attempt.number, shown["step"]
     if step is not None:
         reached = max(run.step(min(now, run.over())), run.resumed)

@@ -30,12 +30,12 @@ class World:
         self.sim, self.effects = sim, effects
         self.machines: dict[str, Machine] = {}
         self.past: list[Machine] = []
-        self.of_job: dict[str, list[Machine]] = {}  #: all that ever were
-        self.saved: dict[str, list[Checkpoint]] = {}  #: job -> checkpoints that are committed
+        self.of_job: dict[str, list[Machine]] = {}  #: all slices so far
+        self.saved: dict[str, list[Checkpoint]] = {}  #: job -> its committed checkpoints
         self.work: dict[str, plans.Work] = {}
         self.monitor: Monitor
         self.bucket: Bucket
-        self.stirred: Callable[[str], None] = lambda job: None  #: something about a job changed
+        self.stirred: Callable[[str], None] = lambda job: None  #: called with each job that changes
         #: seconds of work that a job may have
         self.lengths_of: Callable[[str], tuple[int, ...]] = lambda job: effects.profile.lengths
         self.fate = sim.random("fate")
@@ -66,7 +66,7 @@ class World:
     # Hardware --------------------------------------------------------------------------------------------------------
 
     def _scarcity(self, place: str, random: Random) -> None:
-        """Times in which a zone has no capacity, or a region refuses more quota."""
+        """Start, at random times, stockouts of a zone or refusals of quota in a region."""
 
         def begin() -> None:
             self.scarce[place] = self.sim.now + random.uniform(60, 5400)
@@ -77,21 +77,21 @@ class World:
         self.effects.some_time(random, rate, begin)
 
     def refusal(self, slice: Slice) -> str:
-        """STOCKOUT or QUOTA, while one of them is in force; or empty."""
+        """Return STOCKOUT or QUOTA while one of them is in force; else an empty text."""
         now = self.sim.now
         if self.scarce.get(slice.zone, 0.0) > now or len(self.free[slice.zone]) < 2:
             return "STOCKOUT"
         return "QUOTA" if self.scarce.get(f"quota {region_of(slice.zone)}", 0.0) > now else ""
 
     def add(self, machine: Machine) -> None:
-        """A nasty allocator: what was given back last is handed out first."""
+        """Add a slice on the machines that were given back last: the worst choice of an allocator."""
         free = self.free[machine.zone]
         machine.physical = tuple(free.pop(0) for _ in range(min(machine.hosts, len(free))))
         self.machines[machine.name] = machine
         self.of_job.setdefault(machine.job, []).append(machine)
 
     def hand_on(self, name: str, job: str) -> None:
-        """Another job has it from now on."""
+        """Give the slice to another job."""
         machine = self.machines.get(name)
         if machine is not None and machine.job != job:
             machine.served.append((machine.job, self.sim.now))
@@ -100,7 +100,7 @@ class World:
             self.sim.note(f"{name} serves {job}")
 
     def holder(self, name: str) -> str:
-        """The job that has, or last had, that slice."""
+        """Return the job that has, or last had, that slice."""
         past = (m for m in reversed(self.past) if m.name == name)
         machines = [self.machines.get(name), *past]
         return next((m.job for m in machines if m), name.split("-")[1])
@@ -118,7 +118,7 @@ class World:
             self.sim.note(f"{machine.name} is gone")
 
     def calm_down(self) -> None:
-        """Faults end: what is broken for a while is whole again, and what is somebody else's makes room."""
+        """End the faults: temporary damage is repaired, and slices of others make room."""
         for machine in self.machines.values():
             machine.down.clear()
             if not machine.ours:
@@ -178,7 +178,7 @@ class World:
         return plans.draw(random, self.lengths_of(job), self.effects.profile["maths"])
 
     def _refuse(self, run: Run, avoid: set[str]) -> None:
-        """The check before the program: a host keeps off a machine that is suspected, and the others wait for it."""
+        """Check machines before the program: a host refuses a suspected machine, and the others wait."""
         refused = [p for p in run.programs.values() if p.physical in avoid]
         if not refused:
             return
@@ -191,12 +191,12 @@ class World:
             program.verdict, program.lines = None, ()
 
     def keep(self, run: Run, step: int, good: bool) -> None:
-        """A checkpoint is committed."""
+        """Commit a checkpoint."""
         self.saved.setdefault(run.job, []).append(Checkpoint(step, run.attempt, good))
         self.bucket.put(f"{run.workdir}/checkpoints/{step}/w", b"saved", timeout=1)
 
     def at_hand(self, workdir: str, step: int) -> bool:
-        """Whether that checkpoint is in the workdir, which may be that of another region than it was saved in."""
+        """Return whether that checkpoint is in the workdir, perhaps of another region than its own."""
         return f"{workdir}/checkpoints/{step}/w" in self.bucket.objects
 
     def settle(self, machine: Machine) -> None:
@@ -204,7 +204,7 @@ class World:
             plans.settle(self, run, self.sim.now)
 
     def stop(self, program: Program) -> None:
-        """SIGTERM, and SIGKILL for what hangs."""
+        """Send SIGTERM, and SIGKILL to programs that hang."""
         now, run = self.sim.now, program.run
         hung = now >= min(run.hangs, run.spoils) or now < run.begins
         program.end(now, -9 if hung else 75, "stopped")
