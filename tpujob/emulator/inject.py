@@ -177,15 +177,14 @@ def add(world: World, kind: str, name: str, off: bool = False) -> None:
     if not name:
         raise invalid(f"the {kind} has no name")
     resource = f"{rules.COLLECTIONS[kind]}/{id_of(name)}"
-    world.named.discard(resource) if off else world.named.add(resource)
+    _switch(world.named, resource, off=off)
     world.record(f"{resource} {'is gone' if off else 'exists'}")
 
 
 def api_bug(world: World, name: str, off: bool = False) -> None:
     """Switch on a misbehaviour that is reported of the service (`errors.API_BUGS`); `off` ends it."""
     check_known(name, API_BUGS)
-    bugs = world.faults.api_bugs
-    bugs.discard(name) if off else bugs.add(name)
+    _switch(world.faults.api_bugs, name, off=off)
     world.record(f"{name} is {'off' if off else f'on: {API_BUGS[name]}'}")
 
 
@@ -198,8 +197,7 @@ def max_run(world: World, for_s: float) -> None:
 def unreachable(world: World, zone: str, off: bool = False) -> None:
     """Leave a zone out of lists, which report that they could not reach it; `off` ends it."""
     rules.check_zone(world, zone)
-    zones = world.faults.unreachable
-    zones.discard(zone) if off else zones.add(zone)
+    _switch(world.faults.unreachable, zone, off=off)
     world.record(f"{zone}: lists {'reach it again' if off else 'do not reach it'}")
 
 
@@ -250,6 +248,13 @@ def storage_error(
         requests = many(count, "request" if method == "*" else f"{method} request")
         where = f" for {path}" if path else ""
         world.record(f"Cloud Storage: {requests}{where} will answer {status} ({when})")
+
+
+def _switch(names: set[str], name: str, *, off: bool) -> None:
+    if off:
+        names.discard(name)
+    else:
+        names.add(name)
 
 
 def _matches_target(id: str, spec: NodeSpec, target: str) -> bool:

@@ -33,14 +33,14 @@ def silence(world: World, target: str = "", host: int | None = None) -> Node:
     """Switch one host or all off without notice: no process, no SSH, no metadata server. The API still says READY."""
     node, host = _find_node(world, target, host)
     node.silent |= set(range(len(node.physical))) if host is None else {host}
-    world.record(f"{node.id}: {_which(host)} has fallen silent; the API says READY")
+    world.record(f"{node.id}: {_host_text(host)} has fallen silent; the API says READY")
     return _disturb(world, node, "off", host=host)
 
 
 def hang(world: World, target: str = "", host: int | None = None, off: bool = False) -> Node:
     """Stop the processes of the running program, but not the agent; `off` lets them continue."""
     node, host = _find_node(world, target, host)
-    world.record(f"{node.id}: the program of {_which(host)} {'continues' if off else 'hangs'}")
+    world.record(f"{node.id}: the program of {_host_text(host)} {'continues' if off else 'hangs'}")
     if host is None:
         node.slowed.clear()
     else:
@@ -53,7 +53,7 @@ def cut(world: World, target: str = "", host: int | None = None, off: bool = Fal
     else those of one slice, or one host. `off` ends it in the same way."""
     if target or host is not None:
         node, host = _find_node(world, target, host)
-        chosen, where = [node], f"{node.id}: {_which(host)}"
+        chosen, where = [node], f"{node.id}: {_host_text(host)}"
     else:
         world.cut = not off
         chosen, where = [node for node in world.nodes.values() if node.addresses], "every host"
@@ -139,5 +139,5 @@ def _disturb(
     return node
 
 
-def _which(host: int | None) -> str:
+def _host_text(host: int | None) -> str:
     return "every host" if host is None else f"host {host}"

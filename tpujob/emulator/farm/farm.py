@@ -160,7 +160,7 @@ class Farm:
     async def _build(self, request: SliceRequest) -> _Slice:
         marker = f"{self._id}/{request.name}/"
         addresses = [self._free_address() for _ in request.hosts]
-        programs = await asyncio.to_thread(self._programs, request.image)
+        programs = await asyncio.to_thread(self._image_path, request.image)
         hosts = tuple(
             Host(
                 replace(spec, env={**request.env, **spec.env}),
@@ -193,7 +193,7 @@ class Farm:
             raise
         return built
 
-    def _programs(self, name: str) -> str:
+    def _image_path(self, name: str) -> str:
         """Return the PATH of an image, which is made once for all hosts."""
         with self._imaging:
             bare = self._shared / image.BARE

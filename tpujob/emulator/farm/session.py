@@ -193,7 +193,7 @@ async def _feed(
                 _resize(terminal, change.term_size)
             continue
         except asyncssh.SignalReceived as received:
-            _pass_on(child, received.signal)
+            _forward_signal(child, received.signal)
             continue
         except asyncssh.BreakReceived:
             continue
@@ -210,7 +210,7 @@ async def _feed(
         sink.write(b"\x04")  # what a person types to end a terminal's input
 
 
-def _pass_on(child: subprocess.Popen[bytes], name: str) -> None:
+def _forward_signal(child: subprocess.Popen[bytes], name: str) -> None:
     number = getattr(signal, f"SIG{name}", None)
     if isinstance(number, signal.Signals) and child.returncode is None:
         with contextlib.suppress(ProcessLookupError):

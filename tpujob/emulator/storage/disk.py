@@ -149,7 +149,7 @@ class ObjectStore:
         which = "live" if generation is None else "generation = ?"
         values = (bucket, name) if generation is None else (bucket, name, generation)
         row = self._db.execute(f"{_SELECT} AND name = ? AND {which}", values).fetchone()
-        return _stored(row) if row else None
+        return _from_row(row) if row else None
 
     def open(self, stored: EmulatedObject) -> BinaryIO:
         return (self._objects / stored.file).open("rb")
@@ -245,7 +245,7 @@ class ObjectStore:
             sql = f"{_SELECT} AND (name, generation) > (?, ?)" + (" AND name < ?" if stop else "")
             values = (bucket, *after, *([stop] if stop else []), limit)
             matches = self._db.execute(f"{sql}{live} ORDER BY name, generation LIMIT ?", values)
-            return map(_stored, matches.fetchall())
+            return map(_from_row, matches.fetchall())
 
         return listing.page(request, rows)
 
@@ -311,7 +311,7 @@ def _cell(stored: EmulatedObject, column: str) -> Any:
     return json.dumps(value) if column == "fields" else value
 
 
-def _stored(row: Sequence[Any]) -> EmulatedObject:
+def _from_row(row: Sequence[Any]) -> EmulatedObject:
     values = dict(zip(_NAMES, row, strict=True))
     values.update(live=bool(values["live"]), fields=json.loads(values["fields"]))
     return EmulatedObject(**values)

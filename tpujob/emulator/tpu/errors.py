@@ -85,9 +85,6 @@ class Faults:
                 return stockout
         return None
 
-    def quota(self, zone: str, generation: str, pricing: Pricing) -> Quota | None:
-        return self.quotas.get((zone, generation, pricing))
-
     def take_call_fault(self, method: str) -> CallFault | None:
         """Return the fault for this call, if any, and count the fault down."""
         for fault in self.calls:

@@ -132,7 +132,7 @@ def check_reservation(world: World, zone: str, name: str) -> None:
 def check_quota(world: World, zone: str, specs: Sequence[NodeSpec]) -> None:
     """Raise ApiError if all existing requests, in any state, plus these specs exceed the limit."""
     generation, pricing = accelerators.find(specs[0].type).generation, specs[0].pricing
-    quota = world.faults.quota(zone, generation, pricing)
+    quota = world.faults.quotas.get((zone, generation, pricing))
     if quota is None:
         return
     used = quota_used(world, zone, generation, pricing)
