@@ -1,5 +1,5 @@
-"""A biller of its own: makes the rows of a billing export from what slices did. Shares no code with the product, so
-that a mistake in one of them shows."""
+"""A second biller: makes the rows of a billing export from the use of slices. It shares no code with the product, so a
+mistake in either of them shows."""
 
 import csv
 import gzip
@@ -52,7 +52,7 @@ class Use:
     usd_per_chip_hour: str  #: decimal
     promotion: str = "0"  #: the share that a grant pays, decimal
     labelled: bool = True
-    named: bool = False  #: the detailed export names it
+    named: bool = False  #: whether the detailed export names the slice
     owner: str = "lab-x"
 
 
@@ -63,7 +63,7 @@ def stamp(seconds: float) -> str:
 
 
 def blank(at: float, **fields: Any) -> Row:
-    """A row of nothing in particular, with every column of the detailed export."""
+    """Return a neutral row with every column of the detailed export."""
     month = datetime.fromtimestamp(at - 7 * HOUR, UTC).strftime("%Y%m")
     row: Row = {
         "billing_account_id": "0123AB-4567CD-89EF01",
@@ -101,7 +101,7 @@ def labels(pairs: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def rows_of(use: Use) -> Iterator[Row]:
-    """One row for each clock hour in which the slice was ready. Preempted within its first minute, spot is free."""
+    """Return a row for each clock hour in which the slice was ready. Spot preempted in its first minute is free."""
     if use.spot and use.end - use.start < 60:
         return
     description, service, chips = SKUS[use.generation]
@@ -134,7 +134,7 @@ def rows_of(use: Use) -> Iterator[Row]:
 
 
 def ledger_slice(use: Use, **fields: Any) -> tuple[str, dict[str, Any]]:
-    """Return the job and what its ledger has of the slice."""
+    """Return the job and the slice's part of its ledger."""
     return use.job, {
         "slice": use.slice,
         "generation": use.generation,
@@ -166,7 +166,7 @@ def credit(type: str, amount: float) -> Row:
 
 # Other rows ----------------------------------------------------------------------------------------------------------
 
-#: what else stands on a bill
+#: other products on a bill
 OTHERS: tuple[Row, ...] = (
     {"system_labels": labels({"storage.googleapis.com/object_state": "noncurrent"})},
     {"service": {"description": "Cloud Run"}, "sku": {"description": "Something"}},

@@ -11,7 +11,7 @@ from tpujob.web.security.authenticator import bearer
 
 
 def caller(name: str, role: Role | None = Role.SUBMITTER) -> Principal:
-    """A principal of that name, with an id that no other name has."""
+    """Return a principal of that name, with an id that no other name has."""
     return Principal(f"test:{name}", name, role)
 
 
@@ -19,7 +19,7 @@ ADA = caller("ada", Role.ADMIN)
 
 
 class TokenDoor:
-    """Whoever shows that word is that principal: the least that a door can be."""
+    """A minimal door: a request with this token is from that principal."""
 
     def __init__(self, token: str, principal: Principal) -> None:
         self._token, self._who = token.encode(), principal
@@ -31,8 +31,8 @@ class TokenDoor:
 
 
 class NamedDoor:
-    """Whoever says a name in the header `x-test-name` is that principal; whoever says none is the first. For tests of
-    pages, where a browser has no token to show."""
+    """A door for tests of pages, where a browser has no token: the header `x-test-name` names the principal. Without
+    the header it is the first principal."""
 
     def __init__(self, *people: Principal) -> None:
         self._people = {person.name: person for person in people}

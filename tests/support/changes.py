@@ -21,7 +21,7 @@ _FIXED = (
 
 
 def broken_by(before: Job, after: Job) -> list[Broken]:
-    """The rules that the change breaks."""
+    """Return the rules that the change breaks."""
     violations: list[tuple[str, str]] = []
     if after.version != before.version + 1:
         violations.append(
@@ -44,7 +44,7 @@ def broken_by(before: Job, after: Job) -> list[Broken]:
 
 
 def _slices_kept(before: Sequence[Slice], after: Sequence[Slice]) -> Iterable[tuple[str, str]]:
-    """Only requests that came to nothing, and are seen to be gone, may be forgotten, the oldest first."""
+    """Yield violations of the list of slices: only the oldest failed requests that are gone may be removed."""
     still = {s.name: s for s in after}
     refusals = [s.name for s in before if s.refused and s.gone_at is not None]
     for slice_ in before:

@@ -20,13 +20,13 @@ IAP_AUDIENCE = "/projects/1/locations/europe-west4/services/tpujob"
 
 
 class Edge:
-    """Listens at `url`; whoever trusts `certificate` can speak to it. `port`: of the backend, once there is one."""
+    """An edge at `url`, for clients that trust `certificate`. `port`: the backend's, once it runs."""
 
     def __init__(self, issuer: Issuer, folder: Path, port: int = 0) -> None:
         self.issuer, self.port = issuer, port
-        self.invokers = {"ada@example.org"}  #: who has roles/run.invoker
+        self.invokers = {"ada@example.org"}  #: the users with roles/run.invoker
         self.iap = False
-        self.asked: list[dict[str, str]] = []  #: the headers of every request, as they came
+        self.asked: list[dict[str, str]] = []  #: the received headers of every request
         self.certificate, key = make_certificate(folder)
         edge = self
 
@@ -73,7 +73,7 @@ class Edge:
         _send(request, answer.status, answer_headers, content)
 
     def _refused(self, headers: dict[str, str]) -> tuple[int, Mapping[str, str]] | None:
-        """The edge's own answer, if it lets nobody through; `headers` become those that the backend sees."""
+        """Return the edge's refusal, if any; change `headers` to those that the backend sees."""
         checked = "x-serverless-authorization"
         checked = checked if checked in headers and not self.iap else "authorization"
         login = {"location": "https://accounts.google.com/o/oauth2/v2/auth?client_id=iap"}
@@ -107,7 +107,7 @@ def _send(
 
 
 def service_account_key(issuer: Issuer, token_uri: str, email: str) -> str:
-    """A key file of a service account, whose token endpoint is the issuer's."""
+    """Return the text of a service account's key file, whose token endpoint is the issuer's."""
     form = serialization.PrivateFormat.PKCS8
     pem = issuer.rsa.private_bytes(
         serialization.Encoding.PEM, form, serialization.NoEncryption()

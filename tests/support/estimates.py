@@ -66,7 +66,7 @@ def compare_view(
     *,
     emulated: bool = False,
 ) -> CompareView:
-    """The same."""
+    """Return the comparison that the service makes after these earlier jobs."""
     store, estimates = cast(Store, _Jobs(jobs)), _estimates(jobs, site, to_copy, emulated=emulated)
     made = Comparisons(store, SystemClock(), site, _placed, estimates)
     return made.compare(spec, said, asked)

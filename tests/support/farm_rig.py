@@ -1,4 +1,4 @@
-"""A real farm in a process of its own, and the small tools with which tests look at it from outside."""
+"""A real farm in another process, and small tools with which tests look at it from outside."""
 
 import contextlib
 import io
@@ -23,7 +23,7 @@ from tpujob.emulator.farm.processes import MARKER
 
 
 class FarmProcess:
-    """Started by the constructor; `stop` or `kill` ends it."""
+    """A farm process, from the constructor to `stop` or `kill`."""
 
     def __init__(self, folder: Path) -> None:
         self.state = folder / "state"
@@ -47,7 +47,7 @@ class FarmProcess:
         return json.loads(answer)
 
     def refusal(self, method: str, path: str, body: Any = None) -> int:
-        """The HTTP status of a call that must not succeed."""
+        """Return the HTTP status of a call that must not succeed."""
         status, _ = self._ask(method, path, body)
         assert status != 200, f"{method} {path} was accepted"
         return status
@@ -67,7 +67,7 @@ class FarmProcess:
         return [h["address"] for h in self.call("PUT", f"/slices/{name}", body)["hosts"]]
 
     def has(self, name: str) -> bool:
-        """Whether it has a slice of that name."""
+        """Return whether the farm has a slice of that name."""
         return name in self.call("GET", "/slices")
 
     def processes(self, name: str) -> list[int]:
@@ -100,7 +100,7 @@ class FarmProcess:
             client.close()
 
     def run(self, address: str, command: str, stdin: bytes = b"") -> tuple[int, bytes, bytes]:
-        """Exit code (-1: by a signal), stdout, stderr."""
+        """Run a command; return exit code (-1: by a signal), stdout, stderr."""
         with self.ssh(address) as client:
             feed, out, err = client.exec_command(command, timeout=60)
             feed.write(stdin)
@@ -124,7 +124,7 @@ class FarmProcess:
 
 
 class EmulatorProcess:
-    """The emulator's own process, beside the farm of the same folder; started by the constructor."""
+    """The emulator's process, beside the farm of the same folder; started by the constructor."""
 
     def __init__(self, folder: Path) -> None:
         ready = folder / "emulator.ready"
@@ -143,7 +143,7 @@ class EmulatorProcess:
 
 
 def refuses(address: str, port: int) -> bool:
-    """Whether nothing listens there."""
+    """Return whether no process listens at that address."""
     try:
         socket.create_connection((address, port), timeout=5).close()
     except ConnectionRefusedError:
@@ -152,12 +152,12 @@ def refuses(address: str, port: int) -> bool:
 
 
 def process_state(pid: int | str) -> str:
-    """Such as S, it sleeps, or T, it is stopped."""
+    """Return the state of a process: S sleeping, T stopped, and others."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return process_state(pid) not in "ZX"
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Between a store and Firestore: counts what is billed, sees every request, and fails on demand."""
+"""A network between a store and Firestore: counts billed operations, records requests, and fails on demand."""
 
 import threading
 from collections import Counter
@@ -35,7 +35,7 @@ class Network(
     grpc.UnaryStreamClientInterceptor,
     grpc.StreamStreamClientInterceptor,
 ):
-    """`fault` is asked about each request, by the name of its method, and says how it fails; None: it does not."""
+    """`fault` returns the failure of a request, by the name of its method; None: no failure."""
 
     def __init__(self, fault: Fault = lambda method, request: None) -> None:
         self.fault = fault
@@ -92,7 +92,7 @@ class Network(
 
 
 def collections(names: Sequence[str]) -> str:
-    """The innermost collections of these documents."""
+    """Return the innermost collections of these documents."""
     return "+".join(sorted({name.split("/")[-2] for name in names}))
 
 

@@ -1,4 +1,4 @@
-"""Hosts that print, tell and store their lines, and somebody who follows, without agents, SSH and a bucket."""
+"""Hosts that print, stream and store their lines, and a follower, without agents, SSH and a bucket."""
 
 import random
 import threading
@@ -28,14 +28,14 @@ def stored_form(host: int, number: int) -> bytes:
 
 @dataclass
 class Agent:
-    """One host's log as its agent has it: lines are written, told to a follower, and shipped."""
+    """A host's log in its agent: lines are written, streamed to a follower, and shipped."""
 
     shelf: Shelf
     host: int
     written: int = 0
     shipped: int = 0
-    sent: int = 0  #: the last line that was told on the stream that is open
-    number: int = 0  #: of the newest segment
+    sent: int = 0  #: the last line that was sent on the open stream
+    number: int = 0  #: number of the newest segment
     cut: int = 0  #: the last line of what is on its way, which stays the same until it is known to have come
 
     def write(self, lines: int) -> None:
@@ -88,7 +88,7 @@ class Heard:
     def __init__(self, room: int) -> None:
         self.rings = {0: Ring(room), 1: Ring(room)}
         self.settled_at, self.over = 0.0, False
-        self.deaf = set[int]()  #: hosts that are not heard
+        self.deaf = set[int]()  #: hosts whose messages are lost
 
     def take(self, tail: live.TailMessage) -> None:
         if tail.host in self.deaf:
@@ -108,7 +108,7 @@ def reading(shelf: Shelf, heard: Any) -> Logs:
 
 @dataclass
 class Reader:
-    """Follows in blocks or in pages, and fails where a line comes twice, late or not at all."""
+    """A reader that follows in blocks or in pages, and fails where a line comes twice, late or never."""
 
     logs: Logs
     blocks: bool
@@ -141,7 +141,7 @@ class Reader:
 
 
 class Clock:
-    """Stands for `time.monotonic`."""
+    """A stand-in for `time.monotonic`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._now = 1000.0
@@ -152,7 +152,7 @@ class Clock:
 
 
 def ship_together(shelf: Shelf, agents: list[Agent], lines: int, chance: random.Random) -> None:
-    """One host writes for all. Sometimes nobody hears that it did, so that the same lines are written once more."""
+    """Let one host write for all. Sometimes lose the confirmation, so that the same lines are written again."""
     pieces = [piece for agent in agents if (piece := agent.piece(lines))[2]]
     if not pieces:
         return
@@ -163,7 +163,7 @@ def ship_together(shelf: Shelf, agents: list[Agent], lines: int, chance: random.
 
 
 class Stream:
-    """A stream whose messages are put in by hand."""
+    """A stream whose messages tests put in."""
 
     def __init__(self, first: list[dict[str, Any]]) -> None:
         self.said = deque[dict[str, Any] | None](first)

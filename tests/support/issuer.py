@@ -51,7 +51,7 @@ def pem(key: Any) -> str:
 
 
 class Issuer:
-    """Google's accounts and IAP at once, as far as their keys and tokens go."""
+    """Google's accounts and IAP in one: their keys and tokens."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self.now, self.down, self.max_age = now, False, 600
@@ -60,7 +60,7 @@ class Issuer:
         self.revoked: list[str] = []
         self.at_the_browser = "ada@example.org"
         self.refuses = ""  #: an error of the token endpoint
-        self._asked: dict[str, dict[str, str]] = {}  #: what was asked for when a code was given out
+        self._asked: dict[str, dict[str, str]] = {}  #: the request for which a code was issued
         self.ever: dict[
             str, Any
         ] = {}  #: public keys by their id; Google itself forgets none so soon
@@ -68,7 +68,7 @@ class Issuer:
         self.rotate()
 
     def rotate(self) -> None:
-        """From now on other keys sign, and the old ones are gone."""
+        """Replace the signing keys by new keys."""
         self.kid += 1
         self.rsa = rsa.generate_private_key(65537, 2048)
         self.ec = ec.generate_private_key(ec.SECP256R1())
@@ -119,7 +119,7 @@ class Issuer:
         payload: str = "",
         **changes: Any,
     ) -> str:
-        """A signed ID token. `header` and `payload` (encoded) are put in before it is signed."""
+        """Return a signed ID token; `header` and `payload` (encoded) replace the usual parts."""
         head = {"alg": "RS256", "kid": self.google_kid, "typ": "JWT"} | dict(header or {})
         head = {name: value for name, value in head.items() if value is not None}
         signed = f"{part(head)}.{payload or part(self.claims(email, **changes))}"
@@ -144,7 +144,7 @@ class Issuer:
     # The token endpoint ----------------------------------------------------------------------------------------------
 
     def consent(self, url: str, email: str = "ada@example.org") -> str:
-        """Somebody signs in at that address and agrees; where their browser is sent then."""
+        """Sign a user in at that address; return the URL to which the browser is redirected."""
         params = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
         assert urlsplit(url).path.endswith("/accounts.google.com/o/oauth2/v2/auth"), url
         assert params["scope"] == "openid email"
@@ -203,12 +203,12 @@ class Issuer:
 
 
 def subject(email: str) -> str:
-    """A number that is an account's for ever."""
+    """Return the number of an account, which never changes."""
     return str(int.from_bytes(hashlib.sha256(email.encode()).digest()[:8], "big"))
 
 
 class IssuerServer:
-    """An issuer that listens."""
+    """An issuer behind an HTTP server."""
 
     def __init__(self) -> None:
         issuer = self.issuer = Issuer()

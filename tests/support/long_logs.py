@@ -1,4 +1,4 @@
-"""Logs of millions of lines, as agents would have left them: a job that has ended, and segments of about a mebibyte."""
+"""Logs of millions of lines, as agents leave them: an ended job, and segments of about a mebibyte."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -66,7 +66,7 @@ def segments(lines: int, host: int, attempt: int) -> Iterator[tuple[int, Segment
 
 
 def ship(blobs: Blobs, job: Job, lines: int) -> int:
-    """So many lines of each host and attempt; how many bytes that was."""
+    """Write that many lines of each host and attempt; return the number of bytes."""
 
     def put(attempt: int, host: int) -> int:
         size = 0

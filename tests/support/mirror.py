@@ -15,7 +15,7 @@ _UNUSED = {"test", "idlelib", "site-packages", "__pycache__", "ensurepip"}
 
 
 def own_uv() -> Path:
-    """The uv of the development packages."""
+    """Return the uv of the development packages."""
     return Path(sys.executable).with_name("uv")
 
 
@@ -30,7 +30,7 @@ def pack_uv(folder: Path) -> str:
 
 
 def pack_python(folder: Path) -> str:
-    """The list of Pythons that uv may get, as a URL: this one."""
+    """Return the URL of a list of Pythons with only this Python."""
     folder.mkdir(parents=True, exist_ok=True)
     archive, base = folder / f"cpython-{VERSION}.tar.gz", Path(sys.base_prefix)
     library = f"lib/python{VERSION.rpartition('.')[0]}"
@@ -55,7 +55,7 @@ def _needed(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def index() -> dict[str, str]:
-    """The variables that make uv ask the index that pip asks here, and believe whom pip believes; empty: the usual."""
+    """Return the variables that lead uv to the index and certificates of this machine's pip; empty: the default."""
     names = {"UV_DEFAULT_INDEX": "index-url", "SSL_CERT_FILE": "cert"}
     variables_ = {variable: _pips(name) for variable, name in names.items()}
     variables_["SSL_CERT_FILE"] = os.environ.get("SSL_CERT_FILE") or variables_["SSL_CERT_FILE"]
@@ -63,7 +63,7 @@ def index() -> dict[str, str]:
 
 
 def _pips(name: str) -> str:
-    """A setting of pip; empty: it has none."""
+    """Return a setting of pip; empty: not set."""
     value = os.environ.get(f"PIP_{name.replace('-', '_').upper()}", "")
     for where in () if value else ("global", "user", "site"):
         command = [sys.executable, "-m", "pip", "config", "get", f"{where}.{name}"]

@@ -9,7 +9,7 @@ from tpujob.domain.money.report import Group, report
 
 
 def assert_adds_up(job: Job, now: float, by: Group) -> None:
-    """Parts, rows and slices add up to the micro-dollar and the microsecond."""
+    """Assert that parts, rows and slices add up to the micro-dollar and the microsecond."""
     whole = report([job], now, by, covered([job]))
     bills = [0 if free(job, s) else bill(s, now).most or 0 for s in job.slices]
     total = whole.total
@@ -27,7 +27,7 @@ def assert_adds_up(job: Job, now: float, by: Group) -> None:
 
 
 def assert_covers(job: Job, now: float, slack: float) -> None:
-    """Every moment from creation to the end belongs to a part or to a rest; `slack`: seconds by which clocks differ."""
+    """Assert that parts and rests cover the time from creation to end; `slack`: seconds by which clocks differ."""
     reached = moment(job.created_at)
     rests = [(moment(rest.start), moment(rest.end)) for rest in job.rests]
     for start, end in sorted([*((s.start, s.end) for s in spans(job, now)), *rests]):

@@ -1,4 +1,4 @@
-"""Jobs, slices and reports as records, for the tests of what is pure."""
+"""Jobs, slices and reports as records, for tests of pure code."""
 
 from dataclasses import replace
 from typing import Any
@@ -26,7 +26,7 @@ ENDPOINTS = (Endpoint(0, "10.0.0.1"), Endpoint(1, "10.0.0.2"))
 
 
 def respec(spec: JobSpec, **parts: dict[str, Any]) -> JobSpec:
-    """The spec with other values in some of its parts."""
+    """Return the spec with other values in some of its parts."""
     document = dump(spec)
     return parse({**document, **{name: {**document[name], **part} for name, part in parts.items()}})
 
@@ -82,7 +82,7 @@ SLICES: list[SliceSeen] = [
 
 
 def with_progress(job: Job, **progress: Any) -> Job:
-    """`job`, whose newest attempt has come so far."""
+    """Return the job with this progress of its newest attempt."""
     ended = Attempt(1, "tj-000001-1", NOW - 300, ended_at=NOW, outcome=Outcome.FAILED)
     *before, newest = job.attempts or (ended,)
     return replace(job, attempts=(*before, replace(newest, progress=Progress(**progress))))
@@ -98,7 +98,7 @@ BAD = {"role": SliceRole.CONDEMNED, "delete_reason": "wrong numbers"}
 
 
 def with_condemned(job: Job, condemned: dict[str, Any]) -> Job:
-    """The same job, whose earlier slice was swapped out."""
+    """Return the same job, whose earlier slice was swapped out."""
     bad = Slice("tj-000001-1", 1, "v4-16", "us-central2-b", "spot", "r", 1.0, NOW - 4000)
     bad = replace(bad, endpoints=ENDPOINTS, ready_at=NOW - 3900, **BAD, **condemned)
     serving = tuple(replace(s, name="tj-000001-2", k=2) for s in job.slices)

@@ -87,7 +87,7 @@ MACHINE = {"chips": 8, "hosts": 2, "topology": "2x2x2", "runtime_version": "tpu-
 
 
 def example(shape: type[V], values: Mapping[str, Any]) -> V:
-    """Return that shape. A field that is not given is None where it may be, else empty."""
+    """Return a value of that shape. A field without a value is None where it may be, else empty."""
     hints = get_type_hints(shape)
     defaults = {name: _empty(hints[name]) for name in shape.__annotations__ if name not in values}
     return cast(V, {**defaults, **values})
@@ -137,7 +137,7 @@ def action(
 
 
 def job_view(job_id: str = "000042", **fields: Any) -> JobView:
-    """A job that runs at step 480 of 600."""
+    """Return a job that runs at step 480 of 600."""
     goes_on = (
         "it succeeds when every host exits with 0; if the slice is preempted, it requests another "
         "and resumes from its checkpoint"
@@ -180,7 +180,7 @@ FINAL = ("succeeded", "failed", "cancelled")
 
 
 def job_row(job: JobView) -> JobRow:
-    """The row of a job, as a list has it."""
+    """Return the row of a job in a list."""
     return example(
         JobRow, {"mine": True, **{k: job[k] for k in JobRow.__annotations__ if k in job}}
     )
@@ -314,7 +314,7 @@ class ScriptedJobs:
         self.messages: list[DeliveryView] = [delivery_view()]
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """A method of the table: the call is noted, then answered by `_on_NAME` or by what the test put in."""
+        """Return a method of the table, which records the call, then answers by `_on_NAME` or by the test's answer."""
         if name not in METHODS:
             raise AttributeError(name)
         answer = getattr(type(self), f"_on_{name}", None) or ANSWERS.get(name)
@@ -473,13 +473,13 @@ class ScriptedJobs:
             self.changed.clear()
 
     def change(self, job: JobView) -> None:
-        """The job is another one from now on, and whoever follows it is told."""
+        """Replace the job's view, and notify its followers."""
         self.jobs[job["id"]] = cast(JobView, job | {"version": job["version"] + 1})
         self.changes += 1
         self.changed.set()
 
     def named(self, name: str) -> list[dict[str, Any]]:
-        """The arguments of every call of that name."""
+        """Return the arguments of every call of that name."""
         return [arguments for called, arguments in self.calls if called == name]
 
     def _steer(self, job: str, wish: str) -> JobView:
@@ -537,12 +537,12 @@ ANSWERS: dict[str, Callable[..., Any]] = {
 
 
 class Front:
-    """Passes every call on to the scripted backend of the test that runs."""
+    """A backend that passes every call on to the scripted backend of the running test."""
 
     def __init__(self, now: ScriptedJobs | None = None) -> None:
         self.now = now or ScriptedJobs()
         self.stopping = False
-        self.requests = 0  #: being answered
+        self.requests = 0  #: number of requests in progress
 
     def settle(self) -> None:
         """Wait until nothing is asked any more: a poll that outlived its test would ask the next one's backend."""

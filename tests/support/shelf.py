@@ -46,7 +46,7 @@ class Shelf:
     def write(
         self, host: int, *lines: tuple[float, str], segment: int = 1, attempt: int = 2
     ) -> None:
-        """Append to a segment, as an agent did that says nothing of its lines."""
+        """Append to a segment without facts about its lines."""
         text = "".join(f"{at:.3f} {line}\n" for at, line in lines)
         self.append(host, text.encode(), segment=segment, attempt=attempt)
 

@@ -102,7 +102,7 @@ def an_event(text: str = "created") -> Event:
 
 
 def count_up(store: Store, job_id: str, writer: str, times: int) -> None:
-    """Add one, so many times, as every writer must: read, change, write if nobody else did, else all over again."""
+    """Add one, `times` times, as every writer must: read, change, write, and repeat after a conflict."""
     for n in range(times):
         while True:
             job = store.get(job_id)
@@ -121,7 +121,7 @@ def count_up(store: Store, job_id: str, writer: str, times: int) -> None:
 
 
 def commit_for_ever(store: Store, job_id: str) -> None:
-    """Say each version once it is acknowledged."""
+    """Print each version once it is acknowledged."""
     job = store.get(job_id)
     while True:
         job = store.commit(

@@ -1,4 +1,4 @@
-"""Another user of this machine, who tries the doors."""
+"""Another user of this machine, who tries to get in."""
 
 import json
 import os

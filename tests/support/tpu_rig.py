@@ -51,7 +51,7 @@ class NoFarm:
 
 
 class Cloud:
-    """Up from the constructor to `stop`."""
+    """An emulated Cloud TPU, from the constructor to `stop`."""
 
     def __init__(
         self, farm: FarmApi | None = None, latencies: Latencies = QUICK, **world: Any
@@ -66,25 +66,25 @@ class Cloud:
         self._channels: list[grpc.Channel] = []
 
     def do(self, action: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Call it with the world, which nobody else changes meanwhile."""
+        """Call a function with the world, while its lock is held."""
         with self.world.lock:
             return action(self.world, *args, **kwargs)
 
     def client(self) -> tpu_v2.TpuClient:
-        """The official client, v2."""
+        """Return the official client, v2."""
         return tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=self._channel()))
 
     def alpha(self) -> tpu_v2alpha1.TpuClient:
         return tpu_v2alpha1.TpuClient(transport=AlphaTransport(channel=self._channel()))
 
     def control(self) -> ControlServer:
-        """The control interface, started when first asked for."""
+        """The control interface, started at the first use."""
         if self._control is None:
             self._control = ControlServer(self.world, Path(self._folder.name))
         return self._control
 
     def rest(self) -> HttpThread:
-        """The REST face, started when first asked for."""
+        """The REST API, started at the first use."""
         if self._rest is None:
             self._rest = HttpThread(handler(self.world), 0, name="tpu-rest")
         return self._rest
@@ -115,7 +115,7 @@ def node(type: str = "v4-16", **fields: Any) -> dict[str, Any]:
 
 
 def queued(id: str, type: str = "v4-16", *, spot: bool = True, **fields: Any) -> dict[str, Any]:
-    """A request for a queued resource with one node of the same name."""
+    """Return a request for a queued resource with one node of the same name."""
     spec = {"parent": PARENT, "node_id": id, "node": node(type, **fields)}
     resource: dict[str, Any] = {"tpu": {"node_spec": [spec]}}
     if spot:

@@ -1,4 +1,4 @@
-"""Other users of this machine who type commands: processes that root has given to them, one for each user."""
+"""Other users of this machine who type commands: processes that root starts, one for each user."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.support.commands import Said
 
-#: Imports first, as another user may not read where Python is; then becomes the user, and runs what comes.
+#: imports first, as another user may not read Python's folder; then becomes the user, and runs commands
 _SCRIPT = """
 import encodings.ascii, encodings.idna, encodings.latin_1, encodings.utf_8_sig
 import contextlib, importlib, io, json, os, pkgutil, resource, socket, sys
@@ -44,7 +44,7 @@ for line in sys.stdin:
 
 
 class User:
-    """Somebody with an account of this machine."""
+    """A user with an account of this machine."""
 
     def __init__(self, name: str, folder: Path) -> None:
         account = pwd.getpwnam(name)
@@ -68,7 +68,7 @@ class User:
         )
 
     def __call__(self, *words: str, code: int | None = 0) -> Said:
-        """A command line; `code` is the exit code it must have (None: any)."""
+        """Run a command line, which must end with `code` (None: any)."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(json.dumps(words) + "\n")

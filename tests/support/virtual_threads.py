@@ -49,7 +49,7 @@ class Condition:
 
 
 class Event:
-    """`threading.Event`."""
+    """A stand-in for `threading.Event`."""
 
     def __init__(self, sim: Sim) -> None:
         self._change, self._is_set = Condition(sim), False
@@ -66,7 +66,7 @@ class Event:
 
 
 class Thread:
-    """`threading.Thread`."""
+    """A stand-in for `threading.Thread`."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Thread:
 
 
 class _Instead:
-    """A module, with some of its names replaced."""
+    """A module with some of its names replaced."""
 
     def __init__(self, real: ModuleType, **names: Any) -> None:
         self._real = real

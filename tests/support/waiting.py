@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def until(condition: Callable[[], T], state: str, seconds: float = 90) -> T:
-    """Return the first true value of the condition. Fails, saying what was waited for."""
+    """Return the first true value of the condition. Fail after `seconds` with a message that names the state."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if value := condition():

@@ -26,7 +26,7 @@ IN_HASTE = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=fal
 
 
 class Warm:
-    """The process that forks. It ends with `close`, or with the process that made it."""
+    """The process that forks hosts. It ends with `close`, or with its parent."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -38,7 +38,7 @@ class Warm:
         )
 
     def start(self, module: str, flags: Sequence[str], env: Mapping[str, str], log: Path) -> Forked:
-        """`python -m MODULE FLAGS` with that environment; what it says goes to that file."""
+        """Run `python -m MODULE FLAGS` with that environment; its output goes to the log file."""
         order = {"module": module, "flags": flags, "env": {**env}, "log": str(log)}
         return Forked(self, module, self.ask(order))
 
@@ -54,7 +54,7 @@ class Warm:
 
 
 class Forked:
-    """A host, as `subprocess.Popen` has it."""
+    """A host with the interface of `subprocess.Popen`."""
 
     def __init__(self, warm: Warm, module: str, pid: int) -> None:
         self.warm, self.module, self.pid = warm, module, pid
