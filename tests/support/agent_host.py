@@ -51,8 +51,6 @@ def agent_as_files() -> Path:
 
 
 class LocalServer:
-    """An HTTP server on this machine."""
-
     def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
         class Quiet(handler):
             def log_message(self, *args: object) -> None: ...

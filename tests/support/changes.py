@@ -22,25 +22,23 @@ _FIXED = (
 
 def broken_by(before: Job, after: Job) -> list[Broken]:
     """Return the rules that the change breaks."""
-    violations: list[tuple[str, str]] = []
+    breaks: list[tuple[str, str]] = []
     if after.version != before.version + 1:
-        violations.append(
-            ("I6", f"version {after.version} was written over version {before.version}")
-        )
+        breaks.append(("I6", f"version {after.version} was written over version {before.version}"))
     for name in _FIXED:
         if getattr(after, name) != getattr(before, name):
-            violations.append(("I6", f"{name} was changed after creation"))
+            breaks.append(("I6", f"{name} was changed after creation"))
     if len(after.attempts) < len(before.attempts):
-        violations.append(("I6", "an attempt was taken out of the record"))
+        breaks.append(("I6", "an attempt was taken out of the record"))
     for old, new in zip(before.attempts, after.attempts, strict=False):
         changed = (old.outcome, old.cause) != (new.outcome, new.cause)
         if changed and not may_end(old, new.outcome):
-            violations.append(("I6", f"the outcome of attempt {old.number} was overwritten"))
+            breaks.append(("I6", f"the outcome of attempt {old.number} was overwritten"))
         if (old.number, old.slice) != (new.number, new.slice):
             became = f"attempt {new.number} on {new.slice}"
-            violations.append(("I6", f"attempt {old.number} on {old.slice} became {became}"))
-    violations += _slices_kept(before.slices, after.slices)
-    return [Broken(rule, after.id, text) for rule, text in violations]
+            breaks.append(("I6", f"attempt {old.number} on {old.slice} became {became}"))
+    breaks += _slices_kept(before.slices, after.slices)
+    return [Broken(rule, after.id, text) for rule, text in breaks]
 
 
 def _slices_kept(before: Sequence[Slice], after: Sequence[Slice]) -> Iterable[tuple[str, str]]:

@@ -151,9 +151,8 @@ class Project:
         self.malformed: list[str] = []  #: commands that the parser refused
         self.slept: list[float] = []
         self.lag = 0  #: number of reads for which a new account, grant or API is unknown
-        self.refuse: Callable[[str], str | None] = lambda _: (
-            None
-        )  #: returns the error of a command, or None
+        #: returns the error of a command, or None
+        self.refuse: Callable[[str], str | None] = lambda _: None
         self.cut_after = 0  #: the script is killed after this many steps; 0: never
         self.script = 0  #: the process id of the script that runs
         self.lock = threading.Lock()

@@ -42,8 +42,6 @@ PROJECT_PATH = f"{MANAGER}/v3/projects/{PROJECT}"
 
 @dataclass
 class Asked:
-    """A request."""
-
     verb: str
     path: str  #: with the host's name in front
     params: dict[str, list[str]]
@@ -53,8 +51,6 @@ class Asked:
 
 @dataclass
 class Error:
-    """An error response."""
-
     status: int
     body: Any
 

@@ -95,8 +95,7 @@ class Issuer:
     # Tokens ----------------------------------------------------------------------------------------------------------
 
     def claims(self, email: str = "ada@example.org", /, **changes: Any) -> dict[str, Any]:
-        """Return Google's claims of a user who signed in through the lab's client. A value of None removes the
-        claim."""
+        """Return Google's claims of a user signed in through the lab's client. None removes a claim."""
         now = int(self.now())
         claims = {
             "iss": "https://accounts.google.com",
@@ -208,8 +207,6 @@ def subject(email: str) -> str:
 
 
 class IssuerServer:
-    """An issuer behind an HTTP server."""
-
     def __init__(self) -> None:
         issuer = self.issuer = Issuer()
 

@@ -126,7 +126,6 @@ class LocalStack:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
-    """Yield one stack for all stories of a module."""
     local = LocalStack(tmp_path_factory.mktemp("stack"))
     local.run("up")
     yield local

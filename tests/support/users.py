@@ -44,8 +44,6 @@ for line in sys.stdin:
 
 
 class User:
-    """A user with an account of this machine."""
-
     def __init__(self, name: str, folder: Path) -> None:
         account = pwd.getpwnam(name)
         self.name, self.uid = name, account.pw_uid

@@ -49,8 +49,6 @@ class Condition:
 
 
 class Event:
-    """A stand-in for `threading.Event`."""
-
     def __init__(self, sim: Sim) -> None:
         self._change, self._is_set = Condition(sim), False
 
@@ -66,8 +64,6 @@ class Event:
 
 
 class Thread:
-    """A stand-in for `threading.Thread`."""
-
     def __init__(
         self,
         target: Callable[..., object],

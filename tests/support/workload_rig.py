@@ -26,8 +26,6 @@ Event = dict[str, Any]
 
 @dataclass
 class Host:
-    """A process of a run."""
-
     process: subprocess.Popen[str] | Forked
     out: Path
     log: Path

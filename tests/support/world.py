@@ -64,8 +64,6 @@ class Clock:
 
 @dataclass
 class Machine:
-    """A slice in the cloud."""
-
     name: str
     zone: str
     job_id: str
@@ -378,15 +376,13 @@ class CopiesOfBucket:
         return self.faults.effect("copy", lambda: self._advance(copy))
 
     def _advance(self, copy: Copy) -> CopyProgress:
-        source_files = {n: d for n, d in self._below(copy.source).items() if self._follows(copy, n)}
-        if not source_files and copy.saved is None:
+        source = {n: d for n, d in self._below(copy.source).items() if self._follows(copy, n)}
+        if not source and copy.saved is None:
             raise Refused(f"there is nothing below {copy.source}/", cause="BAD_SPEC")
-        target_files, progress = self._below(copy.target), copy.progress
-        progress = replace(
-            progress, total=len(source_files), total_bytes=sum(map(len, source_files.values()))
-        )
-        for name, data in source_files.items():
-            if target_files.get(name) == data:
+        target, progress = self._below(copy.target), copy.progress
+        progress = replace(progress, total=len(source), total_bytes=sum(map(len, source.values())))
+        for name, data in source.items():
+            if target.get(name) == data:
                 if name > progress.after:
                     counts = {
                         "same": progress.same + 1,

@@ -31,8 +31,6 @@ class StorageClock:
 
 
 class Bucket(PlainBucket):
-    """The Blobs port; the reports of agents are made when they are listed."""
-
     def __init__(self, world: World) -> None:
         super().__init__(StorageClock(world.sim), Faults())  # type: ignore[arg-type]
         self.world, self.sim, self.effect = world, world.sim, world.effects

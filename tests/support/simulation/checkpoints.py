@@ -30,24 +30,22 @@ class Checkpoints:
                 )
                 self.broken("I4", job_id, text)
 
-    def resumed(self, run: Run, checkpoint: Checkpoint, saved: Sequence[Checkpoint]) -> None:
+    def resumed(self, run: Run, base: Checkpoint, saved: Sequence[Checkpoint]) -> None:
         """Check that a run resumes from the newest allowed checkpoint, and from none with known wrong numbers."""
         job = self.jobs.get(run.job)
         if job is None:
             return
-        if not checkpoint.good and run.listens:
+        if not base.good and run.listens:
             for attempt in _judged(job):
                 step = attempt.verdict.step if attempt.verdict else None
-                if (
-                    step is not None
-                    and checkpoint.attempt == attempt.number
-                    and step <= checkpoint.step
-                ):
-                    text = f"goes on from step {checkpoint.step}; attempt {attempt.number} broke at {step}"
+                if step is not None and base.attempt == attempt.number and step <= base.step:
+                    text = (
+                        f"goes on from step {base.step}; attempt {attempt.number} broke at {step}"
+                    )
                     self.broken("I4", run.job, f"attempt {run.attempt} {text}")
         newest = max((c.step for c in saved if c.good), default=0)
-        if checkpoint.good and checkpoint.step < newest:
-            text = f"resumes at step {checkpoint.step}, and {newest} was committed"
+        if base.good and base.step < newest:
+            text = f"resumes at step {base.step}, and {newest} was committed"
             self.broken("I4", run.job, f"attempt {run.attempt} {text}")
 
     def recorded(self, before: Job, job: Job, event: Event, saved: Sequence[Checkpoint]) -> None:

@@ -16,8 +16,6 @@ from tpujob.ports import Owned, SliceSurvey
 
 
 class Cloud:
-    """The Slices port."""
-
     def __init__(self, world: World) -> None:
         self.world, self.sim, self.effect = world, world.sim, world.effects
         self.faults = SliceFaults(world)

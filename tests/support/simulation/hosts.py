@@ -14,8 +14,6 @@ from tpujob.ports import Listening
 
 
 class Hosts:
-    """The Hosts port: the agent's `start` and `stop` over SSH."""
-
     def __init__(self, world: World) -> None:
         self.world, self.sim, self.effect = world, world.sim, world.effects
 

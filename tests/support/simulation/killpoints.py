@@ -34,14 +34,10 @@ class Point:
 def points(scenario: str) -> list[Point]:
     """Return all points of a story. All kills between two effects with a change are equal. Pauses are not, where
     another backend works meanwhile: a look from before the pause is old after it."""
-    effects, alone = tell(SCENARIOS[scenario]).effects, SCENARIOS[scenario].backends == 1
-    pauses = effects.writes if alone else range(1, effects.counts.effects + 1)
+    acts, alone = tell(SCENARIOS[scenario]).effects, SCENARIOS[scenario].backends == 1
+    pauses = acts.writes if alone else range(1, acts.counts.effects + 1)
     return [
-        *(
-            Point(scenario, e, kind)
-            for e in effects.writes
-            for kind in ("before", "after", "cancel")
-        ),
+        *(Point(scenario, e, kind) for e in acts.writes for kind in ("before", "after", "cancel")),
         *(Point(scenario, e, "pause") for e in pauses),
     ]
 

@@ -44,9 +44,7 @@ class Machine:
     gone_at: float = math.inf
     down: dict[int, float] = field(default_factory=dict)  #: host -> unreachable over SSH until
     lost: dict[int, float] = field(default_factory=dict)  #: host -> time of its death, for ever
-    blocked: list[tuple[float, float]] = field(
-        default_factory=list
-    )  #: times in which no report gets through
+    blocked: list[tuple[float, float]] = field(default_factory=list)  #: times without reports
     runs: list[Run] = field(default_factory=list)
     epochs: dict[int, int] = field(default_factory=dict)  #: host -> of the newest job started on it
     #: host -> whether it was wiped for another owner, until the next job is started there

@@ -147,9 +147,7 @@ class Monitor:
     def used(self, machine: Machine, host: int) -> None:
         """Q6: no host has files of an owner who no longer holds it."""
         has = self.jobs[machine.job]
-        for job in [
-            self.jobs[job_id] for job_id in machine.left.get(host, ()) if job_id in self.jobs
-        ]:
+        for job in [self.jobs[key] for key in machine.left.get(host, ()) if key in self.jobs]:
             if job.owner != has.owner:
                 text = f"files of job {job.id}, of another owner, are on {machine.name}/{host}"
                 self.broken("Q6", has.id, text)
@@ -379,9 +377,7 @@ class Monitor:
     def _goes_on(self, job: Job) -> bool:
         """Return whether a job has much work left, and makes progress."""
         if job.spec.is_group:
-            return any(
-                self._goes_on(element) for element in self.jobs.values() if element.group == job.id
-            )
+            return any(self._goes_on(item) for item in self.jobs.values() if item.group == job.id)
         attempt = job.attempt
         machine = self.world.machines.get(attempt.slice) if attempt else None
         healthy = attempt and machine and machine.healthy(self.sim.now, job.id, attempt.number)

@@ -193,15 +193,13 @@ def play(number: int, **how: Any) -> Result:
     begun, seed = time.perf_counter(), Seed(number, **how)
     logging.disable(logging.CRITICAL)
     violation = None
-    session = Play(number, draw(Sim(number).random("profile"), seed))
+    run = Play(number, draw(Sim(number).random("profile"), seed))
     try:
-        session.play()
+        run.play()
     except Violation as error:
         violation = error
     finally:
-        session.close()
+        run.close()
         logging.disable(logging.NOTSET)
-    seconds, detected = time.perf_counter() - begun, session.monitor.bounds.detected
-    return Result(
-        seed, violation, session.sim.log, session.effects.counts, session.sim.now, seconds, detected
-    )
+    seconds, detected = time.perf_counter() - begun, run.monitor.bounds.detected
+    return Result(seed, violation, run.sim.log, run.effects.counts, run.sim.now, seconds, detected)

@@ -33,8 +33,6 @@ class Checkpoint:
 
 @dataclass(eq=False)
 class Run:
-    """An attempt on a slice."""
-
     job: str
     attempt: int
     slice: str
@@ -58,9 +56,7 @@ class Run:
     workdir: str = ""  #: the folder of its checkpoints
     key: str = ""  #: the key of its hosts' reports
     every: float = 60.0  #: seconds between two reports while nothing happens
-    stall: Mapping[str, float] = field(
-        default_factory=dict
-    )  #: limits after which its agents call it hung
+    stall: Mapping[str, float] = field(default_factory=dict)  #: limits of a hang, for its agents
     advance: Callable[[float], object] = lambda now: (
         None
     )  #: lets its hosts say what they have to say until then
@@ -178,25 +174,21 @@ class Program:
         return report
 
     def _progress(self, at: float) -> dict[str, object]:
-        run, progress = self.run, dict[str, object]()
-        progress |= {"idle": run.idle(self.host, at), "looks": run.looks(self.host, at)}
+        run, facts = self.run, dict[str, object]()
+        facts |= {"idle": run.idle(self.host, at), "looks": run.looks(self.host, at)}
         if run.contract:
-            progress["program_phase"] = "train" if run.stepped(at) else "compile"
+            facts["program_phase"] = "train" if run.stepped(at) else "compile"
         if run.stepped(at) and (run.contract or not run.tainted):
             # what tells the step of another program is the same line that tells of a broken number
             sound = run.contract or at < run.spoils
-            progress["step"] = (
-                run.step(at) if sound else (run.bad_step() or 0) - (at < self.exit_at)
-            )
+            facts["step"] = run.step(at) if sound else (run.bad_step() or 0) - (at < self.exit_at)
         if run.contract:
             newest = run.step(min(at, run.spoils - STEP) if run.tainted else at) // EVERY * EVERY
-            progress["resumed_from"] = run.resumed
-            progress["steps"] = run.steps
-            checkpoint = run.step(at) if at >= run.saved_at() else max(newest, run.resumed)
+            facts["resumed_from"] = run.resumed
+            facts["steps"] = run.steps
+            saved = run.step(at) if at >= run.saved_at() else max(newest, run.resumed)
             if at >= self.exit_at and self.verdict and self.verdict["step"] is not None:
                 # an agent that knows the bad step names the newest checkpoint before it
-                checkpoint = min(
-                    checkpoint, max((self.verdict["step"] - 1) // EVERY * EVERY, run.resumed)
-                )
-            progress["checkpoint"] = checkpoint or None
-        return progress
+                saved = min(saved, max((self.verdict["step"] - 1) // EVERY * EVERY, run.resumed))
+            facts["checkpoint"] = saved or None
+        return facts

@@ -59,22 +59,22 @@ class QueueChecks:
         entries, settings, circuits, usage, now, others = args
         entries = tuple(entries)
         plan = real(entries, settings, circuits, usage, now, others)
-        backend = self.sim.me.process.name if self.sim.me.process else ""
+        name = self.sim.me.process.name if self.sim.me.process else ""
         planned = Planned(entries, settings, circuits, usage, now, others, plan)
-        last = self.plans[backend][-1] if self.plans[backend] else None
-        self.plans[backend].append(planned)
+        last = self.plans[name][-1] if self.plans[name] else None
+        self.plans[name].append(planned)
         if not plan.places:
             return plan
         if self.outage.until <= self.sim.now - 1:
-            self.read[backend] = self.sim.now
+            self.read[name] = self.sim.now
         same = last is not None and last.entries == entries and last.circuits == circuits
-        if same and self.sim.now - self._checked.get(backend, 0.0) < SELDOM:
+        if same and self.sim.now - self._checked.get(name, 0.0) < SELDOM:
             return plan
-        self._checked[backend] = self.sim.now
-        self._planned(backend, planned, real)
+        self._checked[name] = self.sim.now
+        self._planned(name, planned, real)
         return plan
 
-    def _planned(self, backend: str, planned: Planned, real: Callable[..., Any]) -> None:
+    def _planned(self, name: str, planned: Planned, real: Callable[..., Any]) -> None:
         for violation in rules.every(planned):
             self.broken(*violation)
         again = real(
@@ -93,10 +93,10 @@ class QueueChecks:
             return  # nothing can be read
         if self.sim.now - planned.now > KNOWN:
             return  # it was held up on the way, and what follows from it is too old to be done
-        self._is_fresh(backend, planned)
-        if planned.usage.owners and self.sim.now - self._summed.get(backend, 0.0) > SELDOM:
-            self._summed[backend] = self.sim.now
-            self._adds_up(backend, planned.usage, planned.now)
+        self._is_fresh(name, planned)
+        if planned.usage.owners and self.sim.now - self._summed.get(name, 0.0) > SELDOM:
+            self._summed[name] = self.sim.now
+            self._adds_up(name, planned.usage, planned.now)
 
     def entry(self, job: Job) -> QueueEntry:
         group = self.jobs.get(job.group)
@@ -107,7 +107,7 @@ class QueueChecks:
             cached = self._entries[job.id] = version, entry(job, group=group)
         return cached[1]
 
-    def _is_fresh(self, backend: str, planned: Planned) -> None:
+    def _is_fresh(self, name: str, planned: Planned) -> None:
         """Q1: each backend plans the same jobs, as they are written, but for what was written in the last seconds."""
         by_id = {entry_.id: entry_ for entry_ in planned.entries}
         for job in self.jobs.values():
@@ -118,43 +118,39 @@ class QueueChecks:
             if used is None or right is None:
                 same = used is right
             else:
-                last = self._same.get((backend, job.id))
+                last = self._same.get((name, job.id))
                 same = last is not None and last[0] is used and last[1] is right
                 if not same and (same := used == right):
-                    self._same[backend, job.id] = used, right
-            if (
-                not same
-                and not self._is_new(backend, job.id)
-                and not self._is_new(backend, job.group)
-            ):
-                text = f"{backend} plans with {used}, and its record says {right}"
+                    self._same[name, job.id] = used, right
+            if not same and not self._is_new(name, job.id) and not self._is_new(name, job.group):
+                text = f"{name} plans with {used}, and its record says {right}"
                 self.broken("Q1", job.id, f"{self._age(job.id):.0f} s after a change {text}")
         for job_id in by_id:
-            if not self._is_new(backend, job_id):
-                self.broken("Q1", job_id, f"{backend} plans with it, and it is not there")
+            if not self._is_new(name, job_id):
+                self.broken("Q1", job_id, f"{name} plans with it, and it is not there")
 
     def _age(self, job_id: str) -> float:
         return self.sim.now - self.changed.get(job_id, 0.0)
 
-    def _is_new(self, backend: str, job_id: str) -> bool:
+    def _is_new(self, name: str, job_id: str) -> bool:
         """Return whether a backend need not know the job's state yet."""
-        return self._age(job_id) <= KNOWN or self._tried(backend, job_id)
+        return self._age(job_id) <= KNOWN or self._tried(name, job_id)
 
-    def _tried(self, backend: str, job_id: str) -> bool:
+    def _tried(self, name: str, job_id: str) -> bool:
         """Return whether a backend has lately tried to change a job, and may not know the result."""
-        at, process = self.tried.get((backend, job_id)), self.sim.me.process
+        at, process = self.tried.get((name, job_id)), self.sim.me.process
         if at is None:
             return False
         paused = process.paused_until if process else 0.0
         return self.sim.now - max(at, paused) <= AGAIN
 
-    def _adds_up(self, backend: str, usage: RecentUsage, now: float) -> None:
+    def _adds_up(self, name: str, usage: RecentUsage, now: float) -> None:
         """Q7: the usage of owners and shares is the sum of their jobs' usage."""
         rows = [(job.spec.share, job.submitter, used(job, now)) for job in self.jobs.values()]
         unsure = {
             (job.spec.share, job.submitter)
             for job in self.jobs.values()
-            if self._is_new(backend, job.id)
+            if self._is_new(name, job.id)
         } | self.left
         right = sums(rows)
         if below := [key for key, amount in right.owners.items() if amount < 0]:
@@ -164,7 +160,9 @@ class QueueChecks:
                 continue
             has, should = usage.owners.get(key, 0.0), right.owners.get(key, 0.0)
             if abs(has - should) > 0.01 * should + CENTS:
-                text = f"{backend} counts ${has / 1e6:.3f} for {key}; its jobs used ${should / 1e6:.3f}"
+                text = (
+                    f"{name} counts ${has / 1e6:.3f} for {key}; its jobs used ${should / 1e6:.3f}"
+                )
                 self.broken("Q7", "", text)
 
     # Records ----------------------------------------------------------------------------------------------------------
@@ -183,7 +181,7 @@ class QueueChecks:
         self.changed[job.id] = self.sim.now
         self.left.add((job.spec.share, job.submitter))
 
-    def committed(self, backend: str, before: Job, job: Job, event: Event) -> None:
+    def committed(self, name: str, before: Job, job: Job, event: Event) -> None:
         self.changed[job.id] = self.sim.now
         if job.spec.is_group:
             if job.wish is DesiredState.RUN:
@@ -197,14 +195,14 @@ class QueueChecks:
             if job.state.final:
                 self._ended(job)
         if event.kind is EventKind.SLICE_KEPT:
-            latest = job.state_since + self.plans[backend][-1].settings.keep
+            latest = job.state_since + self.plans[name][-1].settings.keep
             if job.hold_until is None or job.hold_until > latest:
                 self.broken("Q5", job.id, f"keeps its slice until {job.hold_until}, not {latest}")
         if event.kind in _GETS:
-            self._may_get(backend, before, event)
-            self.asked[job.id] = backend, self.sim.now
+            self._may_get(name, before, event)
+            self.asked[job.id] = name, self.sim.now
             if event.kind is EventKind.SLICE_REQUESTED:
-                self._within_limits(backend, job)
+                self._within_limits(name, job)
 
     def _ended(self, group: Job) -> None:
         """I6: no group ends before its elements; one may have been resumed in that moment."""
@@ -214,31 +212,31 @@ class QueueChecks:
                 text = f"ended as {group.state} while its element {job.id} is {job.state}"
                 self.broken("I6", group.id, text)
 
-    def _may_get(self, backend: str, job: Job, event: Event) -> None:
+    def _may_get(self, name: str, job: Job, event: Event) -> None:
         """Q2, Q10, Q13: the job is not held, its time and its conditions have come, its group is not cancelled."""
         process = self.sim.me.process
         if job.held_by:
             self.broken("Q2", job.id, f"is held by {job.held_by}, and {event.text}")
         if job.spec.not_before is not None and self.sim.now < job.spec.not_before - 5:
             self.broken("Q2", job.id, f"{event.text}, before its time")
-        for other, on, state in () if job.slices else rules.met_edges(self.entry(job), self):
-            if state is not Met.YES and self._age(other) > KNOWN:
+        for other, on, met in () if job.slices else rules.met_edges(self.entry(job), self):
+            if met is not Met.YES and self._age(other) > KNOWN:
                 self.broken("Q10", job.id, f"{event.text}; it waits for the {on} of {other}")
-        for rule, times, change in (
+        for rule, times, word in (
             ("Q13", self.cancelled, "cancelled"),
             ("Q2", self.held, "held"),
         ):
             since = times.get(job.group)
             if since is not None and (process is None or process.paused_until < since):
                 ago = self.sim.now - since
-                self.broken(rule, job.id, f"{event.text}, {ago:.1f} s after its group was {change}")
+                self.broken(rule, job.id, f"{event.text}, {ago:.1f} s after its group was {word}")
 
-    def _within_limits(self, backend: str, job: Job) -> None:
+    def _within_limits(self, name: str, job: Job) -> None:
         """Q8: limits hold in the records, too; but for what another backend requested in the same moment."""
-        planned = self.plans[backend][-1] if self.plans[backend] else None
+        planned = self.plans[name][-1] if self.plans[name] else None
         own = self.entry(job)
         if planned is None or own.holds is None:
-            self.broken("Q2", job.id, f"{backend} requested a slice without a plan")
+            self.broken("Q2", job.id, f"{name} requested a slice without a plan")
         settings, slice = planned.settings, own.holds
         others = [self.entry(j) for j in self.jobs.values() if not j.state.final]
         holds = [(o, o.holds) for o in others if o.holds is not None]
@@ -256,7 +254,7 @@ class QueueChecks:
             ("elements of its group", of_group, self._at_once(job), False),
         ]
         for noun, holders, limit, chips in rows:
-            seen = [(o, h) for o, h in holders if o is own or not self._unseen(backend, o.id)]
+            seen = [(o, h) for o, h in holders if o is own or not self._unseen(name, o.id)]
             count = sum(h.chips if chips else 1 for _, h in seen)
             if limit is not None and count > limit:
                 ids = ", ".join(o.id for o, _ in seen)
@@ -266,11 +264,11 @@ class QueueChecks:
         group = self.jobs.get(job.group)
         return at_once(group.spec) if group else None
 
-    def _unseen(self, backend: str, job_id: str) -> bool:
+    def _unseen(self, name: str, job_id: str) -> bool:
         """Return whether that backend could plan without knowing that the job got a slice."""
         by, at = self.asked.get(job_id, ("", 0.0))
-        planned = min(self.plans[backend][-1].now, self.read.get(backend, 0.0))
-        return by != backend and at > planned - KNOWN
+        planned = min(self.plans[name][-1].now, self.read.get(name, 0.0))
+        return by != name and at > planned - KNOWN
 
     # As `capacity.Others`, of the records -----------------------------------------------------------------------------
 
@@ -301,10 +299,8 @@ class QueueChecks:
                 waits = job.state is State.QUEUED and not job.slices
                 never = [
                     (other, on)
-                    for other, on, state in (
-                        rules.met_edges(self.entry(job), self) if waits else ()
-                    )
-                    if state is Met.NEVER
+                    for other, on, met in (rules.met_edges(self.entry(job), self) if waits else ())
+                    if met is Met.NEVER
                 ]
                 other, on = never[0] if never else ("", "")
                 text = f"still waits for the {on} of {other}, which cannot be any more"
@@ -339,11 +335,11 @@ class QueueChecks:
         if heir.wish is not DesiredState.RUN or not (giver.spec.hand_on and heir.spec.hand_on):
             self.broken("Q6", heir.id, f"{got.name} was handed on to a job that is not to have it")
 
-    def deleting(self, backend: str, job: Job, slice: Slice, seen: SliceSeen | None) -> None:
+    def deleting(self, name: str, job: Job, slice: Slice, seen: SliceSeen | None) -> None:
         """Q15: no slice that a job waits for is deleted before an attempt to hand it on."""
         if (
             job.state is not State.RELEASING
-            or not self.plans[backend]
+            or not self.plans[name]
             or job.slice is None
             or job.slice.name != slice.name
             or job.then not in rules.ENDED_WELL
@@ -352,7 +348,7 @@ class QueueChecks:
             or job.attempt is None
             or job.attempt.slice != slice.name
             or not job.spec.hand_on
-            or self.plans[backend][-1].settings.hand_on == "never"
+            or self.plans[name][-1].settings.hand_on == "never"
             or job.slice.delete_asked_at is not None
             or job.slice.missing_since is not None
             or job.slice.epoch >= PASSED
@@ -363,8 +359,8 @@ class QueueChecks:
             or seen.suspending
         ):
             return
-        begun = self.ticked.get((backend, job.id), 0.0)
-        plans = [planned for planned in self.plans[backend] if planned.now > begun - KNOWN]
+        begun = self.ticked.get((name, job.id), 0.0)
+        plans = [planned for planned in self.plans[name] if planned.now > begun - KNOWN]
         giver = self.entry(job)
         waiting = [set(rules.heirs(planned, giver, self._hands_on(begun))) for planned in plans]
         heirs = set.intersection(*waiting) if len(waiting) > 1 else set()

@@ -91,8 +91,8 @@ def _barred(entry: QueueEntry, planned: Planned) -> Iterator[str]:
         yield f"it is held by {entry.held_by}"
     if entry.not_before is not None and planned.now < entry.not_before:
         yield f"it may not start for {entry.not_before - planned.now:.0f} s"
-    for job_id, on, state in met_edges(entry, planned.others):
-        if state is not Met.YES:
+    for job_id, on, met in met_edges(entry, planned.others):
+        if met is not Met.YES:
             yield f"it waits for the {on} of {job_id}"
 
 
@@ -104,8 +104,8 @@ def met_edges(entry: QueueEntry, others: Others) -> Iterator[tuple[str, str, Met
         end = others.end(edge.job if other is None else other)
         if other is None and end is not None:  # not made yet, or never if its group has ended
             end = replace(end, started=None)
-        state = check(edge, end)[0]
-        yield other or edge.job, edge.on, state
+        met = check(edge, end)[0]
+        yield other or edge.job, edge.on, met
 
 
 def _is_barred_by(entry: QueueEntry, reason: Reason, planned: Planned) -> bool:
@@ -115,9 +115,7 @@ def _is_barred_by(entry: QueueEntry, reason: Reason, planned: Planned) -> bool:
         case _K.NOT_BEFORE:
             return entry.not_before is not None and planned.now < entry.not_before == reason.until
         case _K.DEPENDENCY:
-            waits = {
-                job for job, on, state in met_edges(entry, planned.others) if state is Met.NOT_YET
-            }
+            waits = {job for job, on, met in met_edges(entry, planned.others) if met is Met.NOT_YET}
             return bool(reason.jobs) and {*reason.jobs} <= waits
         case _:
             return False
@@ -191,65 +189,63 @@ class _Walk:
     before: list[QueueEntry] = field(default_factory=list[QueueEntry])
 
     def check(self) -> Iterator[Found]:
-        by_id = {entry.id: entry for entry in self.it.entries}
-        for entry in self.it.entries:
-            if entry.holds:
-                self._take(entry, entry.holds)
-                self.requested[entry.holds.shape] += entry.in_cloud_queue
+        by_id = {job.id: job for job in self.it.entries}
+        for job in self.it.entries:
+            if job.holds:
+                self._take(job, job.holds)
+                self.requested[job.holds.shape] += job.in_cloud_queue
         for job_id in self.it.plan.order:
-            if (entry := by_id.get(job_id)) is None:
+            if (job := by_id.get(job_id)) is None:
                 continue
             place = self.it.plan.places[job_id]
             if place.ask:
-                yield from self._asks(entry, place)
-                self._take(entry, next(w for w in entry.wanted if w.shape in place.ask))
+                yield from self._asks(job, place)
+                self._take(job, next(w for w in job.wanted if w.shape in place.ask))
             elif place.reasons:
                 reason = place.reasons[0]
-                if entry.wanted and not any(
-                    self._holds(entry, w, reason) for w in entry.wanted[:1]
-                ):
-                    yield Found("Q14", entry.id, f"waits for {reason}, which does not hold")
-                self._receives(entry, reason)
-                if len(entry.wanted) == 1:
-                    self._close(entry, entry.wanted[0], place, reason)
-            self.before.append(entry)
+                if job.wanted and not any(self._holds(job, w, reason) for w in job.wanted[:1]):
+                    yield Found("Q14", job.id, f"waits for {reason}, which does not hold")
+                self._receives(job, reason)
+                if len(job.wanted) == 1:
+                    self._close(job, job.wanted[0], place, reason)
+            self.before.append(job)
 
-    def _take(self, entry: QueueEntry, slice: Wanted) -> None:
+    def _take(self, job: QueueEntry, slice: Wanted) -> None:
         for type in ("", slice.type):
-            self.running[entry.owner, type] += 1
-            self.chips[entry.owner, type] += slice.chips
+            self.running[job.owner, type] += 1
+            self.chips[job.owner, type] += slice.chips
         self.pools[slice.pool] += slice.chips
-        self.groups[entry.group] += 1
+        self.groups[job.group] += 1
 
-    def _receives(self, entry: QueueEntry, reason: Reason) -> None:
+    def _receives(self, job: QueueEntry, reason: Reason) -> None:
         """The slice of another owner's job, or of another group's, counts for both; the project has no more chips for
         that."""
         for giver in self.it.entries if reason.kind is _K.HANDED_ON else ():
             if giver.id not in reason.jobs or giver.holds is None:
                 continue
-            if giver.owner != entry.owner:
-                self._take(entry, giver.holds)
+            if giver.owner != job.owner:
+                self._take(job, giver.holds)
                 self.pools[giver.holds.pool] -= giver.holds.chips
-            elif giver.group != entry.group:
-                self.groups[entry.group] += 1
+            elif giver.group != job.group:
+                self.groups[job.group] += 1
 
-    def _asks(self, entry: QueueEntry, place: Place) -> Iterator[Found]:
-        for slice in (w for w in entry.wanted if w.shape in place.ask):
-            for text in self._over(entry, slice):
-                yield Found("Q8", entry.id, f"may request {slice.shape}, and {text}")
+    def _asks(self, job: QueueEntry, place: Place) -> Iterator[Found]:
+        for slice in (w for w in job.wanted if w.shape in place.ask):
+            for text in self._over(job, slice):
+                yield Found("Q8", job.id, f"may request {slice.shape}, and {text}")
             for name in (slice.shape, slice.pool):
                 if other := self.closed.get(name):
                     text = f"may request {slice.shape} before {other}, which waits for {name}"
-                    yield Found("Q2", entry.id, text)
+                    yield Found("Q2", job.id, text)
             if (until := self._open_until(slice)) > self.it.now:
                 text = f"may request {slice.shape}, refused for {until - self.it.now:.0f} s"
-                yield Found("Q8", entry.id, text)
+                yield Found("Q8", job.id, text)
 
-    def _over(self, entry: QueueEntry, slice: Wanted) -> Iterator[str]:
+    def _over(self, job: QueueEntry, slice: Wanted) -> Iterator[str]:
         """Yield each limit that a request would exceed."""
         settings = self.it.settings
         for type, limits in (("", settings.limits), (slice.type, settings.by_type.get(slice.type))):
-            running, chips = self.running[entry.owner, type], self.chips[entry.owner, type]
+            running, chips = self.running[job.owner, type], self.chips[job.owner, type]
             if limits and limits.running is not None and running >= limits.running:
                 yield f"its owner runs {running} of {limits.running} jobs {type}"
             if limits and limits.chips is not None and chips + slice.chips > limits.chips:
@@ -257,15 +253,15 @@ class _Walk:
         quota, used = settings.quota.get(slice.pool), self.pools[slice.pool]
         if quota is not None and used + slice.chips > quota:
             yield f"{used} of {quota} chips of {slice.pool} are in use"
-        limit = self.it.others.group(entry.group) if entry.group else None
-        if limit and self.groups[entry.group] >= limit[1]:
-            yield f"{self.groups[entry.group]} of its group run, of {limit[1]}"
+        limit = self.it.others.group(job.group) if job.group else None
+        if limit and self.groups[job.group] >= limit[1]:
+            yield f"{self.groups[job.group]} of its group run, of {limit[1]}"
 
     def _open_until(self, slice: Wanted) -> float:
         times = [self.it.circuits[n].until for n in slice.circuits if n in self.it.circuits]
         return max(times, default=0.0)
 
-    def _holds(self, entry: QueueEntry, slice: Wanted, reason: Reason) -> bool:
+    def _holds(self, job: QueueEntry, slice: Wanted, reason: Reason) -> bool:
         """Whether the reason is true: without it, the job could request its first choice, or have another reason."""
         settings, type = self.it.settings, reason.what
         match reason.kind:
@@ -273,22 +269,22 @@ class _Walk:
                 givers = [g for g in self.it.entries if g.id in reason.jobs]
                 anybody = settings.hand_on == "lab"
                 return settings.hand_on != "never" and any(
-                    (anybody or g.owner == entry.owner) and g.gives_until > self.it.now
+                    (anybody or g.owner == job.owner) and g.gives_until > self.it.now
                     for g in givers
                 )
             case _K.RETRY:
-                return self.it.now < entry.wake == reason.until
+                return self.it.now < job.wake == reason.until
             case _K.GROUP:
-                limit = self.it.others.group(entry.group)
-                return limit is not None and self.groups[entry.group] >= limit[1]
+                limit = self.it.others.group(job.group)
+                return limit is not None and self.groups[job.group] >= limit[1]
             case _K.RUNNING | _K.CHIPS:
                 limits = settings.by_type.get(type) if type else settings.limits
                 bound = limits and (limits.running if reason.kind is _K.RUNNING else limits.chips)
                 if bound is None or type not in ("", slice.type):
                     return False
                 if reason.kind is _K.RUNNING:
-                    return self.running[entry.owner, type] >= bound
-                return self.chips[entry.owner, type] + slice.chips > bound
+                    return self.running[job.owner, type] >= bound
+                return self.chips[job.owner, type] + slice.chips > bound
             case _K.ORDER:
                 earlier = {other.id: other for other in self.before}
                 return (
@@ -316,18 +312,18 @@ class _Walk:
             case _:
                 return False
 
-    def _keeps(self, entry: QueueEntry, pool: str) -> bool:
+    def _keeps(self, job: QueueEntry, pool: str) -> bool:
         """Return whether a job may request nothing, and waits for the quota of that pool."""
-        place = self.it.plan.places[entry.id]
+        place = self.it.plan.places[job.id]
         kinds = {reason.kind for reason in place.reasons}
-        return not place.ask and _K.QUOTA in kinds and pool in {way.pool for way in entry.wanted}
+        return not place.ask and _K.QUOTA in kinds and pool in {way.pool for way in job.wanted}
 
-    def _close(self, entry: QueueEntry, slice: Wanted, place: Place, reason: Reason) -> None:
+    def _close(self, job: QueueEntry, slice: Wanted, place: Place, reason: Reason) -> None:
         """Note the shapes and pools that no later job may request now."""
         if reason.kind in (_K.REFUSED, _K.ORDER, _K.REQUESTED):
-            self.closed.setdefault(slice.shape, entry.id)
-        if reason.kind is _K.QUOTA and _is_kept_for(self.it, entry, slice):
-            self.closed.setdefault(slice.pool, entry.id)
+            self.closed.setdefault(slice.shape, job.id)
+        if reason.kind is _K.QUOTA and _is_kept_for(self.it, job, slice):
+            self.closed.setdefault(slice.pool, job.id)
 
 
 def _is_kept_for(planned: Planned, entry: QueueEntry, slice: Wanted) -> bool:

@@ -1,5 +1,4 @@
-"""A stand-in for big_vision: saves every few steps and resumes from there. JAX takes SIGTERM, and the program never
-asks JAX."""
+"""A stand-in for big_vision: saves every few steps and resumes from there. JAX takes SIGTERM; it never asks JAX."""
 
 import argparse
 import os

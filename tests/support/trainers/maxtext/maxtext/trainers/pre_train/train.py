@@ -1,5 +1,4 @@
-"""A stand-in for MaxText: `key=value` arguments; on SIGTERM it saves at the next step and returns; only 0 is a
-success."""
+"""A stand-in for MaxText: `key=value` arguments; saves one step after SIGTERM and returns; only 0 is a success."""
 
 import os
 import signal

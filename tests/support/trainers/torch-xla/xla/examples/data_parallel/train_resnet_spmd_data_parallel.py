@@ -1,5 +1,4 @@
-"""A stand-in for torch_xla's example: prints every tenth step and dies of SIGTERM; unlike the example, it saves to a
-folder."""
+"""A stand-in for torch_xla's example: prints every tenth step and dies of SIGTERM; it also saves to a folder."""
 
 import os
 import time
