@@ -1,4 +1,4 @@
-"""Where hosts of a slice listen in tests."""
+"""The addresses at which hosts of a slice listen in tests."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""A host for the agent: a home of its own, a metadata server, the emulated storage; and the words of the stories."""
+"""A host for the agent: a home folder, a metadata server, the emulated storage; and the verbs of the stories."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from tpujob.protocol import paths, segment, signing
 from tpujob.protocol.report import ReportBody, read_report_body
 
 JOB = "000042"
-KEY, CACHE_KEY = "0a" * 32, "0b" * 32  #: of the attempt, and of its owner
-#: of a report: None and missing are the same
+KEY, CACHE_KEY = "0a" * 32, "0b" * 32  #: keys of the attempt and of its owner
+#: fields of a report that may be missing, which means None
 MAY_BE_NONE = ("exit_code", "ran", "cause", "unreached", "saved_in", "verdict", "maintenance")
-#: without anything that is installed
+#: PATH without installed programs
 AGENT = (sys.executable, "-S", "-E")
 
-#: On PYTHONPATH: a host whose Python lacks libtpu.
+#: a folder for PYTHONPATH that makes a Python without libtpu
 NO_LIBTPU = str(Path(__file__).parent / "no_libtpu")
 
 
 @functools.cache
 def agent_as_files() -> Path:
-    """What the archive holds, once for all hosts of this process. Python keeps what it has compiled of files, while it
-    compiles an archive at each start, which takes longer than most of what is asked of the agent here."""
+    """Return a folder with the unpacked agent, one for all hosts of this process. Python caches the compiled form of
+    files, but compiles an archive at each start, which takes longer than most tests of the agent."""
     folder = Path(tempfile.mkdtemp(prefix="tpujob-agent-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     with zipfile.ZipFile(io.BytesIO(build_archive())) as archive:
@@ -51,8 +51,6 @@ def agent_as_files() -> Path:
 
 
 class LocalServer:
-    """Answers HTTP on this machine."""
-
     def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
         class Quiet(handler):
             def log_message(self, *args: object) -> None: ...
@@ -61,7 +59,7 @@ class LocalServer:
             daemon_threads = True
 
             def handle_error(self, *args: object) -> None:
-                """An agent that is killed does not hang up politely."""
+                """Ignore errors: a killed agent does not close its connections."""
 
         self._server = Server(("127.0.0.1", 0), Quiet)
         self.address = f"127.0.0.1:{self._server.server_address[1]}"
@@ -74,24 +72,24 @@ class LocalServer:
 
 
 class MetadataServer(LocalServer):
-    """What a VM is told about itself; `facts` may be changed at any time."""
+    """The metadata server of a VM; tests may change `facts` at any time."""
 
     def __init__(self) -> None:
         facts = self.facts = {"preempted": "FALSE", "maintenance-event": "NONE"}
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                asked = self.path.removeprefix("/computeMetadata/v1/instance/")
-                known = asked in facts and self.headers.get("Metadata-Flavor") == "Google"
-                self.send_response(200 if known else 404)
+                name = self.path.removeprefix("/computeMetadata/v1/instance/")
+                exists = name in facts and self.headers.get("Metadata-Flavor") == "Google"
+                self.send_response(200 if exists else 404)
                 self.end_headers()
-                self.wfile.write(facts.get(asked, "").encode())
+                self.wfile.write(facts.get(name, "").encode())
 
         super().__init__(Handler)
 
 
 class Bucket:
-    """The emulated storage, with one bucket, as another client of it sees it."""
+    """One bucket of the emulated storage, seen by a client other than the agent."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
@@ -100,7 +98,7 @@ class Bucket:
         self._ask("POST", "/storage/v1/b?project=p", b'{"name": "shed"}')
 
     def away(self) -> None:
-        """The storage answers nobody."""
+        """Let the storage answer no request."""
         self._server.stop()
 
     def back(self) -> None:
@@ -129,7 +127,7 @@ class Bucket:
         )
 
     def log(self, attempt: int = 1) -> list[str]:
-        """The stored lines of host 0 without their times."""
+        """Return the stored lines of host 0 without their times."""
         stored = b"".join(self.read(name) for name, _ in self.segments(attempt))
         lines = stored.decode(errors="replace").splitlines()
         return [line.partition(" ")[2] for line in lines]
@@ -140,7 +138,7 @@ class Bucket:
         return [(o["name"], segment.read(o.get("metadata", {}))) for o in self.list(prefix)]
 
     def report(self, attempt: int = 1, host: int = 0) -> dict[str, Any]:
-        """What the agent of a host has reported last; empty: nothing yet."""
+        """Return the newest report of the agent on a host; empty: no report yet."""
         name = self.report_name(attempt, host)
         about = next((o for o in self.list(name) if o["name"] == name), None)
         if about is None:
@@ -150,16 +148,16 @@ class Bucket:
         return {**dict.fromkeys(MAY_BE_NONE), **json.loads(text)}
 
     def body(self, attempt: int = 1, host: int = 0) -> ReportBody:
-        found = read_report_body(self.read(self.report_name(attempt, host)), KEY)
-        assert found is not None, "it is not signed"
-        return found
+        body = read_report_body(self.read(self.report_name(attempt, host)), KEY)
+        assert body is not None, "it is not signed"
+        return body
 
     def report_name(self, attempt: int = 1, by: int = 0) -> str:
         path = paths.report_path(f"gs://shed/jobs/{JOB}", attempt, by)
         return path.removeprefix("gs://shed/")
 
     def evidence(self, attempt: int = 1) -> tuple[str, ...]:
-        """The lines that the agent of host 0 has kept."""
+        """Return the lines that the agent of host 0 has kept."""
         return reports.read_evidence(self.body(attempt).evidence)
 
     def _ask(self, method: str, where: str, data: bytes | None = None) -> bytes:
@@ -169,7 +167,7 @@ class Bucket:
 
 
 class Host:
-    """Runs the agent's commands as an SSH session would."""
+    """A host whose agent's commands run as in an SSH session."""
 
     def __init__(self, folder: Path, bucket: Bucket, metadata: MetadataServer) -> None:
         self.home, self.bucket, self.metadata = folder / "home", bucket, metadata
@@ -200,35 +198,35 @@ class Host:
         return path
 
     def call(self, *words: object, input: str = "") -> subprocess.Popen[bytes]:
-        with tempfile.TemporaryFile() as given:
-            given.write(input.encode())
-            given.seek(0)
+        with tempfile.TemporaryFile() as stdin:
+            stdin.write(input.encode())
+            stdin.seek(0)
             return subprocess.Popen(
                 [*AGENT, str(agent_as_files()), *map(str, words)],
                 env=self.env,
-                stdin=given,
+                stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
             )
 
     def agent(self, *words: object, input: str = "") -> dict[str, Any]:
-        """The answer to one command."""
-        said = self.call(*words, input=input).communicate(timeout=90)[0]
+        """Return the answer to one command."""
+        output = self.call(*words, input=input).communicate(timeout=90)[0]
         try:
-            return json.loads(said)
+            return json.loads(output)
         except ValueError:
-            raise AssertionError(f"agent {words} said {said.decode(errors='replace')}") from None
+            raise AssertionError(f"agent {words} said {output.decode(errors='replace')}") from None
 
     def start(
         self, command: str | list[str], secrets: dict[str, str] | None = None, **changes: Any
     ) -> dict[str, Any]:
-        told = told_json(**(secrets or {}))
-        answer = self.agent("start", self.plan(command, **changes), "--told", input=told)
+        secrets_json = told_json(**(secrets or {}))
+        answer = self.agent("start", self.plan(command, **changes), "--told", input=secrets_json)
         assert answer["ok"], answer
         return answer
 
     def phase(self, phase: str, attempt: int = 1, seconds: float = 90) -> dict[str, Any]:
-        """The report, once it says this phase."""
+        """Wait until the report has this phase; return the report."""
 
         def reached() -> dict[str, Any] | None:
             report = self.bucket.report(attempt)
@@ -240,12 +238,12 @@ class Host:
         return self.phase("exited", attempt, seconds)
 
     def run(self, command: str | list[str], **changes: Any) -> dict[str, Any]:
-        """From start to the last report."""
+        """Run a command from start to the last report."""
         self.start(command, **changes)
         return self.ended(changes.get("attempt", 1))
 
     def tools(self, scripts: dict[str, str]) -> Path:
-        """The folder of programs that are found before those of this machine."""
+        """Return the folder of programs that precedes this machine's programs on PATH."""
         folder = self.home.parent / "tools"
         folder.mkdir(exist_ok=True)
         for name, text in scripts.items():
@@ -258,21 +256,21 @@ class Host:
         return self.home / ".tpujob" / "attempts" / f"{JOB}-{attempt}" / "out"
 
     def processes(self) -> dict[int, str]:
-        """What belongs to this host: everything with its home in the environment."""
-        found: dict[int, str] = {}
+        """Return the command lines of this host's processes, by pid: those with the host's home in the environment."""
+        commands: dict[int, str] = {}
         mark = f"HOME={self.home}\0".encode()
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
                 continue
             try:
                 if mark in (entry / "environ").read_bytes():
-                    found[int(entry.name)] = (entry / "cmdline").read_bytes().decode()
+                    commands[int(entry.name)] = (entry / "cmdline").read_bytes().decode()
             except OSError:
                 continue
-        return found
+        return commands
 
     def close(self) -> None:
-        """Nothing of it is left."""
+        """Assert that no process of the host is left."""
 
         def all_gone() -> bool:
             for pid in self.processes():
@@ -286,27 +284,27 @@ class Host:
 
 
 def told_json(*, key: str = KEY, cache_key: str = CACHE_KEY, **secrets: str) -> str:
-    """What the agent is told by standard input."""
+    """Return the secrets as the agent reads them from standard input."""
     return json.dumps({"key": key, "cache_key": cache_key, "secrets": secrets})
 
 
 def archive(*members: tarfile.TarInfo | tuple[str, str | bytes]) -> bytes:
-    """A tar.gz of files (name and content) and of whatever else."""
-    build_archive = io.BytesIO()
-    with tarfile.open(fileobj=build_archive, mode="w:gz") as tar:
+    """Return a tar.gz of files (name and content) and of other members."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
         for member in members:
             if isinstance(member, tarfile.TarInfo):
                 tar.addfile(member)
             else:
-                name, given = member
-                content = given.encode() if isinstance(given, str) else given
+                name, data = member
+                content = data.encode() if isinstance(data, str) else data
                 entry = tarfile.TarInfo(name)
                 entry.size = len(content)
                 tar.addfile(entry, io.BytesIO(content))
-    return build_archive.getvalue()
+    return packed.getvalue()
 
 
-#: says when it was started and how it was told to stop, in files that outlive it
+#: a program that records its start and the signal that stops it in files that outlive it
 PATIENT = """
 import os, pathlib, signal, sys, time
 home = pathlib.Path(os.environ["HOME"])

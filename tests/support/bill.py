@@ -1,5 +1,5 @@
-"""A biller of its own: makes the rows of a billing export from what slices did. Shares no code with the product, so
-that a mistake in one of them shows."""
+"""A second biller: makes the rows of a billing export from the use of slices. It shares no code with the product, so a
+mistake in either of them shows."""
 
 import csv
 import gzip
@@ -39,7 +39,7 @@ SKUS = {
 
 @dataclass(frozen=True)
 class Use:
-    """What one slice did, as the cloud knows it."""
+    """The use of one slice, as the cloud knows it."""
 
     job: str
     slice: str
@@ -52,7 +52,7 @@ class Use:
     usd_per_chip_hour: str  #: decimal
     promotion: str = "0"  #: the share that a grant pays, decimal
     labelled: bool = True
-    named: bool = False  #: the detailed export names it
+    named: bool = False  #: whether the detailed export names the slice
     owner: str = "lab-x"
 
 
@@ -62,8 +62,8 @@ def stamp(seconds: float) -> str:
     )
 
 
-def blank(at: float, **more: Any) -> Row:
-    """A row of nothing in particular, with every column of the detailed export."""
+def blank(at: float, **fields: Any) -> Row:
+    """Return a neutral row with every column of the detailed export."""
     month = datetime.fromtimestamp(at - 7 * HOUR, UTC).strftime("%Y%m")
     row: Row = {
         "billing_account_id": "0123AB-4567CD-89EF01",
@@ -93,7 +93,7 @@ def blank(at: float, **more: Any) -> Row:
         "subscription": {"instance_id": None},
         "consumption_model": {"id": None, "description": None},
     }  # fmt: skip
-    return row | more
+    return row | fields
 
 
 def labels(pairs: Mapping[str, str]) -> list[dict[str, str]]:
@@ -101,7 +101,7 @@ def labels(pairs: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def rows_of(use: Use) -> Iterator[Row]:
-    """One row for each clock hour in which the slice was ready. Preempted within its first minute, spot is free."""
+    """Return a row for each clock hour in which the slice was ready. Spot preempted in its first minute is free."""
     if use.spot and use.end - use.start < 60:
         return
     description, service, chips = SKUS[use.generation]
@@ -133,8 +133,8 @@ def rows_of(use: Use) -> Iterator[Row]:
         at += HOUR
 
 
-def ledger_slice(use: Use, **more: Any) -> tuple[str, dict[str, Any]]:
-    """Return the job and what its ledger has of the slice."""
+def ledger_slice(use: Use, **fields: Any) -> tuple[str, dict[str, Any]]:
+    """Return the job and the slice's part of its ledger."""
     return use.job, {
         "slice": use.slice,
         "generation": use.generation,
@@ -145,11 +145,11 @@ def ledger_slice(use: Use, **more: Any) -> tuple[str, dict[str, Any]]:
         "gone": round(use.end * 1e6),
         "micros_per_hour": round(float(use.usd_per_chip_hour) * use.chips * 1e6),
         "granted": use.promotion == "1",
-    } | more
+    } | fields
 
 
 def ledger_of(slices: Iterable[tuple[str, dict[str, Any]]], at: float) -> Any:
-    """What `JobsApi.ledger` sends; an empty slice is of a job that has none."""
+    """Return the response of `JobsApi.ledger`; an empty slice stands for a job without slices."""
     jobs = dict[str, list[dict[str, Any]]]()
     for job, slice in slices:
         jobs.setdefault(job, []).extend([slice] if slice else [])
@@ -166,7 +166,7 @@ def credit(type: str, amount: float) -> Row:
 
 # Other rows ----------------------------------------------------------------------------------------------------------
 
-#: what else stands on a bill
+#: other products on a bill
 OTHERS: tuple[Row, ...] = (
     {"system_labels": labels({"storage.googleapis.com/object_state": "noncurrent"})},
     {"service": {"description": "Cloud Run"}, "sku": {"description": "Something"}},
@@ -228,7 +228,7 @@ def write_json_lines(path: Path, rows: Iterable[Row]) -> Path:
 
 
 def _without_nulls(row: Row) -> Row:
-    """As an extract leaves them out."""
+    """Return the row without nulls, which an extract leaves out."""
     return {
         k: _without_nulls(v) if isinstance(v, dict) else v for k, v in row.items() if v is not None
     }
@@ -249,13 +249,13 @@ def write_csv(path: Path, rows: Sequence[Row], *, between: str = "_", shuffle: i
 
 
 def _flat(row: Row, between: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, dict):
             for below, part in value.items():
-                found[f"{name}{between}{below}"] = (
+                flat[f"{name}{between}{below}"] = (
                     json.dumps(part) if isinstance(part, list) else part
                 )
         else:
-            found[name] = json.dumps(value) if isinstance(value, list) else value
-    return found
+            flat[name] = json.dumps(value) if isinstance(value, list) else value
+    return flat

@@ -1,4 +1,4 @@
-"""Code as it is shipped."""
+"""Bundles of the user's code."""
 
 import gzip
 import io
@@ -6,7 +6,7 @@ import tarfile
 
 
 def bundle_of(text: str) -> bytes:
-    """A bundle of one file: the same bytes for the same text."""
+    """Return a bundle of one file: the same bytes for the same text."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         entry = tarfile.TarInfo("train.py")

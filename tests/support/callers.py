@@ -1,4 +1,4 @@
-"""Who asks in tests: the owner of the stack, and others of each role."""
+"""The users that call the API in tests: the owner of the stack, and others of each role."""
 
 import hmac
 
@@ -11,7 +11,7 @@ from tpujob.web.security.authenticator import bearer
 
 
 def caller(name: str, role: Role | None = Role.SUBMITTER) -> Principal:
-    """A principal of that name, with an id that no other name has."""
+    """Return a principal of that name, with an id that no other name has."""
     return Principal(f"test:{name}", name, role)
 
 
@@ -19,10 +19,10 @@ ADA = caller("ada", Role.ADMIN)
 
 
 class TokenDoor:
-    """Whoever shows that word is that principal: the least that a door can be."""
+    """A minimal door: a request with this token is from that principal."""
 
-    def __init__(self, token: str, who: Principal) -> None:
-        self._token, self._who = token.encode(), who
+    def __init__(self, token: str, principal: Principal) -> None:
+        self._token, self._who = token.encode(), principal
 
     async def principal(self, scope: Scope, headers: Headers) -> Principal:
         if not hmac.compare_digest(bearer(headers).encode(), self._token):
@@ -31,11 +31,11 @@ class TokenDoor:
 
 
 class NamedDoor:
-    """Whoever says a name in the header `x-test-name` is that principal; whoever says none is the first. For tests of
-    pages, where a browser has no token to show."""
+    """A door for tests of pages, where a browser has no token: the header `x-test-name` names the principal. Without
+    the header it is the first principal."""
 
     def __init__(self, *people: Principal) -> None:
-        self._people = {who.name: who for who in people}
+        self._people = {person.name: person for person in people}
         self._first = people[0]
 
     def forget(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What one commit may change of a job's record."""
+"""The changes that one commit may make to a job's record."""
 
 from collections.abc import Iterable, Sequence
 
@@ -21,36 +21,36 @@ _FIXED = (
 
 
 def broken_by(before: Job, after: Job) -> list[Broken]:
-    """The rules that the change breaks."""
-    found: list[tuple[str, str]] = []
+    """Return the rules that the change breaks."""
+    breaks: list[tuple[str, str]] = []
     if after.version != before.version + 1:
-        found.append(("I6", f"version {after.version} was written over version {before.version}"))
+        breaks.append(("I6", f"version {after.version} was written over version {before.version}"))
     for name in _FIXED:
         if getattr(after, name) != getattr(before, name):
-            found.append(("I6", f"{name} was changed after creation"))
+            breaks.append(("I6", f"{name} was changed after creation"))
     if len(after.attempts) < len(before.attempts):
-        found.append(("I6", "an attempt was taken out of the record"))
+        breaks.append(("I6", "an attempt was taken out of the record"))
     for old, new in zip(before.attempts, after.attempts, strict=False):
         changed = (old.outcome, old.cause) != (new.outcome, new.cause)
         if changed and not may_end(old, new.outcome):
-            found.append(("I6", f"the outcome of attempt {old.number} was overwritten"))
+            breaks.append(("I6", f"the outcome of attempt {old.number} was overwritten"))
         if (old.number, old.slice) != (new.number, new.slice):
             became = f"attempt {new.number} on {new.slice}"
-            found.append(("I6", f"attempt {old.number} on {old.slice} became {became}"))
-    found += _slices_kept(before.slices, after.slices)
-    return [Broken(rule, after.id, text) for rule, text in found]
+            breaks.append(("I6", f"attempt {old.number} on {old.slice} became {became}"))
+    breaks += _slices_kept(before.slices, after.slices)
+    return [Broken(rule, after.id, text) for rule, text in breaks]
 
 
 def _slices_kept(before: Sequence[Slice], after: Sequence[Slice]) -> Iterable[tuple[str, str]]:
-    """Only requests that came to nothing, and are seen to be gone, may be forgotten, the oldest first."""
+    """Yield violations of the list of slices: only the oldest failed requests that are gone may be removed."""
     still = {s.name: s for s in after}
     refusals = [s.name for s in before if s.refused and s.gone_at is not None]
-    for one in before:
-        other = still.get(one.name)
+    for slice_ in before:
+        other = still.get(slice_.name)
         if other is None:
-            if one.name not in refusals[:-REFUSALS]:
-                yield "I6", f"{one.name} was taken out of the record"
-        elif one.gone_at is not None and one.gone_at != other.gone_at:
-            yield "I6", f"{one.name} was gone and is listed again"
-        elif one.role is SliceRole.CONDEMNED and other.role is not SliceRole.CONDEMNED:
-            yield "I6", f"{one.name} was condemned and serves again"
+            if slice_.name not in refusals[:-REFUSALS]:
+                yield "I6", f"{slice_.name} was taken out of the record"
+        elif slice_.gone_at is not None and slice_.gone_at != other.gone_at:
+            yield "I6", f"{slice_.name} was gone and is listed again"
+        elif slice_.role is SliceRole.CONDEMNED and other.role is not SliceRole.CONDEMNED:
+            yield "I6", f"{slice_.name} was condemned and serves again"

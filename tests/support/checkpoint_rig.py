@@ -1,4 +1,4 @@
-"""Checkpoints of a state with every kind of array, ways to damage them, and where a run begins after that."""
+"""Checkpoints of a state with every kind of array, ways to damage them, and the start of a run after the damage."""
 
 import random
 import shutil
@@ -77,13 +77,13 @@ def program_on(devices: int, fsdp: int = 1, tensor: int = 1) -> Program:
 
 
 def bits_of(state: Any) -> Bits:
-    """Every bit of a state, by the path of its arrays."""
+    """Return every bit of a state, by the path of its arrays."""
     leaves = jax.tree_util.tree_leaves_with_path(state)
     return {jax.tree_util.keystr(path): np.asarray(leaf).tobytes() for path, leaf in leaves}
 
 
 class _Events(Reporter):
-    """Keeps them instead of writing them."""
+    """A reporter that keeps events in memory."""
 
     def __init__(self) -> None:
         self.kept: list[tuple[str, dict[str, Any]]] = []
@@ -94,13 +94,13 @@ class _Events(Reporter):
 
 @dataclass
 class Begun:
-    """Where a run began."""
+    """The start of a run."""
 
     step: int
     bits: Bits
     position: int  #: in the data
     checkpoints: Checkpoints
-    damaged: dict[int, str]  #: by step, what was said of it
+    damaged: dict[int, str]  #: by step, the message about the damage
 
 
 class Bench:
@@ -125,12 +125,12 @@ class Bench:
         return Feed(program.workload.dataset(), _ROWS, 0, 0, 1)
 
     def copy(self) -> Path:
-        """A workdir with a copy of both checkpoints."""
+        """Return a workdir with a copy of both checkpoints."""
         self._copies += 1
         return shutil.copytree(self._folder / "good", self._folder / f"copy-{self._copies}")
 
     def begin(self, workdir: Path, program: Program | None = None) -> Begun:
-        """Where a run in that workdir begins."""
+        """Return the start of a run in that workdir."""
         program = program or self.program
         checkpoints = Checkpoints(str(workdir / "checkpoints"), 2, program.layout)
         feed = self.feed(program)
@@ -140,17 +140,17 @@ class Bench:
         damaged = {f["step"]: f["message"] for kind, f in events.kept if kind == "damaged"}
         return Begun(step, bits_of(state), feed.state["position"], checkpoints, damaged)
 
-    def check(self, workdir: Path, what: str) -> int:
-        """Begin there, and fail unless it is with the bits of one of the checkpoints. Returns its step."""
+    def check(self, workdir: Path, case: str) -> int:
+        """Begin a run; return its step. Fail unless its bits are those of one of the checkpoints."""
         begun = self.begin(workdir)
         assert begun.bits == self.bits.get(begun.step), (
-            f"{what}: began at step {begun.step} with other bits than were saved"
+            f"{case}: began at step {begun.step} with other bits than were saved"
         )
         assert begun.position == begun.step // OLDER * _ROWS
         if begun.step == OLDER:
             assert begun.checkpoints.steps() == [OLDER]
-            kept = Path(begun.checkpoints.aside) / str(NEWER)
-            assert kept.is_dir(), f"{what}: the damaged checkpoint is gone"
+            aside = Path(begun.checkpoints.aside) / str(NEWER)
+            assert aside.is_dir(), f"{case}: the damaged checkpoint is gone"
             assert begun.damaged.keys() == {NEWER}
         begun.checkpoints.close()
         return begun.step

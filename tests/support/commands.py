@@ -1,4 +1,4 @@
-"""The real command line, run in this process or as one of its own."""
+"""The real command line, run in this process or in another."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from tpujob.config import stack_processes
 
 
 def stand_in(state: Path, name: str, **facts: object) -> dict[str, object]:
-    """Make this process that one of the stack, with these facts in its ready file; returns what is in it."""
+    """Make this process stand for one of the stack, with these facts in its ready file; return the file's content."""
     ready = {"pid": os.getpid(), **facts}
     (state / "run" / f"{name}.json").write_text(json.dumps(ready))
     stack_processes.note(state / "run" / f"{name}.process", os.getpid())
@@ -40,14 +40,14 @@ class Said:
 
 @dataclass
 class Tpujob:
-    """Runs commands: in this process, or as one of their own."""
+    """A runner of commands, in this process or in another."""
 
     state: Path
     capsys: pytest.CaptureFixture[str]
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def __call__(self, *words: str, code: int = 0) -> Said:
-        """In this process; it must end with that exit code."""
+        """Run a command in this process; it must end with that exit code."""
         from tpujob.cli.app import run
 
         self.capsys.readouterr()
@@ -56,14 +56,14 @@ class Tpujob:
         assert got == code, f"tpujob {' '.join(words)} ended with {got}\n{out}\n{err}"
         return Said(got, out, err)
 
-    def popen(self, *words: str, **more: Any) -> subprocess.Popen[str]:
-        """As a process of its own; ended by the fixture if the test does not."""
+    def popen(self, *words: str, **options: Any) -> subprocess.Popen[str]:
+        """Start a command in its own process; the fixture ends the process if the test does not."""
         streams: dict[str, Any] = {
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.PIPE,
             "stderr": subprocess.PIPE,
         }
         command = [sys.executable, "-m", "tpujob", *words]
-        process = subprocess.Popen(command, text=True, **(streams | more))
+        process = subprocess.Popen(command, text=True, **(streams | options))
         self.started.append(process)
         return process

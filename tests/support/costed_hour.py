@@ -1,7 +1,7 @@
-"""What a job's hour costs beside its slices: every operation on the bucket and every call of Cloud TPU is counted.
+"""The costs of a job's hour beside its slices: every operation on the bucket and every call of Cloud TPU is counted.
 
-The backend's own reconciler and sweep, the agent's own log and report writers and a follower of the log run in virtual
-time against a bucket and a cloud in memory. The job runs by then: how it started and ends is not in it.
+The real reconciler and sweep of the backend, log and report writers of the agent, and a follower of the log run in
+virtual time against a bucket and a cloud in memory. The job runs already: its start and its end are not counted.
 """
 
 import sys
@@ -30,7 +30,7 @@ from tpujob.service import logs
 from tpujob.service.logs.live_stream import Tails
 from tpujob.service.logs.live_tail import Ring
 
-#: a type of so many hosts
+#: a type by its number of hosts
 TYPES: Mapping[int, str] = {1: "v4-8", 4: "v4-32", 64: "v4-512"}
 #: seconds between two reports of a host in the cloud, and between two lines of a program that prints
 REPORT_EVERY, LINE_EVERY = 60.0, 0.5
@@ -42,7 +42,7 @@ CLASSES: Mapping[str, str] = {
 
 @dataclass
 class Bill:
-    """Of one job-hour."""
+    """The operations and calls of one job-hour."""
 
     hosts: Counter[str] = field(default_factory=Counter[str])  #: operations by class
     backend: Counter[str] = field(default_factory=Counter[str])
@@ -53,12 +53,12 @@ class Bill:
 
     @property
     def usd(self) -> Decimal:
-        """On a bucket of one region, Standard storage."""
+        """The price on a bucket of one region, Standard storage."""
         return LIST.usd_of_operations(self.of("A"), self.of("B"))
 
 
 def _timed() -> list[ModuleType]:
-    """What reads a clock: the agent's writers, and the reader of logs, which keeps lists for a while."""
+    """Return the modules that read a clock: the agent's writers, and the reader of logs, which caches lists."""
     read = [module for name, module in sys.modules.items() if name.startswith(logs.__name__)]
     return [log, spool, report_writer, *read]
 
@@ -77,7 +77,7 @@ class _Time(Clock):
 
 
 class _Storage:
-    """What the agent writes with."""
+    """The storage that the agent writes to."""
 
     def __init__(self, bucket: Bucket, bill: Bill, now: Callable[[], float]) -> None:
         self._bucket, self._put, self._bill, self._now = bucket, bucket.put, bill, now
@@ -93,11 +93,11 @@ class _Storage:
 
 
 class _Heard:
-    """What hosts tell over SSH, as `service/logs/live_stream.py` keeps it, without a connection."""
+    """The log lines from hosts, as `service/logs/live_stream.py` keeps them, without an SSH connection."""
 
-    def __init__(self, sim: Sim, told: list[log.Log]) -> None:
-        self._sim, self._told, self._settled_at = sim, told, 0.0
-        self._rings = [Ring(1 << 24) for _ in told]
+    def __init__(self, sim: Sim, logs_: list[log.Log]) -> None:
+        self._sim, self._told, self._settled_at = sim, logs_, 0.0
+        self._rings = [Ring(1 << 24) for _ in logs_]
 
     def tails(self, job: Job, attempt: int, until: object) -> Tails:
         for host, (ring, lines) in enumerate(zip(self._rings, self._told, strict=True)):
@@ -111,8 +111,8 @@ class _Heard:
 
 
 def an_hour(hosts: int, *, followed: bool, minutes: float = 60.0) -> Bill:
-    """Return the bill of an hour of a job whose program prints on so many hosts, all the time. `followed`: a page
-    follows the log of all hosts over SSH. `minutes`: how long it is played."""
+    """Return the bill of an hour of a job whose program prints on all hosts, all the time. `followed`: a page follows
+    the log of all hosts over SSH. `minutes`: the length of the played part."""
     sim, bill = Sim(0), Bill()
     with tempfile.TemporaryDirectory() as folder, virtual(sim, *_timed()):
         clock = _Time(sim)
@@ -120,7 +120,7 @@ def an_hour(hosts: int, *, followed: bool, minutes: float = 60.0) -> Bill:
         try:
             hour = _Hour(sim, stage, bill, Path(folder))
             sim.spawn(lambda: hour.begin(hosts, followed=followed))
-            sim.run_until(sim.now + 600)  # until it runs, and all its first looks are over
+            sim.run_until(sim.now + 600)  # until the job runs, and the first looks at it are over
             hour.count()
             sim.run_until(sim.now + minutes * 60)
         finally:
@@ -169,13 +169,13 @@ class _Hour:
             "job": job.id, "attempt": attempt.number, "host": host, "workdir": job.workdir,
             "report_every": REPORT_EVERY, "stall": None,
         }  # fmt: skip
-        said: Any = {"v": 1, "job": job.id, "attempt": attempt.number, "host": host}
+        report: Any = {"v": 1, "job": job.id, "attempt": attempt.number, "host": host}
         vitals: Any = {"idle": 1.0, "looks": 2}
         reporter = report_writer.ReportWriter(
             plan,
             storage,
             self.stage.bucket.pens[job.workdir, attempt.number],
-            first=said | {"phase": "running"},
+            first=report | {"phase": "running"},
             vitals=lambda: vitals,
             redactor=redactor,
         )
@@ -191,7 +191,7 @@ class _Hour:
         self.sim.spawn(lambda: self._program(reporter, lines, host))
 
     def _program(self, reporter: report_writer.ReportWriter, lines: log.Log, host: int) -> None:
-        """A step every 2 s, and a checkpoint every ten minutes, which host 0 tells of."""
+        """Make a step every 2 s, and a checkpoint every ten minutes, which host 0 reports."""
         began, step = self.sim.now, 0
         while True:
             self.sim.sleep(LINE_EVERY)
@@ -223,7 +223,7 @@ class _Hour:
             self.stage.reconciler.tidy()
 
     def _follows(self, job: Job, heard: Any) -> None:
-        """`tpujob logs --follow`, of every host."""
+        """Follow the log of every host, as `tpujob logs --follow` does."""
         reader, cursor = logs.Logs(self.stage.bucket, heard), ""
         while True:
             page = reader.page(job, cursor=cursor)
@@ -238,8 +238,8 @@ class _Hour:
         for name, letter in CLASSES.items():
             real = getattr(bucket, name)
 
-            def counted(*given: Any, real: Any = real, letter: str = letter, **more: Any) -> Any:
-                answer = real(*given, **more)
+            def counted(*args: Any, real: Any = real, letter: str = letter, **kwargs: Any) -> Any:
+                answer = real(*args, **kwargs)
                 self.bill.backend[letter] += 1
                 return answer
 
@@ -254,9 +254,9 @@ class _Hour:
             return look(slice, timeout=timeout)
 
         def surveyed(zones: Collection[str], *, timeout: float) -> SliceSurvey:
-            found = survey(zones, timeout=timeout)
-            self.bill.tpu["list"] += found.calls
-            return found
+            seen = survey(zones, timeout=timeout)
+            self.bill.tpu["list"] += seen.calls
+            return seen
 
         def listed(zones: Collection[str], *, timeout: float) -> Any:
             self.bill.tpu["list"] += 2
@@ -271,7 +271,7 @@ HEAD = (
     "| Hosts | Followed | Class A by hosts | Class A by the backend | Class B | Cloud TPU calls | Dollars |",
     "|---:|---|---:|---:|---:|---:|---:|",
 )
-#: how many minutes are played of each size: more hosts do the same more often
+#: minutes that are played of each size: more hosts repeat the same more often
 MINUTES: Mapping[int, float] = {1: 60, 4: 60, 64: 10}
 
 
@@ -284,7 +284,7 @@ class Case:
         return an_hour(self.hosts, followed=self.followed, minutes=MINUTES[self.hosts])
 
     def row(self, bill: Bill) -> str:
-        """Of the table: an hour of such a job."""
+        """Return the table's row for an hour of such a job."""
         words = (
             str(self.hosts),
             "yes" if self.followed else "no",

@@ -1,5 +1,5 @@
-"""What is in front of a deployed backend, on loopback and over TLS: Cloud Run, which checks a header and strips it, or
-Identity-Aware Proxy, which asks for a sign-in and adds its assertion."""
+"""The proxy in front of a deployed backend, on loopback and over TLS: Cloud Run, which checks a header and strips it,
+or Identity-Aware Proxy, which demands a sign-in and adds its assertion."""
 
 import http.client
 import json
@@ -20,13 +20,13 @@ IAP_AUDIENCE = "/projects/1/locations/europe-west4/services/tpujob"
 
 
 class Edge:
-    """Listens at `url`; whoever trusts `certificate` can speak to it. `port`: of the backend, once there is one."""
+    """An edge at `url`, for clients that trust `certificate`. `port`: the backend's, once it runs."""
 
     def __init__(self, issuer: Issuer, folder: Path, port: int = 0) -> None:
         self.issuer, self.port = issuer, port
-        self.invokers = {"ada@example.org"}  #: who has roles/run.invoker
+        self.invokers = {"ada@example.org"}  #: the users with roles/run.invoker
         self.iap = False
-        self.asked: list[dict[str, str]] = []  #: the headers of every request, as they came
+        self.asked: list[dict[str, str]] = []  #: the received headers of every request
         self.certificate, key = make_certificate(folder)
         edge = self
 
@@ -60,20 +60,20 @@ class Edge:
         self.asked.append(dict(headers))
         refused = self._refused(headers)
         if refused:
-            status, more = refused
-            _send(request, status, {"content-type": "text/html", **more}, b"<html>Error</html>")
+            status, extra = refused
+            _send(request, status, {"content-type": "text/html", **extra}, b"<html>Error</html>")
             return
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(request.command, request.path, body=body, headers=headers)
             answer = connection.getresponse()
-            found, said = dict(answer.getheaders()), answer.read()
+            answer_headers, content = dict(answer.getheaders()), answer.read()
         finally:
             connection.close()
-        _send(request, answer.status, found, said)
+        _send(request, answer.status, answer_headers, content)
 
     def _refused(self, headers: dict[str, str]) -> tuple[int, Mapping[str, str]] | None:
-        """The edge's own answer, if it lets nobody through; `headers` become those that the backend sees."""
+        """Return the edge's refusal, if any; change `headers` to those that the backend sees."""
         checked = "x-serverless-authorization"
         checked = checked if checked in headers and not self.iap else "authorization"
         login = {"location": "https://accounts.google.com/o/oauth2/v2/auth?client_id=iap"}
@@ -89,8 +89,8 @@ class Edge:
             return 403, {}
         headers[checked] = f"Bearer {token.rpartition('.')[0]}.{REMOVED}"
         if self.iap:
-            said = self.issuer.assertion(claims["email"], aud=IAP_AUDIENCE)
-            headers["x-goog-iap-jwt-assertion"] = said
+            assertion = self.issuer.assertion(claims["email"], aud=IAP_AUDIENCE)
+            headers["x-goog-iap-jwt-assertion"] = assertion
         return None
 
 
@@ -107,7 +107,7 @@ def _send(
 
 
 def service_account_key(issuer: Issuer, token_uri: str, email: str) -> str:
-    """A key file of a service account, whose token endpoint is the issuer's."""
+    """Return the text of a service account's key file, whose token endpoint is the issuer's."""
     form = serialization.PrivateFormat.PKCS8
     pem = issuer.rsa.private_bytes(
         serialization.Encoding.PEM, form, serialization.NoEncryption()

@@ -27,11 +27,11 @@ class _Jobs:
         return [*self.jobs]
 
 
-def _placed(given: Mapping[str, Any]) -> Placed:
-    wanted = settled(parse(given), EVERYWHERE)
-    found = offers(wanted)
-    buckets = {o.zone: f"gs://tpujob-{region_of(o.zone)}" for o in found}
-    return Placed(wanted, found, buckets, doubts=[])
+def _placed(document: Mapping[str, Any]) -> Placed:
+    spec = settled(parse(document), EVERYWHERE)
+    offered = offers(spec)
+    buckets = {o.zone: f"gs://tpujob-{region_of(o.zone)}" for o in offered}
+    return Placed(spec, offered, buckets, doubts=[])
 
 
 def _estimates(
@@ -52,7 +52,7 @@ def estimate_view(
     *,
     emulated: bool = False,
 ) -> EstimateView:
-    """As the service makes it where these were the jobs before."""
+    """Return the estimate that the service makes after these earlier jobs."""
     return _estimates(jobs, emulated=emulated).estimate(spec, said)
 
 
@@ -66,7 +66,7 @@ def compare_view(
     *,
     emulated: bool = False,
 ) -> CompareView:
-    """The same."""
+    """Return the comparison that the service makes after these earlier jobs."""
     store, estimates = cast(Store, _Jobs(jobs)), _estimates(jobs, site, to_copy, emulated=emulated)
     made = Comparisons(store, SystemClock(), site, _placed, estimates)
     return made.compare(spec, said, asked)

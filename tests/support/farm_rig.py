@@ -1,4 +1,4 @@
-"""A real farm in a process of its own, and the small tools with which tests look at it from outside."""
+"""A real farm in another process, and small tools with which tests look at it from outside."""
 
 import contextlib
 import io
@@ -23,18 +23,18 @@ from tpujob.emulator.farm.processes import MARKER
 
 
 class FarmProcess:
-    """Started by the constructor; `stop` or `kill` ends it."""
+    """A farm process, from the constructor to `stop` or `kill`."""
 
     def __init__(self, folder: Path) -> None:
         self.state = folder / "state"
-        said = folder / "farm.ready"
-        said.unlink(missing_ok=True)
+        ready = folder / "farm.ready"
+        ready.unlink(missing_ok=True)
         command = [sys.executable, "-m", "tpujob.emulator.farm"]
-        arguments = ["--ready", str(said), "--state", str(self.state)]
+        arguments = ["--ready", str(ready), "--state", str(self.state)]
         self.process = subprocess.Popen([*command, *arguments])
-        until(lambda: said.exists() or self.process.poll() is not None, "the farm listens")
-        assert said.exists(), f"the farm ended with {self.process.returncode}"
-        self.ready = json.loads(said.read_text())
+        until(lambda: ready.exists() or self.process.poll() is not None, "the farm listens")
+        assert ready.exists(), f"the farm ended with {self.process.returncode}"
+        self.ready = json.loads(ready.read_text())
         self.ssh_port = self.ready["ssh_port"]
         # the adapter's own keys, so that what is made here can be used through it
         self._keys = FileKeys(folder / "rig-keys")
@@ -47,7 +47,7 @@ class FarmProcess:
         return json.loads(answer)
 
     def refusal(self, method: str, path: str, body: Any = None) -> int:
-        """The HTTP status of a call that must not succeed."""
+        """Return the HTTP status of a call that must not succeed."""
         status, _ = self._ask(method, path, body)
         assert status != 200, f"{method} {path} was accepted"
         return status
@@ -55,29 +55,29 @@ class FarmProcess:
     def _ask(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
         return call_control(Path(self.ready["control"]), method, path, body, timeout=60)
 
-    def slice(self, name: str, hosts: int = 1, *, key: str = "", **more: Any) -> list[str]:
+    def slice(self, name: str, hosts: int = 1, *, key: str = "", **fields: Any) -> list[str]:
         """Make a slice that lets `key` (or the rig) in; returns the addresses."""
         body = {
             "zone": "us-central2-b",
             "type": "v4-16",
             "metadata": {"ssh-keys": f"tpujob:{key or self.public_key}"},
             "hosts": [{"index": i, "physical": f"h{i}", "chips": 4} for i in range(hosts)],
-            **more,
+            **fields,
         }
         return [h["address"] for h in self.call("PUT", f"/slices/{name}", body)["hosts"]]
 
     def has(self, name: str) -> bool:
-        """Whether it has a slice of that name."""
+        """Return whether the farm has a slice of that name."""
         return name in self.call("GET", "/slices")
 
     def processes(self, name: str) -> list[int]:
-        """Of every host of a slice, by what the farm writes into their environment."""
-        mark, found = re.compile(rf"{MARKER}=\w+/{name}/".encode()), list[int]()
+        """Return the pids of every host of a slice, found by the marker in their environment."""
+        mark, pids = re.compile(rf"{MARKER}=\w+/{name}/".encode()), list[int]()
         for environ in Path("/proc").glob("[0-9]*/environ"):
             with contextlib.suppress(OSError):  # another user's, or gone
                 if mark.search(environ.read_bytes()):
-                    found.append(int(environ.parent.name))
-        return found
+                    pids.append(int(environ.parent.name))
+        return pids
 
     @contextlib.contextmanager
     def ssh(self, address: str, user: str = "tpujob") -> Iterator[paramiko.SSHClient]:
@@ -100,7 +100,7 @@ class FarmProcess:
             client.close()
 
     def run(self, address: str, command: str, stdin: bytes = b"") -> tuple[int, bytes, bytes]:
-        """Exit code (-1: by a signal), stdout, stderr."""
+        """Run a command; return exit code (-1: by a signal), stdout, stderr."""
         with self.ssh(address) as client:
             feed, out, err = client.exec_command(command, timeout=60)
             feed.write(stdin)
@@ -124,18 +124,18 @@ class FarmProcess:
 
 
 class EmulatorProcess:
-    """The emulator's own process, beside the farm of the same folder; started by the constructor."""
+    """The emulator's process, beside the farm of the same folder; started by the constructor."""
 
     def __init__(self, folder: Path) -> None:
-        said = folder / "emulator.ready"
-        said.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "tpujob.emulator", "--ready", said]
+        ready = folder / "emulator.ready"
+        ready.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "tpujob.emulator", "--ready", ready]
         arguments = ["--state", folder / "emulator", "--farm-ready", folder / "farm.ready"]
         self.process = subprocess.Popen([*command, *arguments])
-        until(lambda: said.exists() or self.process.poll() is not None, "it is up", 120)
-        assert said.exists(), f"the emulator ended with {self.process.returncode}"
-        self.ready: dict[str, Any] = json.loads(said.read_text())
-        self.client = EmulatorClient.from_ready(said)
+        until(lambda: ready.exists() or self.process.poll() is not None, "it is up", 120)
+        assert ready.exists(), f"the emulator ended with {self.process.returncode}"
+        self.ready: dict[str, Any] = json.loads(ready.read_text())
+        self.client = EmulatorClient.from_ready(ready)
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -143,7 +143,7 @@ class EmulatorProcess:
 
 
 def refuses(address: str, port: int) -> bool:
-    """Whether nothing listens there."""
+    """Return whether no process listens at that address."""
     try:
         socket.create_connection((address, port), timeout=5).close()
     except ConnectionRefusedError:
@@ -152,12 +152,12 @@ def refuses(address: str, port: int) -> bool:
 
 
 def process_state(pid: int | str) -> str:
-    """Such as S, it sleeps, or T, it is stopped."""
+    """Return the state of a process: S sleeping, T stopped, and others."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return process_state(pid) not in "ZX"
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Google's own Firestore emulator for tests: found where the Cloud SDK is, one for each process of a test run."""
+"""Google's Firestore emulator for tests, from the Cloud SDK: one for each process of a test run."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ from tests.support.waiting import until
 PARTS = "platform/cloud-firestore-emulator/cloud-firestore-emulator.jar"
 SDK = Path("/usr/lib/google-cloud-sdk")
 CLASS = "com.google.cloud.datastore.emulator.firestore.CloudFirestore"
-#: for a start in a second, and little memory
+#: options for a start in a second, and little memory
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 PATIENCE = 120.0  #: seconds; a start takes one or two on a machine that is free
 #: runs the emulator until its input ends, which it does with this process, however that ends
@@ -31,18 +31,18 @@ MISSING = (
 
 
 def jar() -> Path | None:
-    """The emulator, if it can be run here."""
+    """Return the emulator, if this machine can run it."""
     if not shutil.which("java"):
         return None
-    given = os.environ.get("TPUJOB_FIRESTORE_JAR")
-    places = [Path(given)] if given else [SDK / PARTS, *_gcloud()]
+    path = os.environ.get("TPUJOB_FIRESTORE_JAR")
+    places = [Path(path)] if path else [SDK / PARTS, *_gcloud()]
     return next((place for place in places if place.is_file()), None)
 
 
 def _gcloud() -> Iterator[Path]:
-    """Beside the command, wherever that was installed."""
-    if found := shutil.which("gcloud"):
-        yield Path(found).resolve().parents[1] / PARTS
+    """Yield the path beside the command `gcloud`."""
+    if program := shutil.which("gcloud"):
+        yield Path(program).resolve().parents[1] / PARTS
 
 
 def _answers(port: int) -> bool:
@@ -53,9 +53,9 @@ def _answers(port: int) -> bool:
 
 @pytest.fixture(scope="session")
 def firestore_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Google's emulator, one for each process of a test run."""
-    found = jar()
-    if found is None:
+    """Yield the address of Google's emulator, one for each process of a test run."""
+    emulator_jar = jar()
+    if emulator_jar is None:
         pytest.skip(MISSING)
     log = tmp_path_factory.mktemp("firestore") / "log"
     with reserved() as port, log.open("w") as out:
@@ -63,7 +63,7 @@ def firestore_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
             "java",
             *JVM,
             "-cp",
-            str(found),
+            str(emulator_jar),
             CLASS,
             "start",
             "--host=127.0.0.1",
@@ -81,5 +81,5 @@ def firestore_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
 
 @pytest.fixture
 def firestore_place(firestore_endpoint: str) -> str:
-    """An empty database for one test."""
+    """Return an empty database for one test."""
     return f"{firestore_endpoint}/test-{uuid.uuid4().hex[:12]}"

@@ -1,4 +1,4 @@
-"""Between a store and Firestore: counts what is billed, sees every request, and fails on demand."""
+"""A network between a store and Firestore: counts billed operations, records requests, and fails on demand."""
 
 import threading
 from collections import Counter
@@ -12,7 +12,7 @@ Fault = Callable[[str, Any], "grpc.StatusCode | str | None"]
 
 
 class Failure(grpc.RpcError):
-    """What the client library sees of a request that failed."""
+    """The error of the client library for a failed request."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
         self._code, self._details = code, details
@@ -35,7 +35,7 @@ class Network(
     grpc.UnaryStreamClientInterceptor,
     grpc.StreamStreamClientInterceptor,
 ):
-    """`fault` is asked about each request, by the name of its method, and says how it fails; None: it does not."""
+    """`fault` returns the failure of a request, by the name of its method; None: no failure."""
 
     def __init__(self, fault: Fault = lambda method, request: None) -> None:
         self.fault = fault
@@ -47,12 +47,12 @@ class Network(
     def methods(self) -> list[str]:
         return [method for method, _, _ in self.seen]
 
-    def bill(self, what: str, why: str, count: int) -> None:
+    def bill(self, operation: str, why: str, count: int) -> None:
         with self._lock:
-            self.billed[what, why] += count
+            self.billed[operation, why] += count
 
-    def total(self, what: str) -> int:
-        return sum(count for (each, _), count in self.billed.items() if each == what)
+    def total(self, operation: str) -> int:
+        return sum(count for (billed, _), count in self.billed.items() if billed == operation)
 
     def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
         lost = self._before(details, request)
@@ -92,7 +92,7 @@ class Network(
 
 
 def collections(names: Sequence[str]) -> str:
-    """The innermost collections of these documents."""
+    """Return the innermost collections of these documents."""
     return "+".join(sorted({name.split("/")[-2] for name in names}))
 
 
@@ -123,9 +123,9 @@ class _Counted:
         if self._part == "document":
             return 1
         seen = (part.document.name, str(part.document.update_time))
-        known = seen in self._told
+        repeated = seen in self._told
         self._told.add(seen)
-        return int(not known)
+        return int(not repeated)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._answers, name)

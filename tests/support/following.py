@@ -1,4 +1,4 @@
-"""Hosts that print, tell and store their lines, and somebody who follows, without agents, SSH and a bucket."""
+"""Hosts that print, stream and store their lines, and a follower, without agents, SSH and a bucket."""
 
 import random
 import threading
@@ -28,14 +28,14 @@ def stored_form(host: int, number: int) -> bytes:
 
 @dataclass
 class Agent:
-    """One host's log as its agent has it: lines are written, told to a follower, and shipped."""
+    """A host's log in its agent: lines are written, streamed to a follower, and shipped."""
 
     shelf: Shelf
     host: int
     written: int = 0
     shipped: int = 0
-    sent: int = 0  #: the last line that was told on the stream that is open
-    number: int = 0  #: of the newest segment
+    sent: int = 0  #: the last line that was sent on the open stream
+    number: int = 0  #: number of the newest segment
     cut: int = 0  #: the last line of what is on its way, which stays the same until it is known to have come
 
     def write(self, lines: int) -> None:
@@ -70,10 +70,10 @@ class Agent:
         data = b"".join(stored_form(self.host, n) for n in range(first, last + 1))
         return self.host, first, data
 
-    def tell(self, most: int = 10**6) -> live.TailMessage:
-        """What `Log.pending` gives."""
+    def tell(self, limit: int = 10**6) -> live.TailMessage:
+        """Return the next tail, as `Log.pending` does."""
         after = max(self.sent, self.shipped)
-        last = min(self.written, after + most)
+        last = min(self.written, after + limit)
         data = b"".join(stored_form(self.host, n) for n in range(after + 1, last + 1))
         self.sent = last
         return live.TailMessage(self.host, after, after + 1, last - after, self.shipped, data)
@@ -83,12 +83,12 @@ class Agent:
 
 
 class Heard:
-    """As `Live`, fed by hand."""
+    """A stand-in for `Live` that tests feed by hand."""
 
     def __init__(self, room: int) -> None:
         self.rings = {0: Ring(room), 1: Ring(room)}
         self.settled_at, self.over = 0.0, False
-        self.deaf = set[int]()  #: hosts that are not heard
+        self.deaf = set[int]()  #: hosts whose messages are lost
 
     def take(self, tail: live.TailMessage) -> None:
         if tail.host in self.deaf:
@@ -97,9 +97,9 @@ class Heard:
         self.settled_at = time.monotonic()
 
     def tails(self, *_: object) -> Tails:
-        found = {host: ring.now() for host, ring in self.rings.items()}
+        rings = {host: ring.now() for host, ring in self.rings.items()}
         whole = not self.deaf and not self.over
-        return Tails(found, whole, self.over, self.settled_at)
+        return Tails(rings, whole, self.over, self.settled_at)
 
 
 def reading(shelf: Shelf, heard: Any) -> Logs:
@@ -108,7 +108,7 @@ def reading(shelf: Shelf, heard: Any) -> Logs:
 
 @dataclass
 class Reader:
-    """Follows in blocks or in pages, and fails where a line comes twice, late or not at all."""
+    """A reader that follows in blocks or in pages, and fails where a line comes twice, late or never."""
 
     logs: Logs
     blocks: bool
@@ -118,17 +118,17 @@ class Reader:
     notes: list[str] = field(default_factory=list[str])
 
     def read(self) -> None:
-        more = True
-        while more:
+        unread = True
+        while unread:
             if self.blocks:
                 block = self.logs.block(self.job, cursor=self.cursor)
-                told = [x.decode().split(" ", 2)[::2] for x in block.data.splitlines()]
-                self.cursor, more = block.cursor, block.more
+                lines = [x.decode().split(" ", 2)[::2] for x in block.data.splitlines()]
+                self.cursor, unread = block.cursor, block.more
             else:
                 page = self.logs.page(self.job, cursor=self.cursor)
-                told = [[str(x["host"]), x["text"]] for x in page["lines"]]
-                self.cursor, more = page["cursor"], bool(page["lines"])
-            for host, text in told:
+                lines = [[str(x["host"]), x["text"]] for x in page["lines"]]
+                self.cursor, unread = page["cursor"], bool(page["lines"])
+            for host, text in lines:
                 self._take(int(host), text)
 
     def _take(self, host: int, text: str) -> None:
@@ -141,7 +141,7 @@ class Reader:
 
 
 class Clock:
-    """Stands for `time.monotonic`."""
+    """A stand-in for `time.monotonic`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._now = 1000.0
@@ -152,7 +152,7 @@ class Clock:
 
 
 def ship_together(shelf: Shelf, agents: list[Agent], lines: int, chance: random.Random) -> None:
-    """One host writes for all. Sometimes nobody hears that it did, so that the same lines are written once more."""
+    """Let one host write for all. Sometimes lose the confirmation, so that the same lines are written again."""
     pieces = [piece for agent in agents if (piece := agent.piece(lines))[2]]
     if not pieces:
         return
@@ -163,25 +163,25 @@ def ship_together(shelf: Shelf, agents: list[Agent], lines: int, chance: random.
 
 
 class Stream:
-    """A stream whose messages are put in by hand."""
+    """A stream whose messages tests put in."""
 
     def __init__(self, first: list[dict[str, Any]]) -> None:
         self.said = deque[dict[str, Any] | None](first)
         self.change = threading.Condition()
 
-    def tell(self, *said: dict[str, Any] | None) -> None:
+    def tell(self, *messages: dict[str, Any] | None) -> None:
         with self.change:
-            self.said.extend(said)
+            self.said.extend(messages)
             self.change.notify_all()
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         while True:
             with self.change:
                 assert self.change.wait_for(lambda: self.said, 30), "nobody closed this stream"
-                said = self.said.popleft()
-            if said is None:
+                message = self.said.popleft()
+            if message is None:
                 raise Transient("the connection broke")
-            yield said
+            yield message
 
     def close(self) -> None:
         self.tell(None)
@@ -189,7 +189,7 @@ class Stream:
 
 @dataclass
 class Streams:
-    """As much of the port Hosts as is listened to."""
+    """The listening part of the port Hosts."""
 
     agents: list[Agent]
     deaf: set[int] = field(default_factory=set[int])

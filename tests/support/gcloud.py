@@ -1,4 +1,4 @@
-"""The real gcloud, led to emulators, with a configuration of its own."""
+"""The real gcloud, led to emulators, with a separate configuration."""
 
 import json
 import os
@@ -16,7 +16,7 @@ needed = pytest.mark.skipif(
 
 
 class Gcloud:
-    """Runs `gcloud ...` with these variables on top of the test's own, and with no account."""
+    """A runner of `gcloud ...` with these variables added to the test's, and without an account."""
 
     def __init__(self, variables: Mapping[str, str], folder: Path) -> None:
         self.folder = folder
@@ -30,7 +30,7 @@ class Gcloud:
         }
 
     def __call__(self, *words: str, code: int = 0) -> str:
-        """Standard output; what went wrong, if it has to end with another code than 0."""
+        """Return standard output; for an expected `code` other than 0, standard error."""
         done = subprocess.run(
             ["gcloud", *words],
             env=self.env,
@@ -41,8 +41,8 @@ class Gcloud:
             timeout=150,
             check=False,
         )
-        said = f"gcloud {' '.join(words)}\n{done.stdout}\n{done.stderr}"
-        assert done.returncode == code, said
+        transcript = f"gcloud {' '.join(words)}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == code, transcript
         return done.stdout if code == 0 else done.stderr
 
     def json(self, *words: str) -> Any:
@@ -50,5 +50,5 @@ class Gcloud:
 
 
 def folder() -> Path:
-    """The folder of the Cloud SDK."""
+    """Return the folder of the Cloud SDK."""
     return Path(shutil.which("gcloud") or "").resolve().parents[1]

@@ -28,7 +28,7 @@ import yaml
 from tests.support import gcloud
 
 PROJECT, NUMBER, REGION = "my-lab-4711", "123456789", "europe-west4"
-#: that the scripts give to each command
+#: flags that the scripts pass to each command
 COMMON = (f"--project={PROJECT}", "--quiet", "--format=none")
 CLIENT = r"""#!/bin/bash
 [ "${0##*/}" = curl ] && config=$(cat)
@@ -41,7 +41,7 @@ while IFS= read -r line <&3; do
 done
 exit "$code"
 """
-#: what every run asks for again, so that a cut between two of them is like one after the last
+#: requests that every run repeats, so that a cut between two of them equals a cut after the last
 REPEATED = ("add-iam-policy-binding", "composite", "curl")
 LOOKS = ("describe", "list", "access", "print-access-token")
 _APIS = {"iam": "iam", "firestore": "firestore", "secrets": "secretmanager", "run": "run", "builds": "cloudbuild",
@@ -49,7 +49,7 @@ _APIS = {"iam": "iam", "firestore": "firestore", "secrets": "secretmanager", "ru
 
 
 class Refused(Exception):
-    """With the text and the exit code of gcloud."""
+    """A refusal, with the text and the exit code of gcloud."""
 
     def __init__(self, text: str, code: int = 1) -> None:
         super().__init__(text)
@@ -58,7 +58,7 @@ class Refused(Exception):
 
 @dataclass
 class State:
-    """What the project holds."""
+    """The contents of the project."""
 
     apis: set[str] = field(default_factory=set[str])
     accounts: set[str] = field(default_factory=set[str])
@@ -94,7 +94,7 @@ class Parser:
         )  # fmt: skip
 
     def refusal(self, **request: Any) -> str:
-        """Why gcloud, or Google's API, would not take this; empty: it would."""
+        """Return the reason for which gcloud or Google's API refuses the request; empty: accepted."""
         assert self._process.stdin
         assert self._process.stdout
         line = json.dumps(request)
@@ -112,7 +112,7 @@ class Parser:
 
 
 def _contents(request: dict[str, Any]) -> str:
-    """Of the files that a command names: the same words may stand for another file."""
+    """Return the texts of the files that a command names: the same words may stand for another file."""
     folder = Path(request.get("folder", "."))
     files = [folder / word.rpartition("=")[2] for word in request.get("words", ())]
     return "".join(file.read_text() for file in files if file.is_file())
@@ -120,7 +120,7 @@ def _contents(request: dict[str, Any]) -> str:
 
 @pytest.fixture(scope="session")
 def parser() -> Iterator[Parser | None]:
-    """None: the Cloud SDK is not installed."""
+    """Yield the parser; None: the Cloud SDK is not installed."""
     if shutil.which("gcloud") is None:
         yield None
         return
@@ -142,20 +142,21 @@ def _command(name: str, flags: str = "") -> Callable[[Handler], Handler]:
 
 
 class Project:
-    """Answers commands for as long as the block around it lasts."""
+    """A project that answers commands inside its block."""
 
     def __init__(self, folder: Path, parser: Parser | None) -> None:
         self.folder, self._parser = folder, parser
         self.state = State()
         self.calls: list[list[str]] = []
-        self.malformed: list[str] = []  #: what the parser refused
+        self.malformed: list[str] = []  #: commands that the parser refused
         self.slept: list[float] = []
-        self.lag = 0  #: how often a new account, grant or API is not known yet
-        self.refuse: Callable[[str], str | None] = lambda _: None  #: the error of a command
+        self.lag = 0  #: number of reads for which a new account, grant or API is unknown
+        #: returns the error of a command, or None
+        self.refuse: Callable[[str], str | None] = lambda _: None
         self.cut_after = 0  #: the script is killed after this many steps; 0: never
         self.script = 0  #: the process id of the script that runs
         self.lock = threading.Lock()
-        self.steps = 0  #: made so far: changes, but for what is REPEATED
+        self.steps = 0  #: number of changes so far, without REPEATED requests
         self._new = Counter[str]()
 
     def __enter__(self) -> Project:
@@ -202,11 +203,11 @@ class Project:
         flags = [word for word in words if word.startswith("--") and word not in COMMON]
         names = [word for word in words if not word.startswith("--")]
         self.calls.append([word for word in words if word not in COMMON])
-        known = next((n for n in range(len(names), 0, -1) if " ".join(names[:n]) in _COMMANDS), 0)
-        handler, allowed = _COMMANDS.get(" ".join(names[:known]), (None, set[str]()))
-        given = dict(flag[2:].partition("=")[::2] for flag in flags)
+        length = next((n for n in range(len(names), 0, -1) if " ".join(names[:n]) in _COMMANDS), 0)
+        handler, allowed = _COMMANDS.get(" ".join(names[:length]), (None, set[str]()))
+        options = dict(flag[2:].partition("=")[::2] for flag in flags)
         wrong = "" if handler else "unknown command"
-        wrong = wrong or " ".join(sorted(given.keys() - allowed - {"format"}))
+        wrong = wrong or " ".join(sorted(options.keys() - allowed - {"format"}))
         if self._parser:
             wrong = wrong or self._parser.refusal(folder=str(self.folder), words=words)
         if wrong or not handler:
@@ -218,11 +219,11 @@ class Project:
         if api and (api not in self.state.apis or self._is_new(api)):
             text = f"{api} has not been used in project {NUMBER} before or it is disabled"
             raise Refused(f"PERMISSION_DENIED: {text}. SERVICE_DISABLED")
-        keywords = {name.replace("-", "_"): value for name, value in given.items()}
-        return handler(self, *names[known:], **keywords) or ""
+        keywords = {name.replace("-", "_"): value for name, value in options.items()}
+        return handler(self, *names[length:], **keywords) or ""
 
     def _is_new(self, name: str) -> bool:
-        """Whether Google does not know yet what was made just now."""
+        """Return whether Google does not know a new resource yet."""
         self._new[name] -= 1
         return self._new[name] >= 0
 
@@ -483,14 +484,14 @@ class Project:
 
 
 def _declare_lookups() -> None:
-    """`describe` and `delete` of what has nothing but a name."""
+    """Declare `describe` and `delete` of resources that have only a name."""
 
     def handler(collection: str, *, delete: bool) -> Handler:
         def do(project: Project, name: str = "", **flags: str) -> None:
-            kept, wanted = getattr(project.state, collection), name or flags["database"]
-            project._has(wanted, kept)
+            resources, key = getattr(project.state, collection), name or flags["database"]
+            project._has(key, resources)
             if delete:
-                del kept[wanted]
+                del resources[key]
 
         return do
 

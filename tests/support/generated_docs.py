@@ -114,9 +114,9 @@ def job_file_page() -> str:
 def _parts(part: Schema, prefix: str, schema: Schema) -> Iterator[tuple[str, Schema]]:
     """Yield each part below this one with its path, such as `mounts.cache`; depth first."""
     for key, value in part["properties"].items():
-        if found := _part_of(value, schema):
-            yield prefix + key, found
-            yield from _parts(found, f"{prefix}{key}.", schema)
+        if inner := _part_of(value, schema):
+            yield prefix + key, inner
+            yield from _parts(inner, f"{prefix}{key}.", schema)
 
 
 def _part_of(value: Schema, schema: Schema) -> Schema | None:
@@ -126,7 +126,7 @@ def _part_of(value: Schema, schema: Schema) -> Schema | None:
     if "properties" in value:
         return value
     inner = [*value.get("anyOf", []), *([value["items"]] if "items" in value else [])]
-    return next(filter(None, (_part_of(one, schema) for one in inner)), None)
+    return next(filter(None, (_part_of(schema_, schema) for schema_ in inner)), None)
 
 
 def _keys(part: Schema, schema: Schema) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What gcloud changes in a project when it is set up: the answers of Google's APIs, by their reference pages."""
+"""The changes of a project by gcloud at set-up: the answers of Google's APIs, by their reference pages."""
 
 from typing import Any
 
@@ -25,21 +25,21 @@ def open_to_gcloud(google: GoogleServer) -> dict[str, str]:
     rules = google.answers[FIREWALLS]
     policy: dict[str, Any] = {"etag": "BwYAAAAAAAA=", "version": 1, "bindings": []}
 
-    def firewalls(asked: Asked) -> Any:
-        if asked.verb == "GET":
+    def firewalls(request: Asked) -> Any:
+        if request.verb == "GET":
             return rules
-        rules["items"].append(asked.body)
-        google.answers[f"{FIREWALLS}/{asked.body['name']}"] = asked.body
-        link = f"{google.url}/{FIREWALLS}/{asked.body['name']}"
+        rules["items"].append(request.body)
+        google.answers[f"{FIREWALLS}/{request.body['name']}"] = request.body
+        link = f"{google.url}/{FIREWALLS}/{request.body['name']}"
         operation = {"name": "operation-1", "status": "DONE", "operationType": "insert"}
         return operation | {"targetLink": link, "selfLink": f"{google.url}/{COMPUTE}/operation-1"}
 
-    def set_policy(asked: Asked) -> Any:
-        policy.update(asked.body["policy"])
+    def set_policy(request: Asked) -> Any:
+        policy.update(request.body["policy"])
         return policy
 
-    def account(asked: Asked) -> Any:
-        email = f"{asked.body['accountId']}@{PROJECT}.iam.gserviceaccount.com"
+    def account(request: Asked) -> Any:
+        email = f"{request.body['accountId']}@{PROJECT}.iam.gserviceaccount.com"
         return {"name": f"projects/{PROJECT}/serviceAccounts/{email}", "email": email}
 
     google.answers |= {
@@ -51,7 +51,7 @@ def open_to_gcloud(google: GoogleServer) -> dict[str, str]:
         f"{USAGE}/v1/projects/{PROJECT}/services/cloudapis.googleapis.com:enable": _DONE,
         f"{USAGE}/v1/projects/{PROJECT}/services:batchEnable": {"name": "operations/u.1", **_DONE},
         f"{IAM}/v1/projects/{PROJECT}/serviceAccounts": account,
-        f"{BILLING}/v1/projects/{PROJECT}/billingInfo": lambda asked: asked.body,
+        f"{BILLING}/v1/projects/{PROJECT}/billingInfo": lambda request: request.body,
         FIREWALLS: firewalls,
     }
     hosts = {

@@ -42,8 +42,6 @@ PROJECT_PATH = f"{MANAGER}/v3/projects/{PROJECT}"
 
 @dataclass
 class Asked:
-    """One request."""
-
     verb: str
     path: str  #: with the host's name in front
     params: dict[str, list[str]]
@@ -53,8 +51,6 @@ class Asked:
 
 @dataclass
 class Error:
-    """An answer that is none."""
-
     status: int
     body: Any
 
@@ -64,13 +60,13 @@ Answer = Callable[[Asked], Any]
 
 @dataclass
 class GoogleServer:
-    """Up from `start` to `stop`. `answers`: by path; what is in none of them is 404."""
+    """A server, from `start` to `stop`. `answers` are by path; other paths give 404."""
 
     answers: dict[str, Any] = field(
         default_factory=dict[str, Any]
     )  #: a body, an Error, or an Answer
     asked: list[Asked] = field(default_factory=list[Asked])
-    ahead_s: float = 0.0  #: of the time in its answers
+    ahead_s: float = 0.0  #: how far the time in its answers is ahead
     silent: set[str] = field(default_factory=set[str])  #: paths that are never answered
     released: threading.Event = field(default_factory=threading.Event)
 
@@ -84,19 +80,19 @@ class GoogleServer:
         self.released.set()
         self._server.shutdown()
         self._thread.join()
-        self._server.server_close()  # waits for what is being answered
+        self._server.server_close()  # waits for requests in progress
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def paths(self) -> list[str]:
-        return [one.path for one in self.asked]
+        return [request.path for request in self.asked]
 
-    def answer(self, asked: Asked) -> Any:
-        missing = status(404, "NOT_FOUND", f"Resource {asked.path} was not found.")
-        found = self.answers.get(asked.path, missing)
-        return found(asked) if callable(found) else found
+    def answer(self, request: Asked) -> Any:
+        missing = status(404, "NOT_FOUND", f"Resource {request.path} was not found.")
+        answer = self.answers.get(request.path, missing)
+        return answer(request) if callable(answer) else answer
 
 
 def healthy() -> GoogleServer:
@@ -164,27 +160,27 @@ def healthy() -> GoogleServer:
 # Answers -------------------------------------------------------------------------------------------------------------
 
 
-def grant_all(asked: Asked) -> dict[str, Any]:
-    """To a question about permissions: all of them."""
-    body = asked.body or {}
-    return {"permissions": body.get("permissions") or asked.params.get("permissions", [])}
+def grant_all(request: Asked) -> dict[str, Any]:
+    """Grant all permissions in question."""
+    body = request.body or {}
+    return {"permissions": body.get("permissions") or request.params.get("permissions", [])}
 
 
-def grant_known(asked: Asked) -> Any:
-    """All of them, unless one is of queued resources, which have none."""
-    for name in (asked.body or {}).get("permissions", []):
+def grant_known(request: Asked) -> Any:
+    """Grant all permissions in question, unless one is of queued resources, which have none."""
+    for name in (request.body or {}).get("permissions", []):
         if name.startswith("tpu.queuedResources."):
             return status(
                 400, "INVALID_ARGUMENT", f"Permission {name} is not valid for this resource."
             )
-    return grant_all(asked)
+    return grant_all(request)
 
 
 def enabled(*but: str) -> Answer:
-    """To the question which of these APIs are enabled: all but these."""
+    """Return an answer by which all APIs but these are enabled."""
 
-    def answer(asked: Asked) -> dict[str, Any]:
-        names = [name.rpartition("/")[2] for name in asked.params["names"]]
+    def answer(request: Asked) -> dict[str, Any]:
+        names = [name.rpartition("/")[2] for name in request.params["names"]]
         return {
             "services": [
                 {
@@ -200,10 +196,10 @@ def enabled(*but: str) -> Answer:
 
 
 def paged(field: str, items: list[Any], size: int = 1) -> Answer:
-    """The items in pages of that size."""
+    """Return an answer with the items in pages of that size."""
 
-    def answer(asked: Asked) -> dict[str, Any]:
-        start = int(asked.params.get("pageToken", ["0"])[0])
+    def answer(request: Asked) -> dict[str, Any]:
+        start = int(request.params.get("pageToken", ["0"])[0])
         page: dict[str, Any] = {field: items[start : start + size]}
         if start + size < len(items):
             page["nextPageToken"] = str(start + size)
@@ -260,12 +256,12 @@ def metric(
 
 
 def bucket(limit: int, **dimensions: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"effectiveLimit": str(limit)} if limit else {}
-    return found | ({"dimensions": dimensions} if dimensions else {})
+    limits: dict[str, Any] = {"effectiveLimit": str(limit)} if limit else {}
+    return limits | ({"dimensions": dimensions} if dimensions else {})
 
 
 def series(metric: str, location: str, amount: int) -> dict[str, Any]:
-    """One of Cloud Monitoring, the newest point first."""
+    """Return a time series of Cloud Monitoring, the newest point first."""
     points = [{"value": {"int64Value": str(n)}} for n in (amount, amount + 4)]
     return {
         "metric": {
@@ -283,9 +279,9 @@ def series(metric: str, location: str, amount: int) -> dict[str, Any]:
 
 
 def rule(
-    name: str, *, sources: list[str], ports: list[str] | None = None, **more: Any
+    name: str, *, sources: list[str], ports: list[str] | None = None, **fields: Any
 ) -> dict[str, Any]:
-    """A firewall rule that lets TCP in."""
+    """Return a firewall rule that lets TCP in."""
     return {
         "name": name,
         "network": f"https://www.googleapis.com/compute/v1/projects/{PROJECT}/global/networks/default",
@@ -293,7 +289,7 @@ def rule(
         "priority": 65534,
         "sourceRanges": sources,
         "allowed": [{"IPProtocol": "icmp"}, {"IPProtocol": "tcp", "ports": ports or ["22"]}],
-        **more,
+        **fields,
     }
 
 
@@ -301,7 +297,7 @@ def rule(
 
 
 def status(code: int, name: str, message: str, **info: Any) -> Error:
-    """As `google.rpc.Status` in JSON; `info`: an ErrorInfo."""
+    """Return a `google.rpc.Status` in JSON; `info`: an ErrorInfo."""
     error: dict[str, Any] = {"code": code, "message": message, "status": name}
     if info:
         details = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "domain": "googleapis.com"}
@@ -362,16 +358,16 @@ def _handler(google: GoogleServer) -> type[BaseHTTPRequestHandler]:
         def _answer(self, body: Any) -> None:
             parts = urlsplit(self.path)
             path = unquote(parts.path).lstrip("/")
-            asked = Asked(self.command, path, parse_qs(parts.query), body, dict(self.headers))
-            google.asked.append(asked)
+            request_ = Asked(self.command, path, parse_qs(parts.query), body, dict(self.headers))
+            google.asked.append(request_)
             if path in google.silent:
                 google.released.wait(30)
                 return
-            answer = google.answer(asked)
-            code, found = (
+            answer = google.answer(request_)
+            code, body_ = (
                 (answer.status, answer.body) if isinstance(answer, Error) else (200, answer)
             )
-            raw = (found if isinstance(found, str) else json.dumps(found)).encode()
+            raw = (body_ if isinstance(body_, str) else json.dumps(body_)).encode()
             self.send_response_only(code)
             self.send_header("Date", formatdate(time.time() + google.ahead_s, usegmt=True))
             self.send_header("Content-Length", str(len(raw)))
@@ -379,7 +375,7 @@ def _handler(google: GoogleServer) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(raw)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nothing: pytest shows what was asked where it matters."""
+            """Log nothing: pytest shows the requests where they matter."""
 
     return Handler
 

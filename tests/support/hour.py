@@ -39,7 +39,7 @@ OUTAGE = 240.0  #: seconds; what a preempted slice waits for its end, and then s
 
 @dataclass
 class Ledger:
-    """Every lease that was given, in the order of its tokens."""
+    """All leases in the order of their tokens."""
 
     leases: dict[str, list[Lease]] = field(default_factory=dict[str, list[Lease]])
     began: dict[tuple[str, int], float] = field(default_factory=dict[tuple[str, int], float])
@@ -80,7 +80,7 @@ class Witnessed:
 
 
 class Backend:
-    """As `loop.Loop`, but for the clock."""
+    """A stand-in for `loop.Loop` with the clock of the hour."""
 
     def __init__(self, reconciler: Reconciler, store: Store) -> None:
         self.reconciler, self.store = reconciler, store
@@ -110,7 +110,7 @@ class Backend:
 
 class Hour:
     def __init__(self, stores: Sequence[Store], jobs: int) -> None:
-        """One backend for each store; the stores are openers of the same place."""
+        """Make one backend for each store; the stores open the same place."""
         self.clock, faults = Clock(), Faults()
         self.cloud = Cloud(self.clock, faults)
         self.bucket = Bucket(self.clock, faults)
@@ -160,21 +160,21 @@ class Hour:
             machine.state = SliceState.PREEMPTED
 
     def _report(self, *, done: bool) -> None:
-        """What the agents write of the programs that run."""
+        """Write the reports of the agents whose programs run."""
         for machine in list(self.cloud.machines.values()):
             if machine.state is not SliceState.READY:
                 continue
             self._steps[machine.job_id] += 1
             step = self._steps[machine.job_id]
-            said: dict[str, Any] = {"phase": "exited", "exit_code": 0} if done else {}
+            fields: dict[str, Any] = {"phase": "exited", "exit_code": 0} if done else {}
             for host, attempt in machine.programs.items():
                 workdir = f"gs://tpujob-us-central2/u/ada/jobs/{machine.job_id}"
-                self.bucket.report(workdir, attempt, host, step=step, **said)
+                self.bucket.report(workdir, attempt, host, step=step, **fields)
 
     # What must be true -----------------------------------------------------------------------------------------------
 
     def check(self, *, attempts: int) -> None:
-        """Nothing was lost, nobody led beside somebody else, no program ran twice, and nothing is left."""
+        """Assert that no job was lost, no two backends led one job, no program ran twice, and no slice is left."""
         self.ledger.check()
         for job_id in self.ids:
             job = self.store.get(job_id)

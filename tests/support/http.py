@@ -1,4 +1,4 @@
-"""What the clients of the web API send: plain requests."""
+"""Plain requests, as clients of the web API send them."""
 
 import asyncio
 import http.client
@@ -34,7 +34,7 @@ def ask(
 def call_app(
     app: ASGIApp, method: str, path: str, headers: Iterable[tuple[str, str]]
 ) -> tuple[int, Any]:
-    """Status and body, without a network between; the headers are sent as they are."""
+    """Return status and body, without a network; headers are sent unchanged."""
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -51,7 +51,7 @@ def call_app(
 
 
 def connection_to(url: str, timeout: float = 10) -> http.client.HTTPConnection:
-    """To a server at `http://` or `unix:`, in the clear."""
+    """Open a connection to a server at `http://` or `unix:`, without TLS."""
     if not url.startswith("unix:"):
         return http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout)
     connection = http.client.HTTPConnection("localhost", timeout=timeout)

@@ -36,7 +36,7 @@ def part(value: Any) -> str:
 
 
 def certificate(key: Any) -> str:
-    """As Google publishes its keys: a certificate that its key has signed."""
+    """Return a certificate signed by its own key, the form in which Google publishes keys."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "issuer of tests")])
     now = datetime.now(UTC)
     made = x509.CertificateBuilder().subject_name(name).issuer_name(name).serial_number(1)
@@ -51,7 +51,7 @@ def pem(key: Any) -> str:
 
 
 class Issuer:
-    """Google's accounts and IAP at once, as far as their keys and tokens go."""
+    """Google's accounts and IAP in one: their keys and tokens."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self.now, self.down, self.max_age = now, False, 600
@@ -60,7 +60,7 @@ class Issuer:
         self.revoked: list[str] = []
         self.at_the_browser = "ada@example.org"
         self.refuses = ""  #: an error of the token endpoint
-        self._asked: dict[str, dict[str, str]] = {}  #: what was asked for when a code was given out
+        self._asked: dict[str, dict[str, str]] = {}  #: the request for which a code was issued
         self.ever: dict[
             str, Any
         ] = {}  #: public keys by their id; Google itself forgets none so soon
@@ -68,7 +68,7 @@ class Issuer:
         self.rotate()
 
     def rotate(self) -> None:
-        """From now on other keys sign, and the old ones are gone."""
+        """Replace the signing keys by new keys."""
         self.kid += 1
         self.rsa = rsa.generate_private_key(65537, 2048)
         self.ec = ec.generate_private_key(ec.SECP256R1())
@@ -86,7 +86,7 @@ class Issuer:
         }
 
     def fetch(self, url: str) -> tuple[bytes, float]:
-        """As a door fetches keys, without a network."""
+        """Return the keys without a network, as a door fetches them."""
         self.fetches.append(url)
         if self.down:
             raise OSError("the issuer is down")
@@ -94,90 +94,90 @@ class Issuer:
 
     # Tokens ----------------------------------------------------------------------------------------------------------
 
-    def claims(self, who: str = "ada@example.org", /, **more: Any) -> dict[str, Any]:
-        """What Google says of somebody who signed in through the lab's client. None takes a claim out."""
+    def claims(self, email: str = "ada@example.org", /, **changes: Any) -> dict[str, Any]:
+        """Return Google's claims of a user signed in through the lab's client. None removes a claim."""
         now = int(self.now())
-        said = {
+        claims = {
             "iss": "https://accounts.google.com",
             "aud": CLIENT,
             "azp": CLIENT,
-            "sub": subject(who),
-            "email": who,
+            "sub": subject(email),
+            "email": email,
             "email_verified": True,
             "iat": now,
             "exp": now + 3600,
         }
-        return {name: value for name, value in (said | more).items() if value is not None}
+        return {name: value for name, value in (claims | changes).items() if value is not None}
 
     def token(
         self,
-        who: str = "ada@example.org",
+        email: str = "ada@example.org",
         /,
         *,
         header: Mapping[str, Any] | None = None,
         payload: str = "",
-        **more: Any,
+        **changes: Any,
     ) -> str:
-        """A signed ID token. `header` and `payload` (encoded) are put in before it is signed."""
+        """Return a signed ID token; `header` and `payload` (encoded) replace the usual parts."""
         head = {"alg": "RS256", "kid": self.google_kid, "typ": "JWT"} | dict(header or {})
         head = {name: value for name, value in head.items() if value is not None}
-        signed = f"{part(head)}.{payload or part(self.claims(who, **more))}"
+        signed = f"{part(head)}.{payload or part(self.claims(email, **changes))}"
         return f"{signed}.{b64(self.sign(signed.encode()))}"
 
     def sign(self, data: bytes) -> bytes:
         return self.rsa.sign(data, padding.PKCS1v15(), hashes.SHA256())
 
-    def assertion(self, who: str = "ada@example.org", /, **more: Any) -> str:
-        """What IAP adds to a request."""
-        said = {
+    def assertion(self, email: str = "ada@example.org", /, **changes: Any) -> str:
+        """Return the assertion that IAP adds to a request."""
+        claims = {
             "iss": "https://cloud.google.com/iap",
-            "sub": f"accounts.google.com:{subject(who)}",
-            "email": who,
+            "sub": f"accounts.google.com:{subject(email)}",
+            "email": email,
             "iat": int(self.now()),
             "exp": int(self.now()) + 600,
-        } | more
-        signed = f"{part({'alg': 'ES256', 'kid': f'i{self.kid}', 'typ': 'JWT'})}.{part(said)}"
+        } | changes
+        signed = f"{part({'alg': 'ES256', 'kid': f'i{self.kid}', 'typ': 'JWT'})}.{part(claims)}"
         r, s = decode_dss_signature(self.ec.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
         return f"{signed}.{b64(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
 
     # The token endpoint ----------------------------------------------------------------------------------------------
 
     def consent(self, url: str, email: str = "ada@example.org") -> str:
-        """Somebody signs in at that address and agrees; where their browser is sent then."""
-        asked = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+        """Sign a user in at that address; return the URL to which the browser is redirected."""
+        params = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
         assert urlsplit(url).path.endswith("/accounts.google.com/o/oauth2/v2/auth"), url
-        assert asked["scope"] == "openid email"
-        assert (asked["code_challenge_method"], asked["response_type"]) == ("S256", "code")
+        assert params["scope"] == "openid email"
+        assert (params["code_challenge_method"], params["response_type"]) == ("S256", "code")
         code = f"4/{secrets.token_urlsafe(16)}"
-        self.people[code] = self.claims(email, nonce=asked["nonce"], aud=asked["client_id"])
-        self._asked[code] = asked
-        return f"{asked['redirect_uri']}?state={asked['state']}&code={code}&scope=openid"
+        self.people[code] = self.claims(email, nonce=params["nonce"], aud=params["client_id"])
+        self._asked[code] = params
+        return f"{params['redirect_uri']}?state={params['state']}&code={code}&scope=openid"
 
     def exchange(self, form: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
-        """What `POST /token` answers."""
+        """Answer `POST /token`."""
         if self.refuses:
             return 400, {"error": self.refuses}
         kind = form["grant_type"].rpartition(":")[2]
         if kind == "jwt-bearer":  # of a service account's key
-            said = json.loads(base64.urlsafe_b64decode(form["assertion"].split(".")[1] + "=="))
-            more = {"aud": said["target_audience"], "azp": subject(said["iss"])}
-            return 200, {"id_token": self.token(said["iss"], **more)}
+            assertion = json.loads(base64.urlsafe_b64decode(form["assertion"].split(".")[1] + "=="))
+            audience = {"aud": assertion["target_audience"], "azp": subject(assertion["iss"])}
+            return 200, {"id_token": self.token(assertion["iss"], **audience)}
         if form["client_secret"] != SECRET:
             return 401, {"error": "invalid_client"}
         if kind == "authorization_code":
-            asked, claims = self._asked.pop(form["code"], {}), self.people.pop(form["code"], {})
+            consent, claims = self._asked.pop(form["code"], {}), self.people.pop(form["code"], {})
             hashed = b64(hashlib.sha256(form["code_verifier"].encode()).digest())
-            if (asked.get("code_challenge"), asked.get("redirect_uri")) != (
+            if (consent.get("code_challenge"), consent.get("redirect_uri")) != (
                 hashed,
                 form["redirect_uri"],
             ):
                 return 400, {"error": "invalid_grant"}
         else:
-            known = self.people.get(form["refresh_token"])
-            if known is None:
+            person = self.people.get(form["refresh_token"])
+            if person is None:
                 return 400, {"error": "invalid_grant", "error_description": "Token revoked."}
             fresh = {"iat": int(self.now()), "exp": int(self.now()) + 3600}
-            claims = {k: v for k, v in (known | fresh).items() if k != "nonce"}
+            claims = {k: v for k, v in (person | fresh).items() if k != "nonce"}
             return 200, {"id_token": self.token(payload=part(claims)), "expires_in": 3599}
         refresh = f"1//{secrets.token_urlsafe(24)}"
         self.people[refresh] = claims
@@ -185,7 +185,7 @@ class Issuer:
         return 200, {"id_token": token, "refresh_token": refresh, "expires_in": 3599}
 
     def answer(self, verb: str, path: str, form: Mapping[str, str]) -> tuple[int, Any]:
-        """What a server of Google's answers."""
+        """Answer a request as Google's servers do."""
         if verb == "GET" and (document := self.documents().get(path)):
             self.fetches.append(path)
             return (503, {}) if self.down else (200, json.loads(document))
@@ -202,13 +202,11 @@ class Issuer:
 
 
 def subject(email: str) -> str:
-    """A number that is an account's for ever."""
+    """Return the number of an account, which never changes."""
     return str(int.from_bytes(hashlib.sha256(email.encode()).digest()[:8], "big"))
 
 
 class IssuerServer:
-    """An issuer that listens."""
-
     def __init__(self) -> None:
         issuer = self.issuer = Issuer()
 
@@ -224,8 +222,8 @@ class IssuerServer:
                     self.send_header("location", issuer.consent(self.path, issuer.at_the_browser))
                     self.end_headers()
                     return
-                status, said = issuer.answer(self.command, self.path, form)
-                answer = json.dumps(said).encode()
+                status, document = issuer.answer(self.command, self.path, form)
+                answer = json.dumps(document).encode()
                 self.send_response(status)
                 self.send_header("content-type", "application/json")
                 self.send_header("cache-control", f"public, max-age={issuer.max_age}")

@@ -1,4 +1,4 @@
-"""The index of jobs over a real store: jobs at a pinch, and what a reconciler would know of them."""
+"""The index of jobs over a real store: quickly made jobs, and a reconciler's knowledge of them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,7 +24,7 @@ SPEC = parse({"name": "mlp", "tpu": {"type": "v4-8"}, "run": {"command": "true"}
 
 
 class Asked(SqliteStore):
-    """Remembers what it was asked."""
+    """A store that records requests."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -46,11 +46,11 @@ class Desk:
         self.index = self.new_index()
 
     def new_index(self, store: Store | None = None) -> JobIndex:
-        """As a backend that was just started has it."""
-        known = RuntimeReader(self.live, dict, lambda _: NO_FUNDS, LIST)
+        """Return the index of a backend that has just started."""
+        runtime = RuntimeReader(self.live, dict, lambda _: NO_FUNDS, LIST)
         store = store or self.store
         self.changes = Changes(store)
-        return JobIndex(store, self.changes, self.clock, known)
+        return JobIndex(store, self.changes, self.clock, runtime)
 
     def page(self, asked: ListAsked | None = None, *, who: Principal = ADA) -> JobPage:
         return self.index.page(who, asked or {})
@@ -72,7 +72,7 @@ class Desk:
         )
 
     def report(self, job_id: str, **progress: Any) -> None:
-        """The reconciler sees this of the job's newest attempt."""
+        """Set the reconciler's knowledge of the job's newest attempt."""
         attempt = self.store.get(job_id).attempt
         assert attempt
         seen = self.live.setdefault(job_id, JobRuntime())

@@ -22,7 +22,7 @@ PATIENCE = 240.0  #: seconds until a condition that must come counts as never
 
 
 class LocalStack:
-    """A state folder of its own, and commands run as a user types them."""
+    """A local stack with a separate state folder, and commands as a user types them."""
 
     def __init__(self, folder: Path) -> None:
         self.state = folder / "state"
@@ -37,7 +37,7 @@ class LocalStack:
         }
 
     def run(self, *words: str, code: int | None = 0, timeout: float = PATIENCE) -> str:
-        """The command's standard output; `code` is the exit code it must have (None: any)."""
+        """Run a command; return its standard output. It must end with `code` (None: any)."""
         done = self.popen(*words)
         try:
             out, err = done.communicate(timeout=timeout)
@@ -45,8 +45,8 @@ class LocalStack:
             done.kill()
             out, err = done.communicate()
             raise AssertionError(f"tpujob {' '.join(words)} hung\n{out}\n{err}") from None
-        said = f"tpujob {' '.join(words)} ended with {done.returncode}\n{out}\n{err}"
-        assert code is None or done.returncode == code, said + self.backend_log()
+        transcript = f"tpujob {' '.join(words)} ended with {done.returncode}\n{out}\n{err}"
+        assert code is None or done.returncode == code, transcript + self.backend_log()
         return out if done.returncode == 0 else out + err
 
     def popen(self, *words: str) -> subprocess.Popen[str]:
@@ -64,22 +64,22 @@ class LocalStack:
     def json(self, *words: str) -> Any:
         return json.loads(self.run(*words, "--json"))
 
-    def create(self, name: str, command: str, **more: Any) -> str:
-        """Submit a job of two hosts that runs `command`; its id."""
+    def create(self, name: str, command: str, **fields: Any) -> str:
+        """Submit a job of two hosts that runs `command`; return its id."""
         spec = {
             "name": name,
             "tpu": {"type": "v4-16"},
             "run": {"command": command},
             "stop_grace": "3s",
             "preflight": False,
-            **more,
+            **fields,
         }
         file = self.folder / f"{name}.yaml"
         file.write_text(json.dumps(spec))  # JSON is YAML
         return self.json("create", str(file))["id"]
 
     def job(self, job_id: str) -> Mapping[str, Any]:
-        """Over HTTP, as a command costs a process; by a command if no backend answers, as that starts one."""
+        """Return a view over HTTP, as a command costs a process; by a command if no backend answers."""
         with contextlib.suppress(BackendGone, Transient):
             if api := self._backend():
                 return api.get(job_id)
@@ -91,19 +91,19 @@ class LocalStack:
         holds: Callable[[Mapping[str, Any]], bool] | str,
         patience: float = PATIENCE,
     ) -> Mapping[str, Any]:
-        """The job's view once the condition, or the state of that name, has come. The job is followed meanwhile."""
-        wanted = (lambda view: view["state"] == holds) if isinstance(holds, str) else holds
+        """Follow the job; return its view once the condition or the named state has come."""
+        condition = (lambda view: view["state"] == holds) if isinstance(holds, str) else holds
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
             for view in self._views(job_id):
-                if wanted(view):
+                if condition(view):
                     return view
                 if time.monotonic() > deadline:
                     break
         raise AssertionError(f"never came\n{self.run('show', job_id)}\n{self.backend_log()}")
 
     def _views(self, job_id: str) -> Iterator[Mapping[str, Any]]:
-        """One now, one at each change and one a second, until the backend goes away."""
+        """Yield a view now, at each change and each second, until the backend ends."""
         yield self.job(job_id)
         with contextlib.suppress(BackendGone, Transient):
             if api := self._backend():
@@ -126,7 +126,6 @@ class LocalStack:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
-    """One for all stories of a module."""
     local = LocalStack(tmp_path_factory.mktemp("stack"))
     local.run("up")
     yield local
@@ -136,7 +135,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
 
 
 class Lab:
-    """Somebody with projects: contexts, a checkout, and the emulators in place of Google."""
+    """A user with projects: contexts, a checkout, and the emulators in place of Google."""
 
     def __init__(self, folder: Path, firestore: str) -> None:
         self.folder = folder
@@ -148,7 +147,7 @@ class Lab:
         self.tpujob.env |= {"FIRESTORE_EMULATOR_HOST": firestore, "TPUJOB_REPORT_EVERY": "2"}
 
     def context(self, name: str) -> str:
-        """A new context, in use from now on, in a project of its own; its bucket."""
+        """Make and use a new context in a new project; return its bucket."""
         project, bucket = f"test-{uuid.uuid4().hex[:12]}", f"gs://{name}-{uuid.uuid4().hex[:6]}"
         where = ("--project", project, "--zone", "us-central2-b", "--bucket", bucket)
         self.tpujob.run("init", "--name", name, *where, "--store", "firestore")
@@ -156,7 +155,7 @@ class Lab:
         return bucket
 
     def in_the_cloud(self) -> list[Any]:
-        """Every slice, of whomever, and every request for one."""
+        """Return all slices and all requests, of all users."""
         return self.local.json("emulator", "status")["slices"]
 
     def down(self) -> None:

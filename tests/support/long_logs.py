@@ -1,4 +1,4 @@
-"""Logs of millions of lines, as agents would have left them: a job that has ended, and segments of about a mebibyte."""
+"""Logs of millions of lines, as agents leave them: an ended job, and segments of about a mebibyte."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +15,7 @@ BEGAN = 1_760_000_000.0
 
 
 def ended_job(attempts: int, bucket: str = "gs://tpujob-bench") -> Job:
-    """Of four hosts, whose slices are gone."""
+    """Return a job of four hosts, whose slices are gone."""
     hosts = tuple(Endpoint(n, f"10.0.0.{n}") for n in range(HOSTS))
     slices = tuple(
         Slice(
@@ -45,7 +45,7 @@ def ended_job(attempts: int, bucket: str = "gs://tpujob-bench") -> Job:
 
 
 def line(number: int, host: int, attempt: int) -> bytes:
-    """What that host wrote."""
+    """Return a line of that host."""
     if number % 250_000 == 0:
         return b"Traceback (most recent call last):"
     return b"step %d loss %.4f on %d of %d, 123456 tokens/s" % (
@@ -66,7 +66,7 @@ def segments(lines: int, host: int, attempt: int) -> Iterator[tuple[int, Segment
 
 
 def ship(blobs: Blobs, job: Job, lines: int) -> int:
-    """So many lines of each host and attempt; how many bytes that was."""
+    """Write that many lines of each host and attempt; return the number of bytes."""
 
     def put(attempt: int, host: int) -> int:
         size = 0

@@ -1,6 +1,5 @@
-"""Where a host without the internet gets uv and Pythons from, as a site with a mirror of its own would have them: this
-machine's own, packed as their vendors pack them. Packages come from the index that pip is set up with here.
-"""
+"""The source of uv and Pythons for a host without the internet, as a site with a mirror has it: this machine's own,
+packed as their vendors pack them. Packages come from the index that pip is configured with on this machine."""
 
 import hashlib
 import json
@@ -16,7 +15,7 @@ _UNUSED = {"test", "idlelib", "site-packages", "__pycache__", "ensurepip"}
 
 
 def own_uv() -> Path:
-    """The uv of the development packages."""
+    """Return the uv of the development packages."""
     return Path(sys.executable).with_name("uv")
 
 
@@ -31,7 +30,7 @@ def pack_uv(folder: Path) -> str:
 
 
 def pack_python(folder: Path) -> str:
-    """The list of Pythons that uv may get, as a URL: this one."""
+    """Return the URL of a list of Pythons with only this Python."""
     folder.mkdir(parents=True, exist_ok=True)
     archive, base = folder / f"cpython-{VERSION}.tar.gz", Path(sys.base_prefix)
     library = f"lib/python{VERSION.rpartition('.')[0]}"
@@ -39,13 +38,13 @@ def pack_python(folder: Path) -> str:
         for part in ("bin", library):
             tar.add(base / part, f"python/{part}", filter=_needed)
     family, (major, minor, patch) = platform.machine(), platform.python_version_tuple()
-    found = {
+    entry = {
         "name": "cpython", "arch": {"family": family, "variant": None}, "os": "linux", "libc": "gnu",
         "major": int(major), "minor": int(minor), "patch": int(patch), "prerelease": "", "variant": None,
         "url": archive.as_uri(), "sha256": hashlib.sha256(archive.read_bytes()).hexdigest(), "build": "1",
     }  # fmt: skip
     listed = folder / "pythons.json"
-    listed.write_text(json.dumps({f"cpython-{VERSION}-linux-{family}-gnu": found}))
+    listed.write_text(json.dumps({f"cpython-{VERSION}-linux-{family}-gnu": entry}))
     return listed.as_uri()
 
 
@@ -56,24 +55,24 @@ def _needed(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def index() -> dict[str, str]:
-    """The variables that make uv ask the index that pip asks here, and believe whom pip believes; empty: the usual."""
+    """Return the variables that lead uv to the index and certificates of this machine's pip; empty: the default."""
     names = {"UV_DEFAULT_INDEX": "index-url", "SSL_CERT_FILE": "cert"}
-    found = {variable: _pips(name) for variable, name in names.items()}
-    found["SSL_CERT_FILE"] = os.environ.get("SSL_CERT_FILE") or found["SSL_CERT_FILE"]
-    return {variable: value for variable, value in found.items() if value}
+    variables_ = {variable: _pips(name) for variable, name in names.items()}
+    variables_["SSL_CERT_FILE"] = os.environ.get("SSL_CERT_FILE") or variables_["SSL_CERT_FILE"]
+    return {variable: value for variable, value in variables_.items() if value}
 
 
 def _pips(name: str) -> str:
-    """A setting of pip; empty: it has none."""
-    told = os.environ.get(f"PIP_{name.replace('-', '_').upper()}", "")
-    for where in () if told else ("global", "user", "site"):
-        asked = [sys.executable, "-m", "pip", "config", "get", f"{where}.{name}"]
-        told = told or subprocess.run(asked, capture_output=True, text=True).stdout.strip()
-    return told
+    """Return a setting of pip; empty: not set."""
+    value = os.environ.get(f"PIP_{name.replace('-', '_').upper()}", "")
+    for where in () if value else ("global", "user", "site"):
+        command = [sys.executable, "-m", "pip", "config", "get", f"{where}.{name}"]
+        value = value or subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    return value
 
 
 def variables(folder: Path) -> dict[str, str]:
-    """What a job's `run.env` says of it."""
+    """Return the variables of a job's `run.env` that lead to the mirror."""
     return {
         "UV_DOWNLOAD_URL": pack_uv(folder / "uv"),
         "UV_PYTHON_DOWNLOADS_JSON_URL": pack_python(folder / "python"),

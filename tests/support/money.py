@@ -1,4 +1,4 @@
-"""What must hold of every report of money and time, whatever happened to the job."""
+"""The rules for every report of money and time, whatever happened to the job."""
 
 from itertools import pairwise
 
@@ -9,25 +9,25 @@ from tpujob.domain.money.report import Group, report
 
 
 def assert_adds_up(job: Job, now: float, by: Group) -> None:
-    """Parts, rows and slices add up to the micro-dollar and the microsecond."""
-    found = report([job], now, by, covered([job]))
+    """Assert that parts, rows and slices add up to the micro-dollar and the microsecond."""
+    whole = report([job], now, by, covered([job]))
     bills = [0 if free(job, s) else bill(s, now).most or 0 for s in job.slices]
-    total = found.total
+    total = whole.total
     assert total.list == sum(bills) == sum(share.micros for share in total.parts.values())
-    assert total.list == sum(row.list for row in found.rows)
-    assert total.chip_time == sum(row.chip_time for row in found.rows)
-    assert total.billed == sum(row.billed for row in found.rows)
-    for row in found.rows:
+    assert total.list == sum(row.list for row in whole.rows)
+    assert total.chip_time == sum(row.chip_time for row in whole.rows)
+    assert total.billed == sum(row.billed for row in whole.rows)
+    for row in whole.rows:
         assert (
             row.list == sum(share.micros for share in row.parts.values()) == row.pay + row.granted
         )
-    for one in job.slices:
-        of_it = sorted((s.start, s.end) for s in spans(job, now) if s.slice is one and s.billed)
+    for slice_ in job.slices:
+        of_it = sorted((s.start, s.end) for s in spans(job, now) if s.slice is slice_ and s.billed)
         assert all(end == start for (_, end), (start, _) in pairwise(of_it))
 
 
 def assert_covers(job: Job, now: float, slack: float) -> None:
-    """Every moment from creation to the end belongs to a part or to a rest; `slack`: seconds by which clocks differ."""
+    """Assert that parts and rests cover the time from creation to end; `slack`: seconds by which clocks differ."""
     reached = moment(job.created_at)
     rests = [(moment(rest.start), moment(rest.end)) for rest in job.rests]
     for start, end in sorted([*((s.start, s.end) for s in spans(job, now)), *rests]):

@@ -1,4 +1,4 @@
-"""Jobs, slices and reports as records, for the tests of what is pure."""
+"""Jobs, slices and reports as records, for tests of pure code."""
 
 from dataclasses import replace
 from typing import Any
@@ -26,9 +26,9 @@ ENDPOINTS = (Endpoint(0, "10.0.0.1"), Endpoint(1, "10.0.0.2"))
 
 
 def respec(spec: JobSpec, **parts: dict[str, Any]) -> JobSpec:
-    """The spec with other values in some of its parts."""
-    said = dump(spec)
-    return parse({**said, **{name: {**said[name], **part} for name, part in parts.items()}})
+    """Return the spec with other values in some of its parts."""
+    document = dump(spec)
+    return parse({**document, **{name: {**document[name], **part} for name, part in parts.items()}})
 
 
 WITH_SLICE = {State.PROVISIONING, State.PREPARING, State.RUNNING, State.HOLDING, State.RELEASING}
@@ -82,23 +82,23 @@ SLICES: list[SliceSeen] = [
 
 
 def with_progress(job: Job, **progress: Any) -> Job:
-    """`job`, whose newest attempt has come so far."""
+    """Return the job with this progress of its newest attempt."""
     ended = Attempt(1, "tj-000001-1", NOW - 300, ended_at=NOW, outcome=Outcome.FAILED)
     *before, newest = job.attempts or (ended,)
     return replace(job, attempts=(*before, replace(newest, progress=Progress(**progress))))
 
 
 def report(
-    host: int, phase: str = "running", code: int | None = None, **more: object
+    host: int, phase: str = "running", code: int | None = None, **fields: object
 ) -> HostReport:
-    return HostReport(host, 1, phase, age=30.0, exit_code=code, **more)  # pyright: ignore[reportArgumentType]
+    return HostReport(host, 1, phase, age=30.0, exit_code=code, **fields)  # pyright: ignore[reportArgumentType]
 
 
 BAD = {"role": SliceRole.CONDEMNED, "delete_reason": "wrong numbers"}
 
 
 def with_condemned(job: Job, condemned: dict[str, Any]) -> Job:
-    """The same job, whose earlier slice was swapped out."""
+    """Return the same job, whose earlier slice was swapped out."""
     bad = Slice("tj-000001-1", 1, "v4-16", "us-central2-b", "spot", "r", 1.0, NOW - 4000)
     bad = replace(bad, endpoints=ENDPOINTS, ready_at=NOW - 3900, **BAD, **condemned)
     serving = tuple(replace(s, name="tj-000001-2", k=2) for s in job.slices)
@@ -137,16 +137,16 @@ def request(
 
 
 def host(
-    number: int, code: int | None, *lines: str, age: float = 30.0, **more: object
+    number: int, code: int | None, *lines: str, age: float = 30.0, **fields: object
 ) -> HostReport:
     report = HostReport(number, 1, "exited", age=age, exit_code=code, evidence=lines)
-    return replace(report, **more)  # pyright: ignore[reportArgumentType]
+    return replace(report, **fields)  # pyright: ignore[reportArgumentType]
 
 
 def end(*reports: HostReport) -> triage.End:
-    found = triage.ended(reports, len(reports))
-    assert found is not None
-    return found
+    ended = triage.ended(reports, len(reports))
+    assert ended is not None
+    return ended
 
 
 TPU = {"type": "v4-16", "zones": ["us-central2-b"]}
@@ -182,5 +182,5 @@ def a_job(**run: Any) -> Job:
 
 
 def curves_in(body: bytes) -> bytes:
-    """What the body of a report has of curves."""
+    """Return the curves in the body of a report."""
     return body.split(b"\n")[1]

@@ -86,11 +86,11 @@ HARDWARE = {
 MACHINE = {"chips": 8, "hosts": 2, "topology": "2x2x2", "runtime_version": "tpu-ubuntu2204-base"}
 
 
-def example(shape: type[V], given: Mapping[str, Any]) -> V:
-    """Return that shape. A field that is not given is None where it may be, else empty."""
+def example(shape: type[V], values: Mapping[str, Any]) -> V:
+    """Return a value of that shape. A field without a value is None where it may be, else empty."""
     hints = get_type_hints(shape)
-    known = {name: _empty(hints[name]) for name in shape.__annotations__ if name not in given}
-    return cast(V, {**known, **given})
+    defaults = {name: _empty(hints[name]) for name in shape.__annotations__ if name not in values}
+    return cast(V, {**defaults, **values})
 
 
 def _empty(hint: Any) -> Any:
@@ -101,12 +101,12 @@ def _empty(hint: Any) -> Any:
     return example(hint, {}) if is_typeddict(hint) else (get_origin(hint) or hint)()
 
 
-def slice_view(name: str, **more: Any) -> SliceView:
+def slice_view(name: str, **fields: Any) -> SliceView:
     of = {"name": name, "role": "serving", "usd": 0.12, "requested_at": AT, "ready_at": AT}
-    return example(SliceView, {**HARDWARE, **of, "hosts": ["127.1.0.1", "127.1.0.2"], **more})
+    return example(SliceView, {**HARDWARE, **of, "hosts": ["127.1.0.1", "127.1.0.2"], **fields})
 
 
-def attempt_view(number: int, **more: Any) -> AttemptView:
+def attempt_view(number: int, **fields: Any) -> AttemptView:
     of = {
         "number": number,
         "slice": f"tj-000042-{number}",
@@ -114,7 +114,7 @@ def attempt_view(number: int, **more: Any) -> AttemptView:
         "running_at": AT,
         "redone": 0,
     }
-    return example(AttemptView, {**of, **more})
+    return example(AttemptView, {**of, **fields})
 
 
 def budget(name: str, used: int, limit: int | None) -> BudgetView:
@@ -123,7 +123,7 @@ def budget(name: str, used: int, limit: int | None) -> BudgetView:
 
 
 def coming(action: str, text: str, *commands: str, at: str | None = None) -> NextView:
-    """What happens next; each of the commands goes on."""
+    """Return the next step of a job, with commands that each resume the job."""
     shown = [{"command": command, "does": "resumes it"} for command in commands]
     return cast(NextView, {"action": action, "at": at, "text": text, "commands": shown})
 
@@ -131,13 +131,13 @@ def coming(action: str, text: str, *commands: str, at: str | None = None) -> Nex
 def action(
     name: str, does: str, costs: str = "nothing; the job holds no slice", *asks: str
 ) -> ActionView:
-    """What a person can do with a job, and may say with it."""
-    said = [{"name": ask, "does": f"says its {ask}", "needed": False} for ask in asks]
-    return cast(ActionView, {"name": name, "does": does, "costs": costs, "asks": said})
+    """Return an action that a person can take on a job, with the options that it accepts."""
+    options = [{"name": ask, "does": f"says its {ask}", "needed": False} for ask in asks]
+    return cast(ActionView, {"name": name, "does": does, "costs": costs, "asks": options})
 
 
-def job_view(job_id: str = "000042", **more: Any) -> JobView:
-    """A job that runs at step 480 of 600."""
+def job_view(job_id: str = "000042", **fields: Any) -> JobView:
+    """Return a job that runs at step 480 of 600."""
     goes_on = (
         "it succeeds when every host exits with 0; if the slice is preempted, it requests another "
         "and resumes from its checkpoint"
@@ -170,7 +170,7 @@ def job_view(job_id: str = "000042", **more: Any) -> JobView:
         "slices": [slice_view(f"tj-{job_id}-1")],
         "attempts": [attempt_view(1)],
         "spec": {"name": "digits"},
-        **more,
+        **fields,
     }
     waits = view.get("waiting") if view["state"] == "queued" else ""
     return example(JobView, {"why": waits or view["message"], **view})
@@ -180,7 +180,7 @@ FINAL = ("succeeded", "failed", "cancelled")
 
 
 def job_row(job: JobView) -> JobRow:
-    """The row of a job, as a list has it."""
+    """Return the row of a job in a list."""
     return example(
         JobRow, {"mine": True, **{k: job[k] for k in JobRow.__annotations__ if k in job}}
     )
@@ -211,7 +211,7 @@ def log_line(host: int, text: str) -> LogLine:
     return LogLine(host=host, at=AT, text=text)
 
 
-def cost_row(key: str, **more: Any) -> CostRowView:
+def cost_row(key: str, **fields: Any) -> CostRowView:
     """A v4-16 that was ready for half an hour, a third of it for nothing."""
     parts = [
         CostPartView(part="productive", chip_hours=8 / 3, list_micros=2_457_333),
@@ -220,17 +220,17 @@ def cost_row(key: str, **more: Any) -> CostRowView:
     ]
     hours = {"chip_hours": 4.0, "goodput": 8 / 15, "all_chip_hours": 5.0, "parts": parts}
     micros = {"list_micros": 3_686_000, "least_micros": 3_686_000}
-    return example(CostRowView, {"key": key, "jobs": 1, "slices": 1, **hours, **micros, **more})
+    return example(CostRowView, {"key": key, "jobs": 1, "slices": 1, **hours, **micros, **fields})
 
 
-def cost_view(**more: Any) -> CostView:
+def cost_view(**fields: Any) -> CostView:
     view = CostView(
         at=AT, by="job", rows=[cost_row("000042", name="digits")], total=cost_row("total")
     )
-    return cast(CostView, view | more)
+    return cast(CostView, view | fields)
 
 
-def suspect_view(physical: str, **more: Any) -> SuspectView:
+def suspect_view(physical: str, **fields: Any) -> SuspectView:
     of = {
         "physical": physical,
         "zone": "us-central2-b",
@@ -239,10 +239,10 @@ def suspect_view(physical: str, **more: Any) -> SuspectView:
         "updated_at": AT,
     }
     reasons = ["job 000042, attempt 1: a replay names host 1"]
-    return example(SuspectView, {**of, "reasons": reasons, **more})
+    return example(SuspectView, {**of, "reasons": reasons, **fields})
 
 
-def leak_view(name: str, **more: Any) -> LeakView:
+def leak_view(name: str, **fields: Any) -> LeakView:
     detail = "queued resource ACTIVE, node READY"
     of = {
         "name": name,
@@ -251,7 +251,7 @@ def leak_view(name: str, **more: Any) -> LeakView:
         "age_s": 7200.0,
         "usd_per_hour": 7.37,
     }
-    return example(LeakView, {**of, "detail": detail, **more})
+    return example(LeakView, {**of, "detail": detail, **fields})
 
 
 def delivery_view() -> DeliveryView:
@@ -314,19 +314,19 @@ class ScriptedJobs:
         self.messages: list[DeliveryView] = [delivery_view()]
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """A method of the table: the call is noted, then answered by `_on_NAME` or by what the test put in."""
+        """Return a method of the table, which records the call, then answers by `_on_NAME` or by the test's answer."""
         if name not in METHODS:
             raise AttributeError(name)
         answer = getattr(type(self), f"_on_{name}", None) or ANSWERS.get(name)
         if answer is None:
             raise AttributeError(f"{name} is not scripted")
 
-        def call(*args: Any, **given: Any) -> Any:
-            bound = METHODS[name].signature.bind(self, *args, **given)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            bound = METHODS[name].signature.bind(self, *args, **kwargs)
             bound.apply_defaults()
             arguments = {n: v for n, v in bound.arguments.items() if n != "self"}
-            told = (arguments["asked"] or {}) if name == "list" else arguments
-            self.calls.append((name, told))
+            recorded = (arguments["asked"] or {}) if name == "list" else arguments
+            self.calls.append((name, recorded))
             if self.raises is not None:
                 raise self.raises
             return answer(self, **arguments)
@@ -340,10 +340,10 @@ class ScriptedJobs:
             "zones": ["us-central2-b"],
             "spec": dict(spec),
         }
-        what = {"hbm_gib": 256, "peak_bf16_tflops": 2200.0, "command": "echo hello"}
+        hardware = {"hbm_gib": 256, "peak_bf16_tflops": 2200.0, "command": "echo hello"}
         bucket = {"bucket": "gs://tpujob-us-central2"}
-        found = {"refused": list(self.refused), "warnings": list(self.warnings)}
-        return example(PlanView, {**HARDWARE, **MACHINE, **of, **what, **bucket, **found})
+        doubts = {"refused": list(self.refused), "warnings": list(self.warnings)}
+        return example(PlanView, {**HARDWARE, **MACHINE, **of, **hardware, **bucket, **doubts})
 
     def _on_put_bundle(self, sha256: str, data: bytes | IO[bytes], *, bucket: str) -> str:
         data = data if isinstance(data, bytes) else data.read()
@@ -370,14 +370,14 @@ class ScriptedJobs:
         asked = asked or {}
         recent, user = asked.get("recent"), asked.get("user", "")
         whose = [j for j in self.jobs.values() if user in ("", j["user"])]
-        found = [j for j in whose if not (recent and j["state"] in FINAL)]
+        matching = [j for j in whose if not (recent and j["state"] in FINAL)]
         begin = int(asked.get("after") or 0)
-        end = begin + asked["limit"] if asked.get("limit") else len(found)
+        end = begin + asked["limit"] if asked.get("limit") else len(matching)
         return JobPage(
-            rows=[job_row(j) for j in found[begin:end]],
-            next=str(end) if end < len(found) else "",
+            rows=[job_row(j) for j in matching[begin:end]],
+            next=str(end) if end < len(matching) else "",
             first=begin + 1,
-            matching=len(found),
+            matching=len(matching),
             total=len(self.jobs),
             states=dict(Counter(j["state"] for j in whose)),
             revision=self.changes,
@@ -390,8 +390,8 @@ class ScriptedJobs:
         return self._find(job)
 
     def _on_events(self, job: str, *, after: int, limit: int) -> list[EventView]:
-        found = self.happened.get(self._find(job)["id"], [])
-        return [e for e in found if e["seq"] > after][: limit or None]
+        events = self.happened.get(self._find(job)["id"], [])
+        return [e for e in events if e["seq"] > after][: limit or None]
 
     def _on_metrics(self, job: str, **_: Any) -> MetricsView:
         self._find(job)
@@ -443,9 +443,9 @@ class ScriptedJobs:
     def _on_pin_host(self, physical: str, verdict: str) -> SuspectView:
         if verdict not in ("", "good", "bad"):
             raise BadRequest(f"never as {verdict!r}")
-        known = self.suspects.get(physical) or suspect_view(physical, score=0.0, reasons=[])
+        suspect = self.suspects.get(physical) or suspect_view(physical, score=0.0, reasons=[])
         pinned = {"pinned": verdict, "refused": verdict == "bad"}
-        self.suspects[physical] = cast(SuspectView, known | pinned)
+        self.suspects[physical] = cast(SuspectView, suspect | pinned)
         return self.suspects[physical]
 
     def _on_clear_host(self, physical: str) -> None:
@@ -473,19 +473,19 @@ class ScriptedJobs:
             self.changed.clear()
 
     def change(self, job: JobView) -> None:
-        """The job is another one from now on, and whoever follows it is told."""
+        """Replace the job's view, and notify its followers."""
         self.jobs[job["id"]] = cast(JobView, job | {"version": job["version"] + 1})
         self.changes += 1
         self.changed.set()
 
     def named(self, name: str) -> list[dict[str, Any]]:
-        """The arguments of every call of that name."""
+        """Return the arguments of every call of that name."""
         return [arguments for called, arguments in self.calls if called == name]
 
     def _steer(self, job: str, wish: str) -> JobView:
-        found = cast(JobView, self._find(job) | {"wish": wish})
-        self.jobs[found["id"]] = found
-        return found
+        steered = cast(JobView, self._find(job) | {"wish": wish})
+        self.jobs[steered["id"]] = steered
+        return steered
 
     def _find(self, job: str) -> JobView:
         named = [j for j in self.jobs.values() if job in self._refs(j)]
@@ -537,12 +537,12 @@ ANSWERS: dict[str, Callable[..., Any]] = {
 
 
 class Front:
-    """Passes every call on to the scripted backend of the test that runs."""
+    """A backend that passes every call on to the scripted backend of the running test."""
 
     def __init__(self, now: ScriptedJobs | None = None) -> None:
         self.now = now or ScriptedJobs()
         self.stopping = False
-        self.requests = 0  #: being answered
+        self.requests = 0  #: number of requests in progress
 
     def settle(self) -> None:
         """Wait until nothing is asked any more: a poll that outlived its test would ask the next one's backend."""
@@ -620,8 +620,8 @@ def listening(
     thread = threading.Thread(target=server.run, args=([place],), name="served", daemon=True)
     thread.start()
     try:
-        here = place.getsockname()
-        yield f"unix:{here}" if isinstance(here, str) else f"http://127.0.0.1:{here[1]}"
+        address = place.getsockname()
+        yield f"unix:{address}" if isinstance(address, str) else f"http://127.0.0.1:{address[1]}"
     finally:
         server.should_exit = True
         thread.join(10)

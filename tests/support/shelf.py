@@ -16,7 +16,7 @@ WORKDIR = "gs://shed/jobs/000042"
 
 @dataclass
 class Shelf:
-    """As much of the port Blobs as a reader needs, over a dictionary."""
+    """The part of the port Blobs that a reader needs, over a dictionary."""
 
     objects: dict[str, bytes] = field(default_factory=dict)
     facts: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -25,10 +25,10 @@ class Shelf:
     read: int = 0  #: bytes in all
 
     def list(self, prefix: str, *, most: int | None = None, timeout: float) -> list[Blob]:
-        found = sorted(p for p in self.objects if p.startswith(prefix))
+        names = sorted(p for p in self.objects if p.startswith(prefix))
         return [
             Blob(p, len(self.objects[p]), self.generations.get(p, 1), 0.0, self.facts.get(p, {}))
-            for p in found[:most]
+            for p in names[:most]
         ]
 
     def put(self, path: str, data: bytes, *, timeout: float) -> None:
@@ -46,7 +46,7 @@ class Shelf:
     def write(
         self, host: int, *lines: tuple[float, str], segment: int = 1, attempt: int = 2
     ) -> None:
-        """Append to a segment, as an agent did that says nothing of its lines."""
+        """Append to a segment without facts about its lines."""
         text = "".join(f"{at:.3f} {line}\n" for at, line in lines)
         self.append(host, text.encode(), segment=segment, attempt=attempt)
 
@@ -85,7 +85,7 @@ class Shelf:
 
 
 def reader(shelf: Shelf, *, answer: float = 10) -> Logs:
-    """Of a log that may have grown a moment ago."""
+    """Return a reader for which any log may have grown a moment ago."""
     return Logs(shelf, fresh=0, answer=answer)  # pyright: ignore[reportArgumentType]
 
 

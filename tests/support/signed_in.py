@@ -1,4 +1,4 @@
-"""Somebody who has signed in at a deployed backend, without an issuer: the token is a word that the door takes."""
+"""A user signed in at a deployed backend, without an issuer: the door accepts a fixed token."""
 
 import time
 from pathlib import Path
@@ -9,6 +9,6 @@ from tpujob.adapters.sign_in.session import StoredToken
 
 
 def signed_in(state: Path, name: str, url: str, token: str = TOKEN) -> None:
-    """Afterwards commands of that context show the token, for an hour."""
+    """Let commands of that context send the token, for an hour."""
     file = state / "contexts" / name / "sign-in.json"
     session.save_token(file, StoredToken(url, "", "", "", token, time.time() + 3600))

@@ -1,4 +1,4 @@
-"""A whole backend over the world in memory and a real SQLite store, and what happens to its jobs."""
+"""A whole backend over the world in memory and a real SQLite store, with verbs for the events of its jobs."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -60,14 +60,14 @@ class Stage:
         self.folder, self.secrets = folder, SecretsInMemory()
         self.store = SqliteStore(folder / "tpujob.db")
         self._backends = 0
-        self.setup = NotificationSetup()  #: of notifications
+        self.setup = NotificationSetup()  #: channels and rules of notifications
         self.quotas: Quotas | None = None
         self.queue = ANYTHING
-        self.emulated = False  #: whether dollars are list prices that are not paid
+        self.emulated = False  #: whether dollars are list prices that no user pays
         self.reconciler = self.new_backend()
 
     def new_backend(self) -> Reconciler:
-        """Another backend process on the same store and world."""
+        """Start another backend process on the same store and world."""
         self._backends += 1
         ports = Ports(
             self.store,
@@ -88,7 +88,7 @@ class Stage:
         )
 
     def sweep(self, *zones: str) -> Swept:
-        """As the loop does, in these zones or in all."""
+        """Sweep as the loop does, in these zones or in all."""
         return orphans(self.reconciler, zones).sweep()
 
     @property
@@ -111,7 +111,7 @@ class Stage:
         limit: int = 400,
         each: Callable[[], None] = lambda: None,
     ) -> Job:
-        """Tick and turn the clock until it holds. A backend that is killed is followed by the next one."""
+        """Tick and turn the clock until `holds` is true. Another backend replaces a killed backend."""
         holds = (lambda j: j.state is condition) if isinstance(condition, State) else condition
         for _ in range(limit):
             job = self.job(job_id)
@@ -135,14 +135,14 @@ class Stage:
         self.clock.sleep(min(wake_in or 1.0, 30.0))
 
     def running(self, job_id: str, attempt: int = 0) -> Job:
-        """Its newest attempt runs, or that one."""
+        """Tick until the newest attempt runs, or the attempt of that number."""
         return self.until(
             job_id,
             lambda j: j.state is State.RUNNING and attempt in (0, len(j.attempts)),
         )
 
     def started(self, **changes: object) -> str:
-        """The id of a new job whose program runs."""
+        """Return the id of a new job whose program runs."""
         job_id = self.create(**changes)
         self.running(job_id)
         return job_id
@@ -153,38 +153,38 @@ class Stage:
         self.bucket.report(job.workdir, job.attempt.number, host, **fields)
 
     def reports(self, job_id: str, **fields: object) -> None:
-        """Every host says the same."""
+        """Write the same report for every host."""
         for host in range(self.cloud.hosts):
             self.report(job_id, host, **fields)
 
     def finish(self, job_id: str, *codes: int) -> None:
-        """The program ends on every host with these exit codes."""
+        """End the program on every host with these exit codes."""
         for host, code in enumerate(codes):
             self.report(job_id, host, phase="exited", exit_code=code)
 
     def succeed(self, job_id: str) -> Job:
-        """The program ends well on both hosts, and so does the job."""
+        """End the program well on both hosts, and thereby the job."""
         self.finish(job_id, 0, 0)
         return self.until(job_id, State.SUCCEEDED)
 
     def last_words(self, job_id: str, host: int, *lines: str) -> None:
-        """What the agent on a host kept of a bad end."""
+        """Store the last lines that the agent on a host keeps of a bad end."""
         job = self.job(job_id)
         assert job.attempt is not None
         path = paths.report_path(job.workdir, job.attempt.number, host)
-        said = self.bucket.objects[path][1].metadata
+        metadata = self.bucket.objects[path][1].metadata
         body = json.dumps({"v": 1, "lines": lines}).encode()
-        self.bucket.put(path, body, metadata=said, timeout=1)
+        self.bucket.put(path, body, metadata=metadata, timeout=1)
 
     def draw(self, job_id: str, series: bytes, *, by: int = 0, evidence: bytes = b"") -> bytes:
-        """The agent on a host signs a body with these curves, and puts it to what the host has said last."""
+        """Sign a body with these curves as the agent on a host, and add it to the host's last report."""
         job = self.job(job_id)
         assert job.attempt is not None
         path = paths.report_path(job.workdir, job.attempt.number, by)
-        said = self.bucket.objects[path][1].metadata
+        metadata = self.bucket.objects[path][1].metadata
         key = self.bucket.pens[job.workdir, job.attempt.number]
-        _, body = sign_report(json.loads(said["report"]), key, evidence, series)
-        self.bucket.put(path, body, metadata=said, timeout=1)
+        _, body = sign_report(json.loads(metadata["report"]), key, evidence, series)
+        self.bucket.put(path, body, metadata=metadata, timeout=1)
         return body
 
     def kinds(self, job_id: str) -> list[str]:

@@ -46,10 +46,10 @@ def _damage_sqlite(place: str, job_id: str) -> None:
 
 def _damage_firestore(place: str, job_id: str) -> None:
     db, path = _firestore(place), f"jobs/{job_id}"
-    found = db.read("damage", path)
-    assert found
-    version = int(str(found.fields["version"])) + 1
-    fields = {**found.fields, "document": "{", "version": version}
+    document = db.read("damage", path)
+    assert document
+    version = int(str(document.fields["version"])) + 1
+    fields = {**document.fields, "document": "{", "version": version}
     fields.pop("changed")
     db.change("damage", [], lambda _: (None, [Put(path, fields, stamped=True)]))
     db.close()
@@ -101,18 +101,18 @@ def an_event(text: str = "created") -> Event:
     return Event(EventKind.CREATED, 1000.0, State.QUEUED, text)
 
 
-def count_up(store: Store, job_id: str, who: str, times: int) -> None:
-    """Add one, so many times, as every writer must: read, change, write if nobody else did, else all over again."""
+def count_up(store: Store, job_id: str, writer: str, times: int) -> None:
+    """Add one, `times` times, as every writer must: read, change, write, and repeat after a conflict."""
     for n in range(times):
         while True:
             job = store.get(job_id)
-            more = replace(job, spent={"count": job.spent.get("count", 0) + 1})
+            changed = replace(job, spent={"count": job.spent.get("count", 0) + 1})
             try:
                 store.commit(
-                    more,
-                    an_event(f"{who} {n}"),
+                    changed,
+                    an_event(f"{writer} {n}"),
                     expected_version=job.version,
-                    op_id=f"{who}:{n}",
+                    op_id=f"{writer}:{n}",
                     lease=None,
                 )
                 break
@@ -121,7 +121,7 @@ def count_up(store: Store, job_id: str, who: str, times: int) -> None:
 
 
 def commit_for_ever(store: Store, job_id: str) -> None:
-    """Say each version once it is acknowledged."""
+    """Print each version once it is acknowledged."""
     job = store.get(job_id)
     while True:
         job = store.commit(

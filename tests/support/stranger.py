@@ -1,4 +1,4 @@
-"""Another user of this machine, who tries the doors."""
+"""Another user of this machine, who tries to get in."""
 
 import json
 import os
@@ -23,7 +23,7 @@ os.setuid({uid})
 
 
 def run(script: str, given: Any = None) -> Any:
-    """What the script prints, as JSON, run by another user; it finds `given` and some imports."""
+    """Run a script as another user; return the JSON that it prints. The script has `given` and some imports."""
     words = [sys.executable, "-I", "-c", _BECOME.format(uid=UID) + script, json.dumps(given)]
     done = subprocess.run(words, cwd="/", capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

@@ -69,7 +69,7 @@ async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """Of an authority of its own, for 127.0.0.1."""
+    """Make a certificate for 127.0.0.1 with its own authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tests")])
     now = datetime.datetime.now(datetime.UTC)

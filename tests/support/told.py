@@ -1,4 +1,4 @@
-"""What a program tells through its reporter, read back."""
+"""The events that a program sends through its reporter, read back."""
 
 import json
 import os
@@ -12,7 +12,7 @@ Program = Callable[[ProgramContext, Reporter], Exit]
 
 
 def events_of(folder: Path, program: Program) -> list[dict[str, Any]]:
-    """Run the program in this process, to its end; the events that it told. It must have ended well."""
+    """Run the program in this process to its end; return its events. The program must succeed."""
     place = ProgramContext(out=str(folder))
     reporter = Reporter(place)
     try:

@@ -34,8 +34,8 @@ class NoFarm:
     def __init__(self) -> None:
         self._numbers = itertools.count()
 
-    def bring_up(self, wanted: BringUp) -> tuple[str, ...]:
-        numbers = [next(self._numbers) for _ in wanted.hosts]
+    def bring_up(self, request: BringUp) -> tuple[str, ...]:
+        numbers = [next(self._numbers) for _ in request.hosts]
         return tuple(f"10.{128 + n // 65000}.{n // 250 % 256}.{n % 250 + 2}" for n in numbers)
 
     def guests(self, slice: str) -> tuple[dict[str, str], ...]:
@@ -43,7 +43,7 @@ class NoFarm:
 
     def take_down(self, slice: str) -> None: ...
 
-    def disturb(self, wanted: Disturb) -> None: ...
+    def disturb(self, request: Disturb) -> None: ...
 
     def switch_on(self, slice: str) -> None: ...
 
@@ -51,7 +51,7 @@ class NoFarm:
 
 
 class Cloud:
-    """Up from the constructor to `stop`."""
+    """An emulated Cloud TPU, from the constructor to `stop`."""
 
     def __init__(
         self, farm: FarmApi | None = None, latencies: Latencies = QUICK, **world: Any
@@ -65,26 +65,26 @@ class Cloud:
         self._rest: HttpThread | None = None
         self._channels: list[grpc.Channel] = []
 
-    def do(self, what: Callable[..., T], *given: Any, **more: Any) -> T:
-        """Call it with the world, which nobody else changes meanwhile."""
+    def do(self, action: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Call a function with the world, while its lock is held."""
         with self.world.lock:
-            return what(self.world, *given, **more)
+            return action(self.world, *args, **kwargs)
 
     def client(self) -> tpu_v2.TpuClient:
-        """The official client, v2."""
+        """Return the official client, v2."""
         return tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=self._channel()))
 
     def alpha(self) -> tpu_v2alpha1.TpuClient:
         return tpu_v2alpha1.TpuClient(transport=AlphaTransport(channel=self._channel()))
 
     def control(self) -> ControlServer:
-        """The control interface, started when first asked for."""
+        """The control interface, started at the first use."""
         if self._control is None:
             self._control = ControlServer(self.world, Path(self._folder.name))
         return self._control
 
     def rest(self) -> HttpThread:
-        """The REST face, started when first asked for."""
+        """The REST API, started at the first use."""
         if self._rest is None:
             self._rest = HttpThread(handler(self.world), 0, name="tpu-rest")
         return self._rest
@@ -105,22 +105,22 @@ class Cloud:
 
 
 def result(operation: Any) -> Any:
-    """Of a long-running operation; the library's own `result` looks once a second."""
+    """Return the result of a long-running operation; the library's own `result` polls once a second only."""
     until(operation.done, "the operation done")
     return operation.result(timeout=60)
 
 
-def node(type: str = "v4-16", **more: Any) -> dict[str, Any]:
-    return {"accelerator_type": type, "runtime_version": "tpu-ubuntu2204-base"} | more
+def node(type: str = "v4-16", **fields: Any) -> dict[str, Any]:
+    return {"accelerator_type": type, "runtime_version": "tpu-ubuntu2204-base"} | fields
 
 
-def queued(id: str, type: str = "v4-16", *, spot: bool = True, **more: Any) -> dict[str, Any]:
-    """A request for a queued resource with one node of the same name."""
-    spec = {"parent": PARENT, "node_id": id, "node": node(type, **more)}
-    asked: dict[str, Any] = {"tpu": {"node_spec": [spec]}}
+def queued(id: str, type: str = "v4-16", *, spot: bool = True, **fields: Any) -> dict[str, Any]:
+    """Return a request for a queued resource with one node of the same name."""
+    spec = {"parent": PARENT, "node_id": id, "node": node(type, **fields)}
+    resource: dict[str, Any] = {"tpu": {"node_spec": [spec]}}
     if spot:
-        asked["spot"] = {}
-    return {"parent": PARENT, "queued_resource_id": id, "queued_resource": asked}
+        resource["spot"] = {}
+    return {"parent": PARENT, "queued_resource_id": id, "queued_resource": resource}
 
 
 def node_name(id: str) -> str:

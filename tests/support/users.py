@@ -1,4 +1,4 @@
-"""Other users of this machine who type commands: processes that root has given to them, one for each user."""
+"""Other users of this machine who type commands: processes that root starts, one for each user."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.support.commands import Said
 
-#: Imports first, as another user may not read where Python is; then becomes the user, and runs what comes.
+#: imports first, as another user may not read Python's folder; then becomes the user, and runs commands
 _SCRIPT = """
 import encodings.ascii, encodings.idna, encodings.latin_1, encodings.utf_8_sig
 import contextlib, importlib, io, json, os, pkgutil, resource, socket, sys
@@ -44,14 +44,12 @@ for line in sys.stdin:
 
 
 class User:
-    """Somebody with an account of this machine."""
-
     def __init__(self, name: str, folder: Path) -> None:
-        found = pwd.getpwnam(name)
-        self.name, self.uid = name, found.pw_uid
+        account = pwd.getpwnam(name)
+        self.name, self.uid = name, account.pw_uid
         self.home = folder / name
         self.home.mkdir()
-        os.chown(self.home, found.pw_uid, found.pw_gid)
+        os.chown(self.home, account.pw_uid, account.pw_gid)
         env = {k: v for k, v in os.environ.items() if not k.startswith(("TPUJOB_", "XDG_"))}
         env |= {"HOME": str(self.home), "USER": name, "LOGNAME": name, "NO_COLOR": "1"}
         self._process = subprocess.Popen(
@@ -59,7 +57,7 @@ class User:
                 sys.executable,
                 "-c",
                 _SCRIPT,
-                json.dumps([found.pw_uid, found.pw_gid, str(self.home)]),
+                json.dumps([account.pw_uid, account.pw_gid, str(self.home)]),
             ],
             env=env,
             stdin=subprocess.PIPE,
@@ -68,18 +66,18 @@ class User:
         )
 
     def __call__(self, *words: str, code: int | None = 0) -> Said:
-        """A command line; `code` is the exit code it must have (None: any)."""
+        """Run a command line, which must end with `code` (None: any)."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(json.dumps(words) + "\n")
         self._process.stdin.flush()
         got, out, err = json.loads(self._process.stdout.readline())
-        said = f"{self.name}: tpujob {' '.join(words)} ended with {got}\n{out}\n{err}"
-        assert code is None or got == code, said
+        transcript = f"{self.name}: tpujob {' '.join(words)} ended with {got}\n{out}\n{err}"
+        assert code is None or got == code, transcript
         return Said(got, out, err)
 
     def python(self, script: str) -> Any:
-        """What a script prints, as JSON."""
+        """Return the JSON that a script prints."""
         return self("exec", script).json
 
     def leave(self) -> None:
@@ -89,13 +87,13 @@ class User:
 
 @contextlib.contextmanager
 def users(*names: str) -> Generator[list[User]]:
-    """Those users, with homes in a folder that everybody may enter."""
+    """Make these users, with homes in a folder that every user may enter."""
     folder = Path(tempfile.mkdtemp(prefix="users-", dir="/tmp"))
     folder.chmod(0o755)
-    found = [User(name, folder) for name in names]
+    people = [User(name, folder) for name in names]
     try:
-        yield found
+        yield people
     finally:
-        for user in found:
+        for user in people:
             user.leave()
         shutil.rmtree(folder)

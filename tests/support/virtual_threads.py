@@ -36,9 +36,9 @@ class Condition:
 
     def wait_for(self, holds: Callable[[], Any], timeout: float | None = None) -> Any:
         until = self._sim.now + (1e9 if timeout is None else timeout)
-        while not (found := holds()) and self._sim.now < until:
+        while not (result := holds()) and self._sim.now < until:
             self.wait(until - self._sim.now)
-        return found
+        return result
 
     def notify_all(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -49,8 +49,6 @@ class Condition:
 
 
 class Event:
-    """`threading.Event`."""
-
     def __init__(self, sim: Sim) -> None:
         self._change, self._is_set = Condition(sim), False
 
@@ -66,8 +64,6 @@ class Event:
 
 
 class Thread:
-    """`threading.Thread`."""
-
     def __init__(
         self,
         target: Callable[..., object],
@@ -84,7 +80,7 @@ class Thread:
 
 
 class _Instead:
-    """A module, with some of its names replaced."""
+    """A module with some of its names replaced."""
 
     def __init__(self, real: ModuleType, **names: Any) -> None:
         self._real = real
@@ -112,7 +108,7 @@ def virtual(sim: Sim, *modules: ModuleType) -> Iterator[None]:
         threading,
         Condition=lambda *_: Condition(sim),
         Event=lambda: Event(sim),
-        Thread=lambda *given, **more: Thread(*given, sim=sim, **more),
+        Thread=lambda *args, **kwargs: Thread(*args, sim=sim, **kwargs),
     )
     with contextlib.ExitStack() as stack:
         for module in modules:

@@ -7,11 +7,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def until(condition: Callable[[], T], what: str, seconds: float = 90) -> T:
-    """Return the first true value of the condition. Fails, saying what was waited for."""
+def until(condition: Callable[[], T], state: str, seconds: float = 90) -> T:
+    """Return the first true value of the condition. Fail after `seconds` with a message that names the state."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if value := condition():
             return value
         time.sleep(0.01)
-    raise AssertionError(f"not within {seconds} s: {what}")
+    raise AssertionError(f"not within {seconds} s: {state}")

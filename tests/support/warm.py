@@ -26,7 +26,7 @@ IN_HASTE = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=fal
 
 
 class Warm:
-    """The process that forks. It ends with `close`, or with the process that made it."""
+    """The process that forks hosts. It ends with `close`, or with its parent."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -38,14 +38,14 @@ class Warm:
         )
 
     def start(self, module: str, flags: Sequence[str], env: Mapping[str, str], log: Path) -> Forked:
-        """`python -m MODULE FLAGS` with that environment; what it says goes to that file."""
-        asked = {"module": module, "flags": flags, "env": {**env}, "log": str(log)}
-        return Forked(self, module, self.ask(asked))
+        """Run `python -m MODULE FLAGS` with that environment; its output goes to the log file."""
+        order = {"module": module, "flags": flags, "env": {**env}, "log": str(log)}
+        return Forked(self, module, self.ask(order))
 
-    def ask(self, what: Any) -> Any:
+    def ask(self, order: Any) -> Any:
         assert self._process.stdin
         assert self._process.stdout
-        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
@@ -54,7 +54,7 @@ class Warm:
 
 
 class Forked:
-    """A host, as `subprocess.Popen` has it."""
+    """A host with the interface of `subprocess.Popen`."""
 
     def __init__(self, warm: Warm, module: str, pid: int) -> None:
         self.warm, self.module, self.pid = warm, module, pid
@@ -84,12 +84,12 @@ class Forked:
 def main() -> None:
     _import()
     for line in sys.stdin:
-        asked = json.loads(line)
-        if isinstance(asked, int):
-            pid, status = os.waitpid(asked, os.WNOHANG)
+        order = json.loads(line)
+        if isinstance(order, int):
+            pid, status = os.waitpid(order, os.WNOHANG)
             answer = os.waitstatus_to_exitcode(status) if pid else None
         else:
-            answer = os.fork() or _become(**asked)
+            answer = os.fork() or _become(**order)
         print(json.dumps(answer), flush=True)
 
 
@@ -107,7 +107,7 @@ def _import() -> None:
 
 
 def _look_there_too(path: str) -> None:
-    """As a new process would, which has not yet imported `workloads` from elsewhere."""
+    """Search `path` for modules, as a new process does, which has not imported `workloads` yet."""
     import workloads
 
     places = [place for place in path.split(os.pathsep) if place]
@@ -123,8 +123,8 @@ def _become(module: str, flags: list[str], env: dict[str, str], log: str) -> NoR
         os.environ.update(env)
         _look_there_too(env.get("PYTHONPATH", ""))
         jax.config.update("jax_num_cpu_devices", int(env["JAX_NUM_CPU_DEVICES"]))
-        said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        for number, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, said), (2, said)):
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for number, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, output)):
             os.dup2(file, number)
         sys.argv = [module, *flags]
         runpy.run_module(module, run_name="__main__", alter_sys=True)

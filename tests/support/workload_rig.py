@@ -1,4 +1,4 @@
-"""Starts a bundled program on emulated hosts (processes on loopback) and reads what they left."""
+"""Starts a bundled program on emulated hosts (processes on loopback) and reads the files that they leave."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ Event = dict[str, Any]
 
 @dataclass
 class Host:
-    """One process of a run."""
-
     process: subprocess.Popen[str] | Forked
     out: Path
     log: Path
@@ -61,7 +59,7 @@ class Host:
             time.sleep(0.01)
 
     def code(self) -> int:
-        """The exit code, once the process has ended."""
+        """Wait until the process has ended; return its exit code."""
         return self.process.wait(PATIENCE_S)
 
     def tell(self, number: signal.Signals) -> None:
@@ -99,7 +97,7 @@ class Job:
                     host.process.wait()
 
     def run(self, *flags: str, hosts: int = 1, devices: int = 2) -> list[Host]:
-        """A further attempt, to its end, which must be a good one."""
+        """Run a further attempt to its end; it must succeed."""
         with self.start(*flags, hosts=hosts, devices=devices) as started:
             codes = [host.code() for host in started]
         logs = "\n".join(host.log.read_text() for host in started)

@@ -48,7 +48,7 @@ from tpujob.service.submission import Offered, types_unknown
 
 
 class Killed(BaseException):
-    """The backend dies here; nothing after it happens."""
+    """The death of the backend at this point; no later code runs."""
 
 
 @dataclass
@@ -64,8 +64,6 @@ class Clock:
 
 @dataclass
 class Machine:
-    """One slice in the cloud."""
-
     name: str
     zone: str
     job_id: str
@@ -77,7 +75,7 @@ class Machine:
 
 
 class Faults:
-    """Makes the n-th effect die, or a call fail, as the test asks."""
+    """Faults that a test sets: the n-th effect dies, or a call fails."""
 
     def __init__(self) -> None:
         self.effects = 0
@@ -123,8 +121,8 @@ class Cloud:
     def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
         if "list" in self.faults.broken:
             return SliceSurvey({}, dict.fromkeys(zones, "503 the service is unavailable"), 1)
-        there = [m for m in self.machines.values() if m.zone in set(zones) - self.unlisted]
-        seen = {m.name: self._seen(m) for m in there if m.name not in self.unlisted}
+        listed = [m for m in self.machines.values() if m.zone in set(zones) - self.unlisted]
+        seen = {m.name: self._seen(m) for m in listed if m.name not in self.unlisted}
         return SliceSurvey(seen, dict.fromkeys(self.unlisted & {*zones}, "not reached"), 2)
 
     def _seen(self, machine: Machine) -> Present:
@@ -184,8 +182,8 @@ class HostsOfCloud:
         self.starts: list[tuple[int, int]] = []  #: (attempt, host): real starts, not repeats
         self.dead: set[int] = set()  #: hosts that do not answer over SSH
         self.without_agent: frozenset[int] = frozenset()  #: hosts whose agents were killed
-        self.keys: set[str] = set()  #: slices that there are keys for
-        self.asked = 0  #: how often hosts were asked whether they live
+        self.keys: set[str] = set()  #: slices with keys
+        self.asked = 0  #: number of questions to hosts whether they live
 
     def public_key(self, slice: Slice) -> str:
         self.keys.add(slice.name)
@@ -207,14 +205,14 @@ class HostsOfCloud:
         if machine.programs.get(plan.host) == attempt:
             return
         rack = machine.racks[plan.host]
-        said: dict[str, Any] = {"phase": "running", "physical": rack}
+        fields: dict[str, Any] = {"phase": "running", "physical": rack}
         if rack in plan.document["avoid"]:
             error = f"the physical machine {rack} is suspected of wrong numbers"
-            said |= {"phase": "exited", "error": error, "cause": "PREFLIGHT"}
+            fields |= {"phase": "exited", "error": error, "cause": "PREFLIGHT"}
         else:
             machine.programs[plan.host] = attempt
             self.starts.append((attempt, plan.host))
-        self.bucket.report(plan.document["workdir"], attempt, plan.host, **said)
+        self.bucket.report(plan.document["workdir"], attempt, plan.host, **fields)
 
     def stop(self, slice: Slice, *, grace: float, discard: bool = False, timeout: float) -> None:
         machine = self.cloud.machines.get(slice.name)
@@ -257,7 +255,7 @@ class Bucket:
     def __init__(self, clock: Clock, faults: Faults) -> None:
         self._clock, self.faults = clock, faults
         self.objects: dict[str, tuple[bytes, Blob]] = {}
-        self.places: dict[str, BucketPlace] = {}  #: those that are not made on demand
+        self.places: dict[str, BucketPlace] = {}  #: places that are not made on demand
         self.get_takes = 0.0  #: seconds
         self.gets = 0
         self.pens: dict[tuple[str, int], str] = {}  #: workdir and attempt -> the key of its agents
@@ -297,8 +295,8 @@ class Bucket:
     def list(self, prefix: str, *, most: int | None = None, timeout: float) -> list[Blob]:
         if "blobs" in self.faults.broken:
             raise Transient("the bucket: 503")
-        found = sorted(p for p in self.objects if p.startswith(prefix))
-        return [self.objects[p][1] for p in found[:most]]
+        names = sorted(p for p in self.objects if p.startswith(prefix))
+        return [self.objects[p][1] for p in names[:most]]
 
     def touch(self, path: str, *, timeout: float) -> None:
         if path not in self.objects:
@@ -324,7 +322,7 @@ class Bucket:
         return self.places[name]
 
     def report(self, workdir: str, attempt: int, host: int, **fields: Any) -> None:
-        """What an agent writes: the newest facts over the older ones."""
+        """Write a report as an agent does: the newest facts over the older facts."""
         path = paths.report_path(workdir, attempt, host)
         old = json.loads(self.objects[path][1].metadata["report"]) if path in self.objects else {}
         job = workdir.rsplit("/", 1)[1].partition("-")[0]
@@ -358,7 +356,7 @@ class SecretsInMemory:
 
 
 class CopiesOfBucket:
-    """The Copies port over that bucket: an object a call, so that a copy takes several."""
+    """The Copies port over that bucket: each call copies one object, so a copy takes several calls."""
 
     def __init__(self, bucket: Bucket, faults: Faults) -> None:
         self.bucket, self.faults = bucket, faults
@@ -367,10 +365,10 @@ class CopiesOfBucket:
         self.made: list[tuple[str, str, bytes]] = []
 
     def compare(self, source: str, target: str, *, timeout: float) -> Comparison:
-        here, there = self._below(source), self._below(target) if target else {}
-        lacks = [data for name, data in here.items() if there.get(name) != data]
-        sizes = [sum(map(len, each)) for each in (here.values(), lacks)]
-        return Comparison(len(here), sizes[0], len(lacks), sizes[1], counted=True)
+        source_files, target_files = self._below(source), self._below(target) if target else {}
+        lacks = [data for name, data in source_files.items() if target_files.get(name) != data]
+        sizes = [sum(map(len, files)) for files in (source_files.values(), lacks)]
+        return Comparison(len(source_files), sizes[0], len(lacks), sizes[1], counted=True)
 
     def advance(self, copy: Copy, *, timeout: float) -> CopyProgress:
         if copy.target in self.refused:
@@ -378,19 +376,19 @@ class CopiesOfBucket:
         return self.faults.effect("copy", lambda: self._advance(copy))
 
     def _advance(self, copy: Copy) -> CopyProgress:
-        here = {n: d for n, d in self._below(copy.source).items() if self._follows(copy, n)}
-        if not here and copy.saved is None:
+        source = {n: d for n, d in self._below(copy.source).items() if self._follows(copy, n)}
+        if not source and copy.saved is None:
             raise Refused(f"there is nothing below {copy.source}/", cause="BAD_SPEC")
-        there, progress = self._below(copy.target), copy.progress
-        progress = replace(progress, total=len(here), total_bytes=sum(map(len, here.values())))
-        for name, data in here.items():
-            if there.get(name) == data:
+        target, progress = self._below(copy.target), copy.progress
+        progress = replace(progress, total=len(source), total_bytes=sum(map(len, source.values())))
+        for name, data in source.items():
+            if target.get(name) == data:
                 if name > progress.after:
-                    known = {
+                    counts = {
                         "same": progress.same + 1,
                         "same_bytes": progress.same_bytes + len(data),
                     }
-                    progress = replace(progress, after=name, **known)
+                    progress = replace(progress, after=name, **counts)
                 continue
             self.bucket.put(f"{copy.target}/{name}", data, timeout=1)
             self.made.append((copy.target, name, data))
@@ -411,12 +409,12 @@ class CopiesOfBucket:
         return bool(step) and copy.saved.step <= step < (copy.saved.before or math.inf)
 
     def _below(self, prefix: str) -> dict[str, bytes]:
-        found = sorted(p for p in self.bucket.objects if p.startswith(prefix + "/"))
-        return {path[len(prefix) + 1 :]: self.bucket.objects[path][0] for path in found}
+        names = sorted(p for p in self.bucket.objects if p.startswith(prefix + "/"))
+        return {path[len(prefix) + 1 :]: self.bucket.objects[path][0] for path in names}
 
 
 class NoLoop:
-    """The tests tick by hand; what a loop would have been told is written down."""
+    """A stand-in for the loop, which records the calls to it: tests tick by hand."""
 
     def __init__(self) -> None:
         self.poked: list[str] = []
@@ -433,7 +431,7 @@ class NoLoop:
 
 
 class Inline(Executor):
-    """Does each call at once."""
+    """A pool that makes each call at once."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -469,7 +467,7 @@ def service(
     `setup`: of notifications; left out: there are no channels. `quotas`: left out: there is none to read."""
 
     def access(slice: Slice, host: int, key: str, holder: str) -> HostAccess:
-        """Where it is; there is no certificate, as nothing here is reached over SSH."""
+        """Return the address of a host without a certificate, as these tests use no SSH."""
         assert holder
         if not key.startswith("ssh-ed25519 "):
             raise BadRequest("that is no key")
@@ -489,7 +487,7 @@ def service(
     store = store or backend.store
     setup = setup or NotificationSetup()
     sender = Sender(store.outbox, setup, backend.clock, owner="way in", pool=Inline())
-    told = Notifications(store.outbox, setup, sender, backend.ports.secrets, backend.clock)
+    notifications = Notifications(store.outbox, setup, sender, backend.ports.secrets, backend.clock)
     reconciler = copy(backend)
     reconciler.ports = replace(backend.ports, store=store)
     return Jobs(
@@ -505,5 +503,5 @@ def service(
         changes=Changes(store),
         admin=Admin(store, orphans(backend, store=store), backend.ports.reputation, backend.clock),
         members=Membership(backend.store.members),
-        notifications=told,
+        notifications=notifications,
     ).for_caller(ADA)

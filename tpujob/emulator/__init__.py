@@ -1,12 +1,12 @@
 """Google Cloud on a laptop: the TPU API, Cloud Storage, hosts with SSH and metadata servers, and fault injection.
 
-It knows nothing of jobs. Callers import the modules, for the cost of imports: `client` is what commands need,
-`fault_commands` what they offer, `storage` a server for tests; `__main__` and `farm` run as processes.
+The emulator knows nothing of jobs. Callers import its modules, not this package, to keep start times short: `client`
+and `fault_commands` for commands, `storage` for tests; `__main__` and `farm` run as processes.
 """
 
 from collections.abc import Mapping
 
-#: How often each kind of fault comes in an hour of chaos at rate 1.
+#: The mean number of faults of each kind in an hour of chaos at rate 1.
 CHAOS_PER_HOUR: Mapping[str, float] = {
     "preempt": 6.0,
     "maintain": 1.0,

@@ -25,14 +25,15 @@ from tpujob.emulator.tpu.rest import handler
 from tpujob.emulator.tpu.server import TpuServer
 from tpujob.emulator.tpu.world import World
 
-#: makes the farm, of the arguments and the URL of the storage
+#: makes the host farm from the arguments and the URL of the storage
 FarmFactory = Callable[[argparse.Namespace, str], FarmApi]
 
 
 def main(
     arguments: list[str] | None = None, farm_of: FarmFactory | None = None, **world: Any
 ) -> int:
-    """`farm_of`: makes another farm than the one of `--farm-ready`. `world`: more arguments of `World`."""
+    """Run the emulator until SIGTERM; return the exit code. `farm_of` makes the host farm (default: the client of the
+    farm in `--farm-ready`); `world` holds more arguments of `World`."""
     args = _parse(arguments)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -49,9 +50,9 @@ def main(
 
 @contextlib.contextmanager
 def running(
-    args: argparse.Namespace, farm_of: FarmFactory, more: dict[str, Any]
+    args: argparse.Namespace, farm_of: FarmFactory, world_options: dict[str, Any]
 ) -> Generator[dict[str, Any]]:
-    """Everything runs inside the block; yields the contents of the ready file."""
+    """Run every server inside the block; yield the contents of the ready file."""
     args.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         faults = Faults()
@@ -59,7 +60,7 @@ def running(
         storage = StorageServer(args.state, args.storage_port, faults.storage, billed)
         stack.callback(storage.stop)
         env = storage_variables(storage.url)
-        world = World(time.time, faults=faults, host_env=env, billed=billed, **more)
+        world = World(time.time, faults=faults, host_env=env, billed=billed, **world_options)
         driver = Driver(world, farm_of(args, storage.url))
         driver.start()
         stack.callback(driver.stop)
@@ -78,7 +79,7 @@ def running(
 
 
 def _farm(args: argparse.Namespace, _storage: str) -> FarmApi:
-    """Takes hosts of an earlier emulator down first, as their slices are unknown now."""
+    """Return the client of the farm process. Delete the hosts of an earlier emulator, whose slices are unknown now."""
     farm = FarmClient(args.farm_ready)
     with contextlib.suppress(FarmError):  # it may not be up yet; then it has no hosts
         farm.take_all_down()
@@ -90,8 +91,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--ready", type=Path, required=True, help="written when everything is up")
     parser.add_argument("--state", type=Path, required=True, help="folder for what is kept")
     parser.add_argument("--farm-ready", type=Path, required=True, help="the host farm's")
-    for what in ("tpu-rest", "storage"):
-        parser.add_argument(f"--{what}-port", type=int, default=0)
+    for server in ("tpu-rest", "storage"):
+        parser.add_argument(f"--{server}-port", type=int, default=0)
     return parser.parse_args(arguments)
 
 

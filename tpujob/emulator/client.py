@@ -1,6 +1,5 @@
-"""The client of a running emulator's control interface, how its processes call each other, and the variables by which
-other programs find it. Standard library only, for the command line's start time.
-"""
+"""The client of a running emulator's control interface, the ready files of its processes, and the environment variables
+by which other programs find it. Standard library only, for the command line's start time."""
 
 from __future__ import annotations
 
@@ -30,16 +29,17 @@ _ERRORS: dict[int, type[TpujobError]] = {
 
 
 class EmulatorClient:
-    """Every method raises BackendGone when nothing answers, BadRequest, NotFound or IllegalInState when the emulator
-    refuses. A `target` is a slice's name or a job's id; empty: the only slice that is ready."""
+    """A client of one emulator. Every method raises BackendGone when no emulator answers, and BadRequest, NotFound or
+    IllegalInState when the emulator refuses. A `target` is a slice's name or a job's id; empty: the only ready
+    slice."""
 
     def __init__(self, control: Path) -> None:
-        """`control`: the socket of the emulator's control interface."""
-        self._where = control
+        """`control`: the path of the socket of the emulator's control interface."""
+        self._socket = control
 
     @staticmethod
     def from_ready(file: Path) -> EmulatorClient:
-        """The emulator that wrote this ready file. Raises BackendGone if there is no file."""
+        """Return a client of the emulator that wrote this ready file. Raise BackendGone if there is no file."""
         try:
             return EmulatorClient(read_ready_file(file))
         except (OSError, ValueError) as error:
@@ -49,13 +49,13 @@ class EmulatorClient:
         return self._call("GET", "/status")
 
     def do(self, command: str, **values: Any) -> dict[str, Any]:
-        """One of the commands in `fault_commands.py`, or `chaos`, `schedule`, `end-plan` and `settings`, with the
-        parameters of its signature."""
+        """Carry out a command: one of `fault_commands.py`, or `chaos`, `schedule`, `end-plan` or `settings`. `values`
+        are the parameters of the command's function."""
         return self._call("POST", f"/{command}", **values)
 
     def _call(self, verb: str, path: str, /, **body: Any) -> dict[str, Any]:
         try:
-            status, raw = call_control(self._where, verb, path, body, timeout=_TIMEOUT_S)
+            status, raw = call_control(self._socket, verb, path, body, timeout=_TIMEOUT_S)
             answer: dict[str, Any] = json.loads(raw)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise BackendGone("the emulator does not answer", hint=_START_IT) from error
@@ -68,7 +68,7 @@ class EmulatorClient:
 
 
 def write_ready_file(path: Path, content: dict[str, Any]) -> None:
-    """Say that the process listens. Atomic, and readable by its owner only."""
+    """Write, in one step, the file that says that a process listens. Only its owner can read it."""
     temporary = path.with_suffix(".tmp")
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump(content, file)
@@ -76,7 +76,7 @@ def write_ready_file(path: Path, content: dict[str, Any]) -> None:
 
 
 def read_ready_file(path: Path) -> Path:
-    """The socket of a control interface. Raises FileNotFoundError, other OSErrors, ValueError."""
+    """Return the socket of a control interface. Raise FileNotFoundError, other OSErrors, ValueError."""
     try:
         return Path(json.loads(path.read_text(encoding="utf-8"))["control"])
     except (KeyError, TypeError) as error:
@@ -84,10 +84,10 @@ def read_ready_file(path: Path) -> Path:
 
 
 def call_control(
-    where: Path, method: str, path: str, body: Any = None, *, timeout: float
+    socket_path: Path, method: str, path: str, body: Any = None, *, timeout: float
 ) -> tuple[int, bytes]:
-    """Status and body of the answer. Raises OSError, http.client.HTTPException."""
-    connection = _SocketConnection(where, timeout)
+    """Return the status and the body of the response. Raise OSError, http.client.HTTPException."""
+    connection = _SocketConnection(socket_path, timeout)
     text = None if body is None else json.dumps(body)
     try:
         connection.request(method, path, text, {"Content-Type": "application/json"})
@@ -98,21 +98,21 @@ def call_control(
 
 
 class _SocketConnection(http.client.HTTPConnection):
-    def __init__(self, where: Path, timeout: float) -> None:
+    def __init__(self, path: Path, timeout: float) -> None:
         super().__init__("localhost", timeout=timeout)
-        self._where = where
+        self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._where))
+        self.sock.connect(str(self._path))
 
 
-# Variables by which programs find the emulator in place of Google: of its hosts, of a shell --------------------------
+# Environment variables with which programs find the emulator in place of Google, on its hosts and in a shell ----------
 
 
 def storage_variables(url: str) -> dict[str, str]:
-    """Makes each client library find the emulated storage at `gs://`."""
+    """Return variables that lead every client library's `gs://` to the emulated storage."""
     return {
         "STORAGE_EMULATOR_HOST": url,
         "TENSORSTORE_GCS_HTTP_URL": url,
@@ -123,8 +123,9 @@ def storage_variables(url: str) -> dict[str, str]:
 def shell_variables(
     emulator: Mapping[str, Any], farm: Mapping[str, Any], *, project: str, gcloud: Path
 ) -> dict[str, str]:
-    """For Google's Python clients, for gcloud, and for a context of tpujob. `emulator`, `farm`: what their ready files
-    hold; `gcloud`: a folder that is gcloud's alone, so that neither its accounts nor its settings are touched."""
+    """Return variables for Google's Python clients, for gcloud, and for a context of tpujob. `emulator` and `farm` are
+    the contents of their ready files. `gcloud` is a folder for gcloud's configuration, which keeps the user's accounts
+    and settings untouched."""
     return {
         **storage_variables(emulator["storage"]),
         "TPUJOB_TPU_ENDPOINT": emulator["tpu"],
@@ -138,6 +139,6 @@ def shell_variables(
 
 
 def shell_variable_names() -> list[str]:
-    """Of the variables of a shell, wherever they lead."""
-    nowhere = {"storage": "", "tpu": "", "tpu_rest": ""}
-    return list(shell_variables(nowhere, {"ssh_port": 0}, project="", gcloud=Path()))
+    """Return the names of the variables that `shell_variables` sets."""
+    no_urls = {"storage": "", "tpu": "", "tpu_rest": ""}
+    return list(shell_variables(no_urls, {"ssh_port": 0}, project="", gcloud=Path()))

@@ -1,6 +1,6 @@
 """The emulator's control interface: JSON over HTTP on a Unix socket.
 
-`client.py` is the other side; the commands' signatures say what each takes.
+`client.py` is the client; the signature of a command's function lists the parameters that it takes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +27,7 @@ _HTTP_STATUS = {"NOT_FOUND": 404, "FAILED_PRECONDITION": 409}
 
 
 class ControlServer:
-    """Serves from the constructor to `stop`, on the socket `path` in `folder`."""
+    """A server on the socket `path` in `folder`, from the constructor to `stop`."""
 
     def __init__(self, world: World, folder: Path) -> None:
         self._control = Control(world)
@@ -47,23 +47,23 @@ class ControlServer:
 
 
 class Control:
-    """The commands of one world, and the schedule of faults that runs in it, if any."""
+    """The commands for one world, and the schedule of faults that runs in the world, if any."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._running: schedule.Schedule | None = None
         self._commands: dict[tuple[str, str], Callable[[Mapping[str, Any]], Answer]] = {
             ("GET", "/status"): lambda _: status(self._world, self._plan()),
-            ("POST", "/chaos"): lambda given: self._chaos(**arguments(self._chaos, given)),
+            ("POST", "/chaos"): lambda values: self._chaos(**arguments(self._chaos, values)),
             ("POST", "/schedule"): self._schedule,
             ("POST", "/end-plan"): lambda _: self._end_plan(),
             ("POST", "/settings"): self._settings,
-            ("POST", "/profile"): lambda given: self._profile(**arguments(self._profile, given)),
+            ("POST", "/profile"): lambda values: self._profile(**arguments(self._profile, values)),
             **{("POST", f"/{name}"): partial(perform, world, name) for name in COMMANDS},
         }
 
     def perform(self, method: str, path: str, values: dict[str, Any]) -> tuple[int, Answer]:
-        """One command: an HTTP status and the answer."""
+        """Carry out one command; return an HTTP status and the answer."""
         command = self._commands.get((method, path))
         if command is None:
             return 404, {"error": f"there is no {method} {path}"}
@@ -79,8 +79,8 @@ class Control:
     def _chaos(
         self, seed: int, rate: float = 1.0, for_s: float | None = None, only: str = ""
     ) -> Answer:
-        """Faults at random, the same for the same seed, rate and kinds (`only`: with commas between them); `rate` is a
-        multiple of the usual one. Replaces the running plan. Answers with the next faults."""
+        """Start faults at random times, in place of the running plan; return the next faults. `rate` is a multiple of
+        the usual rate; `only` lists kinds, separated by commas. The same seed, rate and kinds give the same faults."""
         kinds = [kind.strip() for kind in only.split(",") if kind.strip()]
         for kind in kinds:
             check_known(kind, CHAOS_PER_HOUR)
@@ -88,18 +88,18 @@ class Control:
             raise invalid(f"the rate must be above 0, and at most {_FASTEST:g}")
         return self._begin(f"chaos {seed}", schedule.chaos_steps(seed, rate, kinds, for_s))
 
-    def _schedule(self, given: Mapping[str, Any]) -> Answer:
-        """Faults at their times, unless a step is invalid. Replaces the running plan. Answers with the next faults."""
-        return self._begin("schedule", schedule.parse(given.get("steps")))
+    def _schedule(self, values: Mapping[str, Any]) -> Answer:
+        """Replace the running plan by a list of faults; return the next faults. Raise ApiError for an invalid step."""
+        return self._begin("schedule", schedule.parse(values.get("steps")))
 
-    def _settings(self, given: Mapping[str, Any]) -> Answer:
-        """Change latencies; answers with all of them."""
+    def _settings(self, values: Mapping[str, Any]) -> Answer:
+        """Change latencies; return all of them."""
         world = self._world
-        world.latencies = replace(world.latencies, **arguments(Latencies, given))
+        world.latencies = replace(world.latencies, **arguments(Latencies, values))
         return asdict(world.latencies)
 
     def _profile(self, name: str) -> Answer:
-        """What is installed on hosts that come up from now on; answers with that, and in what it falls short."""
+        """Choose the image of hosts that come up from now on. Return its name and its shortcomings on this machine."""
         check_known(name, image.IMAGES)
         self._world.image = name
         lacks = image.shortcomings() if name == image.BARE else []
@@ -111,7 +111,7 @@ class Control:
         return self._plan() or {"next": []}
 
     def _end_plan(self) -> Answer:
-        """Faults that the schedule has set remain."""
+        """Stop the schedule. Faults that it has set remain."""
         if self._running is not None:
             self._running.stop()
         self._running = None
@@ -125,7 +125,7 @@ class Control:
 
 
 def status(world: World, plan: dict[str, Any] | None) -> dict[str, Any]:
-    """`plan`: the faults that come by themselves."""
+    """Return the state of the world. `plan`: the view of the running schedule, None without one."""
     now = world.clock()
     held = {node.queued for node in world.nodes.values()}
     waiting = [q for q in world.queued.values() if q.name not in held]
@@ -155,11 +155,11 @@ def _zone_view(world: World, zone: str) -> dict[str, Any]:
 
 
 def _slice_view(world: World, record: Node | Queued, now: float) -> dict[str, Any]:
-    """A node, or a queued resource without nodes."""
+    """Return the view of a node, or of a queued resource without nodes."""
     node = record if isinstance(record, Node) else None
     queued = world.queued.get(record.queued) if isinstance(record, Node) else record
     spec = record.spec if isinstance(record, Node) else record.specs[0][1]
-    ends = node.preempted_at if node else None
+    gone_at = node.preempted_at if node else None
     return {
         "name": record.id,
         "request": queued.id if queued else "",
@@ -171,7 +171,7 @@ def _slice_view(world: World, record: Node | Queued, now: float) -> dict[str, An
         "queued": str(queued.state) if queued else "",
         "initiator": queued.initiator if queued else "",
         "age_s": round(now - record.created_at, 1),
-        "gone_in_s": None if ends is None else round(ends - now, 1),
+        "gone_in_s": None if gone_at is None else round(gone_at - now, 1),
         "maintenance": node is not None and node.maintenance_until > now,
         "unreachable": node is not None and node.unreachable,
         "error": queued.error.message if queued and queued.error else "",

@@ -1,7 +1,7 @@
-"""Drives the world: sleeps until its next timer is due, passes its orders on to the host farm, and checks that the
-hosts of READY nodes still exist. Speaks to the host farm, which is another process.
+"""The driver of the emulated cloud: sleeps until the world's next timer, passes the world's orders to the host farm,
+and checks that the hosts of READY nodes still exist. The farm is another process.
 
-One thread advances the world, one looks at the farm; a few more wait for the farm's answers.
+One thread advances the world and one watches the farm; a few more wait for the farm's answers.
 """
 
 import http.client
@@ -28,55 +28,55 @@ _TIMEOUT_S = 20.0
 
 
 class FarmError(Exception):
-    """The farm refused or did not answer; the call may be repeated."""
+    """The farm refused or did not answer; the caller may repeat the call."""
 
 
 class FarmGone(FarmError):
-    """Nothing listens at the farm's address: it has ended, and its hosts with it."""
+    """No process listens at the farm's address: the farm has ended, and its hosts with it."""
 
 
 class FarmApi(Protocol):
-    """Every call may be repeated, and raises FarmError."""
+    """The calls of a host farm. Each may be repeated, and raises FarmError."""
 
-    def bring_up(self, wanted: BringUp) -> tuple[str, ...]:
-        """Returns the hosts' addresses, by host number, once all hosts answer."""
+    def bring_up(self, request: BringUp) -> tuple[str, ...]:
+        """Bring up a slice; return the addresses by host number, once all hosts answer."""
         ...
 
     def guests(self, slice: str) -> tuple[dict[str, str], ...]:
-        """The guest attributes of its hosts, by host number: `namespace/key` to value."""
+        """Return the guest attributes of the slice's hosts, by host number: `namespace/key` to value."""
         ...
 
     def take_down(self, slice: str) -> None:
-        """Afterwards nothing of the slice is left."""
+        """Delete the slice with everything that belongs to it."""
         ...
 
-    def disturb(self, wanted: Disturb) -> None:
-        """Returns when it has begun, or for `off` when it is done."""
+    def disturb(self, request: Disturb) -> None:
+        """Begin a disturbance; for `off`, return when the hosts are off."""
         ...
 
     def switch_on(self, slice: str) -> None:
-        """All of its hosts answer afterwards."""
+        """Switch on all hosts of the slice; return when they answer."""
         ...
 
     def slices(self) -> Mapping[str, frozenset[int]] | None:
-        """The slices that it has, each with its hung hosts; None: they cannot be lost."""
+        """Return the farm's slices, each with its hung hosts; None from a farm that cannot lose slices."""
         ...
 
 
 class FarmClient:
-    """The farm of another process; each call reads its ready file again."""
+    """A client of the farm process; each call reads the farm's ready file again."""
 
     def __init__(self, ready_file: Path) -> None:
         self._ready = ready_file
 
-    def bring_up(self, wanted: BringUp) -> tuple[str, ...]:
+    def bring_up(self, request: BringUp) -> tuple[str, ...]:
         names = ("zone", "type", "metadata", "env", "image", "cut")
-        body = {name: getattr(wanted, name) for name in names}
-        body["hosts"] = [asdict(host) for host in wanted.hosts]
-        answer = self._call("PUT", _path(wanted.slice), body, timeout=_BRING_UP_TIMEOUT_S)
+        body = {name: getattr(request, name) for name in names}
+        body["hosts"] = [asdict(host) for host in request.hosts]
+        answer = self._call("PUT", _path(request.slice), body, timeout=_BRING_UP_TIMEOUT_S)
         try:
             by_index = {int(h["index"]): str(h["address"]) for h in answer["hosts"]}
-            return tuple(by_index[h.index] for h in wanted.hosts)
+            return tuple(by_index[h.index] for h in request.hosts)
         except (KeyError, TypeError, ValueError) as error:
             raise FarmError(f"the host farm sent an invalid answer: {answer!r:.200}") from error
 
@@ -86,8 +86,8 @@ class FarmClient:
     def take_down(self, slice: str) -> None:
         self._call("DELETE", _path(slice))
 
-    def disturb(self, wanted: Disturb) -> None:
-        self._call("POST", _path(wanted.slice, wanted.what), dict(wanted.how))
+    def disturb(self, request: Disturb) -> None:
+        self._call("POST", _path(request.slice, request.what), dict(request.how))
 
     def switch_on(self, slice: str) -> None:
         self._call("POST", _path(slice, "on"))
@@ -96,7 +96,7 @@ class FarmClient:
         return {name: frozenset(hung) for name, hung in self._call("GET", "/slices").items()}
 
     def take_all_down(self) -> None:
-        """End what an earlier emulator has left running."""
+        """Delete all slices that an earlier emulator left behind."""
         for slice in self.slices():
             self.take_down(slice)
 
@@ -104,13 +104,13 @@ class FarmClient:
         self, method: str, path: str, body: Any = None, *, timeout: float = _TIMEOUT_S
     ) -> dict[str, Any]:
         try:
-            where = read_ready_file(self._ready)
+            control = read_ready_file(self._ready)
         except FileNotFoundError as error:
             raise FarmGone("the host farm does not run") from error
         except (OSError, ValueError) as error:
             raise FarmError(f"the host farm is not ready: {error}") from error
         try:
-            status, raw = call_control(where, method, path, body, timeout=timeout)
+            status, raw = call_control(control, method, path, body, timeout=timeout)
         except (ConnectionRefusedError, FileNotFoundError) as error:
             raise FarmGone("the host farm does not run") from error
         except (OSError, http.client.HTTPException) as error:
@@ -122,16 +122,16 @@ class FarmClient:
         return json.loads(raw) if raw else {}
 
 
-def _path(slice: str, what: str = "") -> str:
-    return f"/slices/{quote(slice)}{'/' + what if what else ''}"
+def _path(slice: str, action: str = "") -> str:
+    return f"/slices/{quote(slice)}{'/' + action if action else ''}"
 
 
 # The driver ----------------------------------------------------------------------------------------------------------
 
 
-_FARM_CALLS = 4  #: at once, so that a slice that comes up slowly does not delay another one's end
-_LOOKS_EVERY_S = 1.0
-_TIMES_GONE = 2  #: looks in a row, since a farm may be restarting
+_FARM_CALLS = 4  #: calls at once, so that a slow slice does not delay the others
+_WATCH_INTERVAL_S = 1.0
+_TIMES_GONE = 2  #: checks in a row that find no farm, since a farm may be restarting
 
 
 class Driver:
@@ -148,7 +148,7 @@ class Driver:
         self._watch.start()
 
     def stop(self) -> None:
-        """Returns when running calls to the farm have ended; the hosts stay as they are."""
+        """Stop the threads; return when running calls to the farm have ended. The hosts keep running."""
         self._watch.stop()
         with self._world.lock:
             self._stopping = True
@@ -167,14 +167,14 @@ class Driver:
 
     def _perform(self, effect: Effect) -> None:
         try:
-            done = self._carry_out(effect)
+            apply = self._carry_out(effect)
         except FarmError as error:
-            done = partial(self._failed, effect, str(error))
+            apply = partial(self._handle_failure, effect, str(error))
         with self._world.lock:
-            done()
+            apply()
 
     def _carry_out(self, effect: Effect) -> Callable[[], None]:
-        """Let the farm do it; returns what its answer means to the world. Raises FarmError."""
+        """Call the farm; return the change of the world that its answer causes. Raise FarmError."""
         world, farm = self._world, self._farm
         match effect:
             case BringUp(node, slice):
@@ -190,7 +190,7 @@ class Driver:
                 farm.switch_on(node.farm_name)
                 return lambda: interruptions.hosts_back(world, node)
 
-    def _failed(self, effect: Effect, reason: str) -> None:
+    def _handle_failure(self, effect: Effect, reason: str) -> None:
         world = self._world
         world.record(f"host farm: {reason}")
         match effect:
@@ -205,14 +205,14 @@ class Driver:
 
 
 class FarmWatch:
-    """Runs from `start` to `stop`. If the farm has ended or lacks a slice, its hosts are lost: the node is TERMINATED.
-    If the farm does not answer, the node stays READY, but is not healthy."""
+    """A check, from `start` to `stop`, that the farm has the world's hosts. A node whose slice or farm has ended
+    becomes TERMINATED; while the farm does not answer, nodes are READY, but unhealthy."""
 
     def __init__(self, world: World, farm: FarmApi) -> None:
         self._world = world
         self._farm = farm
         self._ended = threading.Event()
-        self._gone = 0
+        self._times_gone = 0
         self._thread = threading.Thread(target=self._run, name="farm-watch", daemon=True)
 
     def start(self) -> None:
@@ -223,29 +223,29 @@ class FarmWatch:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._ended.wait(_LOOKS_EVERY_S):
+        while not self._ended.wait(_WATCH_INTERVAL_S):
             self.look()
 
     def look(self) -> None:
-        with self._world.lock:  # before asking: a slice may come up meanwhile
-            wanted = interruptions.with_hosts(self._world)
-        if not wanted:
+        with self._world.lock:  # before the call: a slice may come up meanwhile
+            expected = interruptions.nodes_with_hosts(self._world)
+        if not expected:
             return
-        found: Mapping[str, frozenset[int]] | None = None
+        hung_by_slice: Mapping[str, frozenset[int]] | None = None
         reachable = False
         try:
-            found, reachable = self._farm.slices(), True
-            self._gone = 0
+            hung_by_slice, reachable = self._farm.slices(), True
+            self._times_gone = 0
         except FarmGone:
-            self._gone += 1
-            if self._gone >= _TIMES_GONE:
-                found = {}
+            self._times_gone += 1
+            if self._times_gone >= _TIMES_GONE:
+                hung_by_slice = {}
         except FarmError:
             pass
         with self._world.lock:
-            for node in wanted:
+            for node in expected:
                 node.unreachable = not reachable
-                if found is not None:
-                    node.hung = found.get(node.farm_name, frozenset())
-                    if node.farm_name not in found:
+                if hung_by_slice is not None:
+                    node.hung = hung_by_slice.get(node.farm_name, frozenset())
+                    if node.farm_name not in hung_by_slice:
                         interruptions.hosts_lost(self._world, node)

@@ -1,6 +1,6 @@
-"""The commands that inject one fault. The signature of each says what the control interface and a schedule take.
+"""Commands that inject one fault. A command's signature lists its parameters for the control interface and schedules.
 
-Called with the world's lock held. `status`, settings and the plans of faults are in `control.py`.
+The caller holds the world's lock. `status`, settings and the plans of faults are in `control.py`.
 """
 
 import inspect
@@ -43,33 +43,33 @@ COMMANDS: dict[str, Callable[..., Node | Queued | None]] = {
 
 
 def perform(world: World, name: str, values: Mapping[str, Any]) -> Answer:
-    """Carry out one of COMMANDS; answers with what it did, as the history has it. Raises ApiError, BadSpec."""
-    hit = COMMANDS[name](world, **arguments(COMMANDS[name], values))
-    where = {"slice": hit.id, "zone": hit.zone, "state": str(hit.state)} if hit else {}
+    """Carry out one of COMMANDS; return its target and its line of the history. Raise ApiError, BadSpec."""
+    target = COMMANDS[name](world, **arguments(COMMANDS[name], values))
+    where = {"slice": target.id, "zone": target.zone, "state": str(target.state)} if target else {}
     return {**where, "text": world.history[-1][1]}
 
 
 @cache
 def parameters(command: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """What a command takes besides the world, by name."""
-    found = inspect.signature(command, eval_str=True).parameters
-    return {name: each for name, each in found.items() if each.annotation is not World}
+    """Return the parameters of a command besides the world, by name."""
+    every = inspect.signature(command, eval_str=True).parameters
+    return {name: item for name, item in every.items() if item.annotation is not World}
 
 
 def arguments(command: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of JSON or of a schedule, checked. Raises ApiError for an unknown, missing or wrong one."""
+    """Return converted values of JSON or a schedule. Raise ApiError for an unknown, missing or invalid value."""
     takes = parameters(command)
     if unknown := [name for name in values if name not in takes]:
         words = ", ".join(name.removesuffix("_s") for name in takes) or "nothing"
         raise invalid(f"there is {words} to give, not {unknown[0]!r}")
-    needed = [name for name, each in takes.items() if each.default is inspect.Parameter.empty]
+    needed = [name for name, item in takes.items() if item.default is inspect.Parameter.empty]
     if missing := [name for name in needed if name not in values]:
         raise invalid(f"{', '.join(missing)} must be given")
     return {name: value_of(takes[name], value) for name, value in values.items()}
 
 
 def value_of(parameter: inspect.Parameter, value: Any) -> Any:
-    """What a parameter is given: a YAML file has texts, JSON typed values. Raises ApiError."""
+    """Return the value in the parameter's type: a YAML file has texts, JSON typed values. Raise ApiError."""
     kinds = get_args(parameter.annotation) or (parameter.annotation,)
     name, text = parameter.name.removesuffix("_s"), str(value).strip()
     if value in (None, "none") and NoneType in kinds:

@@ -14,38 +14,38 @@ _LOOPBACK = re.compile(r"(127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?")
 
 
 class Cut(Exception):
-    """The connection ended before the body did."""
+    """The connection ended before the body was complete."""
 
 
 class TooLarge(Exception):
     """A body is larger than its handler accepts."""
 
 
-#: brings the next piece of a body, as ASGI has it
+#: receives the next piece of a body, as in ASGI
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
 
 class Body:
-    """A request's body, as it arrives."""
+    """The body of a request, read as it arrives."""
 
     def __init__(self, held: bytes = b"", receive: Receive | None = None) -> None:
-        """`receive`: brings what follows `held`; None: nothing does."""
+        """`receive`: gets the pieces after `held`; None: `held` is the whole body."""
         self._held, self._receive = held, receive
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Each piece once. Raises Cut when the connection ends first."""
-        while self._held or await self._more():
+        """Yield each piece once. Raise Cut when the connection ends first."""
+        while self._held or await self._receive_more():
             held, self._held = self._held, b""
             yield held
 
     async def peek(self, size: int = 8192) -> bytes:
-        """The first `size` bytes, or all if there are fewer; `chunks` still yields them. Raises Cut."""
-        while len(self._held) < size and await self._more():
+        """Return the first `size` bytes, or all if there are fewer; `chunks` still yields them. Raise Cut."""
+        while len(self._held) < size and await self._receive_more():
             pass
         return self._held
 
     async def read(self, limit: int = 4 << 20) -> bytes:
-        """The whole body. Raises TooLarge, Cut."""
+        """Return the whole body. Raise TooLarge, Cut."""
         parts: list[bytes] = []
         size = 0
         async for chunk in self.chunks():
@@ -55,8 +55,8 @@ class Body:
             parts.append(chunk)
         return b"".join(parts)
 
-    async def _more(self) -> bool:
-        """Wait for the next piece; False: that was all."""
+    async def _receive_more(self) -> bool:
+        """Wait for the next piece; return False at the end of the body."""
         if self._receive is None:
             return False
         message = await self._receive()
@@ -75,7 +75,7 @@ class Request:
     query: dict[str, str]
     headers: dict[str, str]  #: names in lower case
     body: Body
-    pairs: tuple[tuple[str, str], ...] = ()  #: the query as it came
+    pairs: tuple[tuple[str, str], ...] = ()  #: the query in its order, with repetitions
 
     @staticmethod
     def parse(method: str, target: str, headers: dict[str, str], body: Body) -> Request:
@@ -84,24 +84,24 @@ class Request:
         return Request(method, path, dict(pairs), headers, body, tuple(pairs))
 
     def all(self, name: str) -> list[str]:
-        """Every value of a parameter that may be repeated; `query` has the last one."""
+        """Return every value of a parameter that may be repeated; `query` has the last value only."""
         return [value for key, value in self.pairs if key == name]
 
     @property
     def base(self) -> str:
-        """The server's address as the client knows it."""
+        """The server's address, as the client knows it."""
         return f"http://{self.headers.get('host', 'localhost')}"
 
     @property
-    def of_this_machine(self) -> bool:
-        """Whether a program of this machine asks. A web page in a browser reaches loopback, too: by a name that
-        resolves to it, or across origins."""
+    def is_from_this_machine(self) -> bool:
+        """Whether a program of this machine sent the request, and not a web page in a browser. A page reaches loopback
+        by a name that resolves to it, or across origins."""
         host, site = self.headers.get("host", ""), self.headers.get("sec-fetch-site", "none")
         return bool(_LOOPBACK.fullmatch(host)) and site == "none" and "origin" not in self.headers
 
     async def json_object(self, limit: int = 4 << 20) -> dict[str, Any]:
-        """The body; an empty object when there is none, or `null`, which Google's Go library sends. Raises
-        ValueError, TooLarge, Cut."""
+        """Return the body as a JSON object. An empty body and `null`, which Google's Go library sends, give an empty
+        object. Raise ValueError, TooLarge, Cut."""
         try:
             value: Any = json.loads(await self.body.read(limit) or b"{}")
         except (ValueError, RecursionError) as error:
@@ -115,7 +115,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """`count` bytes from `start`; the file is closed once they are sent."""
+    """A body of `count` bytes of a file, from `start`. The server closes the file after sending."""
 
     file: BinaryIO
     start: int
@@ -142,14 +142,14 @@ def json_response(value: Any, status: int = 200, **headers: str) -> Response:
 
 
 def head(response: Response) -> bytes:
-    """Status line and headers."""
+    """Return the status line and the headers."""
     lines = [f"HTTP/1.1 {response.status} {responses.get(response.status, '-')}"]
     lines += [f"{name}: {printable(value)}" for name, value in response.headers.items()]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
 def printable(value: str) -> str:
-    """The value of a header, which cannot break out of its line."""
+    """Return a header's value without characters that could end its line."""
     if value.isascii() and value.isprintable():
         return value
     return "".join(c if " " <= c <= "~" else "?" for c in value)

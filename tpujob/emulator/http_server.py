@@ -1,7 +1,7 @@
-"""HTTP/1.1 by uvicorn: what it has parsed becomes a `Request`, a `Response` becomes what it sends.
+"""HTTP/1.1 servers on uvicorn, which parses requests and writes responses.
 
-Who connects is asked once for each connection; other users of the machine are refused. Bodies go in pieces, as fast as
-the other side takes them.
+Each new connection is checked once: other users of the machine are refused. Bodies are sent in pieces, as fast as the
+client takes them.
 """
 
 import asyncio
@@ -40,17 +40,16 @@ _log = logging.getLogger(__name__)
 
 
 class HttpThread:
-    """Serves from a thread with an event loop of its own, from the constructor to `stop`. The constructor raises
-    OSError when the port is taken."""
+    """A server in its own thread, from the constructor to `stop`. Raise OSError when the port is taken."""
 
-    def __init__(self, handler: Handler, where: int | Path, *, name: str) -> None:
-        """`where`: a port of loopback, which `url` is made of, or the path of a Unix socket."""
-        self._path = where if isinstance(where, Path) else None
-        if isinstance(where, Path):
-            self._socket = unix_sockets.listen(where)
+    def __init__(self, handler: Handler, address: int | Path, *, name: str) -> None:
+        """`address`: a port of loopback, which `url` then names, or the path of a Unix socket."""
+        self._path = address if isinstance(address, Path) else None
+        if isinstance(address, Path):
+            self._socket = unix_sockets.listen(address)
             self.url = ""
         else:
-            self._socket = socket.create_server(("127.0.0.1", where))
+            self._socket = socket.create_server(("127.0.0.1", address))
             self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._server = HttpServer(handler)
         self._loop = asyncio.new_event_loop()
@@ -59,7 +58,7 @@ class HttpThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Afterwards nothing listens and every connection is closed. Safe to repeat."""
+        """Stop listening and close every connection. Safe to repeat."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join()
@@ -77,7 +76,7 @@ class HttpThread:
 
 
 class HttpServer:
-    """Answers on one address; may be started again after `close`."""
+    """A server on one address; `serve` and `start` may follow `close`."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -96,7 +95,7 @@ class HttpServer:
         self._server: asyncio.Server | None = None
 
     async def start(self, address: str, port: int = 0) -> int:
-        """Listen; returns the port. Raises OSError when it is taken."""
+        """Listen; return the port. Raise OSError when the port is taken."""
         sock = socket.create_server((address, port))
         await self.serve(sock)
         return int(sock.getsockname()[1])
@@ -115,27 +114,27 @@ class HttpServer:
         """Stop listening and drop every connection, answered or not."""
         if self._server is None:
             return
-        # Connections that the loop is accepting must be in the set first: `Server.close` would leave them open.
+        # `Server.close` leaves connections open that the loop is just accepting: let the loop register them first.
         for sock in self._server.sockets:
             asyncio.get_running_loop().remove_reader(sock.fileno())
-        await _turns()
+        await _run_loop_briefly()
         self._server.close()
         self._server = None
         for connection in self._state.connections:
             connection.transport.abort()
-        await _turns()  # asyncio closes the sockets in these
+        await _run_loop_briefly()  # asyncio closes the sockets now
         running = [*self._state.tasks]
         for task in running:
             task.cancel()
         await asyncio.gather(*running)
 
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
-        """One request, as uvicorn calls an application (ASGI)."""
+        """Answer one request; the signature is that of an ASGI application."""
         request = _request(scope, receive)
-        with contextlib.suppress(Cut, asyncio.CancelledError):  # the client is gone, or has to go
-            response = await self._handled(request)
+        with contextlib.suppress(Cut, asyncio.CancelledError):  # the client left or must leave
+            response = await self._call_handler(request)
             try:
-                # Read what the handler left of the body: a client may read no answer before it has sent all.
+                # Read the rest of the body: a client may read no response before it has sent all.
                 async for _ in request.body.chunks():
                     pass
                 await _send(send, response, only_head=request.method == "HEAD")
@@ -143,7 +142,7 @@ class HttpServer:
                 if isinstance(response.body, FilePart):
                     response.body.file.close()
 
-    async def _handled(self, request: Request) -> Response:
+    async def _call_handler(self, request: Request) -> Response:
         try:
             return await self._handler(request)
         except Cut:
@@ -156,7 +155,7 @@ class HttpServer:
 
 
 class _Connection(HttpToolsProtocol):
-    """One client's connection."""
+    """A connection from one client."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
@@ -166,7 +165,7 @@ class _Connection(HttpToolsProtocol):
             transport.close()
 
 
-async def _turns() -> None:
+async def _run_loop_briefly() -> None:
     """Let asyncio finish accepting and closing, which takes a few turns of its loop."""
     for _ in range(5):
         await asyncio.sleep(0)

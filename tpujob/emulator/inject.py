@@ -1,5 +1,4 @@
-"""Faults by command on slices, zones and APIs: `tpujob emulator preempt`, `stockout` and others. Faults of single hosts
-are in `inject_hosts.py`."""
+"""Faults by command on slices, zones and APIs, such as `tpujob emulator preempt`. `inject_hosts.py`: single hosts."""
 
 import re
 from typing import get_args
@@ -29,28 +28,28 @@ from tpujob.protocol import JOB_LABEL
 CODES = tuple(code.name for code in grpc.StatusCode)
 
 
-def find(world: World, wanted: str) -> Node:
-    """The slice of that name, or of the job with that id; with no name the only ready one. For a request with several
-    nodes any of them, unless named by its own name. Raises ApiError."""
+def find(world: World, target: str) -> Node:
+    """Return the slice with that name, or of the job with that id; for an empty target, the only ready slice. For a
+    request with several nodes, return any of them unless the target names a node. Raise ApiError."""
     ready = [node for node in world.nodes.values() if node.state is NodeState.READY]
-    if not wanted:
+    if not target:
         if len({node.queued or node.name for node in ready}) == 1:
             return ready[0]
         which = ", ".join(node.id for node in ready)
         message = f"several slices are ready ({which}): name one" if ready else "no slice is ready"
         raise ApiError("NOT_FOUND", message)
-    found = [
+    matches = [
         n
         for n in world.nodes.values()
-        if _is_meant(n.id, n.spec, wanted) or id_of(n.queued) == wanted
+        if _matches_target(n.id, n.spec, target) or id_of(n.queued) == target
     ]
-    if not found:
-        raise ApiError("NOT_FOUND", f"there is no slice or job {wanted!r} in the emulator")
-    return max(found, key=lambda node: (node.state is NodeState.READY, node.number))
+    if not matches:
+        raise ApiError("NOT_FOUND", f"there is no slice or job {target!r} in the emulator")
+    return max(matches, key=lambda node: (node.state is NodeState.READY, node.number))
 
 
 def preempt(world: World, target: str = "", notice_s: float = 30.0) -> Node:
-    """SIGTERM and the metadata flag now; after the notice the hosts are gone."""
+    """Send SIGTERM and set the metadata flag now; remove the hosts after the notice."""
     node = find(world, target)
     interruptions.preempt(world, node, notice_s)
     return node
@@ -63,7 +62,7 @@ def maintain(
     notice_s: float = 0.0,
     restart: bool = False,
 ) -> Node:
-    """Announce maintenance on the hosts' metadata servers; with `restart` the hosts are off for the window, which
+    """Announce maintenance on the hosts' metadata servers. With `restart`, the hosts are off for the window, which
     begins after the notice, and the node is REPAIRING."""
     node = find(world, target)
     if restart:
@@ -80,7 +79,7 @@ def announce(
     window_s: float = 3600.0,
     off: bool = False,
 ) -> Node:
-    """Announce maintenance that begins in `in_s` seconds; `off` cancels it. Nothing happens then by itself."""
+    """Announce maintenance that begins in `in_s` seconds, and do nothing then; `off` cancels it."""
     node = find(world, target)
     starts = None if off else world.clock() + in_s
     interruptions.announce(world, node, starts, window_s)
@@ -88,25 +87,25 @@ def announce(
 
 
 def delete(world: World, target: str = "") -> Node | Queued:
-    """Delete the node and its queued resource, as a person in the console would."""
+    """Delete the node and its queued resource, as a person in the console does."""
     try:
-        found = find(world, target)
+        record = find(world, target)
     except ApiError:
-        named = (q for q in world.queued.values() if _is_meant(q.id, q.specs[0][1], target))
-        found = next(named, None) if target else None
-        if found is None:
+        named = (q for q in world.queued.values() if _matches_target(q.id, q.specs[0][1], target))
+        record = next(named, None) if target else None
+        if record is None:
             raise
-    queued = found.name if isinstance(found, Queued) else found.queued
+    queued = record.name if isinstance(record, Queued) else record.queued
     if queued in world.queued:
         queue.delete(world, queued, force=True, api="v2")
     else:
-        nodes.delete(world, found.name, api="v2")
-    world.record(f"{found.id} is being deleted by command")
-    return found
+        nodes.delete(world, record.name, api="v2")
+    world.record(f"{record.id} is being deleted by command")
+    return record
 
 
 def suspend(world: World, target: str = "") -> Node:
-    """Delete the node alone: its queued resource becomes SUSPENDED, initiated by the user."""
+    """Delete the node only: its queued resource becomes SUSPENDED, initiated by the user."""
     node = find(world, target)
     if node.queued not in world.queued:
         raise ApiError("FAILED_PRECONDITION", f"{node.id} belongs to no queued resource")
@@ -123,47 +122,47 @@ def stockout(
     off: bool = False,
     fail: bool = False,
 ) -> None:
-    """No capacity in a zone for new slices of one generation or all; `off` ends it. Requests wait in the queue; with
-    `fail` they fail at once."""
+    """Take away a zone's capacity for new slices (`type`: of one generation). Requests wait; with `fail` they fail at
+    once."""
     rules.check_zone(world, zone)
     generation = generation_of(type) if type else ""
     faults = world.faults
     faults.stockouts = [
         s for s in faults.stockouts if s.zone != zone or (type and s.generation != generation)
     ]
-    what = generation or "all types"
+    types = generation or "all types"
     if off:
-        world.record(f"{zone}: capacity for {what} again")
+        world.record(f"{zone}: capacity for {types} again")
         world.room_changed()
         return
     until = None if for_s is None else world.clock() + for_s
     faults.stockouts.append(Stockout(zone, generation, until, fail))
-    world.record(f"{zone}: no more capacity for {what}")
+    world.record(f"{zone}: no more capacity for {types}")
     if for_s is not None:
         world.after(for_s, world.room_changed)
 
 
 def quota(world: World, zone: str, type: str, limit: int | None, pricing: str = "") -> None:
-    """Limit what a project may hold of a generation in a zone; None removes the limit. Empty pricing: each of them."""
-    every: tuple[Pricing, ...] = get_args(Pricing)
-    check_known(pricing or every[0], every)
-    pricings: list[Pricing] = [each for each in every if pricing in ("", each)]
+    """Limit a project's slices of a generation in a zone; None removes the limit. Empty `pricing`: a limit for each."""
+    kinds: tuple[Pricing, ...] = get_args(Pricing)
+    check_known(pricing or kinds[0], kinds)
+    pricings: list[Pricing] = [kind for kind in kinds if pricing in ("", kind)]
     rules.check_zone(world, zone)
     generation = generation_of(type)
     if zone not in accelerators.zones(generation) and zone not in world.stock.opened:
         raise ApiError("NOT_FOUND", f"there is no {generation} in {zone}")
-    for each in pricings:
-        key = (zone, generation, each)
+    for kind in pricings:
+        key = (zone, generation, kind)
         if limit is None:
             world.faults.quotas.pop(key, None)
         else:
-            world.faults.quotas[key] = Quota(zone, generation, each, limit)
+            world.faults.quotas[key] = Quota(zone, generation, kind, limit)
     shown = "no limit" if limit is None else str(limit)
     world.record(f"{zone}: quota of {generation} is {shown} ({', '.join(pricings)})")
 
 
 def offer(world: World, zone: str, type: str) -> None:
-    """The zone, a new one too, offers that type from now on, as when Google opens one. Raises BadSpec."""
+    """Let the zone, which may be a new one, offer that type from now on. Raise BadSpec."""
     if not re.fullmatch(accelerators.ZONE, zone):
         raise invalid(f"{zone[:80]!r} cannot be a zone")
     world.stock.open(zone, type)
@@ -172,35 +171,33 @@ def offer(world: World, zone: str, type: str) -> None:
 
 
 def add(world: World, kind: str, name: str, off: bool = False) -> None:
-    """From now on there is a network, subnetwork, service account, reservation or disk of that name in each project;
-    `off` removes it. Slices that use it stay."""
+    """Add a network, subnetwork, service account, reservation or disk of that name to each project; `off` removes it.
+    Slices that use it stay."""
     check_known(kind, rules.COLLECTIONS)
     if not name:
         raise invalid(f"the {kind} has no name")
-    one = f"{rules.COLLECTIONS[kind]}/{id_of(name)}"
-    world.named.discard(one) if off else world.named.add(one)
-    world.record(f"{one} {'is gone' if off else 'exists'}")
+    resource = f"{rules.COLLECTIONS[kind]}/{id_of(name)}"
+    _switch(world.named, resource, off=off)
+    world.record(f"{resource} {'is gone' if off else 'exists'}")
 
 
 def api_bug(world: World, name: str, off: bool = False) -> None:
-    """Switch on what the service is reported to do only at times (`errors.API_BUGS`); `off` ends it."""
+    """Switch on a misbehaviour that is reported of the service (`errors.API_BUGS`); `off` ends it."""
     check_known(name, API_BUGS)
-    bugs = world.faults.api_bugs
-    bugs.discard(name) if off else bugs.add(name)
+    _switch(world.faults.api_bugs, name, off=off)
     world.record(f"{name} is {'off' if off else f'on: {API_BUGS[name]}'}")
 
 
 def max_run(world: World, for_s: float) -> None:
-    """Queued resources that become ACTIVE from now on are suspended by the service after `for_s` seconds; 0: never."""
+    """Let the service suspend queued resources that become ACTIVE from now on, `for_s` seconds later; 0: never."""
     world.faults.max_run_s = for_s
     world.record(f"maximum run duration: {f'{for_s:g} s' if for_s else 'none'}")
 
 
 def unreachable(world: World, zone: str, off: bool = False) -> None:
-    """Lists leave out what is in a zone, and say that they could not reach it; `off` ends it."""
+    """Leave a zone out of lists, which report that they could not reach it; `off` ends it."""
     rules.check_zone(world, zone)
-    missed = world.faults.unreachable
-    missed.discard(zone) if off else missed.add(zone)
+    _switch(world.faults.unreachable, zone, off=off)
     world.record(f"{zone}: lists {'reach it again' if off else 'do not reach it'}")
 
 
@@ -213,8 +210,8 @@ def api_error(
     hang_s: float = 0.0,
     message: str = "",
 ) -> None:
-    """The next `count` calls hang for `hang_s` and answer `code`, `after` taking effect or before. `OK` only hangs. A
-    count of 0 removes the method's faults."""
+    """Let the next `count` calls hang for `hang_s` and answer `code`, either before or `after` they take effect. `OK`
+    only hangs. A count of 0 removes the method's faults."""
     name, code = server.method_name(world, method), code.upper()
     check_known(code, CODES)
     calls, when = world.faults.calls, "post" if after else "pre"
@@ -236,9 +233,9 @@ def storage_error(
     path: str = "",
     off: bool = False,
 ) -> None:
-    """The next `count` requests of Cloud Storage (GET, LIST, POST, PUT, PATCH or DELETE) whose bucket and name contain
-    `path` hang for `hang_s` and answer `status`, `after` taking effect or before. A status of 200 only hangs. `off`
-    removes all of these faults."""
+    """Let the next `count` requests of Cloud Storage hang for `hang_s` and answer `status`, either before or `after`
+    they take effect. `method` is GET, LIST, POST, PUT, PATCH, DELETE or `*`; `path` selects requests whose bucket and
+    name contain it. A status of 200 only hangs. `off` removes all of these faults."""
     method, when = method.upper(), "post" if after else "pre"
     if off:
         world.faults.storage.clear()
@@ -248,12 +245,19 @@ def storage_error(
     check_known(status, STATUSES)
     if count > 0:
         world.faults.storage.add(StorageFault(status, count, method, when, hang_s, path))
-        what = many(count, "request" if method == "*" else f"{method} request")
+        requests = many(count, "request" if method == "*" else f"{method} request")
         where = f" for {path}" if path else ""
-        world.record(f"Cloud Storage: {what}{where} will answer {status} ({when})")
+        world.record(f"Cloud Storage: {requests}{where} will answer {status} ({when})")
 
 
-def _is_meant(id: str, spec: NodeSpec, wanted: str) -> bool:
-    """Whether `wanted` is its name or the id of its job."""
-    job = wanted.zfill(6) if wanted.isdigit() else wanted
-    return id == wanted or spec.labels.get(JOB_LABEL) == job
+def _switch(names: set[str], name: str, *, off: bool) -> None:
+    if off:
+        names.discard(name)
+    else:
+        names.add(name)
+
+
+def _matches_target(id: str, spec: NodeSpec, target: str) -> bool:
+    """Return whether `target` is the slice's name or the id of its job."""
+    job = target.zfill(6) if target.isdigit() else target
+    return id == target or spec.labels.get(JOB_LABEL) == job

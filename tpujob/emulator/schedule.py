@@ -1,4 +1,4 @@
-"""Faults that come by themselves, each at its time: from a list that a person wrote, or from a seed.
+"""Schedules of faults: each fault has its time, from a list that a person wrote, or from a seed.
 
     - {at: 30s, do: preempt, target: 42, notice: 5s}
     - {at: 2m, do: stockout, zone: us-central2-b, for: 10m}
@@ -37,13 +37,13 @@ _AT = Parameter("at_s", Parameter.KEYWORD_ONLY, annotation=float)
 class Step:
     at: float  #: seconds from the beginning
     do: str  #: one of COMMANDS
-    text: str  #: the part of its parameters that is known before it is due
-    #: returns the parameters when it is due; None: there is nothing to hit
+    text: str  #: the parameters that are known before the step is due
+    #: returns the parameters when the step is due; None: the fault has no target
     aim: Callable[[World], Mapping[str, Any] | None]
 
 
 class Schedule:
-    """Runs from its constructor until its steps end or `stop`. Used with the world's lock held."""
+    """A running schedule, from the constructor until its steps end or `stop`. Callers hold the world's lock."""
 
     def __init__(self, world: World, name: str, steps: Iterable[Step]) -> None:
         """`steps`: in the order of time, perhaps endless."""
@@ -53,23 +53,23 @@ class Schedule:
         self._began = world.clock()
         self._done, self._stopped = 0, False
         world.record(f"{name}: begins")
-        self._wait()
+        self._start_timer()
 
     def stop(self) -> None:
         self._stopped = True
 
     def view(self) -> dict[str, Any] | None:
-        """For `status`; None when it has ended."""
-        shown = self._look(_SHOWN)
+        """Return the progress and the next steps, for `status`; None when the schedule has ended."""
+        shown = self._peek(_SHOWN)
         if self._stopped or not shown:
             return None
         passed = self._world.clock() - self._began
         steps = [{"in_s": round(s.at - passed, 1), "do": s.do, "what": s.text} for s in shown]
         return {"name": self._name, "done": self._done, "next": steps}
 
-    def _wait(self) -> None:
-        """Carry the next step out when it is due."""
-        if coming := self._look(1):
+    def _start_timer(self) -> None:
+        """Start the timer of the next step."""
+        if coming := self._peek(1):
             delay = max(0.0, self._began + coming[0].at - self._world.clock())
             self._world.after(delay, self._carry_out)
         else:
@@ -81,24 +81,24 @@ class Schedule:
         world, step = self._world, self._ahead.popleft()
         self._done += 1
         try:
-            how = step.aim(world)
-            if how is None:
+            values = step.aim(world)
+            if values is None:
                 world.record(f"{self._name}: {step.do}, but there is no target")
             else:
-                world.record(f"{self._name}: {step.do} {_text(how)}".rstrip())
-                perform(world, step.do, how)
+                world.record(f"{self._name}: {step.do} {_text(values)}".rstrip())
+                perform(world, step.do, values)
         except (ApiError, BadSpec) as error:
             world.record(f"{self._name}: {step.do} failed: {error.message}")
-        self._wait()
+        self._start_timer()
 
-    def _look(self, count: int) -> list[Step]:
-        """The next `count` steps; they stay in the queue."""
+    def _peek(self, count: int) -> list[Step]:
+        """Return the next `count` steps, which stay in the queue."""
         self._ahead.extend(itertools.islice(self._rest, max(0, count - len(self._ahead))))
         return list(self._ahead)[:count]
 
 
 def parse(items: Any) -> list[Step]:
-    """The steps in the order of time. Raises ApiError, naming the step."""
+    """Return the steps in the order of time. Raise ApiError, which names the step."""
     if not isinstance(items, list) or not items:
         raise invalid("a schedule is a list of steps such as {at: 30s, do: preempt}")
     steps = cast(list[Any], items)
@@ -110,28 +110,29 @@ def parse(items: Any) -> list[Step]:
 def _step(number: int, item: Any) -> Step:
     if not isinstance(item, Mapping):
         raise invalid(f"step {number} is not a mapping such as {{at: 30s, do: preempt}}")
-    given = dict(cast(Mapping[str, Any], item))
-    do = str(given.pop("do", ""))
+    words = dict(cast(Mapping[str, Any], item))
+    do = str(words.pop("do", ""))
     if do not in COMMANDS:
         raise invalid(f"step {number}: do must be one of {', '.join(COMMANDS)}, not {do!r}")
     names = {name.removesuffix("_s"): name for name in parameters(COMMANDS[do])}
     try:
-        at = value_of(_AT, given.pop("at", None))
-        how = arguments(COMMANDS[do], {names.get(word, word): one for word, one in given.items()})
+        at = value_of(_AT, words.pop("at", None))
+        named = {names.get(word, word): value for word, value in words.items()}
+        values = arguments(COMMANDS[do], named)
     except ApiError as error:
         raise invalid(f"step {number}: {do}: {error.message}") from error
-    if how.get("fault"):
-        inject_hosts.check_fault(how["fault"])
-    return Step(at, do, _text(how), lambda _: how)
+    if values.get("fault"):
+        inject_hosts.check_fault(values["fault"])
+    return Step(at, do, _text(values), lambda _: values)
 
 
-def _text(how: Mapping[str, Any]) -> str:
+def _text(values: Mapping[str, Any]) -> str:
     return " ".join(
-        f"{key}={value}" for key, value in how.items() if value not in (None, "", False)
+        f"{key}={value}" for key, value in values.items() if value not in (None, "", False)
     )
 
 
-# Chaos: a seed alone decides which kind comes when; what it hits depends on what exists then -------------------------
+# Chaos: the seed decides kinds and times; the targets depend on the slices that exist then ----------------------------
 
 
 _PICKS = 2**32
@@ -142,14 +143,14 @@ _STATUSES = (503, 503, 429)
 def chaos_steps(
     seed: int, rate: float, only: Collection[str] = (), until: float | None = None
 ) -> Iterator[Step]:
-    """The faults of a seed before `until` (None: endless), in the order of time. Each kind has its own generator, so
-    leaving one out does not change the others. `rate` multiplies how often everything comes."""
+    """Yield the faults of a seed before `until` (seconds; None: endless), in the order of time. Each kind has its own
+    random generator, so leaving one out does not change the others. `rate` multiplies the frequency of every kind."""
     kinds = [kind for kind in CHAOS_PER_HOUR if not only or kind in only]
-    planned = heapq.merge(*(_of_kind(seed, kind, rate) for kind in kinds), key=lambda s: s.at)
+    planned = heapq.merge(*(_steps_of_kind(seed, kind, rate) for kind in kinds), key=lambda s: s.at)
     return itertools.takewhile(lambda step: until is None or step.at < until, planned)
 
 
-def _of_kind(seed: int, kind: str, rate: float) -> Iterator[Step]:
+def _steps_of_kind(seed: int, kind: str, rate: float) -> Iterator[Step]:
     random, at = Random(f"{seed}/{kind}"), 0.0  # noqa: S311, not a secret
     while True:
         at += random.expovariate(CHAOS_PER_HOUR[kind] * rate / 3600)
@@ -158,9 +159,8 @@ def _of_kind(seed: int, kind: str, rate: float) -> Iterator[Step]:
 
 
 def aim_at(world: World, kind: str, pick: int) -> dict[str, Any] | None:
-    """The parameters of that command for what exists; None: there is nothing to hit. `pick`: a random number that
-    chooses what is hit."""
-    random = Random(pick)  # noqa: S311, of no secret
+    """Return a command's parameters against a target that the random number `pick` chooses; None: no target exists."""
+    random = Random(pick)  # noqa: S311, not a secret
     match kind:
         case "stockout":
             zones = {record.zone for record in (*world.nodes.values(), *world.queued.values())}
@@ -168,7 +168,7 @@ def aim_at(world: World, kind: str, pick: int) -> dict[str, Any] | None:
                 return None
             fail = random.random() < 0.5
             zone = random.choice(sorted(zones))
-            return {"zone": zone, "for_s": _span(random, 60, 600), "fail": fail}
+            return {"zone": zone, "for_s": _random_span(random, 60, 600), "fail": fail}
         case "api-error":
             after = random.choice((False, True))
             count = random.randint(1, 5)
@@ -197,16 +197,16 @@ def _aim_at_slice(kind: str, random: Random, slices: Sequence[Node]) -> dict[str
         case "preempt":
             return {"target": node.id, "notice_s": random.choice((0.0, 5.0, 30.0))}
         case "maintain":
-            window, restart = _span(random, 10, 60), random.random() < 0.5
+            window, restart = _random_span(random, 10, 60), random.random() < 0.5
             return {"target": node.id, "window_s": window, "restart": restart, "notice_s": 10.0}
         case "slow":
-            factor, lasts = random.choice((2.0, 5.0, 20.0)), _span(random, 10, 300)
-            return {"target": node.id, "host": host, "factor": factor, "for_s": lasts}
+            factor, duration = random.choice((2.0, 5.0, 20.0)), _random_span(random, 10, 300)
+            return {"target": node.id, "host": host, "factor": factor, "for_s": duration}
         case "silence":
             return {"target": node.id, "host": host if random.random() < 0.5 else None}
         case _:
             return {"target": node.id, "host": host}
 
 
-def _span(random: Random, least: float, most: float) -> float:
-    return round(random.uniform(least, most), 1)
+def _random_span(random: Random, lower: float, upper: float) -> float:
+    return round(random.uniform(lower, upper), 1)

@@ -75,8 +75,8 @@ class SimulatedFarm:
 
     # Orders, as `FarmApi` promises them
 
-    def bring_up(self, wanted: BringUp) -> tuple[str, ...]:
-        return self._run(self._bring_up(wanted))
+    def bring_up(self, request: BringUp) -> tuple[str, ...]:
+        return self._run(self._bring_up(request))
 
     def guests(self, slice: str) -> tuple[dict[str, str], ...]:
         found = self._slices.get(slice)
@@ -91,8 +91,8 @@ class SimulatedFarm:
     def take_down(self, slice: str) -> None:
         self._run(self._take_down(slice))
 
-    def disturb(self, wanted: Disturb) -> None:
-        self._run(self._disturb(wanted))
+    def disturb(self, request: Disturb) -> None:
+        self._run(self._disturb(request))
 
     def switch_on(self, slice: str) -> None:
         self._run(self._switch(self._slices[slice].hosts, on=True))

@@ -37,9 +37,9 @@ class CountedFaults(Faults):
         super().__init__()
         self.calls_of = Counter[str]()
 
-    def next_call(self, method: str) -> CallFault | None:
+    def take_call_fault(self, method: str) -> CallFault | None:
         self.calls_of[method] += 1
-        return super().next_call(method)
+        return super().take_call_fault(method)
 
 
 class RealCloud:

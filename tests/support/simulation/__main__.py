@@ -40,12 +40,12 @@ def seeds(count: int, first: int, fresh: float, full: int | None = None) -> list
     fixed = count - int(count * fresh)
     base = 1_000_000 + secrets.randbelow(1_000_000_000)
     numbers = (*range(first, first + fixed), *range(base, base + count - fixed))
-    wanted = [Seed(number, short=number % FULL != 0) for number in numbers]
-    return sorted(dict.fromkeys([*known(full), *wanted]), key=lambda seed: seed.short)
+    numbered = [Seed(number, short=number % FULL != 0) for number in numbers]
+    return sorted(dict.fromkeys([*known(full), *numbered]), key=lambda seed: seed.short)
 
 
 def known(full: int | None = None) -> list[Seed]:
-    """Those from before people shared the queue are played as they were then."""
+    """Return the known seeds. Seeds from before the shared queue are played without sharing."""
     lines = [line.split() for line in KNOWN.read_text().splitlines() if line[:1] not in ("", "#")]
     off = {True: frozenset[str](), False: frozenset({"lab"})}
     every = [Seed(int(words[0]), "--short" in words, off["--lab" in words]) for words in lines]
@@ -54,22 +54,22 @@ def known(full: int | None = None) -> list[Seed]:
     ]
 
 
-def many(what: str, do: Callable[[T], R], given: Sequence[T], processes: int) -> list[R]:
+def many(noun: str, do: Callable[[T], R], items: Sequence[T], processes: int) -> list[R]:
     done: list[R] = []
     begun = time.monotonic()
     with ProcessPoolExecutor(processes, initializer=_prepare) as pool:
-        for future in as_completed([pool.submit(do, one) for one in given]):
+        for future in as_completed([pool.submit(do, item) for item in items]):
             done.append(future.result())
-            told = str(getattr(done[-1], "violation", done[-1]) or "")
-            if told:
-                print(f"{getattr(done[-1], 'seed', '')} {told.splitlines()[0]}", flush=True)
-            if len(done) % (25 if what == "seeds" else 500) == 0:
-                print(f"{len(done)} {what} in {time.monotonic() - begun:.0f} s", flush=True)
+            text = str(getattr(done[-1], "violation", done[-1]) or "")
+            if text:
+                print(f"{getattr(done[-1], 'seed', '')} {text.splitlines()[0]}", flush=True)
+            if len(done) % (25 if noun == "seeds" else 500) == 0:
+                print(f"{len(done)} {noun} in {time.monotonic() - begun:.0f} s", flush=True)
     return done
 
 
 def _prepare() -> None:
-    """Of each process. A history is kept to its end: looking for garbage in it often finds little."""
+    """Prepare each process. A history is kept to its end, so frequent garbage collection finds little."""
     logging.disable()
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
@@ -88,18 +88,18 @@ def figures(done: Sequence[Result]) -> str:
 
 
 def detection(done: Sequence[Result]) -> str:
-    """How long it took from what could be seen to the decision, while every service answered."""
+    """Return the times from a visible fact to the decision, while every service answered."""
     words: list[str] = []
     for kind in sorted({k for r in done for k in r.detected}):
         times = sorted(t for r in done for t in r.detected.get(kind, ()))
-        half, most = times[len(times) // 2], times[int(len(times) * 0.99)]
-        words.append(f"{kind} {half:.0f} s ({most:.0f} s)")
+        median, nearly_all = times[len(times) // 2], times[int(len(times) * 0.99)]
+        words.append(f"{kind} {median:.0f} s ({nearly_all:.0f} s)")
     return "decided upon after, at the median (99th percentile): " + ", ".join(words)
 
 
-def point(one: killpoints.Point) -> str:
-    violation = one.play()
-    return f"{violation}; replay: {one.command()}" if violation else ""
+def point(kill_point: killpoints.Point) -> str:
+    violation = kill_point.play()
+    return f"{violation}; replay: {kill_point.command()}" if violation else ""
 
 
 def explain(seed: Seed) -> None:
@@ -123,11 +123,11 @@ def replay_point(text: str) -> int:
     return 1 if violation else 0
 
 
-def play_points(most: int, processes: int) -> tuple[int, int]:
-    """How many were played, and how many of them violated something."""
-    if not most:
+def play_points(limit: int, processes: int) -> tuple[int, int]:
+    """Return the number of points that were played, and the number that violated a rule."""
+    if not limit:
         return 0, 0
-    every = [p for name in SCENARIOS for p in killpoints.some(name, most)]
+    every = [p for name in SCENARIOS for p in killpoints.some(name, limit)]
     bad = [text for text in many("points", point, every, processes) if text]
     print(f"{len(every)} kill points of {len(SCENARIOS)} stories, {len(bad)} violations")
     return len(every), len(bad)
@@ -155,37 +155,37 @@ def main() -> int:
     parser.add_argument("--hours", type=float)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--junitxml", type=Path, help="a file for the counts, as pytest writes one")
-    given = parser.parse_args()
-    if given.seed is not None:
-        off = frozenset(filter(None, given.off.split(",")))
-        seed = Seed(given.seed, given.short, off, given.jobs, given.backends, given.hours)
+    args = parser.parse_args()
+    if args.seed is not None:
+        off = frozenset(filter(None, args.off.split(",")))
+        seed = Seed(args.seed, args.short, off, args.jobs, args.backends, args.hours)
         return show(seed)
-    if given.point:
-        return replay_point(given.point)
-    if given.where:
-        many("places", partial(bugs.shows, given.where), bugs.PLACES, given.processes)
+    if args.point:
+        return replay_point(args.point)
+    if args.where:
+        many("places", partial(bugs.shows, args.where), bugs.PLACES, args.processes)
         return 0
     logging.disable(logging.CRITICAL)
-    wanted = seeds(given.seeds, given.first, given.fresh, given.full)
-    done = many("seeds", summary, wanted, given.processes)
+    chosen = seeds(args.seeds, args.first, args.fresh, args.full)
+    done = many("seeds", summary, chosen, args.processes)
     fresh = [r.seed.number for r in done if r.seed.number >= 1_000_000]
     print(figures(done))
     print(detection(done))
     if fresh:
         print(f"fresh seeds: --first {min(fresh)} --seeds {len(fresh)}")
-    points, bad_points = play_points(given.points, given.processes)
+    points, bad_points = play_points(args.points, args.processes)
     violating = sorted((r.seed for r in done if r.violation), key=lambda seed: seed.number)
     for seed in violating[:SHOWN]:
         explain(seed)
     failed = len(violating) + bad_points
     print(f"simulation: {len(done) + points - failed} passed, {failed} failed")
-    if given.junitxml:
-        write_report(given.junitxml, len(done) + points, failed)
+    if args.junitxml:
+        write_report(args.junitxml, len(done) + points, failed)
     return 1 if failed else 0
 
 
 def write_report(path: Path, tests: int, failed: int) -> None:
-    """As pytest writes one, as far as it counts."""
+    """Write the counts of a report as pytest does."""
     counts = {"tests": tests, "failures": failed, "errors": 0, "skipped": 0}
     suite = ElementTree.Element("testsuite", {name: str(n) for name, n in counts.items()})
     ElementTree.ElementTree(suite).write(path)

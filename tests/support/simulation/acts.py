@@ -1,4 +1,4 @@
-"""What scripts of stories do: submit jobs, ask for things, and wait until a job is in some state."""
+"""The acts of story scripts: submit jobs, send requests, and wait until a job is in a state."""
 
 from collections.abc import Callable
 
@@ -23,16 +23,16 @@ def ask(play: Play, verb: Verb, *, who: Principal | None = None) -> None:
     play.sim.spawn(lambda: play.users[0].insist(asked), Process("user"))
 
 
-def submit(play: Play, name: str, *, who: Principal | None = None, **more: object) -> None:
-    """Another job of the same user, or of somebody else."""
-    wanted = spec(2, play.sim.random(name)) | {"name": name, "tpu": EAST, "hold": "1m"} | more
-    ask(play, lambda api: api.create(wanted, idempotency_key=name), who=who)
+def submit(play: Play, name: str, *, who: Principal | None = None, **fields: object) -> None:
+    """Submit another job, of the same user or of `who`."""
+    document = spec(2, play.sim.random(name)) | {"name": name, "tpu": EAST, "hold": "1m"} | fields
+    ask(play, lambda api: api.create(document, idempotency_key=name), who=who)
 
 
 def once(
     play: Play, is_so: Callable[[Job], bool], do: Callable[[], object], *, name: str = "job-1"
 ) -> None:
-    """Once the job of that name is so, unless it ends before."""
+    """Act once the named job satisfies the condition, unless the job ends before."""
 
     def watch() -> None:
         while True:
@@ -52,6 +52,6 @@ def work_of_all(play: Play, work: Work) -> None:
 
 
 def crash_for_good(play: Play, machine: Machine) -> None:
-    """It says that its configuration is wrong; the other host waits for it."""
+    """Let host 0 end with a bad configuration (78); the other host waits for host 0."""
     for program in machine.running(play.sim.now):
         program.end(play.sim.now + 60, 78) if not program.host else None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.support.simulation.play import Play
     from tests.support.simulation.store import SimStore
 
-PATIENT = 180.0  #: seconds, at most, between two looks at what goes well
+PATIENT = 180.0  #: seconds, at most, between two looks at a job that goes well
 
 
 class SimClock:
@@ -43,7 +43,7 @@ class SimClock:
 
 
 class SimLock:
-    """`threading.RLock` in virtual time: who holds it may be paused, and others wait for it then."""
+    """`threading.RLock` in virtual time: its holder may be paused, and other tasks wait for it then."""
 
     def __init__(self, sim: Sim) -> None:
         self.sim = sim
@@ -68,13 +68,13 @@ class SimPool:
     def __init__(self, sim: Sim, process: Process) -> None:
         self.sim, self.process = sim, process
 
-    def submit(self, call: Callable[..., object], *given: object) -> None:
-        self.sim.spawn(lambda: call(*given), self.process)
+    def submit(self, call: Callable[..., object], *args: object) -> None:
+        self.sim.spawn(lambda: call(*args), self.process)
 
 
 class SimReconciler(Reconciler):
-    """Says which exceptions are no part of life: the loop would log them and go on. And looks less often at what
-    goes well: until something about it changes, a look would show nothing new."""
+    """The real loop, which reports unexpected exceptions instead of logging them, and looks less often at jobs that go
+    well: until such a job changes, a look shows nothing new."""
 
     world: World
     monitor: Monitor
@@ -111,7 +111,7 @@ class SimOrphans(Orphans):
 
 
 class NobodyWatches:
-    """No page is open. What has changed is read when it is asked for."""
+    """A follower of changes without open pages: it reads changes on request."""
 
     is_followed = False
 
@@ -131,7 +131,7 @@ class NobodyWatches:
 
 
 class Backend:
-    """Alive from its creation until it is killed."""
+    """A backend process, alive from its creation until it is killed."""
 
     def __init__(self, play: Play, *, name: str, skew: float) -> None:
         sim, world, store = play.sim, play.world, play.store
@@ -162,7 +162,7 @@ class Backend:
         )
         setup, outbox = NotificationSetup(), store.real.outbox  # no channels: nothing is ever sent
         sender = Sender(outbox, setup, clock, owner=name, pool=Inline())
-        told = Notifications(outbox, setup, sender, ports.secrets, clock)
+        notifications = Notifications(outbox, setup, sender, ports.secrets, clock)
         self.api = Jobs(
             self.reconciler,
             loop,
@@ -171,12 +171,12 @@ class Backend:
             changes=NobodyWatches(store),
             admin=Admin(store, orphans, store.reputation, clock),
             members=Membership(store.real.members),
-            notifications=told,
+            notifications=notifications,
         )
         sim.spawn(loop.run, self.process)
 
     def stir(self, job_id: str) -> None:
-        """Something changed: the job is looked at when its next regular look would have come."""
+        """Plan a look at a changed job for the time of its next regular look."""
         if self.process.alive:
             within = self.sim.random(f"{job_id}:{self.sim.now}").uniform(0, 10)
             self.loop.hasten(job_id, self.clock.now() + within)

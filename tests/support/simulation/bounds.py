@@ -1,7 +1,7 @@
-"""How long things may take: seen and acted upon (L2), taken over (L3), billed for nothing (I2, I9).
+"""The bounds of durations: seen and acted upon (L2), taken over (L3), billed for nothing (I2, I9).
 
-Ages count only while the code could do something about them: every service answers, and a backend lives. What cannot
-be seen is not acted upon, and rightly so.
+Ages count only while the code could act: every service answers, and a backend lives. The code need not act upon facts
+that it cannot see.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ class Bounds:
         self.play, self.sim, self.world = play, play.sim, play.world
         self.jobs, self.broken, self.budgets = jobs, broken, budgets
         self.calm_since: float | None = None
-        self.detected: dict[str, list[float]] = {}  #: kind -> seconds that it took
+        self.detected: dict[str, list[float]] = {}  #: kind -> seconds until the decision
         self._clear_since = self.sim.now
         self._patience = _patience(play.profile)
         self._ages: dict[tuple[str, str], float] = {}  #: (what, which) -> seconds that count
-        self._named: dict[str, str] = {}  #: job -> what its newest attempt suffers from
+        self._named: dict[str, str] = {}  #: job -> trouble of its newest attempt
         self.sim.after(LOOK, self._look)
 
     def attended(self, job_id: str) -> None:
         self._ages.pop(("L3", job_id), None)
 
     def ended(self, job_id: str) -> None:
-        """The attempt's end is decided."""
+        """Note that the attempt's end is decided."""
         kind = self._named.pop(job_id, "")
         age = self._ages.pop(("L2", job_id), None)
         if kind and age is not None:
@@ -89,13 +89,13 @@ class Bounds:
             if self._age(rule, job_id, holds, TOLD * self._patience):
                 self.broken(rule, job_id, text)
 
-    def _age(self, what: str, which: str, holds: bool, most: float) -> bool:
-        """Whether it has held for longer than that."""
+    def _age(self, rule: str, which: str, holds: bool, limit: float) -> bool:
+        """Return whether the state has lasted longer than the limit."""
         if not holds:
-            self._ages.pop((what, which), None)
+            self._ages.pop((rule, which), None)
             return False
-        age = self._ages[what, which] = self._ages.get((what, which), -LOOK) + LOOK
-        return age > most
+        age = self._ages[rule, which] = self._ages.get((rule, which), -LOOK) + LOOK
+        return age > limit
 
     def _orphans(self, ours: Mapping[str, Machine], now: float) -> None:
         lost = set(invariants.unclaimed(ours, self.jobs.values()))
@@ -112,25 +112,25 @@ class Bounds:
             self.broken("I9", machine.job, text)
 
     def _job(self, job: Job, now: float) -> None:
-        for one in job.condemned:
-            machine = self.world.machines.get(one.name)
+        for slice_ in job.condemned:
+            machine = self.world.machines.get(slice_.name)
             stays = machine is not None and now < machine.deleting_at
-            if self._age("condemned", one.name, stays, CONDEMNED):
-                text = f"{one.name} is condemned, and billed for {CONDEMNED / 60:.0f} min"
+            if self._age("condemned", slice_.name, stays, CONDEMNED):
+                text = f"{slice_.name} is condemned, and billed for {CONDEMNED / 60:.0f} min"
                 self.broken("I9", job.id, text)
         with_slice = job.state in _WITH_SLICE or bool(job.condemned)
         if self._age("L3", job.id, with_slice, UNATTENDED):
             self.broken("L3", job.id, f"nobody looked at it for {UNATTENDED:.0f} s")
-        kind, most = self._trouble(job, now)
+        kind, limit = self._trouble(job, now)
         if kind != self._named.get(job.id):
             self._ages.pop(("L2", job.id), None)
         self._named[job.id] = kind
-        if self._age("L2", job.id, bool(kind), most * self._patience):
+        if self._age("L2", job.id, bool(kind), limit * self._patience):
             age = self._ages["L2", job.id]
             self.broken("L2", job.id, f"{kind}, and nothing came of it for {age:.0f} s")
 
     def _trouble(self, job: Job, now: float) -> tuple[str, float]:
-        """What is wrong with the newest attempt and can be seen by now, and how long that may take."""
+        """Return a visible trouble of the newest attempt, and the seconds that it may last; empty: no trouble."""
         attempt = job.attempt
         runs = job.state in (State.PREPARING, State.RUNNING) and job.wish is DesiredState.RUN
         if attempt is None or not runs or now < job.wake + 60:
@@ -168,7 +168,7 @@ class Bounds:
 
 
 def _patience(profile: Profile) -> float:
-    """How much longer things take where many a look fails: some need a minute of looks without a gap."""
+    """Return the factor of all bounds where many looks fail: some facts need a minute of looks without a gap."""
     slow = 0.9 * profile["slow"]
     look = (1 - profile["blobs"]) * (1 - slow) * (1 - profile["look_unknown"]) * (1 - slow)
     write = (1 - profile["store_before"] - profile["store_after"]) ** 2

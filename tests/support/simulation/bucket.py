@@ -1,4 +1,4 @@
-"""The Blobs port; what agents write comes to light when it is listed."""
+"""The Blobs port; the reports of agents are made when they are listed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tpujob.protocol.report import sign_report
 
 
 class StorageClock:
-    """The storage's own clock, far from everybody else's."""
+    """The storage's clock, which differs far from all other clocks."""
 
     def __init__(self, sim: Sim) -> None:
         self.sim, self.offset = sim, sim.random("storage").uniform(-86400, 86400)
@@ -31,13 +31,11 @@ class StorageClock:
 
 
 class Bucket(PlainBucket):
-    """The Blobs port; what agents write comes to light when it is listed."""
-
     def __init__(self, world: World) -> None:
         super().__init__(StorageClock(world.sim), Faults())  # type: ignore[arg-type]
         self.world, self.sim, self.effect = world, world.sim, world.effects
         self.outage = Outage(world.sim, world.effects, "blobs_outage", longest=700)
-        self.lists: list[tuple[float, str]] = []  #: when a backend had a list, and of which prefix
+        self.lists: list[tuple[float, str]] = []  #: time and prefix of each list that a backend got
 
     def list(self, prefix: str, *, most: int | None = None, timeout: float) -> list[Blob]:
         def do() -> list[Blob]:
@@ -46,9 +44,9 @@ class Bucket(PlainBucket):
                 return self._reported(prefix)
             return super(Bucket, self).list(prefix, most=most, timeout=timeout)
 
-        found = self.effect("objects", prefix[-24:], do, timeout=timeout, before="blobs")
+        blobs = self.effect("objects", prefix[-24:], do, timeout=timeout, before="blobs")
         self.lists.append((self.sim.now, prefix))
-        return found
+        return blobs
 
     def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
         def do() -> bytes:
@@ -73,7 +71,7 @@ class Bucket(PlainBucket):
     # Others who may write to the bucket, and have no key
 
     def forge(self, machine: Machine, fields: dict[str, object]) -> None:
-        """In the place of all reports of its newest run."""
+        """Overwrite all reports of the newest run."""
         run = machine.runs[-1]
         run.advance(self.sim.now)
         for program in run.programs.values():
@@ -82,14 +80,14 @@ class Bucket(PlainBucket):
             self._overwrite(program, {"report": text, "mac": signing.sign("", "report", text)})
 
     def reports_of(self, machine: Machine) -> dict[int, Mapping[str, str]]:
-        """The reports of its newest run, by host, as they are now."""
+        """Return the present reports of the newest run, by host."""
         run = machine.runs[-1]
         run.advance(self.sim.now)
-        found = {host: self.objects.get(_path(program)) for host, program in run.programs.items()}
-        return {host: one[1].metadata for host, one in found.items() if one}
+        objects = {host: self.objects.get(_path(program)) for host, program in run.programs.items()}
+        return {host: stored[1].metadata for host, stored in objects.items() if stored}
 
     def put_back(self, machine: Machine, old: Mapping[int, Mapping[str, str]]) -> None:
-        """These reports of its newest run, by host, as if they were new."""
+        """Write old reports of the newest run, by host, as if they were new."""
         run = machine.runs[-1]
         run.advance(self.sim.now)
         for host, metadata in old.items():
@@ -104,7 +102,7 @@ class Bucket(PlainBucket):
             program.silent_at, program.hidden = min(program.silent_at, self.sim.now), True
 
     def _reported(self, root: str) -> list[Blob]:
-        """What the agents of newest attempts have written by now, of all jobs."""
+        """Return the reports that the agents of newest attempts have written by now, of all jobs."""
         newest = [run for run in self._newest() if _reports_root(run.workdir) == root]
         for run in newest:
             run.advance(self.sim.now)
@@ -120,7 +118,7 @@ class Bucket(PlainBucket):
     def reported(
         self, run: Run, host: int, report: ReportDocument, evidence: bytes, at: float
     ) -> None:
-        """A host of it has written that, then."""
+        """Store a report that a host of the run wrote at that time."""
         path = _path(run.programs[host])
         updated = at + self._clock.time - self.sim.now
         metadata, body = sign_report({**report, "at": updated}, run.key, evidence)
@@ -134,5 +132,5 @@ _report_path = lru_cache(10_000)(paths.report_path)
 
 
 def _path(program: Program) -> str:
-    """Where its host reports."""
+    """Return the path of the report of the program's host."""
     return _report_path(program.workdir, program.run.attempt, program.host)

@@ -1,4 +1,4 @@
-"""I14: a budget is kept, by what was truly billed; and no job is stopped for want of money that it has."""
+"""I14: the amount billed stays within a budget, and no job is stopped before its budget is used up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SLACK = 20.0
 class Budgets:
     def __init__(self, world: World, jobs: Mapping[str, Job], broken: Broken) -> None:
         self.world, self.jobs, self.broken = world, jobs, broken
-        self.blind = 0.0  #: seconds in which no backend could do anything
+        self.blind = 0.0  #: seconds in which no backend could act
 
     def committed(self, before: Job, job: Job, event: Event) -> None:
         limit = _limit(job)
@@ -50,13 +50,13 @@ class Budgets:
             self.broken("I14", job.id, f"billed for ${spent:.2f}, with a budget of ${limit:.2f}")
 
     def _excuse(self, job: Job) -> float:
-        """What may be billed before anybody can tell."""
-        dearest = max((one.usd_per_hour or 0.0 for one in job.slices), default=0.0)
+        """Return the amount that may be billed before the backend can know."""
+        dearest = max((slice_.usd_per_hour or 0.0 for slice_ in job.slices), default=0.0)
         return dearest * (SLACK + self.blind) / 3600
 
     def _spent(self, job: Job) -> float:
-        """What was truly billed: from ready to gone, whoever looked."""
-        rates = {one.name: one.usd_per_hour or 0.0 for one in job.slices}
+        """Return the amount that the cloud billed: each slice from ready to gone, whether observed or not."""
+        rates = {slice_.name: slice_.usd_per_hour or 0.0 for slice_ in job.slices}
         now, total = self.world.sim.now, 0.0
         for machine in self.world.of_job.get(job.id, ()):
             if machine.name in rates:
@@ -71,4 +71,4 @@ def _limit(job: Job) -> float | None:
 
 
 def _burn(job: Job) -> float:
-    return sum(one.usd_per_hour or 0.0 for one in job.slices if one.gone_at is None)
+    return sum(slice_.usd_per_hour or 0.0 for slice_ in job.slices if slice_.gone_at is None)

@@ -1,4 +1,4 @@
-"""Plays a planted bug: where it shows, or anywhere."""
+"""Plays a planted bug at one place: a story or a short seed."""
 
 import time
 
@@ -15,7 +15,7 @@ PLACES = (*SCENARIOS, *range(40))
 
 
 def play_with_bug(name: str, where: str | int) -> Violation | None:
-    """Return what comes of it there."""
+    """Play a story or a short seed with the bug; return the violation, if any."""
     with BUGS[name].plant():
         if isinstance(where, int):
             return play(where, short=True, off={"lab"}).violation
@@ -27,7 +27,7 @@ def play_with_bug(name: str, where: str | int) -> Violation | None:
 
 
 def shows(name: str, where: str | int) -> str:
-    """Return a line with what comes of it there, and the seconds that it took; empty: nothing."""
+    """Return a line with the violation and the seconds that it took; empty: no violation."""
     begun = time.process_time()
     violation = play_with_bug(name, where)
     return f"{time.process_time() - begun:5.1f} s {where!r}: {violation}" if violation else ""

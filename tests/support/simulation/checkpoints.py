@@ -1,4 +1,4 @@
-"""I4: what is saved is never lost, nor gone on from when it holds wrong numbers; the record keeps to the ledger."""
+"""I4: no checkpoint is lost, no run resumes from one with wrong numbers, and the record agrees with the ledger."""
 
 from collections.abc import Sequence
 
@@ -15,8 +15,8 @@ class Checkpoints:
         self.jobs, self.broken = jobs, broken
 
     def rolled_back(self, job_id: str, before: int, saved: Sequence[Checkpoint]) -> None:
-        """An attempt was told to stay before a step: some attempt's end says that this step was wrong, and nothing
-        that the record knows of was saved since."""
+        """Check an attempt that must stay before a step: the end of an attempt says that this step was wrong, and the
+        record has no later checkpoint."""
         job = self.jobs[job_id]
         blamed = [a.number for a in _judged(job) if a.verdict and a.verdict.step == before]
         if not blamed:
@@ -30,26 +30,26 @@ class Checkpoints:
                 )
                 self.broken("I4", job_id, text)
 
-    def resumed(self, run: Run, found: Checkpoint, saved: Sequence[Checkpoint]) -> None:
-        """An attempt goes on from the newest checkpoint that it may; from none that is known to be wrong."""
+    def resumed(self, run: Run, base: Checkpoint, saved: Sequence[Checkpoint]) -> None:
+        """Check that a run resumes from the newest allowed checkpoint, and from none with known wrong numbers."""
         job = self.jobs.get(run.job)
         if job is None:
             return
-        if not found.good and run.listens:
+        if not base.good and run.listens:
             for attempt in _judged(job):
                 step = attempt.verdict.step if attempt.verdict else None
-                if step is not None and found.attempt == attempt.number and step <= found.step:
+                if step is not None and base.attempt == attempt.number and step <= base.step:
                     text = (
-                        f"goes on from step {found.step}; attempt {attempt.number} broke at {step}"
+                        f"goes on from step {base.step}; attempt {attempt.number} broke at {step}"
                     )
                     self.broken("I4", run.job, f"attempt {run.attempt} {text}")
         newest = max((c.step for c in saved if c.good), default=0)
-        if found.good and found.step < newest:
-            text = f"resumes at step {found.step}, and {newest} was committed"
+        if base.good and base.step < newest:
+            text = f"resumes at step {base.step}, and {newest} was committed"
             self.broken("I4", run.job, f"attempt {run.attempt} {text}")
 
     def recorded(self, before: Job, job: Job, event: Event, saved: Sequence[Checkpoint]) -> None:
-        """The record's pointer moves forward within an attempt, and names what is committed."""
+        """Check that the record's checkpoint moves forward within an attempt, and is committed."""
         newest = job.attempt
         if newest is None or newest.progress.checkpoint is None:
             return

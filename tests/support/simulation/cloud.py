@@ -1,4 +1,4 @@
-"""The Slices port: Google's real rules, and its worst moods."""
+"""The Slices port: Google's real rules, at their worst."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -16,15 +16,13 @@ from tpujob.ports import Owned, SliceSurvey
 
 
 class Cloud:
-    """The Slices port."""
-
     def __init__(self, world: World) -> None:
         self.world, self.sim, self.effect = world, world.sim, world.effects
         self.faults = SliceFaults(world)
         self.surveys = world.sim.random("surveys")
 
     def _call(self, fault: str, name: str, about: str, do: Callable[[], T], timeout: float) -> T:
-        """`fault`: what loses the call, or its reply; empty: that of calls that change something."""
+        """Make a call. `fault`: the fault that loses the call or its reply; empty: the fault of changing calls."""
         before, after = fault or "cloud_before", fault or "cloud_after"
         return self.effect(name, about, do, timeout=timeout, before=before, after=after)
 
@@ -73,7 +71,7 @@ class Cloud:
             return SliceSurvey({}, dict.fromkeys(zones, str(error)), 1)
 
     def _survey(self, zones: Collection[str]) -> SliceSurvey:
-        """Late, and not whole: a zone is missed, a slice is left out, or shown without one of its nodes."""
+        """Return a late and incomplete list: without a zone or a slice, or with a slice that lacks a node."""
         self.world.cloud_outage.check("survey")
         hit, chance, at = self.effect.hits, self.surveys, self.sim.now
         if hit("survey_lags"):
@@ -83,13 +81,13 @@ class Cloud:
         seen: dict[str, SliceSeen] = {}
         machines = [*self.world.machines.values(), *self.world.past[-20:]]
         for machine in machines:
-            there = machine.ours and machine.zone in zones and machine.zone not in missed
+            covered = machine.ours and machine.zone in zones and machine.zone not in missed
             listed = max(machine.created, machine.listed_at) <= at < machine.gone_at
             left_out = misses and chance.random() < 0.4
             left_out |= machine.left_out[0] <= at < machine.left_out[1]
             split = torn and chance.random() < 0.5
             split |= machine.torn[0] <= at < machine.torn[1]
-            if there and listed and not left_out:
+            if covered and listed and not left_out:
                 seen[machine.name] = self._listed(machine, at, torn=split)
         return SliceSurvey(seen, dict.fromkeys(missed, "503 the zone could not be reached"), 2)
 

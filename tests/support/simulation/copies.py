@@ -1,4 +1,4 @@
-"""The Copies port: one object a round, each of which may be lost, late or the last that its caller does."""
+"""The Copies port: one object a round; each round may be lost, late or the last act of its caller."""
 
 from tests.support.simulation.bucket import Bucket
 from tests.support.simulation.sim import Broken
@@ -23,13 +23,15 @@ class Copies(CopiesOfBucket):
         return effect("copy", copy.id, do, timeout=timeout, before="blobs", after="blobs")
 
     def lacks(self, source: str, target: str) -> list[str]:
-        """Names of the objects of the source that are not at the target."""
-        there = self._below(target)
-        return [name for name, data in self._below(source).items() if there.get(name) != data]
+        """Return the names of the source's objects that the target lacks."""
+        target_files = self._below(target)
+        return [
+            name for name, data in self._below(source).items() if target_files.get(name) != data
+        ]
 
 
 class Arrivals:
-    """I15: what a job reads is in the region of a slice before that is asked for, and nothing of it moves twice."""
+    """I15: a job's data is in the region of a slice before the slice is requested, and no object moves twice."""
 
     def __init__(self, copies: Copies, broken: Broken) -> None:
         self._copies, self._broken = copies, broken
@@ -38,13 +40,11 @@ class Arrivals:
         if event.kind is not EventKind.SLICE_REQUESTED or job.slice is None:
             return
         region = region_of(job.slice.zone)
-        for one in job.data:
-            target = one.at.get(region, one.base)
-            missing = self._copies.lacks(one.base, target) if target != one.base else []
+        for dataset in job.data:
+            target = dataset.at.get(region, dataset.base)
+            missing = self._copies.lacks(dataset.base, target) if target != dataset.base else []
             if missing:
-                text = (
-                    f"a slice in {region} was asked for before {missing[0]} of {one.name} was there"
-                )
+                text = f"a slice in {region} was asked for before {missing[0]} of {dataset.name} was there"
                 self._broken("I15", job.id, text)
         if len(self._copies.made) > len(set(self._copies.made)):
             self._broken("I15", job.id, f"copied twice: {self._copies.made}")

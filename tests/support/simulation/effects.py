@@ -1,4 +1,4 @@
-"""One remote call, nastier than any cloud's: late, lost before it took effect or after, its caller killed or paused."""
+"""A remote call with faults: late, lost before or after it took effect, its caller killed or paused."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from tests.support.world import Killed
 from tpujob.errors import Transient
 
 T = TypeVar("T")
-#: effects that change nothing: whoever dies there dies as well before the next one that does
+#: effects without a change: a death there equals a death before the next effect with a change
 READS = frozenset(
     ("look", "survey", "objects", "get", "list", "jobs", "damaged", "suspects", "alive", "probe")
 )
@@ -35,23 +35,23 @@ class Effects:
         self.sim, self.profile = sim, profile
         self.counts = Counts()
         self.random = sim.random("effects")
-        self.calm = False  #: no fault any more
+        self.calm = False  #: whether the faults have ended
         self.kill: Callable[[], None] = lambda: None  #: ends the process that runs now
         #: (effect number, "before" or "after": a kill; "pause": longer than a lease)
         self.strike_at: tuple[int, str] | None = None
-        self.writes: list[int] = []  #: the numbers of the effects that change something
-        #: what somebody else does just before an effect
+        self.writes: list[int] = []  #: the numbers of the effects with a change
+        #: acts of others just before an effect
         self.at: dict[int, Callable[[], None]] = {}
 
     def hits(self, fault: str) -> bool:
-        """Draws in any case, so that a rate of 0 shifts nothing else."""
+        """Return whether a fault happens. Draw in any case, so that a rate of 0 shifts no other draw."""
         hit = self.random.random() < self.profile.rates[fault] and not self.calm
         if hit:
             self.counts.add(fault)
         return hit
 
     def some_time(self, random: Random, rate: float, do: Callable[[], object]) -> None:
-        """Let it happen once, at that rate for an hour, unless the faults have ended by then."""
+        """Call the action once, after a time drawn from that rate per hour, unless the faults have ended by then."""
         pause = random.expovariate(rate / HOUR) if rate else math.inf
         if pause < 1e7:
             self.sim.after(pause, lambda: None if self.calm else do() and None)
@@ -130,7 +130,7 @@ class Effects:
 
 
 class Outage:
-    """A service that is away for a while, now and then."""
+    """A service with outages."""
 
     def __init__(self, sim: Sim, effects: Effects, fault: str, *, longest: float) -> None:
         self.sim, self.effects, self.fault, self.longest = sim, effects, fault, longest

@@ -14,7 +14,7 @@ class SliceFaults:
         self.suspends = world.sim.random("suspends")
 
     def begin(self, machine: Machine) -> None:
-        """From now on they happen to it, each at its rate for an hour."""
+        """Start the faults of a slice, each at its rate per hour."""
         for fault, do in (
             ("preempt", self.preempt),
             ("repair", self.repair),
@@ -86,7 +86,7 @@ class SliceFaults:
             self.sim.after(self.fate.uniform(5, 60), lambda: self.world.vanish(machine))
 
     def block(self, machine: Machine) -> None:
-        """Reports stay away, for less than what counts as lost by itself, also where the hosts stand still after it."""
+        """Block reports for a time too short to count as a loss, even if the hosts freeze afterwards."""
         now = self.sim.now
         if not machine.blocked or now > machine.blocked[-1][1] + 60:
             machine.blocked.append((now, now + self.fate.uniform(20, 1250)))
@@ -98,7 +98,7 @@ class SliceFaults:
         self._fated(machine, "ssh_down", self.down)
 
     def kill_host(self, machine: Machine) -> None:
-        """One of several, while the cloud goes on to call the slice ready. The others wait for it, or fail."""
+        """Kill one of several hosts, while the cloud still calls the slice ready. The others wait for it, or fail."""
         now, host = self.sim.now, self.fate.randrange(machine.hosts)
         machine.lost[host] = now
         waits = self.fate.random() < 0.5
@@ -111,7 +111,7 @@ class SliceFaults:
                 program.exit_at = math.inf
 
     def kill_agent(self, machine: Machine) -> None:
-        """Its host and its program live on."""
+        """Kill the agent of host 0; the host and its program live on."""
         for program in machine.running(self.sim.now):
             if program.host == 0:
                 program.silent_at = min(program.silent_at, self.sim.now)

@@ -1,4 +1,4 @@
-"""What is asked of the cloud, and who is suspected: circuits (I8), accusations (I5), how long condemned slices stay."""
+"""The rules of requests to the cloud and of suspects: circuits (I8), accusations (I5), the time of condemned slices."""
 
 from tests.support.simulation.sim import Broken
 from tests.support.simulation.world import World
@@ -12,56 +12,56 @@ PROBE = 120.0
 
 
 class Offers:
-    """I8: what each backend knows to be refused is asked for by one job at a time, and ever more rarely."""
+    """I8: only one job at a time requests an offer that its backend knows to be refused, and ever more rarely."""
 
     def __init__(self, broken: Broken) -> None:
         self.broken = broken
         #: (backend, offer) -> [refusals in a row, when the last was noted, when it was last asked for]
         self.refused: dict[tuple[str, str], list[float]] = {}
-        self.asking: dict[tuple[str, str], str] = {}  #: the job that asked for it last
+        self.asking: dict[tuple[str, str], str] = {}  #: the job that requested the offer last
 
-    def committed(self, who: str, before: Job, job: Job, event: Event) -> None:
+    def committed(self, backend: str, before: Job, job: Job, event: Event) -> None:
         slice = job.slice or before.slice
         if slice is None:
             return
-        key = (who, f"{slice.zone}/{slice.type}")
+        key = (backend, f"{slice.zone}/{slice.type}")
         if event.kind is EventKind.SLICE_REQUESTED:
             self._asked(key, job, slice, event.at)
         elif isinstance(event.payload, ReleaseStarted) and event.payload.refused is Cause.STOCKOUT:
             self._refused(key, slice, event.at)
 
-    def granted(self, who: str, slice: Slice) -> None:
-        self.refused.pop((who, f"{slice.zone}/{slice.type}"), None)
+    def granted(self, backend: str, slice: Slice) -> None:
+        self.refused.pop((backend, f"{slice.zone}/{slice.type}"), None)
 
-    def answered(self, who: str, slice: Slice) -> None:
-        """Nobody else waits for what this backend hears of that offer."""
-        known = self.refused.get((who, f"{slice.zone}/{slice.type}"))
-        if known:
-            known[2] = 0.0
+    def answered(self, backend: str, slice: Slice) -> None:
+        """Let other jobs request the offer again: this backend's request is answered."""
+        refusal = self.refused.get((backend, f"{slice.zone}/{slice.type}"))
+        if refusal:
+            refusal[2] = 0.0
 
     def _refused(self, key: tuple[str, str], slice: Slice, at: float) -> None:
-        known = self.refused.get(key)
-        if known is None:
+        refusal = self.refused.get(key)
+        if refusal is None:
             self.refused[key] = [1, at, 0.0]
-        elif slice.requested_at > known[1]:  # else it was out already when that was told
-            self.refused[key] = [known[0] + 1, at, 0.0]
+        elif slice.requested_at > refusal[1]:  # else it was out already when that was told
+            self.refused[key] = [refusal[0] + 1, at, 0.0]
 
     def _asked(self, key: tuple[str, str], job: Job, slice: Slice, at: float) -> None:
-        known = self.refused.get(key)
-        if known is None:
+        refusal = self.refused.get(key)
+        if refusal is None:
             return
-        first, most = BACKOFF[Cause.STOCKOUT]
-        wait = 0.75 * min(most, first * 2 ** (known[0] - 1))
-        if at < known[1] + wait - 2:
-            text = f"{slice.zone} was asked {at - known[1]:.0f} s after refusal {known[0]:.0f}"
+        first, longest = BACKOFF[Cause.STOCKOUT]
+        wait = 0.75 * min(longest, first * 2 ** (refusal[0] - 1))
+        if at < refusal[1] + wait - 2:
+            text = f"{slice.zone} was asked {at - refusal[1]:.0f} s after refusal {refusal[0]:.0f}"
             self.broken("I8", job.id, f"{text}, by the backend that was told")
-        if at < known[2] + PROBE - 2 and job.id != self.asking[key]:
+        if at < refusal[2] + PROBE - 2 and job.id != self.asking[key]:
             self.broken("I8", job.id, f"{slice.zone} was asked while another job asked for all")
-        known[2], self.asking[key] = at, job.id
+        refusal[2], self.asking[key] = at, job.id
 
 
 class Accusations:
-    """I5 of machines: only one that broke a number, or was beside it, is suspected, and once for each time."""
+    """I5 of machines: only a machine that broke a number, or its neighbour, is suspected, once for each time."""
 
     def __init__(self, world: World, broken: Broken) -> None:
         self.world, self.broken = world, broken

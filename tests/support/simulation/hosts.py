@@ -1,4 +1,4 @@
-"""The Hosts port: what the agent's `start` and `stop` do, over SSH."""
+"""The Hosts port: the agent's `start` and `stop` over SSH."""
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -14,8 +14,6 @@ from tpujob.ports import Listening
 
 
 class Hosts:
-    """The Hosts port: what the agent's `start` and `stop` do, over SSH."""
-
     def __init__(self, world: World) -> None:
         self.world, self.sim, self.effect = world, world.sim, world.effects
 
@@ -61,7 +59,7 @@ class Hosts:
     def abandoned(
         self, slice: Slice, hosts: Collection[int], *, job: str, attempt: int, timeout: float
     ) -> frozenset[int]:
-        """None: agents that are silent here hang, or may not write."""
+        """Return None: agents that are silent in the simulation hang, or may not write."""
         return frozenset()
 
     def _call(
@@ -75,7 +73,7 @@ class Hosts:
         timeout: float,
         after: str = "ssh_after",
     ) -> None:
-        """One call to one host over SSH."""
+        """Make one call to one host over SSH."""
         self.effect(
             name,
             f"{slice.name}/{host}",
@@ -99,19 +97,19 @@ class Hosts:
     def _start(self, machine: Machine, plan: HostPlan) -> None:
         now, attempt, host = self.sim.now, int(plan.document["attempt"]), plan.host
         job, epoch = str(plan.document["job"]), plan.document["epoch"]
-        here = [r.programs[host] for r in machine.runs if host in r.programs]
-        known = [p for p in here if p.run.job == job]
+        programs = [r.programs[host] for r in machine.runs if host in r.programs]
+        of_job = [p for p in programs if p.run.job == job]
         if epoch < machine.epochs.get(host, 0):
             raise Refused(f"job {job} does not have this slice any more", cause="SETUP")
-        if any(p.run.attempt == attempt for p in known):
+        if any(p.run.attempt == attempt for p in of_job):
             return
-        if any(p.run.attempt > attempt for p in known):
+        if any(p.run.attempt > attempt for p in of_job):
             raise Refused(f"attempt {attempt} is stale", cause="SETUP")
         machine.epochs[host] = epoch
         machine.wiped.pop(host, None)
         machine.left.setdefault(host, set()).add(job)
         self.world.monitor.used(machine, host)
-        for old in (p for p in here if p.alive(now)):
+        for old in (p for p in programs if p.alive(now)):
             self.world.monitor.stopping(machine, old, f"replaced by attempt {attempt}")
             self.world.stop(old)
         self.sim.note(f"started attempt {attempt} on {machine.name}/{host}")

@@ -32,22 +32,22 @@ class Point:
 
 
 def points(scenario: str) -> list[Point]:
-    """All of them. Between two effects that change something, one kill is as good as another; but not one pause, where
-    another backend goes on in the meantime: what was seen before it is old after it."""
-    told, alone = tell(SCENARIOS[scenario]).effects, SCENARIOS[scenario].backends == 1
-    pauses = told.writes if alone else range(1, told.counts.effects + 1)
+    """Return all points of a story. All kills between two effects with a change are equal. Pauses are not, where
+    another backend works meanwhile: a look from before the pause is old after it."""
+    acts, alone = tell(SCENARIOS[scenario]).effects, SCENARIOS[scenario].backends == 1
+    pauses = acts.writes if alone else range(1, acts.counts.effects + 1)
     return [
-        *(Point(scenario, e, what) for e in told.writes for what in ("before", "after", "cancel")),
+        *(Point(scenario, e, kind) for e in acts.writes for kind in ("before", "after", "cancel")),
         *(Point(scenario, e, "pause") for e in pauses),
     ]
 
 
-def some(scenario: str, most: int) -> list[Point]:
-    """All, or that many, evenly spread."""
+def some(scenario: str, limit: int) -> list[Point]:
+    """Return all points, or `limit` of them, evenly spread."""
     every = points(scenario)
-    return [every[i * len(every) // most] for i in range(most)] if len(every) > most else every
+    return [every[i * len(every) // limit] for i in range(limit)] if len(every) > limit else every
 
 
 def parse(text: str) -> Point:
-    scenario, effect, what = text.rsplit(":", 2)
-    return Point(scenario, int(effect), what)
+    scenario, effect, kind = text.rsplit(":", 2)
+    return Point(scenario, int(effect), kind)

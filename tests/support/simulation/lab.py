@@ -1,4 +1,4 @@
-"""People who share a queue: what the context says of it, and who submits sweeps, holds, moves and cancels jobs."""
+"""People who share a queue: its settings, and the users who submit sweeps, hold, move and cancel jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tpujob.errors import BadRequest, BadSpec, Forbidden
 if TYPE_CHECKING:
     from tests.support.simulation.play import Play
 
-MOST = 4  #: people beside the others
+MOST = 4  #: people who share the queue
 SHARES = ("", "vision", "speech")
 #: seconds of work in a job of theirs
 LENGTHS = (60, 60, 120, 300)
@@ -32,7 +32,7 @@ def people(rate: float) -> int:
 
 
 def settings(random: Random) -> QueueSettings:
-    """What the context of a seed says."""
+    """Return the queue settings that the seed's context has."""
     pick = random.choice
     running, chips = pick([None, 1, 2, 4]), pick([None, None, 16, 32])
     by_type = {"v4-16": OwnerLimits(running=pick([1, 2]))} if random.random() < 0.3 else {}
@@ -51,7 +51,7 @@ def settings(random: Random) -> QueueSettings:
     )
 
 
-#: what they may ask for, with the weight of each
+#: their possible commands, with the weight of each
 MEDDLES: Mapping[str, float] = {
     "hold": 3, "release": 3, "top": 2, "requeue": 1, "cancel": 2, "cancel --release": 1, "resume": 5,
     "delete": 1, "clean": 0.5,
@@ -59,7 +59,7 @@ MEDDLES: Mapping[str, float] = {
 
 
 class Member(User):
-    """One person with several jobs and sweeps."""
+    """A person with several jobs and sweeps."""
 
     in_vain = (*ASKED_IN_VAIN, BadRequest, BadSpec, Forbidden)
     meddles = MEDDLES
@@ -92,54 +92,54 @@ class Member(User):
     # Submit -----------------------------------------------------------------------------------------------------------
 
     def _submit(self, k: int) -> None:
-        wanted = self._wanted(k)
+        document = self._wanted(k)
         key = f"lab-{self.number}-{k}"
-        self.play.sim.note(f"{self.who.name} submits {wanted['name']}")
-        self.insist(lambda api: api.create(wanted, idempotency_key=key))
+        self.play.sim.note(f"{self.who.name} submits {document['name']}")
+        self.insist(lambda api: api.create(document, idempotency_key=key))
 
     def _wanted(self, k: int) -> dict[str, Any]:
         random, pick = self.random, self.random.choice
-        wanted: dict[str, Any] = spec(self.number, random)
-        wanted |= {"name": f"lab{self.number}-{k}", "hold": "1m"}
-        wanted |= {"priority": pick(["high", "normal", "normal", "low"]), "share": pick(SHARES)}
-        wanted |= {"time": pick(["2m", "10m", "1h"])} if random.random() < 0.5 else {}
-        wanted |= {"max_time": pick(["5m", "2h"])} if random.random() < 0.2 else {}
-        wanted |= {"start": "held"} if random.random() < 0.15 else {}
+        document: dict[str, Any] = spec(self.number, random)
+        document |= {"name": f"lab{self.number}-{k}", "hold": "1m"}
+        document |= {"priority": pick(["high", "normal", "normal", "low"]), "share": pick(SHARES)}
+        document |= {"time": pick(["2m", "10m", "1h"])} if random.random() < 0.5 else {}
+        document |= {"max_time": pick(["5m", "2h"])} if random.random() < 0.2 else {}
+        document |= {"start": "held"} if random.random() < 0.15 else {}
         if random.random() < 0.2:
             at = self.play.sim.now + random.uniform(60, 3600)
-            wanted["not_before"] = datetime.fromtimestamp(at, UTC).isoformat()
-        size = self._group(wanted) if random.random() < 0.6 else 0
+            document["not_before"] = datetime.fromtimestamp(at, UTC).isoformat()
+        size = self._group(document) if random.random() < 0.6 else 0
         if not size and random.random() < 0.2:
             tpu = {"type": "v4-32", "zones": ["us-central2-b"], "pricing": "spot"}
-            wanted["tpu"] = tpu
+            document["tpu"] = tpu
         elif random.random() < 0.2:
-            wanted["tpu"] = TWO_REGIONS
-        known = [j for j in self.play.monitor.jobs.values() if not j.group]
-        if known and random.random() < 0.5:
-            wanted["after"] = [self._edge(pick(known), size)]
-        return wanted
+            document["tpu"] = TWO_REGIONS
+        jobs = [j for j in self.play.monitor.jobs.values() if not j.group]
+        if jobs and random.random() < 0.5:
+            document["after"] = [self._edge(pick(jobs), size)]
+        return document
 
     def _edge(self, other: Job, size: int) -> dict[str, Any]:
         random = self.random
         condition = random.choice(["success", "success", "end", "failure", "start"])
-        each = other.group_size == size and random.random() < 0.7
-        return {"job": other.id, "on": condition} | ({"each": True} if size and each else {})
+        by_element = other.group_size == size and random.random() < 0.7
+        return {"job": other.id, "on": condition} | ({"each": True} if size and by_element else {})
 
-    def _group(self, wanted: dict[str, Any]) -> int:
+    def _group(self, document: dict[str, Any]) -> int:
         """Make it an array or a sweep; return how many elements it has."""
         random = self.random
         small = self.play.profile.hours < 10
         size = random.choice([5, 6] if small else [5, 6, 8, 8, 12, 30])
-        wanted["recovery"] |= {"failures": 3}
+        document["recovery"] |= {"failures": 3}
         at_once = random.choice([None, 1, 2, 3])
         if random.random() < 0.5:
-            wanted["array"] = {"count": size} | ({"at_once": at_once} if at_once else {})
+            document["array"] = {"count": size} | ({"at_once": at_once} if at_once else {})
             return size
-        wanted["matrix"] = {"lr": [0.1, 0.01], "seed": [*range(size // 2)]}
-        wanted["run"] |= {"command": "python train.py --lr {lr} --seed {seed}"}
-        wanted |= {"at_once": at_once} if at_once else {}
+        document["matrix"] = {"lr": [0.1, 0.01], "seed": [*range(size // 2)]}
+        document["run"] |= {"command": "python train.py --lr {lr} --seed {seed}"}
+        document |= {"at_once": at_once} if at_once else {}
         if random.random() < 0.3:
-            wanted["exclude"] = [{"lr": 0.1, "seed": 1}]
+            document["exclude"] = [{"lr": 0.1, "seed": 1}]
             return size // 2 * 2 - 1
         return size // 2 * 2
 

@@ -1,4 +1,4 @@
-"""The ledger of slices: what is truly there, which the code under test sees only through its ports."""
+"""The ledger of slices: the true state, which the code under test sees only through its ports."""
 
 import math
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ LISTED = 15.0  #: seconds: a decision may rest on a list of reports that is as o
 
 @dataclass(eq=False)
 class Machine:
-    """One slice, as the cloud has it."""
+    """A slice in the cloud."""
 
     name: str
     zone: str
@@ -24,27 +24,27 @@ class Machine:
     created: float
     ours: bool = True
     physical: tuple[str, ...] = ()  #: the machine below each host
-    nameless: bool = False  #: the metadata server does not tell them
-    listed_at: float = 0.0  #: lists lag until then
+    nameless: bool = False  #: whether the metadata server hides the machines
+    listed_at: float = 0.0  #: time until which lists lack the slice
     waits_until: float = 0.0
     ready_at: float = 0.0
     fails_at: float = math.inf
     told_at: float = math.inf  #: a preemption's notice
-    dead_at: float = math.inf  #: its hosts are gone
-    shown_at: float = math.inf  #: the API says so
+    dead_at: float = math.inf  #: time at which its hosts die
+    shown_at: float = math.inf  #: time at which the API shows the death
     suspended_at: float = 0.0  #: until then the cloud is suspending it
-    stopped_at: float = math.inf  #: by a person
+    stopped_at: float = math.inf  #: time at which a person stops the slice
     repair: tuple[float, float] = (math.inf, math.inf)
-    absent: tuple[float, float] = (0.0, 0.0)  #: looks at it miss it
-    left_out: tuple[float, float] = (0.0, 0.0)  #: lists of all slices miss it
-    torn: tuple[float, float] = (0.0, 0.0)  #: they show it without one of its nodes
+    absent: tuple[float, float] = (0.0, 0.0)  #: time in which looks miss the slice
+    left_out: tuple[float, float] = (0.0, 0.0)  #: time in which lists of all slices miss it
+    torn: tuple[float, float] = (0.0, 0.0)  #: time in which lists show it without a node
     found: bool = False  #: seen since they did
     survives: int = 0  #: so many deletions are accepted and fail, while looks miss it for a moment
     deleting_at: float = math.inf
     gone_at: float = math.inf
     down: dict[int, float] = field(default_factory=dict)  #: host -> unreachable over SSH until
-    lost: dict[int, float] = field(default_factory=dict)  #: host -> dead since, for ever
-    blocked: list[tuple[float, float]] = field(default_factory=list)  #: no report gets through
+    lost: dict[int, float] = field(default_factory=dict)  #: host -> time of its death, for ever
+    blocked: list[tuple[float, float]] = field(default_factory=list)  #: times without reports
     runs: list[Run] = field(default_factory=list)
     epochs: dict[int, int] = field(default_factory=dict)  #: host -> of the newest job started on it
     #: host -> whether it was wiped for another owner, until the next job is started there
@@ -54,22 +54,22 @@ class Machine:
     served: list[tuple[str, float]] = field(default_factory=list)  #: jobs that had it, each until
 
     def billed(self, job: str, now: float) -> float:
-        """Seconds from ready to gone in which that job had it."""
+        """Return the seconds from ready to gone in which that job had the slice."""
         since, total = self.ready_at, 0.0
-        for who, until in (*self.served, (self.job, self.gone_at)):
+        for holder, until in (*self.served, (self.job, self.gone_at)):
             end = min(now, until)
-            total += max(0.0, end - since) if who == job else 0.0
+            total += max(0.0, end - since) if holder == job else 0.0
             since = until
         return total
 
     def up(self, now: float) -> bool:
-        """Its hosts live and are ready."""
+        """Return whether the slice's hosts live and are ready."""
         return (
             self.ready_at <= now < min(self.dead_at, self.gone_at, self.fails_at, self.stopped_at)
         )
 
     def reachable(self, host: int, now: float) -> bool:
-        """Over SSH."""
+        """Return whether the host answers over SSH."""
         return (
             self.up(now)
             and host not in self.lost
@@ -110,7 +110,7 @@ class Machine:
         return next((r for r in self.runs if (r.job, r.attempt) == (job, attempt)), None)
 
     def healthy(self, now: float, job: str, attempt: int) -> bool:
-        """Nothing that anybody could hold against this attempt has happened."""
+        """Return whether no fault has hit this attempt."""
         run = self.run_of(job, attempt)
         return (
             run is not None
@@ -125,12 +125,12 @@ class Machine:
         )
 
     def _unheard(self, run: Run, now: float) -> bool:
-        """Of one of its hosts there was no word in all the time in which one must come."""
+        """Return whether a host has sent no report in the time in which a report must come."""
         launched = min(p.started for p in run.programs.values())
         return now - launched > LAUNCH_HEARD and any(p.wrote < 0 for p in run.programs.values())
 
     def _cut_off(self, program: Program, now: float) -> bool:
-        """Neither a report nor an answer over SSH: nobody can tell it from a dead one."""
+        """Return whether a host neither reports nor answers over SSH: it looks dead."""
         program.run.advance(now)
         unreachable = max(
             self.down.get(program.host, 0.0), self.repair[1] if self.repair[0] <= now else 0.0

@@ -1,4 +1,4 @@
-"""The invariants, checked at every commit and effect and once a virtual minute, from what the code cannot see."""
+"""The invariants, checked at every commit and effect and once a virtual minute, against the true state."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class Monitor:
         self.first: dict[str, Job] = {}
         self.keys: dict[str, str] = {}
         self.removed_jobs: set[str] = set()
-        self.seen: dict[tuple[str, str], SliceSeen] = {}  #: (backend, slice) -> last look
+        self.seen: dict[tuple[str, str], SliceSeen] = {}  #: (backend, slice) -> its last look
         self.calls: dict[str, list[float]] = {}
-        self.leases: dict[str, Lease] = {}  #: job -> the newest that was given
+        self.leases: dict[str, Lease] = {}  #: job -> its newest lease
         self.budgets = Budgets(play.world, self.jobs, self.broken)
         self.bounds = Bounds(play, self.jobs, self.broken, self.budgets)
         self.arrivals = Arrivals(play.copies, self.broken)
@@ -79,9 +79,9 @@ class Monitor:
         self.sim.note(f"VIOLATION {rule} {job} {text}")
         raise Violation(rule, job, text)
 
-    def _none(self, found: list[invariants.Broken]) -> None:
-        for one in found:
-            self.broken(one.rule, one.job, one.text)
+    def _none(self, violations: list[invariants.Broken]) -> None:
+        for violation in violations:
+            self.broken(violation.rule, violation.job, violation.text)
 
     # The store -------------------------------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class Monitor:
             self._history(job)
 
     def handed_on(self, giver: Job, heir: Job) -> None:
-        """Q7: the slice is billed to one job until the moment from which it is billed to the next."""
+        """Q7: a slice is billed to one job until it is billed to the next."""
         gave, got = giver.slices[-1], heir.slices[-1]
         if (gave.name, gave.gone_at, gave.handed_to) != (got.name, got.ready_at, heir.id):
             self.broken("Q7", heir.id, f"{gave.name} until {gave.gone_at}, from {got.ready_at}")
@@ -145,9 +145,9 @@ class Monitor:
             self.used(machine, host)
 
     def used(self, machine: Machine, host: int) -> None:
-        """Q6: on no host are files of an owner who does not have it any more."""
+        """Q6: no host has files of an owner who no longer holds it."""
         has = self.jobs[machine.job]
-        for job in [self.jobs[one] for one in machine.left.get(host, ()) if one in self.jobs]:
+        for job in [self.jobs[key] for key in machine.left.get(host, ()) if key in self.jobs]:
             if job.owner != has.owner:
                 text = f"files of job {job.id}, of another owner, are on {machine.name}/{host}"
                 self.broken("Q6", has.id, text)
@@ -158,7 +158,7 @@ class Monitor:
         if job:
             self.queue.removed(job)
         owners = (job, self.jobs.get(job.group)) if job else ()
-        cleaned = any(one and one.wish is DesiredState.CLEAN for one in owners)
+        cleaned = any(owner and owner.wish is DesiredState.CLEAN for owner in owners)
         if job and (not cleaned or not job.state.final):
             self.broken("I7", job_id, f"its record was removed while it was {job.state}")
         self.sim.note(f"{job_id} removed")
@@ -168,7 +168,7 @@ class Monitor:
         self._accounted(job)
 
     def _accounted(self, job: Job) -> None:
-        """X2: its time and its money are divided without a rest."""
+        """X2: the parts of a job's time and money add up to the whole."""
         try:
             if not job.spec.is_group:  # whose time is that of its elements
                 assert_covers(job, self.sim.now, slack=4.0)
@@ -229,7 +229,7 @@ class Monitor:
         return []
 
     def stall(self, job_id: str) -> float:
-        """Seconds without progress that its spec allows."""
+        """Return the seconds without progress that the job's spec allows."""
         return float(self.jobs[job_id].spec.recovery.stall)
 
     # The cloud -------------------------------------------------------------------------------------------------------
@@ -252,11 +252,11 @@ class Monitor:
     def accused(self, physicals: tuple[str, ...], op: str, reason: str, weight: float) -> None:
         self.accusations.made(physicals, reason, weight, self.store.reputation.suspects())
 
-    def _led(self, job_id: str, what: str) -> None:
-        """Whoever acts on a job holds its lease, and has not outlived it. Its clock may be off by a little."""
+    def _led(self, job_id: str, action: str) -> None:
+        """Check that a backend acts only while it holds the job's lease, up to the difference of clocks."""
         lease = self.leases.get(job_id)
         if lease is None or lease.owner != self._who() or self.sim.now > lease.until + 5:
-            self.broken("I6", job_id, f"{self._who()}: {what} without the lease")
+            self.broken("I6", job_id, f"{self._who()}: {action} without the lease")
 
     def creating(self, slice: Slice, job_id: str) -> None:
         self._call(job_id)
@@ -264,9 +264,9 @@ class Monitor:
         job = self.jobs.get(job_id)
         if job is None or slice.name not in [s.name for s in job.slices]:
             self.broken("I1", job_id, f"{slice.name} was asked for before that was written down")
-        wanted = job.slice
+        requested = job.slice
         if slice.name not in self.world.machines and (
-            wanted is None or wanted.name != slice.name or job.state is not State.PROVISIONING
+            requested is None or requested.name != slice.name or job.state is not State.PROVISIONING
         ):
             self.broken("I1", job_id, f"{slice.name} was made while the job was {job.state}")
 
@@ -311,7 +311,7 @@ class Monitor:
             self.broken("I5", job.id, f"{slice.name} was deleted while the job was {job.state}")
 
     def forcing(self, machine: Machine) -> None:
-        """I13: what the cloud is suspending is given its time, as a forced deletion may leave it stuck."""
+        """I13: a slice that the cloud suspends is not deleted at once, as a forced deletion may leave it stuck."""
         waited = self.sim.now - machine.shown_at
         if waited < SUSPENDED_WITHIN - 1:
             text = f"{machine.name} was deleted by force after {waited:.0f} s of being suspended"
@@ -356,7 +356,7 @@ class Monitor:
     # The end ---------------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """L1: after the faults, everything has come to its end and nothing is left."""
+        """L1: after the faults, every job has ended and no slice is left."""
         for job_id, job in self.jobs.items():
             stored = self.store.get(job_id)
             if stored != job:
@@ -375,9 +375,9 @@ class Monitor:
                 self.broken("I7", job_id, f"the submit {key} was acknowledged, and is lost")
 
     def _goes_on(self, job: Job) -> bool:
-        """It has much to do yet, and does it."""
+        """Return whether a job has much work left, and makes progress."""
         if job.spec.is_group:
-            return any(self._goes_on(one) for one in self.jobs.values() if one.group == job.id)
+            return any(self._goes_on(item) for item in self.jobs.values() if item.group == job.id)
         attempt = job.attempt
         machine = self.world.machines.get(attempt.slice) if attempt else None
         healthy = attempt and machine and machine.healthy(self.sim.now, job.id, attempt.number)

@@ -81,9 +81,9 @@ def create_before_intent() -> Patch:
     def planted(real: Any, job: Any, seen: Any, now: float) -> Any:
         made = real(job, seen, now)
         if made.event and made.event.kind is EventKind.SLICE_REQUESTED:
-            wanted = apply(job, made.event).slice
+            requested = apply(job, made.event).slice
             try:
-                whose.slices.create(wanted, job_id=job.id, public_key="", timeout=50)
+                whose.slices.create(requested, job_id=job.id, public_key="", timeout=50)
             except Transient:
                 return Decision(wake_in=3)
         return made
@@ -93,7 +93,7 @@ def create_before_intent() -> Patch:
 
 @bug("handed on", "I5")
 def acts_on_an_old_look() -> Patch:
-    """Who looks again whether a job has changed is shown what he saw before."""
+    """Show an old record to code that checks whether a job has changed."""
 
     def store(self: Reconciler) -> Any:
         seen: dict[str, Any] = {}
@@ -101,9 +101,9 @@ def acts_on_an_old_look() -> Patch:
         def peek(job_id: str) -> Any:
             return seen.setdefault(job_id, self.store.peek(job_id))
 
-        def commit(job: Any, *given: Any, **more: Any) -> Any:
+        def commit(job: Any, *args: Any, **kwargs: Any) -> Any:
             seen.pop(job.id, None)
-            return self.store.commit(job, *given, **more)
+            return self.store.commit(job, *args, **kwargs)
 
         return Instead(self.store, peek=peek, get=peek, commit=commit)
 
@@ -112,10 +112,10 @@ def acts_on_an_old_look() -> Patch:
 
 @bug(28, "I6")
 def no_compare_and_set() -> Patch:
-    def commit(real: Any, self: Any, job: Any, event: Any, **given: Any) -> Any:
+    def commit(real: Any, self: Any, job: Any, event: Any, **args: Any) -> Any:
         now = self.get(job.id).version
-        given["expected_version"] = now
-        return real(self, replace(job, version=now), event, **given)
+        args["expected_version"] = now
+        return real(self, replace(job, version=now), event, **args)
 
     return replaced(sqlite.SqliteStore, "commit", commit)
 
@@ -125,11 +125,11 @@ def no_fencing_and_no_lease() -> Patch:
     """Every backend gets the lease, at any time, and writes with it."""
 
     def lease(real: Any, self: Any, job_id: str, owner: str, *, ttl: float, now: float) -> Any:
-        given = real(self, job_id, owner, ttl=0.0, now=1e12)
-        return given and replace(given, until=now + ttl)
+        args = real(self, job_id, owner, ttl=0.0, now=1e12)
+        return args and replace(args, until=now + ttl)
 
-    def unfenced(real: Any, self: Any, *given: Any, **more: Any) -> Any:
-        return real(self, *given, **{**more, "lease": None})
+    def unfenced(real: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        return real(self, *args, **{**kwargs, "lease": None})
 
     return together(
         replaced(sqlite.SqliteStore, "lease", lease),
@@ -149,11 +149,11 @@ def unknown_is_gone() -> Patch:
 
 @bug("preempted, and never suspended", "I9")
 def the_time_of_suspending_starts_again() -> Patch:
-    """From each minute on, as if by backends that live no longer."""
+    """Forget the time of suspending after a minute, as if the backend that saw it had ended."""
 
-    def leaving(real: Any, job: Any, one: Any, seen: Any, now: float) -> Any:
-        known = now - (one.suspending_since or now) < 60
-        return real(job, one if known else replace(one, suspending_since=None), seen, now)
+    def leaving(real: Any, job: Any, slice_: Any, seen: Any, now: float) -> Any:
+        recent = now - (slice_.suspending_since or now) < 60
+        return real(job, slice_ if recent else replace(slice_, suspending_since=None), seen, now)
 
     return everywhere(releasing.leaving, leaving)
 
@@ -197,11 +197,11 @@ def no_delete_at_all() -> Patch:
 
 @bug("orphans", "I1")
 def sweep_takes_foreign_slices() -> Patch:
-    """No look at the labels."""
+    """Sweep without a look at the labels."""
 
     def listed(self: Cloud, zones: Any) -> list[Owned]:
-        found = self.world.machines.values()
-        return [Owned(m.name, m.zone, m.job, m.created) for m in found if m.zone in zones]
+        machines = self.world.machines.values()
+        return [Owned(m.name, m.zone, m.job, m.created) for m in machines if m.zone in zones]
 
     return mock.patch.object(Cloud, "_list", listed)
 
@@ -231,7 +231,7 @@ def lost_reply_is_a_failure() -> Patch:
 
 @bug("happy", "I3")
 def half_the_hosts_are_started() -> Patch:
-    return replaced(launch, "plans", lambda real, job, **given: real(job, **given)[:1])
+    return replaced(launch, "plans", lambda real, job, **args: real(job, **args)[:1])
 
 
 @bug("preempted while running", "I1")
@@ -273,16 +273,16 @@ def no_deadline() -> Patch:
     def store(self: Reconciler) -> Any:
         given_out: dict[int, Any] = {}
 
-        def lease(*given: Any, **more: Any) -> Any:
-            real = self.store.lease(*given, **more)
+        def lease(*args: Any, **kwargs: Any) -> Any:
+            real = self.store.lease(*args, **kwargs)
             if real is None:
                 return None
             given_out[real.token] = real
             return replace(real, until=self.clock.now() + 1e6)
 
         def with_real(call: Callable[..., Any]) -> Callable[..., Any]:
-            def made(*given: Any, lease: Any, **more: Any) -> Any:
-                return call(*given, lease=given_out[lease.token], **more)
+            def made(*args: Any, lease: Any, **kwargs: Any) -> Any:
+                return call(*args, lease=given_out[lease.token], **kwargs)
 
             return made
 
@@ -299,9 +299,9 @@ def no_deadline() -> Patch:
 
 @bug("a host ends, and the others wait for it", "I5")
 def success_on_one_host() -> Patch:
-    def ended(real: Any, reports: Any, hosts: int, *given: Any, **more: Any) -> Any:
+    def ended(real: Any, reports: Any, hosts: int, *args: Any, **kwargs: Any) -> Any:
         good = [r for r in reports if r.phase == "exited" and r.exit_code == 0]
-        return real(good or reports, len(good) or hosts, *given, **more)
+        return real(good or reports, len(good) or hosts, *args, **kwargs)
 
     return replaced(triage, "ended", ended)
 
@@ -376,8 +376,8 @@ def secrets_are_shown() -> Patch:
 
 @bug("lists leave it out", "I5")
 def missing_in_a_list_is_gone() -> Patch:
-    def look(real: Any, self: Any, one: Any, **given: Any) -> Any:
-        seen, listed = real(self, one, **given | {"by_name": False})
+    def look(real: Any, self: Any, slice_: Any, **args: Any) -> Any:
+        seen, listed = real(self, slice_, **args | {"by_name": False})
         return (Absent() if listed and isinstance(seen, Unknown) else seen), False
 
     return together(BUGS["never_by_name"].plant(), replaced(SliceCache, "look", look))
@@ -385,10 +385,12 @@ def missing_in_a_list_is_gone() -> Patch:
 
 @bug("lists show it in part", "I5")
 def lists_are_acted_upon() -> Patch:
-    """Nobody looks again by name before an attempt is ended."""
+    """End an attempt without another look by name."""
 
     return replaced(
-        SliceCache, "look", lambda real, self, one, **given: (real(self, one, **given)[0], False)
+        SliceCache,
+        "look",
+        lambda real, self, slice_, **args: (real(self, slice_, **args)[0], False),
     )
 
 

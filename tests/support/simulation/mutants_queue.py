@@ -58,7 +58,7 @@ BUGS["a_group_ends_before_its_elements_are_known"] = value_bug(
 
 @bug("handed on to another owner", "Q6")
 def the_wipe_is_skipped_for_another_owner() -> Patch:
-    """What is left for the next job of the same owner is left for anybody."""
+    """Leave to any owner the files that only the same owner's next job may find."""
     return replaced(
         Hosts,
         "wipe",
@@ -69,13 +69,13 @@ def the_wipe_is_skipped_for_another_owner() -> Patch:
 
 
 def _received(**changes: Any) -> Patch:
-    def planted(real: Any, *given: Any) -> Any:
-        found = real(*given)
-        if found is None:
+    def planted(real: Any, *args: Any) -> Any:
+        handed = real(*args)
+        if handed is None:
             return None
-        other = {name: change(found.payload.slice) for name, change in changes.items()}
+        other = {name: change(handed.payload.slice) for name, change in changes.items()}
         return replace(
-            found, payload=replace(found.payload, slice=replace(found.payload.slice, **other))
+            handed, payload=replace(handed.payload, slice=replace(handed.payload.slice, **other))
         )
 
     return everywhere(receive, planted)
@@ -111,36 +111,36 @@ def the_giver_keeps_it_in_its_record() -> Patch:
 
 
 def _planned(
-    entries: Callable[[Any], Any] = lambda one: one,
+    entries: Callable[[Any], Any] = lambda item: item,
     place: Callable[[Any], Any] = lambda place: place,
 ) -> Patch:
-    """Plans are made from other entries, or say something else."""
+    """Make plans from changed entries, or change the places in plans."""
 
-    def planted(real: Any, known: Any, *given: Any) -> Any:
-        found = real([entries(one) for one in known], *given)
-        places = {job: place(one) for job, one in found.places.items()}
-        return replace(found, places=places)
+    def planted(real: Any, records: Any, *args: Any) -> Any:
+        result = real([entries(item) for item in records], *args)
+        places = {job: place(item) for job, item in result.places.items()}
+        return replace(result, places=places)
 
     return everywhere(plan, planted)
 
 
 def _entries(change: Callable[[Any], Any]) -> Patch:
-    """The plan is made from other records."""
-    return everywhere(entry, lambda real, job, *given: real(change(job), *given))
+    """Make plans from changed records."""
+    return everywhere(entry, lambda real, job, *args: real(change(job), *args))
 
 
 @bug("others wait", "Q1")
 def the_order_of_the_records_counts() -> Patch:
-    def planted(real: Any, known: Any, *given: Any) -> Any:
-        first = min(one.since for one in known)
-        return real([replace(one, number=n, since=first) for n, one in enumerate(known)], *given)
+    def planted(real: Any, records: Any, *args: Any) -> Any:
+        first = min(item.since for item in records)
+        return real([replace(item, number=n, since=first) for n, item in enumerate(records)], *args)
 
     return everywhere(plan, planted)
 
 
 @bug("the last is first", "Q2")
 def the_top_is_no_better() -> Patch:
-    return _planned(lambda one: replace(one, rank=0))
+    return _planned(lambda item: replace(item, rank=0))
 
 
 @bug("held, and released", "Q2")
@@ -151,16 +151,16 @@ def who_is_held_asks() -> Patch:
 @bug("others wait", "Q8")
 def who_requests_does_not_count() -> Patch:
     return _planned(
-        lambda one: replace(one, holds=None) if one.state is State.PROVISIONING else one
+        lambda item: replace(item, holds=None) if item.state is State.PROVISIONING else item
     )
 
 
 @bug("others wait", "Q8")
 def places_are_not_looked_at() -> Patch:
-    """A job requests what it likes, when it is ticked."""
+    """Let a job request any slice when it is ticked."""
     return together(
         replaced(Queue, "of", lambda real, self, job: None),
-        replaced(Queue, "note", lambda real, self, *given: None),
+        replaced(Queue, "note", lambda real, self, *args: None),
     )
 
 
@@ -181,8 +181,8 @@ def nobody_waits_for_a_job() -> Patch:
 @bug("a sweep is cancelled", "Q13")
 def elements_go_on_without_their_group() -> Patch:
     return together(
-        replaced(group, "pass_on", lambda real, *given: None),
-        replaced(Groups, "check", lambda real, *given: None),
+        replaced(group, "pass_on", lambda real, *args: None),
+        replaced(Groups, "check", lambda real, *args: None),
     )
 
 
@@ -200,7 +200,7 @@ def another_reason_is_told() -> Patch:
 @bug("others wait", "Q6")
 def somebody_else_is_handed_the_slice() -> Patch:
     def hand_over(self: Queue, job: Any) -> HandOver:
-        others = [one.id for one in self.jobs().values() if one.state is State.QUEUED]
+        others = [other.id for other in self.jobs().values() if other.state is State.QUEUED]
         strangers = [i for i in others if self._entries[i].owner != job.submitter]
         return HandOver((strangers or [""])[0])
 
@@ -210,16 +210,16 @@ def somebody_else_is_handed_the_slice() -> Patch:
 @bug("kept, and given back", "Q5")
 def a_slice_is_kept_for_ever() -> Patch:
     def change(job: Any, event: Any, after: Any) -> Any:
-        kept = event.kind is EventKind.SLICE_KEPT
-        return replace(after, hold_until=event.at + 86_400) if kept else after
+        is_kept = event.kind is EventKind.SLICE_KEPT
+        return replace(after, hold_until=event.at + 86_400) if is_kept else after
 
     return folded(change)
 
 
 @bug("kept, while another waits", "Q5")
 def a_slice_is_kept_although_another_job_waits() -> Patch:
-    kept = HandOver(keep=3600.0)
-    return replaced(Queue, "hand_over", lambda real, self, job: real(self, job) and kept)
+    keep = HandOver(keep=3600.0)
+    return replaced(Queue, "hand_over", lambda real, self, job: real(self, job) and keep)
 
 
 @bug("a sweep, two at once", "I7")
@@ -245,7 +245,7 @@ def the_key_of_elements_is_ignored() -> Patch:
 @bug("others wait", "Q7")
 def a_slice_is_not_charged_at_once() -> Patch:
     def planted(real: Any, job: Any, now: float) -> Any:
-        began = [one for one in job.slices if one.ready_at is not None and one.gone_at]
+        began = [slice_ for slice_ in job.slices if slice_.ready_at is not None and slice_.gone_at]
         return real(replace(job, slices=tuple(began)), now)
 
     return everywhere(used, planted)

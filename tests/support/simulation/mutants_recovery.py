@@ -123,8 +123,8 @@ def wrong_numbers_are_resumed() -> Patch:
 def silence_alone_is_death() -> Patch:
     """A host that does not report is dead, although it answers over SSH."""
 
-    def silent(real: Any, reports: Any, unreachable: Any, *more: Any, **given: Any) -> Any:
-        return real(reports, {r.host: Silence(1e6, 99) for r in reports}, *more, **given)
+    def silent(real: Any, reports: Any, unreachable: Any, *kwargs: Any, **args: Any) -> Any:
+        return real(reports, {r.host: Silence(1e6, 99) for r in reports}, *kwargs, **args)
 
     return replaced(stall, "silent", silent)
 
@@ -141,48 +141,48 @@ def hang_by_the_clock_alone() -> Patch:
 @bug("frozen, and thaws", "I5")
 def hang_by_one_host() -> Patch:
     def hung(real: Any, limit: float, reports: Any) -> Any:
-        most = max((r.idle or 0.0 for r in reports), default=0.0)
-        return real(limit, [replace(r, idle=most, looks=99) for r in reports])
+        longest = max((r.idle or 0.0 for r in reports), default=0.0)
+        return real(limit, [replace(r, idle=longest, looks=99) for r in reports])
 
     return replaced(stall, "hung", hung)
 
 
 @bug("two slices in a row are bad", "I5")
 def suspicion_counts_twice() -> Patch:
-    """Whoever finds it again counts it again."""
+    """Count a suspicion again each time that it is found."""
     count = itertools.count()
 
     return replaced(
         nonfinite,
         "accusations",
-        lambda real, *given: [replace(a, op_id=f"{next(count)}") for a in real(*given)],
+        lambda real, *args: [replace(a, op_id=f"{next(count)}") for a in real(*args)],
     )
 
 
 @bug("two slices in a row are bad", "I5")
 def all_beside_a_bad_machine_are_called_bad() -> Patch:
     def accusations(real: Any, job: Any, physical: Any) -> Any:
-        return [_all_of(job, found) for found in real(job, physical)]
+        return [_all_of(job, accusation) for accusation in real(job, physical)]
 
     return replaced(nonfinite, "accusations", accusations)
 
 
-def _all_of(job: Any, found: nonfinite.Accusation) -> nonfinite.Accusation:
-    attempt = job.attempts[int(found.op_id.partition(":")[2]) - 1]
+def _all_of(job: Any, accusation: nonfinite.Accusation) -> nonfinite.Accusation:
+    attempt = job.attempts[int(accusation.op_id.partition(":")[2]) - 1]
     if attempt.cause is not Cause.BAD_HOST:
-        return found
-    return replace(found, physicals=tuple(p for p in attempt.physical if p))
+        return accusation
+    return replace(accusation, physicals=tuple(p for p in attempt.physical if p))
 
 
 @bug("data is brought first", "I15")
 def slices_do_not_wait_for_data() -> Patch:
-    return everywhere(copying.decide, lambda real, *given: None)
+    return everywhere(copying.decide, lambda real, *args: None)
 
 
 @bug("its checkpoint follows it into another region", "I4")
 def checkpoints_do_not_follow() -> Patch:
     return everywhere(
-        datasets.wanted, lambda real, *given: [wish for wish in real(*given) if wish.saved is None]
+        datasets.wanted, lambda real, *args: [wish for wish in real(*args) if wish.saved is None]
     )
 
 
@@ -217,7 +217,7 @@ def old_listings_serve() -> Patch:
 
 @bug("dead, and its old reports are put back, under short-lived backends", "L2")
 def times_of_reports_are_ignored() -> Patch:
-    """What was reported long ago looks fresh, as the object is."""
+    """Take the age of an old report from its object, which looks fresh."""
 
     def planted(real: Any, job: Any, host: int, blob: Any, newest: Any, key: Any) -> Any:
         reports, fault = real(job, host, blob, newest, key)
@@ -229,10 +229,10 @@ def times_of_reports_are_ignored() -> Patch:
 
 @bug("a host ends first, and its old report is put back", "L1")
 def old_reports_count() -> Patch:
-    """Whatever was reported before."""
+    """Accept reports that were replaced before."""
 
-    def add(real: Any, known: Any, *given: Any, **more: Any) -> Any:
-        return real(replace(known, newest={}, judged={}), *given, **more)
+    def add(real: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+        return real(replace(state, newest={}, judged={}), *args, **kwargs)
 
     return everywhere(add_reports, add)
 
@@ -249,13 +249,13 @@ def what_was_refused_is_never_tried_again() -> Patch:
 
 @bug("happy", "I16")
 def what_matters_waits() -> Patch:
-    """For the next report."""
+    """Delay urgent facts until the next report."""
 
     def seconds_left(
-        real: Any, self: Any, report: Any, evidence: bytes, now: float, **more: Any
+        real: Any, self: Any, report: Any, evidence: bytes, now: float, **kwargs: Any
     ) -> Any:
         late = getattr(self, "last", -1e9) + 60 - now
-        left = max(late, real(self, report, evidence, now, **more))
+        left = max(late, real(self, report, evidence, now, **kwargs))
         self.last = now if left <= 0 else getattr(self, "last", -1e9)
         return left
 

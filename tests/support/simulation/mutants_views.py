@@ -36,8 +36,8 @@ BUGS["stops_long_before_the_limit"] = value_bug(
 def checkpoints_of_wrong_numbers_are_shown() -> Patch:
     """The newest that was saved, whatever a verdict has against it."""
 
-    def shown(real: Any, *given: Any) -> Any:
-        has = real(*given)
+    def shown(real: Any, *args: Any) -> Any:
+        has = real(*args)
         return replace(has, checkpoint=has.saved)
 
     return everywhere(job_progress, shown)
@@ -73,12 +73,12 @@ def only_the_newest_slice_is_paid() -> Patch:
 
 @bug("two slices are paid from one budget", "I14")
 def budget_of_each_slice() -> Patch:
-    """What earlier slices have cost is forgotten."""
+    """Forget the costs of earlier slices."""
 
     return replaced(
         budget,
         "account",
-        lambda real, job, *given: real(replace(job, slices=job.slices[-1:]), *given),
+        lambda real, job, *args: real(replace(job, slices=job.slices[-1:]), *args),
     )
 
 

@@ -1,4 +1,4 @@
-"""What planted bugs are made with. They patch what is public: functions, classes and numbers without an underscore."""
+"""The tools of planted bugs. They patch public things: functions, classes and numbers without an underscore."""
 
 import contextlib
 import copy
@@ -16,20 +16,20 @@ Patch = contextlib.AbstractContextManager[Any]
 
 
 def replaced(owner: Any, name: str, change: Callable[..., Any]) -> Patch:
-    """While it is entered, calls go to `change`, which is given the real function first."""
+    """Return a patch that sends calls to `change`, with the real function as the first argument."""
     return mock.patch.object(owner, name, _changed(getattr(owner, name), change))
 
 
 def everywhere(real: Callable[..., Any], change: Callable[..., Any]) -> Patch:
-    """The same for a function, wherever tpujob has imported it."""
+    """Return such a patch of a function, wherever tpujob has imported it."""
     modules = [module for name, module in [*sys.modules.items()] if name.startswith("tpujob.")]
-    users = [one for one in modules if getattr(one, real.__name__, None) is real]
+    users = [user for user in modules if getattr(user, real.__name__, None) is real]
     changed = _changed(real, change)
-    return together(*(mock.patch.object(one, real.__name__, changed) for one in users))
+    return together(*(mock.patch.object(user, real.__name__, changed) for user in users))
 
 
 def _changed(real: Callable[..., Any], change: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *given, **more: change(real, *given, **more)
+    return lambda *args, **kwargs: change(real, *args, **kwargs)
 
 
 def together(*patches: Patch) -> Patch:
@@ -40,12 +40,12 @@ def together(*patches: Patch) -> Patch:
 
 
 def folded(change: Callable[[Any, Any, Any], Any]) -> Patch:
-    """While it is entered, an event makes of a job what `change` makes of (job, event, what it makes really)."""
+    """Return a patch by which an event turns a job into `change(job, event, real result)`."""
     return everywhere(apply, lambda real, job, event: change(job, event, real(job, event)))
 
 
 def ticking(**parts: Callable[[Reconciler], Any]) -> Patch:
-    """While it is entered, a tick works with these parts in the place of its own."""
+    """Return a patch by which a tick works with these parts."""
 
     def tick(real: Any, self: Reconciler, job_id: str) -> Any:
         other, actor = copy.copy(self), copy.copy(self.actor)
@@ -61,7 +61,7 @@ def ticking(**parts: Callable[[Reconciler], Any]) -> Patch:
 
 
 class Instead:
-    """Something with other methods in the place of some of its own."""
+    """A stand-in for an object with some methods replaced."""
 
     def __init__(self, real: Any, **methods: Callable[..., Any]) -> None:
         self.real, self.methods = real, methods
@@ -76,8 +76,8 @@ class Instead:
 @dataclass(frozen=True)
 class PlantedBug:
     plant: Callable[[], Patch]
-    where: str | int  #: the story, or the short seed, that shows it soon
-    rule: str  #: the invariant that it breaks there
+    where: str | int  #: the story or short seed that shows the bug soon
+    rule: str  #: the invariant that the bug breaks there
 
 
 #: by name
@@ -85,7 +85,7 @@ BUGS: dict[str, PlantedBug] = {}
 
 
 def bug(where: str | int, rule: str) -> Callable[[Callable[[], Patch]], Callable[[], Patch]]:
-    """Put a function that plants a bug into `BUGS`."""
+    """Add a function that plants a bug to `BUGS`."""
 
     def put(plant: Callable[[], Patch]) -> Callable[[], Patch]:
         BUGS[plant.__name__] = PlantedBug(plant, where, rule)
@@ -95,9 +95,9 @@ def bug(where: str | int, rule: str) -> Callable[[Callable[[], Patch]], Callable
 
 
 def value_bug(where: str | int, rule: str, owner: Any, attribute: str, value: Any) -> PlantedBug:
-    """One that replaces a number or a function."""
+    """Return a bug that replaces a number or a function."""
     return PlantedBug(partial(mock.patch.object, owner, attribute, value), where, rule)
 
 
 def always(value: Any) -> Callable[..., Any]:
-    return lambda *given, **more: value
+    return lambda *args, **kwargs: value

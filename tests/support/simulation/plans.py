@@ -1,4 +1,4 @@
-"""What is to become of a run, drawn when its last host starts: it ends well, crashes, hangs, or its numbers break."""
+"""The fate of a run, drawn when its last host starts: it succeeds, crashes, hangs, or its numbers break."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ BUSY = ("RuntimeError: The TPU is already in use by process 4711",)
 
 @dataclass(frozen=True)
 class Work:
-    """What a job's program is: the same in every attempt."""
+    """A job's program: the same in every attempt."""
 
     steps: int = 30
     contract: bool = True
-    listens: bool = True  #: it stays before the step that it is told
+    listens: bool = True  #: whether it stays before a given step
     maths: int = 0  #: its numbers break at this step wherever it runs; 0: they do not
-    tells_step: bool = True  #: the line that tells of it names the step
+    tells_step: bool = True  #: whether the line about broken numbers names the step
 
 
 def draw(random: Random, lengths: tuple[int, ...], maths: float) -> Work:
@@ -38,7 +38,7 @@ def draw(random: Random, lengths: tuple[int, ...], maths: float) -> Work:
 
 
 def plan(world: World, run: Run, work: Work) -> None:
-    """Give the run its future. What comes first holds."""
+    """Give the run its future: the first of the drawn faults takes effect."""
     fate = world.sim.random(f"{run.job}:{run.attempt}:fate")
     run.begins = max(p.running_at for p in run.programs.values())
     run.compiles = fate.choice([0.0, 20.0, 20.0, 120.0, 900.0])
@@ -62,19 +62,19 @@ def plan(world: World, run: Run, work: Work) -> None:
     if work.maths > run.resumed:
         hits.add("maths")
         whens["maths"] = run.when((work.maths - run.resumed) * STEP)
-    what = min(hits, key=lambda name: (whens[name], name), default="")
+    fault = min(hits, key=lambda name: (whens[name], name), default="")
     for program in run.programs.values():
         _over(program, ends + fate.uniform(0, 2), 0)
-    if what and whens[what] <= ends:
-        if what not in ("maths", "tainted"):
-            world.effects.counts.add(what)
-        _DO[what](world, run, work, fate, whens[what])
+    if fault and whens[fault] <= ends:
+        if fault not in ("maths", "tainted"):
+            world.effects.counts.add(fault)
+        _DO[fault](world, run, work, fate, whens[fault])
     if not run.contract and fate.random() < 0.3:
         run.quiet_host = fate.randrange(run.hosts)
 
 
 def _pause(world: World, run: Run, fate: Random, length: float) -> None:
-    """A long evaluation, a slow checkpoint; or a host that is frozen and thaws."""
+    """Pause the program: a long evaluation, a slow checkpoint, or hosts that freeze and thaw."""
     if not world.drawn(fate, "pause_of_program"):
         return
     run.frozen = fate.random() < 0.5
@@ -104,7 +104,7 @@ def _crash(world: World, run: Run, work: Work, fate: Random, at: float) -> None:
 
 
 def _hang(world: World, run: Run, work: Work, fate: Random, at: float) -> None:
-    """In a collective: nobody goes on, nobody ends."""
+    """Hang in a collective: no host makes progress, none ends."""
     run.hangs = max(run.begins, at)
     for program in run.programs.values():
         _over(program, math.inf, 0)
@@ -125,7 +125,7 @@ def _bad_host(world: World, run: Run, work: Work, fate: Random, at: float) -> No
 
 
 def _flip(world: World, run: Run, work: Work, fate: Random, at: float) -> None:
-    """Once and never again: a machine that is not bad for all that."""
+    """Break a number once, on a machine that is not bad."""
     _device(world, run, work, fate, at, fate.randrange(run.hosts))
 
 
@@ -172,7 +172,7 @@ def _line(run: Run, work: Work, fate: Random, shows: float) -> None:
 
 
 def settle(world: World, run: Run, now: float) -> None:
-    """Write down what the run has saved by now, whatever becomes of it."""
+    """Record the checkpoints that the run has saved by now."""
     reached, all_saved = run.step(now), run.saved_at() <= now
     if run.spoils <= now and run.tainted:
         reached = (run.bad_step() or 1) - 1  # it shows before anything is saved

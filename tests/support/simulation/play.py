@@ -1,4 +1,4 @@
-"""One seed, played from its first submit through the faults and the calm after them to its end."""
+"""Plays one seed: the first submit, the faults, and the calm after them, until all jobs have ended."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Result:
     violation: Violation | None
     log: list[str]
     counts: Counts
-    now: float  #: when it ended, or was violated
+    now: float  #: time of the end, or of the violation
     seconds: float
     detected: dict[str, list[float]]  #: what was wrong -> seconds until that was decided
 
@@ -107,7 +107,7 @@ class Play:
         self._plant("orphan", ours=True)
 
     def _watch(self) -> None:
-        """Every plan of a backend is checked, and groups are made in several rounds."""
+        """Check every plan of a backend, and make groups in several rounds."""
         patch = self._patches.enter_context
         patch(replaced(engine_queue, "plan", self.monitor.queue.planning))
         patch(mock.patch.object(group, "BATCH", BATCH))
@@ -134,12 +134,12 @@ class Play:
         self.end(process, self.random.uniform(5, 120))
 
     def end(self, process: Process, back_in: float) -> None:
-        """A backend dies, and another one is started in its place."""
+        """Kill a backend, and start another in its place."""
         process.alive = False
         self.sim.after(back_in, lambda: self._restart(process))
 
     def nobody(self, seconds: float) -> None:
-        """No backend lives for so long: all that do die, and nobody is started before."""
+        """Kill all backends, and start none for that long."""
         self._nobody_until = self.sim.now + seconds
         for backend in self.backends:
             if backend.process.alive:
@@ -152,7 +152,7 @@ class Play:
         self.backends = [self._backend() if b.process is process else b for b in self.backends]
 
     def plant(self, fault: str, *, ours: bool, age: float) -> None:
-        """What no job of ours asked for: somebody else's slice, or one that was forgotten."""
+        """Add a slice that no job requested: another owner's slice, or a forgotten slice of ours."""
         number = len(self.world.past) + len(self.world.machines)
         now, job = self.sim.now, f"9{number:05d}"
         name = f"tj-{job}-1" if ours else f"somebody-{number}"
@@ -193,13 +193,13 @@ def play(number: int, **how: Any) -> Result:
     begun, seed = time.perf_counter(), Seed(number, **how)
     logging.disable(logging.CRITICAL)
     violation = None
-    it = Play(number, draw(Sim(number).random("profile"), seed))
+    run = Play(number, draw(Sim(number).random("profile"), seed))
     try:
-        it.play()
+        run.play()
     except Violation as error:
         violation = error
     finally:
-        it.close()
+        run.close()
         logging.disable(logging.NOTSET)
-    seconds, detected = time.perf_counter() - begun, it.monitor.bounds.detected
-    return Result(seed, violation, it.sim.log, it.effects.counts, it.sim.now, seconds, detected)
+    seconds, detected = time.perf_counter() - begun, run.monitor.bounds.detected
+    return Result(seed, violation, run.sim.log, run.effects.counts, run.sim.now, seconds, detected)

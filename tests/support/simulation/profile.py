@@ -1,4 +1,4 @@
-"""How hostile one seed is: each fault's rate times 0, 1, 4 or 20, drawn from the seed ("swarm testing")."""
+"""The hostility of one seed: each fault's rate times 0, 1, 4 or 20, drawn from the seed ("swarm testing")."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
@@ -87,7 +87,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Seed:
-    """A seed, and how it is played: short, without some faults, with fewer jobs, backends or hours."""
+    """A seed and its options: short, without some faults, with fewer jobs, backends or hours."""
 
     number: int
     short: bool = False
@@ -97,7 +97,7 @@ class Seed:
     hours: float | None = None
 
     def __str__(self) -> str:
-        """As the command that plays it takes it."""
+        """Return the arguments of the command that plays the seed."""
         words = [f"{self.number}", *["--short"] * self.short]
         words += [f"--jobs {self.jobs}"] if self.jobs else []
         words += [f"--backends {self.backends}"] if self.backends else []
@@ -107,7 +107,7 @@ class Seed:
 
 
 def draw(random: Random, seed: Seed) -> Profile:
-    """The profile of a seed; what is given replaces what was drawn, and shifts nothing else."""
+    """Return the profile of a seed; set rates replace drawn rates, and shift no other draw."""
     size = SHORT if seed.short else FULL
     drawn = _drawn(random, _FIRST)
     backends = seed.backends or random.randint(1, 3)
@@ -119,6 +119,6 @@ def draw(random: Random, seed: Seed) -> Profile:
 
 def _drawn(random: Random, rates: Mapping[str, tuple[float, float]]) -> dict[str, float]:
     return {
-        name: min(most, base * random.choice((0, 1, 1, 4, 20)))
-        for name, (base, most) in rates.items()
+        name: min(limit, base * random.choice((0, 1, 1, 4, 20)))
+        for name, (base, limit) in rates.items()
     }

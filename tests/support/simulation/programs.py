@@ -20,7 +20,7 @@ EVERY = 6  #: steps between checkpoints
 
 @cache
 def key_for(*purpose: str) -> str:
-    """What the backends derive from the secret that they share."""
+    """Return a key that the backends derive from their shared secret."""
     return signing.derive(b"a secret of the simulation", *purpose)
 
 
@@ -33,43 +33,41 @@ class Checkpoint:
 
 @dataclass(eq=False)
 class Run:
-    """One attempt on one slice."""
-
     job: str
     attempt: int
     slice: str
     hosts: int
-    listens: bool  #: it stays before the step that it is told
+    listens: bool  #: whether it stays before a given step
     contract: bool  #: it follows the workload contract; if not, its output is watched
-    resumed: int = 0  #: the step that it went on from
+    resumed: int = 0  #: the step from which it resumed
     before: int = 0  #: it was told to resume from an earlier step than this
-    steps: int = 0  #: where it ends
+    steps: int = 0  #: the step at which it ends
     begins: float = math.inf  #: the last of its hosts runs
     compiles: float = 0.0  #: seconds until the first step
-    pause: tuple[float, float] = (math.inf, math.inf)  #: nobody goes on for a while, and rightly so
-    frozen: bool = False  #: in that pause the hosts stood still: nobody looked either
-    hangs: float = math.inf  #: nobody goes on any more
-    spoils: float = math.inf  #: its numbers are not finite from then on
+    pause: tuple[float, float] = (math.inf, math.inf)  #: time without progress that is no fault
+    frozen: bool = False  #: whether the hosts freeze in that pause, agents too
+    hangs: float = math.inf  #: time at which it hangs
+    spoils: float = math.inf  #: time from which its numbers are not finite
     quiet_host: int = -1  #: shows no sign of progress although the run goes on
     programs: dict[int, Program] = field(default_factory=dict)
     culprit: int = -1  #: the host whose device breaks the numbers
     tainted: bool = False  #: what it resumed from held numbers that are not finite
     kept: int = 0  #: the newest step that is in the ledger of checkpoints
-    workdir: str = ""  #: that it saves in
-    key: str = ""  #: that its hosts were told
+    workdir: str = ""  #: the folder of its checkpoints
+    key: str = ""  #: the key of its hosts' reports
     every: float = 60.0  #: seconds between two reports while nothing happens
-    stall: Mapping[str, float] = field(default_factory=dict)  #: when its agents take it for hung
+    stall: Mapping[str, float] = field(default_factory=dict)  #: limits of a hang, for its agents
     advance: Callable[[float], object] = lambda now: (
         None
     )  #: lets its hosts say what they have to say until then
 
     def over(self) -> float:
-        """When it stops going on: it hangs, or a host is missing."""
+        """The time at which the run stops making progress: it hangs, or a host is missing."""
         ends = [min(p.exit_at, p.died_at) for p in self.programs.values()]
         return min([self.hangs, *ends])
 
     def saved_at(self) -> float:
-        """When its host 0 saved everything, before its program ended by itself."""
+        """The time at which host 0 has saved its whole state, before its program ended by itself."""
         first = self.programs.get(0)
         saves = first and first.exit_code in (0, 75) and first.exit_at <= first.died_at
         return first.exit_at if first and saves else math.inf
@@ -85,7 +83,7 @@ class Run:
         return min(reached, max(self.steps, self.resumed))
 
     def when(self, worked: float) -> float:
-        """The time at which it has worked that long."""
+        """Return the time at which the run has worked that long."""
         plain = self.begins + self.compiles + worked
         return plain if plain <= self.pause[0] else plain + self.pause[1] - self.pause[0]
 
@@ -96,7 +94,7 @@ class Run:
         return self.worked(at) >= STEP
 
     def idle(self, host: int, at: float) -> float:
-        """Seconds since its last sign of progress."""
+        """Return the seconds since its last sign of progress."""
         if host == self.quiet_host and at > self.begins + self.compiles:
             return at - min(self.begins + self.compiles, self.over())
         if self.pause[0] <= at <= self.pause[1]:
@@ -114,7 +112,7 @@ class Run:
         return int(self.idle(host, at))
 
     def next_change(self, now: float) -> float:
-        """When something about it changes by itself."""
+        """Return the time of the next change of the run by itself."""
         times = [self.begins + self.compiles, *self.pause, self.hangs, self.spoils]
         for p in self.programs.values():
             times += [p.setup_at, p.running_at, p.exit_at, p.died_at, p.silent_at]
@@ -138,10 +136,10 @@ class Program:
     cause: str = ""
     verdict: dict[str, Any] | None = None
     lines: tuple[str, ...] = ()  #: what its agent keeps of a bad end
-    died_at: float = math.inf  #: with its host: without a word
-    silent_at: float = math.inf  #: its agent is gone, and it runs on
-    hidden: bool = False  #: somebody has written over its last word
-    told_at: float = math.inf  #: a notice was seen
+    died_at: float = math.inf  #: time at which it dies with its host, without a report
+    silent_at: float = math.inf  #: time at which its agent dies, while it runs on
+    hidden: bool = False  #: whether others have overwritten its last report
+    told_at: float = math.inf  #: time at which its agent saw a notice
     saved_in: float | None = None
     wrote: float = -1.0  #: when its newest report in the bucket was written
     wrote_before: float = -1.0  #: and the one before that
@@ -151,7 +149,7 @@ class Program:
         return now < self.exit_at and now < self.died_at
 
     def news(self) -> tuple[float, ...]:
-        """When something happens to it that is reported at once."""
+        """Return the times of the program's changes that are reported at once."""
         return self.started, self.setup_at, self.running_at, self.told_at, self.exit_at
 
     def end(self, at: float, code: int, why: str = "") -> None:
@@ -161,36 +159,36 @@ class Program:
 
     def report(self, at: float) -> dict[str, object]:
         phase = "fetching" if at < self.setup_at else "setup" if at < self.running_at else "running"
-        said: dict[str, object] = {"phase": phase, "notice": "", "physical": self.physical}
+        report: dict[str, object] = {"phase": phase, "notice": "", "physical": self.physical}
         if at >= self.told_at:
-            said |= {"notice": "preempted"}
+            report |= {"notice": "preempted"}
         if at >= self.running_at:
-            said |= self._progress(at)
+            report |= self._progress(at)
         if at >= self.exit_at:
-            said |= {"phase": "exited", "exit_code": self.exit_code, "saved_in": self.saved_in}
-            said |= {"signalled": bool(self.stopped_by)}
+            report |= {"phase": "exited", "exit_code": self.exit_code, "saved_in": self.saved_in}
+            report |= {"signalled": bool(self.stopped_by)}
             began = self.cause != "PREFLIGHT" and self.exit_at > self.running_at
-            said |= {"ran": self.exit_at - self.running_at} if began else {}
-            said |= {"error": self.error, "cause": self.cause} if self.cause else {}
-            said |= {"verdict": self.verdict} if self.verdict else {}
-        return said
+            report |= {"ran": self.exit_at - self.running_at} if began else {}
+            report |= {"error": self.error, "cause": self.cause} if self.cause else {}
+            report |= {"verdict": self.verdict} if self.verdict else {}
+        return report
 
     def _progress(self, at: float) -> dict[str, object]:
-        run, said = self.run, dict[str, object]()
-        said |= {"idle": run.idle(self.host, at), "looks": run.looks(self.host, at)}
+        run, facts = self.run, dict[str, object]()
+        facts |= {"idle": run.idle(self.host, at), "looks": run.looks(self.host, at)}
         if run.contract:
-            said["program_phase"] = "train" if run.stepped(at) else "compile"
+            facts["program_phase"] = "train" if run.stepped(at) else "compile"
         if run.stepped(at) and (run.contract or not run.tainted):
             # what tells the step of another program is the same line that tells of a broken number
             sound = run.contract or at < run.spoils
-            said["step"] = run.step(at) if sound else (run.bad_step() or 0) - (at < self.exit_at)
+            facts["step"] = run.step(at) if sound else (run.bad_step() or 0) - (at < self.exit_at)
         if run.contract:
             newest = run.step(min(at, run.spoils - STEP) if run.tainted else at) // EVERY * EVERY
-            said["resumed_from"] = run.resumed
-            said["steps"] = run.steps
-            kept = run.step(at) if at >= run.saved_at() else max(newest, run.resumed)
+            facts["resumed_from"] = run.resumed
+            facts["steps"] = run.steps
+            saved = run.step(at) if at >= run.saved_at() else max(newest, run.resumed)
             if at >= self.exit_at and self.verdict and self.verdict["step"] is not None:
                 # an agent that knows the bad step names the newest checkpoint before it
-                kept = min(kept, max((self.verdict["step"] - 1) // EVERY * EVERY, run.resumed))
-            said["checkpoint"] = kept or None
-        return said
+                saved = min(saved, max((self.verdict["step"] - 1) // EVERY * EVERY, run.resumed))
+            facts["checkpoint"] = saved or None
+        return facts

@@ -1,4 +1,4 @@
-"""The queue of a lab: what each backend plans, and what comes of it in the records (Q1, Q2, Q7, Q8, Q10, Q13-Q15)."""
+"""The queue of a lab: the plans of each backend, and their effects on records (Q1, Q2, Q7, Q8, Q10, Q13-Q15)."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +37,7 @@ class QueueChecks:
         self.sim, self.jobs, self.broken, self.outage = sim, jobs, broken, store_outage
         #: of each backend, the newest last
         self.plans: defaultdict[str, deque[Planned]] = defaultdict(lambda: deque(maxlen=6))
-        self.changed: dict[str, float] = {}  #: when each record was last written
+        self.changed: dict[str, float] = {}  #: time of each record's last write
         self.tried: dict[tuple[str, str], float] = {}  #: (backend, job): a commit was begun
         self.ticked: dict[tuple[str, str], float] = {}  #: (backend, job): its newest tick began
         self.read: dict[str, float] = {}  #: when each backend last could read all that had changed
@@ -54,94 +54,103 @@ class QueueChecks:
 
     # Plans ------------------------------------------------------------------------------------------------------------
 
-    def planning(self, real: Callable[..., Any], *given: Any) -> Any:
-        """In the place of `plan`, while it is watched."""
-        entries, settings, circuits, usage, now, others = given
+    def planning(self, real: Callable[..., Any], *args: Any) -> Any:
+        """Make a plan in the place of `plan`, and check the plan."""
+        entries, settings, circuits, usage, now, others = args
         entries = tuple(entries)
-        found = real(entries, settings, circuits, usage, now, others)
-        who = self.sim.me.process.name if self.sim.me.process else ""
-        it = Planned(entries, settings, circuits, usage, now, others, found)
-        last = self.plans[who][-1] if self.plans[who] else None
-        self.plans[who].append(it)
-        if not found.places:
-            return found
+        plan = real(entries, settings, circuits, usage, now, others)
+        name = self.sim.me.process.name if self.sim.me.process else ""
+        planned = Planned(entries, settings, circuits, usage, now, others, plan)
+        last = self.plans[name][-1] if self.plans[name] else None
+        self.plans[name].append(planned)
+        if not plan.places:
+            return plan
         if self.outage.until <= self.sim.now - 1:
-            self.read[who] = self.sim.now
+            self.read[name] = self.sim.now
         same = last is not None and last.entries == entries and last.circuits == circuits
-        if same and self.sim.now - self._checked.get(who, 0.0) < SELDOM:
-            return found
-        self._checked[who] = self.sim.now
-        self._planned(who, it, real)
-        return found
+        if same and self.sim.now - self._checked.get(name, 0.0) < SELDOM:
+            return plan
+        self._checked[name] = self.sim.now
+        self._planned(name, planned, real)
+        return plan
 
-    def _planned(self, who: str, it: Planned, real: Callable[..., Any]) -> None:
-        for one in rules.every(it):
-            self.broken(*one)
-        again = real(it.entries[::-1], it.settings, it.circuits, it.usage, it.now, it.others)
-        if again != it.plan:
-            self.broken("Q1", "", f"other places for the same jobs: {it.plan.order}, {again.order}")
+    def _planned(self, name: str, planned: Planned, real: Callable[..., Any]) -> None:
+        for violation in rules.every(planned):
+            self.broken(*violation)
+        again = real(
+            planned.entries[::-1],
+            planned.settings,
+            planned.circuits,
+            planned.usage,
+            planned.now,
+            planned.others,
+        )
+        if again != planned.plan:
+            self.broken(
+                "Q1", "", f"other places for the same jobs: {planned.plan.order}, {again.order}"
+            )
         if self.outage.until > self.sim.now - 1:
             return  # nothing can be read
-        if self.sim.now - it.now > KNOWN:
+        if self.sim.now - planned.now > KNOWN:
             return  # it was held up on the way, and what follows from it is too old to be done
-        self._is_fresh(who, it)
-        if it.usage.owners and self.sim.now - self._summed.get(who, 0.0) > SELDOM:
-            self._summed[who] = self.sim.now
-            self._adds_up(who, it.usage, it.now)
+        self._is_fresh(name, planned)
+        if planned.usage.owners and self.sim.now - self._summed.get(name, 0.0) > SELDOM:
+            self._summed[name] = self.sim.now
+            self._adds_up(name, planned.usage, planned.now)
 
     def entry(self, job: Job) -> QueueEntry:
         group = self.jobs.get(job.group)
         group = group if group and not group.state.final else None
         version = job.version, group.version if group else 0
-        known = self._entries.get(job.id)
-        if known is None or known[0] != version:
-            known = self._entries[job.id] = version, entry(job, group=group)
-        return known[1]
+        cached = self._entries.get(job.id)
+        if cached is None or cached[0] != version:
+            cached = self._entries[job.id] = version, entry(job, group=group)
+        return cached[1]
 
-    def _is_fresh(self, who: str, it: Planned) -> None:
+    def _is_fresh(self, name: str, planned: Planned) -> None:
         """Q1: each backend plans the same jobs, as they are written, but for what was written in the last seconds."""
-        planned = {one.id: one for one in it.entries}
+        by_id = {entry_.id: entry_ for entry_ in planned.entries}
         for job in self.jobs.values():
             if job.spec.is_group:
                 continue
-            known = planned.pop(job.id, None)
+            used = by_id.pop(job.id, None)
             right = None if job.state.final else self.entry(job)
-            if known is None or right is None:
-                same = known is right
+            if used is None or right is None:
+                same = used is right
             else:
-                last = self._same.get((who, job.id))
-                same = last is not None and last[0] is known and last[1] is right
-                if not same and (same := known == right):
-                    self._same[who, job.id] = known, right
-            if not same and not self._is_new(who, job.id) and not self._is_new(who, job.group):
-                text = f"{who} plans with {known}, and its record says {right}"
+                last = self._same.get((name, job.id))
+                same = last is not None and last[0] is used and last[1] is right
+                if not same and (same := used == right):
+                    self._same[name, job.id] = used, right
+            if not same and not self._is_new(name, job.id) and not self._is_new(name, job.group):
+                text = f"{name} plans with {used}, and its record says {right}"
                 self.broken("Q1", job.id, f"{self._age(job.id):.0f} s after a change {text}")
-        for job_id in planned:
-            if not self._is_new(who, job_id):
-                self.broken("Q1", job_id, f"{who} plans with it, and it is not there")
+        for job_id in by_id:
+            if not self._is_new(name, job_id):
+                self.broken("Q1", job_id, f"{name} plans with it, and it is not there")
 
     def _age(self, job_id: str) -> float:
         return self.sim.now - self.changed.get(job_id, 0.0)
 
-    def _is_new(self, who: str, job_id: str) -> bool:
-        """Whether a backend need not know yet how a job stands."""
-        return self._age(job_id) <= KNOWN or self._tried(who, job_id)
+    def _is_new(self, name: str, job_id: str) -> bool:
+        """Return whether a backend need not know the job's state yet."""
+        return self._age(job_id) <= KNOWN or self._tried(name, job_id)
 
-    def _tried(self, who: str, job_id: str) -> bool:
-        """Whether it has tried to change a job lately, and may not know what came of that."""
-        at, process = self.tried.get((who, job_id)), self.sim.me.process
+    def _tried(self, name: str, job_id: str) -> bool:
+        """Return whether a backend has lately tried to change a job, and may not know the result."""
+        at, process = self.tried.get((name, job_id)), self.sim.me.process
         if at is None:
             return False
         paused = process.paused_until if process else 0.0
         return self.sim.now - max(at, paused) <= AGAIN
 
-    def _adds_up(self, who: str, usage: RecentUsage, now: float) -> None:
-        """Q7: what owners and shares have used is the sum of what their jobs have."""
+    def _adds_up(self, name: str, usage: RecentUsage, now: float) -> None:
+        """Q7: the usage of owners and shares is the sum of their jobs' usage."""
         rows = [(job.spec.share, job.submitter, used(job, now)) for job in self.jobs.values()]
         unsure = {
             (job.spec.share, job.submitter)
             for job in self.jobs.values()
-            if self._is_new(who, job.id)
+            if self._is_new(name, job.id)
         } | self.left
         right = sums(rows)
         if below := [key for key, amount in right.owners.items() if amount < 0]:
@@ -151,7 +160,9 @@ class QueueChecks:
                 continue
             has, should = usage.owners.get(key, 0.0), right.owners.get(key, 0.0)
             if abs(has - should) > 0.01 * should + CENTS:
-                text = f"{who} counts ${has / 1e6:.3f} for {key}; its jobs used ${should / 1e6:.3f}"
+                text = (
+                    f"{name} counts ${has / 1e6:.3f} for {key}; its jobs used ${should / 1e6:.3f}"
+                )
                 self.broken("Q7", "", text)
 
     # Records ----------------------------------------------------------------------------------------------------------
@@ -170,7 +181,7 @@ class QueueChecks:
         self.changed[job.id] = self.sim.now
         self.left.add((job.spec.share, job.submitter))
 
-    def committed(self, who: str, before: Job, job: Job, event: Event) -> None:
+    def committed(self, name: str, before: Job, job: Job, event: Event) -> None:
         self.changed[job.id] = self.sim.now
         if job.spec.is_group:
             if job.wish is DesiredState.RUN:
@@ -184,25 +195,25 @@ class QueueChecks:
             if job.state.final:
                 self._ended(job)
         if event.kind is EventKind.SLICE_KEPT:
-            most = job.state_since + self.plans[who][-1].settings.keep
-            if job.hold_until is None or job.hold_until > most:
-                self.broken("Q5", job.id, f"keeps its slice until {job.hold_until}, not {most}")
+            latest = job.state_since + self.plans[name][-1].settings.keep
+            if job.hold_until is None or job.hold_until > latest:
+                self.broken("Q5", job.id, f"keeps its slice until {job.hold_until}, not {latest}")
         if event.kind in _GETS:
-            self._may_get(who, before, event)
-            self.asked[job.id] = who, self.sim.now
+            self._may_get(name, before, event)
+            self.asked[job.id] = name, self.sim.now
             if event.kind is EventKind.SLICE_REQUESTED:
-                self._within_limits(who, job)
+                self._within_limits(name, job)
 
     def _ended(self, group: Job) -> None:
         """I6: no group ends before its elements; one may have been resumed in that moment."""
-        for one in self.jobs.values():
-            resumed = one.version > 1 and self._age(one.id) <= KNOWN
-            if one.group == group.id and not one.state.final and not resumed:
-                text = f"ended as {group.state} while its element {one.id} is {one.state}"
+        for job in self.jobs.values():
+            resumed = job.version > 1 and self._age(job.id) <= KNOWN
+            if job.group == group.id and not job.state.final and not resumed:
+                text = f"ended as {group.state} while its element {job.id} is {job.state}"
                 self.broken("I6", group.id, text)
 
-    def _may_get(self, who: str, job: Job, event: Event) -> None:
-        """Q2, Q10, Q13: it is not held, its time has come, what it waits for is so, and its group was not cancelled."""
+    def _may_get(self, name: str, job: Job, event: Event) -> None:
+        """Q2, Q10, Q13: the job is not held, its time and its conditions have come, its group is not cancelled."""
         process = self.sim.me.process
         if job.held_by:
             self.broken("Q2", job.id, f"is held by {job.held_by}, and {event.text}")
@@ -211,25 +222,28 @@ class QueueChecks:
         for other, on, met in () if job.slices else rules.met_edges(self.entry(job), self):
             if met is not Met.YES and self._age(other) > KNOWN:
                 self.broken("Q10", job.id, f"{event.text}; it waits for the {on} of {other}")
-        for rule, times, what in (("Q13", self.cancelled, "cancelled"), ("Q2", self.held, "held")):
+        for rule, times, word in (
+            ("Q13", self.cancelled, "cancelled"),
+            ("Q2", self.held, "held"),
+        ):
             since = times.get(job.group)
             if since is not None and (process is None or process.paused_until < since):
                 ago = self.sim.now - since
-                self.broken(rule, job.id, f"{event.text}, {ago:.1f} s after its group was {what}")
+                self.broken(rule, job.id, f"{event.text}, {ago:.1f} s after its group was {word}")
 
-    def _within_limits(self, who: str, job: Job) -> None:
+    def _within_limits(self, name: str, job: Job) -> None:
         """Q8: limits hold in the records, too; but for what another backend requested in the same moment."""
-        it = self.plans[who][-1] if self.plans[who] else None
-        one = self.entry(job)
-        if it is None or one.holds is None:
-            self.broken("Q2", job.id, f"{who} requested a slice without a plan")
-        settings, slice = it.settings, one.holds
+        planned = self.plans[name][-1] if self.plans[name] else None
+        own = self.entry(job)
+        if planned is None or own.holds is None:
+            self.broken("Q2", job.id, f"{name} requested a slice without a plan")
+        settings, slice = planned.settings, own.holds
         others = [self.entry(j) for j in self.jobs.values() if not j.state.final]
         holds = [(o, o.holds) for o in others if o.holds is not None]
-        of_owner = [(o, h) for o, h in holds if o.owner == one.owner]
+        of_owner = [(o, h) for o, h in holds if o.owner == own.owner]
         of_type = [(o, h) for o, h in of_owner if h.type == slice.type]
         of_pool = [(o, h) for o, h in holds if h.pool == slice.pool]
-        of_group = [(o, h) for o, h in holds if o.group == one.group]
+        of_group = [(o, h) for o, h in holds if o.group == own.group]
         typed = settings.by_type.get(slice.type)
         rows: list[tuple[str, list[tuple[QueueEntry, Any]], int | None, bool]] = [
             ("jobs of its owner", of_owner, settings.limits.running, False),
@@ -239,22 +253,22 @@ class QueueChecks:
             (f"chips of {slice.pool}", of_pool, settings.quota.get(slice.pool), True),
             ("elements of its group", of_group, self._at_once(job), False),
         ]
-        for what, found, most, chips in rows:
-            known = [(o, h) for o, h in found if o is one or not self._unseen(who, o.id)]
-            count = sum(h.chips if chips else 1 for _, h in known)
-            if most is not None and count > most:
-                ids = ", ".join(o.id for o, _ in known)
-                self.broken("Q8", job.id, f"{count} {what} are held or requested of {most}: {ids}")
+        for noun, holders, limit, chips in rows:
+            seen = [(o, h) for o, h in holders if o is own or not self._unseen(name, o.id)]
+            count = sum(h.chips if chips else 1 for _, h in seen)
+            if limit is not None and count > limit:
+                ids = ", ".join(o.id for o, _ in seen)
+                self.broken("Q8", job.id, f"{count} {noun} are held or requested of {limit}: {ids}")
 
     def _at_once(self, job: Job) -> int | None:
         group = self.jobs.get(job.group)
         return at_once(group.spec) if group else None
 
-    def _unseen(self, who: str, job_id: str) -> bool:
-        """Whether that backend need not have known, when it made its plan, that the job got a slice."""
+    def _unseen(self, name: str, job_id: str) -> bool:
+        """Return whether that backend could plan without knowing that the job got a slice."""
         by, at = self.asked.get(job_id, ("", 0.0))
-        planned = min(self.plans[who][-1].now, self.read.get(who, 0.0))
-        return by != who and at > planned - KNOWN
+        planned = min(self.plans[name][-1].now, self.read.get(name, 0.0))
+        return by != name and at > planned - KNOWN
 
     # As `capacity.Others`, of the records -----------------------------------------------------------------------------
 
@@ -270,14 +284,14 @@ class QueueChecks:
         return self._elements.get((group, index))
 
     def group(self, group: str) -> tuple[str, int] | None:
-        found = self.jobs.get(group)
-        most = at_once(found.spec) if found else None
-        return None if found is None or most is None else (found.name, most)
+        head = self.jobs.get(group)
+        limit = at_once(head.spec) if head else None
+        return None if head is None or limit is None else (head.name, limit)
 
     # What must come soon ----------------------------------------------------------------------------------------------
 
     def overdue(self) -> Iterator[tuple[str, str, bool, str]]:
-        """Rule, job, whether it holds now, and what is wrong if that stays so."""
+        """Yield rule, job, whether the fault exists now, and its text for the case that it lasts."""
         for job in self.jobs.values():
             if job.state.final or job.spec.is_group:
                 continue
@@ -300,20 +314,20 @@ class QueueChecks:
                 goes_on = job.group in self.cancelled and job.wish is DesiredState.RUN
                 yield "Q13", job.id, goes_on, f"goes on, and its group {job.group} was cancelled"
 
-    def _waits_in_vain(self, kept: Job) -> bool:
-        """Whether another job of the owner may request nothing, or was refused."""
+    def _waits_in_vain(self, keeper: Job) -> bool:
+        """Return whether another job of the owner may request nothing, or was refused."""
         newest = [plans[-1] for plans in self.plans.values() if plans]
-        it = max(newest, key=lambda it: it.now, default=None)
-        for one in it.entries if it else ():
-            place = it.plan.places.get(one.id) if it else None
-            if place and place.position and one.owner == kept.submitter and not place.ask:
+        planned = max(newest, key=lambda planned: planned.now, default=None)
+        for entry_ in planned.entries if planned else ():
+            place = planned.plan.places.get(entry_.id) if planned else None
+            if place and place.position and entry_.owner == keeper.submitter and not place.ask:
                 return True
         return False
 
     # Slices that fall free --------------------------------------------------------------------------------------------
 
     def handed_on(self, giver: Job, heir: Job) -> None:
-        """Q6: to a job that it fits, when nothing speaks against it."""
+        """Q6: a slice is handed to a job that it fits, when no rule forbids it."""
         gave, got = giver.slices[-1], heir.slices[-1]
         same = [(s.type, s.zone, s.pricing, s.runtime_version, s.tpu_slices) for s in (gave, got)]
         if same[0] != same[1]:
@@ -321,11 +335,11 @@ class QueueChecks:
         if heir.wish is not DesiredState.RUN or not (giver.spec.hand_on and heir.spec.hand_on):
             self.broken("Q6", heir.id, f"{got.name} was handed on to a job that is not to have it")
 
-    def deleting(self, who: str, job: Job, slice: Slice, seen: SliceSeen | None) -> None:
-        """Q15: no slice is deleted that a job waits for, before it was tried to hand it on."""
+    def deleting(self, name: str, job: Job, slice: Slice, seen: SliceSeen | None) -> None:
+        """Q15: no slice that a job waits for is deleted before an attempt to hand it on."""
         if (
             job.state is not State.RELEASING
-            or not self.plans[who]
+            or not self.plans[name]
             or job.slice is None
             or job.slice.name != slice.name
             or job.then not in rules.ENDED_WELL
@@ -334,7 +348,7 @@ class QueueChecks:
             or job.attempt is None
             or job.attempt.slice != slice.name
             or not job.spec.hand_on
-            or self.plans[who][-1].settings.hand_on == "never"
+            or self.plans[name][-1].settings.hand_on == "never"
             or job.slice.delete_asked_at is not None
             or job.slice.missing_since is not None
             or job.slice.epoch >= PASSED
@@ -345,13 +359,13 @@ class QueueChecks:
             or seen.suspending
         ):
             return
-        begun = self.ticked.get((who, job.id), 0.0)
-        plans = [it for it in self.plans[who] if it.now > begun - KNOWN]
+        begun = self.ticked.get((name, job.id), 0.0)
+        plans = [planned for planned in self.plans[name] if planned.now > begun - KNOWN]
         giver = self.entry(job)
-        waiting = [set(rules.heirs(it, giver, self._hands_on(begun))) for it in plans]
-        found = set.intersection(*waiting) if len(waiting) > 1 else set()
-        if found and any(it.now <= begun for it in plans):
-            text = f"{slice.name} is deleted, while {', '.join(sorted(found))} waits for the same"
+        waiting = [set(rules.heirs(planned, giver, self._hands_on(begun))) for planned in plans]
+        heirs = set.intersection(*waiting) if len(waiting) > 1 else set()
+        if heirs and any(planned.now <= begun for planned in plans):
+            text = f"{slice.name} is deleted, while {', '.join(sorted(heirs))} waits for the same"
             self.broken("Q15", job.id, text)
 
     def _hands_on(self, begun: float) -> Callable[[str], bool]:

@@ -1,6 +1,6 @@
-"""What must hold of each plan of the queue, and of each slice that a job gets: pure checks over records and plans.
+"""The rules for each plan of the queue, and for each slice that a job gets: pure checks over records and plans.
 
-Q2, Q8, Q14: rules of `domain/capacity/`, as its documentation promises them, not as it computes them.
+Q2, Q8, Q14: rules of `domain/capacity/`, by the promises of its documentation, not by its code.
 """
 
 from collections import Counter, defaultdict
@@ -37,7 +37,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A plan, and what it was made from."""
+    """A plan, and its inputs."""
 
     entries: tuple[QueueEntry, ...]
     settings: QueueSettings
@@ -48,59 +48,59 @@ class Planned:
     plan: QueuePlan
 
     def of(self, job_id: str) -> QueueEntry | None:
-        return next((one for one in self.entries if one.id == job_id), None)
+        return next((entry for entry in self.entries if entry.id == job_id), None)
 
 
-def every(it: Planned) -> Iterator[Found]:
-    yield from _places(it)
-    yield from _order(it)
-    yield from _Walk(it).check()
+def every(planned: Planned) -> Iterator[Found]:
+    yield from _places(planned)
+    yield from _order(planned)
+    yield from _Walk(planned).check()
 
 
 # What a job waits for beside slices -----------------------------------------------------------------------------------
 
 
-def _places(it: Planned) -> Iterator[Found]:
+def _places(planned: Planned) -> Iterator[Found]:
     """Q14: each job that waits has a place, and a reason where it may request nothing; each such reason is true."""
-    for one in it.entries:
-        place = it.plan.places.get(one.id)
-        if not one.waits:
+    for entry in planned.entries:
+        place = planned.plan.places.get(entry.id)
+        if not entry.waits:
             if place is not None:
-                yield Found("Q14", one.id, f"has a place in the queue while it is {one.state}")
+                yield Found("Q14", entry.id, f"has a place in the queue while it is {entry.state}")
             continue
         if place is None:
-            yield Found("Q14", one.id, "waits and has no place in the queue")
+            yield Found("Q14", entry.id, "waits and has no place in the queue")
             continue
         if not (place.ask or place.reasons or place.broken):
-            yield Found("Q14", one.id, f"waits at position {place.position} for no reason")
-        if (one.id in it.plan.order) != (place.position > 0):
-            yield Found("Q14", one.id, f"is at position {place.position} and not in the order")
-        barred = [*_barred(one, it)]
+            yield Found("Q14", entry.id, f"waits at position {place.position} for no reason")
+        if (entry.id in planned.plan.order) != (place.position > 0):
+            yield Found("Q14", entry.id, f"is at position {place.position} and not in the order")
+        barred = [*_barred(entry, planned)]
         if place.position and barred:
-            yield Found("Q14", one.id, f"is in the order, and {barred[0]}")
+            yield Found("Q14", entry.id, f"is in the order, and {barred[0]}")
         if not place.position:
             if not barred:
-                yield Found("Q14", one.id, f"is kept out of the order by {place.reasons[:1]}")
+                yield Found("Q14", entry.id, f"is kept out of the order by {place.reasons[:1]}")
             for reason in place.reasons:
-                if not _is_barred_by(one, reason, it):
-                    yield Found("Q14", one.id, f"waits for {reason}, which does not hold")
+                if not _is_barred_by(entry, reason, planned):
+                    yield Found("Q14", entry.id, f"waits for {reason}, which does not hold")
 
 
-def _barred(one: QueueEntry, it: Planned) -> Iterator[str]:
-    if one.held_by:
-        yield f"it is held by {one.held_by}"
-    if one.not_before is not None and it.now < one.not_before:
-        yield f"it may not start for {one.not_before - it.now:.0f} s"
-    for job_id, on, met in met_edges(one, it.others):
+def _barred(entry: QueueEntry, planned: Planned) -> Iterator[str]:
+    if entry.held_by:
+        yield f"it is held by {entry.held_by}"
+    if entry.not_before is not None and planned.now < entry.not_before:
+        yield f"it may not start for {entry.not_before - planned.now:.0f} s"
+    for job_id, on, met in met_edges(entry, planned.others):
         if met is not Met.YES:
             yield f"it waits for the {on} of {job_id}"
 
 
-def met_edges(one: QueueEntry, others: Others) -> Iterator[tuple[str, str, Met]]:
-    """Each job that it waits for, for what of it, and whether that is so."""
-    for edge in one.edges:
-        each = edge.each and one.index is not None
-        other = others.element(edge.job, one.index or 0) if each else edge.job
+def met_edges(entry: QueueEntry, others: Others) -> Iterator[tuple[str, str, Met]]:
+    """Yield each job that the entry waits for, the condition, and whether the condition is met."""
+    for edge in entry.edges:
+        by_element = edge.each and entry.index is not None
+        other = others.element(edge.job, entry.index or 0) if by_element else edge.job
         end = others.end(edge.job if other is None else other)
         if other is None and end is not None:  # not made yet, or never if its group has ended
             end = replace(end, started=None)
@@ -108,14 +108,14 @@ def met_edges(one: QueueEntry, others: Others) -> Iterator[tuple[str, str, Met]]
         yield other or edge.job, edge.on, met
 
 
-def _is_barred_by(one: QueueEntry, reason: Reason, it: Planned) -> bool:
+def _is_barred_by(entry: QueueEntry, reason: Reason, planned: Planned) -> bool:
     match reason.kind:
         case _K.HELD:
-            return bool(one.held_by)
+            return bool(entry.held_by)
         case _K.NOT_BEFORE:
-            return one.not_before is not None and it.now < one.not_before == reason.until
+            return entry.not_before is not None and planned.now < entry.not_before == reason.until
         case _K.DEPENDENCY:
-            waits = {job for job, on, met in met_edges(one, it.others) if met is Met.NOT_YET}
+            waits = {job for job, on, met in met_edges(entry, planned.others) if met is Met.NOT_YET}
             return bool(reason.jobs) and {*reason.jobs} <= waits
         case _:
             return False
@@ -124,21 +124,25 @@ def _is_barred_by(one: QueueEntry, reason: Reason, it: Planned) -> bool:
 # The order ------------------------------------------------------------------------------------------------------------
 
 
-def _order(it: Planned) -> Iterator[Found]:
-    """Q2: jobs come by band, then by what their share and their owner have used, then by rank, age and id."""
-    known = {one.id: one for one in it.entries}
-    rows = [(known[job_id], it.plan.places[job_id]) for job_id in it.plan.order if job_id in known]
+def _order(planned: Planned) -> Iterator[Found]:
+    """Q2: jobs are ordered by band, then by the usage of share and owner, then by rank, age and id."""
+    by_id = {entry.id: entry for entry in planned.entries}
+    rows = [
+        (by_id[job_id], planned.plan.places[job_id])
+        for job_id in planned.plan.order
+        if job_id in by_id
+    ]
     if [place.position for _, place in rows] != [*range(1, len(rows) + 1)]:
         yield Found("Q2", "", f"positions are {[place.position for _, place in rows]}")
-    for one, place in rows:
+    for entry, place in rows:
         if place.order is None:
-            yield Found("Q2", one.id, "is in the order, and nothing says where from")
+            yield Found("Q2", entry.id, "is in the order, and nothing says where from")
             return
-        waited = it.now - max(place.order.since, one.waiting_since)
-        band = max(0, one.band - (waited >= AGED))
+        waited = planned.now - max(place.order.since, entry.waiting_since)
+        band = max(0, entry.band - (waited >= AGED))
         if place.order.band != band:
-            text = f"counts as of band {place.order.band} after {waited:.0f} s in band {one.band}"
-            yield Found("Q2", one.id, text)
+            text = f"counts as of band {place.order.band} after {waited:.0f} s in band {entry.band}"
+            yield Found("Q2", entry.id, text)
     for (a, first), (b, second) in pairwise(rows):
         if _level(first) > _level(second):
             yield Found("Q2", b.id, f"comes after {a.id}, which is of a lower band")
@@ -146,8 +150,8 @@ def _order(it: Planned) -> Iterator[Found]:
             text = f"comes after {a.id}, whose share has used more: {first.order}, {second.order}"
             yield Found("Q2", b.id, text)
     queues: defaultdict[tuple[int, str, str], list[tuple[QueueEntry, Place]]] = defaultdict(list)
-    for one, place in rows:
-        queues[_level(place), one.share, one.owner].append((one, place))
+    for entry, place in rows:
+        queues[_level(place), entry.share, entry.owner].append((entry, place))
     for queue in queues.values():
         for (a, first), (b, second) in pairwise(queue):
             if _within(a, first) > _within(b, second):
@@ -163,8 +167,8 @@ def _share(place: Place) -> float:
     return place.order.share_used if place.order else 0.0
 
 
-def _within(one: QueueEntry, place: Place) -> tuple[int, float, int]:
-    return -one.rank, place.order.since if place.order else 0.0, one.number
+def _within(entry: QueueEntry, place: Place) -> tuple[int, float, int]:
+    return -entry.rank, place.order.since if place.order else 0.0, entry.number
 
 
 # The walk -------------------------------------------------------------------------------------------------------------
@@ -172,7 +176,7 @@ def _within(one: QueueEntry, place: Place) -> tuple[int, float, int]:
 
 @dataclass
 class _Walk:
-    """The jobs in their order, with what those before each hold or may request."""
+    """A walk through the jobs in order, with the holdings and requests of the jobs before."""
 
     it: Planned
     running: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
@@ -185,63 +189,63 @@ class _Walk:
     before: list[QueueEntry] = field(default_factory=list[QueueEntry])
 
     def check(self) -> Iterator[Found]:
-        known = {one.id: one for one in self.it.entries}
-        for one in self.it.entries:
-            if one.holds:
-                self._take(one, one.holds)
-                self.requested[one.holds.shape] += one.in_cloud_queue
+        by_id = {job.id: job for job in self.it.entries}
+        for job in self.it.entries:
+            if job.holds:
+                self._take(job, job.holds)
+                self.requested[job.holds.shape] += job.in_cloud_queue
         for job_id in self.it.plan.order:
-            if (one := known.get(job_id)) is None:
+            if (job := by_id.get(job_id)) is None:
                 continue
             place = self.it.plan.places[job_id]
             if place.ask:
-                yield from self._asks(one, place)
-                self._take(one, next(w for w in one.wanted if w.shape in place.ask))
+                yield from self._asks(job, place)
+                self._take(job, next(w for w in job.wanted if w.shape in place.ask))
             elif place.reasons:
                 reason = place.reasons[0]
-                if one.wanted and not any(self._holds(one, w, reason) for w in one.wanted[:1]):
-                    yield Found("Q14", one.id, f"waits for {reason}, which does not hold")
-                self._receives(one, reason)
-                if len(one.wanted) == 1:
-                    self._close(one, one.wanted[0], place, reason)
-            self.before.append(one)
+                if job.wanted and not any(self._holds(job, w, reason) for w in job.wanted[:1]):
+                    yield Found("Q14", job.id, f"waits for {reason}, which does not hold")
+                self._receives(job, reason)
+                if len(job.wanted) == 1:
+                    self._close(job, job.wanted[0], place, reason)
+            self.before.append(job)
 
-    def _take(self, one: QueueEntry, slice: Wanted) -> None:
+    def _take(self, job: QueueEntry, slice: Wanted) -> None:
         for type in ("", slice.type):
-            self.running[one.owner, type] += 1
-            self.chips[one.owner, type] += slice.chips
+            self.running[job.owner, type] += 1
+            self.chips[job.owner, type] += slice.chips
         self.pools[slice.pool] += slice.chips
-        self.groups[one.group] += 1
+        self.groups[job.group] += 1
 
-    def _receives(self, one: QueueEntry, reason: Reason) -> None:
+    def _receives(self, job: QueueEntry, reason: Reason) -> None:
         """The slice of another owner's job, or of another group's, counts for both; the project has no more chips for
         that."""
         for giver in self.it.entries if reason.kind is _K.HANDED_ON else ():
             if giver.id not in reason.jobs or giver.holds is None:
                 continue
-            if giver.owner != one.owner:
-                self._take(one, giver.holds)
+            if giver.owner != job.owner:
+                self._take(job, giver.holds)
                 self.pools[giver.holds.pool] -= giver.holds.chips
-            elif giver.group != one.group:
-                self.groups[one.group] += 1
+            elif giver.group != job.group:
+                self.groups[job.group] += 1
 
-    def _asks(self, one: QueueEntry, place: Place) -> Iterator[Found]:
-        for slice in (w for w in one.wanted if w.shape in place.ask):
-            for text in self._over(one, slice):
-                yield Found("Q8", one.id, f"may request {slice.shape}, and {text}")
+    def _asks(self, job: QueueEntry, place: Place) -> Iterator[Found]:
+        for slice in (w for w in job.wanted if w.shape in place.ask):
+            for text in self._over(job, slice):
+                yield Found("Q8", job.id, f"may request {slice.shape}, and {text}")
             for name in (slice.shape, slice.pool):
                 if other := self.closed.get(name):
                     text = f"may request {slice.shape} before {other}, which waits for {name}"
-                    yield Found("Q2", one.id, text)
+                    yield Found("Q2", job.id, text)
             if (until := self._open_until(slice)) > self.it.now:
                 text = f"may request {slice.shape}, refused for {until - self.it.now:.0f} s"
-                yield Found("Q8", one.id, text)
+                yield Found("Q8", job.id, text)
 
-    def _over(self, one: QueueEntry, slice: Wanted) -> Iterator[str]:
-        """Each limit that a request would exceed."""
+    def _over(self, job: QueueEntry, slice: Wanted) -> Iterator[str]:
+        """Yield each limit that a request would exceed."""
         settings = self.it.settings
         for type, limits in (("", settings.limits), (slice.type, settings.by_type.get(slice.type))):
-            running, chips = self.running[one.owner, type], self.chips[one.owner, type]
+            running, chips = self.running[job.owner, type], self.chips[job.owner, type]
             if limits and limits.running is not None and running >= limits.running:
                 yield f"its owner runs {running} of {limits.running} jobs {type}"
             if limits and limits.chips is not None and chips + slice.chips > limits.chips:
@@ -249,15 +253,15 @@ class _Walk:
         quota, used = settings.quota.get(slice.pool), self.pools[slice.pool]
         if quota is not None and used + slice.chips > quota:
             yield f"{used} of {quota} chips of {slice.pool} are in use"
-        limit = self.it.others.group(one.group) if one.group else None
-        if limit and self.groups[one.group] >= limit[1]:
-            yield f"{self.groups[one.group]} of its group run, of {limit[1]}"
+        limit = self.it.others.group(job.group) if job.group else None
+        if limit and self.groups[job.group] >= limit[1]:
+            yield f"{self.groups[job.group]} of its group run, of {limit[1]}"
 
     def _open_until(self, slice: Wanted) -> float:
-        known = [self.it.circuits[n].until for n in slice.circuits if n in self.it.circuits]
-        return max(known, default=0.0)
+        times = [self.it.circuits[n].until for n in slice.circuits if n in self.it.circuits]
+        return max(times, default=0.0)
 
-    def _holds(self, one: QueueEntry, slice: Wanted, reason: Reason) -> bool:
+    def _holds(self, job: QueueEntry, slice: Wanted, reason: Reason) -> bool:
         """Whether the reason is true: without it, the job could request its first choice, or have another reason."""
         settings, type = self.it.settings, reason.what
         match reason.kind:
@@ -265,22 +269,22 @@ class _Walk:
                 givers = [g for g in self.it.entries if g.id in reason.jobs]
                 anybody = settings.hand_on == "lab"
                 return settings.hand_on != "never" and any(
-                    (anybody or g.owner == one.owner) and g.gives_until > self.it.now
+                    (anybody or g.owner == job.owner) and g.gives_until > self.it.now
                     for g in givers
                 )
             case _K.RETRY:
-                return self.it.now < one.wake == reason.until
+                return self.it.now < job.wake == reason.until
             case _K.GROUP:
-                limit = self.it.others.group(one.group)
-                return limit is not None and self.groups[one.group] >= limit[1]
+                limit = self.it.others.group(job.group)
+                return limit is not None and self.groups[job.group] >= limit[1]
             case _K.RUNNING | _K.CHIPS:
                 limits = settings.by_type.get(type) if type else settings.limits
-                most = limits and (limits.running if reason.kind is _K.RUNNING else limits.chips)
-                if most is None or type not in ("", slice.type):
+                bound = limits and (limits.running if reason.kind is _K.RUNNING else limits.chips)
+                if bound is None or type not in ("", slice.type):
                     return False
                 if reason.kind is _K.RUNNING:
-                    return self.running[one.owner, type] >= most
-                return self.chips[one.owner, type] + slice.chips > most
+                    return self.running[job.owner, type] >= bound
+                return self.chips[job.owner, type] + slice.chips > bound
             case _K.ORDER:
                 earlier = {other.id: other for other in self.before}
                 return (
@@ -308,58 +312,58 @@ class _Walk:
             case _:
                 return False
 
-    def _keeps(self, one: QueueEntry, pool: str) -> bool:
-        """Whether a job may request nothing, and waits for the quota of that pool."""
-        place = self.it.plan.places[one.id]
+    def _keeps(self, job: QueueEntry, pool: str) -> bool:
+        """Return whether a job may request nothing, and waits for the quota of that pool."""
+        place = self.it.plan.places[job.id]
         kinds = {reason.kind for reason in place.reasons}
-        return not place.ask and _K.QUOTA in kinds and pool in {way.pool for way in one.wanted}
+        return not place.ask and _K.QUOTA in kinds and pool in {way.pool for way in job.wanted}
 
-    def _close(self, one: QueueEntry, slice: Wanted, place: Place, reason: Reason) -> None:
-        """What nobody after it may request now."""
+    def _close(self, job: QueueEntry, slice: Wanted, place: Place, reason: Reason) -> None:
+        """Note the shapes and pools that no later job may request now."""
         if reason.kind in (_K.REFUSED, _K.ORDER, _K.REQUESTED):
-            self.closed.setdefault(slice.shape, one.id)
-        if reason.kind is _K.QUOTA and _is_kept_for(self.it, one, slice):
-            self.closed.setdefault(slice.pool, one.id)
+            self.closed.setdefault(slice.shape, job.id)
+        if reason.kind is _K.QUOTA and _is_kept_for(self.it, job, slice):
+            self.closed.setdefault(slice.pool, job.id)
 
 
-def _is_kept_for(it: Planned, one: QueueEntry, slice: Wanted) -> bool:
-    """Whether the quota is kept free for a job that only the quota keeps from that slice."""
-    quota, order = it.settings.quota.get(slice.pool), it.plan.places[one.id].order
-    if quota is None or order is None or slice.chips > quota or one.refusals >= LAPSES:
+def _is_kept_for(planned: Planned, entry: QueueEntry, slice: Wanted) -> bool:
+    """Return whether the quota is kept free for a job that lacks only the quota for that slice."""
+    quota, order = planned.settings.quota.get(slice.pool), planned.plan.places[entry.id].order
+    if quota is None or order is None or slice.chips > quota or entry.refusals >= LAPSES:
         return False
-    waited = it.now - max(order.since, one.waiting_since)
+    waited = planned.now - max(order.since, entry.waiting_since)
     return waited >= PATIENCE and (waited - PATIENCE) % (2 * DRAIN) < DRAIN
 
 
 # Handing on -----------------------------------------------------------------------------------------------------------
 
 
-def heirs(it: Planned, giver: QueueEntry, hands_on: Callable[[str], bool]) -> list[str]:
-    """The jobs of the plan that the slice of `giver` fits, and that nothing keeps from it."""
-    known = {one.id: one for one in it.entries}
-    found: list[str] = []
+def heirs(planned: Planned, giver: QueueEntry, hands_on: Callable[[str], bool]) -> list[str]:
+    """Return the jobs of the plan that fit the slice of `giver`, and that no rule keeps from it."""
+    by_id = {entry.id: entry for entry in planned.entries}
+    names: list[str] = []
     if giver.holds is None or any(
         reason.kind is _K.QUOTA and reason.what == slice.pool == giver.holds.pool
-        for job_id in it.plan.order
-        if (one := known.get(job_id))
-        for slice in one.wanted
-        if _is_kept_for(it, one, slice)
-        for reason in it.plan.places[job_id].reasons
+        for job_id in planned.plan.order
+        if (entry := by_id.get(job_id))
+        for slice in entry.wanted
+        if _is_kept_for(planned, entry, slice)
+        for reason in planned.plan.places[job_id].reasons
     ):
-        return found
-    for job_id in it.plan.order:
-        one = known.get(job_id)
-        if one is None or one.owner != giver.owner:
+        return names
+    for job_id in planned.plan.order:
+        entry = by_id.get(job_id)
+        if entry is None or entry.owner != giver.owner:
             continue
-        reasons = it.plan.places[job_id].reasons
+        reasons = planned.plan.places[job_id].reasons
         barred = any(
             reason.kind in (_K.RESERVED, _K.GROUP, _K.RETRY)
             or (reason.kind is _K.HANDED_ON and giver.id not in reason.jobs)
             for reason in reasons
         )
-        if not barred and hands_on(job_id) and giver.holds.shape in {w.shape for w in one.wanted}:
-            found.append(job_id)
-    return found
+        if not barred and hands_on(job_id) and giver.holds.shape in {w.shape for w in entry.wanted}:
+            names.append(job_id)
+    return names
 
 
 ENDED_WELL = (State.SUCCEEDED, State.FAILED)

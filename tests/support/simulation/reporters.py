@@ -1,7 +1,7 @@
-"""How the hosts of one run report: the real `ReportSchedule` of each, by clocks that are wrong.
+"""The reports of one run's hosts: the real `ReportSchedule` of each host, with wrong clocks.
 
-What they write comes to light when a backend looks. It is the same whenever that is: what happens between two looks is
-played again from its own times.
+The reports appear when a backend looks, whenever that is: the events between two looks are played again from their own
+times.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BUSY, CALM, STIRRED = 5.0, 20.0, 60.0
 #: seconds within which news are written: the longest pause between two tries, and one look
 SOON = 20.0
 
-#: takes the host that writes, its report, its evidence, and when
+#: takes the writing host, its report, its evidence, and the time
 Write = Callable[[int, ReportDocument, bytes, float], None]
 
 
@@ -39,12 +39,12 @@ class Reporters:
         self._numbers: dict[int, int] = {}
         self._ended: set[int] = set()  #: hosts whose last report is written
         self._last = -math.inf
-        self._could: dict[int, float] = {}  #: when each host could last not write
-        self._over = False  #: no host is left that could report anything
+        self._could: dict[int, float] = {}  #: time at which each host last could not write
+        self._over = False  #: whether no host can report any more
         self._new: dict[int, tuple[ReportDocument, bytes, float]] = {}  #: by host, its newest
 
     def advance(self, now: float, write: Write) -> None:
-        """Play on until now."""
+        """Make all reports until now."""
         if self._over:
             return
         marks = sorted(set(self._marks()))
@@ -57,7 +57,7 @@ class Reporters:
         self._new.clear()
 
     def _marks(self) -> Iterator[float]:
-        """When something changes that may matter."""
+        """Yield the times of changes that may matter for reports."""
         run, over = self.run, self.run.over()
         yield from (run.begins, run.begins + run.compiles, *run.pause, run.hangs, run.spoils)
         yield from (over + LEFT_BEHIND, over + run.stall["seconds"], over + run.stall["first"])
@@ -76,14 +76,14 @@ class Reporters:
         return min(coming, last + (1.0 if fresh else BUSY if stirs else CALM))
 
     def _step(self, at: float) -> list[int]:
-        """Who could report something."""
+        """Let the living hosts report if they have news; return these hosts."""
         alive = [h for h, p in sorted(self.run.programs.items()) if self._alive(p, at)]
         for host in alive:
             self._report(host, at)
         return alive
 
     def _alive(self, program: Program, at: float) -> bool:
-        """Its agent runs."""
+        """Return whether the program's agent runs."""
         run = self.run
         frozen = run.frozen and run.pause[0] <= at < run.pause[1]
         dead = at >= min(program.died_at, program.silent_at)

@@ -98,13 +98,13 @@ def _to_the_end(play: Play) -> None:
 
 
 def _submit(play: Play, scenario: Scenario) -> None:
-    wanted = spec(1, play.sim.random("spec"))
-    wanted |= {"tpu": EAST, "hold": "1m", "recovery": {"stall": scenario.stall}}
-    wanted |= {"budget": {"usd": scenario.budget}} if scenario.budget else {}
-    wanted |= {"data": CORPUS} if scenario.data else {}
-    wanted |= {"tpu": TWO_REGIONS} if scenario.moves else {}
-    wanted |= scenario.more
-    ask(play, lambda api: api.create(wanted, idempotency_key="key"))
+    document = spec(1, play.sim.random("spec"))
+    document |= {"tpu": EAST, "hold": "1m", "recovery": {"stall": scenario.stall}}
+    document |= {"budget": {"usd": scenario.budget}} if scenario.budget else {}
+    document |= {"data": CORPUS} if scenario.data else {}
+    document |= {"tpu": TWO_REGIONS} if scenario.moves else {}
+    document |= scenario.more
+    ask(play, lambda api: api.create(document, idempotency_key="key"))
 
 
 def _put_data(play: Play) -> None:
@@ -114,7 +114,7 @@ def _put_data(play: Play) -> None:
 
 
 def _preempted_and_full(play: Play, machine: Machine) -> None:
-    """Its region has no more for it: it moves."""
+    """Preempt the slice, and leave its region without capacity: the job moves."""
     _stockout(play)
     _preempted(play, machine)
 
@@ -131,7 +131,7 @@ def _source_changes(play: Play) -> None:
 def _copy_refused(play: Play) -> None:
     def refuse() -> None:
         for job in play.monitor.jobs.values():
-            play.copies.refused |= {one.at["us-east5"]: "PERMISSION" for one in job.data}
+            play.copies.refused |= {dataset.at["us-east5"]: "PERMISSION" for dataset in job.data}
 
     play.sim.after(3, refuse)
 
@@ -174,13 +174,13 @@ def _stockout(play: Play) -> None:
 
 
 def _two_wait(play: Play) -> None:
-    """For the same, of which there is none for a while; and the cloud takes its time to say so."""
+    """Let two jobs wait for the same type, with no capacity for a while; the cloud is slow to answer."""
     _waits(play, None, 600)
     _slow_to_create(play)
 
 
 def _another_waits(play: Play, machine: Machine) -> None:
-    """For the same, which the cloud has no more of."""
+    """Let another job wait for the same type, of which the cloud has no more."""
     _waits(play)
 
 
@@ -190,10 +190,10 @@ def _bob_waits(play: Play, machine: Machine) -> None:
 
 
 def _waits(play: Play, who: Principal | None = BACKEND, seconds: float = 7200) -> None:
-    wanted = spec(2, play.sim.random("another")) | {"tpu": EAST}
+    document = spec(2, play.sim.random("another")) | {"tpu": EAST}
     play.world.scarce |= dict.fromkeys(("us-east5-a", "us-east5-b"), play.sim.now + seconds)
     play.world.work["000002"] = Work()
-    ask(play, lambda api: api.create(wanted, idempotency_key="another"), who=who)
+    ask(play, lambda api: api.create(document, idempotency_key="another"), who=who)
 
 
 def _both_look(play: Play) -> None:
@@ -204,13 +204,13 @@ def _both_look(play: Play) -> None:
 def _slow_to_create(play: Play, meanwhile: Callable[[], object] = lambda: None) -> None:
     create = play.slices.create
 
-    def creates(slice: Slice, *, timeout: float, **given: Any) -> None:
+    def creates(slice: Slice, *, timeout: float, **kwargs: Any) -> None:
         until = play.sim.now + timeout
         meanwhile()
         play.sim.sleep(20)
         if play.sim.now > until:
             raise Transient("create: deadline exceeded")
-        create(slice, timeout=until - play.sim.now, **given)
+        create(slice, timeout=until - play.sim.now, **kwargs)
 
     play.slices.create = creates
 
@@ -220,7 +220,7 @@ def _preempted(play: Play, machine: Machine) -> None:
 
 
 def _ends_with_0(play: Play, machine: Machine) -> None:
-    """Its program saves and ends with 0 when it is told to stop, as some trainers do."""
+    """Preempt the slice; its program saves and ends with 0 on SIGTERM, as some trainers do."""
     _preempted(play, machine)
     for program in machine.running(play.sim.now):
         program.exit_code = 0
@@ -245,7 +245,7 @@ def _dead_ready(play: Play, machine: Machine) -> None:
 
 
 def _done_and_then(verb: Callable[[Jobs], object]) -> Callable[[Play, Machine], object]:
-    """Its program ends with 0 on every host; before a backend has seen that, its user asks for something else."""
+    """End the program with 0 on every host; before a backend sees the end, let the user send another command."""
 
     def end(play: Play, machine: Machine) -> None:
         for run in machine.runs:
@@ -258,14 +258,14 @@ def _done_and_then(verb: Callable[[Jobs], object]) -> Callable[[Play, Machine], 
 
 
 def _short_lives(play: Play, machine: Machine) -> None:
-    """Of backends: half a minute each, as of one that is only called now and then."""
+    """Give each backend half a minute to live, as on a platform that starts backends only for requests."""
     for backend in play.backends:
         play.end(backend.process, 1.0)
     play.sim.after(31, lambda: _short_lives(play, machine))
 
 
 def _no_backend_and_no_reports(play: Play, machine: Machine) -> None:
-    """Its hosts cannot write, and no backend lives but at the begin and for the last seconds of that."""
+    """Block the hosts' writes, and let no backend live but at the beginning and for the last seconds of that time."""
     now = play.sim.now
     machine.blocked.append((now, now + 2200))
     play.sim.after(200, lambda: play.nobody(1990))
@@ -297,13 +297,13 @@ def _forged(play: Play, machine: Machine) -> None:
 
 
 def _overwritten(play: Play, machine: Machine) -> None:
-    """It ends while no backend lives, and others write over the last reports of its hosts."""
+    """End the run while no backend lives, and let others overwrite the last reports of its hosts."""
     play.nobody(500)
     play.sim.after(400, lambda: play.bucket.forge(machine, {"phase": "running"}))
 
 
 def _hidden(play: Play, machine: Machine) -> None:
-    """It is dead, and others put its old reports back, again and again."""
+    """Kill the slice, and let others put its old reports back, again and again."""
     _dead_ready(play, machine)
     _put_back(play, machine, play.bucket.reports_of(machine), EPOCH + LONG - 3600)
 
@@ -341,8 +341,8 @@ def _half_done(play: Play, machine: Machine) -> None:
 
 
 def _frozen(play: Play, machine: Machine) -> None:
-    """Its hosts stand still, agents and all, for longer than its program may; what they report as they thaw finds them
-    idle for long, and looked at once."""
+    """Freeze the hosts with their agents for longer than the program may be idle. On thawing they report at once, and
+    the reports show the long idle time."""
     for run in machine.runs:
         thaws = play.sim.now + 100
         run.pause, run.frozen = (play.sim.now, thaws), True
@@ -356,14 +356,14 @@ def _crashes(play: Play, machine: Machine) -> None:
 
 
 def _cut_off(play: Play, machine: Machine) -> None:
-    """Its programs run on, and nobody hears of them. Its deletion fails, unseen."""
+    """Cut the slice off while its programs run on. Its deletion fails unseen."""
     machine.blocked.append((play.sim.now, math.inf))
     machine.down = dict.fromkeys(range(machine.hosts), math.inf)
     machine.survives = 1
 
 
 def _dies_for_ever(play: Play, machine: Machine) -> None:
-    """Its second host; the first one waits for it."""
+    """Kill the second host; the first host waits for it."""
     machine.lost[1] = play.sim.now
     for program in machine.running(play.sim.now):
         if program.host:
@@ -377,8 +377,8 @@ def _left_out(play: Play, machine: Machine) -> None:
 
 
 def _cancelled_meanwhile(play: Play) -> None:
-    """Its slice is missing, as the cloud was away when it was asked for. While the backend that sees it is held up, the
-    job is cancelled, and another backend carries that out."""
+    """Let the slice be missing, as the cloud was away at its request. While the backend that sees this is held up, the
+    job is cancelled, and another backend carries out the cancellation."""
     away, look, callers = EPOCH + 30, play.slices.look, iter([True])
     play.world.cloud_outage.until = play.backends[1].process.paused_until = away
 
@@ -393,7 +393,7 @@ def _cancelled_meanwhile(play: Play) -> None:
 
 
 def _replies_lost(play: Play) -> None:
-    """Of the first submit, and of the first start: both have been carried out."""
+    """Lose the replies of the first submit and of the first start, both of which were carried out."""
     play.store.create = _first_reply_lost(play.store.create)
     play.hosts.start = _first_reply_lost(play.hosts.start)
 
@@ -401,8 +401,8 @@ def _replies_lost(play: Play) -> None:
 def _first_reply_lost(call: Callable[..., Any]) -> Callable[..., Any]:
     calls = iter([True])
 
-    def called(*given: Any, **more: Any) -> Any:
-        result = call(*given, **more)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        result = call(*args, **kwargs)
         if next(calls, False):
             raise Transient("the connection was reset")
         return result
@@ -423,7 +423,7 @@ def _deleted_unseen(play: Play, machine: Machine) -> None:
 
 
 def _missed_twice(play: Play, machine: Machine) -> None:
-    """For a moment, and five minutes later again; the cloud does not answer in between."""
+    """Hide the slice for a moment, and five minutes later again; the cloud does not answer in between."""
     now, away = play.sim.now, play.world.cloud_outage
     machine.absent, machine.left_out = (now, now + 20), (now, math.inf)
 
@@ -459,7 +459,7 @@ def _dies_unseen(play: Play, machine: Machine) -> None:
 
 def _suspected(play: Play) -> None:
     first = play.world.free["us-east5-a"][0]
-    given = {
+    accusation = {
         "zone": "us-east5-a",
         "weight": 2.0,
         "reason": "known",
@@ -467,7 +467,7 @@ def _suspected(play: Play) -> None:
         "at": EPOCH,
         "owner": "",
     }
-    play.real.reputation.accuse([first], **given)
+    play.real.reputation.accuse([first], **accusation)
 
 
 def _store_away(play: Play, machine: Machine) -> None:

@@ -78,7 +78,7 @@ def one_fails(play: Play, machine: Machine) -> None:
 
 
 def one_after_another(play: Play) -> None:
-    """It waits for the end of the first, which takes an hour."""
+    """Let a job wait for the end of the first job, which takes an hour."""
     work_of_all(play, BRIEF)
     play.world.work["000001"] = Work(360)
     play.sim.after(20, lambda: submit(play, "next", after=[{"job": "job-1", "on": "end"}]))

@@ -42,15 +42,15 @@ def _without(small: Result, faults: list[str]) -> Result:
 
 def _tried(small: Result, **changes: object) -> Result | None:
     result = replay(replace(small.seed, **changes))  # type: ignore[arg-type]
-    known, found = small.violation, result.violation
-    return result if known and found and found.rule == known.rule else None
+    first, second = small.violation, result.violation
+    return result if first and second and second.rule == first.rule else None
 
 
 def history(result: Result) -> list[str]:
-    """The log, of the violated job alone where there is one; its newest lines."""
+    """Return the newest lines of the log, of the violated job only where there is one."""
     job = result.violation.job if result.violation else ""
-    found = re.search(r"\d{6}", job)
-    about = [line for line in result.log if not found or found.group() in line or " calm" in line]
+    match = re.search(r"\d{6}", job)
+    about = [line for line in result.log if not match or match.group() in line or " calm" in line]
     left_out = len(about) - LINES
     return ([f"  ... {left_out} lines before"] if left_out > 0 else []) + about[-LINES:]
 

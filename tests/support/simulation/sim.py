@@ -19,7 +19,7 @@ EPOCH = 1_000_000.0
 
 
 class Violation(BaseException):
-    """An invariant does not hold. No handler of the code under test may swallow it."""
+    """A broken invariant. No handler of the code under test may swallow it."""
 
     def __init__(self, rule: str, job: str, text: str) -> None:
         super().__init__(f"{rule}: {'job ' + job + ': ' if job else ''}{text}")
@@ -39,7 +39,7 @@ class _Stopped(BaseException):
 
 @dataclass
 class Process:
-    """What can be killed and paused as one: a backend."""
+    """A unit that is killed and paused as a whole: a backend."""
 
     name: str
     skew: float = 0.0  #: its clock, beside the true one
@@ -99,24 +99,24 @@ class Sim:
         return Random(f"{self.seed}:{name}")
 
     def runs_here(self) -> bool:
-        """Whether the calling thread runs one of its tasks."""
+        """Return whether the calling thread runs one of the simulation's tasks."""
         return threading.current_thread() in self._workers
 
     def note(self, text: str) -> None:
-        who = self.me.process.name if self.me.process else "world"
-        self.log.append(f"{self.now - EPOCH:11.3f} {who:5} {text}")
+        actor = self.me.process.name if self.me.process else "world"
+        self.log.append(f"{self.now - EPOCH:11.3f} {actor:5} {text}")
 
     # Time ------------------------------------------------------------------------------------------------------------
 
     def at(self, when: float, call: Callable[[], None]) -> None:
-        """Call it then; it must not sleep."""
+        """Call a function at that time; the function must not sleep."""
         self._push(when, call)
 
     def after(self, seconds: float, call: Callable[[], None]) -> None:
         self._push(self.now + seconds, call)
 
     def sleep(self, seconds: float) -> None:
-        """Others go on meanwhile. Raises Killed when the task's process died."""
+        """Let other tasks run for that time. Raise Killed when the task's process has died."""
         if self._stopping:
             raise _Stopped
         me = self.me
@@ -135,7 +135,7 @@ class Sim:
             raise Killed
 
     def wake(self, task: Task) -> None:
-        """Ends a `sleep` early; what remains of it does nothing."""
+        """End a `sleep` early; its later entry in the queue has no effect."""
         self._push(self.now, task)
 
     def spawn(self, work: Callable[[], object], process: Process | None = None) -> Task:
@@ -152,7 +152,7 @@ class Sim:
         return task
 
     def carry(self, worker: _Worker, task: Task, work: Callable[[], object]) -> None:
-        """On a worker's thread: the task from its begin to its end, then whoever is next."""
+        """Run the task on a worker's thread, then hand over to the next task."""
         try:
             self.check_alive()
             work()
@@ -168,14 +168,14 @@ class Sim:
             self._hand_over()
 
     def run_until(self, when: float) -> None:
-        """From the main thread. Raises what any task or callback raised."""
+        """Run tasks from the main thread until that time. Raise the error of any task or callback."""
         self._push(when, self._main)
         self._switch(self._main)
         if self.failure:
             raise self.failure
 
     def stop(self) -> None:
-        """Every task unwinds, and its thread ends; also where the main thread was interrupted while a task ran."""
+        """Unwind every task and end its thread, also after an interrupt of the main thread."""
         self._stopping = True
         self._main.go.acquire(blocking=self.me is not self._main)
         while self._tasks:
@@ -189,23 +189,23 @@ class Sim:
 
     # The hand-over ---------------------------------------------------------------------------------------------------
 
-    def _push(self, when: float, what: Any) -> None:
+    def _push(self, when: float, item: Any) -> None:
         self._count += 1
-        if isinstance(what, Task):
-            what.turn = self._count
-        heapq.heappush(self._heap, (max(when, self.now), self._count, what))
+        if isinstance(item, Task):
+            item.turn = self._count
+        heapq.heappush(self._heap, (max(when, self.now), self._count, item))
 
     def _next(self) -> Task:
         while not self.failure:
-            when, number, what = heapq.heappop(self._heap)
-            if isinstance(what, Task):
-                if what.turn != number:
+            when, number, item = heapq.heappop(self._heap)
+            if isinstance(item, Task):
+                if item.turn != number:
                     continue
                 self.now = when
-                return what
+                return item
             self.now = when
             try:
-                what()
+                item()
             except BaseException as error:
                 self._fail(error)
         return self._main

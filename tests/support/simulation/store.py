@@ -26,11 +26,11 @@ class SimStore:
     ) -> None:
         self.real, self.world, self.monitor, self.outage = real, world, monitor, outage
         self.reputation = SimReputation(self)
-        self._known: dict[str, Job] = {}  #: what was read since it was last written
+        self._known: dict[str, Job] = {}  #: jobs that were read since their last write
         self._waking: list[str] | None = None  #: those that wake some time, the same
 
     def __getattr__(self, name: str) -> Any:
-        """What costs nothing and cannot fail: histories, and the number of the newest change."""
+        """Return calls that cost nothing and cannot fail: histories, and the number of the newest change."""
         return getattr(self.real, name)
 
     def _effect(self, name: str, about: str, do: Callable[[], Any], *, writes: bool = True) -> Any:
@@ -74,10 +74,10 @@ class SimStore:
         return self.get(job_id)
 
     def _read(self, job_id: str) -> Job:
-        known = self._known.get(job_id)
-        if known is None:
-            known = self._known[job_id] = self.real.get(job_id)
-        return known
+        job = self._known.get(job_id)
+        if job is None:
+            job = self._known[job_id] = self.real.get(job_id)
+        return job
 
     def _forget(self, job_id: str) -> None:
         self._known.pop(job_id, None)
@@ -110,7 +110,7 @@ class SimStore:
         return self._effect("commit", f"{job.id} {event.kind if event else ''}", do)
 
     def _trying(self, job_id: str) -> None:
-        """From now on its backend may take a change of that job for made."""
+        """Note that the backend may believe from now on that its change of that job was made."""
         process = self.world.sim.me.process
         self.monitor.queue.tried[process.name if process else "", job_id] = self.world.sim.now
 
@@ -167,10 +167,10 @@ class SimReputation:
     def __init__(self, store: SimStore) -> None:
         self._store, self._real = store, store.real.reputation
 
-    def accuse(self, physicals: Sequence[str], *, op_id: str, **given: Any) -> None:
+    def accuse(self, physicals: Sequence[str], *, op_id: str, **kwargs: Any) -> None:
         def do() -> None:
-            self._real.accuse(physicals, op_id=op_id, **given)
-            self._store.monitor.accused(tuple(physicals), op_id, given["reason"], given["weight"])
+            self._real.accuse(physicals, op_id=op_id, **kwargs)
+            self._store.monitor.accused(tuple(physicals), op_id, kwargs["reason"], kwargs["weight"])
 
         self._store._effect("accuse", op_id, do)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.support.simulation.play import Play
     from tpujob.service.jobs import Jobs
 
-#: errors that no other backend would spare the user
+#: errors that every backend would give
 ASKED_IN_VAIN = (NotFound, IllegalInState)
 
 
@@ -49,7 +49,7 @@ TWO_REGIONS = {
 }
 
 
-#: what people ask for, by its words
+#: the commands of users, by name
 VERBS: Mapping[str, Callable[[Jobs, str], object]] = {
     "hold": lambda api, job: api.hold(job),
     "release": lambda api, job: api.release(job),
@@ -68,13 +68,13 @@ MEDDLES: Mapping[str, float] = {
 
 
 class User:
-    """One person with one job: it is submitted some time, and perhaps meddled with."""
+    """A person with one job, who submits it at some time, and perhaps sends commands to it."""
 
     meddles = MEDDLES
     in_vain: tuple[type[TpujobError], ...] = ASKED_IN_VAIN
 
     def __init__(self, play: Play, number: int) -> None:
-        """Where others share the queue, each is somebody: limits hold for each owner."""
+        """Give the user an own name where users share the queue: limits hold for each owner."""
         self.play, self.number = play, number
         self.who = BACKEND
         if play.profile["lab"]:
@@ -85,11 +85,11 @@ class User:
     def live(self) -> None:
         hours = self.play.profile.hours
         self.play.sim.sleep(self.random.uniform(0, hours * 3600 / 3))
-        wanted = spec(self.number, self.random)
+        document = spec(self.number, self.random)
         if self.play.profile["lab"] and self.random.random() < 0.3:
-            wanted["tpu"] = TWO_REGIONS
+            document["tpu"] = TWO_REGIONS
         key = f"key-{self.number}"
-        view = self.insist(lambda api: api.create(wanted, idempotency_key=key))
+        view = self.insist(lambda api: api.create(document, idempotency_key=key))
         assert view is not None
         self.job_id = view["id"]
         if self.random.random() < 0.3:
@@ -106,7 +106,7 @@ class User:
         self.insist(lambda api: VERBS[word](api, self.job_id))
 
     def insist(self, verb: Callable[[Jobs], object]) -> dict[str, str] | None:
-        """Until a backend has answered. A user's call ends with the backend that carries it."""
+        """Repeat a call until a backend answers. A call ends with the backend that carries it out."""
         while True:
             answer: list[object] = []
             backend = self.random.choice(self.play.backends)

@@ -1,4 +1,4 @@
-"""What users read of a job, compared with the checkpoints in the bucket, the programs on the hosts, and the ledger."""
+"""The views that users read of a job, compared with the bucket's checkpoints, the hosts' programs, and the ledger."""
 
 import math
 from bisect import bisect_left
@@ -25,7 +25,7 @@ LOOKS = 60.0
 
 
 class Views:
-    """I17: each fact of a job's view is so."""
+    """I17: each fact of a job's view is true."""
 
     def __init__(self, world: World, broken: Broken) -> None:
         self._world, self._broken = world, broken
@@ -47,7 +47,7 @@ class Views:
             self._broken("I17", job.id, str(error).partition("\n")[0])
 
     def _run(self, job: Job, attempt: Attempt) -> Run | None:
-        """What truly ran. None: no host was started."""
+        """Return the run that took place. None: no host was started."""
         for machine in self._world.of_job.get(job.id, ()):
             run = machine.run_of(job.id, attempt.number)
             if run is not None and machine.name == attempt.slice:  # it may have been made twice
@@ -55,16 +55,16 @@ class Views:
         return None
 
     def _checkpoint(self, job: Job, view: JobView) -> None:
-        """The checkpoint that a resume goes on from, as it is shown, is in the bucket, and no verdict is against it."""
+        """Check that the checkpoint shown for a resume is in the bucket, and that no verdict is against it."""
         step, saved = view["checkpoint"], self._world.saved.get(job.id, ())
-        found = [c for c in saved if c.step == step]
-        assert step is None or found, f"shows checkpoint {step}, which is not in the bucket"
+        matches = [c for c in saved if c.step == step]
+        assert step is None or matches, f"shows checkpoint {step}, which is not in the bucket"
         for attempt in job.attempts:
             bad = attempt.verdict.step if attempt.verdict and attempt.cause in _WRONG else None
             if bad is None:
                 continue
             number, run = attempt.number, self._run(job, attempt)
-            if step is not None and found[-1].attempt == number and not found[-1].good:
+            if step is not None and matches[-1].attempt == number and not matches[-1].good:
                 assert step < bad, f"shows checkpoint {step}; attempt {number} broke at {bad}"
             if attempt is job.attempt and run and run.contract:  # its report names both steps
                 good = [c.step for c in saved if c.attempt == number and c.step < bad]
@@ -73,17 +73,17 @@ class Views:
                 )
 
     def _money(self, job: Job, view: JobView, now: float) -> None:
-        """The dollars of the job's page are those of the ledger."""
-        found = report([job], now, "job", covered([job])).total.list / 1e6
+        """Check that the dollars of the job's page equal the ledger's."""
+        cost = report([job], now, "job", covered([job])).total.list / 1e6
         shown = view["usd_spent"]
-        assert abs(found - shown) < 1e-6, f"shows ${shown:.6f}; the ledger has ${found:.6f}"
-        slices = sum(one["usd"] for one in view["slices"])
+        assert abs(cost - shown) < 1e-6, f"shows ${shown:.6f}; the ledger has ${cost:.6f}"
+        slices = sum(slice_["usd"] for slice_ in view["slices"])
         assert slices <= shown + 1e-6, f"its slices cost ${slices:.6f}, and it ${shown:.6f}"
 
     def _redone(self, job: Job, attempt: Attempt, shown: AttemptView) -> None:
-        """Steps of an attempt that later ones made again, once one of those is known to have begun."""
-        known = [a for a in job.attempts[attempt.number :] if began_from(a) is not None]
-        later = [self._run(job, a) for a in known]
+        """Check the repeated steps of an attempt, once a later attempt is known to have begun."""
+        begun = [a for a in job.attempts[attempt.number :] if began_from(a) is not None]
+        later = [self._run(job, a) for a in begun]
         began = [run.resumed for run in later if run and run.resumed < run.steps]
         if attempt.ended_at is None or not shown["redone"] or not began:
             return
@@ -123,7 +123,7 @@ def _succeeded(attempt: Attempt, run: Run, lists: Sequence[tuple[float, str]]) -
 
 
 def _ran(attempt: Attempt, run: Run) -> None:
-    """It is said to run from when its last host ran, and never if no program was started."""
+    """Assert that the view says "running" from when the last host ran, and never if no program was started."""
     began = max((p.running_at for p in run.programs.values()), default=math.inf)
     if attempt.running_at is not None:
         first = min(p.running_at for p in run.programs.values())
@@ -139,7 +139,7 @@ def _ran(attempt: Attempt, run: Run) -> None:
 
 
 def _steps(attempt: Attempt, shown: AttemptView, run: Run, now: float) -> None:
-    """No step is shown that was not made, and an attempt goes on from where its program did."""
+    """Check that each shown step was made, and that an attempt resumes where its program did."""
     number, step = attempt.number, shown["step"]
     if step is not None:
         reached = max(run.step(min(now, run.over())), run.resumed)

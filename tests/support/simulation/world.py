@@ -1,4 +1,4 @@
-"""What is truly there: slices, the machines below them, programs and what they saved; and what befalls it by itself."""
+"""The true state: slices, the machines below them, programs and their checkpoints; and the faults that befall them."""
 
 import math
 from collections.abc import Callable
@@ -30,12 +30,12 @@ class World:
         self.sim, self.effects = sim, effects
         self.machines: dict[str, Machine] = {}
         self.past: list[Machine] = []
-        self.of_job: dict[str, list[Machine]] = {}  #: all that ever were
-        self.saved: dict[str, list[Checkpoint]] = {}  #: job -> checkpoints that are committed
+        self.of_job: dict[str, list[Machine]] = {}  #: all slices so far
+        self.saved: dict[str, list[Checkpoint]] = {}  #: job -> its committed checkpoints
         self.work: dict[str, plans.Work] = {}
         self.monitor: Monitor
         self.bucket: Bucket
-        self.stirred: Callable[[str], None] = lambda job: None  #: something about a job changed
+        self.stirred: Callable[[str], None] = lambda job: None  #: called with each job that changes
         #: seconds of work that a job may have
         self.lengths_of: Callable[[str], tuple[int, ...]] = lambda job: effects.profile.lengths
         self.fate = sim.random("fate")
@@ -66,7 +66,7 @@ class World:
     # Hardware --------------------------------------------------------------------------------------------------------
 
     def _scarcity(self, place: str, random: Random) -> None:
-        """Times in which a zone has no capacity, or a region refuses more quota."""
+        """Start, at random times, stockouts of a zone or refusals of quota in a region."""
 
         def begin() -> None:
             self.scarce[place] = self.sim.now + random.uniform(60, 5400)
@@ -77,21 +77,21 @@ class World:
         self.effects.some_time(random, rate, begin)
 
     def refusal(self, slice: Slice) -> str:
-        """STOCKOUT or QUOTA, while one of them is in force; or empty."""
+        """Return STOCKOUT or QUOTA while one of them is in force; else an empty text."""
         now = self.sim.now
         if self.scarce.get(slice.zone, 0.0) > now or len(self.free[slice.zone]) < 2:
             return "STOCKOUT"
         return "QUOTA" if self.scarce.get(f"quota {region_of(slice.zone)}", 0.0) > now else ""
 
     def add(self, machine: Machine) -> None:
-        """A nasty allocator: what was given back last is handed out first."""
+        """Add a slice on the machines that were given back last: the worst choice of an allocator."""
         free = self.free[machine.zone]
         machine.physical = tuple(free.pop(0) for _ in range(min(machine.hosts, len(free))))
         self.machines[machine.name] = machine
         self.of_job.setdefault(machine.job, []).append(machine)
 
     def hand_on(self, name: str, job: str) -> None:
-        """Another job has it from now on."""
+        """Give the slice to another job."""
         machine = self.machines.get(name)
         if machine is not None and machine.job != job:
             machine.served.append((machine.job, self.sim.now))
@@ -100,10 +100,10 @@ class World:
             self.sim.note(f"{name} serves {job}")
 
     def holder(self, name: str) -> str:
-        """The job that has, or last had, that slice."""
+        """Return the job that has, or last had, that slice."""
         past = (m for m in reversed(self.past) if m.name == name)
-        known = [self.machines.get(name), *past]
-        return next((m.job for m in known if m), name.split("-")[1])
+        machines = [self.machines.get(name), *past]
+        return next((m.job for m in machines if m), name.split("-")[1])
 
     def vanish(self, machine: Machine) -> None:
         if machine.gone_at == math.inf:
@@ -118,7 +118,7 @@ class World:
             self.sim.note(f"{machine.name} is gone")
 
     def calm_down(self) -> None:
-        """Faults end: what is broken for a while is whole again, and what is somebody else's makes room."""
+        """End the faults: temporary damage is repaired, and slices of others make room."""
         for machine in self.machines.values():
             machine.down.clear()
             if not machine.ours:
@@ -130,7 +130,7 @@ class World:
     # Programs --------------------------------------------------------------------------------------------------------
 
     def begin(self, machine: Machine, host_plan: HostPlan) -> None:
-        """What an agent does with a plan."""
+        """Begin a run as an agent does with a plan."""
         document, now, host = host_plan.document, self.sim.now, host_plan.host
         job, attempt = str(document["job"]), int(document["attempt"])
         run = machine.run_of(job, attempt) or self._run(machine, job, attempt, document["context"])
@@ -155,12 +155,12 @@ class World:
         work = self.work.setdefault(job, self._work(job))
         before = int(context["resume_before"])
         if before and work.listens:  # and saves those steps anew
-            kept = [c for c in self.saved.get(job, []) if c.step < before]
+            older = [c for c in self.saved.get(job, []) if c.step < before]
             self.monitor.rolled_back(job, before, self.saved.get(job, []))
-            self.saved[job] = kept
+            self.saved[job] = older
         workdir = str(context["workdir"])
-        found = [c for c in self.saved.get(job, []) if self.at_hand(workdir, c.step)]
-        newest = max(found, key=lambda c: c.step, default=Checkpoint(0, 0, good=True))
+        reachable = [c for c in self.saved.get(job, []) if self.at_hand(workdir, c.step)]
+        newest = max(reachable, key=lambda c: c.step, default=Checkpoint(0, 0, good=True))
         run = Run(
             job, attempt, machine.name, machine.hosts, work.listens, work.contract, newest.step, before,
             work.steps, tainted=not newest.good, kept=newest.step,
@@ -178,7 +178,7 @@ class World:
         return plans.draw(random, self.lengths_of(job), self.effects.profile["maths"])
 
     def _refuse(self, run: Run, avoid: set[str]) -> None:
-        """The check before the program: a host keeps off a machine that is suspected, and the others wait for it."""
+        """Check machines before the program: a host refuses a suspected machine, and the others wait."""
         refused = [p for p in run.programs.values() if p.physical in avoid]
         if not refused:
             return
@@ -186,17 +186,17 @@ class World:
         for program in run.programs.values():
             at = program.running_at + (0.0 if program in refused else 60.0)
             program.exit_at, program.exit_code, program.cause = at, 1, "PREFLIGHT"
-            said = f"the physical machine {program.physical} is suspected of wrong numbers"
-            program.error = said if program in refused else f"host {refused[0].host} did not come"
+            error = f"the physical machine {program.physical} is suspected of wrong numbers"
+            program.error = error if program in refused else f"host {refused[0].host} did not come"
             program.verdict, program.lines = None, ()
 
     def keep(self, run: Run, step: int, good: bool) -> None:
-        """A checkpoint is committed."""
+        """Commit a checkpoint."""
         self.saved.setdefault(run.job, []).append(Checkpoint(step, run.attempt, good))
         self.bucket.put(f"{run.workdir}/checkpoints/{step}/w", b"saved", timeout=1)
 
     def at_hand(self, workdir: str, step: int) -> bool:
-        """Whether that checkpoint is in the workdir, which may be that of another region than it was saved in."""
+        """Return whether that checkpoint is in the workdir, perhaps of another region than its own."""
         return f"{workdir}/checkpoints/{step}/w" in self.bucket.objects
 
     def settle(self, machine: Machine) -> None:
@@ -204,7 +204,7 @@ class World:
             plans.settle(self, run, self.sim.now)
 
     def stop(self, program: Program) -> None:
-        """SIGTERM, and SIGKILL for what hangs."""
+        """Send SIGTERM, and SIGKILL to programs that hang."""
         now, run = self.sim.now, program.run
         hung = now >= min(run.hangs, run.spoils) or now < run.begins
         program.end(now, -9 if hung else 75, "stopped")

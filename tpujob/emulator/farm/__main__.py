@@ -1,6 +1,6 @@
 """`python -m tpujob.emulator.farm --ready FILE --state DIR`: run the farm until SIGTERM.
 
-Writes FILE, whole, once it listens: `{"pid", "control", "ssh_port"}`; `control` is the path of a Unix socket.
+Writes FILE, in one step, once the farm listens: `{"pid", "control", "ssh_port"}`; `control` is a Unix socket's path.
 """
 
 import argparse
@@ -54,8 +54,8 @@ async def _run(ready: Path, state: Path, ssh_port: int) -> None:
     control = unix_sockets.place(state, "control.sock")
     try:
         await server.serve(unix_sockets.listen(control))
-        here = {"pid": os.getpid(), "control": str(control), "ssh_port": farm.ssh_port}
-        write_ready_file(ready, here)
+        content = {"pid": os.getpid(), "control": str(control), "ssh_port": farm.ssh_port}
+        write_ready_file(ready, content)
         await stop.wait()
     finally:
         await server.close()
@@ -67,7 +67,7 @@ async def _run(ready: Path, state: Path, ssh_port: int) -> None:
 
 
 async def answer(farm: Farm, request: Request) -> Response:
-    """Route a request to the farm."""
+    """Answer a request of the control API."""
     try:
         body = await request.json_object()
         return json_response(await _route(farm, request.method, request.path, body))
@@ -88,17 +88,17 @@ async def _route(farm: Farm, method: str, path: str, body: dict[str, Any]) -> An
             return {"hosts": [{"index": h.spec.index, "address": h.address} for h in hosts]}
         case "DELETE", ["slices", name]:
             await farm.delete(name)
-        case "POST", ["slices", name, what]:
-            await _disturb(farm, name, what, body)
+        case "POST", ["slices", name, kind]:
+            await _disturb(farm, name, kind, body)
         case _:
             raise NotFound(f"nothing at {method} {path}")
     return {}
 
 
-async def _disturb(farm: Farm, name: str, what: str, body: dict[str, Any]) -> None:
-    host_or_all = None if body.get("host") is None else int(_number(body, "host"))
-    host = host_or_all or 0
-    match what:
+async def _disturb(farm: Farm, name: str, kind: str, body: dict[str, Any]) -> None:
+    host = None if body.get("host") is None else int(_number(body, "host"))
+    first = host or 0
+    match kind:
         case "preempt":
             farm.preempt(name, _number(body, "notice_s"))
         case "maintain":
@@ -106,27 +106,27 @@ async def _disturb(farm: Farm, name: str, what: str, body: dict[str, Any]) -> No
         case "announce":
             farm.announce(name, _texts(body.get("upcoming", {})))
         case "slow":
-            farm.slow(name, host, _number(body, "factor"))
+            farm.slow(name, first, _number(body, "factor"))
         case "off":
-            await farm.switch_off(name, host_or_all)
+            await farm.switch_off(name, host)
         case "on":
             await farm.switch_on(name)
         case "hang":
             off = body.get("off") is True
-            hung = [one.hang(off=off) for one in farm.hosts(name, host_or_all)]
+            hung = [chosen.hang(off=off) for chosen in farm.hosts(name, host)]
             if not any(hung):
                 raise NotFound(f"no program runs on {name}")
         case "cut":
-            farm.cut(name, host_or_all, off=body.get("off") is True)
+            farm.cut(name, host, off=body.get("off") is True)
         case "oom":
-            for one in farm.hosts(name, host):
-                one.run_out_of_memory()
+            for chosen in farm.hosts(name, first):
+                chosen.run_out_of_memory()
         case "env":
             for variable, value in _texts(body.get("set", {})).items():
-                for one in farm.hosts(name, host):
-                    one.set_env(variable, value)
+                for chosen in farm.hosts(name, first):
+                    chosen.set_env(variable, value)
         case _:
-            raise NotFound(f"there is no disturbance {what!r}")
+            raise NotFound(f"there is no disturbance {kind!r}")
 
 
 def _number(body: dict[str, Any], key: str) -> float:

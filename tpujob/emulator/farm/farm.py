@@ -33,12 +33,12 @@ from tpujob.errors import BadRequest, NotFound, TpujobError
 class _Slice:
     hosts: tuple[Host, ...]
     marker: str
-    ending: asyncio.Task[None] | None = None  #: of one that was preempted: from SIGTERM to off
-    window: asyncio.TimerHandle | None = None  #: ends a maintenance event
+    ending: asyncio.Task[None] | None = None  #: the task of a preemption, from SIGTERM to off
+    window: asyncio.TimerHandle | None = None  #: the timer that ends a maintenance event
 
 
 class Farm:
-    """Keeps hosts in the folder `state`. `__main__` refuses a second farm on the same folder."""
+    """The slices whose hosts are in the folder `state`. `__main__` refuses a second farm on the same folder."""
 
     def __init__(self, state: Path, ssh_port: int = 0) -> None:
         self._state = state
@@ -50,7 +50,7 @@ class Farm:
         self._addresses, self._every_address = host_addresses(block), f"127.{block}.*"
         self._hole = BlackHole()
         self._imaging = threading.Lock()
-        self._shared = state / "shared"  #: what belongs to no slice
+        self._shared = state / "shared"  #: images and homes, which belong to no single slice
         self.ssh_port = ssh_port or free_everywhere()
 
     async def clear(self) -> None:
@@ -60,22 +60,22 @@ class Farm:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     async def create(self, request: SliceRequest) -> list[Host]:
-        """Bring up every host, or none. An existing slice only gets the new SSH keys. Raises BadRequest."""
+        """Bring up every host, or none. An existing slice only gets the new SSH keys. Raise BadRequest."""
         request.check()
         async with self._lock(request.name):
-            known = self._slices.get(request.name)
-            if known is not None:
-                if len(known.hosts) != len(request.hosts):
-                    raise BadRequest(f"slice {request.name} exists with {len(known.hosts)} hosts")
-                for host in known.hosts:
+            held = self._slices.get(request.name)
+            if held is not None:
+                if len(held.hosts) != len(request.hosts):
+                    raise BadRequest(f"slice {request.name} exists with {len(held.hosts)} hosts")
+                for host in held.hosts:
                     host.metadata.set(SSH_KEYS, request.metadata.get("ssh-keys", ""))
-                return list(known.hosts)
-            made = await self._build(request)
-            self._slices[request.name] = made
-            return list(made.hosts)
+                return list(held.hosts)
+            created = await self._build(request)
+            self._slices[request.name] = created
+            return list(created.hosts)
 
     async def delete(self, name: str) -> None:
-        """Afterwards nothing of the slice is left. Absent is success."""
+        """Delete everything of the slice. An absent slice is a success."""
         async with self._lock(name):
             victim = self._slices.get(name)
             if victim is None:
@@ -83,13 +83,13 @@ class Farm:
             for planned in (victim.ending, victim.window):
                 if planned is not None:
                     planned.cancel()
-            await self._cut(victim.hosts)
+            await self._switch_off_hosts(victim.hosts)
             await asyncio.to_thread(shutil.rmtree, self._folder(name), ignore_errors=True)
             del self._slices[name]
 
     def preempt(self, name: str, notice: float) -> None:
-        """TRUE in the metadata and SIGTERM to every process now; off after `notice` seconds. A second call changes
-        nothing. Raises NotFound."""
+        """Set the metadata flag and send SIGTERM to every process now; switch the hosts off after `notice` seconds. A
+        second call changes nothing. Raise NotFound."""
         victim = self._get(name)
         if victim.ending is not None:
             return
@@ -97,25 +97,25 @@ class Farm:
             host.slow(1)
             host.metadata.set(PREEMPTED, "TRUE")
         self._census.terminate(victim.marker)
-        victim.ending = asyncio.create_task(self._end(victim, notice))
+        victim.ending = asyncio.create_task(self._switch_off_later(victim, notice))
 
     def maintain(self, name: str, window: float) -> None:
-        """Announce maintenance in the metadata of every host for `window` seconds. Raises NotFound."""
-        chosen = self._get(name)
-        if chosen.window is not None:
-            chosen.window.cancel()
-        _announce(chosen, COMING_MAINTENANCE)
+        """Announce maintenance in the metadata of every host for `window` seconds. Raise NotFound."""
+        slice_ = self._get(name)
+        if slice_.window is not None:
+            slice_.window.cancel()
+        _announce(slice_, COMING_MAINTENANCE)
         loop = asyncio.get_running_loop()
-        chosen.window = loop.call_later(window, _announce, chosen, NO_MAINTENANCE)
+        slice_.window = loop.call_later(window, _announce, slice_, NO_MAINTENANCE)
 
     def announce(self, name: str, upcoming: Mapping[str, str]) -> None:
-        """Tell of maintenance in the metadata of every host; empty: of none. Raises NotFound."""
+        """Write the announced maintenance into the metadata of every host; empty: none. Raise NotFound."""
         text = json.dumps(upcoming) if upcoming else NOTHING_UPCOMING
         for host in self._get(name).hosts:
             host.metadata.set(UPCOMING, text)
 
     def slow(self, name: str, host: int, factor: float) -> None:
-        """Raises NotFound, BadRequest."""
+        """Let one host run `factor` times slower; 1 ends it. Raise NotFound, BadRequest."""
         (chosen,) = self.hosts(name, host)
         if not 1 <= factor <= 1000:
             raise BadRequest("factor must be from 1 to 1000")
@@ -123,38 +123,36 @@ class Farm:
             chosen.slow(factor)
 
     async def switch_off(self, name: str, host: int | None) -> None:
-        """One host, or all: no process, no listener, no notice. Raises NotFound."""
+        """Switch off one host, or all, without notice: no process, no listener. Raise NotFound."""
         async with self._lock(name):
-            await self._cut(self.hosts(name, host))
+            await self._switch_off_hosts(self.hosts(name, host))
 
     async def switch_on(self, name: str) -> None:
-        """Hosts that were switched off answer again, with their disk and key; hosts of a preempted slice do not.
-        Raises NotFound."""
+        """Switch on hosts that are off, with their disk and key; preempted slices stay off. Raise NotFound."""
         async with self._lock(name):
-            chosen = self._get(name)
-            if chosen.ending is None:
-                off = [host for host in chosen.hosts if not host.on]
+            slice_ = self._get(name)
+            if slice_.ending is None:
+                off = [host for host in slice_.hosts if not host.on]
                 await asyncio.gather(*(host.power_on(self.ssh_port) for host in off))
-                _announce(chosen, NO_MAINTENANCE)
+                _announce(slice_, NO_MAINTENANCE)
 
     def cut(self, name: str, host: int | None, *, off: bool) -> None:
-        """Let one host reach no other, nor be reached; or each of them. `off`: the network is open again. Raises
-        NotFound."""
-        for chosen in self._get(name).hosts:
-            alone = host is None or host == chosen.spec.index
+        """Cut one host or every host off from the others, in both directions; `off` ends it. Raise NotFound."""
+        for target in self._get(name).hosts:
+            alone = host is None or host == target.spec.index
             others = self._every_address if alone else self.hosts(name, host)[0].address
-            write_routes(chosen.routes, [] if off else [others], self._hole)
+            write_routes(target.routes, [] if off else [others], self._hole)
 
     def guests(self, name: str) -> list[dict[str, str]]:
-        """The guest attributes of each host. Raises NotFound."""
+        """Return the guest attributes of each host. Raise NotFound."""
         return [host.guest_attributes() for host in self._get(name).hosts]
 
     def hung(self) -> dict[str, list[int]]:
-        """All slices, each with its hung hosts."""
+        """Return all slices, each with its hung hosts."""
         return {n: [h.spec.index for h in s.hosts if h.hung] for n, s in self._slices.items()}
 
     async def close(self) -> None:
-        """Switch everything off and remove it."""
+        """Switch every host off and remove its files."""
         await asyncio.gather(*(self.delete(name) for name in list(self._slices)))
         self._hole.close()
         await self.clear()
@@ -162,7 +160,7 @@ class Farm:
     async def _build(self, request: SliceRequest) -> _Slice:
         marker = f"{self._id}/{request.name}/"
         addresses = [self._free_address() for _ in request.hosts]
-        programs = await asyncio.to_thread(self._programs, request.image)
+        programs = await asyncio.to_thread(self._image_path, request.image)
         hosts = tuple(
             Host(
                 replace(spec, env={**request.env, **spec.env}),
@@ -184,35 +182,35 @@ class Farm:
             )
             for spec, address in zip(request.hosts, addresses, strict=True)
         )
-        made = _Slice(hosts, marker)
+        built = _Slice(hosts, marker)
         try:
             await asyncio.gather(*(host.power_on(self.ssh_port) for host in hosts))
             for host in hosts if request.cut else ():
                 write_routes(host.routes, [self._every_address], self._hole)
         except BaseException:
-            await self._cut(hosts)
+            await self._switch_off_hosts(hosts)
             shutil.rmtree(self._folder(request.name), ignore_errors=True)
             raise
-        return made
+        return built
 
-    def _programs(self, name: str) -> str:
+    def _image_path(self, name: str) -> str:
         """Return the PATH of an image, which is made once for all hosts."""
         with self._imaging:
             bare = self._shared / image.BARE
             return image.bare_path(bare) if name == image.BARE else image.default_path()
 
-    async def _end(self, victim: _Slice, notice: float) -> None:
+    async def _switch_off_later(self, victim: _Slice, notice: float) -> None:
         await asyncio.sleep(notice)
-        await self._cut(victim.hosts)
+        await self._switch_off_hosts(victim.hosts)
 
-    async def _cut(self, hosts: Sequence[Host]) -> None:
-        for _ in range(2):  # again, for processes that a last session started in between
+    async def _switch_off_hosts(self, hosts: Sequence[Host]) -> None:
+        for _ in range(2):  # again, for processes that a last session started meanwhile
             await self._census.kill(tuple(host.marker for host in hosts))
             await asyncio.gather(*(host.disconnect() for host in hosts))
         await asyncio.gather(*(host.ended() for host in hosts))
 
     def _free_address(self) -> str:
-        """The next address on which the port is free. An address is reused only after 60,000 others."""
+        """Return the next address on which the port is free. An address is reused only after 60,000 others."""
         for _ in range(1000):
             address = next(self._addresses)
             if can_bind(address, self.ssh_port):
@@ -225,7 +223,7 @@ class Farm:
         return self._slices[name]
 
     def hosts(self, name: str, host: int | None) -> tuple[Host, ...]:
-        """The given host, or all. Raises NotFound."""
+        """Return the host of that number, or all hosts for None. Raise NotFound."""
         hosts = self._get(name).hosts
         if host is None:
             return hosts
@@ -240,8 +238,8 @@ class Farm:
         return self._state / "slices" / name
 
 
-def _announce(chosen: _Slice, event: str) -> None:
-    for host in chosen.hosts:
+def _announce(slice_: _Slice, event: str) -> None:
+    for host in slice_.hosts:
         host.metadata.set(MAINTENANCE, event)
 
 
@@ -249,7 +247,7 @@ def _announce(chosen: _Slice, event: str) -> None:
 
 
 def host_addresses(block: int) -> Iterator[str]:
-    """Every host address of 127.<block>.0.0/16, in an endless cycle."""
+    """Yield every host address of 127.<block>.0.0/16, in an endless cycle."""
     while True:
         for third in range(1, 251):
             for fourth in range(1, 251):
@@ -257,7 +255,7 @@ def host_addresses(block: int) -> Iterator[str]:
 
 
 def free_everywhere() -> int:
-    """A port that is free on every address, below the system's range of ephemeral ports."""
+    """Return a port that is free on every address, below the system's range of ephemeral ports."""
     for _ in range(1000):
         port = 20000 + secrets.randbelow(12000)
         if can_bind("0.0.0.0", port):  # noqa: S104 - bound for a moment, never listened on
@@ -266,7 +264,7 @@ def free_everywhere() -> int:
 
 
 def can_bind(address: str, port: int) -> bool:
-    """Raises TpujobError if the system has no such address."""
+    """Return whether the port is free there. Raise TpujobError if the system has no such address."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -284,18 +282,18 @@ def can_bind(address: str, port: int) -> bool:
 # The network between hosts -------------------------------------------------------------------------------------------
 
 
-FILLED = 4  #: connections that fill the queue of a socket that accepts none: later ones are dropped by the kernel
+FILLED = 4  #: connections that fill the queue of a listener that accepts none: the kernel drops later ones
 
 
 class BlackHole:
-    """An address at which a connection is neither accepted nor refused. It is opened when it is first asked for."""
+    """An address that neither accepts nor refuses connections. The first use opens the socket."""
 
     def __init__(self) -> None:
         self._open = contextlib.ExitStack()
         self._address = ""
 
     def address(self) -> str:
-        """`host:port`."""
+        """Return `host:port`."""
         if not self._address:
             listener = self._open.enter_context(socket.socket())
             listener.bind(("127.0.0.1", 0))
@@ -312,7 +310,7 @@ class BlackHole:
 
 
 def write_routes(file: Path, unreachable: Sequence[str], hole: BlackHole) -> None:
-    """From now on these addresses (patterns as of a shell) cannot be reached from that host."""
+    """Make these addresses (shell patterns) unreachable from the host that reads `file`, and only these."""
     lines = [f"{pattern} {hole.address()}\n" for pattern in unreachable]
     new = file.with_suffix(".new")
     new.write_text("".join(lines), encoding="ascii")

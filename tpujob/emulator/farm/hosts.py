@@ -1,4 +1,4 @@
-"""What a farm is asked for, and one emulated host: its folder, environment, metadata server and SSH server."""
+"""The requests to a farm, and one emulated host: its folder, environment, metadata server and SSH server."""
 
 import asyncio
 import itertools
@@ -24,17 +24,17 @@ MAX_HOSTS = 1024
 
 @dataclass(frozen=True, slots=True)
 class HostSpec:
-    """What the emulated cloud asks for."""
+    """One host of a requested slice."""
 
     index: int
-    physical: str = ""  #: name of the machine below
+    physical: str = ""  #: name of the physical host
     chips: int = 1
     env: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True)
 class SliceRequest:
-    """What the emulated cloud asks the farm for: one slice."""
+    """A slice, as the emulated cloud requests it from the farm."""
 
     name: str
     zone: str
@@ -42,11 +42,11 @@ class SliceRequest:
     hosts: tuple[HostSpec, ...]
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
     env: Mapping[str, str] = field(default_factory=dict[str, str])
-    image: str = images.DEFAULT  #: what is installed on its hosts
+    image: str = images.DEFAULT  #: name of the programs on its hosts
     cut: bool = False  #: whether its hosts cannot reach each other
 
     def check(self) -> None:
-        """Raises BadRequest."""
+        """Raise BadRequest for a request that the farm cannot carry out."""
         if not _NAME.fullmatch(self.name):
             raise BadRequest(f"{self.name!r} is not a valid name of a slice")
         if self.image not in images.IMAGES:
@@ -60,9 +60,8 @@ class SliceRequest:
 
 
 def home_path(folder: Path, home: Path) -> Path:
-    """Return the first numbered link in `folder` that leads nowhere; it leads to `home` from now on. On TPU VMs a home
-    has the same path everywhere, and an environment in the bucket holds it; here a path leads to one host's home after
-    another's."""
+    """Return the first numbered link in `folder` that leads nowhere; let it lead to `home`. On TPU VMs a home has the
+    same path everywhere, and environments in the bucket contain this path. Here hosts use a path one after another."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     paths = (folder / str(number) for number in itertools.count())
     path = next(path for path in paths if not path.exists())
@@ -72,7 +71,7 @@ def home_path(folder: Path, home: Path) -> Path:
 
 
 class Host:
-    """Every process of the host carries `marker`; it ends with `/`, so no marker is a prefix of another."""
+    """An emulated host. Its processes carry `marker`, which ends with `/`, so no marker is a prefix of another."""
 
     def __init__(
         self,
@@ -95,14 +94,14 @@ class Host:
         self._census = census
         self._programs, self._homes = programs, homes
         self._http = HttpServer(self.metadata.answer)
-        self._metadata_port = 0  #: stays the same when it is switched on again: programs know it
+        self._metadata_port = 0  #: stays the same after a power cycle: programs know it
         self._env: dict[str, str] = {}
         self._ssh: SshServer | None = None
         self._slow: asyncio.Task[None] | None = None
-        self._stopped: list[processes.HostProcess] = []  #: by `hang`
+        self._stopped: list[processes.HostProcess] = []  #: processes that `hang` stopped
 
     async def power_on(self, ssh_port: int) -> None:
-        """Listen; the first call makes the disk, later ones keep it. Raises OSError when the address is taken."""
+        """Listen; the first call makes the disk, later ones keep it. Raise OSError when the address is taken."""
         self._metadata_port = await self._http.start(self.address, self._metadata_port)
         if self._ssh is None:
             self._ssh = SshServer(self._install())
@@ -118,35 +117,35 @@ class Host:
             await self._ssh.close()
 
     async def ended(self) -> None:
-        """Return when every process of its sessions has ended and is reaped."""
+        """Wait until every process of the host's sessions has ended and is reaped."""
         if self._ssh is not None:
             await self._ssh.ended()
 
     def guest_attributes(self) -> dict[str, str]:
-        """`namespace/key` to value, as its guest agent publishes them; empty unless its metadata enables them."""
+        """Return what the guest agent publishes, `namespace/key` to value; empty unless the metadata enables it."""
         if self._ssh is None or not _is_true(self.metadata.get(GUEST_ATTRIBUTES)):
             return {}
         kind, _, key = self._ssh.public_key.partition(" ")
         return {f"hostkeys/{kind}": key, "hostkeys/hostname": self.metadata.get(NAME)}
 
     def slow(self, factor: float) -> None:
-        """From now on its processes run for 1/`factor` of the time; 1 ends it."""
+        """Give the host's processes 1/`factor` of their time from now on; 1 ends it."""
         if self._slow is not None:
             self._slow.cancel()
             self._slow = None
         if factor > 1:
-            self._stopped = []  # from now on they are continued again and again
+            self._stopped = []  # `slow_down` continues them again and again
             work = self._census.slow_down(self.marker, factor)
             self._slow = asyncio.create_task(work)
 
     def set_env(self, name: str, value: str) -> None:
-        """For processes that start from now on; an empty value removes the variable."""
+        """Set a variable for processes that start from now on; an empty value removes the variable."""
         self._env.pop(name, None)
         if value:
             self._env[name] = value
 
     def hang(self, *, off: bool) -> bool:
-        """Stop the program's processes (`off`: continue them), not the agent. False: no program runs."""
+        """Stop the program's processes, but not the agent; `off` continues them. Return whether a program runs."""
         self.slow(1)
         program = self._census.program(self.marker)
         processes.send(program, signal.SIGCONT if off else signal.SIGSTOP)
@@ -155,22 +154,22 @@ class Host:
 
     @property
     def hung(self) -> bool:
-        """Whether a program that `hang` stopped is still there."""
+        """Whether a program that `hang` stopped still exists and is stopped."""
         return any(processes.is_stopped(process) for process in self._stopped)
 
     def run_out_of_memory(self) -> None:
-        """Kill the program's biggest process and count it, as the kernel does. Raises NotFound if no program runs."""
+        """Kill the program's biggest process and count it, as the kernel does. Raise NotFound if no program runs."""
         victim = max(self._census.program(self.marker), key=processes.memory, default=None)
         if victim is None:
             raise NotFound(f"no program runs on host {self.spec.index}")
-        counted = int(self._vmstat.read_text().split()[1])
+        kills = int(self._vmstat.read_text().split()[1])
         # before the kill: the agent reads it as soon as its program has died
-        self._vmstat.write_text(f"oom_kill {counted + 1}\n")
+        self._vmstat.write_text(f"oom_kill {kills + 1}\n")
         processes.send([victim], signal.SIGKILL)
 
     @property
     def routes(self) -> Path:
-        """What `farm.write_routes` writes for this host."""
+        """The file of unreachable addresses, which `farm.write_routes` writes."""
         return self._folder / "routes"
 
     @property
@@ -186,7 +185,7 @@ class Host:
             (devices / f"accel{chip}").touch(mode=0o600)
         home = home_path(self._homes, home)
         self._vmstat.write_text("oom_kill 0\n")
-        # The whole environment of a session; of the farm's own environment only the language is kept.
+        # The whole environment of a session; only the language comes from the farm's own environment.
         self._env = {
             "HOME": str(home),
             "USER": USER,
@@ -199,9 +198,9 @@ class Host:
             "JAX_PLATFORMS": "cpu",
             "JAX_NUM_CPU_DEVICES": str(self.spec.chips),
             "TPUJOB_DEVICES": f"{devices}/accel*",
-            "TPUJOB_MEMORY": str(tmp / "memory"),  # /dev/shm is the whole machine's
-            "TPUJOB_VMSTAT": str(self._vmstat),  # the kernel's own counts the whole machine
-            "TPUJOB_PACKAGE_LOCKS": str(self._folder / "dpkg.lock"),  # so are its packages
+            "TPUJOB_MEMORY": str(tmp / "memory"),  # /dev/shm belongs to the whole machine
+            "TPUJOB_VMSTAT": str(self._vmstat),  # the kernel's file counts the whole machine
+            "TPUJOB_PACKAGE_LOCKS": str(self._folder / "dpkg.lock"),  # as do its packages
             "TPUJOB_ROUTES": str(self.routes),
             **self.spec.env,
             processes.MARKER: self.marker,
@@ -209,7 +208,7 @@ class Host:
         return HostUser(USER, self._keys, home, self._env)
 
     def _keys(self) -> str:
-        """OS Login ignores the keys in the metadata."""
+        """Return the `ssh-keys` of the metadata; empty with OS Login, which ignores them."""
         return "" if _is_true(self.metadata.get(OS_LOGIN)) else self.metadata.get(SSH_KEYS)
 
 

@@ -17,7 +17,7 @@ PREEMPTED = "instance/preempted"
 MAINTENANCE = "instance/maintenance-event"
 NO_MAINTENANCE = "NONE"
 UPCOMING = "instance/upcoming-maintenance"
-#: what the server says while nothing is announced (documented)
+#: the answer while no maintenance is announced (documented)
 NOTHING_UPCOMING = '{"error": "no notifications have been received yet, try again later"}'
 COMING_MAINTENANCE = "TERMINATE_ON_HOST_MAINTENANCE"
 SSH_KEYS = "instance/attributes/ssh-keys"
@@ -43,7 +43,7 @@ def vm_facts(
     physical: str,
     attributes: Mapping[str, str],
 ) -> dict[str, str]:
-    """All values for host `host` of a slice. `attributes`: the node's own metadata."""
+    """Return all values for host `host` of a slice. `attributes`: the node's own metadata."""
     email = f"emulated-vm@{_PROJECT}.iam.gserviceaccount.com"
     name = f"{slice_name}-w-{host}"
     account = {
@@ -90,7 +90,7 @@ def vm_facts(
 
 
 class MetadataServer:
-    """The values of one host. `set` wakes requests that wait for a change."""
+    """The metadata of one host. `set` wakes requests that wait for a change."""
 
     def __init__(self, facts: Mapping[str, str]) -> None:
         self._facts = dict(facts)
@@ -105,8 +105,8 @@ class MetadataServer:
         self._changed = asyncio.Event()
 
     async def answer(self, request: Request) -> Response:
-        """Follows the real one: the header is required, a proxied request is refused, a folder needs its slash or
-        `recursive=true`."""
+        """Answer a request as the real server does: the header is required, a proxied request is refused, a folder
+        needs its slash or `recursive=true`."""
         path = unquote(request.path)
         if path == "/":
             return _text(200, "computeMetadata/")
@@ -120,7 +120,7 @@ class MetadataServer:
         if not path.startswith(ROOT):
             return _text(404)
         if request.query.get("wait_for_change", "").lower() == "true":
-            await self._wait(request)
+            await self._wait_for_change(request)
         text = self._read(request)
         if text is None:
             return _text(404, "not found")
@@ -128,13 +128,13 @@ class MetadataServer:
         kind = "application/json" if is_json else "application/text"
         return Response(200, {**_HEADERS, "Content-Type": kind, "ETag": _etag(text)}, text.encode())
 
-    async def _wait(self, request: Request) -> None:
-        """Until the value differs from `last_etag` (default: from now), or `timeout_sec` has passed."""
-        known = request.query.get("last_etag") or _etag(self._read(request) or "")
+    async def _wait_for_change(self, request: Request) -> None:
+        """Wait until the value differs from `last_etag` (default: from now), or `timeout_sec` has passed."""
+        old_etag = request.query.get("last_etag") or _etag(self._read(request) or "")
         seconds = request.query.get("timeout_sec", "")
         try:
             async with asyncio.timeout(float(seconds) if seconds.isdigit() else None):
-                while _etag(self._read(request) or "") == known:
+                while _etag(self._read(request) or "") == old_etag:
                     await self._changed.wait()
         except TimeoutError:
             return
@@ -168,7 +168,7 @@ def _etag(text: str) -> str:
 
 
 def _nested(flat: Mapping[str, str]) -> dict[str, Any]:
-    """The JSON of `recursive=true`: names in camel case, attributes unchanged, scopes and aliases as lists."""
+    """Return the JSON of `recursive=true`: names in camel case, attributes unchanged, scopes and aliases as lists."""
     tree: dict[str, Any] = {}
     for path, value in flat.items():
         *folders, leaf = path.split("/")
@@ -176,8 +176,8 @@ def _nested(flat: Mapping[str, str]) -> dict[str, Any]:
         for folder in folders:
             branch = branch.setdefault(_camel(folder), {})
         raw = "attributes" in folders
-        many = leaf in ("scopes", "aliases")
-        branch[leaf if raw else _camel(leaf)] = value.split("\n") if many else value
+        is_list = leaf in ("scopes", "aliases")
+        branch[leaf if raw else _camel(leaf)] = value.split("\n") if is_list else value
     return tree
 
 

@@ -2,7 +2,7 @@
 
 Every process of a host carries a marker in its environment, which survives `setsid`, `nohup` and double forks. A child
 that dropped its environment is found through its parent, and remembered. Signals go through pidfds that are checked
-against the start time, so a recycled pid is never hit.
+against the start time, so a recycled pid never gets a signal.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from workloads.contract import OUT
 
 MARKER = "TPUJOB_EMULATED_HOST"
-_PROGRAM = f"{OUT}=".encode()  #: the agent sets it for its programs, not for itself
+_PROGRAM = f"{OUT}=".encode()  #: variable that the agent sets for its programs, not for itself
 SLOW_SLICE = 0.05  #: seconds that a slowed host runs at a time
 
 
@@ -33,32 +33,32 @@ class Census:
 
     def __init__(self, farm: str) -> None:
         self._needle = f"{MARKER}={farm}/".encode()
-        self._remembered: dict[HostProcess, str] = {}  #: by the last look
+        self._remembered: dict[HostProcess, str] = {}  #: markers at the last look
 
     def find(self, prefix: str | tuple[str, ...]) -> dict[str, list[HostProcess]]:
-        """Live processes whose marker starts with `prefix` (or one of them), by marker; no zombies."""
+        """Return live processes whose marker starts with `prefix` (or one of several), by marker; no zombies."""
         owner, others = self._look()
         kin = {p: _inherited(p.pid, others, owner) for _, p in others.values()}
         everyone = dict(owner.values()) | {p: marker for p, marker in kin.items() if marker}
-        self._remembered = everyone  # without the ones that ended
-        found: dict[str, list[HostProcess]] = {}
+        self._remembered = everyone  # without processes that ended
+        by_marker: dict[str, list[HostProcess]] = {}
         for process, marker in everyone.items():
             if marker.startswith(prefix):
-                found.setdefault(marker, []).append(process)
-        return found
+                by_marker.setdefault(marker, []).append(process)
+        return by_marker
 
     def program(self, prefix: str) -> list[HostProcess]:
-        """The processes that agents there have started, with descendants; neither agents nor sessions."""
+        """Return the processes that agents have started, with descendants; neither agents nor sessions."""
         everyone = [p for group in self.find(prefix).values() for p in group]
         parents = {p.pid: stat[0] for p in everyone if (stat := _stat(p.pid))}
-        found = {p.pid for p in everyone if _variable(p.pid, _PROGRAM)}
-        while born := {pid for pid, parent in parents.items() if parent in found} - found:
-            found |= born
-        return [p for p in everyone if p.pid in found]
+        pids = {p.pid for p in everyone if _variable(p.pid, _PROGRAM)}
+        while born := {pid for pid, parent in parents.items() if parent in pids} - pids:
+            pids |= born
+        return [p for p in everyone if p.pid in pids]
 
     async def kill(self, prefix: str | tuple[str, ...]) -> None:
-        """SIGKILL until none is left: a process may fork between look and signal. Raises TimeoutError after 10 s, if a
-        process is stuck in the kernel."""
+        """Send SIGKILL until no process is left, since a process may fork between look and signal. Raise TimeoutError
+        after 10 s, if a process is stuck in the kernel."""
         async with asyncio.timeout(10):
             while groups := self.find(prefix):
                 for processes in groups.values():
@@ -66,11 +66,11 @@ class Census:
                 await asyncio.sleep(0.01)
 
     def terminate(self, prefix: str) -> None:
-        """SIGTERM to every process; stopped ones are continued, so they receive it."""
+        """Send SIGTERM to every process, and SIGCONT, so that stopped processes receive it."""
         self._send(prefix, signal.SIGTERM, signal.SIGCONT)
 
     async def slow_down(self, prefix: str, factor: float) -> None:
-        """Until cancelled, let the processes run for 1/`factor` of the time; then continue them all."""
+        """Let the processes run for 1/`factor` of the time until cancelled; then continue them all."""
         try:
             while True:
                 self._send(prefix, signal.SIGCONT)
@@ -124,10 +124,10 @@ def _pids() -> list[int]:
 
 
 def _stat(pid: int) -> tuple[int, int, bytes] | None:
-    """Parent, start time and state; None: gone or a zombie."""
+    """Return parent, start time and state; None for an ended process or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # the name, in parentheses, may hold anything: fields are counted from the last one
+            # count fields from the last parenthesis: the name, in parentheses, may hold any character
             fields = file.read().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
@@ -140,7 +140,7 @@ def is_stopped(process: HostProcess) -> bool:
 
 
 def memory(process: HostProcess) -> int:
-    """Resident pages; 0: gone."""
+    """Return the number of resident pages; 0 for an ended process."""
     try:
         with open(f"/proc/{process.pid}/statm", "rb") as file:
             return int(file.read().split()[1])
@@ -149,7 +149,7 @@ def memory(process: HostProcess) -> int:
 
 
 def _variable(pid: int, needle: bytes) -> str:
-    """The value of the environment variable that starts with `needle`; empty: there is none."""
+    """Return the value of the environment variable that starts with `needle`; empty: the process has none."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             environ = file.read()
@@ -162,7 +162,7 @@ def _variable(pid: int, needle: bytes) -> str:
 
 
 def _inherited(pid: int, others: _Others, owner: _Owned) -> str:
-    """The marker of the nearest ancestor that has one."""
+    """Return the marker of the nearest ancestor that has a marker; empty: none has."""
     for _ in range(64):
         if pid in owner:
             return owner[pid][1]

@@ -1,6 +1,5 @@
 """One session on an emulated host: a command or a shell, on pipes or on a terminal. A process outlives its client
-unless it has a terminal; a session ends when its output ends, not before.
-"""
+unless it has a terminal; a session ends when its output ends, not before."""
 
 # asyncssh leaves some of its own parameters untyped
 # pyright: reportUnknownMemberType=false
@@ -22,7 +21,7 @@ import asyncssh
 
 CHUNK = 64 * 1024
 SHELL = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
-#: a session leader without a terminal gets the first one that it opens
+#: a session leader without a terminal gets the first terminal that it opens
 _TAKE_TERMINAL = 'tty="$1"; shift; exec "$@" <>"$tty" >&0 2>&1'
 
 _Session = asyncssh.SSHServerProcess[bytes]
@@ -30,8 +29,7 @@ _Session = asyncssh.SSHServerProcess[bytes]
 
 @dataclass(frozen=True)
 class HostUser:
-    """Who may log in, and the environment of a session. `keys` is called at every login, because the metadata may
-    change, as on a real VM."""
+    """The user of a host, and the environment of sessions. Every login calls `keys`: metadata may change."""
 
     user: str
     keys: Callable[[], str]  #: lines of `user:key`, the `ssh-keys` of the metadata
@@ -40,33 +38,33 @@ class HostUser:
 
 
 async def serve(session: _Session, login: HostUser) -> None:
-    """Run what the client asks for until it ends; if the client leaves first, wait for the process alone."""
+    """Run the client's command until it ends; if the client leaves first, wait for the process only."""
     try:
         child, streams = await (_on_terminal if session.term_type else _on_pipes)(session, login)
     except OSError as error:
         session.stderr.write(f"cannot start: {error}\n".encode())
         session.exit(126)
         return
-    ended = asyncio.create_task(_ended(child))
+    ended = asyncio.create_task(_wait_for(child))
     feed = asyncio.create_task(streams.feed)
-    gone = asyncio.create_task(session.channel.wait_closed())
+    left = asyncio.create_task(session.channel.wait_closed())
     finished = asyncio.gather(ended, *streams.outputs, return_exceptions=True)
     if streams.terminal:
         ended.add_done_callback(lambda _: streams.end_soon())
-    await asyncio.wait({finished, gone}, return_when=asyncio.FIRST_COMPLETED)
-    if gone.done():
+    await asyncio.wait({finished, left}, return_when=asyncio.FIRST_COMPLETED)
+    if left.done():
         streams.cancel()
     else:
-        await _say_goodbye(session, child.returncode)
+        await _send_exit(session, child.returncode)
     feed.cancel()
-    gone.cancel()
+    left.cancel()
     streams.close()
-    await asyncio.gather(finished, feed, gone, return_exceptions=True)
+    await asyncio.gather(finished, feed, left, return_exceptions=True)
 
 
-async def _say_goodbye(session: _Session, code: int | None) -> None:
+async def _send_exit(session: _Session, code: int | None) -> None:
     with contextlib.suppress(OSError, asyncssh.Error):
-        # all output, then the status: a client may stop reading when it has the status
+        # all output before the status: a client may stop reading once it has the status
         session.channel.set_write_buffer_limits(0)
         await session.stdout.drain()
         session.stdout.write_eof()
@@ -85,7 +83,7 @@ class _Streams:
     terminal: bool = False
 
     def end_soon(self) -> None:
-        """The shell has ended: its background processes do not keep a terminal's session open."""
+        """End the session's output soon: background processes of an ended shell do not keep a terminal open."""
         asyncio.get_running_loop().call_later(1.0, self.cancel)
 
     def cancel(self) -> None:
@@ -154,7 +152,7 @@ def _spawn(
     )
 
 
-async def _ended(child: subprocess.Popen[bytes]) -> None:
+async def _wait_for(child: subprocess.Popen[bytes]) -> None:
     loop, done = asyncio.get_running_loop(), asyncio.Event()
     fd = os.pidfd_open(child.pid)
     loop.add_reader(fd, done.set)
@@ -169,7 +167,7 @@ async def _ended(child: subprocess.Popen[bytes]) -> None:
 async def _pump(
     source: asyncio.StreamReader, sink: asyncssh.SSHWriter[bytes], pipe: asyncio.BaseTransport
 ) -> None:
-    """Carry output until it ends. When the client is gone, close the pipe, so that the writer notices."""
+    """Copy output until it ends. When the client has left, close the pipe, so that the writer notices."""
     try:
         while data := await source.read(CHUNK):
             sink.write(data)
@@ -186,7 +184,7 @@ async def _feed(
     child: subprocess.Popen[bytes],
     terminal: int | None,
 ) -> None:
-    """Carry input, signals and window sizes, which come in one stream."""
+    """Copy input, and pass on signals and window sizes, which come in the same stream."""
     while True:
         try:
             data = await session.stdin.read(CHUNK)
@@ -195,7 +193,7 @@ async def _feed(
                 _resize(terminal, change.term_size)
             continue
         except asyncssh.SignalReceived as received:
-            _pass_on(child, received.signal)
+            _forward_signal(child, received.signal)
             continue
         except asyncssh.BreakReceived:
             continue
@@ -212,7 +210,7 @@ async def _feed(
         sink.write(b"\x04")  # what a person types to end a terminal's input
 
 
-def _pass_on(child: subprocess.Popen[bytes], name: str) -> None:
+def _forward_signal(child: subprocess.Popen[bytes], name: str) -> None:
     number = getattr(signal, f"SIG{name}", None)
     if isinstance(number, signal.Signals) and child.returncode is None:
         with contextlib.suppress(ProcessLookupError):

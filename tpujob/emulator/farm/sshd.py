@@ -1,4 +1,4 @@
-"""The SSH server of one emulated host: public-key login, sessions and files, as OpenSSH does them."""
+"""The SSH server of one emulated host: public-key login, sessions and files, as in OpenSSH."""
 
 # asyncssh leaves some of its own parameters untyped
 # pyright: reportUnknownMemberType=false
@@ -14,7 +14,7 @@ from tpujob.emulator.farm.session import HostUser, serve
 
 
 class SshServer:
-    """Answers on one address until it is closed; may be started again with the same host key."""
+    """A server on one address, from `start` to `close`; it may be started again with the same host key."""
 
     def __init__(self, login: HostUser) -> None:
         self._login = login
@@ -25,16 +25,16 @@ class SshServer:
 
     @property
     def public_key(self) -> str:
-        """The host key as OpenSSH writes it: type and key."""
+        """The host key in OpenSSH's form: type and key."""
         line = self._key.export_public_key("openssh").decode().split()
         return f"{line[0]} {line[1]}"
 
     async def start(self, address: str, port: int) -> None:
-        """Listen. Raises OSError when the address is taken."""
+        """Listen. Raise OSError when the address is taken."""
         self._acceptor = await asyncssh.listen(
             address,
             port,
-            server_factory=lambda: _Door(self._login, self._connections),
+            server_factory=lambda: _Authentication(self._login, self._connections),
             server_host_keys=[self._key],
             process_factory=self._begin,
             sftp_factory=self._files,
@@ -46,7 +46,7 @@ class SshServer:
         )
 
     async def close(self) -> None:
-        """As when the machine is switched off: no listener, no connection. The caller kills the processes."""
+        """Drop the listener and all connections, as if switched off. The caller kills the processes."""
         if self._acceptor is not None:
             self._acceptor.close()
         for connection in list(self._connections):
@@ -55,7 +55,7 @@ class SshServer:
             await self._acceptor.wait_closed()
 
     async def ended(self) -> None:
-        """Return when every process of its sessions has ended and is reaped."""
+        """Wait until every process of the server's sessions has ended and is reaped."""
         await asyncio.gather(*self._sessions, return_exceptions=True)
 
     def _files(self, chan: asyncssh.SSHServerChannel[bytes]) -> asyncssh.SFTPServer:
@@ -68,8 +68,8 @@ class SshServer:
         task.add_done_callback(self._sessions.discard)
 
 
-class _Door(asyncssh.SSHServer):
-    """One connection's authentication."""
+class _Authentication(asyncssh.SSHServer):
+    """The authentication of one connection."""
 
     def __init__(self, login: HostUser, connections: set[asyncssh.SSHServerConnection]) -> None:
         self._login = login
@@ -85,7 +85,7 @@ class _Door(asyncssh.SSHServer):
             self._connections.discard(self._connection)
 
     def begin_auth(self, username: str) -> bool:
-        """The user's own file counts, too, as OpenSSH reads it; asyncssh checks certificates."""
+        """Accept the keys of the user's own `authorized_keys`, too, as OpenSSH does; asyncssh checks certificates."""
         if self._connection is not None and username == self._login.user:
             own = self._login.home / ".ssh" / "authorized_keys"
             with contextlib.suppress(OSError, ValueError):  # no file, or no whole line in it
@@ -96,22 +96,23 @@ class _Door(asyncssh.SSHServer):
         return True
 
     def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
-        known = _keys_of(username, self._login.keys())
-        return username == self._login.user and key.public_data in known
+        allowed = _keys_of(username, self._login.keys())
+        return username == self._login.user and key.public_data in allowed
 
 
 def _keys_of(user: str, ssh_keys: str) -> set[bytes]:
-    found: set[bytes] = set()
+    """Return the public keys that the `ssh-keys` of the metadata have for a user."""
+    keys: set[bytes] = set()
     for line in ssh_keys.splitlines():
         name, _, text = line.strip().partition(":")
         if name == user:
             with contextlib.suppress(asyncssh.KeyImportError):
-                found.add(asyncssh.import_public_key(text).public_data)
-    return found
+                keys.add(asyncssh.import_public_key(text).public_data)
+    return keys
 
 
 class _Files(asyncssh.SFTPServer):
-    """Files of the host's user: relative paths are below the home folder, absolute ones unchanged."""
+    """The files of the host's user: relative paths are below the home folder, absolute paths unchanged."""
 
     def __init__(self, chan: asyncssh.SSHServerChannel[bytes], home: Path) -> None:
         super().__init__(chan)

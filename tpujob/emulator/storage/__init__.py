@@ -1,6 +1,6 @@
 """Cloud Storage on a laptop: the JSON API with uploads and batches, and the XML API for objects.
 
-Knows nothing of Cloud TPU, and imports no gRPC.
+This package knows nothing of Cloud TPU, and imports no gRPC.
 """
 
 from tpujob.emulator.storage.faults import METHODS, STATUSES, StorageFault, StorageFaults

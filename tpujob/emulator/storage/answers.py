@@ -1,4 +1,4 @@
-"""What the handlers of both APIs share: bodies and answers in JSON, the selection of fields, and XML documents."""
+"""Shared by the handlers of both APIs: bodies and responses in JSON, the selection of fields, and XML documents."""
 
 import base64
 import re
@@ -16,14 +16,14 @@ from tpujob.emulator.storage.model import (
 
 
 def answer(request: Request, value: Json, **headers: str) -> Response:
-    """A JSON answer, reduced to the `fields` that the client asks for."""
+    """Return a JSON response, reduced to the `fields` that the client requests."""
     if "fields" in request.query:
         value = select(request.query["fields"])(value)
     return json_response(value, 200, **headers)
 
 
 async def json_body(request: Request) -> dict[str, Json]:
-    """The request's body, an object; an empty one when there is no body."""
+    """Return the request's body, an object; empty when there is no body. Raise 400."""
     try:
         return await request.json_object()
     except ValueError as error:
@@ -31,7 +31,7 @@ async def json_body(request: Request) -> dict[str, Json]:
 
 
 def select(expression: str) -> Callable[[Json], Json]:
-    """The `fields` parameter: `items(name,size),nextPageToken` keeps just those. `a/b` is `a(b)`."""
+    """Return the filter of a `fields` parameter: `items(name,size),nextPageToken` keeps these. `a/b` is `a(b)`."""
     tree, rest = _parse_fields(expression)
     if rest:
         raise invalid(f"Invalid field selection {expression[:80]!r}.")
@@ -42,7 +42,7 @@ def _parse_fields(text: str) -> tuple[dict[str, Json], str]:
     tree: dict[str, Json] = {}
     while text:
         name, inner, text = _parse_field(text)
-        tree[name] = _both(tree[name], inner) if name in tree else inner
+        tree[name] = _union(tree[name], inner) if name in tree else inner
         if not text.startswith(","):
             break
         text = text[1:]
@@ -50,7 +50,8 @@ def _parse_fields(text: str) -> tuple[dict[str, Json], str]:
 
 
 def _parse_field(text: str) -> tuple[str, dict[str, Json], str]:
-    """The first field, what is wanted of it, and the rest. Keys of custom metadata may have any letters but `,()/`."""
+    """Return the first field, the selection within the field, and the rest of the text. Keys of custom metadata may
+    have any letters but `,()/`."""
     match = re.match(r"\s*([^\s,()/]+)\s*", text)
     if not match:
         raise invalid(f"Invalid field selection near {text[:40]!r}.")
@@ -66,12 +67,12 @@ def _parse_field(text: str) -> tuple[str, dict[str, Json], str]:
     return name, tree, text[1:].lstrip()
 
 
-def _both(one: Mapping[str, Json], other: Mapping[str, Json]) -> dict[str, Json]:
-    """The union: `items/name,items/size` is `items(name,size)`; an empty selection is everything."""
-    if not one or not other:
+def _union(first: Mapping[str, Json], second: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the union: `items/name,items/size` is `items(name,size)`; an empty selection is everything."""
+    if not first or not second:
         return {}
-    shared = {name: _both(one[name], other[name]) for name in one if name in other}
-    return {**one, **other, **shared}
+    shared = {name: _union(first[name], second[name]) for name in first if name in second}
+    return {**first, **second, **shared}
 
 
 def _prune(value: Json, tree: Mapping[str, Json]) -> Json:
@@ -100,25 +101,25 @@ _HEADERS = {
     "x-goog-custom-time": "customTime",
     "x-goog-storage-class": "storageClass",
 }
-#: an element: its name, and its text or the elements in it
+#: an element: its name, and its text or its inner elements
 Element = tuple[str, "str | Iterable[Element]"]
 
 
 def fields_of(headers: Mapping[str, str]) -> dict[str, Json]:
-    """The fields of an object, from the headers of the request that makes it. Raises 400."""
-    given: dict[str, Json] = {
+    """Return the fields of an object from the headers of the request that writes the object. Raise 400."""
+    fields: dict[str, Json] = {
         field: headers[header] for header, field in _HEADERS.items() if header in headers
     }
-    given["metadata"] = {
+    fields["metadata"] = {
         header.removeprefix(META): value
         for header, value in headers.items()
         if header.startswith(META)
     }
-    return check_object_fields(given)
+    return check_object_fields(fields)
 
 
 def etag_of(stored: EmulatedObject) -> str:
-    """Without quotes: the MD5 in hexadecimal digits, where the object has one."""
+    """Return the ETag without quotes: the MD5 in hexadecimal digits, where the object has an MD5."""
     return base64.b64decode(stored.md5).hex() if stored.md5 else stored.etag
 
 

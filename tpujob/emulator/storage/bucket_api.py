@@ -26,8 +26,8 @@ class BucketApi:
 
     async def list_buckets(self, request: Request) -> Response:
         prefix = request.query.get("prefix", "")
-        found = [b for b in self.disk.buckets() if b["name"].startswith(prefix)]
-        items = [bucket_json(bucket, request.base) for bucket in found]
+        buckets = [b for b in self.disk.buckets() if b["name"].startswith(prefix)]
+        items = [bucket_json(bucket, request.base) for bucket in buckets]
         return answer(request, {"kind": "storage#buckets", "items": items})
 
     async def insert_bucket(self, request: Request) -> Response:
@@ -63,13 +63,13 @@ class BucketApi:
 
     async def layout(self, request: Request, bucket: str) -> Response:
         resource = known_bucket(self.disk, bucket)
-        kept = {k: resource[k] for k in ("location", "locationType")}
-        flat = {"hierarchicalNamespace": {"enabled": False}}
-        layout = {"kind": "storage#storageLayout", "bucket": bucket, **kept, **flat}
+        place = {k: resource[k] for k in ("location", "locationType")}
+        namespace = {"hierarchicalNamespace": {"enabled": False}}
+        layout = {"kind": "storage#storageLayout", "bucket": bucket, **place, **namespace}
         return answer(request, layout)
 
     async def list_folders(self, request: Request, bucket: str) -> Response:
-        """Return an empty list: no managed folder can be made here. `gcloud storage rm -r` asks for them."""
+        """Return an empty list: managed folders are not emulated. `gcloud storage rm -r` asks for them."""
         known_bucket(self.disk, bucket)
         return answer(request, {"kind": "storage#managedFolders"})
 
@@ -77,13 +77,13 @@ class BucketApi:
         return answer(request, policy_json(known_bucket(self.disk, bucket)))
 
     async def set_policy(self, request: Request, bucket: str) -> Response:
-        given = await json_body(request)
-        changed = with_policy(known_bucket(self.disk, bucket), given)
+        policy = await json_body(request)
+        changed = with_policy(known_bucket(self.disk, bucket), policy)
         self.disk.put_bucket(changed)
         return answer(request, policy_json(changed))
 
     async def test_permissions(self, request: Request, bucket: str) -> Response:
-        """Grant every permission that the caller asks for."""
+        """Grant every permission that the client asks for."""
         known_bucket(self.disk, bucket)
         granted = request.all("permissions")
         return answer(
@@ -92,7 +92,7 @@ class BucketApi:
 
 
 def known_bucket(disk: ObjectStore, name: str, query: Mapping[str, str] | None = None) -> Json:
-    """Its record. Raises 404; 412, where the query has conditions that do not hold."""
+    """Return the bucket's record. Raise 404; 412, where conditions of the query do not hold."""
     bucket = disk.bucket(name)
     if bucket is None:
         raise no_bucket()
@@ -103,29 +103,29 @@ def known_bucket(disk: ObjectStore, name: str, query: Mapping[str, str] | None =
     return bucket
 
 
-# IAM policies: kept in the bucket's record, and without effect, as the caller is the only user ------------------
+# IAM policies: stored in the bucket's record, and without effect, as the caller is the only user ------------------
 
 
 def policy_json(bucket: Mapping[str, Json]) -> Json:
-    """The resource `storage#policy`."""
-    kept: dict[str, Json] = bucket.get(IAM) or {"changes": 0, "bindings": [], "version": 1}
+    """Return the resource `storage#policy`."""
+    policy: dict[str, Json] = bucket.get(IAM) or {"changes": 0, "bindings": [], "version": 1}
     return {
         "kind": "storage#policy",
         "resourceId": f"projects/_/buckets/{bucket['name']}",
-        "version": kept["version"],
-        "etag": base64.b64encode(str(kept["changes"]).encode()).decode(),
-        "bindings": kept["bindings"],
+        "version": policy["version"],
+        "etag": base64.b64encode(str(policy["changes"]).encode()).decode(),
+        "bindings": policy["bindings"],
     }
 
 
-def with_policy(bucket: Mapping[str, Json], given: Mapping[str, Json]) -> dict[str, Json]:
-    """The bucket's record with another policy. Raises 412 when the caller has read an older one."""
+def with_policy(bucket: Mapping[str, Json], policy: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the bucket's record with a new policy. Raise 412 when the client has read an older policy."""
     current = policy_json(bucket)
-    if given.get("etag") not in (None, "", current["etag"]):
+    if policy.get("etag") not in (None, "", current["etag"]):
         raise precondition_failed()
-    bindings: list[dict[str, Json]] = given.get("bindings") or []
+    bindings: list[dict[str, Json]] = policy.get("bindings") or []
     if not all(binding.get("role") and binding.get("members") for binding in bindings):
         raise invalid("Each binding has a role and members.")
     changes = int(base64.b64decode(current["etag"])) + 1
-    version = given.get("version") or 1
+    version = policy.get("version") or 1
     return {**bucket, IAM: {"changes": changes, "bindings": bindings, "version": version}}

@@ -1,7 +1,8 @@
-"""Buckets and objects on disk: each object is a file, named by its generation, with its record in SQLite.
+"""Buckets and objects on disk: each object is a file, named by its generation, with a record in SQLite.
 
-A file is written under a temporary name and appears together with its record. Files never change, so a running
-download continues with its version. All calls come from one thread, which makes a precondition and its write one step.
+A file is written under a temporary name and renamed together with the write of its record. Files never change, so a
+running download continues with its version. All calls come from one thread, so a precondition and its write are one
+step.
 """
 
 import base64
@@ -37,7 +38,7 @@ class Incoming:
         self.path = folder / uuid.uuid4().hex
         self.size = 0
         self._crc = 0
-        # By far the slowest step; left out where the cloud has no MD5 either.
+        # By far the slowest step; left out for objects that have no MD5 in the cloud either.
         self._md5 = hashlib.md5(usedforsecurity=False) if md5 else None
         self._file = self.path.open("xb")
 
@@ -61,14 +62,14 @@ class Incoming:
 
     @property
     def md5(self) -> str:
-        """Empty when left out."""
+        """The MD5 in base64; empty when left out."""
         return base64.b64encode(self._md5.digest()).decode() if self._md5 else ""
 
     def close(self) -> None:
         self._file.close()
 
     def discard(self) -> None:
-        """Remove it, unless it became an object. Safe to repeat."""
+        """Remove the file, unless it became an object. Safe to repeat."""
         with suppress(OSError):  # closing flushes, which fails on a full disk
             self._file.close()
         self.path.unlink(missing_ok=True)
@@ -102,10 +103,10 @@ class ObjectStore:
             raise TpujobError(text, hint="stop it first: tpujob down") from error
         self._objects = folder / "objects"
         self._uploads = folder / "uploads"
-        # Uploads that the last server did not finish.
+        # Remove uploads that the last server did not finish.
         shutil.rmtree(self._uploads, ignore_errors=True)
-        for each in (self._objects, self._uploads):
-            each.mkdir(exist_ok=True)
+        for subfolder in (self._objects, self._uploads):
+            subfolder.mkdir(exist_ok=True)
         self._db = sqlite3.connect(
             folder / "index.db", isolation_level=None, check_same_thread=False
         )
@@ -135,7 +136,7 @@ class ObjectStore:
         self._db.execute("REPLACE INTO buckets VALUES (?, ?)", row)
 
     def delete_bucket(self, name: str) -> bool:
-        """False, and no change, when it is not empty."""
+        """Delete an empty bucket and return True; leave any other and return False."""
         if self._db.execute("SELECT 1 FROM objects WHERE bucket = ? LIMIT 1", (name,)).fetchone():
             return False
         self._db.execute("DELETE FROM buckets WHERE name = ?", (name,))
@@ -144,11 +145,11 @@ class ObjectStore:
     # objects
 
     def get(self, bucket: str, name: str, generation: int | None = None) -> EmulatedObject | None:
-        """The live generation, or the given one."""
+        """Return an object: the live generation, or the one of that number. None: absent."""
         which = "live" if generation is None else "generation = ?"
         values = (bucket, name) if generation is None else (bucket, name, generation)
         row = self._db.execute(f"{_SELECT} AND name = ? AND {which}", values).fetchone()
-        return _stored(row) if row else None
+        return _from_row(row) if row else None
 
     def open(self, stored: EmulatedObject) -> BinaryIO:
         return (self._objects / stored.file).open("rb")
@@ -166,7 +167,7 @@ class ObjectStore:
         *,
         components: int = 0,
     ) -> EmulatedObject:
-        """Make the upload the live generation of an object. Raises 412; then nothing has changed."""
+        """Make the upload the live generation of an object. Raise 412, without a change."""
         now = timestamp()
         conditions.check(self.get(bucket, name))
         incoming.close()
@@ -195,7 +196,7 @@ class ObjectStore:
         fields: Mapping[str, Json],
         conditions: Preconditions,
     ) -> EmulatedObject:
-        """A second object that shares the bytes on disk. Raises 412."""
+        """Make another object that shares the bytes on disk. Raise 412."""
         conditions.check(self.get(bucket, name))
         now, generation = timestamp(), self._next_generation()
         twin = self._uploads / uuid.uuid4().hex
@@ -227,7 +228,7 @@ class ObjectStore:
     def delete(
         self, bucket: str, name: str, conditions: Preconditions, generation: int | None = None
     ) -> None:
-        """Delete the live generation, or the given one for good. Raises 404, 412."""
+        """Delete the live generation; or the one of that number, for good. Raise 404, 412."""
         current = self.get(bucket, name, generation)
         if current is None:
             raise no_object(bucket, name)
@@ -237,18 +238,18 @@ class ObjectStore:
         if not keep:
             self._remove_file(current)
 
-    def page(self, bucket: str, wanted: Listing) -> Page:
-        live = "" if wanted.versions else " AND live"
+    def page(self, bucket: str, request: Listing) -> Page:
+        live = "" if request.versions else " AND live"
 
         def rows(after: tuple[str, int], stop: str, limit: int) -> Iterable[EmulatedObject]:
             sql = f"{_SELECT} AND (name, generation) > (?, ?)" + (" AND name < ?" if stop else "")
             values = (bucket, *after, *([stop] if stop else []), limit)
-            found = self._db.execute(f"{sql}{live} ORDER BY name, generation LIMIT ?", values)
-            return map(_stored, found.fetchall())
+            matches = self._db.execute(f"{sql}{live} ORDER BY name, generation LIMIT ?", values)
+            return map(_from_row, matches.fetchall())
 
-        return listing.page(wanted, rows)
+        return listing.page(request, rows)
 
-    # own
+    # helpers
 
     def _insert(self, stored: EmulatedObject, temporary: Path) -> EmulatedObject:
         temporary.replace(self._objects / stored.file)
@@ -282,22 +283,22 @@ class ObjectStore:
         return isinstance(versioning, dict) and versioning.get("enabled") is True  # pyright: ignore[reportUnknownMemberType]
 
     def _next_generation(self) -> int:
-        """Microseconds, as in the cloud; grows with every write even if the clock goes back."""
+        """Return microseconds, as in the cloud; later than every earlier generation even if the clock goes back."""
         self._generation = max(self._generation + 1, time.time_ns() // 1000)
         return self._generation
 
     def _remove_strays(self) -> None:
         """Remove files without a record: the last server ended between the two writes."""
-        known = {file for (file,) in self._db.execute("SELECT file FROM objects")}
+        recorded = {file for (file,) in self._db.execute("SELECT file FROM objects")}
         for folder, _, names in os.walk(self._objects):
             for name in names:
                 path = Path(folder, name)
-                if str(path.relative_to(self._objects)) not in known:
+                if str(path.relative_to(self._objects)) not in recorded:
                     path.unlink()
 
 
 def timestamp() -> str:
-    """RFC 3339, as the API spells it."""
+    """Return the time as the API writes it (RFC 3339)."""
     return rfc3339(time.time())
 
 
@@ -310,7 +311,7 @@ def _cell(stored: EmulatedObject, column: str) -> Any:
     return json.dumps(value) if column == "fields" else value
 
 
-def _stored(row: Sequence[Any]) -> EmulatedObject:
+def _from_row(row: Sequence[Any]) -> EmulatedObject:
     values = dict(zip(_NAMES, row, strict=True))
     values.update(live=bool(values["live"]), fields=json.loads(values["fields"]))
     return EmulatedObject(**values)

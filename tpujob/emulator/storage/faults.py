@@ -1,6 +1,6 @@
-"""Requests of Cloud Storage: which of them fail or hang, by injected faults, and which of them are billed.
+"""Injected faults of requests to Cloud Storage, and the count of billed requests.
 
-The control interface's thread adds faults and the storage's thread uses them up, under a lock of their own.
+The control interface's thread adds faults and the storage's thread uses them up, so the faults have a lock.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ _UPLOAD = re.compile(r"/(?:resumable/)?upload/.*")
 
 @dataclass(frozen=True, slots=True)
 class StorageFault:
-    """The next `count` requests fail, before or after they took effect."""
+    """A fault of the next `count` requests, which fail before or after they take effect."""
 
     status: int
     count: int
     method: str = "*"  #: one of METHODS; `*`: any
     when: Literal["pre", "post"] = "pre"
-    hang_s: float = 0.0  #: how long the request waits before
-    path: str = ""  #: only requests for an object whose bucket and name contain this
+    hang_s: float = 0.0  #: how long the request waits first
+    path: str = ""  #: only requests whose bucket and object name contain this text
 
 
 class StorageFaults:
@@ -60,8 +60,8 @@ class StorageFaults:
         with self._lock:
             return list(self._faults)
 
-    async def meet(self, request: Request) -> StorageFault | None:
-        """The fault for this request, if any; counts it down."""
+    async def take(self, request: Request) -> StorageFault | None:
+        """Return the fault for this request, if any, and count the fault down."""
         if not (faults := self.all()):
             return None
         text = await _subject(request, whole=any(fault.path for fault in faults))
@@ -80,10 +80,10 @@ class StorageFaults:
 def failing(
     handler: Handler, faults: StorageFaults, refuse: Callable[[Request, StorageApiError], Response]
 ) -> Handler:
-    """The handler, with the faults in force applied."""
+    """Return the handler with the faults in force applied."""
 
     async def handle(request: Request) -> Response:
-        fault = await faults.meet(request)
+        fault = await faults.take(request)
         if fault is None:
             return await handler(request)
         await asyncio.sleep(fault.hang_s)
@@ -103,8 +103,8 @@ def failing(
 
 
 async def _subject(request: Request, *, whole: bool) -> str:
-    """Text with the bucket and name that are asked for. Some uploads name the object only at the beginning of the body;
-    later pieces of a resumable upload do not name it at all."""
+    """Return text with the requested bucket and name. Some uploads name the object only at the beginning of the body;
+    later pieces of a resumable upload do not name the object."""
     text = (
         f"{unquote(request.path)} {request.query.get('name', '')} {request.query.get('prefix', '')}"
     )
@@ -116,7 +116,7 @@ async def _subject(request: Request, *, whole: bool) -> str:
 # Billed operations ---------------------------------------------------------------------------------------------------
 
 
-#: a header of a 200: the status that it means
+#: a header of a 200 response that gives the real status
 OVERRIDE = "X-Http-Status-Code-Override"
 _LIST = re.compile(r"/storage/v1/b/[^/]+/o/?|/storage/v1/b/?|/[^/]*/?")
 _CLASSES: Mapping[str, str] = {
@@ -125,13 +125,13 @@ _CLASSES: Mapping[str, str] = {
 
 
 class Billed:
-    """Since the emulator was started. The storage's thread counts; any thread may read."""
+    """The billed requests since the emulator was started. The storage's thread counts; any thread may read."""
 
     def __init__(self) -> None:
         self._lock, self._counts = threading.Lock(), Counter[str]()
 
     def counting(self, handler: Handler) -> Handler:
-        """The handler, with its answers counted."""
+        """Return the handler with its responses counted."""
 
         async def handle(request: Request) -> Response:
             response = await handler(request)
@@ -149,7 +149,7 @@ class Billed:
 
 
 def class_of(request: Request, status: int) -> str:
-    """`A` or `B`; empty: free."""
+    """Return the class of a request's operation: `A` or `B`; empty: free."""
     if status == 308 or status >= 400:  # a piece of a resumable upload, or refused
         return ""
     begins = request.method == "POST" and request.query.get("uploadType") == "resumable"
@@ -157,7 +157,7 @@ def class_of(request: Request, status: int) -> str:
 
 
 def kind_of(request: Request) -> str:
-    """`LIST`, or its method; a HEAD is a GET."""
+    """Return `LIST`, or the request's method; a HEAD counts as a GET."""
     if request.method in ("GET", "HEAD"):
         return "LIST" if _LIST.fullmatch(request.path) else "GET"
     return request.method

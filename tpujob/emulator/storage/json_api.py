@@ -1,6 +1,6 @@
 """The JSON API of Cloud Storage: its paths, and objects, except for uploads (`upload.py`).
 
-Each handler reads the request, asks `ObjectStore` and builds the answer.
+Each handler reads the request, calls `ObjectStore` and builds the response.
 """
 
 import asyncio
@@ -32,16 +32,16 @@ from tpujob.emulator.storage.model import (
     patched_object_fields,
 )
 
-#: Parameters that would change an answer and are missing here: refused, not ignored.
+#: Parameters that are not emulated but would change a response: refused, not ignored.
 _MISSING = ("softDeleted", "filter", "matchGlob")
-#: Parts of the API that are missing, by the last names of their paths.
+#: Parts of the API that are not emulated, by the last names of their paths.
 _UNKNOWN = re.compile(
     r"(?:/storage/v1|/b/).*/(acl|defaultObjectAcl|notificationConfigs|folders|anywhereCaches|restore|lockRetentionPolicy|hmacKeys)"
     r"(?:/[^/]+)?"
 )
 _COMPOSE_LIMIT = 32
-#: bytes that one call of a rewrite copies between buckets of different places or classes; how many the cloud does is
-#: documented nowhere, only that large ones need several calls
+#: bytes that one call of a rewrite copies between buckets of different places or classes; the cloud's number is not
+#: documented, only that large objects need several calls
 REWRITE_BYTES = 1 << 30
 
 
@@ -74,8 +74,8 @@ class JsonApi:
         self._routes = [(m, re.compile(p), handler) for m, p, handler in routes]
 
     async def handle(self, request: Request) -> Response | None:
-        """None: not a path of this API."""
-        known = False
+        """Answer a request; return None for a path of another API."""
+        path_exists = False
         for method, pattern, handler in self._routes:
             match = pattern.fullmatch(request.path)
             if match and method == request.method:
@@ -85,10 +85,10 @@ class JsonApi:
                 return await handler(
                     request, *(unquote(part, errors="strict") for part in match.groups())
                 )
-            known = known or bool(match)
+            path_exists = path_exists or bool(match)
         if match := _UNKNOWN.fullmatch(request.path):
             raise not_emulated(match[1])
-        if known:
+        if path_exists:
             raise StorageApiError(405, "methodNotAllowed", f"{request.method} is not known here.")
         return None
 
@@ -97,7 +97,7 @@ class JsonApi:
     async def list_objects(self, request: Request, bucket: str) -> Response:
         known_bucket(self.disk, bucket)
         query = request.query
-        wanted = Listing(
+        listing = Listing(
             prefix=query.get("prefix", ""),
             delimiter=query.get("delimiter", ""),
             start=query.get("startOffset", ""),
@@ -107,7 +107,7 @@ class JsonApi:
             versions=query.get("versions", "").lower() == "true",
             trailing=query.get("includeTrailingDelimiter", "").lower() == "true",
         )
-        page = self.disk.page(bucket, wanted)
+        page = self.disk.page(bucket, listing)
         result: dict[str, Json] = {"kind": "storage#objects"}
         if page.items:
             result["items"] = [object_json(stored, request.base) for stored in page.items]
@@ -147,7 +147,7 @@ class JsonApi:
         fields = check_object_fields(body.get("destination") or {})
         fields.setdefault("contentType", parts[0].content_type)
         conditions = Preconditions.from_query(request.query)
-        # Opened now: the sources may be replaced while they are copied.
+        # Open the sources first: they may be replaced during the copy.
         files = [self.disk.open(part) for part in parts]
         count = sum(part.components or 1 for part in parts)
         stored = await concatenate(self.disk, files, bucket, name, fields, conditions, count)
@@ -156,17 +156,17 @@ class JsonApi:
     async def copy(
         self, request: Request, bucket: str, name: str, to_bucket: str, to_name: str
     ) -> Response:
-        """copyTo and rewriteTo. The bytes are shared, so a copy is made by the last call of a rewrite at once."""
-        given = await json_body(request)
+        """Answer copyTo and rewriteTo. Copies share the bytes, so a rewrite's last call makes the whole copy."""
+        body = await json_body(request)
         source = self._source(request, bucket, name)
         known_bucket(self.disk, to_bucket)
         check_object_name(to_name)
-        fields = check_object_fields(given) or dict(source.fields)
+        fields = check_object_fields(body) or dict(source.fields)
         fields.setdefault("contentType", source.content_type)
         conditions = Preconditions.from_query(request.query)
         size = str(source.size)
         if "/rewriteTo/" in request.path:
-            token = self._round(request, source, to_bucket, to_name, fields)
+            token = self._next_rewrite_token(request, source, to_bucket, to_name, fields)
             if token:
                 conditions.check(self.disk.get(to_bucket, to_name))
                 part = {"kind": "storage#rewriteResponse", "done": False, "rewriteToken": token}
@@ -180,7 +180,7 @@ class JsonApi:
         done = {"kind": "storage#rewriteResponse", "done": True, "resource": resource}
         return answer(request, {**done, "objectSize": size, "totalBytesRewritten": size})
 
-    def _round(
+    def _next_rewrite_token(
         self,
         request: Request,
         source: EmulatedObject,
@@ -188,23 +188,24 @@ class JsonApi:
         to_name: str,
         fields: Mapping[str, Json],
     ) -> str:
-        """One call of a rewrite: the token of the next one, which is the bytes so far and what is copied; empty when
-        it is complete."""
+        """Return the token of a rewrite's next call: the number of bytes so far, and a hash of the copy's parameters.
+        Return an empty token when the rewrite is complete."""
         query = request.query
         names = (source.bucket, source.name, source.generation, to_bucket, to_name, fields)
-        what = hashlib.sha256(repr(names).encode()).hexdigest()
-        before, _, known = (query.get("rewriteToken") or f"0-{what}").partition("-")
-        if known != what or not before.isdigit():
+        digest = hashlib.sha256(repr(names).encode()).hexdigest()
+        before, _, token_digest = (query.get("rewriteToken") or f"0-{digest}").partition("-")
+        if token_digest != digest or not before.isdigit():
             raise invalid("Invalid rewriteToken.")
-        most = number(query, "maxBytesRewrittenPerCall") or REWRITE_BYTES
-        if "maxBytesRewrittenPerCall" in query and (not most or most % (1 << 20)):
+        limit = number(query, "maxBytesRewrittenPerCall") or REWRITE_BYTES
+        if "maxBytesRewrittenPerCall" in query and (not limit or limit % (1 << 20)):
             raise invalid("maxBytesRewrittenPerCall must be a multiple of 1 MiB.")
-        here, there = known_bucket(self.disk, source.bucket), known_bucket(self.disk, to_bucket)
-        kept = str(fields.get("storageClass") or there["storageClass"])
-        # within one place and class one call is enough (documented)
-        near = (here["location"], source.storage_class) == (there["location"], kept)
-        done = int(before) + most
-        return "" if near or done >= source.size else f"{done}-{what}"
+        from_place = (known_bucket(self.disk, source.bucket)["location"], source.storage_class)
+        target = known_bucket(self.disk, to_bucket)
+        to_place = (target["location"], str(fields.get("storageClass") or target["storageClass"]))
+        done = int(before) + limit
+        # within one location and storage class, one call is enough (documented)
+        complete = from_place == to_place or done >= source.size
+        return "" if complete else f"{done}-{digest}"
 
     async def move(self, request: Request, bucket: str, name: str, to_name: str) -> Response:
         source = self._source(request, bucket, name)
@@ -215,7 +216,7 @@ class JsonApi:
             self.disk.delete(bucket, name, Preconditions())
         return answer(request, object_json(stored, request.base))
 
-    # own
+    # helpers
 
     def _object(self, bucket: str, name: str, query: Mapping[str, str]) -> EmulatedObject:
         known_bucket(self.disk, bucket)
@@ -225,10 +226,10 @@ class JsonApi:
         return stored
 
     def _part(self, bucket: str, source: Mapping[str, Json]) -> EmulatedObject:
-        """One source of a compose."""
-        chosen = _given(source, "generation")
+        """Return one source of a compose."""
+        chosen = _query_of(source, "generation")
         part = self._object(bucket, str(source.get("name", "")), chosen)
-        Preconditions.from_query(_given(source.get("objectPreconditions") or {})).check(part)
+        Preconditions.from_query(_query_of(source.get("objectPreconditions") or {})).check(part)
         return part
 
     def _source(self, request: Request, bucket: str, name: str) -> EmulatedObject:
@@ -248,7 +249,7 @@ async def concatenate(
     conditions: Preconditions,
     components: int,
 ) -> EmulatedObject:
-    """Make one object of many files, and close them. Copies in a thread, so the server can answer others."""
+    """Make one object of many files, and close them. Copy in a thread: the server can answer other requests."""
     incoming = disk.incoming(md5=False)
     try:
         await asyncio.to_thread(incoming.append, files)
@@ -264,8 +265,8 @@ def _sources(body: Mapping[str, Json]) -> list[dict[str, Json]]:
     return sources  # pyright: ignore[reportUnknownVariableType]
 
 
-def _given(values: Mapping[str, Json], *names: str) -> dict[str, str]:
-    """As a query has them, without those that are null: the official client sends null for what is not set."""
+def _query_of(values: Mapping[str, Json], *names: str) -> dict[str, str]:
+    """Return values of JSON as a query has them, without nulls: the official client sends null for unset values."""
     chosen = names or tuple(values)
     return {name: str(values[name]) for name in chosen if values.get(name) is not None}
 
@@ -277,7 +278,7 @@ _LIMIT = 100
 
 
 async def handle_batch(request: Request, handler: Handler) -> Response:
-    """Each part is an HTTP request as text; the answer has one part for each, in the same order."""
+    """Answer a batch, whose parts are HTTP requests as text; the response has a part for each, in the same order."""
     match = re.search(r'boundary="?([^";,]{1,200})"?', request.headers.get("content-type", ""))
     if not match:
         raise invalid("A batch request names its boundary.")
@@ -286,20 +287,21 @@ async def handle_batch(request: Request, handler: Handler) -> Response:
     if not 1 <= len(parts) <= _LIMIT:
         raise invalid(f"A batch has 1 to {_LIMIT} requests.")
     mark = f"batch_{uuid.uuid4().hex}"
-    answers = [await _one(part, request, handler) for part in parts]
+    answers = [await _answer_part(part, request, handler) for part in parts]
     text = b"".join(b"--" + mark.encode() + b"\r\n" + answer + b"\r\n" for answer in answers)
     headers = {"Content-Type": f"multipart/mixed; boundary={mark}"}
     return Response(200, headers, text + b"--" + mark.encode() + b"--\r\n")
 
 
-async def _one(part: bytes, outer: Request, handler: Handler) -> bytes:
+async def _answer_part(part: bytes, outer: Request, handler: Handler) -> bytes:
     outer_head, _, inner = part.replace(b"\r\n", b"\n").lstrip(b"\n").partition(b"\n\n")
     start, _, body = inner.partition(b"\n\n")
     line, *lines = start.decode("latin-1").split("\n")
     match = re.fullmatch(r"([A-Z]+) (\S+)(?: HTTP/1\.[01])?", line.strip())
     if not match:
         raise invalid("A part of the batch is not a request.")
-    headers = {k.strip().lower(): v.strip() for k, _, v in (each.partition(":") for each in lines)}
+    pairs = (line.partition(":") for line in lines)
+    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
     headers["host"] = outer.headers.get("host", "localhost")
     target = re.sub(r"^https?://[^/]+", "", match[2])
     response = await handler(Request.parse(match[1], target, headers, Body(body)))
@@ -309,6 +311,6 @@ async def _one(part: bytes, outer: Request, handler: Handler) -> bytes:
         raise invalid("A batch carries no media.")
     if response.status != 204:
         response.headers["Content-Length"] = str(len(content))
-    found = re.search(rb"(?im)^content-id:[ \t]*<?([^>\n]+)", outer_head)
-    identity = b"Content-ID: <response-" + found[1].strip() + b">\r\n" if found else b""
+    content_id = re.search(rb"(?im)^content-id:[ \t]*<?([^>\n]+)", outer_head)
+    identity = b"Content-ID: <response-" + content_id[1].strip() + b">\r\n" if content_id else b""
     return b"Content-Type: application/http\r\n" + identity + b"\r\n" + head(response) + content

@@ -1,4 +1,4 @@
-"""The bytes of an object as an HTTP answer: ranges, headers, "not modified"."""
+"""The bytes of an object as an HTTP response: ranges, headers, "not modified"."""
 
 import re
 from collections.abc import Mapping
@@ -20,12 +20,13 @@ _NO_DATE = datetime.max.replace(tzinfo=UTC)
 def not_modified(
     request: Request, stored: EmulatedObject, conditions: Preconditions, etag: str
 ) -> bool:
-    """For reads a failed "not match" means 304, any other failure 412. `etag`: the API's own for the object."""
-    wanted = Preconditions(
+    """Return whether a read gets 304, which a failed "not match" condition means. Raise 412 for any other failed
+    condition. `etag`: the object's ETag in this API."""
+    matches = Preconditions(
         generation=conditions.generation, metageneration=conditions.metageneration
     )
-    wanted.check(stored)
-    if not _names(request.headers.get("if-match", "*"), etag):
+    matches.check(stored)
+    if not _lists(request.headers.get("if-match", "*"), etag):
         raise precondition_failed()
     try:
         conditions.check(stored)
@@ -35,28 +36,28 @@ def not_modified(
     if changed > _date(request.headers.get("if-unmodified-since", "")):
         raise precondition_failed()
     if "if-none-match" in request.headers:
-        return _names(request.headers["if-none-match"], etag)
+        return _lists(request.headers["if-none-match"], etag)
     since = _date(request.headers.get("if-modified-since", ""))
     return since != _NO_DATE and changed <= since
 
 
 def _date(header: str) -> datetime:
-    """An invalid date is ignored, as the RFC says."""
+    """Return the date; `_NO_DATE` for an invalid date, which the RFC says to ignore."""
     try:
         return parsedate_to_datetime(header).astimezone(UTC)
     except ValueError:
         return _NO_DATE
 
 
-def _names(header: str, etag: str) -> bool:
-    """Whether a list of entity tags has this one; clients differ in the quotes."""
-    return bool({"*", etag} & {one.strip().strip('"') for one in header.split(",")})
+def _lists(header: str, etag: str) -> bool:
+    """Return whether a list of entity tags contains `etag`; clients differ in the quotes."""
+    return bool({"*", etag} & {tag.strip().strip('"') for tag in header.split(",")})
 
 
 def media(
     request: Request, disk: ObjectStore, stored: EmulatedObject, headers: Mapping[str, str]
 ) -> Response:
-    """The bytes, or the requested range of them."""
+    """Return the response with the bytes, or the requested range of them."""
     headers = dict(headers)
     start, count, partial = byte_range(request.headers.get("range", ""), stored.size)
     if partial:
@@ -92,7 +93,7 @@ def media_headers(stored: EmulatedObject, etag: str) -> dict[str, str]:
 
 
 def byte_range(header: str, size: int) -> tuple[int, int, bool]:
-    """Start, count, and whether it is a range: an invalid header is ignored, as the RFC says. Raises 416."""
+    """Return start, count, and whether the header requests a range; invalid headers are ignored (RFC). Raise 416."""
     match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", header.strip())
     if not match or not (match[1] or match[2]):
         return 0, size, False

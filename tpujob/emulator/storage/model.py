@@ -1,6 +1,6 @@
 """The records of the emulated Cloud Storage: objects, buckets, preconditions and errors, and their JSON.
 
-Pure: no files, no sockets. `disk.py` stores them, `json_api.py` reads requests.
+Pure: no files, no sockets. `disk.py` stores the records, `json_api.py` reads requests.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
-Json = Any  #: what `json.loads` gives
+Json = Any  #: a value of `json.loads`
 
 #: Fields of an object that a client may set, as the JSON API spells them.
 OBJECT_FIELDS = frozenset(
@@ -28,7 +28,7 @@ OBJECT_FIELDS = frozenset(
         "storageClass",
     }
 )
-IAM = "iamPolicy"  #: its policy, of a bucket's record and of no answer
+IAM = "iamPolicy"  #: key of the policy in a bucket's record; responses leave it out
 #: Fields of a bucket that only the service sets.
 _BUCKET_FIXED = frozenset(
     {
@@ -48,7 +48,7 @@ _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _LOCATION = re.compile(r"[A-Z]+-[A-Z]+[0-9]+|US|EU|ASIA|NAM4|EUR[4578]|ASIA1")
 
 
-#: the XML API's codes for statuses that have one each
+#: the XML API's codes of statuses with only one code
 _CODES: Mapping[int, str] = MappingProxyType(
     {
         400: "InvalidArgument",
@@ -64,7 +64,7 @@ _CODES: Mapping[int, str] = MappingProxyType(
 
 
 class StorageApiError(Exception):
-    """An error answer. `reason` is the JSON API's word for it, `code` the XML API's."""
+    """An error response. `reason` is the word of the JSON API, `code` the word of the XML API."""
 
     def __init__(self, status: int, reason: str, message: str, code: str = "") -> None:
         super().__init__(message)
@@ -87,9 +87,9 @@ def no_bucket() -> StorageApiError:
     return StorageApiError(404, "notFound", text, "NoSuchBucket")
 
 
-def not_emulated(what: str) -> StorageApiError:
-    """400, as clients repeat a 501 for half a minute."""
-    return StorageApiError(400, "notImplemented", f"{what} is not emulated.", "NotImplemented")
+def not_emulated(feature: str) -> StorageApiError:
+    """Return a 400, as clients repeat a 501 for half a minute."""
+    return StorageApiError(400, "notImplemented", f"{feature} is not emulated.", "NotImplemented")
 
 
 def no_object(bucket: str, name: str) -> StorageApiError:
@@ -121,7 +121,7 @@ class EmulatedObject:
 
     @property
     def etag(self) -> str:
-        """Changes with the bytes and the metadata; without quotes."""
+        """The ETag, without quotes; changes with the bytes and the metadata."""
         return base64.b64encode(f"{self.generation}/{self.metageneration}".encode()).decode()
 
     @property
@@ -144,13 +144,13 @@ class Preconditions:
 
     @staticmethod
     def from_query(query: Mapping[str, str], prefix: str = "if") -> Preconditions:
-        """Reads `ifGenerationMatch` and the others; with prefix `ifSource`, those of a copy's source."""
+        """Read `ifGenerationMatch` and the similar parameters; with prefix `ifSource`, those of a copy's source."""
         names = ("GenerationMatch", "GenerationNotMatch")
         names += ("MetagenerationMatch", "MetagenerationNotMatch")
         return Preconditions(*(number(query, prefix + name) for name in names))
 
     def check(self, current: EmulatedObject | None) -> None:
-        """Raises 412 when one does not hold for the current object."""
+        """Raise 412 when a precondition does not hold for the current object."""
         generation = current.generation if current else 0
         metageneration = current.metageneration if current else 0
         if (
@@ -163,7 +163,7 @@ class Preconditions:
 
 
 def number(query: Mapping[str, str], name: str) -> int | None:
-    """A whole number of the query; None when it is absent."""
+    """Return a whole number of the query; None when it is absent. Raise 400."""
     text = query.get(name, "")
     if not text:
         return None
@@ -173,7 +173,7 @@ def number(query: Mapping[str, str], name: str) -> int | None:
 
 
 def check_object_name(name: str) -> str:
-    """The rules of Cloud Storage for a flat namespace."""
+    """Return the name. Raise 400 for a name that breaks the rules of a flat namespace."""
     size = len(name.encode())
     if not 1 <= size <= 1024:
         raise invalid(f"The name of an object has 1 to 1024 bytes of UTF-8; this one has {size}.")
@@ -184,9 +184,9 @@ def check_object_name(name: str) -> str:
     return name
 
 
-def check_object_fields(given: Mapping[str, Json]) -> dict[str, Json]:
-    """The fields that a client may set, checked; others are dropped, as in the cloud."""
-    fields = {k: v for k, v in given.items() if k in OBJECT_FIELDS and v is not None}
+def check_object_fields(values: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the fields that a client may set, without others, as the cloud does. Raise 400 for an invalid field."""
+    fields = {k: v for k, v in values.items() if k in OBJECT_FIELDS and v is not None}
     metadata = fields.pop("metadata", None)
     if metadata:
         if not isinstance(metadata, dict):
@@ -202,7 +202,7 @@ def check_object_fields(given: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def patched_object_fields(old: Mapping[str, Json], patch: Mapping[str, Json]) -> dict[str, Json]:
-    """JSON merge patch: null removes, metadata is merged key by key."""
+    """Return the fields after a JSON merge patch: null removes, metadata is merged key by key."""
     new = {**old, **{k: v for k, v in patch.items() if k in OBJECT_FIELDS}}
     if isinstance(patch.get("metadata"), dict):
         new["metadata"] = {**old.get("metadata", {}), **patch["metadata"]}
@@ -210,7 +210,7 @@ def patched_object_fields(old: Mapping[str, Json], patch: Mapping[str, Json]) ->
 
 
 def object_json(stored: EmulatedObject, base: str) -> Json:
-    """The resource `storage#object`. `base`: the server's address as the client knows it."""
+    """Return the resource `storage#object`. `base`: the server's address as the client knows it."""
     bucket, name = stored.bucket, quote(stored.name, safe="")
     own = f"/storage/v1/b/{bucket}/o/{name}"
     resource: dict[str, Json] = {
@@ -242,12 +242,12 @@ def object_json(stored: EmulatedObject, base: str) -> Json:
     return resource
 
 
-def new_bucket(given: Mapping[str, Json], now: str) -> dict[str, Json]:
-    """The resource `storage#bucket` for a create request, with the cloud's defaults."""
-    name = given.get("name")
+def new_bucket(request: Mapping[str, Json], now: str) -> dict[str, Json]:
+    """Return the resource `storage#bucket` for a create request, with the cloud's defaults."""
+    name = request.get("name")
     if not isinstance(name, str) or not _BUCKET_NAME.fullmatch(name) or ".." in name:
         raise invalid(f"Invalid bucket name: {str(name)[:70]!r}.")
-    location = str(given.get("location") or "US").upper()
+    location = str(request.get("location") or "US").upper()
     if not _LOCATION.fullmatch(location):
         raise invalid(f"The specified location constraint is not valid: {location[:40]!r}.")
     access = {"uniformBucketLevelAccess": {"enabled": False}, "publicAccessPrevention": "inherited"}
@@ -255,7 +255,7 @@ def new_bucket(given: Mapping[str, Json], now: str) -> dict[str, Json]:
         "storageClass": "STANDARD",
         "iamConfiguration": access,
         "softDeletePolicy": {"retentionDurationSeconds": "604800"},
-        **{k: v for k, v in given.items() if k not in _BUCKET_FIXED and v is not None},
+        **{k: v for k, v in request.items() if k not in _BUCKET_FIXED and v is not None},
         "kind": "storage#bucket",
         "id": name,
         "name": name,
@@ -269,7 +269,7 @@ def new_bucket(given: Mapping[str, Json], now: str) -> dict[str, Json]:
 
 
 def patched_bucket(old: Mapping[str, Json], patch: Mapping[str, Json], now: str) -> dict[str, Json]:
-    """JSON merge patch of a bucket; name and location stay."""
+    """Return the bucket after a JSON merge patch; name and location stay."""
     fixed = _BUCKET_FIXED | {"name", "location", "locationType"}
     merged = _merge(old, {k: v for k, v in patch.items() if k not in fixed})
     return {**merged, "metageneration": str(int(old["metageneration"]) + 1), "updated": now}

@@ -1,6 +1,6 @@
-"""Multipart uploads of the XML API, with which the official client uploads one file by several processes at once.
+"""Multipart uploads of the XML API, with which several processes of the official client upload one file at once.
 
-Uploads live in memory and end with the server, as resumable ones do; an upload that is not completed leaves no object.
+Uploads live in memory and end with the server, as resumable uploads do; an incomplete upload leaves no object.
 """
 
 import re
@@ -25,7 +25,7 @@ from tpujob.emulator.storage.upload import declared_hashes, verify
 
 _PART = re.compile(r"<Part>(.*?)</Part>", re.DOTALL)
 _MOST_PARTS = 10_000
-_LEAST_PART = 5 << 20  # bytes, of each but the last (documented: XML API multipart uploads)
+_LEAST_PART = 5 << 20  # bytes of each part but the last (documented: XML API multipart uploads)
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class PartUploads:
             _discard(self._uploads.popitem()[1])
 
     async def handle(self, request: Request, bucket: str, name: str) -> Response:
-        """A request with `uploads` or `uploadId` in its query."""
+        """Answer a request with `uploads` or `uploadId` in its query."""
         if request.method == "POST" and "uploads" in request.query:
             return self._begin(request, bucket, name)
         key = request.query.get("uploadId", "")
@@ -73,7 +73,7 @@ class PartUploads:
         return xml_response("InitiateMultipartUploadResult", named)
 
     async def _take(self, request: Request, upload: _Upload) -> Response:
-        """One part; a repeat replaces the earlier one."""
+        """Store one part, in place of an earlier part of the same number."""
         text = request.query.get("partNumber", "")
         if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= _MOST_PARTS:
             raise _refused(400, "InvalidArgument", f"Part numbers are 1 to {_MOST_PARTS}.")
@@ -95,9 +95,9 @@ class PartUploads:
         return Response(200, {"ETag": f'"{incoming.md5}"', "X-Goog-Hash": hashes})
 
     async def _complete(self, request: Request, key: str, upload: _Upload) -> Response:
-        """Make the object of the parts that the client names; the others are dropped."""
+        """Make the object of the parts that the client names; drop the other parts."""
         parts = [
-            _named(text, upload) for text in _PART.findall((await request.body.read()).decode())
+            _find_part(text, upload) for text in _PART.findall((await request.body.read()).decode())
         ]
         if not parts:
             raise _refused(400, "MalformedXML", "The request names no part.")
@@ -106,12 +106,12 @@ class PartUploads:
         del self._uploads[key]
         try:
             files = [part.path.open("rb") for part in parts]
-            made = await concatenate(
+            stored = await concatenate(
                 self._disk, files, upload.bucket, upload.name, upload.fields, Preconditions(), 0
             )
         finally:
             _discard(upload)
-        named = [("Bucket", upload.bucket), ("Key", upload.name), ("ETag", f'"{etag_of(made)}"')]
+        named = [("Bucket", upload.bucket), ("Key", upload.name), ("ETag", f'"{etag_of(stored)}"')]
         return xml_response("CompleteMultipartUploadResult", named)
 
 
@@ -119,7 +119,7 @@ def _refused(status: int, code: str, message: str) -> StorageApiError:
     return StorageApiError(status, "invalid", message, code)
 
 
-def _named(text: str, upload: _Upload) -> Incoming:
+def _find_part(text: str, upload: _Upload) -> Incoming:
     number = re.search(r"<PartNumber>\s*(\d+)\s*</PartNumber>", text)
     etag = re.search(r"<ETag>\s*(.*?)\s*</ETag>", text)
     part = upload.parts.get(int(number[1])) if number else None

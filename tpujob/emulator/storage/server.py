@@ -1,8 +1,8 @@
 """Google Cloud Storage on a laptop: the JSON API, the XML API for objects, uploads and batches, on loopback.
 
-It runs in a thread of its own, so that large transfers do not delay the other emulated APIs of the process. Kept and
-shown, and without effect: IAM policies, life-cycle rules. Missing: access control lists, soft delete, notifications,
-decompressive transcoding.
+The server runs in its own thread, so that large transfers do not delay the other emulated APIs of the process. IAM
+policies and life-cycle rules are stored and shown, but have no effect. Access control lists, soft delete, notifications
+and decompressive transcoding are not emulated.
 """
 
 import logging
@@ -15,22 +15,20 @@ from tpujob.emulator.storage.answers import error_response
 from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.faults import Billed, StorageFaults, failing
 from tpujob.emulator.storage.json_api import JsonApi, handle_batch
-from tpujob.emulator.storage.model import StorageApiError
+from tpujob.emulator.storage.model import StorageApiError, invalid
 from tpujob.emulator.storage.upload import Uploads
 from tpujob.emulator.storage.xml_api import XmlApi, is_xml
 
-#: None: not a path of this API
+#: returns None for a path of another API
 _Api = Callable[[Request], Awaitable[Response | None]]
 
 _log = logging.getLogger(__name__)
 
 
 class StorageServer:
-    """Serves what the folder `state` holds, from the constructor to `stop`. Clients make the buckets, as in the cloud.
-
-    `url` is what the official clients take as STORAGE_EMULATOR_HOST or `api_endpoint`. The constructor raises
-    TpujobError when another server uses the folder, OSError when the port is taken.
-    """
+    """A server of the objects in the folder `state`, from the constructor to `stop`. Clients make the buckets, as in
+    the cloud. Official clients take `url` as STORAGE_EMULATOR_HOST or `api_endpoint`. The constructor raises
+    TpujobError when another server uses the folder, OSError when the port is taken."""
 
     def __init__(
         self,
@@ -52,7 +50,7 @@ class StorageServer:
         self.url = self._http.url
 
     def stop(self) -> None:
-        """Afterwards nothing listens, every connection is closed and the files are at rest. Safe to repeat."""
+        """Stop listening, close every connection, then close the files. Safe to repeat."""
         self._http.stop()
         self._uploads.close()
         self._xml.close()
@@ -63,8 +61,8 @@ def _handler(apis: Sequence[_Api], faults: StorageFaults, billed: Billed) -> Han
     async def answer(request: Request) -> Response:
         try:
             for api in apis:
-                if found := await api(request):
-                    return found
+                if response := await api(request):
+                    return response
             raise StorageApiError(404, "notFound", "There is nothing here.")
         except StorageApiError as error:
             return _error(request, error)
@@ -72,26 +70,25 @@ def _handler(apis: Sequence[_Api], faults: StorageFaults, billed: Billed) -> Han
             text = "The body is too large."
             return _error(request, StorageApiError(413, "uploadTooLarge", text))
         except (UnicodeError, OverflowError) as error:
-            text = f"Invalid text or number: {error}"
-            return _error(request, StorageApiError(400, "invalid", text))
+            return _error(request, invalid(f"Invalid text or number: {error}"))
         except OSError as error:
             # Not a 500 or 503: clients repeat those for minutes, and a full disk stays full.
             _log.exception("%s %s", request.method, request.path)
             text = f"The emulator's disk: {error}"
             return _error(request, StorageApiError(507, "backendError", text))
 
-    one = billed.counting(failing(answer, faults, _error))
+    single = billed.counting(failing(answer, faults, _error))
 
     async def handle(request: Request) -> Response:
-        if not request.of_this_machine:
+        if not request.is_from_this_machine:
             text = "Only programs of this machine are served."
             return _error(request, StorageApiError(403, "forbidden", text))
         if request.path.startswith("/batch"):
             try:
-                return await handle_batch(request, one)
+                return await handle_batch(request, single)
             except StorageApiError as error:
                 return _error(request, error)
-        return await one(request)
+        return await single(request)
 
     return handle
 

@@ -27,13 +27,13 @@ from tpujob.emulator.storage.model import (
 )
 
 _PREAMBLE_LIMIT = 1 << 20  # bytes before the content of a multipart upload
-_SESSIONS = 10_000  #: that are kept, also when they are done or given up
+_SESSIONS = 10_000  #: newest sessions that are remembered, finished and abandoned ones too
 _PATH = re.compile(r"/(?:resumable/)?upload/storage/v1/b/([^/]+)/o/?")
 
 
 @dataclass(slots=True)
 class Session:
-    """One resumable upload."""
+    """A resumable upload."""
 
     bucket: str
     name: str
@@ -41,7 +41,7 @@ class Session:
     declared: Mapping[str, str]  #: checksums that the client announced
     conditions: Preconditions
     incoming: Incoming
-    turn: int = 0  #: grows with each request, to stop an older one whose client gave up
+    turn: int = 0  #: grows with each request, to stop an older request whose client gave up
     stored: EmulatedObject | None = None
 
 
@@ -51,7 +51,7 @@ class Uploads:
         self._sessions: dict[str, Session] = {}
 
     async def handle(self, request: Request) -> Response | None:
-        """None: not a path of uploads."""
+        """Answer an upload; return None for a path of another API."""
         match = _PATH.fullmatch(request.path)
         if not match:
             return None
@@ -65,38 +65,38 @@ class Uploads:
             raise invalid(f"{request.method} with uploadType {kind[:40]!r} is not an upload.")
         if kind == "resumable":
             return await self._begin(request, bucket)
-        return await self._at_once(request, bucket, multipart=kind == "multipart")
+        return await self._upload_at_once(request, bucket, multipart=kind == "multipart")
 
     def close(self) -> None:
         while self._sessions:
             self._sessions.popitem()[1].incoming.discard()
 
-    async def _at_once(self, request: Request, bucket: str, *, multipart: bool) -> Response:
-        given: dict[str, Json] = {}
+    async def _upload_at_once(self, request: Request, bucket: str, *, multipart: bool) -> Response:
+        resource: dict[str, Json] = {}
         content_type = request.headers.get("content-type", "")
         chunks = request.body.chunks()
         if multipart:
-            given, content_type, chunks = await split_related(content_type, chunks)
-        name, fields = _name_and_fields(request, given, content_type)
+            resource, content_type, chunks = await split_related(content_type, chunks)
+        name, fields = _name_and_fields(request, resource, content_type)
         conditions = Preconditions.from_query(request.query)
         incoming = self._disk.incoming()
         try:
             async for chunk in chunks:
                 incoming.write(chunk)
-            verify(incoming, {**_declared(given), **declared_hashes(request)})
+            verify(incoming, {**_resource_hashes(resource), **declared_hashes(request)})
             stored = self._disk.commit(bucket, name, incoming, fields, conditions)
         finally:
             incoming.discard()
         return answer(request, object_json(stored, request.base))
 
     async def _begin(self, request: Request, bucket: str) -> Response:
-        given = await json_body(request)
+        resource = await json_body(request)
         content_type = request.headers.get("x-upload-content-type", "")
-        name, fields = _name_and_fields(request, given, content_type)
+        name, fields = _name_and_fields(request, resource, content_type)
         conditions = Preconditions.from_query(request.query)
-        conditions.check(self._disk.get(bucket, name))  # early, to save a hopeless upload
+        conditions.check(self._disk.get(bucket, name))  # early, to spare the client the upload
         key = uuid.uuid4().hex
-        declared = _declared(given)
+        declared = _resource_hashes(resource)
         session = Session(bucket, name, fields, declared, conditions, self._disk.incoming())
         self._sessions[key] = session
         if len(self._sessions) > _SESSIONS:
@@ -120,17 +120,17 @@ class Uploads:
         start, total = content_range(header)
         try:
             await self._take(session, request, start)
-        except OSError:  # a full disk: unknown how much of the last chunk was written
+        except OSError:  # a full disk: an unknown part of the last chunk was written
             self._sessions.pop(key).incoming.discard()
             raise
-        if not header:  # all of it in one request
+        if not header:  # the whole content in one request
             total = session.incoming.size
         if total is None or session.incoming.size < total:
             return _incomplete(session, request)
         return self._finish(session, request, key, total)
 
     async def _take(self, session: Session, request: Request, start: int | None) -> None:
-        """Write the body. Bytes that are already there are skipped; a gap is refused."""
+        """Write the body. Skip bytes that are already stored; refuse a gap."""
         session.turn += 1
         turn = session.turn
         if start is None:
@@ -162,17 +162,17 @@ class Uploads:
 
 
 def verify(incoming: Incoming, declared: Mapping[str, str]) -> None:
-    """Raises 400 when a checksum from the client does not match."""
-    found = {"crc32c": incoming.crc32c, "md5": incoming.md5}
+    """Raise 400 when a checksum from the client does not match."""
+    computed = {"crc32c": incoming.crc32c, "md5": incoming.md5}
     for kind, value in declared.items():
-        if value and value != found[kind]:
+        if value and value != computed[kind]:
             label = {"crc32c": "CRC32C", "md5": "MD5 hash"}[kind]
-            text = f'Provided {label} "{value[:40]}" doesn\'t match calculated {label} "{found[kind]}".'
+            text = f'Provided {label} "{value[:40]}" doesn\'t match calculated {label} "{computed[kind]}".'
             raise StorageApiError(400, "invalid", text, "BadDigest")
 
 
 def content_range(header: str) -> tuple[int | None, int | None]:
-    """Start of the body (None: no body, the client only asks) and total (None: not known yet)."""
+    """Return the start of the body (None: no body, only a query of the state) and the total (None: not known yet)."""
     if not header:
         return 0, None
     match = re.fullmatch(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(?:(\d{1,18})|\*)", header.strip())
@@ -181,14 +181,14 @@ def content_range(header: str) -> tuple[int | None, int | None]:
     return (int(match[1]) if match[1] else None, int(match[3]) if match[3] else None)
 
 
-_LONGEST_BOUNDARY = 70  #: RFC 2046
+_LONGEST_BOUNDARY = 70  #: characters (RFC 2046)
 
 
 async def split_related(
     content_type: str, chunks: AsyncIterator[bytes]
 ) -> tuple[dict[str, Json], str, AsyncIterator[bytes]]:
-    """A `multipart/related` body: the resource, the content's type, and the content, still streaming. Clients differ
-    in line ends (CRLF or LF) and in the quotes of the boundary."""
+    """Split a `multipart/related` body into the resource, the content's type, and the content, still streaming. Clients
+    differ in line ends (CRLF or LF) and in the quotes of the boundary."""
     match = re.search(r"""boundary=["']?([^"';,]{1,200})""", content_type)
     if not match or len(match[1].strip()) > _LONGEST_BOUNDARY:
         raise invalid("A multipart upload names its boundary, of at most 70 characters.")
@@ -204,18 +204,18 @@ async def split_related(
         raise invalid("The multipart body has no metadata part and content part.")
     newline, metadata, header, rest = parts
     try:
-        given = json.loads(metadata or b"{}")
+        resource = json.loads(metadata or b"{}")
     except (ValueError, RecursionError) as error:
         raise StorageApiError(400, "parseError", "The metadata part is not JSON.") from error
-    if not isinstance(given, dict):
+    if not isinstance(resource, dict):
         raise StorageApiError(400, "parseError", "The metadata part is not a JSON object.")
     typed = re.search(rb"(?im)^content-type:[ \t]*([^\r\n]+)", header)
     part_type = typed[1].decode("latin-1").strip() if typed else ""
-    return given, part_type, _until(rest, chunks, newline + mark)  # pyright: ignore[reportUnknownVariableType]
+    return resource, part_type, _until(rest, chunks, newline + mark)  # pyright: ignore[reportUnknownVariableType]
 
 
 def _two_parts(buffer: bytes, mark: bytes) -> tuple[bytes, bytes, bytes, bytes] | None:
-    """Line end, first part, second part's header, and the beginning of the second part; None: more is needed."""
+    """Return line end, first part, and header and beginning of the second part; None: the buffer is too short."""
     start = buffer.find(mark)
     if start < 0:
         return None
@@ -231,7 +231,7 @@ def _two_parts(buffer: bytes, mark: bytes) -> tuple[bytes, bytes, bytes, bytes] 
 
 
 async def _until(first: bytes, chunks: AsyncIterator[bytes], mark: bytes) -> AsyncIterator[bytes]:
-    """Everything before the closing `mark`."""
+    """Yield all bytes before the closing `mark`."""
     keep = len(mark) + 16  # the mark, `--`, and a few line ends
     held = first
     async for chunk in chunks:
@@ -246,10 +246,10 @@ async def _until(first: bytes, chunks: AsyncIterator[bytes], mark: bytes) -> Asy
 
 
 def _name_and_fields(
-    request: Request, given: dict[str, Json], content_type: str
+    request: Request, resource: dict[str, Json], content_type: str
 ) -> tuple[str, dict[str, Json]]:
-    name = check_object_name(str(request.query.get("name") or given.get("name") or ""))
-    fields = check_object_fields(given)
+    name = check_object_name(str(request.query.get("name") or resource.get("name") or ""))
+    fields = check_object_fields(resource)
     if content_type:
         fields.setdefault("contentType", content_type)
     if "contentEncoding" in request.query:
@@ -257,12 +257,12 @@ def _name_and_fields(
     return name, fields
 
 
-def _declared(given: Mapping[str, Json]) -> dict[str, str]:
-    return {"crc32c": str(given.get("crc32c") or ""), "md5": str(given.get("md5Hash") or "")}
+def _resource_hashes(resource: Mapping[str, Json]) -> dict[str, str]:
+    return {"crc32c": str(resource.get("crc32c") or ""), "md5": str(resource.get("md5Hash") or "")}
 
 
 def declared_hashes(request: Request) -> dict[str, str]:
-    """`X-Goog-Hash: crc32c=…,md5=…` and `Content-MD5`."""
+    """Return the checksums in the headers `X-Goog-Hash: crc32c=…,md5=…` and `Content-MD5`."""
     pairs = re.findall(r"(crc32c|md5)=([\w+/=]+)", request.headers.get("x-goog-hash", ""))
     declared: dict[str, str] = dict(pairs)
     if "content-md5" in request.headers:
@@ -271,7 +271,7 @@ def declared_hashes(request: Request) -> dict[str, str]:
 
 
 def _incomplete(session: Session, request: Request) -> Response:
-    """308; Google's Go library asks for a 200 that says so in a header, as 308 is a redirect elsewhere."""
+    """Return a 308. Google's Go library, where 308 is a redirect, requests a 200 with the status in a header."""
     size = session.incoming.size
     headers = {"Range": f"bytes=0-{size - 1}"} if size else {}
     if request.headers.get("x-guploader-no-308") == "yes":

@@ -1,7 +1,7 @@
-"""The XML API of Cloud Storage: objects and their lists, over the same objects as the JSON API.
+"""The XML API of Cloud Storage: objects and their lists; the objects are those of the JSON API.
 
-obstore speaks it, as do clients of S3 at this endpoint, and programs that follow a signed URL. Signatures are not
-checked: the server answers one user.
+Its clients are obstore, clients of S3 at this endpoint, and programs that use a signed URL. Signatures are not checked:
+the server answers one user.
 """
 
 import re
@@ -25,8 +25,8 @@ from tpujob.emulator.storage.media import media, media_headers, not_modified
 from tpujob.emulator.storage.model import (
     EmulatedObject,
     Preconditions,
-    StorageApiError,
     check_object_name,
+    invalid,
     no_object,
     not_emulated,
     number,
@@ -36,9 +36,9 @@ from tpujob.emulator.storage.upload import declared_hashes, verify
 
 _OTHER_API = re.compile(r"/(?:storage/v1|upload|resumable|download|batch|b)(?:/.*)?")
 _PATH = re.compile(r"/([^/]+)(?:/(.*))?")
-_OF_A_BUCKET = ("GET", "HEAD")
-_OF_AN_OBJECT = ("GET", "HEAD", "PUT", "DELETE")
-#: parts of the API that are missing, by their names in the query
+_BUCKET_METHODS = ("GET", "HEAD")
+_OBJECT_METHODS = ("GET", "HEAD", "PUT", "DELETE")
+#: parts of the API that are not emulated, by their names in the query
 _MISSING = frozenset(
     {
         "acl",
@@ -54,7 +54,7 @@ _MISSING = frozenset(
     | {"object-lock", "policy", "publicAccessBlock", "retention", "storageClass", "tagging"}
     | {"versioning", "versions", "website"}
 )
-#: headers of an answer that the query of a signed URL may replace
+#: response headers that the query of a signed URL may replace
 _REPLACED = {
     "response-content-disposition": "Content-Disposition",
     "response-content-type": "Content-Type",
@@ -70,12 +70,13 @@ class XmlApi:
         self._parts.close()
 
     async def handle(self, request: Request) -> Response | None:
-        """None: not a path of this API."""
+        """Answer a request; return None for a path of another API."""
         match = _PATH.fullmatch(request.path)
         if not match or not is_xml(request):
             return None
-        # Google's names in place of those of S3, which mean the same (documented: simple migration)
-        headers = {re.sub("^x-amz-", "x-goog-", key): one for key, one in request.headers.items()}
+        # Google's names in place of the equal names of S3 (documented: simple migration)
+        items = request.headers.items()
+        headers = {re.sub("^x-amz-", "x-goog-", name): value for name, value in items}
         request = replace(request, headers=headers)
         bucket, name = unquote(match[1]), unquote(match[2] or "", errors="strict")
         if missing := _MISSING & set(request.query):
@@ -85,7 +86,7 @@ class XmlApi:
         if "aws-chunked" in request.headers.get("content-encoding", ""):
             text = "The aws-chunked encoding (boto3: request_checksum_calculation='when_required')"
             raise not_emulated(text)
-        if request.method not in (_OF_AN_OBJECT if name else _OF_A_BUCKET):
+        if request.method not in (_OBJECT_METHODS if name else _BUCKET_METHODS):
             raise not_emulated(f"{request.method} of {'an object' if name else 'a bucket'} in XML")
         known_bucket(self._disk, bucket)
         match request.method, bool(name):
@@ -133,54 +134,53 @@ class XmlApi:
             stored = self._disk.commit(bucket, name, incoming, fields, conditions)
         finally:
             incoming.discard()
-        return Response(200, _headers_of(stored))
+        return Response(200, _write_headers(stored))
 
     async def _copy(self, request: Request, bucket: str, name: str) -> Response:
         headers = request.headers
         source = re.fullmatch(r"/?([^/]+)/(.+)", unquote(headers[COPY_SOURCE], errors="strict"))
         if not source:
-            text = "The source of a copy is BUCKET/OBJECT."
-            raise StorageApiError(400, "invalid", text)
+            raise invalid("The source of a copy is BUCKET/OBJECT.")
         known_bucket(self._disk, source[1])
         stored = self._object(source[1], source[2], number(headers, f"{COPY_SOURCE}-generation"))
         _conditions(request, f"{COPY_SOURCE}-if").check(stored)
         replaces = headers.get("x-goog-metadata-directive", "").upper() == "REPLACE"
         fields = fields_of(headers) if replaces else stored.fields
         check_object_name(name)
-        made = self._disk.copy(stored, bucket, name, fields, _conditions(request))
-        answer = xml_response("CopyObjectResult", [_etag(made), ("LastModified", made.updated)])
-        answer.headers |= {"X-Goog-Generation": str(made.generation)}
+        copy = self._disk.copy(stored, bucket, name, fields, _conditions(request))
+        answer = xml_response("CopyObjectResult", [_etag(copy), ("LastModified", copy.updated)])
+        answer.headers |= {"X-Goog-Generation": str(copy.generation)}
         return answer
 
     def _list(self, request: Request, bucket: str) -> Response:
-        """Both versions, which differ in how the next page is asked for."""
-        query, second = request.query, request.query.get("list-type") == "2"
-        after = query.get("start-after" if second else "marker", "")
+        """Answer both versions of a list, which differ in how a client requests the next page."""
+        query, is_v2 = request.query, request.query.get("list-type") == "2"
+        after = query.get("start-after" if is_v2 else "marker", "")
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
         limit = number(query, "max-keys")
-        folded = not second and delimiter and after.endswith(delimiter)
-        wanted = Listing(
+        folded = not is_v2 and delimiter and after.endswith(delimiter)
+        listing = Listing(
             prefix=prefix,
             delimiter=delimiter,
             # No name has a NUL; the marker of a page that ends with a common prefix is that prefix.
             start=(successor(after) if folded else f"{after}\0") if after else "",
-            token=query.get("continuation-token", "") if second else "",
+            token=query.get("continuation-token", "") if is_v2 else "",
             limit=min(1000 if limit is None else limit, 1000),
         )
-        page = self._disk.page(bucket, wanted)
+        page = self._disk.page(bucket, listing)
         shown = quote if query.get("encoding-type") == "url" else str
         last = max([*page.prefixes, *(stored.name for stored in page.items[-1:])], default="")
         elements: list[Element] = [("Name", bucket), ("Prefix", shown(prefix))]
         elements += [("Delimiter", shown(delimiter))] if delimiter else []
         elements += [("EncodingType", "url")] if shown is quote else []
-        elements += [("MaxKeys", str(wanted.limit)), ("IsTruncated", str(bool(page.next)).lower())]
-        if second:
+        elements += [("MaxKeys", str(listing.limit)), ("IsTruncated", str(bool(page.next)).lower())]
+        if is_v2:
             elements += [("KeyCount", str(len(page.items) + len(page.prefixes)))]
             elements += [("NextContinuationToken", page.next)] if page.next else []
         else:
             elements += [("Marker", shown(after))]
             elements += [("NextMarker", shown(last))] if page.next else []
-        elements += [("Contents", _shown(stored, shown(stored.name))) for stored in page.items]
+        elements += [("Contents", _contents(stored, shown(stored.name))) for stored in page.items]
         elements += [("CommonPrefixes", [("Prefix", shown(folded))]) for folded in page.prefixes]
         return xml_response("ListBucketResult", elements)
 
@@ -192,7 +192,7 @@ class XmlApi:
 
 
 def is_xml(request: Request) -> bool:
-    """Whether it is a request of the XML API, whose answers are XML."""
+    """Return whether a request is for the XML API, whose responses are XML."""
     return not _OTHER_API.fullmatch(request.path)
 
 
@@ -206,8 +206,8 @@ def _etag(stored: EmulatedObject) -> Element:
     return ("ETag", f'"{etag_of(stored)}"')
 
 
-def _headers_of(stored: EmulatedObject) -> dict[str, str]:
-    """What a write answers with: there is no body."""
+def _write_headers(stored: EmulatedObject) -> dict[str, str]:
+    """Return the response headers of a write; the body is empty."""
     shown = media_headers(stored, etag_of(stored))
     return {
         name: value
@@ -216,7 +216,7 @@ def _headers_of(stored: EmulatedObject) -> dict[str, str]:
     }
 
 
-def _shown(stored: EmulatedObject, name: str) -> list[Element]:
+def _contents(stored: EmulatedObject, name: str) -> list[Element]:
     return [
         ("Key", name),
         ("Generation", str(stored.generation)),

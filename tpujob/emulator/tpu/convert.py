@@ -1,4 +1,4 @@
-"""Between the records of the world and the messages of the API (v2), and between the versions of the API."""
+"""Converts between the records of the world and the messages of the API (v2), and between the versions of the API."""
 
 # The generated message classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -32,12 +32,12 @@ TPU_PORT = 8470
 Message = Any  #: a protobuf message; its classes are generated at run time
 
 
-#: fields that the two versions name differently
+#: fields with a different name in each version
 _OTHER_WORD = {"multislice_params": "multi_node_params", "multi_node_params": "multislice_params"}
 
 
-def by_name(message: Message, target: type[Message]) -> Message:
-    """The same content in the other version of the API, whose field numbers differ; unknown fields are dropped."""
+def convert_version(message: Message, target: type[Message]) -> Message:
+    """Return the message in the other version of the API, whose field numbers differ, without fields unknown there."""
     fields = json_format.MessageToDict(message, preserving_proto_field_name=True)
     return json_format.ParseDict(_renamed(fields), target(), ignore_unknown_fields=True)
 
@@ -49,7 +49,7 @@ def _renamed(value: Any) -> Any:
 
 
 def node_spec(node: Message, tier: Pricing | None = None) -> NodeSpec:
-    """What was asked for; `tier`, the queued resource's, overrides the node's own."""
+    """Return the requested node; `tier`, the queued resource's, overrides the node's own."""
     return NodeSpec(
         type=_type(node),
         runtime_version=node.runtime_version,
@@ -64,13 +64,13 @@ def node_spec(node: Message, tier: Pricing | None = None) -> NodeSpec:
 
 def _uses(node: Message) -> tuple[str, ...]:
     networks = [node.network_config, *node.network_configs]
-    asked = [
-        *(("networks", one.network) for one in networks),
-        *(("subnetworks", one.subnetwork) for one in networks),
+    references = [
+        *(("networks", item.network) for item in networks),
+        *(("subnetworks", item.subnetwork) for item in networks),
         ("serviceAccounts", node.service_account.email),
-        *(("disks", one.source_disk) for one in node.data_disks),
+        *(("disks", item.source_disk) for item in node.data_disks),
     ]
-    return tuple(f"{kind}/{id_of(name)}" for kind, name in asked if name)
+    return tuple(f"{kind}/{id_of(name)}" for kind, name in references if name)
 
 
 def node_tier(node: Message) -> Pricing:
@@ -81,7 +81,8 @@ def node_tier(node: Message) -> Pricing:
 
 
 def queued_tier(queued: Message, node: Message) -> Pricing:
-    """Raises ApiError where the node says it: public code found that the API refuses that; the text is ours."""
+    """Return the pricing of a queued resource. Raise ApiError where the node sets it: public code reports that the API
+    refuses this; the error text is ours."""
     if node.HasField("scheduling_config"):
         raise invalid(
             "Cloud TPU received a bad request. scheduling_config must not be set in the node of a "
@@ -93,8 +94,8 @@ def queued_tier(queued: Message, node: Message) -> Pricing:
 
 
 def node_message(node: Node, now: float) -> Message:
-    """As `get` shows it."""
-    spec, wanted = node.spec, accelerators.find(node.spec.type)
+    """Return the node as `get` shows it."""
+    spec, accelerator = node.spec, accelerators.find(node.spec.type)
     message = v2.Node.pb().FromString(spec.body)
     message.name = node.name
     message.id = node.number
@@ -102,9 +103,9 @@ def node_message(node: Node, now: float) -> Message:
     message.api_version = v2.Node.ApiVersion.V2
     message.accelerator_type = spec.type
     message.accelerator_config.type_ = v2.AcceleratorConfig.Type[
-        wanted.api_enum or "TYPE_UNSPECIFIED"
+        accelerator.api_enum or "TYPE_UNSPECIFIED"
     ]
-    message.accelerator_config.topology = wanted.topology
+    message.accelerator_config.topology = accelerator.topology
     message.queued_resource = node.queued
     message.multislice_node = spec.multislice
     message.create_time.FromNanoseconds(int(node.created_at * 1e9))
@@ -148,18 +149,18 @@ def queued_message(queued: Queued) -> Message:
 
 
 def _show_each_node(tpu: Message, queued: Queued) -> None:
-    """Replace the spec of a Multislice by one spec per node, with its id, as gcloud reads an answer
-    (`queued-resources ssh`, NODE_COUNT). Such an answer of the service itself was not seen."""
-    asked, ids = list(tpu.node_spec), iter(queued.specs)
+    """Replace the spec of a Multislice by one spec per node, with its id, as gcloud reads an answer (`queued-resources
+    ssh`, NODE_COUNT). Whether the service answers like this is unknown."""
+    specs, ids = list(tpu.node_spec), iter(queued.specs)
     del tpu.node_spec[:]
-    for spec in asked:
+    for spec in specs:
         for _ in range(max(1, spec.multislice_params.node_count)):
             tpu.node_spec.add().CopyFrom(spec)
             tpu.node_spec[-1].node_id = next(ids)[0]
 
 
 def operation_message(operation: Operation) -> Message:
-    """Metadata and response have the types of the API version that started it."""
+    """Return the operation; metadata and response have the types of the API version that started it."""
     metadata = v2.OperationMetadata.pb()(
         target=operation.target,
         verb=operation.verb,
@@ -194,7 +195,7 @@ def _response(operation: Operation, now: float) -> Message:
 def _in_version(message: Message, api: str) -> Message:
     if api == "v2":
         return message
-    return by_name(message, getattr(v2alpha1, message.DESCRIPTOR.name).pb())
+    return convert_version(message, getattr(v2alpha1, message.DESCRIPTOR.name).pb())
 
 
 def code_number(name: str) -> int:
@@ -202,15 +203,15 @@ def code_number(name: str) -> int:
 
 
 def _type(node: Message) -> str:
-    """The type string; a request may give generation and topology instead."""
+    """Return the type's name; a request may give generation and topology instead."""
     if node.accelerator_type or not node.HasField("accelerator_config"):
         return node.accelerator_type
-    wanted = v2.AcceleratorConfig.Type(node.accelerator_config.type_).name
+    generation = v2.AcceleratorConfig.Type(node.accelerator_config.type_).name
     topology = node.accelerator_config.topology
-    for one in accelerators.ALL.values():
-        if one.api_enum == wanted and one.topology == topology:
-            return one.type
-    return f"{wanted} {topology}"
+    for accelerator in accelerators.ALL.values():
+        if accelerator.api_enum == generation and accelerator.topology == topology:
+            return accelerator.type
+    return f"{generation} {topology}"
 
 
 # Names and pages -----------------------------------------------------------------------------------------------------
@@ -222,7 +223,7 @@ _Item = TypeVar("_Item")
 
 
 def zone_of(parent: str) -> tuple[str, str]:
-    """Project and zone of `projects/P/locations/Z` or of anything below it."""
+    """Return project and zone of `projects/P/locations/Z`, or of a resource below it. Raise ApiError."""
     match = _NAME.fullmatch(parent)
     if match is None:
         raise invalid(f"Invalid resource name {parent[:200]!r}")
@@ -234,12 +235,12 @@ def id_of(name: str) -> str:
 
 
 def page(
-    items: Sequence[tuple[str, _Item]], *, size: int, most: int, token: str
+    items: Sequence[tuple[str, _Item]], *, size: int, max_size: int, token: str
 ) -> tuple[list[_Item], str]:
-    """The items after `token`, and the token of the next page. `items` are (key, item), sorted by key; a token is a
-    key, so items added or removed between two pages shift no others."""
-    size = min(size or most, most)
+    """Return the items after `token`, and the token of the next page. `items` are (key, item), sorted by key; a token
+    is a key, so items added or removed between two pages shift no others."""
+    size = min(size or max_size, max_size)
     first = bisect_right(items, token, key=itemgetter(0)) if token else 0
-    found = items[first : first + size]
-    more = found[-1][0] if first + size < len(items) else ""
-    return [item for _, item in found], more
+    chosen = items[first : first + size]
+    next_token = chosen[-1][0] if first + size < len(items) else ""
+    return [item for _, item in chosen], next_token

@@ -1,5 +1,5 @@
-"""The faults in force: stockouts, quotas, failing calls, and what Google's service does only at times. Plain state, no
-clock of its own."""
+"""The faults in force: stockouts, quotas, failing calls, and misbehaviour that is reported of Google's service. Plain
+state without a clock."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from tpujob.domain.hardware import accelerators
 from tpujob.emulator.storage import StorageFaults
 from tpujob.emulator.tpu.records import Pricing
 
-#: What the service is reported to do, but not always; off unless switched on. By name: what happens.
+#: Misbehaviour that is reported of the service, but not constant; off unless switched on. By name: what happens.
 API_BUGS: Mapping[str, str] = MappingProxyType(
     {
         # reported by axlearn, `tpu.py`: "throws 409 even for resources that were just created"
@@ -19,7 +19,7 @@ API_BUGS: Mapping[str, str] = MappingProxyType(
         "late-conflict-operation": "creating a queued resource takes effect, and its operation ends in ALREADY_EXISTS",
         # inferred (live: marks-echoed): no document says whether a queued resource repeats the labels of its nodes
         "no-labels": "answers leave out the labels of nodes",
-        # reported by axlearn, `tpu.py`, on the word of Google; that it stays DELETING is inferred (live: lost-node)
+        # reported by axlearn, `tpu.py`, citing Google; that it stays DELETING is inferred (live: lost-node)
         "wedge": "a queued resource whose deletion is forced while it is SUSPENDING stays DELETING",
     }
 )
@@ -28,8 +28,8 @@ API_BUGS: Mapping[str, str] = MappingProxyType(
 @dataclass(frozen=True, slots=True)
 class Stockout:
     zone: str
-    generation: str  #: empty: all of them
-    until: float | None  #: None: until it is ended by command
+    generation: str  #: empty: all generations
+    until: float | None  #: None: until a command ends it
     fail: bool  #: a queued resource fails at once, instead of waiting in the queue
 
 
@@ -53,13 +53,13 @@ class Quota:
 
 @dataclass(slots=True)
 class CallFault:
-    """The next `count` calls of a method fail, before or after they took effect."""
+    """A fault of the next `count` calls of a method, which fail before or after they take effect."""
 
     method: str  #: `CreateNode`; `*`: any
     code: str  #: name of a gRPC status; `OK`: only the delay
     count: int
     when: Literal["pre", "post"] = "pre"
-    delay_s: float = 0.0  #: how long the call hangs before
+    delay_s: float = 0.0  #: how long the call hangs first
     message: str = ""
 
 
@@ -71,26 +71,22 @@ class Faults:
     )
     calls: list[CallFault] = field(default_factory=list[CallFault])
     storage: StorageFaults = field(default_factory=StorageFaults)
-    api_bugs: set[str] = field(default_factory=set[str])  #: those of API_BUGS that are on
+    api_bugs: set[str] = field(default_factory=set[str])  #: the names in API_BUGS that are on
     #: seconds after which the cloud suspends a queued resource that became ACTIVE; 0: never
     max_run_s: float = 0.0
-    unreachable: set[str] = field(
-        default_factory=set[str]
-    )  #: zones that lists leave out, and say so
+    #: zones that lists leave out and report as unreachable
+    unreachable: set[str] = field(default_factory=set[str])
 
     def stockout(self, zone: str, generation: str, now: float) -> Stockout | None:
-        """The stockout in force there, if any."""
+        """Return the stockout in force there, if any."""
         self.stockouts = [s for s in self.stockouts if s.until is None or s.until > now]
-        for one in self.stockouts:
-            if one.zone == zone and one.generation in ("", generation):
-                return one
+        for stockout in self.stockouts:
+            if stockout.zone == zone and stockout.generation in ("", generation):
+                return stockout
         return None
 
-    def quota(self, zone: str, generation: str, pricing: Pricing) -> Quota | None:
-        return self.quotas.get((zone, generation, pricing))
-
-    def next_call(self, method: str) -> CallFault | None:
-        """The fault for this call, if any; counts it down."""
+    def take_call_fault(self, method: str) -> CallFault | None:
+        """Return the fault for this call, if any, and count the fault down."""
         for fault in self.calls:
             if fault.method in ("*", method):
                 fault.count -= 1
@@ -101,16 +97,16 @@ class Faults:
 
 
 def generation_of(type: str) -> str:
-    """`v4` for `v4` and `v4-16`, `v5e` for `v5litepod`. Raises BadSpec for an unknown type."""
+    """Return `v4` for `v4` and `v4-16`, `v5e` for `v5litepod`. Raise BadSpec for an unknown type."""
     for generation in accelerators.GENERATIONS.values():
         if type in (generation.name, generation.prefix):
             return generation.name
-    found = accelerators.generation(type)
-    return found.name if found else accelerators.find(type).generation
+    named = accelerators.generation(type)
+    return named.name if named else accelerators.find(type).generation
 
 
-def units(type: str) -> int:
-    """How much quota one slice of that type uses."""
+def quota_units(type: str) -> int:
+    """Return the quota that one slice of that type uses."""
     return int(accelerators.find(type).type.rpartition("-")[2])
 
 

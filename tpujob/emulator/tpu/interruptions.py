@@ -1,4 +1,4 @@
-"""What the cloud does to a READY node: preemption, maintenance, the loss of its hosts."""
+"""The cloud's interruptions of a READY node: preemption, maintenance, the loss of its hosts."""
 
 from tpujob.domain.text import rfc3339
 from tpujob.emulator.tpu import nodes
@@ -9,36 +9,35 @@ _UP = (NodeState.READY, NodeState.REPAIRING)
 
 
 def preempt(world: World, node: Node, notice: float) -> None:
-    """The hosts get the notice now; when it ends they are gone and their machines are free."""
-    _check(node, "preemption")
+    """Give the hosts notice now; when the notice ends, remove the hosts and free their machines."""
+    _check_interruptible(node, "preemption")
     node.preempted_at = world.clock() + notice
     world.record(f"{node.id} is being preempted: its hosts are gone in {notice:g} s")
     world.ask_hosts(Disturb(node.farm_name, "preempt", {"notice_s": notice}))
-    world.after(notice, lambda: _preempted(world, node))
+    world.after(notice, lambda: _end_notice(world, node))
 
 
 def maintain(world: World, node: Node, window: float) -> None:
-    """Metadata servers and health announce it for `window` seconds; the hosts keep running."""
-    _check(node, "maintenance")
+    """Announce maintenance through metadata servers and health for `window` seconds; the hosts keep running."""
+    _check_interruptible(node, "maintenance")
     node.maintenance_until = world.clock() + window
     world.record(f"{node.id}: maintenance is announced for {window:g} s")
     world.ask_hosts(Disturb(node.farm_name, "maintain", {"window_s": window}))
 
 
 def announce(world: World, node: Node, starts: float | None, window: float) -> None:
-    """Announce maintenance that begins at `starts` and takes `window` seconds; None: it is cancelled. Nothing else
-    happens then: that is for `maintain` and `restart`."""
-    _check(node, "maintenance")
+    """Announce maintenance from `starts` on, for `window` seconds, without carrying it out; None: cancel it."""
+    _check_interruptible(node, "maintenance")
     node.upcoming = None if starts is None else (starts, starts + window)
-    when = "no maintenance" if starts is None else "maintenance"
-    in_ = "" if starts is None else f", in {starts - world.clock():g} s"
-    world.record(f"{node.id}: {when} is announced{in_}")
+    event = "no maintenance" if starts is None else "maintenance"
+    delay = "" if starts is None else f", in {starts - world.clock():g} s"
+    world.record(f"{node.id}: {event} is announced{delay}")
     shown = {} if node.upcoming is None else upcoming(*node.upcoming)
     world.ask_hosts(Disturb(node.farm_name, "announce", {"upcoming": shown}))
 
 
 def upcoming(starts: float, ends: float) -> dict[str, str]:
-    """As the metadata server of a TPU VM shows it, and under the same names the API (v2alpha1)."""
+    """Return the announcement, in the fields of a TPU VM's metadata server and of the API (v2alpha1)."""
     return {
         "window_start_time": rfc3339(starts),
         "window_end_time": rfc3339(ends),
@@ -49,20 +48,20 @@ def upcoming(starts: float, ends: float) -> dict[str, str]:
 
 
 def restart(world: World, node: Node, notice: float, window: float) -> None:
-    """Maintenance that kills all processes: announced for `notice` seconds, then the node is REPAIRING for `window`
-    seconds; then its hosts answer again, with their disks."""
+    """Announce maintenance that kills all processes. After `notice` seconds the node is REPAIRING for `window` seconds;
+    then its hosts answer again, with their disks."""
     maintain(world, node, notice + window)
     world.record(f"{node.id}: its hosts go off in {notice:g} s, for {window:g} s")
     world.after(notice, lambda: _repair(world, node, window))
 
 
-def with_hosts(world: World) -> list[Node]:
-    """Nodes whose hosts must exist now."""
+def nodes_with_hosts(world: World) -> list[Node]:
+    """Return the nodes whose hosts must exist now."""
     return [n for n in world.nodes.values() if n.state in _UP]
 
 
 def hosts_lost(world: World, node: Node) -> None:
-    """The hosts disappeared without notice: the node is TERMINATED and must be deleted."""
+    """Handle hosts that disappeared without notice: the node is TERMINATED and must be deleted."""
     if node.state in _UP:
         world.record(f"{node.id}: its hosts are gone")
         _lose(world, node, NodeState.TERMINATED)
@@ -76,12 +75,12 @@ def hosts_back(world: World, node: Node) -> None:
         world.record(f"{node.id}: ready again")
 
 
-def _check(node: Node, what: str) -> None:
+def _check_interruptible(node: Node, interruption: str) -> None:
     if node.state is not NodeState.READY or node.preempted_at is not None:
-        raise nodes.wrong_state(what, node)
+        raise nodes.wrong_state(interruption, node)
 
 
-def _preempted(world: World, node: Node) -> None:
+def _end_notice(world: World, node: Node) -> None:
     if node.state is NodeState.READY:
         _lose(world, node, NodeState.PREEMPTED)
 

@@ -1,4 +1,4 @@
-"""The life of a node: create, delete, stop, start, and the answers of its hosts."""
+"""The life of a node: create, delete, stop, start, and the reports of its hosts."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from tpujob.emulator.tpu.errors import no_capacity
 from tpujob.emulator.tpu.records import (
     ApiError,
     BringUp,
-    HostWanted,
+    HostRequest,
     Node,
     NodeChange,
     NodeSpec,
@@ -20,7 +20,7 @@ from tpujob.emulator.tpu.world import World
 from workloads.contract.faults import VARIABLE
 
 _BRING_UP_TRIES = 20
-RETRY_S = 1.0  #: until the host farm is asked again
+RETRY_S = 1.0  #: seconds between two calls to the host farm
 
 
 def create(
@@ -33,7 +33,7 @@ def create(
     api: str,
     request_id: str = "",
 ) -> Operation:
-    """A node without a queued resource: it gets room at once, or the operation ends in a stockout."""
+    """Create a node without a queued resource: it gets room at once, or the operation ends in a stockout."""
     if repeated := world.repeated(request_id):
         return repeated
     rules.check_zone(world, zone)
@@ -58,13 +58,13 @@ def create(
 
 
 def build(world: World, node: Node) -> None:
-    """Bring up the hosts of a node that has its physical hosts."""
+    """Bring up the hosts of a node that has physical hosts."""
     world.record(f"{node.id}: {node.spec.type} in {node.zone} on {', '.join(node.physical)}")
     world.after(world.latencies.create, lambda: _bring_up(world, node))
 
 
 def delete(world: World, name: str, *, api: str) -> Operation:
-    """A second call returns the operation of the first."""
+    """Delete a node. A second call returns the operation of the first."""
     node = world.get_node(name)
     if node.state is NodeState.DELETING and node.operation in world.operations:
         return world.operations[node.operation]
@@ -75,12 +75,12 @@ def delete(world: World, name: str, *, api: str) -> Operation:
 
 
 def begin_delete(world: World, node: Node, takes_s: float | None = None) -> None:
-    """DELETING from now on; removed once its hosts are gone. `takes_s`: None: the usual time."""
+    """Make a node DELETING, and remove it once its hosts are down. `takes_s`: None: the usual time."""
     if node.state is NodeState.DELETING:
         return
     if node.operation:
-        gone = ApiError("CANCELLED", f"The operation was cancelled: '{node.name}' is being deleted")
-        world.finish(node.operation, error=gone)
+        text = f"The operation was cancelled: '{node.name}' is being deleted"
+        world.finish(node.operation, error=ApiError("CANCELLED", text))
     node.state = NodeState.DELETING
     node.preempted_at = None
     world.record(f"{node.id}: being deleted")
@@ -115,7 +115,7 @@ def start(world: World, name: str, *, api: str) -> Operation:
     return operation
 
 
-# What the hosts answer -----------------------------------------------------------------------------------------------
+# Reports of the hosts ------------------------------------------------------------------------------------------------
 
 
 def hosts_up(
@@ -124,7 +124,7 @@ def hosts_up(
     addresses: tuple[str, ...],
     guests: tuple[Mapping[str, str], ...] = (),
 ) -> None:
-    """`guests`: the hosts' guest attributes."""
+    """Make a node READY whose hosts answer. `guests`: the guest attributes by host."""
     node.hosts_coming, node.attempts = False, 0
     node.addresses, node.guests = addresses, guests
     if node.state is NodeState.DELETING:
@@ -137,7 +137,7 @@ def hosts_up(
 
 
 def hosts_not_up(world: World, node: Node, reason: str) -> None:
-    """Try again for a while: the farm may still be starting."""
+    """Try again, up to a limit: the farm may still be starting."""
     node.hosts_coming = False
     node.attempts += 1
     if node.state is NodeState.DELETING:
@@ -164,7 +164,7 @@ def hosts_down(world: World, node: Node) -> None:
 
 
 def farm_name(world: World, node: Node) -> str:
-    """The id, unless another zone has a node of the same id."""
+    """Return the node's name in the farm: the id, unless another zone has a node of the same id."""
     twins = sum(other.id == node.id for other in world.nodes.values())
     return node.id if twins <= 1 else f"twin{node.number}-{node.id[:40]}".rstrip("-")
 
@@ -177,7 +177,7 @@ def _bring_up(world: World, node: Node) -> None:
         return
     chips = accelerators.find(node.spec.type).chips_per_host
     hosts = tuple(
-        HostWanted(index, physical, chips, _env_of(world, physical))
+        HostRequest(index, physical, chips, _env_of(world, physical))
         for index, physical in enumerate(node.physical)
     )
     node.farm_name = node.farm_name or farm_name(world, node)
@@ -202,7 +202,7 @@ def _env_of(world: World, physical: str) -> dict[str, str]:
 
 
 def take_down(world: World, node: Node) -> None:
-    """Let the farm remove its hosts, unless that was done or they are still coming up."""
+    """Let the farm remove the hosts, unless they are removed or still coming up."""
     if node.removed_at is not None or node.hosts_coming:
         return
     if node.hosts_exist:
@@ -212,7 +212,7 @@ def take_down(world: World, node: Node) -> None:
 
 
 def _fail(world: World, node: Node, error: ApiError) -> None:
-    """Delete a node that could not be made."""
+    """Delete a node that could not be created."""
     if node.state is not NodeState.CREATING:
         return
     world.record(f"{node.id}: failed, {error.message}")
@@ -231,7 +231,7 @@ def _remove(world: World, node: Node) -> None:
 
 
 def notify(node: Node, change: NodeChange, error: ApiError | None = None) -> None:
-    """Notify its queued resource, if it has one."""
+    """Notify the node's queued resource, if it has one."""
     if node.on_change is not None:
         node.on_change(change, error)
 

@@ -1,4 +1,4 @@
-"""The life of a queued resource: create, grant, delete, reset, and how it follows its nodes."""
+"""The life of a queued resource: create, grant, delete, reset, and its reactions to changes of its nodes."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ from tpujob.emulator.tpu.records import (
 from tpujob.emulator.tpu.world import World
 
 _Q = QueuedState
-#: deleted without force, whether or not it has nodes (documented: queuedResources.delete)
+#: states that can be deleted without force, with or without nodes (documented: queuedResources.delete)
 _DELETABLE = (_Q.ACCEPTED, _Q.FAILED, _Q.SUSPENDED)
 
 
@@ -35,8 +35,8 @@ def create(
     request_id: str = "",
     valid_for: float | None = None,
 ) -> Operation:
-    """The operation is done when the request is in the queue, long before there is a slice.
-    `valid_for`: how many seconds it may wait for a slice."""
+    """Create a queued resource. The operation is done when the request is in the queue, long before there is a slice.
+    `valid_for`: how many seconds the request may wait for a slice."""
     if repeated := world.repeated(request_id):
         return repeated
     rules.check_zone(world, zone)
@@ -62,7 +62,7 @@ def create(
 
 
 def delete(world: World, name: str, *, force: bool, api: str) -> Operation:
-    """A second call returns the operation of the first. `force` deletes its nodes, too."""
+    """Delete a queued resource; `force` deletes its nodes, too. A second call returns the operation of the first."""
     queued = world.get_queued(name)
     wedges = "wedge" in world.faults.api_bugs
     if queued.state is _Q.DELETING and queued.operation in world.operations:
@@ -87,7 +87,7 @@ def delete(world: World, name: str, *, force: bool, api: str) -> Operation:
 
 
 def reset(world: World, name: str, *, api: str) -> Operation:
-    """Put a suspended or failed one back into the queue."""
+    """Put a suspended or failed queued resource back into the queue."""
     queued = world.get_queued(name)
     if queued.state not in (_Q.SUSPENDED, _Q.FAILED):
         raise ApiError(
@@ -116,7 +116,7 @@ def _accept(world: World, queued: Queued) -> None:
 
 
 def _grant(world: World, queued: Queued) -> None:
-    """Make its nodes if there is room for all of them; else it waits in the queue."""
+    """Make the nodes if there is room for all of them; else let the request wait in the queue."""
     if queued.state not in (_Q.ACCEPTED, _Q.WAITING_FOR_RESOURCES):
         return
     types = [spec.type for _, spec in queued.specs]
@@ -126,7 +126,7 @@ def _grant(world: World, queued: Queued) -> None:
         _fail(world, queued, ApiError("RESOURCE_EXHAUSTED", no_capacity(queued.zone)))
         return
     names = [_node_name(queued, node_id) for node_id, _ in queued.specs]
-    taken = any(name in world.nodes for name in names)  # by its own earlier nodes, after a reset
+    taken = any(name in world.nodes for name in names)  # by nodes from before a reset
     if stockout or taken or not world.stock.room_for(queued.zone, types):
         if queued.state is not _Q.WAITING_FOR_RESOURCES:
             world.record(f"{queued.id}: waiting for {', '.join(types)} in {queued.zone}")
@@ -154,7 +154,7 @@ def _node_changed(world: World, queued: Queued, change: NodeChange, error: ApiEr
             if queued.state is _Q.PROVISIONING and ready:
                 queued.state = _Q.ACTIVE
                 if limit := world.faults.max_run_s:
-                    world.after(limit, lambda: _run_out(world, queued))
+                    world.after(limit, lambda: _end_run(world, queued))
         case NodeChange.FAILED:
             if queued.state is _Q.PROVISIONING and error is not None:
                 _fail(world, queued, error)
@@ -176,18 +176,18 @@ def _suspend(world: World, queued: Queued, initiator: str) -> None:
     for node in _nodes(world, queued):
         if node.state not in (NodeState.PREEMPTED, NodeState.TERMINATED):
             nodes.begin_delete(world, node)
-    world.after(world.latencies.suspend, lambda: _suspended(world, queued))
+    world.after(world.latencies.suspend, lambda: _finish_suspend(world, queued))
 
 
-def _run_out(world: World, queued: Queued) -> None:
-    """The end of its maximum run duration, as of flex-start. That the service suspends it then is documented."""
+def _end_run(world: World, queued: Queued) -> None:
+    """End a run at its maximum duration, as of flex-start. That the service suspends the request is documented."""
     if queued.state is _Q.ACTIVE:
         world.record(f"{queued.id}: its maximum run duration is over")
         _suspend(world, queued, "SERVICE")
 
 
-def _suspended(world: World, queued: Queued) -> None:
-    """Documented: its nodes have been deleted by then, also those that were lost."""
+def _finish_suspend(world: World, queued: Queued) -> None:
+    """Finish a suspension. Documented: the nodes have been deleted by then, also lost nodes."""
     if queued.state is _Q.SUSPENDING:
         queued.state = _Q.SUSPENDED
         for node in _nodes(world, queued):
@@ -207,8 +207,8 @@ def _fail(world: World, queued: Queued, error: ApiError) -> None:
 
 
 def _remove_if_empty(world: World, queued: Queued) -> None:
-    waits = queued.wedged or queued.state is not _Q.DELETING
-    if queued.removed_at is None and not waits and not _nodes(world, queued):
+    must_wait = queued.wedged or queued.state is not _Q.DELETING
+    if queued.removed_at is None and not must_wait and not _nodes(world, queued):
         world.remove(queued)
         world.finish(queued.operation)
 

@@ -1,7 +1,7 @@
 """The records of the emulated Cloud TPU: nodes, queued resources, operations, and orders to the hosts. Data only.
 
 States are spelled as in the API (`CREATING`, `SUSPENDED`). Requests arrive as plain values; `body` keeps the original
-message as bytes, so nothing below the gRPC services knows protobuf.
+message as bytes, so only the services know protobuf.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -13,7 +13,7 @@ Pricing = Literal["spot", "on-demand", "reserved"]
 
 
 class ApiError(Exception):
-    """The error that a call gets. `code` is the name of a gRPC status."""
+    """The error of a call. `code` is the name of a gRPC status."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -25,10 +25,10 @@ def invalid(message: str) -> ApiError:
     return ApiError("INVALID_ARGUMENT", message)
 
 
-def check_known(value: object, known: Collection[object]) -> None:
-    """Raises ApiError for a value that is not in `known`."""
-    if value not in known:
-        raise invalid(f"{value!r} is not one of {', '.join(map(str, known))}")
+def check_known(value: object, allowed: Collection[object]) -> None:
+    """Raise ApiError for a value that is not in `allowed`."""
+    if value not in allowed:
+        raise invalid(f"{value!r} is not one of {', '.join(map(str, allowed))}")
 
 
 class NodeState(StrEnum):
@@ -56,7 +56,7 @@ class QueuedState(StrEnum):
 
 
 class NodeChange(StrEnum):
-    """What happened to a node, for its queued resource."""
+    """A change of a node that concerns its queued resource."""
 
     READY = "ready"
     FAILED = "failed"
@@ -67,7 +67,7 @@ class NodeChange(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """What was asked for."""
+    """The requested properties of a node."""
 
     type: str
     runtime_version: str
@@ -76,8 +76,8 @@ class NodeSpec:
     metadata: Mapping[str, str]
     external_ips: bool
     body: bytes  #: the node as the caller sent it
-    multislice: bool = False  #: one of several nodes of one request
-    uses: tuple[str, ...] = ()  #: what must exist in the project, such as `networks/lab`
+    multislice: bool = False  #: whether the request is for several nodes
+    uses: tuple[str, ...] = ()  #: resources that must exist in the project, such as `networks/lab`
 
 
 @dataclass(slots=True)
@@ -89,26 +89,26 @@ class Node:
     created_at: float
     number: int  #: unique and never reused
     queued: str = ""  #: full name of its queued resource
-    #: called with what happens to the node
+    #: called with each change of the node
     on_change: Callable[[NodeChange, ApiError | None], None] | None = None
     state: NodeState = NodeState.CREATING
     physical: tuple[str, ...] = ()  #: its physical hosts, by host number
     addresses: tuple[str, ...] = ()
     guests: tuple[Mapping[str, str], ...] = ()  #: guest attributes by host, by `namespace/key`
-    hosts_exist: bool = False  #: the host farm was asked to make them, and has not removed them
+    hosts_exist: bool = False  #: from the order to make them until the farm has removed them
     hosts_coming: bool = False  #: the host farm has not answered yet
     attempts: int = 0  #: how often the host farm failed to bring the hosts up
-    farm_name: str = ""  #: its name in the host farm, once it was asked
-    operation: str = ""  #: done when the present state ends
+    farm_name: str = ""  #: its name in the host farm; empty before the first order
+    operation: str = ""  #: operation that is done when the present state ends
     preempted_at: float | None = None  #: when the running notice ends
     maintenance_until: float = 0.0
-    #: announced maintenance: from when to when
+    #: begin and end of the announced maintenance
     upcoming: tuple[float, float] | None = None
     slowed: dict[int, float] = field(default_factory=dict[int, float])
     silent: set[int] = field(default_factory=set[int])  #: dead hosts, while the API says READY
     hung: frozenset[int] = frozenset()  #: hosts with a program that a fault has stopped
     unreachable: bool = False  #: the host farm does not answer
-    removed_at: float | None = None  #: for lists that lag
+    removed_at: float | None = None  #: time of removal, for lists that lag
 
     @property
     def name(self) -> str:
@@ -120,7 +120,7 @@ class Queued:
     project: str
     zone: str
     id: str
-    specs: tuple[tuple[str, NodeSpec], ...]  #: node ids, and what was asked for each
+    specs: tuple[tuple[str, NodeSpec], ...]  #: ids and specs of the nodes
     pricing: Pricing
     created_at: float
     body: bytes  #: the queued resource as the caller sent it
@@ -128,7 +128,7 @@ class Queued:
     initiator: Literal["", "USER", "SERVICE"] = ""
     error: ApiError | None = None
     operation: str = ""
-    wedged: bool = False  #: stays DELETING until it is deleted again, without that bug
+    wedged: bool = False  #: stays DELETING until it is deleted again with the bug off
     removed_at: float | None = None
 
     @property
@@ -154,7 +154,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Seconds that things take; `tpujob emulator settings` changes them."""
+    """The durations of the cloud's actions, in seconds; `tpujob emulator settings` changes them."""
 
     accept: float = 0.2  #: until a queued resource is accepted, then again until it is granted
     create: float = 2.0
@@ -168,7 +168,7 @@ class Latencies:
 
 
 @dataclass(frozen=True, slots=True)
-class HostWanted:
+class HostRequest:
     index: int
     physical: str
     chips: int
@@ -178,14 +178,14 @@ class HostWanted:
 @dataclass(frozen=True, slots=True)
 class BringUp:
     node: Node
-    slice: str  #: its name in the host farm
+    slice: str  #: the node's name in the host farm
     zone: str
     type: str
     metadata: Mapping[str, str]
-    hosts: tuple[HostWanted, ...]
+    hosts: tuple[HostRequest, ...]
     env: Mapping[str, str]  #: variables of every host
-    image: str  #: what is installed on the hosts, by the farm's name
-    cut: bool  #: whether they cannot reach each other
+    image: str  #: the farm's name for the programs on the hosts
+    cut: bool  #: whether the hosts cannot reach each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class TakeDown:
 
 @dataclass(frozen=True, slots=True)
 class Disturb:
-    """`what` is the host farm's name for the disturbance."""
+    """A disturbance of hosts; `what` is the host farm's name for it."""
 
     slice: str
     what: Literal["preempt", "maintain", "slow", "off", "hang", "oom", "env", "cut", "announce"]
@@ -204,7 +204,7 @@ class Disturb:
 
 @dataclass(frozen=True, slots=True)
 class SwitchOn:
-    """Switch hosts on again."""
+    """An order to switch hosts on again."""
 
     node: Node
 

@@ -42,7 +42,7 @@ _HTTP_STATUS = {
 
 
 def handler(world: World) -> Handler:
-    """Answers one request. Errors have Google's body for them."""
+    """Return the function that answers one request. Errors have Google's JSON for errors."""
     calls = {
         (version, call): method
         for version, served in _by_version(services(world)).items()
@@ -52,33 +52,33 @@ def handler(world: World) -> Handler:
 
     async def answer(request: Request) -> Response:
         try:
-            if not request.of_this_machine:
+            if not request.is_from_this_machine:
                 raise ApiError("PERMISSION_DENIED", "Only programs of this machine are served.")
             for rule in rules:
-                named = rule.match(request.method, request.path)
-                if named is not None:
-                    return await carried_out(rule, named, request)
+                path_fields = rule.match(request.method, request.path)
+                if path_fields is not None:
+                    return await call_rule(rule, path_fields, request)
             raise ApiError("NOT_FOUND", "Method not found.")
         except ApiError as error:
             return _error(error)
 
-    async def carried_out(rule: HttpRule, named: dict[str, str], request: Request) -> Response:
+    async def call_rule(rule: HttpRule, path_fields: dict[str, str], request: Request) -> Response:
         if (rule.version, rule.call) not in calls:
             raise ApiError("UNIMPLEMENTED", f"{rule.call} is not emulated.")
         method, request_class = calls[rule.version, rule.call]
         body = await _body(request) if rule.body else {}
-        wanted = read_request(rule, named, request.query, body, message_class(request_class))
+        parsed = read_request(rule, path_fields, request.query, body, message_class(request_class))
         fault = next_fault(world, rule.call)
         if fault.delay_s:
             await asyncio.sleep(fault.delay_s)
-        message = carry_out(world, method, wanted, fault)
+        message = carry_out(world, method, parsed, fault)
         return json_response(message_json(message, request.query))
 
     return answer
 
 
 def _by_version(served: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The calls of each version; operations and locations are the same in all."""
+    """Return the calls of each version; operations and locations are the same in all versions."""
     shared = {
         **served["google.longrunning.Operations"],
         **served["google.cloud.location.Locations"],
@@ -95,8 +95,7 @@ async def _body(request: Request) -> dict[str, Any]:
     try:
         return await request.json_object()
     except ValueError as error:
-        text = f"Invalid JSON payload received. {error}"
-        raise invalid(text) from error
+        raise invalid(f"{_INVALID} {error}") from error
 
 
 def _error(error: ApiError) -> Response:
@@ -113,31 +112,31 @@ _ONLY_IN_V2ALPHA1 = {
     "SimulateMaintenanceEvent": ("POST", f"/v2alpha1/{_NODE}:simulateMaintenanceEvent", "*"),
     "ListReservations": ("GET", "/v2alpha1/{parent=projects/*/locations/*}/reservations", ""),
 }
-#: gcloud asks version 1, of TPUs without VMs, for the locations, and for types where the command does not say `tpu-vm`
+#: calls that gcloud makes to version 1, for TPUs without VMs: locations, and types where a command lacks `tpu-vm`
 IN_V1 = ("GetLocation", "ListLocations", "GetAcceleratorType", "ListAcceleratorTypes")
-#: of every Google API; none of them changes what a call does
+#: parameters of every Google API, without an effect on the call
 _SYSTEM = frozenset(
     {"$alt", "alt", "$.xgafv", "access_token", "callback", "fields", "key", "oauth_token"}
     | {"prettyPrint", "quotaUser", "trace", "uploadType", "upload_protocol"}
 )
-#: Fields that gcloud sends and the client library does not know yet, with the values that say nothing new.
+#: Fields of gcloud that the client library does not know yet, with the values that change nothing.
 _NEWER = {"provisioningModel": ("PROVISIONING_MODEL_UNSPECIFIED", "STANDARD", "SPOT")}
 _INVALID = "Invalid JSON payload received."
 
 
 @dataclass(frozen=True)
 class HttpRule:
-    """How one call looks as HTTP."""
+    """The HTTP form of one call."""
 
     version: str  #: `v2`
     call: str  #: `CreateNode`
     method: str
     uri: str  #: `/v2/{parent=projects/*/locations/*}/nodes`
-    body: str  #: the field of the request that the body is; `*`: all of the request; empty: no body
+    body: str  #: the request's field that the body holds; `*`: the whole request; empty: no body
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """Of the path, with one group, the resource."""
+        """The pattern of the path, with one group, the resource."""
         before, _, rest = self.uri.partition("{")
         template, _, after = rest.partition("=")[2].partition("}")
         # `:` begins the verb at the end of a path, and may be in the name of a project.
@@ -147,14 +146,14 @@ class HttpRule:
         return re.compile(f"{re.escape(before)}({'/'.join(segments)}){re.escape(after)}")
 
     def match(self, method: str, path: str) -> dict[str, str] | None:
-        """The field that the path holds; None: it is another call. `path` is still percent-encoded."""
-        found = self.pattern.fullmatch(path) if method == self.method else None
+        """Return the field that the path holds; None for another call. `path` is still percent-encoded."""
+        match = self.pattern.fullmatch(path) if method == self.method else None
         field = self.uri.partition("{")[2].partition("=")[0]
-        return {field: unquote(found[1])} if found else None
+        return {field: unquote(match[1])} if match else None
 
 
 def http_rules() -> Iterator[HttpRule]:
-    """Those of every call that HTTP knows, by version."""
+    """Yield the rules of every call with an HTTP form, by version."""
     for name, holder in vars(rest_base._BaseTpuRestTransport).items():
         call = name.removeprefix("_Base")
         for option in holder._get_http_options() if call != name else ():
@@ -167,13 +166,13 @@ def http_rules() -> Iterator[HttpRule]:
 
 def read_request(
     rule: HttpRule,
-    named: Mapping[str, str],
+    path_fields: Mapping[str, str],
     query: Mapping[str, str],
     body: dict[str, Any],
     message_class: Any,
 ) -> Message:
-    """The message of one HTTP request; `named` is what its path holds. Raises ApiError, in Google's words, for a field
-    that the API does not know, and for a value that is none of the field's."""
+    """Return the message of one HTTP request; `path_fields` is the part that its path holds. Raise ApiError, in
+    Google's words, for an unknown field and for an invalid value."""
     kind = message_class.DESCRIPTOR
     fields: dict[str, Any] = dict(body) if rule.body == "*" else {}
     if rule.body not in ("", "*"):
@@ -182,7 +181,7 @@ def read_request(
     for name, text in query.items():
         if name not in _SYSTEM:
             _put(fields, kind, name, text)
-    for name, text in named.items():
+    for name, text in path_fields.items():
         _put(fields, kind, name, text)
     try:
         return json_format.ParseDict(fields, message_class())
@@ -191,7 +190,7 @@ def read_request(
 
 
 def message_json(message: Message, query: Mapping[str, str]) -> Any:
-    """The JSON of an answer. Google's own REST client asks for enums as numbers."""
+    """Return the JSON of a response. Google's own REST client requests enums as numbers."""
     numbers = "enum-encoding=int" in query.get("$alt", query.get("alt", ""))
     return json_format.MessageToDict(message, use_integers_for_enums=numbers)
 
@@ -201,8 +200,8 @@ def _put(fields: dict[str, Any], kind: Any, name: str, text: str) -> None:
     first, _, rest = name.partition(".")
     field = _field(kind, first)
     if field is None or (rest and field.message_type is None):
-        what = f"Cannot bind query parameter. Field '{name}' could not be found in request message."
-        raise invalid(f'{_INVALID} Unknown name "{name}": {what}')
+        hint = f"Cannot bind query parameter. Field '{name}' could not be found in request message."
+        raise invalid(f'{_INVALID} Unknown name "{name}": {hint}')
     if rest:
         _put(fields.setdefault(field.name, {}), field.message_type, rest, text)
         return
@@ -214,7 +213,7 @@ def _put(fields: dict[str, Any], kind: Any, name: str, text: str) -> None:
 
 
 def _check(fields: dict[str, Any], kind: Any, place: str) -> None:
-    """Raises ApiError for a field that the message does not have. Takes out the newer ones that say nothing."""
+    """Raise ApiError for a field that the message does not have. Remove newer fields that change nothing."""
     for name, value in list(fields.items()):
         field = _field(kind, name)
         if field is None:
@@ -231,13 +230,13 @@ def _check_value(value: Any, kind: Any, place: str) -> None:
     if kind.full_name.startswith("google.protobuf."):  # has a JSON form of its own
         return
     if isinstance(value, list):
-        for index, one in enumerate(value):
-            _check_value(one, kind, f"{place}[{index}]")
+        for index, item in enumerate(value):
+            _check_value(item, kind, f"{place}[{index}]")
     elif isinstance(value, dict) and not kind.GetOptions().map_entry:
         _check(value, kind, place)
 
 
 def _field(kind: Any, name: str) -> Any:
-    """By either of the spellings that Google accepts: `nodeId`, `node_id`. None: there is none."""
+    """Return the field by either spelling that Google accepts: `nodeId`, `node_id`. None: no such field."""
     by_json = {field.json_name: field for field in kind.fields}
     return by_json.get(name) or kind.fields_by_name.get(name)

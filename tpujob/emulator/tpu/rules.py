@@ -1,4 +1,4 @@
-"""What the API checks before it acts on a request, with the error texts of the real API."""
+"""The checks of the API before it acts on a request, with the error texts of the real API."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,11 +6,11 @@ from types import MappingProxyType
 
 from tpujob.domain.hardware import accelerators
 from tpujob.emulator.tpu.convert import id_of
-from tpujob.emulator.tpu.errors import units
+from tpujob.emulator.tpu.errors import quota_units
 from tpujob.emulator.tpu.records import ApiError, NodeSpec, Pricing, invalid
 from tpujob.emulator.tpu.world import World
 
-#: the versions that a zone lists: the usual one of each generation, and one of each family
+#: the versions that a zone lists: the usual version of each generation, and one version of each family
 RUNTIME_VERSIONS = tuple(
     dict.fromkeys(
         (
@@ -25,7 +25,7 @@ RUNTIME_VERSIONS = tuple(
         )
     )
 )
-#: the families of versions; their numbers go on, so any of them is accepted
+#: the families of versions; new numbers appear, so any number is accepted
 _RUNTIME = re.compile(
     r"v2-alpha|v2-alpha-[-a-z0-9.]+|v2-nightly[-a-z0-9.]*"
     r"|tpu-vm-base|tpu-ubuntu[0-9]{4}-base|tpu-vm-(tf|pt|v4|cos)-[-a-z0-9.]+"
@@ -44,8 +44,8 @@ COLLECTIONS: Mapping[str, str] = MappingProxyType(
         "disk": "disks",
     }
 )
-#: what each project has: the default network, the default account (`emulated-vm` in the hosts' metadata), and `-`, for
-#: any reservation
+#: resources of every project: the default network, the default account (`emulated-vm` in the hosts' metadata), and `-`,
+#: for any reservation
 _ALWAYS = re.compile(
     r"networks/default|subnetworks/default|reservations/-"
     r"|serviceAccounts/(default|[0-9]+-compute@developer\.gserviceaccount\.com"
@@ -71,8 +71,8 @@ def check_id(id: str) -> None:
 
 
 def check_spec(world: World, zone: str, spec: NodeSpec) -> None:
-    """The zone must offer the type and the runtime version, the version must not be another generation's, labels must
-    have the form of labels, and what the node uses must exist."""
+    """Raise ApiError unless the zone offers the type and the runtime version, the version fits the generation, labels
+    are valid, and the resources that the node uses exist."""
     if spec.type not in world.stock.types(zone) or _for_other_generation(spec):
         raise invalid(
             f'CloudTpu received an invalid AcceleratorType, "{spec.type}" for zone "{zone}" and '
@@ -93,8 +93,8 @@ def check_spec(world: World, zone: str, spec: NodeSpec) -> None:
 
 
 def check_uses(world: World, uses: Iterable[str]) -> None:
-    """Compared by collection and last part of the name. A network has a subnetwork of its own name, as in auto mode.
-    The code and the text are Compute Engine's, as Cloud TPU documents none of its own."""
+    """Raise ApiError for a missing resource, compared by collection and last part of the name. A network has a
+    subnetwork of the same name, as in auto mode. Code and text are Compute Engine's, as Cloud TPU documents none."""
     for name in uses:
         of_network = name.replace("subnetworks/", "networks/", 1)
         if not (_ALWAYS.fullmatch(name) or {name, of_network} & world.named):
@@ -108,7 +108,7 @@ def _is_label(text: str) -> bool:
 
 
 def _for_other_generation(spec: NodeSpec) -> bool:
-    """Whether the runtime version is the usual one of other generations than the type's, and names one."""
+    """Return whether only generations other than the type's usually have this runtime version."""
     usual = {
         g.name
         for g in accelerators.GENERATIONS.values()
@@ -118,7 +118,7 @@ def _for_other_generation(spec: NodeSpec) -> bool:
 
 
 def check_reservation(world: World, zone: str, name: str) -> None:
-    """Its form, that it is one of the zone, and that it exists."""
+    """Raise ApiError for a name of an invalid form, of another zone, or without a reservation."""
     match = _RESERVATION.fullmatch(name)
     if name and (match is None or match["zone"] not in (None, zone)):
         raise invalid(
@@ -130,22 +130,22 @@ def check_reservation(world: World, zone: str, name: str) -> None:
 
 
 def check_quota(world: World, zone: str, specs: Sequence[NodeSpec]) -> None:
-    """What exists, in any state, plus the request must stay within the limit."""
+    """Raise ApiError if all existing requests, in any state, plus these specs exceed the limit."""
     generation, pricing = accelerators.find(specs[0].type).generation, specs[0].pricing
-    quota = world.faults.quota(zone, generation, pricing)
+    quota = world.faults.quotas.get((zone, generation, pricing))
     if quota is None:
         return
     used = quota_used(world, zone, generation, pricing)
-    if used + sum(units(spec.type) for spec in specs) > quota.limit:
+    if used + sum(quota_units(spec.type) for spec in specs) > quota.limit:
         raise ApiError("RESOURCE_EXHAUSTED", quota.text())
 
 
 def quota_used(world: World, zone: str, generation: str, pricing: Pricing) -> int:
-    """Suspended and failed queued resources and preempted nodes count, too, until they are deleted."""
+    """Return the quota in use; suspended, failed and preempted resources count until they are deleted."""
     specs = [s for q in world.queued.values() if q.zone == zone for _, s in q.specs]
     specs += [n.spec for n in world.nodes.values() if n.zone == zone and not n.queued]
     return sum(
-        units(spec.type)
+        quota_units(spec.type)
         for spec in specs
         if spec.pricing == pricing and accelerators.find(spec.type).generation == generation
     )

@@ -1,7 +1,7 @@
 """The gRPC server: the Cloud TPU services, operations and locations, with call faults applied.
 
-It listens on a Unix socket, as gRPC does not check who connects to a port. Clients of gRPC take such an address as
-they take a port; gcloud, which cannot, uses the REST API.
+It listens on a Unix socket, as gRPC does not check who connects to a port. Clients of gRPC accept such an address like
+a port; gcloud does not, and uses the REST API.
 """
 
 # grpc and the generated message classes carry no types that a checker can follow.
@@ -35,8 +35,7 @@ Methods = dict[str, tuple[Handler, Any]]
 
 
 class TpuServer:
-    """Serves a world, from the constructor to `stop`, on a socket in `folder`. `address` is what a client of gRPC
-    takes."""
+    """A server of a world, from the constructor to `stop`, on a socket in `folder`. Clients of gRPC take `address`."""
 
     def __init__(self, world: World, folder: Path) -> None:
         self._server = grpc.server(
@@ -55,13 +54,13 @@ class TpuServer:
         self._server.start()
 
     def stop(self) -> None:
-        """Ends at once and cuts running calls, as when a server dies."""
+        """Stop at once and cut running calls, as when a server dies."""
         self._server.stop(None).wait()
         unix_sockets.remove(self._socket)
 
 
 def services(world: World) -> dict[str, Methods]:
-    """Handler and type of request of every call, by service."""
+    """Return handler and type of request of every call, by service."""
     return {
         "google.cloud.tpu.v2.Tpu": TpuV2(world).methods(),
         "google.cloud.tpu.v2alpha1.Tpu": TpuV2Alpha1(world).methods(),
@@ -71,16 +70,16 @@ def services(world: World) -> dict[str, Methods]:
 
 
 def message_class(request_class: Any) -> Any:
-    """The protobuf class of a request, which proto-plus wraps."""
+    """Return the protobuf class of a request, which proto-plus wraps."""
     return getattr(request_class, "pb", lambda: request_class)()
 
 
-def method_name(world: World, given: str) -> str:
-    """`CreateNode` for `create_node`; `*` stays. Raises ApiError for an unknown call."""
-    known = {name for methods in services(world).values() for name in methods}
-    name = "".join(part[:1].upper() + part[1:] for part in given.split("_"))
-    if name not in known | {"*"}:
-        message = f"there is no call {given!r}; there are {', '.join(sorted(known))} and *"
+def method_name(world: World, text: str) -> str:
+    """Return `CreateNode` for `create_node`; `*` stays. Raise ApiError for an unknown call."""
+    calls = {name for methods in services(world).values() for name in methods}
+    name = "".join(part[:1].upper() + part[1:] for part in text.split("_"))
+    if name not in calls | {"*"}:
+        message = f"there is no call {text!r}; there are {', '.join(sorted(calls))} and *"
         raise ApiError("NOT_FOUND", message)
     return name
 
@@ -89,25 +88,25 @@ def method_name(world: World, given: str) -> str:
 
 
 def next_fault(world: World, name: str) -> CallFault:
-    """The fault for this call, counted down. Its `delay_s` is for the caller to wait, before `carry_out`."""
+    """Return the fault for this call, counted down. The caller waits for its `delay_s` before `carry_out`."""
     with world.lock:
         world.calls[name] += 1
-        return world.faults.next_call(name) or _NO_FAULT
+        return world.faults.take_call_fault(name) or _NO_FAULT
 
 
 def carry_out(world: World, handler: Handler, request: Message, fault: CallFault) -> Message:
-    """The answer. Raises ApiError: the world's refusal, or the fault's, before or after the call took effect."""
+    """Return the response. Raise ApiError: the world's, or the fault's before or after the call took effect."""
     if fault.when == "pre":
-        _fail(fault)
+        _raise_fault(fault)
     with world.lock:
         world.advance()
         response = handler(request)
     if fault.when == "post":
-        _fail(fault)
+        _raise_fault(fault)
     return response
 
 
-def _fail(fault: CallFault) -> None:
+def _raise_fault(fault: CallFault) -> None:
     if fault.code != "OK":
         raise ApiError(fault.code, fault.message or f"injected fault: {fault.code}")
 
@@ -116,9 +115,9 @@ def _handler(world: World, name: str, handler: Handler, request_class: Any) -> A
     def call(request: Message, context: grpc.ServicerContext) -> Message:
         fault = next_fault(world, name)
         if fault.delay_s:
-            gone = threading.Event()
-            context.add_callback(gone.set)
-            gone.wait(fault.delay_s)
+            client_left = threading.Event()
+            context.add_callback(client_left.set)
+            client_left.wait(fault.delay_s)
         try:
             return carry_out(world, handler, request, fault)
         except ApiError as error:
@@ -143,10 +142,10 @@ def _operations(world: World) -> Methods:
         zone_of(request.name)
         below = f"{request.name}/operations/"
         listed = sorted((o.name, o) for o in world.operations.values() if o.name.startswith(below))
-        found, token = page(
-            listed, size=request.page_size, most=world.page_size, token=request.page_token
+        operations, token = page(
+            listed, size=request.page_size, max_size=world.page_size, token=request.page_token
         )
-        messages = [operation_message(o) for o in found]
+        messages = [operation_message(o) for o in operations]
         return operations_pb2.ListOperationsResponse(operations=messages, next_page_token=token)
 
     return {
@@ -163,10 +162,10 @@ def _locations(world: World) -> Methods:
 
     def list_all(request: Message) -> Message:
         listed = [(zone, _location(request.name, zone)) for zone in sorted(world.stock.hosts)]
-        found, token = page(
-            listed, size=request.page_size, most=world.page_size, token=request.page_token
+        locations, token = page(
+            listed, size=request.page_size, max_size=world.page_size, token=request.page_token
         )
-        return locations_pb2.ListLocationsResponse(locations=found, next_page_token=token)
+        return locations_pb2.ListLocationsResponse(locations=locations, next_page_token=token)
 
     return {
         "GetLocation": (get, locations_pb2.GetLocationRequest),

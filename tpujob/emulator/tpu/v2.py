@@ -28,14 +28,14 @@ Handler = Callable[[Message], Message]
 
 
 class TpuV2:
-    """One method for each call; `api` is the version that the caller speaks, for its operations."""
+    """The calls of the service, a method each; `api` is the version that the caller speaks, for its operations."""
 
     def __init__(self, world: World, api: str = "v2") -> None:
         self._world = world
         self._api = api
 
     def methods(self) -> dict[str, tuple[Handler, Message]]:
-        """Handler and type of request, by name of the call."""
+        """Return handler and type of request, by name of the call."""
         return {
             "ListNodes": (self.list_nodes, v2.ListNodesRequest),
             "GetNode": (self.get_node, v2.GetNodeRequest),
@@ -60,9 +60,9 @@ class TpuV2:
     def list_nodes(self, request: Message) -> Message:
         project, zone = self._zone_of(request.parent)
         listed = [(n.name, n) for n in self._world.list_nodes(project, zone)]
-        found, token = self._page(listed, request)
-        messages = [self._shown_node(node) for node in found]
-        missed = self._missed(project, zone)
+        chosen, token = self._page(listed, request)
+        messages = [self._shown_node(node) for node in chosen]
+        missed = self._unreachable(project, zone)
         return v2.ListNodesResponse.pb()(nodes=messages, next_page_token=token, unreachable=missed)
 
     def get_node(self, request: Message) -> Message:
@@ -70,22 +70,22 @@ class TpuV2:
         return self._shown_node(self._world.get_node(request.name))
 
     def get_guests(self, request: Message) -> Message:
-        """One answer for each requested worker, in order; empty where the worker has published nothing."""
+        """Return an entry for each requested worker, in order; empty where the worker has published nothing."""
         self._zone_of(request.name)
         node = self._world.get_node(request.name)
-        asked = [id for id in request.worker_ids if id]
-        if not all(id.isdecimal() and int(id) < len(node.addresses) for id in asked):
-            raise invalid(f"{node.id} has no workers {', '.join(asked)}")
-        workers = [int(id) for id in asked] or range(len(node.addresses))
+        requested = [id for id in request.worker_ids if id]
+        if not all(id.isdecimal() and int(id) < len(node.addresses) for id in requested):
+            raise invalid(f"{node.id} has no workers {', '.join(requested)}")
+        workers = [int(id) for id in requested] or range(len(node.addresses))
         response = v2.GetGuestAttributesResponse.pb()()
         for worker in workers:
-            one = response.guest_attributes.add(query_path=request.query_path)
-            one.query_value.SetInParent()  # gcloud fails on an entry without it
+            entry = response.guest_attributes.add(query_path=request.query_path)
+            entry.query_value.SetInParent()  # gcloud fails on an entry without it
             published = node.guests[worker] if worker < len(node.guests) else {}
             for path, value in published.items():
                 if path.startswith(request.query_path.lstrip("/")):
                     namespace, _, key = path.partition("/")
-                    one.query_value.items.add(namespace=namespace, key=key, value=value)
+                    entry.query_value.items.add(namespace=namespace, key=key, value=value)
         return response
 
     def create_node(self, request: Message, *, request_id: str = "") -> Message:
@@ -117,9 +117,9 @@ class TpuV2:
     def list_queued(self, request: Message) -> Message:
         project, zone = self._zone_of(request.parent)
         listed = [(q.name, q) for q in self._world.list_queued(project, zone)]
-        found, token = self._page(listed, request)
-        messages = [self._shown_queued(queued) for queued in found]
-        missed = self._missed(project, zone)
+        chosen, token = self._page(listed, request)
+        messages = [self._shown_queued(queued) for queued in chosen]
+        missed = self._unreachable(project, zone)
         return v2.ListQueuedResourcesResponse.pb()(
             queued_resources=messages, next_page_token=token, unreachable=missed
         )
@@ -130,9 +130,9 @@ class TpuV2:
 
     def create_queued(self, request: Message) -> Message:
         project, zone = zone_of(request.parent)
-        asked = request.queued_resource
-        rules.check_reservation(self._world, zone, asked.reservation_name)
-        valid_for = _valid_for(asked, self._world.clock())
+        resource = request.queued_resource
+        rules.check_reservation(self._world, zone, resource.reservation_name)
+        valid_for = _valid_for(resource, self._world.clock())
         if valid_for is not None and valid_for <= 0:
             text = "Cloud TPU received a bad request. the valid-until time must be in the future"
             raise invalid(text)
@@ -141,9 +141,9 @@ class TpuV2:
             project,
             zone,
             request.queued_resource_id,
-            _specs(asked, request.parent, request.queued_resource_id),
+            _specs(resource, request.parent, request.queued_resource_id),
             api=self._api,
-            body=asked.SerializeToString(),
+            body=resource.SerializeToString(),
             request_id=request.request_id,
             valid_for=valid_for,
         )
@@ -168,8 +168,8 @@ class TpuV2:
         _, zone = self._zone_of(request.parent)
         types = sorted(self._world.stock.types(zone))
         listed = [(type, _type_message(request.parent, type)) for type in types]
-        found, token = self._page(listed, request)
-        return v2.ListAcceleratorTypesResponse.pb()(accelerator_types=found, next_page_token=token)
+        chosen, token = self._page(listed, request)
+        return v2.ListAcceleratorTypesResponse.pb()(accelerator_types=chosen, next_page_token=token)
 
     def get_type(self, request: Message) -> Message:
         _, zone = self._zone_of(request.name)
@@ -181,8 +181,8 @@ class TpuV2:
         self._zone_of(request.parent)
         versions = sorted(rules.RUNTIME_VERSIONS)
         listed = [(version, _version_message(request.parent, version)) for version in versions]
-        found, token = self._page(listed, request)
-        return v2.ListRuntimeVersionsResponse.pb()(runtime_versions=found, next_page_token=token)
+        chosen, token = self._page(listed, request)
+        return v2.ListRuntimeVersionsResponse.pb()(runtime_versions=chosen, next_page_token=token)
 
     def get_version(self, request: Message) -> Message:
         self._zone_of(request.name)
@@ -205,10 +205,10 @@ class TpuV2:
                 spec.node.labels.clear()
         return message
 
-    def _missed(self, project: str, zone: str) -> list[str]:
-        """The locations that a list of that zone, or of all zones (`-`), leaves out."""
-        missed = self._world.faults.unreachable
-        return [f"projects/{project}/locations/{z}" for z in sorted(missed) if zone in ("-", z)]
+    def _unreachable(self, project: str, zone: str) -> list[str]:
+        """Return the locations that a list of that zone, or of all zones (`-`), leaves out."""
+        zones = self._world.faults.unreachable
+        return [f"projects/{project}/locations/{z}" for z in sorted(zones) if zone in ("-", z)]
 
     def _zone_of(self, name: str) -> tuple[str, str]:
         project, zone = zone_of(name)
@@ -220,35 +220,34 @@ class TpuV2:
         self, listed: list[tuple[str, Message]], request: Message
     ) -> tuple[list[Message], str]:
         size, token = request.page_size, request.page_token
-        return page(listed, size=size, most=self._world.page_size, token=token)
+        return page(listed, size=size, max_size=self._world.page_size, token=token)
 
 
 def _specs(queued: Message, parent: str, id: str) -> list[tuple[str, NodeSpec]]:
-    """The nodes that a queued resource asks for: one with its id, or several that share a prefix."""
+    """Return the nodes that a queued resource requests: one with its id, or several with a common prefix."""
     specs: list[tuple[str, NodeSpec]] = []
-    for wanted in queued.tpu.node_spec:
-        if wanted.parent.rpartition("/")[2] != parent.rpartition("/")[2]:
-            text = f"node_spec.parent {wanted.parent!r} must name the zone of {parent!r}"
-            raise invalid(text)
-        spec = node_spec(wanted.node, queued_tier(queued, wanted.node))
-        if wanted.WhichOneof("name_strategy") == "multislice_params":
-            specs += _several(wanted.multislice_params, id, spec)
+    for node in queued.tpu.node_spec:
+        if node.parent.rpartition("/")[2] != parent.rpartition("/")[2]:
+            raise invalid(f"node_spec.parent {node.parent!r} must name the zone of {parent!r}")
+        spec = node_spec(node.node, queued_tier(queued, node.node))
+        if node.WhichOneof("name_strategy") == "multislice_params":
+            specs += _multislice_specs(node.multislice_params, id, spec)
         else:
-            specs.append((wanted.node_id, spec))
+            specs.append((node.node_id, spec))
     return specs
 
 
-def _several(many: Message, id: str, spec: NodeSpec) -> list[tuple[str, NodeSpec]]:
-    if many.node_count < 2:
-        text = f"multislice_params.node_count must be greater than 1, not {many.node_count}"
+def _multislice_specs(params: Message, id: str, spec: NodeSpec) -> list[tuple[str, NodeSpec]]:
+    if params.node_count < 2:
+        text = f"multislice_params.node_count must be greater than 1, not {params.node_count}"
         raise invalid(text)
-    prefix, one = many.node_id_prefix or id, replace(spec, multislice=True)
-    return [(f"{prefix}-{k}", one) for k in range(many.node_count)]
+    prefix, shared_spec = params.node_id_prefix or id, replace(spec, multislice=True)
+    return [(f"{prefix}-{k}", shared_spec) for k in range(params.node_count)]
 
 
 def _valid_for(queued: Message, now: float) -> float | None:
-    """How many seconds a request may wait; None: for ever. Afterwards it has the time until which it is valid, as the
-    API answers with that, whatever it was sent."""
+    """Return how many seconds a request may wait; None: for ever. Write the end of that time into the message, as the
+    API shows it in either form of request."""
     policy = queued.queueing_policy
     match policy.WhichOneof("start_timing_constraints"):
         case "valid_until_duration":
@@ -264,9 +263,9 @@ def _valid_for(queued: Message, now: float) -> float | None:
 
 def _type_message(parent: str, type: str) -> Message:
     message = v2.AcceleratorType.pb()(name=f"{parent}/acceleratorTypes/{type}", type_=type)
-    one = accelerators.find(type)
-    kind = v2.AcceleratorConfig.Type[one.api_enum or "TYPE_UNSPECIFIED"]
-    message.accelerator_configs.add(type_=kind, topology=one.topology)
+    accelerator = accelerators.find(type)
+    kind = v2.AcceleratorConfig.Type[accelerator.api_enum or "TYPE_UNSPECIFIED"]
+    message.accelerator_configs.add(type_=kind, topology=accelerator.topology)
     return message
 
 

@@ -1,7 +1,7 @@
 """The gRPC service google.cloud.tpu.v2alpha1.Tpu, as a translation of v2's.
 
-Its messages have other field numbers, so they are translated by name. Fields that v2 calls by another name are
-renamed; fields that v2 lacks are dropped.
+Its messages have other field numbers, so they are translated by name. Fields with another name in v2 are renamed;
+fields that v2 lacks are dropped.
 """
 
 # The generated message classes carry no types that a checker can follow.
@@ -13,7 +13,7 @@ from google.longrunning import operations_pb2
 from google.protobuf import json_format
 
 from tpujob.emulator.tpu import interruptions
-from tpujob.emulator.tpu.convert import Message, by_name, operation_message
+from tpujob.emulator.tpu.convert import Message, convert_version, operation_message
 from tpujob.emulator.tpu.v2 import Handler, TpuV2
 from tpujob.emulator.tpu.world import World
 
@@ -26,7 +26,7 @@ class TpuV2Alpha1:
         self._v2 = TpuV2(world, "v2alpha1")
 
     def methods(self) -> dict[str, tuple[Handler, Message]]:
-        """Handler and type of request, by name of the call."""
+        """Return handler and type of request, by name of the call."""
         translated = {
             name: (_translated(handler, request), getattr(v2alpha1, request.__name__))
             for name, (handler, request) in self._v2.methods().items()
@@ -41,8 +41,8 @@ class TpuV2Alpha1:
         return {**translated, **own}
 
     def get_node(self, request: Message) -> Message:
-        shown = self._v2.get_node(by_name(request, v2.GetNodeRequest.pb()))
-        message = by_name(shown, v2alpha1.Node.pb())
+        shown = self._v2.get_node(convert_version(request, v2.GetNodeRequest.pb()))
+        message = convert_version(shown, v2alpha1.Node.pb())
         node = self._world.get_node(request.name)
         if node.upcoming:
             announced = interruptions.upcoming(*node.upcoming)
@@ -50,17 +50,17 @@ class TpuV2Alpha1:
         return message
 
     def create_node(self, request: Message) -> Message:
-        translated = by_name(request, v2.CreateNodeRequest.pb())
+        translated = convert_version(request, v2.CreateNodeRequest.pb())
         return self._v2.create_node(translated, request_id=request.request_id)
 
     def create_queued(self, request: Message) -> Message:
-        """`best_effort` is v2's spot; `guaranteed.reserved` without a name is v2's reservation `-`."""
-        asked = request.queued_resource
-        translated = by_name(request, v2.CreateQueuedResourceRequest.pb())
+        """Translate the tier: `best_effort` is v2's spot; `guaranteed.reserved` without a name is reservation `-`."""
+        requested = request.queued_resource
+        translated = convert_version(request, v2.CreateQueuedResourceRequest.pb())
         queued = translated.queued_resource
-        if asked.WhichOneof("tier") == "best_effort":
+        if requested.WhichOneof("tier") == "best_effort":
             queued.spot.SetInParent()
-        if asked.guaranteed.reserved and not queued.reservation_name:
+        if requested.guaranteed.reserved and not queued.reservation_name:
             queued.reservation_name = f"{request.parent}/reservations/-"
         return self._v2.create_queued(translated)
 
@@ -77,9 +77,9 @@ class TpuV2Alpha1:
 
 def _translated(handler: Handler, request_class: Message) -> Handler:
     def call(request: Message) -> Message:
-        response = handler(by_name(request, request_class.pb()))
+        response = handler(convert_version(request, request_class.pb()))
         if isinstance(response, operations_pb2.Operation):
             return response
-        return by_name(response, getattr(v2alpha1, response.DESCRIPTOR.name).pb())
+        return convert_version(response, getattr(v2alpha1, response.DESCRIPTOR.name).pb())
 
     return call

@@ -1,8 +1,8 @@
-"""The model of the emulated Cloud TPU: its tables, its timers and what it asks of the hosts.
+"""The model of the emulated Cloud TPU: its tables, its timers and its orders to the hosts.
 
-What requests do is in `nodes.py` and `queue.py`, what the cloud does by itself in `interruptions.py`. No I/O and no
-clock of its own: `clock` gives the time, `advance` makes the changes that are due, and orders to the hosts wait in a
-list for `driver.py`. Every caller holds `lock`.
+`nodes.py` and `queue.py` carry out requests, `interruptions.py` the cloud's own actions. The model has no I/O and no
+clock: `clock` gives the time, `advance` makes the changes that are due, and orders to the hosts wait in a list for
+`driver.py`. Every caller holds `lock`.
 """
 
 import copy
@@ -31,7 +31,7 @@ class PhysicalHost:
     name: str
     generation: str
     used_by: str = ""  #: full name of a node
-    fault: str = ""  #: the TPUJOB_FAULT of programs that start here
+    fault: str = ""  #: the TPUJOB_FAULT of programs that start on this host
 
 
 class HostStock:
@@ -46,33 +46,31 @@ class HostStock:
                 self._add(zone, generation, per_generation)
 
     def open(self, zone: str, type: str) -> None:
-        """The zone, which may be a new one, offers that type from now on, and has hosts of its generation. Raises
-        BadSpec for what can be no type."""
-        found = accelerators.find(type)
-        if found.type not in self.types(zone):
-            self.opened.setdefault(zone, []).append(found.type)
-        there = self.hosts.get(zone, {})
-        if not any(host.generation == found.generation for host in there.values()):
-            self._add(zone, found.generation, HOSTS_PER_GENERATION)
+        """Let a zone, old or new, offer that type, with hosts of its generation. Raise BadSpec for an invalid type."""
+        accelerator = accelerators.find(type)
+        if accelerator.type not in self.types(zone):
+            self.opened.setdefault(zone, []).append(accelerator.type)
+        hosts = self.hosts.get(zone, {})
+        if not any(host.generation == accelerator.generation for host in hosts.values()):
+            self._add(zone, accelerator.generation, HOSTS_PER_GENERATION)
 
     def types(self, zone: str) -> list[str]:
-        """What the zone offers."""
+        """Return the types that the zone offers."""
         usual = [type for type in accelerators.ALL if zone in accelerators.zones(type)]
         return usual + self.opened.get(zone, [])
 
-    def _add(self, zone: str, generation: str, hosts: int) -> None:
-        there = self.hosts.setdefault(zone, {})
-        for number in range(len(there), len(there) + hosts):
+    def _add(self, zone: str, generation: str, count: int) -> None:
+        zone_hosts = self.hosts.setdefault(zone, {})
+        for number in range(len(zone_hosts), len(zone_hosts) + count):
             name = f"{zone}-h{number:03d}"
-            there[name] = PhysicalHost(name, generation)
+            zone_hosts[name] = PhysicalHost(name, generation)
 
     def find(self, name: str) -> PhysicalHost | None:
         return self.hosts.get(name.rpartition("-h")[0], {}).get(name)
 
     def take(self, zone: str, type: str, node: str) -> tuple[str, ...]:
-        """Occupy the free hosts with the lowest numbers; nothing if there are too few. Faults play no role: a bad host
-        with a low number is the first to be handed out again, so a caller who wants other hardware must ask before
-        giving it back."""
+        """Occupy the free hosts with the lowest numbers; none if there are too few. A bad host with a low number is the
+        first to be taken again: a caller who needs other hardware must take it before giving the bad host back."""
         if not self.room_for(zone, [type]):
             return ()
         taken = self._free(zone, type)[: accelerators.find(type).hosts]
@@ -81,13 +79,13 @@ class HostStock:
         return tuple(host.name for host in taken)
 
     def room_for(self, zone: str, types: list[str]) -> bool:
-        """Whether slices of all these types (one generation) fit at once."""
-        wanted = sum(accelerators.find(type).hosts for type in types)
-        return len(self._free(zone, types[0])) >= wanted
+        """Return whether slices of all these types (one generation) fit at once."""
+        needed = sum(accelerators.find(type).hosts for type in types)
+        return len(self._free(zone, types[0])) >= needed
 
     def _free(self, zone: str, type: str) -> list[PhysicalHost]:
-        generation, there = accelerators.find(type).generation, self.hosts[zone].values()
-        return [host for host in there if host.generation == generation and not host.used_by]
+        generation, hosts = accelerators.find(type).generation, self.hosts[zone].values()
+        return [host for host in hosts if host.generation == generation and not host.used_by]
 
     def give_back(self, node: Node) -> None:
         for name in node.physical:
@@ -96,7 +94,7 @@ class HostStock:
                 host.used_by = ""
 
     def bad(self) -> list[PhysicalHost]:
-        return [host for there in self.hosts.values() for host in there.values() if host.fault]
+        return [host for hosts in self.hosts.values() for host in hosts.values() if host.fault]
 
 
 # The world -----------------------------------------------------------------------------------------------------------
@@ -118,18 +116,18 @@ class World:
         faults: Faults | None = None,
         billed: Billed | None = None,
     ) -> None:
-        """`billed`: what the emulated storage beside it counts."""
+        """`billed`: the counter of the emulated storage's billed requests."""
         self.lock = threading.Condition()  #: notified when a timer or an effect is added
         self.clock = clock
         self.latencies = latencies or Latencies()
         self.page_size = page_size  #: maximal length of one page of a list
         self.host_env = dict(host_env or {})  #: variables of every host
-        self.image = "default"  #: of hosts that come up from now on
+        self.image = "default"  #: image of hosts that come up from now on
         self.cut = False  #: whether hosts that come up from now on cannot reach each other
         self.stock = HostStock(hosts_per_generation)
-        self.named: set[str] = set()  #: what the projects have besides the defaults: `networks/lab`
+        self.named: set[str] = set()  #: resources besides every project's defaults: `networks/lab`
         self.faults, self.billed = faults or Faults(), billed or Billed()
-        self.calls: Counter[str] = Counter()  #: of this API, by method
+        self.calls: Counter[str] = Counter()  #: number of calls of this API, by method
         self.nodes: dict[str, Node] = {}  #: by full name, like the next two
         self.queued: dict[str, Queued] = {}
         self.operations: dict[str, Operation] = {}
@@ -144,12 +142,12 @@ class World:
     # Time
 
     def after(self, delay: float, action: Callable[[], None]) -> None:
-        """Call `action` in `delay` seconds. It must check whether it still applies."""
+        """Call `action` in `delay` seconds. The action must check whether it still applies."""
         heapq.heappush(self._timers, (self.clock() + delay, self.number(), action))
         self.lock.notify_all()
 
     def advance(self) -> float | None:
-        """Call everything that is due; returns when the next timer is due."""
+        """Call the actions that are due; return when the next timer is due."""
         while self._timers and self._timers[0][0] <= self.clock():
             heapq.heappop(self._timers)[2]()
         return self._timers[0][0] if self._timers else None
@@ -159,7 +157,7 @@ class World:
         self._waiting.append(action)
 
     def room_changed(self) -> None:
-        """Requests that wait for room look again, the oldest first."""
+        """Let requests that wait for room check again, the oldest first."""
         waiting, self._waiting = self._waiting, []
         for action in waiting:
             action()
@@ -171,7 +169,7 @@ class World:
         self.lock.notify_all()
 
     def take_effects(self) -> list[Effect]:
-        """Orders to the hosts, oldest first; each is returned once."""
+        """Return orders to the hosts, oldest first; each is returned once."""
         taken, self._effects = self._effects, []
         return taken
 
@@ -193,7 +191,7 @@ class World:
         return _get(self.queued, name)
 
     def remove(self, record: Node | Queued) -> None:
-        """Take it out of the tables; list calls that lag still show it for a while."""
+        """Remove a record from the tables; list calls that lag still show it for a while."""
         record.removed_at = self.clock()
         if isinstance(record, Node):
             del self.nodes[record.name]
@@ -203,7 +201,7 @@ class World:
             self._removed.append(record)
 
     def list_nodes(self, project: str, zone: str) -> list[Node]:
-        """As a list call sees them, `list_lag` seconds late. Zone `-` means all zones."""
+        """Return the nodes as a list call shows them, `list_lag` seconds late. Zone `-` means all zones."""
         return self._listed(self.nodes.values(), Node, project, zone)
 
     def list_queued(self, project: str, zone: str) -> list[Queued]:
@@ -243,35 +241,35 @@ class World:
 
     def finish(
         self,
-        operation: str,
+        name: str,
         *,
         error: ApiError | None = None,
         response: Node | Queued | None = None,
     ) -> None:
         """Complete an operation unless it is complete; the response is a copy of the record as it is now."""
-        found = self.operations.get(operation)
-        if found is None or found.done:
+        running = self.operations.get(name)
+        if running is None or running.done:
             return
-        found.ended_at = self.clock()
-        found.error = error
-        found.response = copy.copy(response)
+        running.ended_at = self.clock()
+        running.error = error
+        running.response = copy.copy(response)
 
     def repeated(self, request_id: str) -> Operation | None:
-        """The operation that an earlier call with the same request id started."""
+        """Return the operation that an earlier call with the same request id started."""
         return self.operations.get(self.requests.get(request_id, "")) if request_id else None
 
     def get_operation(self, name: str) -> Operation:
         return _get(self.operations, name)
 
 
-_Found = TypeVar("_Found")
+_Item = TypeVar("_Item")
 
 
-def _get(table: Mapping[str, _Found], name: str) -> _Found:
-    found = table.get(name)
-    if found is None:
+def _get(table: Mapping[str, _Item], name: str) -> _Item:
+    item = table.get(name)
+    if item is None:
         raise not_found(name)
-    return found
+    return item
 
 
 def not_found(name: str) -> ApiError:

@@ -1,4 +1,4 @@
-"""As big_vision: it saves every so many steps and goes on from there. JAX takes SIGTERM for it, and it never asks."""
+"""A stand-in for big_vision: saves every few steps and resumes from there. JAX takes SIGTERM; it never asks JAX."""
 
 import argparse
 import os

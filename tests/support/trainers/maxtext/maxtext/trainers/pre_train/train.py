@@ -1,4 +1,4 @@
-"""As MaxText: `key=value` arguments; told to stop, it saves at the next step and returns; 0 is its only good code."""
+"""A stand-in for MaxText: `key=value` arguments; saves one step after SIGTERM and returns; only 0 is a success."""
 
 import os
 import signal

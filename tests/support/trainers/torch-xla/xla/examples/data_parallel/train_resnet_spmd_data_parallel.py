@@ -1,4 +1,4 @@
-"""As torch_xla's example, which prints every tenth step and dies of SIGTERM; this one saves to a folder, too."""
+"""A stand-in for torch_xla's example: prints every tenth step and dies of SIGTERM; it also saves to a folder."""
 
 import os
 import time
