@@ -61,7 +61,7 @@ def _follow(sock: socket.socket, host: int, log: Log) -> None:
         while True:
             tail, now = log.pending(host, after), time.monotonic()
             if tail.lines or tail.settled != settled or now - sent_at > live.BEAT:
-                _send(sock, live.written(tail))
+                _send(sock, live.to_message(tail))
                 settled, sent_at = tail.settled, now
                 after = max(after, tail.after, tail.line + tail.lines - 1)
             if not tail.lines:

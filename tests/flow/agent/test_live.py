@@ -31,7 +31,7 @@ class Follower:
         assert self.process.stdout
         for line in self.process.stdout:
             said = json.loads(line)
-            self.speaks_for = live.speaks_for(said) or self.speaks_for
+            self.speaks_for = live.read_hosts(said) or self.speaks_for
             tail = live.read_tail(said)
             if tail:
                 self.tails.append(tail)

@@ -126,7 +126,7 @@ class Segments:
         self._marker, self._marker_time, self._marker_line = self.number, at, self._next_line
 
     def _put(self, number: int, content: bytes, line: int, lines: int, more: bool) -> None:
-        facts = segment.written(segment.SegmentFacts(line, lines, _time_of(content), more))
+        facts = segment.to_metadata(segment.SegmentFacts(line, lines, _time_of(content), more))
         put = partial(self._storage.put, self._path_of(number), content, facts)
         insist(put, float("inf"), time.sleep)
 
