@@ -12,7 +12,7 @@ from tests.support import mirror
 from tests.support.agent_host import NO_LIBTPU, Host
 from tests.support.paths import ROOT
 from tpujob.agent.setup import uv
-from tpujob.agent.setup.installers import shortcoming
+from tpujob.agent.setup.installers import check_host_python
 from tpujob.emulator.farm import image
 
 LOCK = ROOT / "workloads" / "requirements.lock"
@@ -45,7 +45,7 @@ def test_this_checkout_has_what_the_bundled_programs_are_locked_to(
     """Else every local job would make an environment; `make lock` writes both files."""
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.setenv("PATH", str(mirror.own_uv().parent), prepend=":")
-    assert shortcoming([("lock", LOCK.read_text())], "3.11") == ""
+    assert check_host_python([("lock", LOCK.read_text())], "3.11") == ""
 
 
 def test_the_lock_has_the_whole_extra_and_what_a_tpu_needs() -> None:
@@ -66,7 +66,7 @@ def test_a_host_without_all_of_it_says_what_it_lacks(
     monkeypatch.setenv("PYTHONPATH", NO_LIBTPU)
 
     def lacks(text: str, python: str = "3.11") -> str:
-        return re.sub(r"Python 3\.\d+", "Python", shortcoming([("lock", text)], python))
+        return re.sub(r"Python 3\.\d+", "Python", check_host_python([("lock", text)], python))
 
     assert lacks(f"jax=={own} \\\n    --hash=sha256:0\n") == ""
     assert lacks("jax==0.1") == f"this host's Python has jax {own}"
@@ -74,9 +74,9 @@ def test_a_host_without_all_of_it_says_what_it_lacks(
     assert lacks(f"jax=={own}\nlibtpu==0.1") == "this host's Python has no libtpu"
     assert lacks(f"jax=={own}", "3.99") == "this host has Python"
     monkeypatch.setenv("PATH", path)
-    assert shortcoming([("lock", "jax==0.1")], "3.11").startswith("this host")
+    assert check_host_python([("lock", "jax==0.1")], "3.11").startswith("this host")
     monkeypatch.setenv("PATH", "/nowhere")
-    assert shortcoming([("lock", "jax==0.1")], "3.11") == "this host has no python3"
+    assert check_host_python([("lock", "jax==0.1")], "3.11") == "this host has no python3"
 
 
 def test_nothing_is_built_where_the_host_has_it_all(host: Host) -> None:

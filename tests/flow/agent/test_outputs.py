@@ -244,9 +244,7 @@ def test_a_success_whose_outputs_cannot_be_kept_is_none(
     monkeypatch.setattr(daemon, "OUTPUTS_DOOMED", 0.0)
     state: dict[str, Any] = {"notice": notice, "error": "", "cause": None}
     wake = SimpleNamespace(wait=time.sleep)
-    attempt: Any = SimpleNamespace(
-        outputs=kept.outputs, state=state, wake=wake, listen=lambda: None
-    )
+    attempt: Any = SimpleNamespace(outputs=kept.outputs, state=state, wake=wake, poll=lambda: None)
     daemon.keep_outputs(attempt, code)
     assert state["cause"] == cause
     assert ("HTTP 403" in state["error"]) is (cause is not None)
