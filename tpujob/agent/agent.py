@@ -15,13 +15,7 @@ import os
 import sys
 from typing import Any, Generator, cast
 
-from tpujob.agent.attempts import (
-    ask_others,
-    other_attempts,
-    prepare_restart,
-    read_state,
-    stop_others,
-)
+from tpujob.agent.attempts import ask_others, can_restart, other_attempts, read_state, stop_others
 from tpujob.agent.base import (
     Failure,
     LaunchSecrets,
@@ -64,7 +58,7 @@ def start(path: str, launch: LaunchSecrets) -> Record:
         if epoch > latest.get("epoch", 0) or "wiped" in latest:
             write_json(EPOCH, {"epoch": epoch})
         state = read_state(folder)
-        if state and not prepare_restart(state, folder):
+        if state and not can_restart(state, folder):
             return {"ok": True, "state": "already", "attempt": attempt, "pid": state["pid"]}
         pid = spawn(plan, folder, launch)
     return {"ok": True, "state": "started", "attempt": attempt, "pid": pid}
@@ -84,12 +78,8 @@ def stop(grace: float, discard: bool) -> Record:
         remove_containers()
     free_devices(grace)
     states = [read_json(AttemptFolder(s["folder"]).state) for s in attempts]
-    keys = ("job", "attempt", "exit_code")
-    return {
-        "ok": True,
-        "state": "stopped",
-        "stopped": [{k: s.get(k) for k in keys} for s in states],
-    }
+    stopped = [{k: s.get(k) for k in ("job", "attempt", "exit_code")} for s in states]
+    return {"ok": True, "state": "stopped", "stopped": stopped}
 
 
 def ask_to_stop(grace: float, discard: bool) -> Record:
@@ -145,9 +135,8 @@ def main() -> int:
     options = parser.parse_args()
     try:
         if options.command == "start":
-            answer = start(
-                options.plan, _read_secrets() if options.with_secrets else LaunchSecrets()
-            )
+            launch = _read_secrets() if options.with_secrets else LaunchSecrets()
+            answer = start(options.plan, launch)
         elif options.command == "stop":
             answer = (ask_to_stop if options.ask else stop)(options.grace, options.discard)
         elif options.command == "wipe":

@@ -107,7 +107,7 @@ def has_ended(folder: AttemptFolder) -> bool:
     return ended or not is_locked(folder.lock)
 
 
-def prepare_restart(state: AttemptState, folder: AttemptFolder) -> bool:
+def can_restart(state: AttemptState, folder: AttemptFolder) -> bool:
     """Return whether the attempt was stopped, or its daemon died, before the program started. If so, kill the daemon
     that is left."""
     ended_itself = state["phase"] == Phase.EXITED and not state["stopped"]

@@ -218,9 +218,7 @@ def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
 def _release_host(attempt: HostAttempt) -> None:
     """Unmount buckets, free the ports and release the host's lock, so that the next attempt can start."""
     if attempt.host_lock is not None and not attempt.state["notice"]:
-        with contextlib.suppress(
-            OSError
-        ):  # full disk: the next attempt finds stale entries and drops them
+        with contextlib.suppress(OSError):  # full disk: the next attempt drops stale records
             unmount_all(attempt.log.note)
     for close in attempt.closers:
         close()

@@ -9,9 +9,7 @@ from tpujob.protocol import paths
 
 ROOT = os.path.join(os.path.expanduser("~"), paths.HOST_FOLDER)
 ATTEMPTS = os.path.join(ROOT, "attempts")
-CACHES = os.path.expanduser(
-    paths.HOST_CACHE
-)  #: a folder for each tool, which may be deleted at any time
+CACHES = os.path.expanduser(paths.HOST_CACHE)  #: folders that may be deleted at any time
 BUNDLES = os.path.join(ROOT, "bundles")  #: a folder for each hash
 KEPT_WORK = os.path.join(ROOT, "work")  #: folders of programs whose set-up has succeeded
 ENVS = os.path.join(ROOT, "envs")  #: a folder for each environment's key
@@ -46,9 +44,7 @@ class AttemptFolder:
         self.live = os.path.join(path, "live")  #: its daemon's socket for followers
         self.out = os.path.join(path, "out")  #: the files of the contract
         self.work = os.path.join(path, "work")  #: the program's working folder
-        self.begun = os.path.join(
-            path, "begun"
-        )  #: the number of log segments whose upload has begun
+        self.begun = os.path.join(path, "begun")  #: the position of the log's upload
         self.preflight = os.path.join(path, "preflight")
         self.docker_env = os.path.join(path, "docker.env")  #: a pipe
 

@@ -14,13 +14,9 @@ from tpujob.agent.base import Note
 from tpujob.protocol import WatchPatterns
 
 WIDTH = 1000  #: bytes of a line that are searched
-WAITING = (
-    4 * 1024 * 1024
-)  #: bytes of output that wait for the search; beyond, the oldest lines are skipped
+WAITING = 4 * 1024 * 1024  #: bytes that wait for the search; beyond, the oldest are skipped
 BATCH = 100  #: lines that are searched at once
-PATIENCE = (
-    0.25  #: seconds of CPU time for `BATCH` lines; a usual pattern takes a microsecond for a line
-)
+PATIENCE = 0.25  #: seconds of CPU time for `BATCH` lines; usual patterns take a microsecond a line
 STRIKES = 3  #: lines on which a pattern may take too long before it is dropped
 
 
@@ -39,15 +35,9 @@ class PatternWatch:
         self.signs = 0
         #: the newest step of each pattern since the last `take_steps`, by the pattern's name
         self._steps: Dict[str, int] = {}
-        self.first_step: Optional[int] = (
-            None  #: the attempt's first step; None: the output does not show it
-        )
-        self._first_matches: List[
-            int
-        ] = []  #: the first two steps that the progress pattern matched
-        self.nonfinite: Optional[Tuple[str, Optional[int]]] = (
-            None  #: the first matching line, its step
-        )
+        self.first_step: Optional[int] = None  #: the attempt's first step; None: unknown
+        self._first_matches: List[int] = []  #: the first two steps in matches of `progress`
+        self.nonfinite: Optional[Tuple[str, Optional[int]]] = None  #: the first match, its step
         self._note, self._wake = note, wake
         self._patterns: Dict[str, Pattern[str]] = {}
         self._strikes: Dict[str, int] = collections.Counter()
@@ -138,8 +128,7 @@ class PatternWatch:
         if self._first_matches and step <= self._first_matches[0]:
             return
         self._first_matches.append(step)
-        first = self._first_matches[0]
-        interval = step - first
+        first, interval = self._first_matches[0], step - self._first_matches[0]
         if first <= 1:
             self.first_step = first
         elif interval and first % interval == 0:

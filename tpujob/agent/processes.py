@@ -17,9 +17,7 @@ from workloads.contract import OUT
 
 Find = Callable[[], Set[int]]  #: returns the pids of running processes
 
-KILL_PATIENCE = (
-    30.0  #: seconds from SIGKILL to the end of a process, and to the release of its device
-)
+KILL_PATIENCE = 30.0  #: most seconds from SIGKILL to a process's end and its device's release
 
 
 def read_proc(pid: int, name: str) -> bytes:

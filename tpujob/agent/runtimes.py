@@ -21,14 +21,9 @@ class Runtime:
     def set_variables(self, environment: Dict[str, str]) -> None:
         """Change the variables of a command so that it runs in this runtime."""
 
-    def command(
-        self,
-        argv: List[str],
-        variables: Dict[str, str],
-        cwd: str,  # noqa: ARG002
-    ) -> List[str]:
-        """Return the command line that runs `argv` in this runtime. `variables` are added to the host's."""
-        if argv[0] == "bash" and not shutil.which("bash", path=variables.get("PATH")):
+    def command(self, argv: List[str], env: Dict[str, str], cwd: str) -> List[str]:  # noqa: ARG002
+        """Return the command line that runs `argv` in this runtime, with variables `env` besides the host's."""
+        if argv[0] == "bash" and not shutil.which("bash", path=env.get("PATH")):
             return ["sh", *argv[1:]]
         return argv
 

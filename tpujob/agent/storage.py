@@ -137,15 +137,11 @@ class Storage:
         self._base = emulated or "https://storage.googleapis.com"
         self._opener = DIRECT if emulated else urllib.request.build_opener()
         self._metadata = None if emulated else metadata
-        self._token = ""
-        self._token_until = 0.0  #: monotonic
+        self._token, self._token_until = "", 0.0
         self._refused = ""  #: the newest token that the storage refused
         self._lock = threading.Lock()
-        #: seconds that this host's clock is ahead of the storage's clock
-        self.skew: Optional[float] = None
-        self._monotonic_skew: Optional[float] = (
-            None  #: seconds that this host's monotonic clock is ahead of it
-        )
+        self.skew: Optional[float] = None  #: seconds that this host is ahead of the storage
+        self._monotonic_skew: Optional[float] = None  #: the skew of the monotonic clock
 
     def put(
         self,
@@ -210,8 +206,8 @@ class Storage:
         if md5:
             facts["md5Hash"] = md5
         body = json.dumps(facts).encode()
-        target = "/upload/storage/v1/b/%s/o?uploadType=resumable" % bucket
-        target += _precondition(if_generation)
+        target = "/upload/storage/v1/b/%s/o?uploadType=resumable%s"
+        target %= (bucket, _precondition(if_generation))
         with self._open("POST", target, body, "application/json") as response:
             return str(response.headers.get("Location") or "")
 
@@ -227,13 +223,9 @@ class Storage:
             except (OSError, ValueError, http.client.HTTPException) as error:
                 raise StorageError("listing %s: %s" % (prefix, error)) from error
             for item in page.get("items", []):
-                yield StoredObject(
-                    str(item["name"])[len(start) :],
-                    int(item["size"]),
-                    str(item["generation"]),
-                    str(item.get("md5Hash", "")),
-                    item.get("metadata", {}),
-                )
+                name, metadata = str(item["name"])[len(start) :], item.get("metadata", {})
+                md5, generation = str(item.get("md5Hash", "")), str(item["generation"])
+                yield StoredObject(name, int(item["size"]), generation, md5, metadata)
             if not page.get("nextPageToken"):
                 return
             query["pageToken"] = page["nextPageToken"]
@@ -337,8 +329,7 @@ class Storage:
                 return bool(token)
             may_succeed = token not in ("", self._refused)
             self._refused = token
-            self._token = ""
-            self._token_until = 0.0
+            self._token, self._token_until = "", 0.0
             return may_succeed
 
 

@@ -36,10 +36,7 @@ class Supervision:
     def __init__(
         self, plan: Plan, log: Log, reporter: ReportWriter, progress: ProgressReader, wake: Wake
     ) -> None:
-        self._plan = plan
-        self._log = log
-        self._reporter = reporter
-        self._progress = progress
+        self._plan, self._log, self._reporter, self._progress = plan, log, reporter, progress
         self._stall: StallRule = plan.get("stall") or {"seconds": 0, "first": 0, "looks": 0}
         self._pids: Find = set
         self._watch = PatternWatch(plan.get("watch"), log.note, wake.up)
@@ -52,8 +49,7 @@ class Supervision:
 
     def follow(self, pids: Find, path: str) -> None:
         """Supervise the processes that `pids` returns. `path` is the program's PATH."""
-        self._pids = pids
-        self._path = path
+        self._pids, self._path = pids, path
 
     def poll(self) -> None:
         """Process the program's output, events and idle time since the last call."""
@@ -109,11 +105,8 @@ class IdleClock:
 
     def __init__(self, watch: PatternWatch, progress: ProgressReader, find: Find) -> None:
         """`find` returns the program's processes."""
-        self._watch = watch
-        self._progress = progress
-        self._cpu = CpuMeter(find)
-        self._since = time.monotonic()  #: the newest sign
-        self._polled_at = self._since
+        self._watch, self._progress, self._cpu = watch, progress, CpuMeter(find)
+        self._since = self._polled_at = time.monotonic()
         self._polls = 0  #: since the newest sign
         self._sign = self._count_signs()
 
@@ -125,8 +118,7 @@ class IdleClock:
         self._polled_at = now
         sign = self._count_signs()
         if sign != self._sign or (sign[0] == "lines" and self._cpu.was_busy()):
-            self._sign = sign
-            self._since = now
+            self._sign, self._since = sign, now
             self._polls = 0
         else:
             self._polls += 1
@@ -170,13 +162,11 @@ class CpuMeter:
         """Return whether the processes used at least BUSY since the last call."""
         now = time.monotonic()
         if now - self._listed_at >= CENSUS:
-            self._pids = self._find()
-            self._listed_at = now
+            self._pids, self._listed_at = self._find(), now
         ticks = {pid: _cpu_ticks(pid) for pid in self._pids}
         spent = sum(max(0, count - self._ticks.get(pid, 0)) for pid, count in ticks.items())
         elapsed = now - self._called_at
-        self._called_at = now
-        self._ticks = ticks
+        self._called_at, self._ticks = now, ticks
         return spent / os.sysconf("SC_CLK_TCK") >= BUSY * elapsed
 
 
@@ -189,9 +179,7 @@ def _cpu_ticks(pid: int) -> int:
 # Notices -------------------------------------------------------------------------------------------------------------
 
 
-UPCOMING_EVERY = (
-    60.0  #: seconds between two polls for announced maintenance, which comes hours to days ahead
-)
+UPCOMING_EVERY = 60.0  #: seconds between two polls for announced maintenance, hours to days ahead
 
 
 class Notices:
@@ -199,8 +187,7 @@ class Notices:
     server; `newest` is one of NOTICES."""
 
     def __init__(self, metadata: MetadataClient, progress: ProgressReader) -> None:
-        self._metadata = metadata
-        self._progress = progress
+        self._metadata, self._progress = metadata, progress
         self.newest = ""
         self.upcoming: Optional[MaintenanceDocument] = None  #: announced for later; not a notice
         self._passed_on_at = 0.0  #: monotonic; 0: no notice yet

@@ -90,8 +90,7 @@ class _LimitedReader:
     `limit` bytes."""
 
     def __init__(self, file: IO[bytes], limit: int) -> None:
-        self._file = file
-        self._limit = limit
+        self._file, self._limit = file, limit
         self._offset = 0
 
     def tell(self) -> int:

@@ -26,13 +26,9 @@ MOST_HOSTS = 100_000  #: above the hosts of any slice: a bound for numbers in un
 MAX_BODY = 32 * 1024 * 1024
 
 LONGEST_LINE = 64 * 1024  #: bytes of a line of log; a longer line is split
-LAST_SEGMENT = (
-    99_999  #: the last number of a log segment: five digits, so that names sort as numbers do
-)
+LAST_SEGMENT = 99_999  #: the last number of a segment: five digits, so that names sort as numbers
 LOG_EVERY = 300.0  #: most seconds that a line of log waits for its upload
-LOG_PER_REPORT = (
-    5  #: most report intervals that a line of log waits, where that is less than LOG_EVERY
-)
+LOG_PER_REPORT = 5  #: most report intervals that a line of log waits, if less than LOG_EVERY
 
 
 # Labels --------------------------------------------------------------------------------------------------------------

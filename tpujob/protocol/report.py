@@ -178,10 +178,7 @@ NOTICES = ("", PREEMPTED, MAINTENANCE)
 Cell = Union[float, List[float], None]
 
 MAX_ROWS, MAX_NAMES = 240, 8  #: most rows and names that an agent writes
-MAX_SERIES, MAX_SERIES_READ = (
-    24 * 1024,
-    64 * 1024,
-)  #: bytes that an agent writes, and that a backend reads
+MAX_SERIES, MAX_SERIES_READ = 24 * 1024, 64 * 1024  #: bytes that are written, and that are read
 
 
 class SeriesDocument(TypedDict):

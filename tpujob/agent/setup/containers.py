@@ -41,8 +41,7 @@ class Container(Runtime):
         """`visible` are the host's folders that containers see besides `~/.tpujob`."""
         self.key = self._image = str(order.get("image"))
         self._args: List[str] = list(order.get("args") or [])
-        self._attempt = attempt
-        self._visible = visible
+        self._attempt, self._visible = attempt, visible
         self._docker: List[str] = []
         state = attempt.state
         self._prefix = "tpujob-%s-%d-%d" % (state["job"], state["attempt"], state["pid"])
@@ -64,7 +63,7 @@ class Container(Runtime):
         argv = [*self._docker, "image", "inspect", "--format", template, self._image]
         return (output_of(argv, ANSWER) or b"").decode("utf-8", "replace").strip()
 
-    def command(self, argv: List[str], variables: Dict[str, str], cwd: str) -> List[str]:
+    def command(self, argv: List[str], env: Dict[str, str], cwd: str) -> List[str]:
         self._name = "%s-%d" % (self._prefix, next(_counter))
         for folder in (CONTAINERS, CONTAINER_HOME):
             os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -73,7 +72,7 @@ class Container(Runtime):
         user = "--user=%d:%d" % (os.getuid(), os.getgid())
         options = ["--name=%s" % self._name, user, "--workdir=%s" % os.path.realpath(cwd)]
         options += ["--volume=%s:%s" % (path, path) for path in (ROOT, *self._visible)]
-        options += self._variable_options({"HOME": CONTAINER_HOME, **variables})
+        options += self._variable_options({"HOME": CONTAINER_HOME, **env})
         return [*self._docker, "run", *OPTIONS, *options, *self._args, self._image, *argv]
 
     def _variable_options(self, variables: Dict[str, str]) -> List[str]:
@@ -107,9 +106,7 @@ class Container(Runtime):
     def clear(self) -> None:
         remove([self._name] if self._name else [])
         if self._pipe:
-            with contextlib.suppress(
-                OSError
-            ):  # lets the writer end if Docker never opened the pipe
+            with contextlib.suppress(OSError):  # ends the writer if Docker never read the pipe
                 os.close(os.open(self._pipe, os.O_RDONLY | os.O_NONBLOCK))
             remove_file(self._pipe)
 

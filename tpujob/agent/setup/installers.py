@@ -32,8 +32,7 @@ class Installer:
         self._version = order.get("python") or ""  #: empty: any
         #: packages that are not installed even if the file names them
         self._without = FOR_TPU_ONLY if order.get("unless_installed") and on_cpu() else ()
-        self._attempt = attempt
-        self._bundles = bundles
+        self._attempt, self._bundles = attempt, bundles
 
     def python(self) -> str:
         """Return a description of the environment's Python for the key: the version that the tool installs, or version
@@ -94,9 +93,8 @@ class Installer:
         self._run(argv, source, CONDA_ALWAYS_YES="true")
 
     def _run(self, argv: List[str], cwd: str, **variables: str) -> None:
-        code = run_on_host(
-            self._attempt, argv, cwd, {**tool_variables(self._attempt.plan), **variables}
-        )
+        variables = {**tool_variables(self._attempt.plan), **variables}
+        code = run_on_host(self._attempt, argv, cwd, variables)
         if code != 0:
             shown = " ".join(os.path.basename(word) if "/" in word else word for word in argv[:4])
             text = (

@@ -38,18 +38,13 @@ class Meetings:
 
     def __init__(self, host: int, hosts: int, address: Address, key: str) -> None:
         """Host 0 listens on `address` from now on."""
-        self._host = host
-        self._hosts = hosts
-        self._address = address
-        self._key = key
+        self._host, self._hosts, self._address, self._key = host, hosts, address, key
         self._round = 0
         self._closed = False
         self._change = threading.Condition()
         self._messages: Dict[int, Dict[int, Record]] = {}  #: on host 0, by round and host
         self._answers: Dict[int, Record] = {}  #: on host 0, by round
-        self._fetched: Set[Tuple[int, int]] = (
-            set()
-        )  #: the rounds and hosts that have got the answer
+        self._fetched: Set[Tuple[int, int]] = set()  #: rounds and hosts that have got the answer
         self._free = threading.Semaphore(AT_ONCE)
         if host == 0:
             threading.Thread(target=self._listen, name="meeting", daemon=True).start()
@@ -87,9 +82,7 @@ class Meetings:
             answer: Record = {"words": [messages[k] for k in sorted(messages)]}
             answer = self._answers[number] = {"missing": missing} if missing else answer
             waiting = {(number, k) for k in messages if k}
-            until = (
-                time.monotonic() + ANSWER
-            )  # afterwards this host's attempt may end, and its port with it
+            until = time.monotonic() + ANSWER  # this attempt may end then, and close its port
             while not waiting <= self._fetched and time.monotonic() < until:
                 check_stop()
                 self._change.wait(0.2)

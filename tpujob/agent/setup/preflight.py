@@ -36,10 +36,8 @@ CURE = "add jax[tpu] to it, or leave out `env` and the bundled program brings it
 
 class Preflight:
     def __init__(self, attempt: HostAttempt, order: PreflightOrder) -> None:
-        self._attempt = attempt
-        self._order = order
-        self._plan = attempt.plan
-        self._storage = attempt.storage
+        self._attempt, self._order = attempt, order
+        self._plan, self._storage = attempt.plan, attempt.storage
         self._run_aside = attempt.run_aside
         self._started = time.monotonic()
         self._meetings: Optional[Meetings] = None  #: None without other hosts
@@ -270,12 +268,9 @@ class BadDevice(Failure):
 
     def __init__(self, text: str, host: int, device: str) -> None:
         super().__init__(text, "BAD_HOST")
+        host_to_blame, text = host if device else None, text[:MAX_VERDICT_TEXT]
         self.verdict = VerdictDocument(
-            step=None,
-            host=host if device else None,
-            device=device,
-            blame="device",
-            text=text[:MAX_VERDICT_TEXT],
+            step=None, host=host_to_blame, device=device, blame="device", text=text
         )
 
 

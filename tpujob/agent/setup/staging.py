@@ -46,8 +46,7 @@ class Staging:
         parent, name = os.path.split(self.folder)
         self._parts = os.path.join(parent, ".%s.parts" % name)  #: the folder of partial files
         self._record = os.path.join(parent, ".%s.staged" % name)  #: the list of verified files
-        self._storage = storage
-        self._note = note
+        self._storage, self._note = storage, note
         self._name = order["name"]
         self._cancelled = threading.Event()
         self._failed = False  #: a file failed, so the other downloads stop
@@ -66,9 +65,7 @@ class Staging:
                 self._mirror()
                 return
             except StorageError as error:
-                if (
-                    is_last or error.status != 404
-                ):  # 404: an object was replaced after the list call
+                if is_last or error.status != 404:  # 404: replaced after the list call
                     text = "%s cannot be copied to this host: %s" % (self._source, error)
                     raise Failure(text) from error
             except OSError as error:
@@ -76,9 +73,7 @@ class Staging:
 
     def _mirror(self) -> None:
         files = self._list_files()
-        verified: Dict[
-            str, Tuple[str, int]
-        ] = {}  #: generation and modification time of verified files, by path
+        verified: Dict[str, Tuple[str, int]] = {}  # generation and time of each verified file
         with contextlib.suppress(OSError), open(self._record, encoding="utf-8") as record:
             for line in record:
                 with contextlib.suppress(ValueError, TypeError):  # the last line may be truncated

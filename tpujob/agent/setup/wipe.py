@@ -29,11 +29,8 @@ BOOTED = "/etc/ssh/ssh_host_ed25519_key.pub"  #: a file of a VM's first boot
 LIMIT = 50.0  #: seconds for one command
 SHIPPING = 15.0  #: seconds that attempts get to upload the rest of their logs
 GRACE = 2.0  #: seconds that processes get to end
-OF_SERVICES = (
-    "systemd-private-*",
-    "snap-private-tmp",
-)  #: temporary folders of services, which stay
-#: folders of locks, queues and crashes of the user's programs
+OF_SERVICES = ("systemd-private-*", "snap-private-tmp")  #: services' folders, which stay
+#: folders with locks, queues and crashes of programs
 SPOOLS = ("/dev/mqueue", "/run/lock", "/var/crash", "/var/lib/apport/coredump")
 #: paths that the system itself mounts and writes to
 SYSTEM = "/(boot|dev|etc|home|proc|run|snap|sys|usr|var)/.*"

@@ -48,9 +48,7 @@ class CompileCache:
     """The cache of one attempt: a folder of this host, synchronised with files in the bucket."""
 
     def __init__(self, files: SealedFiles, folder: str, note: Note) -> None:
-        self.folder = folder
-        self._files = files
-        self._note = note
+        self.folder, self._files, self._note = folder, files, note
         self._uploaded: Set[str] = set()  #: names of the entries in the bucket
         self._done = threading.Event()
         self._lock = threading.Lock()
@@ -139,9 +137,7 @@ class SealedFiles:
 
     def __init__(self, storage: Storage, folder: str, key: str) -> None:
         """`folder` ends in `/`. With an empty key no seal is valid."""
-        self._storage = storage
-        self._folder = folder
-        self._key = key
+        self._storage, self._folder, self._key = storage, folder, key
         self._unsealed: Dict[str, str] = {}  #: generations of files without a valid seal, by name
 
     def list(self, name: str = "") -> Iterator[StoredObject]:

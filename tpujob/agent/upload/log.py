@@ -18,9 +18,7 @@ from tpujob.protocol.limits import LONGEST_LINE
 from tpujob.protocol.live import TailMessage
 
 CHUNK = 4 * 1024 * 1024  #: bytes that are uploaded without waiting for more
-CHUNKS = (
-    8  #: least number of chunks in the limit of a log, so that dropping chunks keeps most of it
-)
+CHUNKS = 8  #: least number of chunks in the limit of a log, as whole chunks are dropped
 SOON = 5.0  #: most seconds that a line waits for its upload after a notice
 
 Consumer = Callable[[List[bytes]], None]
@@ -41,17 +39,14 @@ class Log:
     ) -> None:
         """`path_of` returns the path of a segment. `begun` is a file that outlives this process. A line waits at most
         `every` seconds for its upload. Lines are redacted."""
-        self.redactor = redactor
-        self._every = every
+        self.redactor, self._every = redactor, every
         self._chunk = min(CHUNK, max(1, limit // CHUNKS))
         self._segments = Segments(storage, path_of)
         self._change = threading.Condition()
         self._spool = Spool(limit)
         self._tail: Deque[bytes] = collections.deque(maxlen=TAIL)
         self.count = 0  #: lines so far
-        self._buffer: List[
-            Tuple[int, int, bytes]
-        ] = []  #: number of the first line, number of lines, text
+        self._buffer: List[Tuple[int, int, bytes]] = []  #: first line, number of lines, text
         self._buffered = 0  #: bytes
         self._buffered_at = 0.0  #: the oldest line in the buffer, monotonic
         self._time = 0.0  #: of the newest line
@@ -184,8 +179,7 @@ class Log:
         if self._buffer:
             first = self._buffer[0][0]
             data = b"".join(data for _, _, data in self._buffer)
-            self._buffer.clear()
-            self._buffered = 0
+            self._buffer, self._buffered = [], 0
             self._spool.add(data, first, self.count - first + 1)
             self._change.notify_all()
 

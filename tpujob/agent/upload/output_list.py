@@ -33,10 +33,7 @@ class OutputList:
     def __init__(self, storage: Storage, path: str, key: str, owner: List[str]) -> None:
         """`path` is the list's path in the bucket. The words `owner` name this host of this job alone. With an empty
         key no signature is valid."""
-        self._storage = storage
-        self._path = path
-        self._key = key
-        self._owner = owner
+        self._storage, self._path, self._key, self._owner = storage, path, key, owner
         #: the contents that each object may have, by name, the newest last; None: absent
         self.contents: Dict[str, List[Optional[Content]]] = {}
         self._written = self._text()

@@ -80,10 +80,7 @@ class Outputs:
         note: Note,
     ) -> None:
         """`folders` are below `work`; `bucket_folder` is this host's alone."""
-        self._storage = storage
-        self._list = signed
-        self._note = note
-        self._work = work
+        self._storage, self._list, self._note, self._work = storage, signed, note, work
         self._folders = folders
         self._bucket_folder = bucket_folder.rstrip("/") + "/"
         self._saved: Dict[str, _Version] = {}  #: the files that the bucket has, by name
@@ -309,8 +306,7 @@ class Outputs:
             size += files[name].size
             if size >= BATCH:
                 complete = self._send(batch) and complete
-                batch = []
-                size = 0
+                batch, size = [], 0
         complete = self._send(batch) and complete
         for name in [*self._list.contents] if complete else []:
             if name not in files:
@@ -345,7 +341,7 @@ class Outputs:
         target, path = self._bucket_folder + change.name, os.path.join(self._work, change.name)
         if _has_changed(
             path, change.version
-        ):  # the file may refer to newer files that are not uploaded yet
+        ):  # its new content may refer to files not uploaded yet
             return False
         try:
             if change.content.link:

@@ -27,13 +27,9 @@ class ProgressReader:
     """A reader of `events.jsonl`, in which the program reports its progress."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
-        self._offset = 0
-        self._rest = b""
+        self._path, self._offset, self._rest = path, 0, b""
         self.facts: ReportDocument = {"metrics": {}}
-        self.held = (
-            False  #: a checkpoint counts only once `confirm` is called: the bucket gets it later
-        )
+        self.held = False  #: a checkpoint counts only once `confirm` is called
         self.newest_checkpoint: Any = None  #: the newest that the program reported
         self._checkpoints: Deque[Any] = deque(maxlen=KEPT)
         self.nonfinite = False  #: the newest reported loss was not finite
@@ -137,8 +133,7 @@ class _Bucket:
 
     def __init__(self) -> None:
         self.step: Any = None  #: the last step
-        self.at = 0.0
-        self.steps = 0
+        self.at, self.steps = 0.0, 0
         self.cells: Dict[str, List[float]] = {}  #: least, greatest, last value
 
     def put(self, name: str, value: float) -> None:
@@ -146,8 +141,7 @@ class _Bucket:
         self.cells[name] = [min(least, value), max(greatest, value), value]
 
     def merge(self, later: _Bucket) -> None:
-        self.step = later.step
-        self.at = later.at
+        self.step, self.at = later.step, later.at
         self.steps += later.steps
         for name, (least, greatest, last) in later.cells.items():
             self.put(name, least)
@@ -170,8 +164,7 @@ class Series:
             if not self._buckets or self._buckets[-1].steps >= self._capacity:
                 self._buckets.append(_Bucket())
             newest = self._buckets[-1]
-            newest.step = step
-            newest.at = at
+            newest.step, newest.at = step, at
             newest.steps += 1
             for name, value in values.items():
                 if name not in _NOT_METRICS:

@@ -16,9 +16,7 @@ from tpujob.protocol.limits import SAVING
 from tpujob.protocol.report import sign_report
 
 LOOK = 5.0  #: most seconds between two polls for changes
-GAP = (
-    1.0  #: least seconds between two writes: Cloud Storage accepts one write a second of an object
-)
+GAP = 1.0  #: least seconds between two writes: one object takes one write a second
 HURRY = 0.1  #: least seconds between two writes after a notice and the end of the program
 SLOWEST = 10.0  #: most seconds between two tries while writes fail
 #: fields whose changes are written at once
@@ -30,13 +28,9 @@ class ReportSchedule:
 
     def __init__(self, every: float, stall: Optional[StallRule]) -> None:
         """`every`: seconds between two writes without important changes."""
-        self._every = every
-        self._stall = stall
-        self._written: Tuple[
-            Any, ...
-        ] = ()  #: the important facts of the newest report in the bucket
-        self._written_at = float("-inf")
-        self._retry_at = float("-inf")
+        self._every, self._stall = every, stall
+        self._written: Tuple[Any, ...] = ()  #: important facts of the newest report in the bucket
+        self._written_at = self._retry_at = float("-inf")
         self._delay = GAP  #: seconds from a failed write to the next try
 
     def seconds_left(
@@ -87,16 +81,13 @@ class ReportWriter:
         redactor: Redactor,
     ) -> None:
         """`first` is the first report; `vitals` returns facts that change all the time. Reports are redacted."""
-        self._storage = storage
-        self._key = key
+        self._storage, self._key = storage, key
         self._path = paths.report_path(plan["workdir"], plan["attempt"], plan["host"])
         every = max(1.0, plan["report_every"])
         self._look = min(LOOK, every)
         self._schedule = ReportSchedule(every, plan.get("stall"))
         self._number = 0  #: the number of the newest report
-        self._vitals = vitals
-        self._curves = curves
-        self._redactor = redactor
+        self._vitals, self._curves, self._redactor = vitals, curves, redactor
         self._report: ReportDocument = {**first}
         self._evidence = b""
         self._last = False

@@ -29,13 +29,11 @@ class Spool:
 
     def __init__(self, limit: int) -> None:
         self._half = limit // 2
-        self.waiting: Deque[Chunk] = (
-            collections.deque()
-        )  #: chunks that may not be in the bucket, the oldest first
+        #: chunks that may not be in the bucket, the oldest first
+        self.waiting: Deque[Chunk] = collections.deque()
         #: number, bytes and lines of each segment of the tail, the oldest first
         self._shipped: Deque[Tuple[int, int, int]] = collections.deque()
-        self._head_bytes = 0
-        self._tail_bytes = 0
+        self._head_bytes = self._tail_bytes = 0
         self.doomed: List[int] = []  #: numbers of segments to delete
         self.dropped = 0  #: lines
 
@@ -92,13 +90,11 @@ class Segments:
 
     def __init__(self, storage: Storage, path_of: Callable[[int], str]) -> None:
         """`path_of` returns the path of a segment."""
-        self._storage = storage
-        self._path_of = path_of
+        self._storage, self._path_of = storage, path_of
         self.number = 0  #: the number of the newest segment
-        self._next_line = 1
         self._marker = 0  #: the number of the marker's segment; 0: none
         self._marked = 0  #: dropped lines that the marker states
-        self._marker_line = 1
+        self._next_line = self._marker_line = 1
         self._marker_time = 0.0
 
     def write(self, chunk: Chunk) -> int:
@@ -132,9 +128,8 @@ class Segments:
 
     def _reserve_marker(self, at: float) -> None:
         self.number += 1
-        self._marker = self.number
+        self._marker, self._marker_line = self.number, self._next_line
         self._marker_time = at
-        self._marker_line = self._next_line
 
     def _put(self, number: int, content: bytes, line: int, lines: int, is_open: bool) -> None:
         facts = segment.to_metadata(segment.SegmentFacts(line, lines, _time_of(content), is_open))
