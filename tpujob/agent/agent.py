@@ -38,8 +38,7 @@ from tpujob.protocol import check_plan
 
 
 def start(path: str, launch: LaunchSecrets) -> Record:
-    """Start the daemon of the plan's attempt on this host, and return once it runs. Safe to repeat: a program that was
-    started is never started a second time."""
+    """Start the daemon of the plan's attempt on this host. Safe to repeat: a program never starts twice."""
     from tpujob.agent.daemon import spawn
 
     try:

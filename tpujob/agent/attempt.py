@@ -19,14 +19,7 @@ from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.runtimes import Runtime
 from tpujob.agent.storage import Storage
 from tpujob.agent.supervision import Notices, Supervision
-from tpujob.agent.upload import (
-    CompileCache,
-    Log,
-    Outputs,
-    ProgressReader,
-    Redactor,
-    ReportWriter,
-)
+from tpujob.agent.upload import CompileCache, Log, Outputs, ProgressReader, Redactor, ReportWriter
 from tpujob.protocol import Phase, Plan, ReportDocument, limits, paths
 from tpujob.protocol.limits import secret_variables
 from workloads.contract import EVENTS
@@ -168,8 +161,7 @@ class HostAttempt:
             self.reporter.update({"verdict": verdict})
 
     def is_nonfinite(self) -> bool:
-        """Return whether the program's files may hold non-finite numbers. Exit code 0 rules that out, unless the files
-        are discarded already."""
+        """Return whether the program's files may hold non-finite numbers; never after exit code 0, unless discarded."""
         if self.discards or self.state["exit_code"] == 0:
             return self.discards
         verdict = self.supervision.nonfinite() if self.supervision else None

@@ -108,8 +108,7 @@ def has_ended(folder: AttemptFolder) -> bool:
 
 
 def can_restart(state: AttemptState, folder: AttemptFolder) -> bool:
-    """Return whether the attempt was stopped, or its daemon died, before the program started. If so, kill the daemon
-    that is left."""
+    """Return whether the attempt ended before its program started, after killing the daemon that is left."""
     ended_itself = state["phase"] == Phase.EXITED and not state["stopped"]
     if state["program"] or ended_itself or not has_ended(folder):
         return False

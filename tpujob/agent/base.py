@@ -83,8 +83,7 @@ def remove_file(path: str) -> None:
 
 
 def take_lock(path: str, patience: float) -> Optional[int]:
-    """Return the descriptor of the locked file, or None if another process holds it for `patience` seconds. The lock
-    lasts until the descriptor is closed."""
+    """Return the descriptor of the locked file, which unlocks when closed; None if the lock is held too long."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     until = time.monotonic() + patience
     while True:

@@ -25,8 +25,7 @@ STEP_PATIENCE = 3600.0  #: seconds for one command that builds an environment
 
 
 def run_program(attempt: HostAttempt) -> int:
-    """Run the program to its end and return its exit code. Records the start first, so that no later daemon starts the
-    program a second time."""
+    """Run the program and return its exit code. The record of the start, made first, prevents a second start."""
     attempt.set_phase(Phase.RUNNING)
     attempt.state["program"] = True
     attempt.save()

@@ -27,8 +27,7 @@ from workloads.contract import EVENTS, VERDICT, Exit
 
 
 def spawn(plan: Plan, folder: AttemptFolder, launch: LaunchSecrets) -> int:
-    """Start the attempt's daemon, and return its pid once it holds its lock and has saved its record. Raises
-    Failure."""
+    """Start the attempt's daemon, and return its pid once its record is saved. Raises Failure."""
     reader, writer = os.pipe()
     if os.fork() == 0:
         code = 1
@@ -196,8 +195,7 @@ def _read_verdict(attempt: HostAttempt) -> Optional[VerdictDocument]:
 
 
 def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
-    """Upload the outputs that are not in the bucket yet, before the next attempt on this host can restore them. If that
-    fails, a success becomes a CRASH."""
+    """Upload the remaining outputs before the host is released. If that fails, a success becomes a CRASH."""
     outputs = attempt.outputs
     if outputs is None:
         return

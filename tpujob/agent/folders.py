@@ -26,8 +26,7 @@ COMMAND_LOCK = os.path.join(ROOT, "command.lock")  #: held by the one start, sto
 
 
 def on_this_host(path: str) -> str:
-    """Return a plan's folder as a path on this host. Emulated hosts share one `/dev/shm`, so each has a folder in its
-    place."""
+    """Return a plan's folder as a path on this host; emulated hosts have a folder in place of `/dev/shm`."""
     memory = os.environ.get("TPUJOB_MEMORY")
     if memory and path.startswith(paths.MEMORY + "/"):
         return memory + path[len(paths.MEMORY) :]

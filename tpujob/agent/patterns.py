@@ -123,8 +123,7 @@ class PatternWatch:
                 self._infer_first_step(step)
 
     def _infer_first_step(self, step: int) -> None:
-        """Infer the attempt's first step: a program that prints each k-th step has made k - 1 steps before its first
-        print."""
+        """Infer the first step: a program that prints each k-th step has made k - 1 steps before its first print."""
         if self._first_matches and step <= self._first_matches[0]:
             return
         self._first_matches.append(step)

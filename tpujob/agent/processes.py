@@ -171,8 +171,7 @@ def output_of(argv: List[str], patience: float) -> Optional[bytes]:
 
 
 def abandon(child: subprocess.Popen[bytes]) -> None:
-    """Kill the child, and wait a second at most: the agent cannot kill root's processes, and a process that waits for a
-    dead disk does not end."""
+    """Kill the child, and wait a second at most, as root's processes and processes in disk I/O do not end."""
     with contextlib.suppress(PermissionError):
         child.kill()
     with contextlib.suppress(subprocess.TimeoutExpired):

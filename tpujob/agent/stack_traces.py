@@ -33,8 +33,7 @@ def collect(pids: Set[int], dumps: bool, log: Log, path: str) -> List[str]:
 
 
 def kernel_view(pid: int, redactor: Redactor) -> List[str]:
-    """Return a line on the process and a line for each kind of its threads. Secrets are redacted before the command
-    line is cut."""
+    """Return a line on the process, without secrets, and a line for each kind of its threads."""
     command = read_proc(pid, "cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()
     if not command:
         return []

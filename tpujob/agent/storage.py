@@ -322,8 +322,7 @@ class Storage:
             return self._token
 
     def _drop_token(self, token: str) -> bool:
-        """Drop a refused token. Return whether a retry may succeed: not if the metadata server has returned the same
-        token twice."""
+        """Drop a refused token. Return whether a retry may succeed: not if the same token was refused before."""
         with self._lock:
             if token != self._token:  # another thread has dropped it
                 return bool(token)

@@ -130,8 +130,7 @@ class ObjectCopies:
     def _copy_object(
         self, copy: Copy, pair: _Pair, progress: CopyProgress, until: float
     ) -> str | ObjectFacts | None:
-        """Return the object at the target; a token if the time was up; None if an object changed and needs another
-        pass."""
+        """Return the object at the target; a token if the time was up; None if an object changed meanwhile."""
         facts, target = pair.source, pair.target
         if target and facts.same_bytes(target):
             return target

@@ -75,8 +75,7 @@ class FoldersAndFiles:
 def exclusive_lock(
     path: Path, message: str, *, hint: str = "wait for it, or end it"
 ) -> Generator[None]:
-    """Lock a file, until the end of the block or process. Raises IllegalInState with `message` while another process
-    has the lock, and OSError."""
+    """Lock a file for the block. Raises IllegalInState with `message` while another process has it, and OSError."""
     with path.open("w") as file:
         try:
             flock(file, LOCK_EX | LOCK_NB)

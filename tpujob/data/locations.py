@@ -177,8 +177,7 @@ def detect_url_list(place: Place) -> Place:
 
 
 def web_files(place: Url | UrlList) -> list[WebFile]:
-    """Return the files, in the order of the keys' UTF-8 bytes. Raises BadRequest that names the line, NotFound,
-    OSError."""
+    """Return the files, in the order of the keys' UTF-8 bytes. Raises BadRequest, NotFound, OSError."""
     if isinstance(place, Url):
         return [WebFile(urlsplit(place.url).path.rpartition("/")[2], place.url)]
     try:

@@ -112,8 +112,7 @@ def _unusable(message: str) -> BadRequest:
 
 
 def entries_of(index: Path, shard: Shard) -> list[IndexEntry]:
-    """Return the entries of a shard; their keys are untrusted. No more lines are unpacked than the shard has records.
-    Raises BadRequest for a damaged index."""
+    """Return the untrusted entries of a shard, reading no more lines than its records. Raises BadRequest."""
     with open(index, "rb") as file:
         file.seek(shard.index_start)
         member = file.read(shard.index_bytes)

@@ -64,8 +64,7 @@ class Changed(NotCopied):
 
 
 class MustRestart(Exception):
-    """The copy of an object must start from its first byte: its upload session is gone, or its source has no range
-    requests."""
+    """The copy must restart from the first byte: the upload session is gone, or the source has no ranges."""
 
 
 class SourceEnded(Transient):
@@ -156,8 +155,7 @@ class SourceReader(Protocol):
     """
 
     def pages(self, bucket: str, prefix: str) -> Iterator[Sequence[ObjectFacts | LeftOut]]:
-        """Yield pages of the objects below the prefix, in the order of the names' UTF-8 bytes. A page of Cloud Storage
-        is one class A operation."""
+        """Yield pages of objects, in the order of UTF-8 names; in Cloud Storage each is a class A operation."""
         ...
 
     def open(

@@ -259,9 +259,8 @@ class _ShardWriter:
     def write_all(
         self, tasks: Iterator[tuple[int, list[LocalFile]]]
     ) -> Iterator[tuple[Shard, bytes]]:
-        """Write a few shards at a time. Yield them in the order of the tasks, with `index_start` 0, and their lines of
-        the index as a gzip member. Raises Conflict for a file that changes, TpujobError for a shard that differs from
-        its files, OSError."""
+        """Write a few shards at a time. Yield them in order, with `index_start` 0, and their lines of the index as a
+        gzip member. Raises Conflict for a changed file, TpujobError for a wrong shard, OSError."""
         with ThreadPoolExecutor(_THREADS) as pool:
             try:
                 while batch := list(islice(tasks, _THREADS)):

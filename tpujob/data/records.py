@@ -24,8 +24,7 @@ class Damaged(Exception):
 
 
 def write(path: str, contents: Iterable[bytes]) -> None:
-    """Write a file of records; `read` verifies it. Raises OSError, and the TpujobErrors of `contents`; the file is then
-    incomplete."""
+    """Write records, to be verified by `read`. Raises OSError, and errors of `contents`; the file is then unusable."""
     package, writer = _package(), None
     try:
         writer = package.ArrayRecordWriter(path, _OPTIONS)

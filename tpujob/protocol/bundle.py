@@ -86,8 +86,7 @@ def _pieces(tar: tarfile.TarFile, info: tarfile.TarInfo) -> Iterator[bytes]:
 
 
 class _LimitedReader:
-    """A forward-only view of the uncompressed archive with the methods that `tarfile` needs. Raises BadBundle beyond
-    `limit` bytes."""
+    """A forward-only view of the uncompressed archive. Raises BadBundle beyond `limit` bytes."""
 
     def __init__(self, file: IO[bytes], limit: int) -> None:
         self._file, self._limit = file, limit

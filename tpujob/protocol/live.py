@@ -15,8 +15,7 @@ _MOST = 10**11  #: above the number of lines of any log
 
 
 class TailMessage(NamedTuple):
-    """The lines of a host after line `after` that are not in the bucket. The lines between `after` and `line` are in
-    the bucket, or were dropped."""
+    """The lines of a host after `after` that are not in the bucket. Lines before `line` are there, or were dropped."""
 
     host: int
     after: int  #: the number of the last line that the reader has

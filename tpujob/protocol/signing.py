@@ -19,8 +19,7 @@ def derive(secret: bytes, *purpose: str) -> str:
 
 
 def sign(key: str, kind: str, *parts: Part) -> str:
-    """Return the signature of these parts, in hex. `kind` names what is signed, so that no signature passes for one of
-    another kind."""
+    """Return the signature of these parts, in hex, which is valid for parts of this `kind` only."""
     return _mac(key.encode(), kind, parts)
 
 

@@ -29,8 +29,7 @@ from tpujob.protocol.bundle import is_short
 
 
 def make_environment(attempt: HostAttempt, order: EnvironmentOrder, bundles: List[str]) -> Runtime:
-    """Return the environment of a plan: kept on this host, fetched from the bucket, or built; or the plain host where
-    that suffices. Raises Failure, Stopped."""
+    """Return a plan's environment, kept, fetched or built; or the host if that suffices. Raises Failure, Stopped."""
     note, kind, file = attempt.log.note, order.get("kind", ""), order.get("file", "")
     texts, local = read_sources(kind, file, bundles)
     if order.get("unless_installed"):

@@ -121,8 +121,7 @@ _LOCAL_CONDA = re.compile(r"^\s*-\s*(?:-r|-c|-e|\.|/|file:)", re.M)
 
 
 def read_sources(kind: str, file: str, bundles: List[str]) -> Tuple[List[Tuple[str, str]], bool]:
-    """Return the names and texts of the file and its includes, and whether they name other files of the bundle, such as
-    wheels. Raises Failure."""
+    """Return the names and texts of file and includes, and whether they name wheels or folders. Raises Failure."""
     texts: Dict[str, str] = {}
     waiting, local = [os.path.normpath(file)], False
     while waiting:

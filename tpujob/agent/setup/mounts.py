@@ -65,8 +65,7 @@ def mount_all(mounts: List[MountOrder], note: Note, shared: bool) -> None:
 
 
 def unmount_all(note: Note, besides: Optional[Dict[str, MountOrder]] = None) -> None:
-    """Unmount all buckets that agents have mounted on this host, except working mounts that equal those of `besides`,
-    which is by folder."""
+    """Unmount the buckets that agents have mounted, except working mounts with the order in `besides`, by folder."""
     records = read_json(MOUNTS)
     for folder, mount in list(records.items()):
         if (besides or {}).get(folder) == mount and os.path.exists(folder):

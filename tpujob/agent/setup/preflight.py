@@ -117,8 +117,7 @@ class Preflight:
     # All hosts
 
     def _read_facts(self) -> Record:
-        """Return the facts of `devices.py` on the program's environment; empty for a program that needs no Python and
-        has none. Raises Failure."""
+        """Return the facts of `devices.py`; empty if Python is neither installed nor required. Raises Failure."""
         seconds = max(QUICK, self._seconds_left())
         until = time.monotonic() + seconds
         code, result = self._run_script("facts", seconds)
@@ -136,8 +135,7 @@ class Preflight:
         return result
 
     def _meet_with_facts(self, facts: Record, fresh: bool) -> List[Record]:
-        """Return the messages of all hosts. `fresh`: an earlier check of the devices holds. Raises Failure if hosts are
-        missing, unreachable or different."""
+        """Return the messages of all hosts. `fresh`: an earlier check holds. Raises Failure if hosts miss or differ."""
         bundles = [os.path.basename(path)[:12] for path in self._plan["bundles"]]
         usable = bool(facts.get("usable"))
         versions: Record = facts.get("versions") or {}
@@ -174,8 +172,7 @@ class Preflight:
         return list(self._run_aside(lambda: meet(message, patience, check_stop)))
 
     def _may_skip_devices(self, messages: List[Record]) -> bool:
-        """Return whether the devices need no check. The messages alone decide, so that all hosts decide alike. Raises
-        Failure."""
+        """Return whether the devices need no check. All hosts agree, as only messages count. Raises Failure."""
         if all(message["fresh"] for message in messages):
             self._note("devices", "checked on all hosts less than an hour ago")
             return True

@@ -58,8 +58,7 @@ class Staging:
         self._cancelled.set()
 
     def run(self) -> None:
-        """Make the folder an exact copy of the source as it was at some moment of the call. Safe to repeat. Raises
-        Failure."""
+        """Make the folder a copy of the source at one moment of the call. Safe to repeat. Raises Failure."""
         for is_last in (False, False, True):
             try:
                 self._mirror()
@@ -87,8 +86,7 @@ class Staging:
             self._fetch_all(missing)
 
     def _list_files(self) -> Dict[str, _File]:
-        """Return the files of the data set, by path. The log names the objects that cannot be files. Raises Failure if
-        there are no files."""
+        """Return the files by path, and log objects that cannot be files. Raises Failure if there are no files."""
         files: Dict[str, _File] = {}
         invalid: List[str] = []
         for listed in self._insist(lambda: list(self._storage.objects(self._source))):

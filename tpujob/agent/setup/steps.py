@@ -13,14 +13,7 @@ from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.attempts import remove_leftovers, stop_others
 from tpujob.agent.base import Failure, Note, take_lock, write_json
 from tpujob.agent.commands import run_before_program
-from tpujob.agent.folders import (
-    ATTEMPTS,
-    CACHES,
-    HOST_LOCK,
-    KEPT_WORK,
-    make_empty,
-    on_this_host,
-)
+from tpujob.agent.folders import ATTEMPTS, CACHES, HOST_LOCK, KEPT_WORK, make_empty, on_this_host
 from tpujob.agent.processes import KILL_PATIENCE, command_of, end_all, family
 from tpujob.agent.setup.bundles import lay_out
 from tpujob.agent.setup.containers import Container, remove_containers
@@ -98,8 +91,7 @@ def stage_data(attempt: HostAttempt) -> None:
 
 
 def restore_outputs(attempt: HostAttempt) -> None:
-    """Restore the output folders of an earlier attempt, and save them to the bucket from now on. Raises Failure,
-    Stopped."""
+    """Restore the outputs of an earlier attempt, and save outputs from now on. Raises Failure, Stopped."""
     plan = attempt.plan
     folders = plan.get("outputs")
     if not folders:

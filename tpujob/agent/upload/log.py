@@ -117,8 +117,7 @@ class Log:
             self._change.notify_all()
 
     def finish(self, patience: float) -> bool:
-        """Upload the remaining lines after the last one was added. Return whether that is done within `patience`
-        seconds; otherwise the upload continues."""
+        """Upload the remaining lines; the log ends. Return whether that is done in time; otherwise it continues."""
         with self._change:
             self._closing = True
             self._change.notify_all()
@@ -212,8 +211,7 @@ class Log:
             self._segments.continue_after(self.count, number)
 
     def _next_chunk(self) -> Optional[Chunk]:
-        """Wait for a chunk, or for the buffer to be due. Return the oldest chunk; None after a wait without lines, and
-        at the end of the log."""
+        """Wait for lines, and return the oldest chunk; None if none came, and at the end of the log."""
         if not self._spool.waiting and not self._is_due():
             left = self._buffered_at + self._every - time.monotonic()
             self._change.wait(max(0.05, left) if self._buffer else self._every)
@@ -243,8 +241,7 @@ class Log:
 
 
 def _lines_after(data: bytes, first: int, after: int, limit: int) -> bytes:
-    """Return the lines of `data` after line `after`, about `limit` bytes. The first line of `data` has number
-    `first`."""
+    """Return the lines of `data` after line `after`, about `limit` bytes; line `first` is its first."""
     begin = 0
     for _ in range(max(0, after - first + 1)):
         begin = data.find(b"\n", begin) + 1

@@ -31,16 +31,14 @@ class OutputList:
     """The list of one host. `contents` are written by `write`. For one thread at a time."""
 
     def __init__(self, storage: Storage, path: str, key: str, owner: List[str]) -> None:
-        """`path` is the list's path in the bucket. The words `owner` name this host of this job alone. With an empty
-        key no signature is valid."""
+        """`owner` are words that name this host of this job alone. With an empty key no signature is valid."""
         self._storage, self._path, self._key, self._owner = storage, path, key, owner
         #: the contents that each object may have, by name, the newest last; None: absent
         self.contents: Dict[str, List[Optional[Content]]] = {}
         self._written = self._text()
 
     def read(self) -> bool:
-        """Set `contents` to those of the bucket's list. Return whether the bucket has a list that this host of this job
-        has signed. Raises StorageError."""
+        """Read the bucket's list, and return whether it has a valid signature. Raises StorageError."""
         pieces: List[bytes] = []
         try:
             self._storage.read(self._path, pieces.append, span=(0, MAX_SIZE))

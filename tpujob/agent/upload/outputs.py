@@ -96,8 +96,7 @@ class Outputs:
     # Before the program
 
     def restore(self) -> None:
-        """Restore the files that the signed list names and the bucket has; log what is left out. Raises
-        UnsignedOutputs, StorageError, OSError."""
+        """Restore the listed files of the bucket. Raises UnsignedOutputs, StorageError, OSError."""
         for folder in self._folders:
             os.makedirs(os.path.join(self._work, folder), exist_ok=True)
         signed, objects = insist(self._list.read), insist(self._objects)
@@ -178,8 +177,7 @@ class Outputs:
         return None
 
     def _make_links(self, links: Dict[str, str]) -> AbstractSet[str]:
-        """Create symbolic links, given targets by name. Return the names of refused links, which would lead out of the
-        program's folder."""
+        """Create links from targets by name. Return the names of links that would lead out of the program's folder."""
         paths: Dict[str, str] = {}
         for name, target in links.items():
             path = self._path_of(name)
@@ -257,8 +255,7 @@ class Outputs:
             time.sleep(RETRY)
 
     def _upload(self, age: float) -> str:
-        """Upload files that have not changed for `age` seconds. Return the error; empty: the bucket is up to date, or
-        uploads are frozen."""
+        """Upload files unchanged for `age` seconds. Return the error; empty: the bucket is up to date, or frozen."""
         with self._lock:
             if self._frozen:
                 return ""
@@ -317,8 +314,7 @@ class Outputs:
         return complete
 
     def _send(self, batch: List[_Change]) -> bool:
-        """Write the list with the new contents, then upload the files. Return whether all were uploaded. Raises
-        StorageError, OSError."""
+        """List the changes, then upload them. Return whether all were uploaded. Raises StorageError, OSError."""
         for change in batch:
             self._list.expect(change.name, change.content)
         self._list.write()

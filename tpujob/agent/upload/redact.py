@@ -48,8 +48,7 @@ class Redactor:
         return self.redact(text.encode("utf-8", "replace")).decode("utf-8", "replace")
 
     def _find(self, data: bytes) -> List[Tuple[int, int, bytes]]:
-        """Return start, end and replacement of all matches, in order; at one start the longest first. Matches may
-        overlap."""
+        """Return start, end and replacement of all matches, in order, the longest first. Matches may overlap."""
         matches: List[Tuple[int, int, bytes]] = []
         for value, mark in self.marks:
             start = data.find(value)
@@ -77,8 +76,7 @@ def _forms(value: str) -> List[bytes]:
 
 
 def _in_base64(value: bytes) -> Iterator[bytes]:
-    """Yield the letters that the value alone decides in the base64 of a longer text, for each of the three positions of
-    its first byte."""
+    """Yield the base64 letters that the value alone decides, for each position of its first byte among three."""
     for before in range(3):
         first, end = -(-before * 8 // 6), (before + len(value)) * 8 // 6
         for encode in (base64.b64encode, base64.urlsafe_b64encode):

@@ -1,3 +1,1 @@
-"""Syncs: lists both ends, finds the differences, and copies each object complete and verified. The entry point is
-`run.Sync`.
-"""
+"""Syncs: lists both ends, finds the differences, and copies each object verified. `run.Sync` is the entry point."""

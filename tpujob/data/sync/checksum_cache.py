@@ -108,8 +108,7 @@ def find_incomplete(cache: ChecksumCache) -> list[PartsFolder]:
 
 
 def remove_incomplete(cache: ChecksumCache, folders: Sequence[PartsFolder]) -> None:
-    """Delete unfinished downloads, never complete files. Safe to repeat. Raises OSError, and IllegalInState while a
-    sync writes to a folder."""
+    """Delete unfinished downloads. Safe to repeat. Raises OSError, and IllegalInState while a sync writes there."""
     for folder in folders:
         path = Path(folder.path)
         assert path.name == PARTS_FOLDER

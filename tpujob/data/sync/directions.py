@@ -1,5 +1,4 @@
-"""The directions of a sync: for each kind of source and target the lists, the copier, the valid names and the billed
-operations."""
+"""Directions of a sync: the lists, copier, valid names and billed operations of each kind of source and target."""
 
 import os
 from collections.abc import Callable
@@ -32,8 +31,7 @@ class ServerCopier:
         return pair.source.same_bytes(pair.target)
 
     def copy(self, pair: Pair[ObjectFacts, ObjectFacts]) -> Done:
-        """Copy an object within Cloud Storage. Raises Conflict if another object has the name by now, NotCopied, and
-        errors of `Objects`."""
+        """Copy an object. Raises Conflict if another object has the name by now, NotCopied, errors of `Objects`."""
         facts = pair.source
         if facts.crc32c is None:
             raise NotCopied("the storage does not say its checksum, so it cannot be verified")

@@ -43,8 +43,7 @@ class Downloader:
         return bool(facts.identity) and self.cache.origin(file) == self._origin(facts)
 
     def copy(self, pair: Pair[ObjectFacts, LocalFile]) -> Done:
-        """Download the object. Raises Conflict if the file changed meanwhile, NotCopied, OSError for the file, and
-        errors of `SourceReader`."""
+        """Download the object. Raises Conflict if the file changed, NotCopied, OSError, errors of `SourceReader`."""
         facts = pair.source
         if facts.crc32c is None and facts.generation:
             raise NotCopied("the storage does not say its checksum, so it cannot be verified")

@@ -58,8 +58,7 @@ class Sync:
         progress: SyncProgress,
         reader: SourceReader | None = None,
     ) -> None:
-        """`reader` is that of a source outside Cloud Storage. Raises BadRequest for kinds of places that cannot be
-        copied, NotFound for a missing source."""
+        """`reader` is that of a source outside Cloud Storage. Raises BadRequest, NotFound, as `check` does."""
         check(source, target)
         self._source, self._target, self._objects = source, target, objects
         self._cache, self._progress = cache, progress
@@ -68,8 +67,7 @@ class Sync:
         self._direction = direction(source, target, objects, cache, reader, self._moved)
 
     def preview(self) -> Preview:
-        """Return what `run` would copy. Nothing is written; files of the right size are read unless their checksum is
-        cached."""
+        """Return what `run` would copy. Writes nothing; reads files of the right size whose checksum is not cached."""
         preview = Preview(problems=self._outcome.problems, traffic=self._traffic())
         for pair in self._pairs():
             try:
@@ -116,8 +114,7 @@ class Sync:
         )
 
     def _pairs(self) -> Iterator[AnyPair]:
-        """Yield the source's items that the target can have, each with the target's item of the same key. Further items
-        of the target are ignored."""
+        """Yield each source item that the target can have, with the target's item of the same key."""
         yield from pairs(self._source_items(), self._direction.target(lambda _: None))
 
     def _source_items(self) -> Iterator[tuple[str, object]]:
@@ -209,8 +206,7 @@ def check(source: Place, target: Place) -> None:
         _check_local_source(source)
     if not isinstance(target, Folder | Prefix):
         raise BadRequest(
-            f"nothing is written to {target}",
-            hint="copy to a folder, or to gs://BUCKET/PREFIX",
+            f"nothing is written to {target}", hint="copy to a folder, or to gs://BUCKET/PREFIX"
         )
     if isinstance(source, Folder) and isinstance(target, Folder):
         raise BadRequest("both places are folders of this machine", hint="one must be elsewhere")

@@ -8,13 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from tpujob.data.checksums import Hash, Hasher, extend, hasher
-from tpujob.data.objects import (
-    MustRestart,
-    NotCopied,
-    ObjectContent,
-    SourceEnded,
-    WrongBytes,
-)
+from tpujob.data.objects import MustRestart, NotCopied, ObjectContent, SourceEnded, WrongBytes
 from tpujob.errors import Conflict, NotFound, Transient
 
 _TRIES = 8
@@ -53,9 +47,8 @@ class CopySink(Protocol):
 def copy_stream(
     size: int, open: Opener, declared: Hash | None, sink: CopySink, moved: Callable[[int], None]
 ) -> tuple[int, bool]:
-    """Copy an object of `size` bytes. Return its CRC32C, and whether a declared hash matched. `open(start)` reads the
-    source; `moved` gets the size of each piece. Raises NotCopied if the source's object is gone, WrongBytes, and errors
-    of `open` and `sink`."""
+    """Copy an object. Return its CRC32C, and whether a declared hash matched. `open(start)` reads the source; `moved`
+    gets the size of each piece. Raises WrongBytes, NotCopied if the source is gone, and errors of `open` and `sink`."""
     mismatch: int | None = None  # the CRC32C of the last read that did not match
     restarts = 0
     try:

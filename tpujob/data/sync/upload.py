@@ -42,16 +42,14 @@ class Uploader:
     moved: Callable[[int], None]
 
     def is_same(self, pair: Pair[LocalFile, ObjectFacts]) -> bool:
-        """Return whether the object has the file's content. Reads a file of the right size unless its checksum is
-        cached."""
+        """Return whether the object has the file's content. Reads files of its size whose checksum is not cached."""
         file, target = pair.source, pair.target
         if target is None or target.crc32c is None or target.size != file.size:
             return False
         return checksum_of(file, self.cache) == target.crc32c
 
     def copy(self, pair: Pair[LocalFile, ObjectFacts]) -> Done:
-        """Upload the file. Raises Conflict if another object has the name by now, Changed, OSError for the file, and
-        errors of `Objects`."""
+        """Upload the file. Raises Conflict if another object has the name, Changed, OSError, errors of `Objects`."""
         if self.is_same(pair):
             return "same"
         file = pair.source
@@ -85,8 +83,7 @@ class Importer:
         return bool(facts.identity) and facts.identity == target.source
 
     def copy(self, pair: Pair[ObjectFacts, ObjectFacts]) -> Done:
-        """Copy the object. Raises Conflict if another object has the name by now, and errors of `SourceReader` and
-        `Objects`."""
+        """Copy the object. Raises Conflict if another has the name by now, errors of `SourceReader` and `Objects`."""
         if self.is_same(pair):
             return "same"
         facts = pair.source
@@ -114,8 +111,7 @@ class _ObjectSink:
         self.crc32c: int | None = None  #: of the sent bytes
 
     def check_ours(self, crc32c: int | None) -> None:
-        """Raise Conflict after a Conflict, unless the object has our bytes: from an earlier try without an answer, or
-        from another machine."""
+        """After a Conflict, raise it again unless the object has our bytes, from a lost answer or another machine."""
         present = self.objects.look(self.bucket, self.name)
         if present and present.size == self.size:
             crc32c = self.crc32c if crc32c is None else crc32c
@@ -216,12 +212,7 @@ class _LargeObject(_ObjectSink):
 
 
 def _make_sink(
-    objects: Objects,
-    target: Prefix,
-    key: str,
-    size: int,
-    present: ObjectFacts | None,
-    source: str,
+    objects: Objects, target: Prefix, key: str, size: int, present: ObjectFacts | None, source: str
 ) -> _SmallObject | _LargeObject:
     kind = _SmallObject if size <= SMALL else _LargeObject
     generation = present.generation if present else 0

@@ -23,8 +23,7 @@ class Pair(Generic[S, T]):
 
 
 def pairs(source: Iterable[tuple[str, S]], target: Iterable[tuple[str, T]]) -> Iterator[Pair[S, T]]:
-    """Yield a pair for every key of the source. Raises TpujobError unless both streams are in the order of the keys'
-    UTF-8 bytes: keys would be missed."""
+    """Yield a pair for every source key. Raises TpujobError unless both streams are in the order of UTF-8 keys."""
     targets = _check_order(target)
     candidate: tuple[bytes, str, T] | None = None
     is_first = True
@@ -60,8 +59,7 @@ AnyPair = Pair[Any, Any]
 
 
 def copy_all(planned: Iterable[AnyPair], copy: Callable[[AnyPair], None]) -> None:
-    """Copy all pairs. Raises the first error; no further copy starts after it. The threads are daemons, so an
-    interrupted process ends at once."""
+    """Copy all pairs, until the first error, which is raised. An interrupted process does not wait for the threads."""
     tasks: queue.Queue[AnyPair | None] = queue.Queue(_WAITING)
     errors: list[Exception] = []
 
