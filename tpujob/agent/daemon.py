@@ -147,7 +147,7 @@ JUDGED = (Exit.NONFINITE, Exit.DEVICE)
 
 def finish(attempt: HostAttempt, code: Optional[int]) -> None:
     """Release the host for the next attempt, then upload the last report, the rest of the log and the program's files.
-    Gives up after the constants' seconds. `code` is the exit code; None: the program was not started."""
+    Each is retried for at most FINAL_PATIENCE. `code` is the exit code; None: the program was not started."""
     attempt.state["exit_code"] = code
     attempt.set_phase(Phase.EXITED, report=False)
     if code in JUDGED:  # the verdict of a replay outweighs a line of output

@@ -119,7 +119,7 @@ def device_files() -> Set[str]:
 
 
 def holders(files: Set[str]) -> Set[int]:
-    """Return the processes that this user can see to have one of the files open."""
+    """Return the processes that have one of the files open, if this user may see that."""
     pids: Set[int] = set()
     for pid in _pids() if files else ():
         with contextlib.suppress(OSError):

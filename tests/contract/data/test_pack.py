@@ -139,7 +139,7 @@ def test_a_flipped_byte_of_a_shard_is_found_or_is_padding(tmp_path: Path) -> Non
 
 
 def test_a_shard_that_was_cut_short_is_found(tmp_path: Path) -> None:
-    """Its reader raises nothing by itself."""
+    """The package's reader raises nothing for it."""
     path = tmp_path / "shard"
     entries = shard(path, [b"x" * 1000] * 100)
     whole = path.read_bytes()

@@ -26,7 +26,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What a job says of where uv is."""
+    """The variables of a job that name the archive of uv."""
     return {"UV_DOWNLOAD_URL": mirror.pack_uv(tmp_path_factory.mktemp("uv"))}
 
 
@@ -139,7 +139,7 @@ def test_a_host_that_cannot_get_uv_says_what_to_do(bare: Host) -> None:
 def test_an_archive_of_uv_with_another_hash_than_expected_is_refused(
     bare: Host, tmp_path: Path
 ) -> None:
-    """It would run as the job, with its secrets. Expected is the pinned hash, or the one that the URL names."""
+    """uv runs as the job, with its secrets. Expected is the pinned hash, or the one that the URL names."""
     (tmp_path / uv_archive()).write_bytes(b"something else")
     for attempt, url, expected in (
         (1, tmp_path.as_uri(), uv.ARCHIVES[mirror.platform.machine()]),

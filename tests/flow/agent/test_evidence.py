@@ -1,4 +1,4 @@
-"""What an agent says of a bad end: the lines that show why, in the body of its last report; and how soon it says so."""
+"""Evidence of a bad end: lines of the last report that show the cause, and the time until they arrive."""
 
 import json
 import os

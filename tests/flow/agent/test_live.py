@@ -1,4 +1,4 @@
-"""What an agent tells those who follow: each line once, before and while it goes to the bucket."""
+"""Messages to followers: each line once, before and while it goes to the bucket."""
 
 import json
 import os
@@ -38,7 +38,7 @@ class Follower:
 
     @property
     def texts(self) -> dict[int, str]:
-        """What was told, by number. Fails if a line was told twice."""
+        """Return the received lines by number. Fails if a line was sent twice."""
         found: dict[int, str] = {}
         for tail in list(self.tails):
             for i, line in enumerate(tail.data.decode().splitlines()):

@@ -370,7 +370,7 @@ def test_a_link_that_is_already_on_the_disk_is_not_followed(kept: Kept, tmp_path
 
 
 def test_an_object_with_more_bytes_than_listed_is_left_out(kept: Kept) -> None:
-    """As one that the storage unpacks."""
+    """Such as an object that the storage decompresses."""
     kept.write("a", "weights")
     kept.write("b", "weights")
     assert kept.outputs.finish(1) == ""

@@ -14,7 +14,7 @@ from tpujob.domain.host import reports
 
 
 def asked(**changes: Any) -> dict[str, Any]:
-    """What a plan says of the check, for one host of four chips."""
+    """Return the plan's order for the preflight of one host with four chips."""
     default = {"slice": "tj-000042-1", "chips": 4, "hosts": 1, "coordinator": "", "seconds": 120}
     return {**default, "required": True, **changes}
 

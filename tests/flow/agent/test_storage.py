@@ -1,4 +1,4 @@
-"""How the agent speaks to the storage where it must show who it is, and what it makes of half an answer."""
+"""The agent's client of the storage: tokens, refused requests and truncated answers."""
 
 import gzip
 import json
@@ -57,7 +57,7 @@ def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetadataServer]:
 
 @pytest.fixture
 def storage(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> Storage:
-    """As on Google Cloud, at another address."""
+    """A client as on Google Cloud, with another address."""
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     made = Storage(MetadataClient())
     monkeypatch.setattr(made, "_base", guarded.url)

@@ -48,7 +48,7 @@ def test_which_output_is_searched(
 def test_of_a_line_without_a_step_the_newest_step_of_the_program_is_the_bad_one(
     host: Host, by: str
 ) -> None:
-    """What was saved at it is not gone on from: the line may have come before."""
+    """No attempt resumes from a checkpoint of that step: the line may have come before it."""
     watch = {"nonfinite": "loss is nan", "checkpoint": r"saved (?P<step>\d+)"}
     step = """echo '{"t": 0, "kind": "step", "step": 45}' >> $TPUJOB_OUT/events.jsonl"""
     if by == "a line of output":

@@ -117,7 +117,7 @@ class Preflight:
     # All hosts
 
     def _read_facts(self) -> Record:
-        """Return the facts of `devices.py`; empty if Python is neither installed nor required. Raises Failure."""
+        """Return the facts of `devices.py`; empty if it fails and Python is not required. Raises Failure."""
         seconds = max(QUICK, self._seconds_left())
         until = time.monotonic() + seconds
         code, result = self._run_script("facts", seconds)
@@ -135,7 +135,7 @@ class Preflight:
         return result
 
     def _meet_with_facts(self, facts: Record, fresh: bool) -> List[Record]:
-        """Return the messages of all hosts. `fresh`: an earlier check holds. Raises Failure if hosts miss or differ."""
+        """Return all hosts' messages. `fresh`: an earlier check holds. Raises Failure if some are missing or differ."""
         bundles = [os.path.basename(path)[:12] for path in self._plan["bundles"]]
         usable = bool(facts.get("usable"))
         versions: Record = facts.get("versions") or {}

@@ -111,7 +111,7 @@ class _ObjectSink:
         self.crc32c: int | None = None  #: of the sent bytes
 
     def check_ours(self, crc32c: int | None) -> None:
-        """After a Conflict, raise it again unless the object has our bytes, from a lost answer or another machine."""
+        """Raise Conflict unless the object has our bytes, of an earlier try without an answer or another machine."""
         present = self.objects.look(self.bucket, self.name)
         if present and present.size == self.size:
             crc32c = self.crc32c if crc32c is None else crc32c
