@@ -33,7 +33,7 @@ from tpujob.agent.folders import (
     AttemptFolder,
     folder_of_attempt,
 )
-from tpujob.agent.processes import end_all, family, free_devices
+from tpujob.agent.processes import attempt_processes, end_all, free_devices
 from tpujob.protocol import check_plan
 
 
@@ -69,7 +69,7 @@ def stop(grace: float, discard: bool) -> Record:
     with _command_lock():
         pass  # no start is under way
     attempts = stop_others(grace, discard=discard)
-    if end_all(lambda: family(ATTEMPTS), 0 if attempts else grace):
+    if end_all(lambda: attempt_processes(ATTEMPTS), 0 if attempts else grace):
         raise Failure("processes of an attempt do not end", "TPU_BUSY")
     if os.path.isdir(CONTAINERS):
         from tpujob.agent.setup import remove_containers

@@ -136,7 +136,7 @@ class HostAttempt:
                 self.grace = float(request.get("grace", self.plan["grace"]))
                 self.state["stopped"] = True
                 self.discards = self.discards or request.get("discard") is True
-                self.log.ship()
+                self.log.flush()
         self.progress.look()
         if self.supervision is not None:
             self.supervision.poll()
@@ -173,7 +173,7 @@ class HostAttempt:
             self.notices.mark_passed_on()
             self.state["notice"] = notice
             self.warned = True
-            self.log.ship(doomed=True)
+            self.log.flush(soon=True)
             self.reporter.update({"notice": notice})
         seconds = self.notices.saved_in()
         if self.state["saved_in"] is None and seconds is not None:

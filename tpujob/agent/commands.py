@@ -13,7 +13,7 @@ from typing import Dict, List, Optional, Tuple
 
 from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.folders import on_this_host
-from tpujob.agent.processes import Find, end_all, family
+from tpujob.agent.processes import Find, attempt_processes, end_all
 from tpujob.agent.runtimes import Runtime
 from tpujob.agent.supervision import Supervision
 from tpujob.protocol import Phase, Plan
@@ -122,11 +122,11 @@ def _run(
         reason = error.strerror if isinstance(error, OSError) else error
         attempt.log.note("cannot start %s: %s" % (argv[0], reason))
         return 127 if isinstance(error, FileNotFoundError) else 126
-    find = functools.partial(family, attempt.folder.path, child.pid)
+    find = functools.partial(attempt_processes, attempt.folder.path, child.pid)
     supervision = attempt.supervision  # None before the program
     if supervision is not None:
         supervision.follow(find, environment.get("PATH", os.defpath))
-    pump = attempt.log.follow(output, tag, supervision.add_lines if supervision else None)
+    pump = attempt.log.read_pipe(output, tag, supervision.add_lines if supervision else None)
     _wait_for(attempt, child, find, runtime, time.monotonic() + patience)
     end_all(find, 0 if attempt.discards else 2)
     runtime.clear()

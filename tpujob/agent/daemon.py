@@ -14,7 +14,7 @@ from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.base import Failure, LaunchSecrets, Stopped, read_json, remove_file, take_lock
 from tpujob.agent.commands import run_program
 from tpujob.agent.folders import AttemptFolder
-from tpujob.agent.processes import end_all, family, free_devices, kernel_kills
+from tpujob.agent.processes import attempt_processes, end_all, free_devices, kernel_kills
 from tpujob.agent.setup import fetch_bundle, steps, unmount_all
 from tpujob.agent.setup.preflight import invalidate
 from tpujob.agent.storage import StorageError
@@ -108,7 +108,7 @@ def _run_to_exit_code(attempt: HostAttempt) -> Optional[int]:
         attempt.record_failure(failure)
     except Exception as error:  # a bug must not leave a program without its daemon
         traceback.print_exc()
-        end_all(lambda: family(attempt.folder.path), attempt.plan["grace"])
+        end_all(lambda: attempt_processes(attempt.folder.path), attempt.plan["grace"])
         attempt.record_failure(Failure("the agent failed: %r" % error, "CRASH"))
     return None
 
@@ -135,9 +135,9 @@ def _run_steps(attempt: HostAttempt) -> int:
 
 
 FINAL_PATIENCE = 600.0  #: seconds of retries for the last report and the rest of the log
-OUTPUTS_DOOMED = 20.0  #: seconds of retries for outputs after a notice
+OUTPUTS_AFTER_NOTICE = 20.0  #: seconds of retries for outputs after a notice
 FLUSH = 60.0  #: seconds that the last report waits for the log
-FLUSH_DOOMED = 5.0  #: seconds that the last report waits for the log after a notice
+FLUSH_AFTER_NOTICE = 5.0  #: seconds that the last report waits for the log after a notice
 #: seconds that the last report waits for uploads to later hosts, so that the log has their notes; none after a notice
 MOMENT = 1.0
 MAX_EVENTS = 16 * 1024 * 1024  #: bytes from the end of `events.jsonl` that are uploaded
@@ -170,12 +170,12 @@ def finish(attempt: HostAttempt, code: Optional[int]) -> None:
     if attempt.state["error"]:
         attempt.log.note(attempt.state["error"])
     evidence = _evidence(attempt, code)
-    doomed = bool(attempt.state["notice"])
-    uploads = [] if doomed else _start_uploads(attempt, code)
+    has_notice = bool(attempt.state["notice"])
+    uploads = [] if has_notice else _start_uploads(attempt, code)
     log_complete = _send_last_report(attempt, evidence)
     for name in (EVENTS, VERDICT):
         _upload_file(attempt, name)
-    for upload in _start_uploads(attempt, code) if doomed else uploads:
+    for upload in _start_uploads(attempt, code) if has_notice else uploads:
         upload.join(FINAL_PATIENCE)
     if not log_complete:
         attempt.log.finish(FINAL_PATIENCE)
@@ -200,16 +200,16 @@ def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
     if outputs is None:
         return
     attempt.poll()  # the last lines of output may name a checkpoint
-    doomed = bool(attempt.state["notice"])
+    has_notice = bool(attempt.state["notice"])
     errors: List[str] = []
-    patience = OUTPUTS_DOOMED if doomed else OUTPUTS_PATIENCE
+    patience = OUTPUTS_AFTER_NOTICE if has_notice else OUTPUTS_PATIENCE
     thread = threading.Thread(target=lambda: errors.append(outputs.finish(patience)), daemon=True)
     thread.start()
     while thread.is_alive():
         attempt.wake.wait(0.2)
         attempt.poll()
     attempt.poll()
-    if errors and errors[0] and code == 0 and not doomed:
+    if errors and errors[0] and code == 0 and not has_notice:
         attempt.state.update(error=errors[0], cause="CRASH")
 
 
@@ -247,10 +247,10 @@ def _evidence(attempt: HostAttempt, code: Optional[int]) -> bytes:
 def _send_last_report(attempt: HostAttempt, evidence: bytes) -> bool:
     """Write the last report after the log; after a notice also before it. Return whether the log is in the bucket."""
     state = attempt.reported_state()
-    doomed = bool(attempt.state["notice"])
-    if doomed:
+    has_notice = bool(attempt.state["notice"])
+    if has_notice:
         attempt.reporter.update(state, evidence)
-    log_complete = attempt.log.finish(FLUSH_DOOMED if doomed else FLUSH)
+    log_complete = attempt.log.finish(FLUSH_AFTER_NOTICE if has_notice else FLUSH)
     attempt.reporter.finish(state, evidence, FINAL_PATIENCE)
     return log_complete
 

@@ -33,7 +33,7 @@ def command_of(pid: int) -> str:
     return read_proc(pid, "comm").decode("utf-8", "replace").strip()
 
 
-def stats() -> Dict[int, List[bytes]]:
+def process_table() -> Dict[int, List[bytes]]:
     """Return the fields of `/proc/PID/stat`, from the state on, of each live process."""
     table: Dict[int, List[bytes]] = {}
     for pid in _pids():
@@ -48,13 +48,13 @@ def _pids() -> List[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def family(folder: str, session: int = 0) -> Set[int]:
+def attempt_processes(folder: str, session: int = 0) -> Set[int]:
     """Return the live processes of an attempt, or of all attempts if `folder` is their parent. These are processes
     with the folder in their environment, processes of the session, and the descendants of both, except this process."""
     marker = OUT.encode() + b"=" + os.fsencode(folder) + b"/"
     parents: Dict[int, int] = {}
     pids: Set[int] = set()
-    for pid, fields in stats().items():
+    for pid, fields in process_table().items():
         parents[pid] = int(fields[1])
         in_session = session and int(fields[3]) == session
         environment = b"\0" + read_proc(pid, "environ")
@@ -100,7 +100,7 @@ def end_all(find: Find, grace: float, as_root: bool = False) -> Set[int]:
 def free_devices(grace: float) -> None:
     """End the processes that hold the TPU, then delete its lock file. Raises Failure TPU_BUSY."""
     left = end_all(lambda: holders(device_files()), grace)
-    left |= end_all(lambda: hidden_holders(device_files()), grace, as_root=True)
+    left |= end_all(lambda: holders_as_root(device_files()), grace, as_root=True)
     if left:
         names = ["%d (%s)" % (pid, command_of(pid)) for pid in left]
         raise Failure("the TPU is still held by process %s" % ", ".join(sorted(names)), "TPU_BUSY")
@@ -130,7 +130,7 @@ def holders(files: Set[str]) -> Set[int]:
     return pids - {os.getpid()}
 
 
-def hidden_holders(files: Set[str]) -> Set[int]:
+def holders_as_root(files: Set[str]) -> Set[int]:
     """Return the processes of any user that have one of the files open, where `sudo` allows it."""
     tests = [word for name in sorted(files) for word in ("-o", "-lname", name)][1:]
     find = sudo(["find", "/proc", "-mindepth", "3", "-maxdepth", "3", *tests]) if tests else []

@@ -21,11 +21,11 @@ DUMP_PATIENCE = 2.0  #: seconds for all processes that dump their own stacks
 THREADS = 12  #: most kinds of threads that are listed for a process
 
 
-def collect(pids: Set[int], dumps: bool, log: Log, path: str) -> List[str]:
+def collect_stacks(pids: Set[int], dumps: bool, log: Log, path: str) -> List[str]:
     """Return the lines of the stacks, Python's first. `dumps`: the program keeps to the contract, so SIGUSR1 makes it
     write its stacks to its log. `path`: folders in which to find py-spy, which works for any Python program."""
     examined = sorted(pids)[:PROCESSES]
-    lines = _spy(examined, path)
+    lines = _dump_with_py_spy(examined, path)
     if not lines and dumps:
         lines = _request_dumps({pid for pid in examined if _handles(pid, signal.SIGUSR1)}, log)
     lines += [line for pid in examined for line in kernel_view(pid, log.redactor)]
@@ -60,7 +60,7 @@ def _describe_thread(pid: int, name: str) -> str:
     return ", ".join(parts)
 
 
-def _spy(pids: List[int], path: str) -> List[str]:
+def _dump_with_py_spy(pids: List[int], path: str) -> List[str]:
     spy = shutil.which("py-spy", path=path)
     lines: List[str] = []
     for pid in pids if spy else ():

@@ -21,7 +21,7 @@ from tpujob.agent.metadata import DIRECT, MetadataClient
 PIECE = 1024 * 1024  #: bytes of one read
 #: bytes of one request of an upload; a multiple of 256 KiB, as resumable uploads require
 UPLOAD_PIECE = 32 * 1024 * 1024
-PATIENCE = 60.0  #: seconds for which `insist` tries by default
+PATIENCE = 60.0  #: seconds for which `retry` tries by default
 TIMEOUT = 15.0  #: seconds without a byte after which a request fails
 
 LINK = "tpujob-link"  #: the metadata of an empty object that stands for a symbolic link
@@ -67,7 +67,7 @@ class StoredObject(NamedTuple):
         return "\0" not in self.name and not {"", ".", ".."} & set(self.name.split("/"))
 
 
-def insist(
+def retry(
     call: Callable[[], Any],
     patience: float = PATIENCE,
     wait: Callable[[float], object] = time.sleep,

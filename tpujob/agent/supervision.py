@@ -14,7 +14,7 @@ from tpujob.agent.base import Wake
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.patterns import PatternWatch
 from tpujob.agent.processes import Find, read_proc
-from tpujob.agent.stack_traces import collect
+from tpujob.agent.stack_traces import collect_stacks
 from tpujob.agent.upload import Log, ProgressReader, ReportWriter, first_lines
 from tpujob.protocol import (
     PREEMPTED,
@@ -83,7 +83,7 @@ class Supervision:
     def _collect_stacks(self) -> None:
         self._log.note("no progress for %.0f s; its processes:" % self._idle.seconds())
         dumps = self._progress.signs > 0
-        stacks = collect(self._pids(), dumps, self._log, self._path)
+        stacks = collect_stacks(self._pids(), dumps, self._log, self._path)
         for line in stacks:
             self._log.note(line, "[stack] ")
         if self._collected:  # the stall lasts

@@ -115,7 +115,7 @@ class Pack:
     def survey(self) -> PackSummary:
         """Return the files to pack, without reading them. Raises BadRequest if there are none."""
         summary = PackSummary(order=self._order)
-        for run in cut(_files_to_pack(self._folder, summary), self._size):
+        for run in split_into_shards(_files_to_pack(self._folder, summary), self._size):
             summary.count(run)
         if not summary.files:
             raise BadRequest(f"there is no file in {self._name} that can be packed")
@@ -164,7 +164,7 @@ class Pack:
             files = _shuffled(files, self._seed)
         shards: list[Shard] = []
         with (place.stage / "index.part").open("wb") as index:
-            runs = map(summary.count, cut(files, self._size))
+            runs = map(summary.count, split_into_shards(files, self._size))
             for shard, lines in _ShardWriter(place, progress).write_all(enumerate(runs)):
                 shards.append(replace(shard, index_start=index.tell()))
                 index.write(lines)
@@ -334,7 +334,7 @@ def _files_to_pack(folder: bytes, left_out: Problems) -> Iterator[LocalFile]:
             yield file
 
 
-def cut(
+def split_into_shards(
     files: Iterable[LocalFile], size: int, records: int = _MOST_RECORDS
 ) -> Iterator[list[LocalFile]]:
     """Yield consecutive files of at most `size` bytes and `records` files together; a larger file is alone."""

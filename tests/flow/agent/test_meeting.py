@@ -170,14 +170,14 @@ def test_the_ports_of_programs_are_tried_as_well(closed: int) -> None:
     (free,) = free_addresses(1)
     with socket.create_server((free[0], 0)) as open_:
         ports = [free[1], open_.getsockname()[1]]
-        assert meeting.closed_port(free[0], ports, lambda: None) is None
-        assert meeting.closed_port("127.0.0.1", [*ports, closed], lambda: None) == closed
+        assert meeting.find_closed_port(free[0], ports, lambda: None) is None
+        assert meeting.find_closed_port("127.0.0.1", [*ports, closed], lambda: None) == closed
 
 
 def test_all_hosts_name_the_same_closed_port() -> None:
     words = [{"host": 0}, {"host": 1, "closed": None}, {"host": 2, "closed": 8476}]
     words.append({"host": 3, "closed": 8080})
-    failure = meeting.first_closed(words)
+    failure = meeting.closed_port_failure(words)
     assert failure is not None
     assert failure.unreached == {"source": 2, "target": 0, "port": 8476}
-    assert meeting.first_closed(words[:2]) is None
+    assert meeting.closed_port_failure(words[:2]) is None

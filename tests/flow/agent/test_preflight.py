@@ -187,4 +187,4 @@ def word(host: int, jax: str = "1", code: str = "a") -> dict[str, Any]:
 def test_the_host_that_differs_from_the_others_is_named(
     words: list[dict[str, Any]], odd: str
 ) -> None:
-    assert preflight.difference(words) == odd
+    assert preflight.find_difference(words) == odd

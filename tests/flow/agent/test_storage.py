@@ -13,7 +13,7 @@ import pytest
 from tests.support.agent_host import LocalServer, MetadataServer
 from tpujob.agent import storage as module
 from tpujob.agent.metadata import DIRECT, MetadataClient
-from tpujob.agent.storage import Storage, StorageError, insist
+from tpujob.agent.storage import Storage, StorageError, retry
 
 TOKEN = "service-accounts/default/token"
 
@@ -151,7 +151,7 @@ def test_what_fails_is_tried_several_times_however_long_a_try_takes(
 
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     with pytest.raises(StorageError):
-        insist(fail, patience, sleep)
+        retry(fail, patience, sleep)
     assert len(tried) == tries
 
 

@@ -11,7 +11,7 @@ from typing import List
 
 from tpujob.agent.base import Aside, Failure
 from tpujob.agent.folders import BUNDLES, is_below
-from tpujob.agent.storage import Storage, StorageError, WrongContent, insist
+from tpujob.agent.storage import Storage, StorageError, WrongContent, retry
 from tpujob.protocol import AgentCause
 from tpujob.protocol.bundle import ArchiveMember, BadBundle, members
 
@@ -61,7 +61,7 @@ def _download(storage: Storage, path: str, archive: str, sha256: str) -> None:
             raise error("its content has another hash")
 
     try:
-        insist(get, FETCH_PATIENCE)
+        retry(get, FETCH_PATIENCE)
     except StorageError as error:
         cause: AgentCause = "PERMISSION" if error.status in (401, 403) else "SETUP"
         raise Failure("cannot fetch %s: %s" % (path, error), cause) from error

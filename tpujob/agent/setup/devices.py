@@ -63,7 +63,7 @@ def check(order: Dict[str, Any], tell: Tell) -> None:
 
     if order["hosts"] > 1:
         tell(stage="the meeting of all hosts in jax.distributed")
-        _join(jax, order)
+        _join_hosts(jax, order)
     tell(stage="the start of the devices")
     local: List[Any] = jax.local_devices()
     everywhere: List[Any] = jax.devices()
@@ -72,9 +72,12 @@ def check(order: Dict[str, Any], tell: Tell) -> None:
     tell(devices=count, total=total, kind=kind)
     errors: List[Wrong] = []  # collected, as other hosts wait for this one in the sum
     for stage, run in (
-        ("the count of the chips", lambda: _count(order, local, jax.default_backend())),
-        ("the product of matrices on %d devices" % count, lambda: _multiply(jax, local, spoilt)),
-        ("the sum over %d devices of all hosts" % total, lambda: _add(jax, everywhere)),
+        ("the count of the chips", lambda: _check_chip_count(order, local, jax.default_backend())),
+        (
+            "the product of matrices on %d devices" % count,
+            lambda: _check_products(jax, local, spoilt),
+        ),
+        ("the sum over %d devices of all hosts" % total, lambda: _check_sum(jax, everywhere)),
     ):
         tell(stage=stage)
         try:
@@ -89,7 +92,7 @@ def check(order: Dict[str, Any], tell: Tell) -> None:
     tell(ok=True)
 
 
-def _join(jax: Any, order: Dict[str, Any]) -> None:
+def _join_hosts(jax: Any, order: Dict[str, Any]) -> None:
     address, patience = order["coordinator"], max(5, int(order["seconds"]))
     settings = {
         "coordinator_bind_address": address,
@@ -119,7 +122,7 @@ def _stay_on_loopback() -> None:
     xla_bridge.register_backend_factory("cpu", lambda: make(ours), priority=0, fail_quietly=False)
 
 
-def _count(order: Dict[str, Any], local: List[Any], backend: str) -> None:
+def _check_chip_count(order: Dict[str, Any], local: List[Any], backend: str) -> None:
     """Check the number of chips, not devices: some generations show a chip as two devices."""
     if backend == "cpu" and "cpu" not in os.environ.get("JAX_PLATFORMS", ""):
         raise Wrong("jax finds no TPU on this host, only its CPU")
@@ -129,7 +132,7 @@ def _count(order: Dict[str, Any], local: List[Any], backend: str) -> None:
         raise Wrong("jax finds %d chips on this host, and %g were expected" % (chips, expected))
 
 
-def _multiply(jax: Any, local: List[Any], spoilt: Optional[int]) -> None:
+def _check_products(jax: Any, local: List[Any], spoilt: Optional[int]) -> None:
     """Check a product of matrices on every device. The entries are integers from -2 to 2, so that the result is exact
     whatever the order of additions. `spoilt` is the local number of a device that a test makes seem bad."""
     import numpy as np
@@ -158,7 +161,7 @@ def _multiply(jax: Any, local: List[Any], spoilt: Optional[int]) -> None:
             raise Wrong(text % (shard.device, different, answer.size), str(shard.device), lies=True)
 
 
-def _add(jax: Any, everywhere: List[Any]) -> None:
+def _check_sum(jax: Any, everywhere: List[Any]) -> None:
     import numpy as np
 
     count = len(everywhere)

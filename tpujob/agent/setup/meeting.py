@@ -154,7 +154,7 @@ class Meetings:
             if now >= until + (ANSWER if greeted else 0.0):
                 return {"missing": [0]}
             if not greeted and now > cut_off:
-                if closed_port(self._address[0], [self._address[1]], check_stop):
+                if find_closed_port(self._address[0], [self._address[1]], check_stop):
                     raise unreached_failure(self._host, self._address[1])
                 cut_off = float("inf")
             time.sleep(AGAIN + AGAIN_EACH * self._hosts)
@@ -163,7 +163,7 @@ class Meetings:
         """Send the message. Return whether host 0 has greeted, and its answer, or None without one."""
         until, greeting = time.monotonic() + CONNECT, ""
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            sock = socket.create_connection(way_to(self._address), timeout=CONNECT)
+            sock = socket.create_connection(route_to(self._address), timeout=CONNECT)
             stack.enter_context(sock)
             greeting = _read_line(sock, 64, until).decode("ascii", "replace")
             own_number, host, number = secrets.token_hex(16), str(self._host), str(self._round)
@@ -199,7 +199,7 @@ TRIES = 2  #: tries before a port counts as closed; each sends three packets
 SILENT = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH})
 
 
-def closed_port(address: str, ports: Iterable[int], check_stop: Check) -> Optional[int]:
+def find_closed_port(address: str, ports: Iterable[int], check_stop: Check) -> Optional[int]:
     """Return the first of the ports that gives no answer, not even a refusal; None: all answer. Raises Stopped."""
     for port in ports:
         if not any(_does_answer((address, port), check_stop) for _ in range(TRIES)):
@@ -210,7 +210,7 @@ def closed_port(address: str, ports: Iterable[int], check_stop: Check) -> Option
 def _does_answer(address: Address, check_stop: Check) -> bool:
     check_stop()
     try:
-        socket.create_connection(way_to(address), timeout=REACH).close()
+        socket.create_connection(route_to(address), timeout=REACH).close()
     except OSError as error:
         # a refusal is an answer
         return not (isinstance(error, socket.timeout) or error.errno in SILENT)
@@ -224,7 +224,7 @@ def unreached_failure(source: int, port: int) -> Failure:
     return Failure(text % (source, port), "SETUP", unreached=document)
 
 
-def first_closed(messages: List[Record]) -> Optional[Failure]:
+def closed_port_failure(messages: List[Record]) -> Optional[Failure]:
     """Return the failure of the first host with a closed port, equal on all hosts; None: no port is closed."""
     ports = ((message["host"], message.get("closed")) for message in messages)
     return next((unreached_failure(host, port) for host, port in ports if port), None)
@@ -236,7 +236,7 @@ def first_closed(messages: List[Record]) -> Optional[Failure]:
 Address = Tuple[str, int]
 
 
-def way_to(address: Address) -> Address:
+def route_to(address: Address) -> Address:
     """Return the address to connect to: `address`, unless the file TPUJOB_ROUTES has another for it."""
     path = os.environ.get("TPUJOB_ROUTES")
     if not path:

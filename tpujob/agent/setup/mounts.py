@@ -36,7 +36,7 @@ DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y gcs
 """
 
 
-def settings(mount: MountOrder, cache: str) -> Record:
+def gcsfuse_settings(mount: MountOrder, cache: str) -> Record:
     """Return the configuration of gcsfuse: JSON is valid YAML. `cache` is a folder for this mount alone."""
     configuration: Dict[str, Any] = {
         "implicit-dirs": True,  # shows folders without an object of their own, which are the usual ones
@@ -108,7 +108,7 @@ def _mount(folder: str, mount: MountOrder, note: Note, shared: bool) -> None:
     name = hashlib.sha256(folder.encode()).hexdigest()[:16]
     cache, file = os.path.join(CACHE, name), os.path.join(ROOT, "gcsfuse-%s.json" % name)
     os.makedirs(cache, mode=0o700, exist_ok=True)
-    write_json(file, settings(mount, cache))
+    write_json(file, gcsfuse_settings(mount, cache))
     options = ["-o", "ro"] if mount.get("read_only") else []
     if shared:
         output_of(sudo(["sh", "-c", "echo user_allow_other >> /etc/fuse.conf"]), 20)

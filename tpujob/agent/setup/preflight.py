@@ -18,9 +18,9 @@ from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.base import Failure, Record, read_json, remove_file, write_json
 from tpujob.agent.commands import injected_fault, run_before_program
 from tpujob.agent.folders import PREFLIGHT, ROOT
-from tpujob.agent.processes import command_of, device_files, free_devices, hidden_holders, holders
-from tpujob.agent.setup.meeting import Meetings, closed_port, first_closed
-from tpujob.agent.storage import StorageError, insist
+from tpujob.agent.processes import command_of, device_files, free_devices, holders, holders_as_root
+from tpujob.agent.setup.meeting import Meetings, closed_port_failure, find_closed_port
+from tpujob.agent.storage import StorageError, retry
 from tpujob.protocol import VERSIONS, Plan, PreflightOrder, VerdictDocument, paths
 from tpujob.protocol.limits import MAX_VERDICT_TEXT
 from workloads.contract import faults
@@ -66,7 +66,7 @@ class Preflight:
         self._check_workdir()
         self._check_clock()
         files = device_files()
-        pids = holders(files) | hidden_holders(files)
+        pids = holders(files) | holders_as_root(files)
         if pids:
             names = ", ".join(sorted(map(command_of, pids)))
             raise Failure("the TPU is held by %s" % names, "PREFLIGHT")
@@ -95,7 +95,7 @@ class Preflight:
             return time.monotonic() - began
 
         try:
-            seconds: float = insist(write_read_delete, TRIES)
+            seconds: float = retry(write_read_delete, TRIES)
         except StorageError as error:
             text = "the workdir cannot be written, read and deleted in: %s" % error
             raise Failure(text[:400], "PREFLIGHT") from error
@@ -147,10 +147,10 @@ class Preflight:
             messages = self._meet(message, ARRIVAL * float(self._order["seconds"]))
             self._started += time.monotonic() - before  # waiting does not use up the budget
             self._note("hosts", "all %d have arrived" % len(messages))
-        failure = first_closed(messages)
+        failure = closed_port_failure(messages)
         if failure:
             raise failure
-        mismatch = difference(messages)
+        mismatch = find_difference(messages)
         if mismatch:  # not the machine's fault, so the cause is SETUP
             raise Failure("%s; pin the versions that `env` or `setup` installs" % mismatch)
         texts = ["%s %s" % (name, versions[name]) for name in VERSIONS if versions.get(name)]
@@ -164,7 +164,7 @@ class Preflight:
             return None
         name, _, port = self._order["coordinator"].rpartition(":")
         ports = [int(port), *self._order.get("ports", ())]
-        return closed_port(name.strip("[]"), ports, self._attempt.check_stop)
+        return find_closed_port(name.strip("[]"), ports, self._attempt.check_stop)
 
     def _meet(self, message: Record, patience: float) -> List[Record]:
         assert self._meetings is not None
@@ -271,7 +271,7 @@ class BadDevice(Failure):
         )
 
 
-def difference(messages: List[Record]) -> str:
+def find_difference(messages: List[Record]) -> str:
     """Return a sentence on a host with other versions or code than most hosts; empty: all are equal."""
     for name in (*VERSIONS, "code"):
         values = [_value_of(message, name) for message in messages]

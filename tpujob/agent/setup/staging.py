@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Set, TextIO,
 
 from tpujob.agent.base import Failure, Note
 from tpujob.agent.folders import on_this_host
-from tpujob.agent.storage import Storage, StorageError, StoredObject, insist, md5_of
+from tpujob.agent.storage import Storage, StorageError, StoredObject, md5_of, retry
 from tpujob.protocol import StageOrder
 
 THREADS = 16
@@ -89,7 +89,7 @@ class Staging:
         """Return the files by path, and log objects that cannot be files. Raises Failure if there are no files."""
         files: Dict[str, _File] = {}
         invalid: List[str] = []
-        for listed in self._insist(lambda: list(self._storage.objects(self._source))):
+        for listed in self._retry(lambda: list(self._storage.objects(self._source))):
             if not listed.is_path:
                 if listed.size or not listed.name.endswith("/"):  # otherwise an empty folder
                     invalid.append(listed.name)
@@ -166,7 +166,7 @@ class Staging:
 
     def _fetch(self, file: _File, lanes: int, record: TextIO) -> None:
         """Fetch and verify a file, then give it its final path. Raises StorageError, OSError."""
-        self._insist(lambda: self._fetch_verified(file, lanes))
+        self._retry(lambda: self._fetch_verified(file, lanes))
         os.makedirs(os.path.dirname(file.path), exist_ok=True)
         os.replace(file.partial, file.path)
         line = json.dumps([file.path, file.object.generation, os.stat(file.path).st_mtime_ns])
@@ -205,14 +205,14 @@ class Staging:
 
         descriptor = os.open(file.partial, os.O_WRONLY)
         try:
-            self._insist(fetch)
+            self._retry(fetch)
         finally:
             os.close(descriptor)
         with self._lock:
             self._done += span[1] - span[0]
 
-    def _insist(self, call: Callable[[], Any]) -> Any:
-        return insist(call, wait=lambda seconds: self._cancelled.wait(seconds) or self._failed)
+    def _retry(self, call: Callable[[], Any]) -> Any:
+        return retry(call, wait=lambda seconds: self._cancelled.wait(seconds) or self._failed)
 
 
 def _folders_above(path: str, top: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from tpujob.agent.attempts import remove_leftovers, stop_others
 from tpujob.agent.base import Failure, Note, take_lock, write_json
 from tpujob.agent.commands import run_before_program
 from tpujob.agent.folders import ATTEMPTS, CACHES, HOST_LOCK, KEPT_WORK, make_empty, on_this_host
-from tpujob.agent.processes import KILL_PATIENCE, command_of, end_all, family
+from tpujob.agent.processes import KILL_PATIENCE, attempt_processes, command_of, end_all
 from tpujob.agent.setup.bundles import lay_out
 from tpujob.agent.setup.containers import Container, remove_containers
 from tpujob.agent.setup.environments import make_environment
@@ -52,7 +52,7 @@ def take_over_host(attempt: HostAttempt) -> None:
     attempt.host_lock = take_lock(HOST_LOCK, OUTPUTS_PATIENCE + KILL_PATIENCE)
     if attempt.host_lock is None:
         raise Failure("another agent does not release this host")
-    if end_all(lambda: family(ATTEMPTS), grace):
+    if end_all(lambda: attempt_processes(ATTEMPTS), grace):
         raise Failure("processes of an earlier attempt do not end")
     remove_containers()
     mounts = {folder_of(mount): mount for mount in attempt.plan.get("mounts") or ()}

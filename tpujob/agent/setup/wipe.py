@@ -19,7 +19,7 @@ from typing import List, NamedTuple, Optional, Sequence, Set
 from tpujob.agent.attempts import other_attempts, remove_leftovers
 from tpujob.agent.base import Failure, read_json, remove_file, write_json
 from tpujob.agent.folders import CONTAINERS, EPOCH, KEPT_WORK, ROOT
-from tpujob.agent.processes import end_all, free_devices, output_of, read_proc, stats, sudo
+from tpujob.agent.processes import end_all, free_devices, output_of, process_table, read_proc, sudo
 from tpujob.agent.setup.mounts import mounted, unmount_all
 
 USER = "tpujob"  #: the user of tpujob on real hosts
@@ -116,7 +116,7 @@ def _wipe_all(host: _Host, key: str) -> None:
         _authorize_only(ssh, key)
         if host.real:
             output_of(["crontab", "-r"], 10)
-        if end_all(lambda: _processes(host), GRACE):
+        if end_all(lambda: _find_processes(host), GRACE):
             raise Failure("processes of the last job do not end")
     unmount_all(lambda _: None)
     # caches, too: uv links files into environments, so an edit there has changed the cached file
@@ -148,11 +148,11 @@ def _authorize_only(folder: str, key: str) -> None:
     os.replace(path + ".new", path)
 
 
-def _processes(host: _Host) -> Set[int]:
+def _find_processes(host: _Host) -> Set[int]:
     """Return the processes of the host, except this process and its ancestors: those of this user, with sudo or
     without; on an emulated host those with its variable."""
     marker = b"\0%s=%s\0" % (EMULATED.encode(), os.fsencode(os.environ.get(EMULATED, "")))
-    ancestors, table, pid = {0}, stats(), os.getpid()
+    ancestors, table, pid = {0}, process_table(), os.getpid()
     while pid not in ancestors:
         ancestors.add(pid)
         pid = int(table[pid][1]) if pid in table else 0
@@ -166,7 +166,7 @@ def _processes(host: _Host) -> Set[int]:
         command = "grep -lsz '^SUDO_UID=%d$' /proc/[0-9]*/environ" % os.getuid()
         listing = output_of(sudo(["sh", "-c", command]), 10) or b""
         with_sudo = {int(pid) for pid in re.findall(rb"/proc/(\d+)/", listing)}
-        pids |= with_sudo & stats().keys() - ancestors
+        pids |= with_sudo & process_table().keys() - ancestors
     return pids
 
 

@@ -50,7 +50,7 @@ class Log:
         self._buffered = 0  #: bytes
         self._buffered_at = 0.0  #: the oldest line in the buffer, monotonic
         self._time = 0.0  #: of the newest line
-        self._flush = False  #: upload the buffer now
+        self._flush_requested = False  #: upload the buffer now
         self._closing = False  #: no more lines come
         self._closed = False
         self._begun = begun
@@ -100,7 +100,7 @@ class Log:
             parts.append(data)
         return TailMessage(host, after, line, count, settled, b"".join(parts))
 
-    def follow(
+    def read_pipe(
         self, descriptor: int, tag: bytes = b"", consume: Optional[Consumer] = None
     ) -> threading.Thread:
         """Add the lines of a pipe to its end, on the thread that is returned; `consume` gets the lines, too."""
@@ -108,11 +108,11 @@ class Log:
         thread.start()
         return thread
 
-    def ship(self, doomed: bool = False) -> None:
-        """Start the upload of all lines. `doomed`: from now on a line waits at most SOON."""
+    def flush(self, soon: bool = False) -> None:
+        """Start the upload of all lines. `soon`: from now on a line waits at most SOON."""
         with self._change:
-            self._flush = True
-            if doomed:
+            self._flush_requested = True
+            if soon:
                 self._every = min(self._every, SOON)
             self._change.notify_all()
 
@@ -191,7 +191,7 @@ class Log:
                 self._save_position(chunk)
                 number = self._segments.write(chunk)
                 with self._change:
-                    self._spool.shipped(chunk, number)
+                    self._spool.note_uploaded(chunk, number)
             self._delete_dropped(closed)
             if closed:
                 return self._done.set()
@@ -217,7 +217,7 @@ class Log:
             self._change.wait(max(0.05, left) if self._buffer else self._every)
         if not self._spool.waiting and self._is_due():
             self._move_buffer_to_spool()
-        self._flush = self._flush and bool(self._buffer)
+        self._flush_requested = self._flush_requested and bool(self._buffer)
         if self._closing and self.count and not self._buffer and not self._closed:
             self._closed = True
             self._spool.close(self.count + 1)
@@ -226,12 +226,12 @@ class Log:
     def _is_due(self) -> bool:
         """Return whether the buffer must be uploaded now."""
         is_old = bool(self._buffer) and time.monotonic() - self._buffered_at >= self._every
-        return is_old or self._flush or self._closing
+        return is_old or self._flush_requested or self._closing
 
     def _delete_dropped(self, is_last: bool) -> None:
         """Delete dropped segments, and update the marker of dropped lines unless chunks wait."""
         with self._change:
-            numbers, self._spool.doomed = self._spool.doomed, []
+            numbers, self._spool.to_delete = self._spool.to_delete, []
             dropped = self._spool.dropped
             update_marker = is_last or not self._spool.waiting
         for number in numbers:

@@ -11,7 +11,7 @@ import json
 from functools import partial
 from typing import Dict, List, NamedTuple, Optional
 
-from tpujob.agent.storage import Storage, StorageError, insist
+from tpujob.agent.storage import Storage, StorageError, retry
 from tpujob.protocol import signing
 
 MAX_SIZE = 256 * 1024**2  #: bytes of a list
@@ -74,7 +74,7 @@ class OutputList:
             raise StorageError(message % (len(self.contents), MAX_SIZE // 1024**2))
         self._written = b""  # a failed upload may have replaced the list
         # Cloud Storage accepts about one write a second of an object
-        insist(partial(self._storage.put, self._path, data), PATIENCE)
+        retry(partial(self._storage.put, self._path, data), PATIENCE)
         self._written = text
 
     def _text(self) -> bytes:

@@ -30,7 +30,7 @@ from tpujob.agent.storage import (
     WrongContent,
     digests_of,
     fetch,
-    insist,
+    retry,
 )
 from tpujob.agent.upload.output_list import Content, OutputList
 
@@ -99,7 +99,7 @@ class Outputs:
         """Restore the listed files of the bucket. Raises UnsignedOutputs, StorageError, OSError."""
         for folder in self._folders:
             os.makedirs(os.path.join(self._work, folder), exist_ok=True)
-        signed, objects = insist(self._list.read), insist(self._objects)
+        signed, objects = retry(self._list.read), retry(self._objects)
         if objects and not signed:
             text = "no list that this host has signed names %s below %s: an earlier version of tpujob wrote them, or "
             text += "the list was removed. Delete these objects to start without them; "
@@ -165,7 +165,7 @@ class Outputs:
         try:
             for _ in range(2):  # the first transfer may damage bytes
                 with contextlib.suppress(WrongContent):
-                    content = Content(file.size, insist(get))
+                    content = Content(file.size, retry(get))
                     os.replace(part, path)
                     self._saved[file.name] = _version(path)
                     return file.name, content
@@ -233,13 +233,13 @@ class Outputs:
         self._frozen = frozen
 
     def _upload_forever(self) -> None:
-        retry = False  # for a checkpoint
+        retry_soon = False  # for a checkpoint
         while not self._over.is_set():
-            for_checkpoint = self._due.wait(RETRY if retry else EVERY) or retry
+            for_checkpoint = self._due.wait(RETRY if retry_soon else EVERY) or retry_soon
             self._due.clear()
             if not self._over.is_set():
                 error = self._upload(0 if for_checkpoint else SETTLED)
-                retry = bool(error) and for_checkpoint
+                retry_soon = bool(error) and for_checkpoint
 
     # After the program
 

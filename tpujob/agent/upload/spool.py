@@ -7,7 +7,7 @@ import time
 from functools import partial
 from typing import Callable, Deque, List, Tuple
 
-from tpujob.agent.storage import Storage, insist
+from tpujob.agent.storage import Storage, retry
 from tpujob.protocol import segment
 from tpujob.protocol.limits import LAST_SEGMENT
 
@@ -32,9 +32,9 @@ class Spool:
         #: chunks that may not be in the bucket, the oldest first
         self.waiting: Deque[Chunk] = collections.deque()
         #: number, bytes and lines of each segment of the tail, the oldest first
-        self._shipped: Deque[Tuple[int, int, int]] = collections.deque()
+        self._uploaded: Deque[Tuple[int, int, int]] = collections.deque()
         self._head_bytes = self._tail_bytes = 0
-        self.doomed: List[int] = []  #: numbers of segments to delete
+        self.to_delete: List[int] = []  #: numbers of segments to delete
         self.dropped = 0  #: lines
 
     def add(self, data: bytes, first: int, lines: int) -> None:
@@ -53,21 +53,21 @@ class Spool:
             self.waiting.append(Chunk(b"", next_line, 0, True))
         self.waiting[-1].last = True
 
-    def shipped(self, chunk: Chunk, number: int) -> None:
+    def note_uploaded(self, chunk: Chunk, number: int) -> None:
         """Record the upload of a chunk as segment `number`; 0: the log has too many segments for it."""
         if chunk not in self.waiting:  # dropped during the upload
-            self.doomed += [number] if number else []
+            self.to_delete += [number] if number else []
             return
         self.waiting.remove(chunk)
         if not number:
             self._count_dropped(0 if chunk.head else len(chunk.data), chunk.lines)
         elif not chunk.head:
-            self._shipped.append((number, len(chunk.data), chunk.lines))
+            self._uploaded.append((number, len(chunk.data), chunk.lines))
 
     def _drop_oldest(self) -> bool:
-        if self._shipped:
-            number, size, lines = self._shipped.popleft()
-            self.doomed.append(number)
+        if self._uploaded:
+            number, size, lines = self._uploaded.popleft()
+            self.to_delete.append(number)
             self._count_dropped(size, lines)
             return True
         chunk = next((chunk for chunk in self.waiting if not chunk.head), None)
@@ -124,7 +124,7 @@ class Segments:
         self._marked = dropped
 
     def delete(self, number: int) -> None:
-        insist(partial(self._storage.delete, self._path_of(number)), float("inf"), time.sleep)
+        retry(partial(self._storage.delete, self._path_of(number)), float("inf"), time.sleep)
 
     def _reserve_marker(self, at: float) -> None:
         self.number += 1
@@ -134,7 +134,7 @@ class Segments:
     def _put(self, number: int, content: bytes, line: int, lines: int, is_open: bool) -> None:
         facts = segment.to_metadata(segment.SegmentFacts(line, lines, _time_of(content), is_open))
         put = partial(self._storage.put, self._path_of(number), content, facts)
-        insist(put, float("inf"), time.sleep)
+        retry(put, float("inf"), time.sleep)
 
 
 def _time_of(content: bytes) -> float:
