@@ -200,6 +200,6 @@ class Streams:
             raise Transient("no route to host")
         agent = next(agent for agent in self.agents if agent.host == host)
         agent.sent = 0
-        stream = Stream([{"kind": live.TAILS, "hosts": [host]}, live.written(agent.tell())])
+        stream = Stream([{"kind": live.TAILS, "hosts": [host]}, live.to_message(agent.tell())])
         self.opened.append((host, stream))
         return stream

@@ -7,7 +7,7 @@ from tpujob.domain.model import Attempt, DesiredState, Endpoint, Job, Outcome, S
 from tpujob.domain.spec import parse
 from tpujob.ports import Blobs
 from tpujob.protocol import paths
-from tpujob.protocol.segment import SegmentFacts, written
+from tpujob.protocol.segment import SegmentFacts, to_metadata
 
 HOSTS = 4
 SEGMENT = 14_000  #: lines
@@ -72,7 +72,7 @@ def ship(blobs: Blobs, job: Job, lines: int) -> int:
         size = 0
         for number, facts, text in segments(lines, host, attempt):
             path = paths.log_path(job.workdir_of(attempt), attempt, host, number)
-            blobs.put(path, text, metadata=written(facts), timeout=60)
+            blobs.put(path, text, metadata=to_metadata(facts), timeout=60)
             size += len(text)
         return size
 

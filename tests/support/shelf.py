@@ -63,7 +63,7 @@ class Shelf:
         """A segment as agents write it, its first line with that number; when the next line comes."""
         text = b"".join(b"%.3f %b\n" % (at + i * every, line) for i, line in enumerate(lines))
         path = self.append(host, text, segment=number, attempt=attempt)
-        self.facts[path] = segment.written(SegmentFacts(first, len(lines), at))
+        self.facts[path] = segment.to_metadata(SegmentFacts(first, len(lines), at))
         return at + len(lines) * every
 
     def ship_together(

@@ -1,3 +1,3 @@
-"""What runs on a TPU VM host: standard library only, Python 3.8 and later. It travels as one archive
-(`adapters/ssh/agent_archive.py`) that Python runs; `agent.py` is its way in.
+"""The agent: runs on a TPU VM host, with the standard library only, on Python 3.8 and later. Python runs it from one
+archive (`adapters/ssh/agent_archive.py`); `agent.py` has the entry point.
 """

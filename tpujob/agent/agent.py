@@ -1,9 +1,9 @@
 """The commands of the agent: `start PLAN [--told]`, `stop --grace S [--discard] [--ask]`, `wipe --epoch N [--key K]`
-and `status` print one line of JSON and end; `live JOB ATTEMPT` prints many, until its reader hangs up. With `--told`,
+and `status` print one line of JSON and end; `live JOB ATTEMPT` prints lines until its reader hangs up. With `--told`,
 `start` reads keys and secrets from standard input: they stay in memory, and no file of this host gets them.
 
-The work of an attempt is done by its daemon, which `start` detaches. Python compiles the archive at each command, which
-takes most of its time: a command imports what it alone needs when it is given.
+`start` detaches a daemon, which does the work of the attempt. Python compiles the archive at each command, which takes
+most of a command's time: so modules that only one command needs are imported inside the functions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import sys
 from typing import Any, Generator, cast
 
-from tpujob.agent.attempts import ask_others, other_attempts, read_state, restartable, stop_others
+from tpujob.agent.attempts import ask_others, can_restart, other_attempts, read_state, stop_others
 from tpujob.agent.base import (
     Failure,
     LaunchSecrets,
@@ -33,13 +33,12 @@ from tpujob.agent.folders import (
     AttemptFolder,
     folder_of_attempt,
 )
-from tpujob.agent.processes import end_all, family, free_devices
+from tpujob.agent.processes import attempt_processes, end_all, free_devices
 from tpujob.protocol import check_plan
 
 
 def start(path: str, launch: LaunchSecrets) -> Record:
-    """Start the daemon of the plan's attempt on this host, and return once it is there. Safe to repeat: a program that
-    was started once is never started again."""
+    """Start the daemon of the plan's attempt on this host. Safe to repeat: a program never starts twice."""
     from tpujob.agent.daemon import spawn
 
     try:
@@ -58,33 +57,33 @@ def start(path: str, launch: LaunchSecrets) -> Record:
         if epoch > latest.get("epoch", 0) or "wiped" in latest:
             write_json(EPOCH, {"epoch": epoch})
         state = read_state(folder)
-        if state and not restartable(state, folder):
+        if state and not can_restart(state, folder):
             return {"ok": True, "state": "already", "attempt": attempt, "pid": state["pid"]}
         pid = spawn(plan, folder, launch)
     return {"ok": True, "state": "started", "attempt": attempt, "pid": pid}
 
 
 def stop(grace: float, discard: bool) -> Record:
-    """Stop everything of tpujob on this host, and free its devices. Safe to repeat. `discard`: the program is killed
-    without SIGTERM, and nothing more of what it writes is kept."""
+    """Stop all attempts on this host, and free its devices. Safe to repeat. `discard`: kill the program without SIGTERM
+    and discard whatever it writes afterwards."""
     with _command_lock():
         pass  # no start is under way
-    asked = stop_others(grace, discard=discard)
-    if end_all(lambda: family(ATTEMPTS), 0 if asked else grace):
+    attempts = stop_others(grace, discard=discard)
+    if end_all(lambda: attempt_processes(ATTEMPTS), 0 if attempts else grace):
         raise Failure("processes of an attempt do not end", "TPU_BUSY")
     if os.path.isdir(CONTAINERS):
         from tpujob.agent.setup import remove_containers
 
         remove_containers()
     free_devices(grace)
-    ended = [read_json(AttemptFolder(s["folder"]).state) for s in asked]
-    kept = ("job", "attempt", "exit_code")
-    return {"ok": True, "state": "stopped", "stopped": [{k: s.get(k) for k in kept} for s in ended]}
+    states = [read_json(AttemptFolder(s["folder"]).state) for s in attempts]
+    stopped = [{k: s.get(k) for k in ("job", "attempt", "exit_code")} for s in states]
+    return {"ok": True, "state": "stopped", "stopped": stopped}
 
 
 def ask_to_stop(grace: float, discard: bool) -> Record:
-    """Tell every program here to end within `grace` seconds, and wait for none; `stop` waits. For slices of so many
-    hosts that they are stopped in turns."""
+    """Ask every program on this host to end within `grace` seconds, without waiting as `stop` does. The backend uses it
+    for slices of so many hosts that it stops them in turns."""
     with _command_lock():
         pass  # no start is under way
     ask_others(grace, discard=discard)
@@ -93,7 +92,7 @@ def ask_to_stop(grace: float, discard: bool) -> Record:
 
 @contextlib.contextmanager
 def _command_lock() -> Generator[None, None, None]:
-    """Hold the lock with which one command at a time acts on this host."""
+    """Hold the lock that lets one command at a time act on this host."""
     os.makedirs(ATTEMPTS, mode=0o700, exist_ok=True)
     descriptor = take_lock(COMMAND_LOCK, 60)
     if descriptor is None:
@@ -105,12 +104,12 @@ def _command_lock() -> Generator[None, None, None]:
 
 
 def _read_secrets() -> LaunchSecrets:
-    """Return the keys and secrets on standard input. Raise Failure if they are not all there."""
+    """Return the keys and secrets on standard input. Raises Failure if any of them is missing."""
     record = parse_json(sys.stdin.buffer.read())
     secrets: Any = record.get("secrets")
-    given = [record.get("key"), record.get("cache_key")]
-    given += list(cast(Record, secrets).values()) if isinstance(secrets, dict) else [None]
-    if not all(isinstance(value, str) for value in given):
+    values = [record.get("key"), record.get("cache_key")]
+    values += list(cast(Record, secrets).values()) if isinstance(secrets, dict) else [None]
+    if not all(isinstance(value, str) for value in values):
         raise Failure("the keys and secrets did not arrive")
     return LaunchSecrets(record["key"], record["cache_key"], secrets)
 
@@ -118,36 +117,37 @@ def _read_secrets() -> LaunchSecrets:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Runs one program as its plan says.")
     commands = parser.add_subparsers(dest="command", required=True)
-    starting = commands.add_parser("start")
-    starting.add_argument("plan")
-    starting.add_argument("--told", dest="with_secrets", action="store_true")
-    stopping = commands.add_parser("stop")
-    stopping.add_argument("--grace", type=float, default=30.0)
-    stopping.add_argument("--discard", action="store_true")
-    stopping.add_argument("--ask", action="store_true")
-    wiping = commands.add_parser("wipe")
-    wiping.add_argument("--epoch", type=int, required=True)
-    wiping.add_argument("--key", default="")
+    start_parser = commands.add_parser("start")
+    start_parser.add_argument("plan")
+    start_parser.add_argument("--told", dest="with_secrets", action="store_true")
+    stop_parser = commands.add_parser("stop")
+    stop_parser.add_argument("--grace", type=float, default=30.0)
+    stop_parser.add_argument("--discard", action="store_true")
+    stop_parser.add_argument("--ask", action="store_true")
+    wipe_parser = commands.add_parser("wipe")
+    wipe_parser.add_argument("--epoch", type=int, required=True)
+    wipe_parser.add_argument("--key", default="")
     commands.add_parser("status")
-    living = commands.add_parser("live")
-    living.add_argument("job")
-    living.add_argument("attempt", type=int)
-    given = parser.parse_args()
+    live_parser = commands.add_parser("live")
+    live_parser.add_argument("job")
+    live_parser.add_argument("attempt", type=int)
+    options = parser.parse_args()
     try:
-        if given.command == "start":
-            answer = start(given.plan, _read_secrets() if given.with_secrets else LaunchSecrets())
-        elif given.command == "stop":
-            answer = (ask_to_stop if given.ask else stop)(given.grace, given.discard)
-        elif given.command == "wipe":
+        if options.command == "start":
+            launch = _read_secrets() if options.with_secrets else LaunchSecrets()
+            answer = start(options.plan, launch)
+        elif options.command == "stop":
+            answer = (ask_to_stop if options.ask else stop)(options.grace, options.discard)
+        elif options.command == "wipe":
             from tpujob.agent.setup.wipe import wipe_host
 
             with _command_lock():
-                wipe_host(given.epoch, given.key)
+                wipe_host(options.epoch, options.key)
             answer = {"ok": True, "state": "wiped"}
-        elif given.command == "live":
-            from tpujob.agent.live import show
+        elif options.command == "live":
+            from tpujob.agent.live import print_output
 
-            show(folder_of_attempt(given.job, given.attempt))
+            print_output(folder_of_attempt(options.job, options.attempt))
             return 0
         else:
             answer = {"ok": True, "attempts": other_attempts()}

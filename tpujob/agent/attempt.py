@@ -1,6 +1,6 @@
-"""What the steps of one attempt share: its plan and folder, its record, what it reports, and what stops it.
+"""The state that the steps of one attempt share: plan, folder, record, log, reports, and requests to stop.
 
-The steps are in `daemon.py`; the other attempts that this host knows of are in `attempts.py`.
+The steps are in `daemon.py`; `attempts.py` lists the other attempts on this host.
 """
 
 from __future__ import annotations
@@ -19,29 +19,22 @@ from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.runtimes import Runtime
 from tpujob.agent.storage import Storage
 from tpujob.agent.supervision import Notices, Supervision
-from tpujob.agent.upload import (
-    CompileCache,
-    Log,
-    Outputs,
-    ProgressReader,
-    Redactor,
-    ReportWriter,
-)
+from tpujob.agent.upload import CompileCache, Log, Outputs, ProgressReader, Redactor, ReportWriter
 from tpujob.protocol import Phase, Plan, ReportDocument, limits, paths
 from tpujob.protocol.limits import secret_variables
 from workloads.contract import EVENTS
 
 #: the fields of a state that a report repeats
 REPORTED_FIELDS = AttemptState.__annotations__.keys() & ReportDocument.__annotations__.keys()
-#: the signals that a daemon hears; SIGCHLD only wakes it, the last two are no reason to end
+#: the signals that a daemon handles; SIGCHLD only wakes the daemon, SIGHUP and SIGINT are ignored
 SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 
 
 class HostAttempt:
-    """One attempt on this host. Its methods are for the main thread."""
+    """One attempt on this host. Only the main thread may call its methods."""
 
     def __init__(self, plan: Plan, folder: AttemptFolder, launch: LaunchSecrets) -> None:
-        """Handle signals from now on. No file gets what `launch` holds."""
+        """Install the signal handlers. The keys and secrets of `launch` are never written to a file."""
         self.plan, self.folder, self.secrets = plan, folder, dict(launch.secrets)
         self.key, self.cache_key = launch.key, launch.cache_key
         #: replaces secrets in the output of set-up and of the program
@@ -55,31 +48,31 @@ class HostAttempt:
             "verdict": None, "versions": {},
         }  # fmt: skip
         self.grace: Optional[float] = None  #: seconds to end in, once `stop` was called
-        self.warned = False  #: SIGTERM came, or a notice
-        #: a number was not finite: the program is killed, and what it writes from now on is not kept
+        self.warned = False  #: SIGTERM or a notice arrived
+        #: a number was not finite, or `stop --discard` was called: kill the program, discard what it writes from now on
         self.discards = False
         self._stop_signalled = False
         self.host_lock: Optional[int] = None
         self.closers: List[Callable[[], None]] = []  #: called once the host is released
-        self.runtime = Runtime()  #: what set-up, the check and the program run in
-        self.keeping: Optional[threading.Thread] = None  #: while the environment goes to the bucket
+        self.runtime = Runtime()  #: the environment of set-up, preflight and program
+        self.environment_upload: Optional[threading.Thread] = None
         self.compile_cache: Optional[CompileCache] = None
         self.outputs: Optional[Outputs] = None  #: folders of the program that the bucket keeps
-        self.supervision: Optional[Supervision] = None  #: while the program runs, and after
+        self.supervision: Optional[Supervision] = None  #: set once the program starts
         self.wake = Wake()
-        for each in SIGNALS:
-            signal.signal(each, self._on_signal)
+        for number in SIGNALS:
+            signal.signal(number, self._on_signal)
 
     def open(self) -> None:
-        """Connect log, report and notices: from now on log and report go to the bucket, and notices are heard."""
+        """Start the uploads of log and report, and the polling for notices."""
         plan = self.plan
-        where = (plan["workdir"], plan["attempt"], plan["host"])
+        host_key = (plan["workdir"], plan["attempt"], plan["host"])
         self.metadata = MetadataClient()
         self.storage = Storage(self.metadata)
-        self.shipped_to = paths.host_folder(*where)
+        self.bucket_folder = paths.host_folder(*host_key)
         self.log = Log(
             self.storage,
-            lambda n: paths.log_path(*where, n),
+            lambda n: paths.log_path(*host_key, n),
             self.folder.begun,
             plan["log_bytes"],
             self.redactor,
@@ -98,24 +91,24 @@ class HostAttempt:
         )
         self.notices = Notices(self.metadata, self.progress)
 
-    # What it reports
+    # Record and reports
 
     def save(self) -> None:
-        """Raises OSError."""
+        """Write the record to disk. Raises OSError."""
         write_json(self.folder.state, self.state)
 
     def save_if_possible(self) -> None:
-        """Save the record; a full disk neither ends the program nor keeps its end from being reported."""
+        """Save the record unless the disk is full: that must not end the program or hide its end."""
         with contextlib.suppress(OSError):
             self.save()
 
-    def fail(self, failure: Failure) -> None:
-        """Note why the program was not started."""
+    def record_failure(self, failure: Failure) -> None:
+        """Record why the program was not started."""
         error = self.redactor.redact_text(str(failure))[: limits.MAX_TEXT]
         self.state.update(error=error, cause=failure.cause)
         self.state.update(late=failure.late, unreached=failure.unreached)
 
-    def phase(self, phase: Phase, report: bool = True) -> None:
+    def set_phase(self, phase: Phase, report: bool = True) -> None:
         self.state["phase"] = phase
         self.save_if_possible()
         if report:
@@ -129,35 +122,35 @@ class HostAttempt:
         running = self.state["phase"] != Phase.EXITED
         return self.supervision.vitals() if self.supervision and running else {}
 
-    # What stops it
+    # Requests to stop
 
     def must_stop(self) -> bool:
-        """Return whether `stop`, a notice or SIGTERM asked the attempt to end."""
+        """Return whether `stop`, a notice or SIGTERM requires the attempt to end."""
         return self.grace is not None or self.warned
 
-    def listen(self) -> None:
-        """Read what `stop`, the metadata server and the program have written since the last call."""
+    def poll(self) -> None:
+        """Process a request of `stop`, the program's output and files, and notices since the last call."""
         if self.grace is None:
-            asked = read_json(self.folder.stop)
-            if asked or self._stop_signalled:  # on a full disk `stop` cannot write its file
-                grace = asked.get("grace", self.plan["grace"])
-                self.grace, self.state["stopped"] = float(grace), True
-                self.discards = self.discards or asked.get("discard") is True
-                self.log.ship()
+            request = read_json(self.folder.stop)
+            if request or self._stop_signalled:  # on a full disk `stop` cannot write its file
+                self.grace = float(request.get("grace", self.plan["grace"]))
+                self.state["stopped"] = True
+                self.discards = self.discards or request.get("discard") is True
+                self.log.flush()
         self.progress.look()
         if self.supervision is not None:
-            self.supervision.look()
+            self.supervision.poll()
         if self.outputs is not None:
             self.outputs.freeze(self.is_nonfinite())
             self.progress.confirm(self.outputs.note_checkpoint(self.progress.newest_checkpoint))
-        self._hear_notice()
+        self._process_notice()
         self.reporter.update({"maintenance": self.notices.upcoming})
-        bad = (self.state["verdict"] or {}).get("step")
-        facts = self.progress.facts if bad is None else self.progress.facts_before(bad)
+        bad_step = (self.state["verdict"] or {}).get("step")
+        facts = self.progress.facts if bad_step is None else self.progress.facts_before(bad_step)
         self.reporter.update(facts)
 
     def note_nonfinite(self) -> None:
-        """If the program's output says that a number was not finite, note it."""
+        """Record a line of output that matches `watch.nonfinite`, so that the program is killed."""
         verdict = self.supervision.nonfinite() if self.supervision else None
         if verdict is not None and not self.state["verdict"]:
             self.discards = True
@@ -168,48 +161,50 @@ class HostAttempt:
             self.reporter.update({"verdict": verdict})
 
     def is_nonfinite(self) -> bool:
-        """Whether what the program writes now comes from numbers that are not finite. One that ends with 0 by itself
-        says that all is well."""
+        """Return whether the program's files may hold non-finite numbers; never after exit code 0, unless discarded."""
         if self.discards or self.state["exit_code"] == 0:
             return self.discards
-        seen = self.supervision.nonfinite() if self.supervision else None
-        return self.progress.nonfinite or seen is not None
+        verdict = self.supervision.nonfinite() if self.supervision else None
+        return self.progress.nonfinite or verdict is not None
 
-    def _hear_notice(self) -> None:
+    def _process_notice(self) -> None:
         notice = self.notices.newest
         if notice and self.state["notice"] != notice:
-            self.notices.heard()
-            self.state["notice"], self.warned = notice, True
-            self.log.ship(doomed=True)
+            self.notices.mark_passed_on()
+            self.state["notice"] = notice
+            self.warned = True
+            self.log.flush(soon=True)
             self.reporter.update({"notice": notice})
-        if self.state["saved_in"] is None and self.notices.saved_in() is not None:
-            self.state["saved_in"] = took = self.notices.saved_in()
+        seconds = self.notices.saved_in()
+        if self.state["saved_in"] is None and seconds is not None:
+            self.state["saved_in"] = seconds
             step = self.progress.facts.get("checkpoint")
-            self.log.note("step %s was saved %.1f s after the notice" % (step, took))
-            self.reporter.update({"saved_in": took})
+            self.log.note("step %s was saved %.1f s after the notice" % (step, seconds))
+            self.reporter.update({"saved_in": seconds})
 
-    def aside(self, work: Callable[[], Any], whole: bool = False) -> Any:
-        """Call `work` on another thread and return its result. Raise Stopped when the attempt has to stop: at once, or
-        with `whole` after `work` has ended, as what signals processes must not outlive this attempt."""
-        outcome: List[Any] = []
+    def run_aside(self, work: Callable[[], Any], whole: bool = False) -> Any:
+        """Call `work` on another thread and return its result. Raises Stopped once the attempt has to stop: at once, or
+        with `whole` after the end of `work`, as code that signals processes must not outlive this attempt."""
+        result: List[Any] = []
+        errors: List[Exception] = []
 
-        def do() -> None:
+        def call() -> None:
             try:
-                outcome[:] = [work(), None]
+                result.append(work())
             except Exception as error:
-                outcome[:] = [None, error]
+                errors.append(error)
 
-        thread = threading.Thread(target=do, daemon=True)
+        thread = threading.Thread(target=call, daemon=True)
         thread.start()
         while thread.is_alive():
             self.wake.wait(0.05)
-            self.listen()
+            self.poll()
             if not whole:
                 self.check_stop()
-        if outcome[1] is not None:
-            raise outcome[1]
+        if errors:
+            raise errors[0]
         self.check_stop()
-        return outcome[0]
+        return result[0]
 
     def check_stop(self) -> None:
         """Raise Stopped if the attempt has to stop."""

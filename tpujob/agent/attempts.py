@@ -1,7 +1,7 @@
-"""The attempts that this host knows of, and how the daemons of others are asked to stop.
+"""Lists the attempts on this host, and asks the daemons of other attempts to stop.
 
-An attempt's `state.json` is its record; its lock tells whether its daemon lives. Both, `stop.json` and the signal are
-understood by agents of other versions: a newer one stops what an older one runs.
+An attempt's `state.json` is its record; its daemon holds its lock. Record, lock, `stop.json` and the signal are the
+same in all versions of the agent: a newer agent stops the daemons of older agents.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tpujob.protocol import AgentCause, Phase, UnreachedDocument, VerdictDocumen
 
 
 class AttemptState(TypedDict):
-    """`state.json`. What a report has, too, goes into every report."""
+    """The content of `state.json`. Every report repeats the fields that reports have, too."""
 
     job: str
     attempt: int
@@ -39,62 +39,62 @@ class AttemptState(TypedDict):
     verdict: Optional[VerdictDocument]
     versions: Dict[str, str]
     # for the next command only
-    pid: int  #: of the daemon
-    program: bool  #: it was started
-    stopped: bool  #: by `stop`
+    pid: int  #: the daemon's
+    program: bool  #: the program was started
+    stopped: bool  #: `stop` ended the attempt
 
 
 class OtherAttempt(AttemptState):
-    """An attempt of another daemon, and what is known about it."""
+    """The record of an attempt of another daemon."""
 
     folder: str
-    live: bool  #: its daemon runs
+    live: bool  #: the daemon runs
 
 
 def read_state(folder: AttemptFolder) -> Optional[AttemptState]:
-    """Return the record; None: there is none."""
+    """Return the attempt's record, or None if it has none."""
     return cast(Optional[AttemptState], read_json(folder.state) or None)
 
 
 def other_attempts(besides: str = "") -> List[OtherAttempt]:
-    """Return every attempt that this host knows, except the one in the folder `besides`."""
-    found: List[OtherAttempt] = []
+    """Return the attempts on this host, except the attempt in the folder `besides`."""
+    attempts: List[OtherAttempt] = []
     for path in sorted(glob.glob(os.path.join(glob.escape(ATTEMPTS), "*"))):
         folder = AttemptFolder(path)
         state = read_state(folder)
         if state and path != besides:
             live = is_locked(folder.lock)
-            found.append(cast(OtherAttempt, dict(state, folder=path, live=live)))
-    return found
+            attempts.append(cast(OtherAttempt, dict(state, folder=path, live=live)))
+    return attempts
 
 
 def stop_others(grace: float, besides: str = "", discard: bool = False) -> List[OtherAttempt]:
-    """Have every other daemon stop its program; one that does not is killed. Returns those that were asked."""
-    asked = ask_others(grace, besides, discard)
+    """Stop the program of every other live attempt, killing daemons that are too slow. Returns these attempts."""
+    attempts = ask_others(grace, besides, discard)
     until = time.monotonic() + grace + KILL_PATIENCE
-    for state in asked:
+    for state in attempts:
         folder = AttemptFolder(state["folder"])
         while not has_ended(folder) and time.monotonic() < until:
             time.sleep(0.05)
         if not has_ended(folder):
             send({state["pid"]}, signal.SIGKILL)
-    return asked
+    return attempts
 
 
 def ask_others(grace: float, besides: str = "", discard: bool = False) -> List[OtherAttempt]:
-    """Ask every other daemon to stop its program, and wait for none. Returns those that were asked; safe to repeat.
-    `discard`: kill it without SIGTERM, and keep nothing more of what it writes."""
-    asked = [s for s in other_attempts(besides) if s["live"] and s["phase"] != Phase.EXITED]
-    for state in asked:
-        with contextlib.suppress(OSError):  # on a full disk the signal alone must do
-            asks = {"grace": grace, "discard": discard}
-            write_json(AttemptFolder(state["folder"]).stop, asks)
+    """Ask every other daemon to stop its program, without waiting. Returns the attempts of these daemons. Safe to
+    repeat. `discard`: kill the program without SIGTERM, and discard whatever it writes afterwards."""
+    attempts = [s for s in other_attempts(besides) if s["live"] and s["phase"] != Phase.EXITED]
+    for state in attempts:
+        with contextlib.suppress(OSError):  # on a full disk the signal must suffice
+            request = {"grace": grace, "discard": discard}
+            write_json(AttemptFolder(state["folder"]).stop, request)
         send({state["pid"]}, signal.SIGUSR1)
-    return asked
+    return attempts
 
 
 def remove_leftovers(besides: str = "") -> None:
-    """Remove the working folder of every other attempt that is over."""
+    """Delete the working folder of every other attempt that has ended."""
     for state in other_attempts(besides):
         folder = AttemptFolder(state["folder"])
         over = state["phase"] == Phase.EXITED and not state["live"]
@@ -107,11 +107,11 @@ def has_ended(folder: AttemptFolder) -> bool:
     return ended or not is_locked(folder.lock)
 
 
-def restartable(state: AttemptState, folder: AttemptFolder) -> bool:
-    """Whether the attempt was stopped, or its daemon died, before the program began. If so, no daemon of it is left
-    afterwards."""
+def can_restart(state: AttemptState, folder: AttemptFolder) -> bool:
+    """Return whether the attempt ended before its program started, after killing the daemon that is left."""
     ended_itself = state["phase"] == Phase.EXITED and not state["stopped"]
     if state["program"] or ended_itself or not has_ended(folder):
         return False
-    send({state["pid"]} if is_locked(folder.lock) else set(), signal.SIGKILL)
+    if is_locked(folder.lock):
+        send({state["pid"]}, signal.SIGKILL)
     return True

@@ -1,4 +1,4 @@
-"""What every part of the agent uses: failures, records in files, locks between processes."""
+"""Basics of all parts of the agent: failures, JSON files, locks between processes, waking the main thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, cast
 from tpujob.protocol import AgentCause, UnreachedDocument
 
 Record = Dict[str, Any]
-Note = Callable[[str], None]  #: takes a line for the attempt's log
+Note = Callable[[str], None]  #: writes a line to the attempt's log
 #: raises Stopped once the attempt has to stop
 Check = Callable[[], None]
 #: calls a function on another thread and returns its result; raises Stopped once the attempt has to stop
@@ -23,15 +23,15 @@ Aside = Callable[..., Any]
 
 
 class LaunchSecrets(NamedTuple):
-    """Keys and secrets from standard input: in memory only, in no file of this host."""
+    """Keys and secrets from standard input. They stay in memory; no file of this host gets them."""
 
-    key: str = ""  #: of the attempt: signs what this host says
-    cache_key: str = ""  #: of the job's owner: seals what later hosts find in the bucket
+    key: str = ""  #: the attempt's key: signs reports, outputs and messages between hosts
+    cache_key: str = ""  #: the owner's key: signs cached files in the bucket for later hosts
     secrets: Mapping[str, str] = MappingProxyType({})  #: variables of set-up and the program
 
 
 class Failure(Exception):
-    """The attempt cannot continue: the reason in a sentence, and the cause. `late`, `unreached`: see ReportDocument."""
+    """The attempt cannot continue. `late`, `unreached`: see ReportDocument."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class Failure(Exception):
 
 
 class Stopped(Exception):
-    """The attempt has to stop before its program was started."""
+    """The attempt has to stop before its program is started."""
 
 
 def read_json(path: str) -> Record:
-    """Return the object in a file; empty: there is no file, or no object in it."""
+    """Return the JSON object in a file, or an empty one if the file is missing or invalid."""
     try:
         with open(path, "rb") as file:
             return parse_json(file.read())
@@ -60,7 +60,7 @@ def read_json(path: str) -> Record:
 
 
 def parse_json(text: bytes) -> Record:
-    """Return the object in a text; empty: it is not an object."""
+    """Return the JSON object in `text`, or an empty one if it is invalid."""
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):
@@ -69,7 +69,7 @@ def parse_json(text: bytes) -> Record:
 
 
 def write_json(path: str, record: Mapping[str, Any]) -> None:
-    """Write the file whole or not at all."""
+    """Write the file atomically."""
     temporary = "%s.%d.tmp" % (path, os.getpid())
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump(record, file)
@@ -77,13 +77,13 @@ def write_json(path: str, record: Mapping[str, Any]) -> None:
 
 
 def remove_file(path: str) -> None:
-    """Remove the file. Absent is success."""
+    """Delete the file if it exists."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
 
 def take_lock(path: str, patience: float) -> Optional[int]:
-    """Return the lock's descriptor: the lock lasts until it is closed, or its process ends. None: not in time."""
+    """Return the descriptor of the locked file, which unlocks when closed; None if the lock is held too long."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     until = time.monotonic() + patience
     while True:
@@ -115,7 +115,7 @@ def is_locked(path: str) -> bool:
 
 
 class Wake:
-    """Waits until something happens: a signal, the end of a child, a call of `up`."""
+    """A wait of the main thread that a signal, the end of a child or a call of `up` ends early."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
@@ -124,7 +124,7 @@ class Wake:
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
 
     def up(self) -> None:
-        """End a wait, from any thread."""
+        """End the wait. Any thread may call it."""
         with contextlib.suppress(OSError):
             os.write(self._writer, b".")
 

@@ -1,6 +1,4 @@
-"""The detached process of one attempt: how it is started, the steps from the plan to the last report, and
-what is shipped to the bucket at the end.
-"""
+"""The daemon: the detached process of one attempt, from its start through all steps to the last upload."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.base import Failure, LaunchSecrets, Stopped, read_json, remove_file, take_lock
 from tpujob.agent.commands import run_program
 from tpujob.agent.folders import AttemptFolder
-from tpujob.agent.processes import end_all, family, free_devices, kernel_kills
+from tpujob.agent.processes import attempt_processes, end_all, free_devices, kernel_kills
 from tpujob.agent.setup import fetch_bundle, steps, unmount_all
 from tpujob.agent.setup.preflight import invalidate
 from tpujob.agent.storage import StorageError
@@ -25,18 +23,18 @@ from tpujob.protocol import Phase, Plan, VerdictDocument
 from tpujob.protocol.limits import MAX_VERDICT_TEXT
 from workloads.contract import EVENTS, VERDICT, Exit
 
-# How it is started ---------------------------------------------------------------------------------------------------
+# Start ---------------------------------------------------------------------------------------------------------------
 
 
 def spawn(plan: Plan, folder: AttemptFolder, launch: LaunchSecrets) -> int:
-    """Start the attempt's daemon. Return its pid once it has its lock and its record. Raise Failure if it does not."""
+    """Start the attempt's daemon, and return its pid once its record is saved. Raises Failure."""
     reader, writer = os.pipe()
     if os.fork() == 0:
         code = 1
         try:
             os.setsid()
             if os.fork() == 0:
-                _be_daemon(plan, folder, launch, writer)
+                _run_daemon(plan, folder, launch, writer)
             code = 0
         except BaseException:
             traceback.print_exc()
@@ -45,15 +43,15 @@ def spawn(plan: Plan, folder: AttemptFolder, launch: LaunchSecrets) -> int:
     os.close(writer)
     os.wait()
     with open(reader, "rb") as pipe:
-        answer = pipe.readline()  # empty: it has ended
+        answer = pipe.readline()  # empty: the daemon has ended
     if not answer.strip().isdigit():
         error = answer.decode("utf-8", "replace").strip() or "it did not come up"
         raise Failure("the agent's daemon: %s" % error)
     return int(answer)
 
 
-def _be_daemon(plan: Plan, folder: AttemptFolder, launch: LaunchSecrets, answer: int) -> None:
-    """Run the attempt in the detached process. Write its pid, or an error, to `answer` first."""
+def _run_daemon(plan: Plan, folder: AttemptFolder, launch: LaunchSecrets, answer: int) -> None:
+    """Write the pid, or an error, to the pipe `answer`, then run the attempt."""
     try:
         os.makedirs(folder.path, mode=0o700, exist_ok=True)
         remove_file(folder.stop)
@@ -72,7 +70,7 @@ def _be_daemon(plan: Plan, folder: AttemptFolder, launch: LaunchSecrets, answer:
 
 
 def _detach(log: str, keep: int) -> None:
-    """Close what belongs to the session that started this process."""
+    """Leave the session that started this process: redirect output to `log`, and close all descriptors but `keep`."""
     os.chdir("/")
     null = os.open(os.devnull, os.O_RDONLY)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -88,11 +86,11 @@ def _detach(log: str, keep: int) -> None:
 
 
 def run(attempt: HostAttempt) -> None:
-    """Go through the attempt to its end, whatever happens."""
+    """Run the attempt to its end, whatever fails."""
     attempt.open()
-    kills = kernel_kills()
-    code = _exit_code(attempt)
-    killed = kernel_kills() - kills
+    kills_before = kernel_kills()
+    code = _run_to_exit_code(attempt)
+    killed = kernel_kills() - kills_before
     if killed > 0 and code not in (None, Exit.DONE, Exit.INTERRUPTED) and attempt.grace is None:
         attempt.log.note("the kernel killed for want of memory, processes: %d" % killed)
         if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
@@ -100,34 +98,34 @@ def run(attempt: HostAttempt) -> None:
     finish(attempt, code)
 
 
-def _exit_code(attempt: HostAttempt) -> Optional[int]:
-    """Return the program's exit code; None: it was not started, and the record says why. Raises nothing."""
+def _run_to_exit_code(attempt: HostAttempt) -> Optional[int]:
+    """Run all steps, and return the program's exit code, or None if it was not started. Records every failure."""
     try:
         return _run_steps(attempt)
     except Stopped:
         return -signal.SIGTERM
     except Failure as failure:
-        attempt.fail(failure)
-    except Exception as error:  # a mistake here must not leave a program without its keeper
+        attempt.record_failure(failure)
+    except Exception as error:  # a bug must not leave a program without its daemon
         traceback.print_exc()
-        end_all(lambda: family(attempt.folder.path), attempt.plan["grace"])
-        attempt.fail(Failure("the agent failed: %r" % error, "CRASH"))
+        end_all(lambda: attempt_processes(attempt.folder.path), attempt.plan["grace"])
+        attempt.record_failure(Failure("the agent failed: %r" % error, "CRASH"))
     return None
 
 
 def _run_steps(attempt: HostAttempt) -> int:
-    """Every step up to the program's end; returns its exit code. Raises Failure, Stopped."""
+    """Run every step up to the program's end, and return its exit code. Raises Failure, Stopped."""
     plan = attempt.plan
     os.makedirs(attempt.folder.out, exist_ok=True)
-    attempt.aside(lambda: steps.check_machine(attempt))
-    attempt.aside(lambda: steps.take_over_host(attempt), whole=True)
-    bundles = attempt.aside(lambda: [fetch_bundle(attempt.storage, b) for b in plan["bundles"]])
+    attempt.run_aside(lambda: steps.check_machine(attempt))
+    attempt.run_aside(lambda: steps.take_over_host(attempt), whole=True)
+    bundles = attempt.run_aside(lambda: [fetch_bundle(attempt.storage, b) for b in plan["bundles"]])
     steps.prepare_environment(attempt, bundles)
     steps.stage_data(attempt)
     steps.prepare_folder(attempt, bundles)
     steps.restore_outputs(attempt)
-    attempt.phase(Phase.CLEARING)
-    attempt.aside(lambda: free_devices(plan["grace"]), whole=True)
+    attempt.set_phase(Phase.CLEARING)
+    attempt.run_aside(lambda: free_devices(plan["grace"]), whole=True)
     steps.run_preflight(attempt)
     steps.fetch_compile_cache(attempt)
     return run_program(attempt)
@@ -136,52 +134,54 @@ def _run_steps(attempt: HostAttempt) -> int:
 # The end -------------------------------------------------------------------------------------------------------------
 
 
-FINAL_PATIENCE = 600.0  #: seconds that the last report and the rest of the log are tried
-OUTPUTS_DOOMED = 20.0  #: seconds that outputs are tried when the host is about to be taken away
+FINAL_PATIENCE = 600.0  #: seconds of retries for the last report and the rest of the log
+OUTPUTS_AFTER_NOTICE = 20.0  #: seconds of retries for outputs after a notice
 FLUSH = 60.0  #: seconds that the last report waits for the log
-FLUSH_DOOMED = 5.0  #: the same when the host is about to be taken away
-MOMENT = 1.0  #: seconds that it waits for uploads, unless that is so: what they note later is in `agent.log`
-MAX_EVENTS = 16 * 1024 * 1024  #: bytes of the end of `events.jsonl` that are kept
+FLUSH_AFTER_NOTICE = 5.0  #: seconds that the last report waits for the log after a notice
+#: seconds that the last report waits for uploads to later hosts, so that the log has their notes; none after a notice
+MOMENT = 1.0
+MAX_EVENTS = 16 * 1024 * 1024  #: bytes from the end of `events.jsonl` that are uploaded
 #: the exit codes of a program that found a non-finite number and judged it
 JUDGED = (Exit.NONFINITE, Exit.DEVICE)
 
 
 def finish(attempt: HostAttempt, code: Optional[int]) -> None:
-    """Release the host with that exit code (None: the program was not started), so that the next attempt can begin.
-    Then ship the last report, the rest of the log and the program's files, or try for long enough."""
+    """Release the host for the next attempt, then upload the last report, the rest of the log and the program's files.
+    Each is retried for at most FINAL_PATIENCE. `code` is the exit code; None: the program was not started."""
     attempt.state["exit_code"] = code
-    attempt.phase(Phase.EXITED, report=False)
-    if code in JUDGED:  # the verdict of a replay weighs more than a line of output
-        attempt.state.update(cause=None, error="", verdict=_verdict(attempt))
+    attempt.set_phase(Phase.EXITED, report=False)
+    if code in JUDGED:  # the verdict of a replay outweighs a line of output
+        attempt.state.update(cause=None, error="", verdict=_read_verdict(attempt))
     elif code == Exit.DONE and attempt.state["cause"] == "NONFINITE":
-        # it ended by itself, before it could be killed
+        # the program succeeded before the agent could kill it
         attempt.state.update(cause=None, error="", verdict=None)
         attempt.discards = False
     keep_outputs(attempt, code)
     _release_host(attempt)
-    # some programs end with 0 on SIGTERM, and sooner than the next look for a notice
+    # some programs exit with 0 on SIGTERM, before the next poll for a notice
     if code != 0 or attempt.warned:
-        attempt.notices.ask()
-    attempt.listen()
+        attempt.notices.poll()
+    attempt.poll()
     attempt.save_if_possible()
     stalled = attempt.supervision is not None and attempt.supervision.has_stalled
     failed = code not in (Exit.DONE, Exit.INTERRUPTED) and not attempt.must_stop()
-    if stalled or failed:  # devices may be to blame: an earlier check of them no longer holds
+    if stalled or failed:  # devices may be to blame: the next attempt must check them
         invalidate()
     if attempt.state["error"]:
         attempt.log.note(attempt.state["error"])
-    doomed, evidence = bool(attempt.state["notice"]), _evidence(attempt, code)
-    uploads = [] if doomed else _uploads(attempt, code)
-    shipped = _report(attempt, evidence)
+    evidence = _evidence(attempt, code)
+    has_notice = bool(attempt.state["notice"])
+    uploads = [] if has_notice else _start_uploads(attempt, code)
+    log_complete = _send_last_report(attempt, evidence)
     for name in (EVENTS, VERDICT):
-        _ship_file(attempt, name)
-    for upload in _uploads(attempt, code) if doomed else uploads:
+        _upload_file(attempt, name)
+    for upload in _start_uploads(attempt, code) if has_notice else uploads:
         upload.join(FINAL_PATIENCE)
-    if not shipped:
+    if not log_complete:
         attempt.log.finish(FINAL_PATIENCE)
 
 
-def _verdict(attempt: HostAttempt) -> Optional[VerdictDocument]:
+def _read_verdict(attempt: HostAttempt) -> Optional[VerdictDocument]:
     """Return the program's verdict on a non-finite number, or None if it wrote none."""
     record = read_json(os.path.join(attempt.folder.out, VERDICT))
     if not record:
@@ -195,29 +195,28 @@ def _verdict(attempt: HostAttempt) -> Optional[VerdictDocument]:
 
 
 def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
-    """Copy what is left in the program's folders to the bucket, before the next attempt on this host fetches it. A
-    success whose outputs cannot be kept does not count as one."""
+    """Upload the remaining outputs before the host is released. If that fails, a success becomes a CRASH."""
     outputs = attempt.outputs
     if outputs is None:
         return
-    attempt.listen()  # to the last lines of output: they may name a checkpoint
-    doomed = bool(attempt.state["notice"])
-    failed: List[str] = []
-    patience = OUTPUTS_DOOMED if doomed else OUTPUTS_PATIENCE
-    thread = threading.Thread(target=lambda: failed.append(outputs.finish(patience)), daemon=True)
+    attempt.poll()  # the last lines of output may name a checkpoint
+    has_notice = bool(attempt.state["notice"])
+    errors: List[str] = []
+    patience = OUTPUTS_AFTER_NOTICE if has_notice else OUTPUTS_PATIENCE
+    thread = threading.Thread(target=lambda: errors.append(outputs.finish(patience)), daemon=True)
     thread.start()
     while thread.is_alive():
         attempt.wake.wait(0.2)
-        attempt.listen()
-    attempt.listen()
-    if failed and failed[0] and code == 0 and not doomed:
-        attempt.state.update(error=failed[0], cause="CRASH")
+        attempt.poll()
+    attempt.poll()
+    if errors and errors[0] and code == 0 and not has_notice:
+        attempt.state.update(error=errors[0], cause="CRASH")
 
 
 def _release_host(attempt: HostAttempt) -> None:
-    """Release the host, so that the next attempt need not wait for the rest; its host 0 listens on the same port."""
+    """Unmount buckets, free the ports and release the host's lock, so that the next attempt can start."""
     if attempt.host_lock is not None and not attempt.state["notice"]:
-        with contextlib.suppress(OSError):  # a full disk: the next attempt finds what is gone
+        with contextlib.suppress(OSError):  # full disk: the next attempt drops stale records
             unmount_all(attempt.log.note)
     for close in attempt.closers:
         close()
@@ -225,39 +224,40 @@ def _release_host(attempt: HostAttempt) -> None:
         os.close(attempt.host_lock)
 
 
-def _uploads(attempt: HostAttempt, code: Optional[int]) -> List[threading.Thread]:
-    """What goes to the bucket for later hosts, after a moment in which it may note in the log how it ended."""
-    started = [attempt.keeping]
+def _start_uploads(attempt: HostAttempt, code: Optional[int]) -> List[threading.Thread]:
+    """Start the uploads for later hosts, wait MOMENT for their notes in the log, and return their threads."""
+    threads = [attempt.environment_upload]
     if attempt.compile_cache is not None and attempt.plan["host"] == 0:
-        started.append(attempt.compile_cache.finish(whole=code == 0))
-    found, until = [upload for upload in started if upload is not None], time.monotonic() + MOMENT
-    for upload in found:
+        threads.append(attempt.compile_cache.finish(whole=code == 0))
+    uploads = [thread for thread in threads if thread is not None]
+    until = time.monotonic() + MOMENT
+    for upload in uploads:
         upload.join(max(0.0, until - time.monotonic()))
-    return found
+    return uploads
 
 
 def _evidence(attempt: HostAttempt, code: Optional[int]) -> bytes:
-    """Return the lines that show why the program ended badly, without what uploads note."""
+    """Return the lines of output, or the stacks of a hang, that show why the program ended badly."""
     lines = b"" if code in (Exit.DONE, Exit.INTERRUPTED) else pick_lines(attempt.log.tail())
     if lines and attempt.supervision and attempt.supervision.stacks:
-        lines = first_lines(attempt.supervision.stacks)  # it was ended as it hung
+        return first_lines(attempt.supervision.stacks)
     return lines
 
 
-def _report(attempt: HostAttempt, lines: bytes) -> bool:
-    """Write the last report: after the log, unless the host is about to be taken away. Return whether the log is
-    shipped."""
-    state, doomed = attempt.reported_state(), bool(attempt.state["notice"])
-    if doomed:
-        attempt.reporter.update(state, lines)
-    shipped = attempt.log.finish(FLUSH_DOOMED if doomed else FLUSH)
-    attempt.reporter.finish(state, lines, FINAL_PATIENCE)
-    return shipped
+def _send_last_report(attempt: HostAttempt, evidence: bytes) -> bool:
+    """Write the last report after the log; after a notice also before it. Return whether the log is in the bucket."""
+    state = attempt.reported_state()
+    has_notice = bool(attempt.state["notice"])
+    if has_notice:
+        attempt.reporter.update(state, evidence)
+    log_complete = attempt.log.finish(FLUSH_AFTER_NOTICE if has_notice else FLUSH)
+    attempt.reporter.finish(state, evidence, FINAL_PATIENCE)
+    return log_complete
 
 
-def _ship_file(attempt: HostAttempt, name: str) -> None:
+def _upload_file(attempt: HostAttempt, name: str) -> None:
     path = os.path.join(attempt.folder.out, name)
     with contextlib.suppress(OSError, StorageError), open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - MAX_EVENTS))
         content = attempt.redactor.redact(file.read(MAX_EVENTS))
-        attempt.storage.put("%s/%s" % (attempt.shipped_to, name), content)
+        attempt.storage.put("%s/%s" % (attempt.bucket_folder, name), content)

@@ -1,7 +1,7 @@
-"""Sends the output of an attempt to its followers before it is in the bucket. The daemon writes to a unix socket in the
-attempt's folder; `agent live` prints what comes there to an SSH session.
+"""Sends the output of an attempt to followers before the output is in the bucket. The daemon writes to a unix socket in
+the attempt's folder; `agent live` copies from the socket to an SSH session.
 
-Without a follower nothing is sent. A slow follower is sent what is not in the bucket by then.
+A slow follower misses the lines that reach the bucket meanwhile.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from tpujob.agent.folders import AttemptFolder
 from tpujob.agent.upload import Log
 from tpujob.protocol import live
 
-LOOK = 0.25  #: seconds between two looks for new lines
+POLL = 0.25  #: seconds between two polls for new lines
 PATIENCE = 30.0  #: seconds that a follower may take for one message
 
 
 def serve(folder: AttemptFolder, host: int, log: Log) -> None:
-    """Listen until the process ends. Raises nothing: where it cannot listen, the host cannot be followed."""
+    """Accept followers on another thread until the process ends. If listening fails, the host cannot be followed."""
     listener = socket.socket(socket.AF_UNIX)
     with contextlib.suppress(OSError):
         remove_file(folder.live)
-        with _short(folder) as path:
+        with _short_path(folder) as path:
             listener.bind(path)
         os.chmod(folder.live, 0o600)
         listener.listen(8)
-        words = (listener, host, log)
-        threading.Thread(target=_accept, args=words, name="live", daemon=True).start()
+        arguments = (listener, host, log)
+        threading.Thread(target=_accept_followers, args=arguments, name="live", daemon=True).start()
 
 
-def _accept(listener: socket.socket, host: int, log: Log) -> None:
+def _accept_followers(listener: socket.socket, host: int, log: Log) -> None:
     while True:
         try:
             sock = listener.accept()[0]
@@ -47,36 +47,37 @@ def _accept(listener: socket.socket, host: int, log: Log) -> None:
             time.sleep(1)
             continue
         if _uid_of(sock) == os.geteuid():
-            threading.Thread(target=_follow, args=(sock, host, log), daemon=True).start()
+            threading.Thread(target=_send_output, args=(sock, host, log), daemon=True).start()
         else:
             sock.close()
 
 
-def _follow(sock: socket.socket, host: int, log: Log) -> None:
-    """Send what this host prints until the follower hangs up."""
+def _send_output(sock: socket.socket, host: int, log: Log) -> None:
+    """Send the output of this host until the follower hangs up."""
     with contextlib.suppress(OSError), sock:
         sock.settimeout(PATIENCE)
         _send(sock, {"kind": live.TAILS, "hosts": [host]})
         after, settled, sent_at = 0, -1, 0.0
         while True:
-            tail, now = log.pending(host, after), time.monotonic()
+            tail = log.pending(host, after)
+            now = time.monotonic()
             if tail.lines or tail.settled != settled or now - sent_at > live.BEAT:
-                _send(sock, live.written(tail))
+                _send(sock, live.to_message(tail))
                 settled, sent_at = tail.settled, now
                 after = max(after, tail.after, tail.line + tail.lines - 1)
             if not tail.lines:
-                time.sleep(LOOK)
+                time.sleep(POLL)
 
 
 def _send(sock: socket.socket, message: Record) -> None:
     sock.sendall(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
 
-def show(folder: AttemptFolder) -> None:
-    """Print what the attempt's daemon sends, until it ends or the reader hangs up. Raise Failure if there is none."""
+def print_output(folder: AttemptFolder) -> None:
+    """Print the messages of the attempt's daemon until the daemon ends or the reader hangs up. Raises Failure."""
     source = socket.socket(socket.AF_UNIX)
     try:
-        with _short(folder) as path:
+        with _short_path(folder) as path:
             source.connect(path)
     except OSError as error:
         raise Failure("nothing can be followed here: %s" % (error.strerror or error)) from error
@@ -102,8 +103,8 @@ def _uid_of(peer: socket.socket) -> int:
 
 
 @contextlib.contextmanager
-def _short(folder: AttemptFolder) -> Generator[str, None, None]:
-    """A path of the socket that fits: an address has room for 107 bytes."""
+def _short_path(folder: AttemptFolder) -> Generator[str, None, None]:
+    """Yield a path of the socket that fits into the 107 bytes of a unix address."""
     descriptor = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield "/proc/self/fd/%d/%s" % (descriptor, os.path.basename(folder.live))

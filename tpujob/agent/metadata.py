@@ -1,4 +1,4 @@
-"""The metadata server, which tells a VM about itself."""
+"""A client of the metadata server, which describes a VM to its own processes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Optional
 from tpujob.agent.base import parse_json
 from tpujob.protocol import MAINTENANCE, PREEMPTED, MaintenanceDocument
 
-#: no proxy is asked for what is on this machine or beside it
+#: opens URLs of the metadata server and of emulators without a proxy
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class MetadataClient:
-    """Asks the metadata server, which tells a VM about itself."""
+    """A client of this VM's metadata server."""
 
     def __init__(self) -> None:
         host = os.environ.get("GCE_METADATA_HOST") or "metadata.google.internal"
         self._base = "http://%s/computeMetadata/v1/instance/" % host
 
     def get(self, path: str) -> Optional[str]:
-        """Return the value; empty: nothing has that name. None: no answer."""
+        """Return the value; empty: there is none. None: no answer."""
         headers = {"Metadata-Flavor": "Google"}
         request = urllib.request.Request(self._base + path, headers=headers)  # noqa: S310, ours
         try:
@@ -36,25 +36,25 @@ class MetadataClient:
             return None
 
     def notice(self) -> Optional[str]:
-        """Whether this host is about to be taken away. None: no answer."""
+        """Return one of NOTICES, or None if there is no answer."""
         preempted = self.get("preempted")
         if preempted == "TRUE":
             return PREEMPTED
-        coming = self.get("maintenance-event")
-        if preempted is None and coming is None:
+        event = self.get("maintenance-event")
+        if preempted is None and event is None:
             return None
-        return "" if coming in ("NONE", "", None) else MAINTENANCE
+        return "" if event in ("NONE", "", None) else MAINTENANCE
 
     def upcoming(self) -> Optional[MaintenanceDocument]:
-        """Return the maintenance that is announced for this host, or None if none can be read.
+        """Return the maintenance that is announced for this host, or None.
 
-        Documented for TPU VMs, with a week's notice where it is scheduled. Without one the server answers
-        `{"error": ...}` or 503; names are spelled with `_` here, and as in the API elsewhere."""
+        Google documents it for TPU VMs, a week ahead if scheduled. Without any, the server answers `{"error": ...}` or
+        503. The server's names have `_`; documents of the API have the same names in camel case."""
         answer = parse_json((self.get("upcoming-maintenance?alt=json") or "").encode())
 
         def text(*names: str) -> str:
-            found = (answer[name] for name in names if isinstance(answer.get(name), str))
-            return str(next(found, ""))[:60]
+            values = (answer[name] for name in names if isinstance(answer.get(name), str))
+            return str(next(values, ""))[:60]
 
         starts = text("window_start_time", "windowStartTime")
         if not starts:

@@ -1,5 +1,5 @@
-"""Searches the program's output for the patterns of `watch:`. They are a user's, and one may take forever on a line:
-the main thread searches, where a timer can interrupt it, never the thread that reads the output.
+"""Searches the program's output for the patterns of `watch:`. A user's pattern may take forever on a line, so the main
+thread searches, where a timer can interrupt the search, and not the thread that reads the output.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from tpujob.agent.base import Note
 from tpujob.protocol import WatchPatterns
 
 WIDTH = 1000  #: bytes of a line that are searched
-WAITING = 4 * 1024 * 1024  #: bytes of output that wait to be searched; beyond, the oldest are not
-#: seconds of CPU time for `BATCH` lines; a usual pattern takes a microsecond for one
-PATIENCE = 0.25
-BATCH = 100
-STRIKES = 3  #: lines on which a pattern may take too long before it is given up
+WAITING = 4 * 1024 * 1024  #: bytes that wait for the search; beyond, the oldest are skipped
+BATCH = 100  #: lines that are searched at once
+PATIENCE = 0.25  #: seconds of CPU time for `BATCH` lines; usual patterns take a microsecond a line
+STRIKES = 3  #: lines on which a pattern may take too long before it is dropped
 
 
 class _TooSlow(Exception):
@@ -26,18 +25,19 @@ class _TooSlow(Exception):
 
 
 class PatternWatch:
-    """`lines` counts the lines of output, `signs` those that the progress pattern matched."""
+    """A search of the output for patterns. `lines` counts all lines, `signs` the lines that match `progress`."""
 
     def __init__(
         self, patterns: Optional[WatchPatterns], note: Note, wake: Callable[[], None]
     ) -> None:
-        """From the main thread. `wake` makes `look` be called soon."""
-        self.lines = self.signs = 0
-        #: the newest step that each pattern named since the last `take_steps`, by the name of the pattern
+        """Only the main thread may call it. `wake` makes the main thread call `search` soon."""
+        self.lines = 0
+        self.signs = 0
+        #: the newest step of each pattern since the last `take_steps`, by the pattern's name
         self._steps: Dict[str, int] = {}
-        self.first_step: Optional[int] = None  #: that was made; None: the output does not show it
-        self._first: List[int] = []  #: that the progress pattern named: two at most
-        self.nonfinite: Optional[Tuple[str, Optional[int]]] = None  #: the first such line, its step
+        self.first_step: Optional[int] = None  #: the attempt's first step; None: unknown
+        self._first_matches: List[int] = []  #: the first two steps in matches of `progress`
+        self.nonfinite: Optional[Tuple[str, Optional[int]]] = None  #: the first match, its step
         self._note, self._wake = note, wake
         self._patterns: Dict[str, Pattern[str]] = {}
         self._strikes: Dict[str, int] = collections.Counter()
@@ -45,27 +45,27 @@ class PatternWatch:
         self._bytes = 0
         self._lock = threading.Lock()
         self._armed = False
-        given: Dict[str, Any] = dict(patterns or {})
+        texts: Dict[str, Any] = dict(patterns or {})
         for name in ("nonfinite", "progress", "checkpoint", "resume"):
             try:
-                if given.get(name):
-                    self._patterns[name] = re.compile(given[name])
+                if texts.get(name):
+                    self._patterns[name] = re.compile(texts[name])
             except (re.error, TypeError, RecursionError, OverflowError) as error:
                 note("watch.%s is not watched for: %s" % (name, error))
         if self._patterns:
             signal.signal(signal.SIGVTALRM, self._on_alarm)
 
     @property
-    def progress(self) -> bool:
-        """Whether a pattern tells progress."""
+    def has_progress_pattern(self) -> bool:
         return "progress" in self._patterns
 
     def take_steps(self) -> Dict[str, int]:
-        taken, self._steps = self._steps, {}
-        return taken
+        """Return the newest step of each pattern since the last call."""
+        steps, self._steps = self._steps, {}
+        return steps
 
-    def hear(self, lines: List[bytes]) -> None:
-        """Add lines. Quick, from any thread."""
+    def add_lines(self, lines: List[bytes]) -> None:
+        """Add lines for the next search. Fast; any thread may call it."""
         self.lines += len(lines)
         if not self._patterns:
             return
@@ -79,8 +79,8 @@ class PatternWatch:
         if before < WAITING // 4 <= self._bytes:
             self._wake()
 
-    def look(self) -> None:
-        """Search the lines that have come. From the main thread only."""
+    def search(self) -> None:
+        """Search the lines that were added. Only the main thread may call it."""
         while self._patterns:
             with self._lock:
                 count = min(BATCH, len(self._waiting))
@@ -90,13 +90,13 @@ class PatternWatch:
                 return
             lines = [line.decode("utf-8", "replace") for line in batch]
             for name in list(self._patterns):
-                self._search(name, iter(lines))
+                self._search_pattern(name, iter(lines))
 
-    def _search(self, name: str, lines: Iterator[str]) -> None:
+    def _search_pattern(self, name: str, lines: Iterator[str]) -> None:
         while True:
             try:
-                return self._limited(lambda: self._scan(name, lines))
-            except _TooSlow:  # for this line: the next one is tried
+                return self._run_limited(lambda: self._scan(name, lines))
+            except _TooSlow:  # skips this line
                 self._strikes[name] += 1
                 if self._strikes[name] >= STRIKES:
                     del self._patterns[name]
@@ -112,29 +112,29 @@ class PatternWatch:
                 del self._patterns[name]  # once is enough
                 return
             if match:
-                self._take(name, _step(match))
+                self._note_match(name, _step(match))
 
-    def _take(self, name: str, step: Optional[int]) -> None:
+    def _note_match(self, name: str, step: Optional[int]) -> None:
         if step is not None:
             self._steps[name] = step
         if name == "progress":
             self.signs += 1
-            if step is not None and len(self._first) < 2:
-                self._learn(step)
+            if step is not None and len(self._first_matches) < 2:
+                self._infer_first_step(step)
 
-    def _learn(self, step: int) -> None:
-        """A program that prints each k-th step has made k - 1 steps before the first that it prints."""
-        if self._first and step <= self._first[0]:
+    def _infer_first_step(self, step: int) -> None:
+        """Infer the first step: a program that prints each k-th step has made k - 1 steps before its first print."""
+        if self._first_matches and step <= self._first_matches[0]:
             return
-        self._first.append(step)
-        first, apart = self._first[0], step - self._first[0]
+        self._first_matches.append(step)
+        first, interval = self._first_matches[0], step - self._first_matches[0]
         if first <= 1:
             self.first_step = first
-        elif apart and first % apart == 0:
-            self.first_step = first - apart + 1
+        elif interval and first % interval == 0:
+            self.first_step = first - interval + 1
 
-    def _limited(self, work: Callable[[], None]) -> None:
-        """By CPU time: on a busy host a good pattern waits, too."""
+    def _run_limited(self, work: Callable[[], None]) -> None:
+        """Call `work`. Raises _TooSlow after PATIENCE seconds of CPU time, which a busy host does not use up."""
         self._armed = True
         signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)
         try:

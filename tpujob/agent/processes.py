@@ -1,4 +1,4 @@
-"""Processes of this host: which belong to an attempt, which hold a device, how they are ended."""
+"""Finds the processes of an attempt and of the devices, and ends them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Callable, Dict, List, Optional, Set
 from tpujob.agent.base import Failure, remove_file
 from workloads.contract import OUT
 
-Find = Callable[[], Set[int]]  #: the processes that there are now
+Find = Callable[[], Set[int]]  #: returns the pids of running processes
 
-KILL_PATIENCE = 30.0  #: seconds for a process to go after SIGKILL, and for a device to be let go
+KILL_PATIENCE = 30.0  #: most seconds from SIGKILL to a process's end and its device's release
 
 
 def read_proc(pid: int, name: str) -> bytes:
@@ -29,42 +29,46 @@ def read_proc(pid: int, name: str) -> bytes:
 
 
 def command_of(pid: int) -> str:
-    """Return the command line of a process; empty: it is gone."""
+    """Return the command name of a process; empty: it has ended."""
     return read_proc(pid, "comm").decode("utf-8", "replace").strip()
 
 
-def stats() -> Dict[int, List[bytes]]:
-    """The fields of the table of processes, from the state on, of those that live."""
-    found: Dict[int, List[bytes]] = {}
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
-        # the name, in parentheses, may hold anything: fields are counted from its end
+def process_table() -> Dict[int, List[bytes]]:
+    """Return the fields of `/proc/PID/stat`, from the state on, of each live process."""
+    table: Dict[int, List[bytes]] = {}
+    for pid in _pids():
+        # the name, in parentheses, may have any characters: fields are counted from its end
         fields = read_proc(pid, "stat").rpartition(b")")[2].split()
         if fields and fields[0] not in (b"Z", b"X"):
-            found[pid] = fields
-    return found
+            table[pid] = fields
+    return table
 
 
-def family(folder: str, session: int = 0) -> Set[int]:
-    """The live processes of an attempt (or, with the folder above, of all): those that carry its folder in their
-    environment, those of its session, and the descendants of both. Never this process."""
+def _pids() -> List[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def attempt_processes(folder: str, session: int = 0) -> Set[int]:
+    """Return the live processes of an attempt, or of all attempts if `folder` is their parent. These are processes
+    with the folder in their environment, processes of the session, and the descendants of both, except this process."""
     marker = OUT.encode() + b"=" + os.fsencode(folder) + b"/"
     parents: Dict[int, int] = {}
-    found: Set[int] = set()
-    for pid, fields in stats().items():
+    pids: Set[int] = set()
+    for pid, fields in process_table().items():
         parents[pid] = int(fields[1])
         in_session = session and int(fields[3]) == session
         environment = b"\0" + read_proc(pid, "environ")
         if in_session or b"\0" + marker in environment:
-            found.add(pid)
+            pids.add(pid)
     while True:
-        born = {pid for pid, parent in parents.items() if parent in found} - found
-        if not born:
-            return found - {os.getpid()}
-        found |= born
+        children = {pid for pid, parent in parents.items() if parent in pids} - pids
+        if not children:
+            return pids - {os.getpid()}
+        pids |= children
 
 
 def send(pids: Set[int], number: int) -> None:
-    """Signal them; root's too where `sudo` allows it, as a program may be `sudo python train.py`."""
+    """Send a signal, also to root's processes where `sudo` allows it: a program may be `sudo python train.py`."""
     refused: Set[int] = set()
     for pid in pids:
         try:
@@ -77,7 +81,7 @@ def send(pids: Set[int], number: int) -> None:
 
 
 def end_all(find: Find, grace: float, as_root: bool = False) -> Set[int]:
-    """Send SIGTERM, wait up to `grace` seconds, send SIGKILL until none is left; return those that remain."""
+    """Send SIGTERM, wait up to `grace` seconds, then send SIGKILL for up to KILL_PATIENCE. Return the pids left."""
     signal_all, pause = (send_as_root, 0.5) if as_root else (send, 0.05)
     left = find()
     signal_all(left, signal.SIGTERM)
@@ -94,17 +98,17 @@ def end_all(find: Find, grace: float, as_root: bool = False) -> Set[int]:
 
 
 def free_devices(grace: float) -> None:
-    """End what holds the TPU, then remove its lock file. Raises Failure TPU_BUSY."""
+    """End the processes that hold the TPU, then delete its lock file. Raises Failure TPU_BUSY."""
     left = end_all(lambda: holders(device_files()), grace)
-    left |= end_all(lambda: hidden_holders(device_files()), grace, as_root=True)
+    left |= end_all(lambda: holders_as_root(device_files()), grace, as_root=True)
     if left:
         names = ["%d (%s)" % (pid, command_of(pid)) for pid in left]
         raise Failure("the TPU is still held by process %s" % ", ".join(sorted(names)), "TPU_BUSY")
-    # `tempfile` would look for room first, and find none on a full disk
+    # `tempfile.gettempdir` fails on a full disk
     lock = os.path.join(os.environ.get("TMPDIR") or "/tmp", "libtpu_lockfile")  # noqa: S108, libtpu's
     try:
         remove_file(lock)
-    except OSError:  # root's
+    except OSError:  # owned by root
         output_of(sudo(["rm", "-f", lock]), 10)
 
 
@@ -115,22 +119,22 @@ def device_files() -> Set[str]:
 
 
 def holders(files: Set[str]) -> Set[int]:
-    """Return the processes that hold one of these files open, as far as this user can see."""
-    found: Set[int] = set()
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()) if files else ():
+    """Return the processes that have one of the files open, if this user may see that."""
+    pids: Set[int] = set()
+    for pid in _pids() if files else ():
         with contextlib.suppress(OSError):
             for name in os.listdir("/proc/%d/fd" % pid):
                 with contextlib.suppress(OSError):
                     if os.readlink("/proc/%d/fd/%s" % (pid, name)) in files:
-                        found.add(pid)
-    return found - {os.getpid()}
+                        pids.add(pid)
+    return pids - {os.getpid()}
 
 
-def hidden_holders(files: Set[str]) -> Set[int]:
-    """Return the same for other users' processes, where `sudo` allows it."""
-    named = [word for name in sorted(files) for word in ("-o", "-lname", name)][1:]
-    look = sudo(["find", "/proc", "-mindepth", "3", "-maxdepth", "3", *named]) if named else []
-    listing = output_of(look, 20) or b""  # it fails whenever a process ends meanwhile
+def holders_as_root(files: Set[str]) -> Set[int]:
+    """Return the processes of any user that have one of the files open, where `sudo` allows it."""
+    tests = [word for name in sorted(files) for word in ("-o", "-lname", name)][1:]
+    find = sudo(["find", "/proc", "-mindepth", "3", "-maxdepth", "3", *tests]) if tests else []
+    listing = output_of(find, 20) or b""  # `find` fails whenever a process ends meanwhile
     return {int(pid) for pid in re.findall(rb"^/proc/(\d+)/fd/", listing, re.M)}
 
 
@@ -140,7 +144,7 @@ def send_as_root(pids: Set[int], number: int) -> None:
 
 
 def sudo(argv: List[str]) -> List[str]:
-    """Return the command as root, without asking for a password; empty where that is impossible or not needed."""
+    """Return `argv` with sudo and no password prompt; empty for root, or where sudo does not allow it."""
     return ["sudo", "-n", "--", *argv] if os.geteuid() != 0 and _may_sudo() else []
 
 
@@ -150,7 +154,7 @@ def _may_sudo() -> bool:
 
 
 def output_of(argv: List[str], patience: float) -> Optional[bytes]:
-    """Return what a command prints, however it ends. None: it could not be run, or took too long."""
+    """Return the output of a command, whatever its exit code; None: it could not be started, or took too long."""
     if not argv:
         return None
     try:
@@ -162,13 +166,12 @@ def output_of(argv: List[str], patience: float) -> Optional[bytes]:
     try:
         return child.communicate(timeout=patience)[0]
     except subprocess.TimeoutExpired:
-        give_up(child)
+        abandon(child)
         return None
 
 
-def give_up(child: subprocess.Popen[bytes]) -> None:
-    """Kill it, and wait a moment at most: we cannot kill what runs as root, and what waits for a dead disk does not
-    die."""
+def abandon(child: subprocess.Popen[bytes]) -> None:
+    """Kill the child, and wait a second at most, as root's processes and processes in disk I/O do not end."""
     with contextlib.suppress(PermissionError):
         child.kill()
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -178,7 +181,7 @@ def give_up(child: subprocess.Popen[bytes]) -> None:
 
 
 def kernel_kills() -> int:
-    """Return how many processes the kernel has killed for want of memory since boot."""
+    """Return the number of processes that the kernel has killed for want of memory since boot."""
     try:
         with open(os.environ.get("TPUJOB_VMSTAT") or "/proc/vmstat", encoding="ascii") as file:
             return int(re.search(r"^oom_kill (\d+)", file.read(), re.M).group(1))  # type: ignore[union-attr]

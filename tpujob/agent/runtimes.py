@@ -1,4 +1,4 @@
-"""What commands run in: the host as it is, or an environment. Images are in `setup/containers.py`."""
+"""Runtimes: commands run on the plain host or in a built environment; `setup/containers.py` has containers."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ MARKER = "done.json"  #: the file of an environment that is written last
 
 
 class Runtime:
-    """The host as it is. Subclasses run commands elsewhere."""
+    """The plain host. Subclasses run commands elsewhere."""
 
-    key = ""  #: the same for the same environment; part of where the result of a set-up is kept
+    key = ""  #: equal for equal environments; part of the path of a kept set-up
 
     def set_variables(self, environment: Dict[str, str]) -> None:
-        """Change the variables of a command so that it runs in this."""
+        """Change the variables of a command so that it runs in this runtime."""
 
-    def command(self, argv: List[str], own: Dict[str, str], cwd: str) -> List[str]:  # noqa: ARG002
-        """The words that run a command in it. `own`: its variables that are not the host's."""
-        if argv[0] == "bash" and not shutil.which("bash", path=own.get("PATH")):
+    def command(self, argv: List[str], env: Dict[str, str], cwd: str) -> List[str]:  # noqa: ARG002
+        """Return the command line that runs `argv` in this runtime, with variables `env` besides the host's."""
+        if argv[0] == "bash" and not shutil.which("bash", path=env.get("PATH")):
             return ["sh", *argv[1:]]
         return argv
 
     send = staticmethod(send)
 
     def clear(self) -> None:
-        """Remove what a command that has ended left behind; its processes aside."""
+        """Delete the leftovers of a command that has ended, except processes."""
 
 
 class BuiltEnvironment(Runtime):
-    """An environment: a folder with `bin/` in it."""
+    """A built environment: a folder with `prefix/bin`."""
 
     def __init__(self, key: str, kind: str) -> None:
         self.key, self.kind = key, kind
-        self.folder = os.path.join(ENVS, key)  #: what is kept and shipped; the marker is in it
+        self.folder = os.path.join(ENVS, key)  #: the folder that the bucket keeps, marker included
         self.prefix = os.path.join(self.folder, "prefix")
 
     def set_variables(self, environment: Dict[str, str]) -> None:
         path = [os.path.join(self.prefix, "bin")]
         if self.kind == "uv" and not shutil.which("uv", path=environment.get("PATH")):
-            path.append(os.path.join(TOOLS, "uv", "bin"))  # set-up may want it
+            path.append(os.path.join(TOOLS, "uv", "bin"))  # set-up may call uv
         path.append(environment.get("PATH", os.defpath))
         environment["PATH"] = os.pathsep.join(path)
         environment["PYTHONNOUSERSITE"] = "1"
@@ -52,14 +52,14 @@ class BuiltEnvironment(Runtime):
         environment["CONDA_PREFIX" if self.kind == "conda" else "VIRTUAL_ENV"] = self.prefix
 
     def mark(self, version: int) -> None:
-        """Note that it is whole."""
+        """Mark the environment as complete."""
         write_json(os.path.join(self.folder, MARKER), {"v": version, "key": self.key})
 
     def is_marked(self) -> bool:
         return bool(read_json(os.path.join(self.folder, MARKER)))
 
     def works(self) -> bool:
-        """Whether its Python runs; one without a Python is trusted."""
+        """Return whether the environment's Python runs; True for an environment without Python."""
         python = os.path.join(self.prefix, "bin", "python")
         if not os.path.lexists(python):
             return os.path.isdir(self.prefix)

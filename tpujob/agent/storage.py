@@ -1,4 +1,4 @@
-"""The storage that an agent keeps its report, log and data in, over the JSON API of Cloud Storage."""
+"""A client of Cloud Storage's JSON API, for the reports, logs and data of an agent."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from typing import Any, Callable, Collection, Dict, Iterator, Mapping, NamedTupl
 
 from tpujob.agent.metadata import DIRECT, MetadataClient
 
-PIECE = 1024 * 1024  #: bytes that are read at once
-#: bytes that one request of an upload sends; a multiple of 256 KiB, as resumable uploads want it
+PIECE = 1024 * 1024  #: bytes of one read
+#: bytes of one request of an upload; a multiple of 256 KiB, as resumable uploads require
 UPLOAD_PIECE = 32 * 1024 * 1024
-PATIENCE = 60.0  #: seconds for which `insist` tries, unless it is given another time
-TIMEOUT = 15.0  #: seconds that the storage may be silent
+PATIENCE = 60.0  #: seconds for which `retry` tries by default
+TIMEOUT = 15.0  #: seconds without a byte after which a request fails
 
 LINK = "tpujob-link"  #: the metadata of an empty object that stands for a symbolic link
 LISTED = "items(name,size,generation,md5Hash,metadata),nextPageToken"
@@ -31,104 +31,104 @@ LISTED = "items(name,size,generation,md5Hash,metadata),nextPageToken"
 class StorageError(Exception):
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
-        self.status = status  #: of HTTP; 0: no answer
+        self.status = status  #: the HTTP status; 0: no answer
 
     @property
-    def lasts(self) -> bool:
-        """The same answer would come again: a retry is no use."""
+    def is_permanent(self) -> bool:
+        """Whether a retry is useless."""
         return self.status in (400, 401, 403, 404)
 
 
 class WrongContent(StorageError):
-    """An object has other bytes than it may have."""
+    """The object's content is not the expected one."""
 
     @property
-    def lasts(self) -> bool:
+    def is_permanent(self) -> bool:
         return True
 
 
 class StoredObject(NamedTuple):
-    """What a list says of an object."""
+    """An object of a list call."""
 
-    name: str  #: what follows the prefix that was listed
+    name: str  #: the rest of the path after the listed prefix
     size: int
     generation: str
-    md5: str  #: base64; empty: the storage has none, as for an object that was composed of others
+    md5: str  #: base64; empty: the storage has none, as for a composed object
     metadata: Mapping[str, str]
 
     @property
     def link(self) -> str:
-        """Of an empty object that stands for a symbolic link: where the link leads."""
+        """The target of the symbolic link that the object stands for; empty: the object is a file."""
         return self.metadata.get(LINK, "")
 
     @property
     def is_path(self) -> bool:
-        """Its name is one that a file below a folder can have."""
+        """Whether `name` is a valid path of a file below a folder."""
         return "\0" not in self.name and not {"", ".", ".."} & set(self.name.split("/"))
 
 
-def insist(
-    do: Callable[[], Any],
+def retry(
+    call: Callable[[], Any],
     patience: float = PATIENCE,
     wait: Callable[[float], object] = time.sleep,
 ) -> Any:
-    """Return what `do` returns. It is tried for `patience` seconds, of which one try uses up at most a quarter (or
-    TIMEOUT, if that is more): a transfer that is cut off after minutes is tried again. With infinity it is tried until
-    it succeeds, whatever the error. `wait` pauses; if it returns true, it was the last try. Raises StorageError."""
-    left, delay, most = patience, 0.5, max(TIMEOUT, patience / 4)
+    """Call `call` until it succeeds, and return its result. Raises its StorageError if that is permanent, after
+    `patience` seconds, or if `wait` returns true. One try uses up at most a quarter of `patience`, or TIMEOUT, so a
+    transfer that fails after minutes is retried. With infinite patience permanent errors are retried, too."""
+    left, delay, longest_try = patience, 0.5, max(TIMEOUT, patience / 4)
     while True:
         began = time.monotonic()
         try:
-            return do()
+            return call()
         except StorageError as error:
-            left -= min(time.monotonic() - began, most) + delay
-            lasts = patience < float("inf") and error.lasts
-            if lasts or left < 0 or wait(delay):
+            left -= min(time.monotonic() - began, longest_try) + delay
+            is_final = patience < float("inf") and error.is_permanent
+            if is_final or left < 0 or wait(delay):
                 raise
             delay = min(2 * delay, 8)
 
 
 def fetch(
-    storage: Storage, path: str, one: StoredObject, file: str, sha256s: Collection[str]
+    storage: Storage, path: str, listed: StoredObject, file: str, sha256s: Collection[str]
 ) -> str:
-    """Write an object, as it was listed, to a file, which may be used only when this has returned; no more bytes are
-    read than were listed. Return its SHA-256, one of those given. Raises WrongContent, StorageError, OSError."""
-    found, left = hashlib.sha256(), one.size
-    with open(file, "wb") as written:
+    """Download the listed version of an object, never more bytes than were listed. Return its SHA-256, one of
+    `sha256s`. Raises WrongContent, StorageError, OSError; the file is then unusable."""
+    sha256, left = hashlib.sha256(), listed.size
+    with open(file, "wb") as output:
 
-        def take(piece: bytes) -> None:
+        def write(piece: bytes) -> None:
             nonlocal left
             left -= len(piece)
             if left < 0:
                 raise WrongContent("%s has more bytes than were listed" % path)
-            found.update(piece)
-            written.write(piece)
+            sha256.update(piece)
+            output.write(piece)
 
-        storage.read(path, take, one.generation)
-    if found.hexdigest() not in sha256s:
+        storage.read(path, write, listed.generation)
+    if sha256.hexdigest() not in sha256s:
         raise WrongContent("%s has another SHA-256 than it may have" % path)
-    return found.hexdigest()
+    return sha256.hexdigest()
 
 
 def digests_of(path: str) -> Tuple[str, str]:
-    """Return the SHA-256 of a file in hex, and its MD5 as `md5_of` does. Raises OSError."""
+    """Return the SHA-256 of a file in hex, and its MD5 in base64. Raises OSError."""
     sha256 = hashlib.sha256()
     md5 = md5_of(path, sha256.update)
     return sha256.hexdigest(), md5
 
 
-def md5_of(path: str, *takes: Callable[[bytes], object]) -> str:
-    """Return the MD5 of a file in base64, as the storage says it; `takes` get its bytes, too. Raises OSError."""
-    md5 = hashlib.new("md5")  # noqa: S324, the bucket keeps that one
+def md5_of(path: str, *consumers: Callable[[bytes], object]) -> str:
+    """Return the MD5 of a file in base64, as the storage has it. The consumers get the bytes, too. Raises OSError."""
+    md5 = hashlib.new("md5")  # noqa: S324, the storage keeps MD5
     with open(path, "rb") as file:
         for piece in iter(lambda: file.read(PIECE), b""):
-            for take in (md5.update, *takes):
-                take(piece)
+            for consume in (md5.update, *consumers):
+                consume(piece)
     return base64.b64encode(md5.digest()).decode()
 
 
 class Storage:
-    """Objects by `gs://` path, over the JSON API."""
+    """The objects of Cloud Storage, or of its emulator, by `gs://` path. Threads may share an instance."""
 
     def __init__(self, metadata: MetadataClient) -> None:
         emulated = os.environ.get("STORAGE_EMULATOR_HOST", "").rstrip("/")
@@ -140,9 +140,8 @@ class Storage:
         self._token, self._token_until = "", 0.0
         self._refused = ""  #: the newest token that the storage refused
         self._lock = threading.Lock()
-        #: seconds that this host's clock is ahead of the storage's
-        self.skew: Optional[float] = None
-        self._ahead: Optional[float] = None  #: the same of the clock that never goes back
+        self.skew: Optional[float] = None  #: seconds that this host is ahead of the storage
+        self._monotonic_skew: Optional[float] = None  #: the skew of the monotonic clock
 
     def put(
         self,
@@ -150,23 +149,24 @@ class Storage:
         data: bytes,
         metadata: Optional[Dict[str, str]] = None,
         md5: str = "",
-        over: str = "",
+        if_generation: str = "",
     ) -> None:
-        """Write whole or not at all. `md5`: the storage refuses other bytes; `over`: only over that generation, `0`:
-        if there is none. Raises StorageError, with status 412 when there is another."""
+        """Write an object. The storage refuses content with another `md5`. `if_generation`: replace only that
+        generation; `0`: create only. Raises StorageError, with status 412 if the generation is another."""
         bucket, name = _bucket_and_name(path)
         facts: Dict[str, Any] = {"name": name, "contentType": "text/plain"}
         if metadata:
             facts["metadata"] = metadata
         if md5:
             facts["md5Hash"] = md5
-        # nothing holds its own hash; RFC 2046 allows 70 characters
-        line = "tpujob-%s" % hashlib.sha256(data).hexdigest()[:40]
+        # no content has its own hash in it; RFC 2046 allows 70 characters
+        boundary = "tpujob-%s" % hashlib.sha256(data).hexdigest()[:40]
         head = "--%s\r\nContent-Type: application/json\r\n\r\n%s\r\n--%s\r\n\r\n"
-        body = (head % (line, json.dumps(facts), line)).encode() + data
-        kind = "multipart/related; boundary=%s" % line
-        where = "/upload/storage/v1/b/%s/o?uploadType=multipart" % bucket + _only_over(over)
-        self._open("POST", where, body + ("\r\n--%s--" % line).encode(), kind).close()
+        body = (head % (boundary, json.dumps(facts), boundary)).encode() + data
+        body += ("\r\n--%s--" % boundary).encode()
+        content_type = "multipart/related; boundary=%s" % boundary
+        target = "/upload/storage/v1/b/%s/o?uploadType=multipart" % bucket
+        self._open("POST", target + _precondition(if_generation), body, content_type).close()
 
     def put_file(
         self,
@@ -174,16 +174,16 @@ class Storage:
         file: str,
         md5: str = "",
         metadata: Optional[Dict[str, str]] = None,
-        over: str = "",
+        if_generation: str = "",
     ) -> None:
-        """Write a file; the rest as `put`. The storage compares its MD5, in base64, before the object is there: a file
-        that has changed since is refused. Raises StorageError, OSError."""
+        """Write an object from a file, in pieces if it is large. The parameters are those of `put`; `md5` makes the
+        storage refuse a file that has changed. Raises StorageError, OSError."""
         size = os.path.getsize(file)
         with open(file, "rb") as content:
             if size <= UPLOAD_PIECE:
-                self.put(path, content.read(size), metadata, md5, over)
+                self.put(path, content.read(size), metadata, md5, if_generation)
                 return
-            session = self._session(path, md5, metadata, over)
+            session = self._start_session(path, md5, metadata, if_generation)
             for start in range(0, size, UPLOAD_PIECE):
                 end = min(start + UPLOAD_PIECE, size)
                 piece = content.read(end - start)
@@ -191,43 +191,47 @@ class Storage:
                     raise StorageError("%s was cut while it was read" % file)
                 span = {"Content-Range": "bytes %d-%d/%d" % (start, end - 1, size)}
                 try:
-                    self._open("PUT", session, piece, more=span).close()
+                    self._open("PUT", session, piece, headers=span).close()
                 except StorageError as error:
                     # "resume incomplete": send the next piece
                     if error.status != 308 or end == size:
                         raise
 
-    def _session(self, path: str, md5: str, metadata: Optional[Dict[str, str]], over: str) -> str:
+    def _start_session(
+        self, path: str, md5: str, metadata: Optional[Dict[str, str]], if_generation: str
+    ) -> str:
+        """Return the URL of a new resumable upload."""
         bucket, name = _bucket_and_name(path)
         facts: Dict[str, Any] = {"name": name, "metadata": metadata or {}}
         if md5:
             facts["md5Hash"] = md5
         body = json.dumps(facts).encode()
-        where = "/upload/storage/v1/b/%s/o?uploadType=resumable" % bucket + _only_over(over)
-        with self._open("POST", where, body, "application/json") as response:
+        target = "/upload/storage/v1/b/%s/o?uploadType=resumable%s"
+        target %= (bucket, _precondition(if_generation))
+        with self._open("POST", target, body, "application/json") as response:
             return str(response.headers.get("Location") or "")
 
     def objects(self, prefix: str) -> Iterator[StoredObject]:
-        """The objects whose path begins with `prefix`, one page of 1,000 after the other. Raises StorageError."""
+        """Yield the objects whose path begins with `prefix`, in pages of 1,000. Raises StorageError."""
         bucket, start = _bucket_and_name(prefix)
-        asked = {"prefix": start, "fields": LISTED}
+        query = {"prefix": start, "fields": LISTED}
         while True:
-            where = "/storage/v1/b/%s/o?%s" % (bucket, urllib.parse.urlencode(asked))
+            target = "/storage/v1/b/%s/o?%s" % (bucket, urllib.parse.urlencode(query))
             try:
-                with self._open("GET", where) as response:
+                with self._open("GET", target) as response:
                     page: Dict[str, Any] = json.loads(response.read())
             except (OSError, ValueError, http.client.HTTPException) as error:
                 raise StorageError("listing %s: %s" % (prefix, error)) from error
-            for one in page.get("items", []):
-                name, metadata = str(one["name"])[len(start) :], one.get("metadata", {})
-                md5, generation = str(one.get("md5Hash", "")), str(one["generation"])
-                yield StoredObject(name, int(one["size"]), generation, md5, metadata)
+            for item in page.get("items", []):
+                name, metadata = str(item["name"])[len(start) :], item.get("metadata", {})
+                md5, generation = str(item.get("md5Hash", "")), str(item["generation"])
+                yield StoredObject(name, int(item["size"]), generation, md5, metadata)
             if not page.get("nextPageToken"):
                 return
-            asked["pageToken"] = page["nextPageToken"]
+            query["pageToken"] = page["nextPageToken"]
 
     def delete(self, path: str) -> None:
-        """Absent is success. Raises StorageError."""
+        """Delete an object if it exists. Raises StorageError."""
         try:
             self._open("DELETE", "/storage/v1/b/%s/o/%s" % _quoted(path)).close()
         except StorageError as error:
@@ -237,23 +241,23 @@ class Storage:
     def read(
         self,
         path: str,
-        take: Callable[[bytes], object],
+        consume: Callable[[bytes], object],
         generation: str = "",
         span: Optional[Tuple[int, int]] = None,
     ) -> None:
-        """Give the object to `take`, piece by piece, as it is stored. `generation`: of no other version; `span`: from
-        the first of these bytes to before the second. Raises StorageError."""
-        where = "/storage/v1/b/%s/o/%s?alt=media" % _quoted(path)
-        where += "&generation=%s" % generation if generation else ""
-        # else the storage unpacks what is stored as gzip, and its size is not the listed one
-        more = {"Accept-Encoding": "gzip"}
+        """Pass the stored bytes of an object to `consume`, in pieces: of that generation only, and only from byte
+        `span[0]` to before `span[1]`. Raises StorageError."""
+        target = "/storage/v1/b/%s/o/%s?alt=media" % _quoted(path)
+        target += "&generation=%s" % generation if generation else ""
+        # without it the storage would decompress objects stored as gzip, beyond their listed size
+        headers = {"Accept-Encoding": "gzip"}
         if span:
-            more["Range"] = "bytes=%d-%d" % (span[0], span[1] - 1)
-        with self._open("GET", where, more=more) as response:
+            headers["Range"] = "bytes=%d-%d" % (span[0], span[1] - 1)
+        with self._open("GET", target, headers=headers) as response:
             try:
                 for piece in iter(lambda: response.read(PIECE), b""):
-                    take(piece)
-                if response.length:  # what was announced and did not come
+                    consume(piece)
+                if response.length:  # the bytes that did not arrive
                     raise StorageError("reading %s: the answer was cut off" % path)
             except (OSError, http.client.HTTPException) as error:
                 raise StorageError("reading %s: %s" % (path, error)) from error
@@ -261,40 +265,43 @@ class Storage:
     def _open(
         self,
         method: str,
-        where: str,
+        target: str,
         body: Any = None,
-        kind: str = "",
-        more: Optional[Dict[str, str]] = None,
+        content_type: str = "",
+        headers: Optional[Dict[str, str]] = None,
     ) -> Any:
-        """`where`: a path, or the address of an upload's session."""
-        headers = dict(more or {}, **({"Content-Type": kind} if kind else {}))
-        token = self._bearer()
+        """Return the response to a request; `target` is a path of the API or an upload's URL. Raises StorageError."""
+        headers = dict(headers or {})
+        if content_type:
+            headers["Content-Type"] = content_type
+        token = self._bearer_token()
         if token:
             headers["Authorization"] = "Bearer " + token
-        url = where if where.startswith("http") else self._base + where
+        url = target if target.startswith("http") else self._base + target
         request = urllib.request.Request(url, body, headers, method=method)  # noqa: S310, http(s)
         try:
             response = self._opener.open(request, timeout=TIMEOUT)
             with contextlib.suppress(TypeError, ValueError, IndexError):
-                there = parsedate_to_datetime(response.headers.get("Date") or "").timestamp()
-                self.skew, self._ahead = time.time() - there, time.monotonic() - there
+                now = parsedate_to_datetime(response.headers.get("Date") or "").timestamp()
+                self.skew = time.time() - now
+                self._monotonic_skew = time.monotonic() - now
             return response
         except urllib.error.HTTPError as error:
             text = ""
             with contextlib.suppress(OSError, http.client.HTTPException), error:
                 text = error.read(300).decode("utf-8", "replace")
-            status = 0 if error.code == 401 and self._drop(token) else error.code
+            status = 0 if error.code == 401 and self._drop_token(token) else error.code
             raise StorageError("HTTP %d: %s" % (error.code, text), status) from error
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise StorageError("no answer from the storage: %s" % error) from error
 
     def time(self) -> Optional[float]:
-        """The storage's own, to a second, whatever the clock of this host says; None: it has not answered as yet."""
-        return None if self._ahead is None else time.monotonic() - self._ahead
+        """Return the time of the storage's clock, exact to a second; None before the storage's first answer."""
+        return None if self._monotonic_skew is None else time.monotonic() - self._monotonic_skew
 
-    def _bearer(self) -> str:
-        """Empty for an emulator, and on a host without an account. Raises StorageError when the metadata server is
-        silent, as the storage would refuse a call without a token for good."""
+    def _bearer_token(self) -> str:
+        """Return a token; empty for an emulator, and on a host without an account. Raises StorageError if the metadata
+        server is silent: without a token the storage would answer with a permanent error."""
         if self._metadata is None:
             return ""
         with self._lock:
@@ -305,7 +312,7 @@ class Storage:
                         "no token for the storage: the metadata server does not answer"
                     )
                 if answer is None:
-                    return self._token  # asked for a minute before it runs out
+                    return self._token  # valid for another minute
                 try:
                     grant = json.loads(answer or "{}")
                     self._token = grant["access_token"]
@@ -314,15 +321,15 @@ class Storage:
                     self._token = ""
             return self._token
 
-    def _drop(self, token: str) -> bool:
-        """Forget a token that was refused. Return whether another may be taken: not if the metadata server has given
-        this one again."""
+    def _drop_token(self, token: str) -> bool:
+        """Drop a refused token. Return whether a retry may succeed: not if the same token was refused before."""
         with self._lock:
             if token != self._token:  # another thread has dropped it
                 return bool(token)
-            hope = token not in ("", self._refused)
-            self._refused, self._token, self._token_until = token, "", 0.0
-            return hope
+            may_succeed = token not in ("", self._refused)
+            self._refused = token
+            self._token, self._token_until = "", 0.0
+            return may_succeed
 
 
 def _bucket_and_name(path: str) -> Tuple[str, str]:
@@ -330,7 +337,7 @@ def _bucket_and_name(path: str) -> Tuple[str, str]:
     return bucket, name
 
 
-def _only_over(generation: str) -> str:
+def _precondition(generation: str) -> str:
     return "&ifGenerationMatch=" + generation if generation else ""
 
 

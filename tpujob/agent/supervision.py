@@ -1,6 +1,6 @@
-"""Watches the program while it runs: whether it goes on, where it hangs, what its output says; and hears of preemption.
+"""Supervises the running program: progress, stacks of a hang, patterns in the output; polls for preemption notices.
 
-Nothing is concluded here: the backend decides on what is reported.
+The agent only reports; the backend decides.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tpujob.agent.base import Wake
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.patterns import PatternWatch
 from tpujob.agent.processes import Find, read_proc
-from tpujob.agent.stack_traces import collect
+from tpujob.agent.stack_traces import collect_stacks
 from tpujob.agent.upload import Log, ProgressReader, ReportWriter, first_lines
 from tpujob.protocol import (
     PREEMPTED,
@@ -26,12 +26,12 @@ from tpujob.protocol import (
 )
 from tpujob.protocol.limits import MAX_VERDICT_TEXT
 
-#: seconds before the limit, so that the backend finds the stacks when it acts on the limit
+#: seconds before the limit at which stacks are collected, so that the backend has them when it acts on the limit
 EARLY = 5.0
 
 
 class Supervision:
-    """From the start of the program to its end. Made, and asked to look, by the main thread."""
+    """The supervision of a running program. Only the main thread may create and poll it."""
 
     def __init__(
         self, plan: Plan, log: Log, reporter: ReportWriter, progress: ProgressReader, wake: Wake
@@ -40,25 +40,25 @@ class Supervision:
         self._stall: StallRule = plan.get("stall") or {"seconds": 0, "first": 0, "looks": 0}
         self._pids: Find = set
         self._watch = PatternWatch(plan.get("watch"), log.note, wake.up)
-        self._idle = Idle(self._watch, progress, lambda: self._pids())
+        self._idle = IdleClock(self._watch, progress, lambda: self._pids())
         self._collected = False
         self.has_stalled = False  #: at any time
-        self.stacks: List[str] = []  #: of the present stall
-        self.hear = self._watch.hear
+        self.stacks: List[str] = []  #: the stacks of the present stall
+        self.add_lines = self._watch.add_lines
         self.vitals = self._idle.vitals
 
     def follow(self, pids: Find, path: str) -> None:
-        """The program has started. `pids` finds its processes, `path` says where programs are."""
+        """Supervise the processes that `pids` returns. `path` is the program's PATH."""
         self._pids, self._path = pids, path
 
-    def look(self) -> None:
-        """Process what the program did since the last call."""
-        self._watch.look()
+    def poll(self) -> None:
+        """Process the program's output, events and idle time since the last call."""
+        self._watch.search()
         self._progress.read_output(self._watch.take_steps(), self._watch.first_step)
-        self._look_for_stall()
+        self._check_stall()
 
-    def _look_for_stall(self) -> None:
-        self._idle.look()
+    def _check_stall(self) -> None:
+        self._idle.poll()
         if not self._idle.stalled(self._stall, min(EARLY, self._stall["seconds"] / 5)):
             if self._collected:
                 self._collected = False
@@ -67,7 +67,7 @@ class Supervision:
                 self._reporter.update({}, b"")
         elif not self._collected:
             self._collected = True
-            threading.Thread(target=self._collect, name="stacks", daemon=True).start()
+            threading.Thread(target=self._collect_stacks, name="stacks", daemon=True).start()
         elif self._idle.stalled(self._stall):
             self.has_stalled = True
 
@@ -75,145 +75,150 @@ class Supervision:
         """Return the verdict of `watch.nonfinite`; None: no line matched."""
         if self._watch.nonfinite is None:
             return None
-        line, step = self._watch.nonfinite
-        known = self._progress.facts.get("step") if step is None else step
+        line, matched_step = self._watch.nonfinite
+        step = self._progress.facts.get("step") if matched_step is None else matched_step
         host, text = self._plan["host"], line[:MAX_VERDICT_TEXT]
-        return VerdictDocument(step=known, host=host, device="", blame="", text=text)
+        return VerdictDocument(step=step, host=host, device="", blame="", text=text)
 
-    def _collect(self) -> None:
-        self._log.note("no progress for %.0f s; its processes:" % self._idle.idle())
+    def _collect_stacks(self) -> None:
+        self._log.note("no progress for %.0f s; its processes:" % self._idle.seconds())
         dumps = self._progress.signs > 0
-        stacks = collect(self._pids(), dumps, self._log, self._path)
+        stacks = collect_stacks(self._pids(), dumps, self._log, self._path)
         for line in stacks:
             self._log.note(line, "[stack] ")
-        if self._collected:  # it still lasts
+        if self._collected:  # the stall lasts
             self.stacks = stacks
             self._reporter.update({}, first_lines(stacks))
 
 
-# How long the program has shown no sign of progress ------------------------------------------------------------------
+# Idle time -----------------------------------------------------------------------------------------------------------
 
 
-EVERY = 1.0  #: seconds from look to look
-BUSY = 0.01  #: of one core: what uses less does nothing
-CENSUS = 10.0  #: seconds for which the list of processes holds
+EVERY = 1.0  #: least seconds between two polls
+BUSY = 0.01  #: share of one core: a program that uses less is idle
+CENSUS = 10.0  #: seconds for which the list of processes is used
 
 
-class Idle:
-    """A sign is a matching line where `watch.progress` is given; else an event of the contract where the program writes
-    them; else any output, or CPU time."""
+class IdleClock:
+    """The time since the program's last sign of progress. A sign is a line that matches `watch.progress`; without that
+    pattern an event of the contract; without events any output, or CPU time."""
 
     def __init__(self, watch: PatternWatch, progress: ProgressReader, find: Find) -> None:
-        """`find`: the program's processes."""
-        self._watch, self._progress, self._effort = watch, progress, Effort(find)
-        self._since = self._looked = time.monotonic()
-        self._looks = 0
-        self._sign = self._newest()
+        """`find` returns the program's processes."""
+        self._watch, self._progress, self._cpu = watch, progress, CpuMeter(find)
+        self._since = self._polled_at = time.monotonic()
+        self._polls = 0  #: since the newest sign
+        self._sign = self._count_signs()
 
-    def look(self) -> None:
-        """Looks once a second, however often it is called."""
+    def poll(self) -> None:
+        """Check for a new sign, at most once a second."""
         now = time.monotonic()
-        if now - self._looked < EVERY * 0.9:
+        if now - self._polled_at < EVERY * 0.9:
             return
-        self._looked = now
-        sign = self._newest()
-        if sign != self._sign or (sign[0] == "lines" and self._effort.made()):
-            self._sign, self._since, self._looks = sign, now, 0
+        self._polled_at = now
+        sign = self._count_signs()
+        if sign != self._sign or (sign[0] == "lines" and self._cpu.was_busy()):
+            self._sign, self._since = sign, now
+            self._polls = 0
         else:
-            self._looks += 1
+            self._polls += 1
 
-    def idle(self) -> float:
-        """Seconds without a sign."""
-        return max(0.0, time.monotonic() - self._since) if self._looks else 0.0
+    def seconds(self) -> float:
+        """Return the seconds since the newest sign."""
+        return max(0.0, time.monotonic() - self._since) if self._polls else 0.0
 
     def vitals(self) -> ReportDocument:
         """Return the facts for the report."""
-        return {"idle": round(self.idle(), 1), "looks": self._looks}
+        return {"idle": round(self.seconds(), 1), "looks": self._polls}
 
     def stalled(self, rule: StallRule, early: float = 0.0) -> bool:
-        """Whether nothing was done for as long as the plan's `stall` says, or will have been `early` seconds from
-        now. The first step takes longer: compiling is part of it."""
+        """Return whether the plan's limits for a stall are exceeded, or will be in `early` seconds. Before the first
+        step the limit is higher, as the program compiles then."""
         facts = self._progress.facts
-        waits = facts.get("program_phase") and facts.get("step") is None
-        limit = rule["first"] if waits else rule["seconds"]
-        return bool(limit) and self._looks >= rule["looks"] and self.idle() >= limit - early
+        before_first_step = facts.get("program_phase") and facts.get("step") is None
+        limit = rule["first"] if before_first_step else rule["seconds"]
+        return bool(limit) and self._polls >= rule["looks"] and self.seconds() >= limit - early
 
-    def _newest(self) -> Tuple[str, int]:
-        if self._watch.progress:
+    def _count_signs(self) -> Tuple[str, int]:
+        """Return the kind of signs that the program shows, and their number."""
+        if self._watch.has_progress_pattern:
             return ("matches", self._watch.signs)
         if self._progress.signs:
             return ("events", self._progress.signs)
         return ("lines", self._watch.lines)
 
 
-class Effort:
-    """The CPU time that processes use."""
+class CpuMeter:
+    """The CPU time of processes."""
 
     def __init__(self, find: Find) -> None:
         self._find = find
         self._pids: Set[int] = set()
-        self._used: Dict[int, int] = {}
-        self._counted, self._asked = -CENSUS, time.monotonic()
+        self._ticks: Dict[int, int] = {}  #: at the last call, by pid
+        self._listed_at = -CENSUS
+        self._called_at = time.monotonic()
 
-    def made(self) -> bool:
-        """Whether they worked since the last call."""
+    def was_busy(self) -> bool:
+        """Return whether the processes used at least BUSY since the last call."""
         now = time.monotonic()
-        if now - self._counted >= CENSUS:
-            self._pids, self._counted = self._find(), now
-        used = {pid: _ticks(pid) for pid in self._pids}
-        spent = sum(max(0, ticks - self._used.get(pid, 0)) for pid, ticks in used.items())
-        elapsed, self._asked, self._used = now - self._asked, now, used
+        if now - self._listed_at >= CENSUS:
+            self._pids, self._listed_at = self._find(), now
+        ticks = {pid: _cpu_ticks(pid) for pid in self._pids}
+        spent = sum(max(0, count - self._ticks.get(pid, 0)) for pid, count in ticks.items())
+        elapsed = now - self._called_at
+        self._called_at, self._ticks = now, ticks
         return spent / os.sysconf("SC_CLK_TCK") >= BUSY * elapsed
 
 
-def _ticks(pid: int) -> int:
-    """Of the process and of its children that have ended; 0: it is gone."""
+def _cpu_ticks(pid: int) -> int:
+    """Return the CPU time of the process and of its ended children, in clock ticks; 0: it has ended."""
     fields = read_proc(pid, "stat").rpartition(b")")[2].split()
     return sum(map(int, fields[11:15])) if len(fields) > 14 else 0
 
 
-# Notices that this host is about to be taken away, and announced maintenance -----------------------------------------
+# Notices -------------------------------------------------------------------------------------------------------------
 
 
-#: seconds between two questions for announced maintenance, which comes hours to days ahead
-UPCOMING_EVERY = 60.0
+UPCOMING_EVERY = 60.0  #: seconds between two polls for announced maintenance, hours to days ahead
 
 
 class Notices:
-    """Asks the metadata server for notices, on a thread of its own. `newest` is one of NOTICES."""
+    """The notices that this host is about to be taken away, and announced maintenance. A thread polls the metadata
+    server; `newest` is one of NOTICES."""
 
     def __init__(self, metadata: MetadataClient, progress: ProgressReader) -> None:
         self._metadata, self._progress = metadata, progress
         self.newest = ""
-        self.upcoming: Optional[MaintenanceDocument] = None  #: announced for later; no notice
-        self._heard = 0.0  #: monotonic
-        self._saved_before: Any = None  #: the step of the newest checkpoint then
-        threading.Thread(target=self._watch, name="metadata", daemon=True).start()
+        self.upcoming: Optional[MaintenanceDocument] = None  #: announced for later; not a notice
+        self._passed_on_at = 0.0  #: monotonic; 0: no notice yet
+        self._step_before: Any = None  #: the step of the newest checkpoint at that time
+        threading.Thread(target=self._poll_forever, name="metadata", daemon=True).start()
 
-    def ask(self) -> None:
-        """Ask the metadata server once more, now."""
+    def poll(self) -> None:
+        """Poll the metadata server now."""
         self.newest = self.newest or self._metadata.notice() or ""
 
-    def heard(self) -> None:
-        """Note that the program gets the notice now."""
-        if not self._heard:
-            self._heard = time.monotonic()
-            self._saved_before = self._progress.facts.get("checkpoint")
+    def mark_passed_on(self) -> None:
+        """Record that the program gets the notice now."""
+        if not self._passed_on_at:
+            self._passed_on_at = time.monotonic()
+            self._step_before = self._progress.facts.get("checkpoint")
 
     def saved_in(self) -> Optional[float]:
-        """Seconds from the first notice to now, if a checkpoint was committed in between; else None."""
-        saved, before = self._progress.facts.get("checkpoint"), self._saved_before
-        if not self._heard or saved is None or (before is not None and saved <= before):
+        """Return the seconds since the first notice, or None if no checkpoint was committed since then."""
+        step, before = self._progress.facts.get("checkpoint"), self._step_before
+        if not self._passed_on_at or step is None or (before is not None and step <= before):
             return None
-        return round(time.monotonic() - self._heard, 1)
+        return round(time.monotonic() - self._passed_on_at, 1)
 
-    def _watch(self) -> None:
-        """Ask once a second while the server answers, rarely while it does not."""
+    def _poll_forever(self) -> None:
+        """Poll once a second while the server answers, less often while it does not."""
         delay, due = 1.0, 0.0
         while self.newest != PREEMPTED:
             notice = self._metadata.notice()
             if notice is not None and time.monotonic() >= due:
-                self.upcoming, due = self._metadata.upcoming(), time.monotonic() + UPCOMING_EVERY
+                self.upcoming = self._metadata.upcoming()
+                due = time.monotonic() + UPCOMING_EVERY
             self.newest = notice or self.newest
             delay = min(delay * 2, 60) if notice is None else 1.0
             time.sleep(delay)

@@ -1,6 +1,6 @@
-"""Copies the user's data between a folder and Cloud Storage: which names fit, what differs, how one file is copied so
-that it is whole and verified, and what that costs (`sync`). Packs small files into shards (`pack`, `unpack`).
+"""Copies the user's data between a folder, Cloud Storage, S3 and the web, file by file and verified (`sync`). Packs
+small files into shards (`pack`, `unpack`).
 
-Reaches the storage through `objects.Objects` only; which server that is, the wiring says. Jobs, checkpoints and logs
-are not data in this sense: they have the port `Blobs`.
+This package reads and writes Cloud Storage through `objects.Objects` alone; the wiring supplies the adapter. Jobs,
+checkpoints and logs are not data in this sense: they have the port `Blobs`.
 """

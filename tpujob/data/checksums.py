@@ -1,5 +1,5 @@
-"""CRC32C as Cloud Storage writes it (base64 of four bytes), and hashes of other kinds over one stream; what a
-source says of all bytes of a file, and what changes when it is written. Pure."""
+"""Checksums: CRC32C in the notation of Cloud Storage (base64 of four bytes), hashes of other kinds, and the hashes and
+identities in the headers of sources. Pure."""
 
 import base64
 import hashlib
@@ -19,11 +19,11 @@ _READ = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Hash:
-    """What a storage declares of all bytes of one object."""
+    """The hash that a storage declares for an object."""
 
     kind: HashKind
     value: bytes
-    certain: bool = True  #: False: it looks like a hash, and may be something else (an ETag)
+    certain: bool = True  #: False: the value may be no hash of the content, such as an ETag
 
 
 class Hasher(Protocol):
@@ -42,17 +42,17 @@ class _Crc32:
 
 
 def hasher(kind: HashKind) -> Hasher:
-    """Of any kind but CRC32C, which `extend` computes of every stream."""
+    """Return a hasher of any kind except CRC32C, for which there is `extend`."""
     return _Crc32() if kind == "crc32" else hashlib.new(kind, usedforsecurity=False)
 
 
 def extend(before: int, data: bytes | memoryview) -> int:
-    """Return the CRC32C of everything so far and of `data`."""
+    """Return the CRC32C of a content and `data`, from the content's CRC32C."""
     return int(_extend(before, bytes(data)))  # pyright: ignore[reportUnknownArgumentType]
 
 
 def of_file(content: IO[bytes]) -> tuple[int, int]:
-    """The length and the CRC32C of all of it. Raises OSError."""
+    """Return the size and the CRC32C of a file. Raises OSError."""
     content.seek(0)
     size = crc32c = 0
     while data := content.read(_READ):
@@ -66,13 +66,13 @@ def encode(crc32c: int) -> str:
 
 
 def decode(text: object) -> int | None:
-    """Return the checksum; None: not given, or not a checksum."""
+    """Return the CRC32C, or None for a text that is not one."""
     declared = from_base64("crc32c", str(text or ""))
     return int.from_bytes(declared.value, "big") if declared else None
 
 
 def from_base64(kind: HashKind, text: str | None) -> Hash | None:
-    """Return the hash; None: not given, or not a hash of that kind."""
+    """Return the hash, or None for a text that is not of that kind."""
     try:
         value = base64.b64decode(text or "", validate=True)
     except ValueError:
@@ -80,27 +80,27 @@ def from_base64(kind: HashKind, text: str | None) -> Hash | None:
     return Hash(kind, value) if len(value) == _LENGTHS[kind] else None
 
 
-# What the headers of a source say -------------------------------------------------------------------------------------
+# Headers of sources ---------------------------------------------------------------------------------------------------
 
 
 _KINDS: tuple[HashKind, ...] = ("crc32c", "crc32", "sha256", "sha1")
 
 
 def identity_of(etag: str, modified: str, size: int) -> str:
-    """Empty: the source has neither an ETag nor a time, so nothing tells whether it has changed."""
+    """Return a text that differs once the source has changed; empty without ETag and time, which would show that."""
     if not etag and not modified:
         return ""
     return " ".join(part for part in (etag, modified, f"{size} bytes") if part)
 
 
 def etag_of(identity: str) -> str:
-    """Return the ETag as the source gave it; empty: it gave none."""
-    found = re.match(r'(?:W/)?"[^"]*"', identity)
-    return found[0] if found else ""
+    """Return the ETag in an identity; empty: it has none."""
+    match = re.match(r'(?:W/)?"[^"]*"', identity)
+    return match[0] if match else ""
 
 
 def validator_of(identity: str) -> str:
-    """What If-Range takes: a strong ETag, or else a time of the web (RFC 9110). Empty: there is neither."""
+    """Return the value for If-Range: a strong ETag, else an HTTP time (RFC 9110); empty: the identity has neither."""
     etag = etag_of(identity)
     if etag and not etag.startswith("W/"):
         return etag
@@ -109,45 +109,46 @@ def validator_of(identity: str) -> str:
 
 
 def whole_seconds(time: datetime | None) -> str:
-    """A list and the header of the same object differ in what is below a second."""
+    """Return a time without fractions of a second, in which a list and a header of one object may differ."""
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if time else ""
 
 
 def hash_of_s3(answer: Mapping[str, object]) -> Hash | None:
-    """What S3 says of all bytes of an object, in its answer to a request for the whole of it.
+    """Return the hash of an object from S3's answer to a request for the whole object; None: it declares none.
 
-    A checksum of parts' checksums depends on the parts, and is none of the bytes (documented): it has a dash and a
-    number, or its type is COMPOSITE. Some servers mark it by neither, so the checksum of an object in parts, whose ETag
-    has a dash, is certain only with the type FULL_OBJECT. An ETag is the MD5 of the bytes for an object that was
-    written at once without a key of KMS or of the customer (documented); other servers than Amazon's need not keep to
-    that, so it is not certain. CRC64NVME is not compared: nothing here computes it fast enough.
+    A checksum of parts' checksums is no checksum of the content (documented): it ends in a dash and a number, or has
+    the type COMPOSITE. Some servers mark it in neither way. So the checksum of an object in parts, whose ETag has a
+    dash, is certain only with the type FULL_OBJECT. An ETag is the MD5 of an object that was written in one request
+    without a key of KMS or the customer (documented). Other servers than Amazon's may differ, so it is not certain.
+    CRC64NVME is not supported, as no fast implementation is at hand.
     """
     etag = str(answer.get("ETag") or "").strip('"')
     if answer.get("ChecksumType") != "COMPOSITE":
         certain = "-" not in etag or answer.get("ChecksumType") == "FULL_OBJECT"
         for kind in _KINDS:
-            found = from_base64(kind, str(answer.get(f"Checksum{kind.upper()}") or ""))
-            if found:
-                return replace(found, certain=certain)
-    plain = answer.get("ServerSideEncryption") in (None, "AES256")
-    if plain and not answer.get("SSECustomerAlgorithm") and re.fullmatch(r"[0-9a-f]{32}", etag):
+            declared = from_base64(kind, str(answer.get(f"Checksum{kind.upper()}") or ""))
+            if declared:
+                return replace(declared, certain=certain)
+    no_key = answer.get("ServerSideEncryption") in (None, "AES256")
+    if no_key and not answer.get("SSECustomerAlgorithm") and re.fullmatch(r"[0-9a-f]{32}", etag):
         return Hash("md5", bytes.fromhex(etag), certain=False)
     return None
 
 
 def hash_of_web(headers: Mapping[str, str]) -> Hash | None:
-    """What the headers of an answer with the whole file say of its bytes; `headers` has names in lower case.
+    """Return the hash of a file from the headers of an answer with the whole file; None: they declare none. Names of
+    `headers` are in lower case.
 
-    `X-Goog-Hash` is of what is stored: not of what arrives when the server unpacks it on the way (documented).
+    `X-Goog-Hash` is the hash of the stored bytes, which the server may decompress for the answer (documented).
     `Repr-Digest` is RFC 9530, `Digest` RFC 3230, `Content-MD5` RFC 1864.
     """
     if headers.get("x-goog-stored-content-encoding", "identity") == "identity":
         hashes = dict(re.findall(r"(crc32c|md5)=([\w+/=]+)", headers.get("x-goog-hash", "")))
-        found = from_base64("crc32c", hashes.get("crc32c")) or from_base64("md5", hashes.get("md5"))
-        if found:
-            return found
+        for kind in ("crc32c", "md5"):
+            if declared := from_base64(kind, hashes.get(kind)):
+                return declared
     for name in ("repr-digest", "digest"):
         match = re.search(r"(?i)\bsha-256=:?([\w+/=]+)", headers.get(name, ""))
-        if match and (found := from_base64("sha256", match[1])):
-            return found
+        if match and (declared := from_base64("sha256", match[1])):
+            return declared
     return from_base64("md5", headers.get("content-md5"))

@@ -1,7 +1,7 @@
-"""Copies between two prefixes that the storage makes by itself, a while at a time: the port `Copies`.
+"""Server-side copies between two prefixes, for a limited time at a call: the port `Copies`.
 
-What differs is found by listing both sides in the order of their names. Which objects are at the target the storage
-itself remembers, so that nothing is lost with the progress of a round but a few rewrites of large objects.
+Lists of both sides, in the order of names, show which objects differ. So lost progress costs only new lists and a few
+repeated rewrites of large objects.
 """
 
 import re
@@ -20,66 +20,61 @@ from tpujob.errors import Conflict, NotFound, Refused, Transient
 from tpujob.ports import Comparison
 
 _THREADS = 16
-#: objects that are copied between two looks at the clock
-_BATCH = 64
-#: passes through a source that is written to meanwhile, before it is given up
-_PASSES = 10
-#: pages of a list that are read to know beforehand how much there is
-_COUNTED = 50
-#: folders of a workdir that do not follow their job
-_STAYS = ("attempts/", "bundles/")
+_BATCH = 64  #: objects that are copied between two checks of the time
+_PASSES = 10  #: most passes through a source that changes meanwhile
+_COUNTED = 50  #: most pages of a list that are read to count objects before the copy
+_STAYS = ("attempts/", "bundles/")  #: folders of a workdir that are not copied with their job
 _CHECKPOINTS, _OUTPUTS = "checkpoints/", "outputs/"
-#: in the name of a folder that Orbax has not finished writing
-_UNFINISHED = ".orbax-checkpoint-tmp"
+_UNFINISHED = ".orbax-checkpoint-tmp"  #: part of the names of Orbax's unfinished folders
 
 _Pair = Pair[ObjectFacts, ObjectFacts]
 
 
 class ObjectCopies:
-    """Implements `ports.Copies`. Threads may share it."""
+    """An implementation of `ports.Copies`. Threads may share it."""
 
     def __init__(self, objects: Objects, clock: Callable[[], float] = time.monotonic) -> None:
         self._objects, self._clock = objects, clock
 
     def close(self) -> None:
-        """Close its connections; a later call opens new ones."""
+        """Close the connections; a later call opens new ones."""
         self._objects.close()
 
     def compare(self, source: str, target: str, *, timeout: float) -> Comparison:
         until = self._clock() + timeout
-        found = [0, 0, 0, 0]
+        counts = [0, 0, 0, 0]
         for number, pair in enumerate(self._pairs(source, target, (), "")):
             if number // 1000 >= _COUNTED or self._clock() > until:
-                return Comparison(*found, counted=False)
-            found[0] += 1
-            found[1] += pair.source.size
+                return Comparison(*counts, counted=False)
+            counts[0] += 1
+            counts[1] += pair.source.size
             if not pair.source.same_bytes(pair.target):
-                found[2] += 1
-                found[3] += pair.source.size
-        return Comparison(*found, counted=True)
+                counts[2] += 1
+                counts[3] += pair.source.size
+        return Comparison(*counts, counted=True)
 
     def advance(self, copy: Copy, *, timeout: float) -> CopyProgress:
         try:
             return self._advance(copy, self._clock(), self._clock() + timeout)
-        except NotFound as error:  # of a bucket: objects that are gone are looked at again
+        except NotFound as error:  # a missing bucket; missing objects are handled before
             raise Refused(error.message, cause=Cause.BAD_SPEC) from error
 
     def _advance(self, copy: Copy, now: float, until: float) -> CopyProgress:
         progress = copy.progress
         if progress == CopyProgress():
-            progress = self._begun(copy, progress, (now + until) / 2)
+            progress = self._plan(copy, progress, (now + until) / 2)
         if progress.whole:
             return progress
-        wanted = self._pairs(copy.source, copy.target, progress.below, progress.after)
+        pairs_left = self._pairs(copy.source, copy.target, progress.below, progress.after)
         if copy.saved and not progress.below:
-            wanted = (pair for pair in wanted if not pair.key.startswith(_STAYS))
+            pairs_left = (pair for pair in pairs_left if not pair.key.startswith(_STAYS))
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="copy") as pool:
-            while batch := list(islice(wanted, _BATCH)):
+            while batch := list(islice(pairs_left, _BATCH)):
                 steps = list(pool.map(partial(self._step, copy, progress, until), batch))
-                before, progress = progress, _after(progress, steps)
-                failed = next((step.error for step in steps if step.error), None)
-                if failed and progress == before:
-                    raise failed
+                before, progress = progress, _add_steps(progress, steps)
+                error = next((step.error for step in steps if step.error), None)
+                if error and progress == before:
+                    raise error
                 if not all(step.done for step in steps) or self._clock() > until:
                     return progress
         if not progress.moved:
@@ -92,10 +87,10 @@ class ObjectCopies:
 
     # Before the first object
 
-    def _begun(self, copy: Copy, progress: CopyProgress, until: float) -> CopyProgress:
-        """What is to be copied, and how much it is, as far as that can be counted in time. Raises Refused when a data
-        set is empty: what should be there was not put there, or is elsewhere."""
-        below = self._chosen(copy.source, copy.saved) if copy.saved else ()
+    def _plan(self, copy: Copy, progress: CopyProgress, until: float) -> CopyProgress:
+        """Return the progress with the folders to copy, and their objects and bytes if counting them takes not too
+        long. Raises Refused for an empty data set."""
+        below = self._choose_folders(copy.source, copy.saved) if copy.saved else ()
         number = size = 0
         for page_number, page in enumerate(self._pages(copy.source, below)):
             if page_number >= _COUNTED or self._clock() > until:
@@ -106,11 +101,9 @@ class ObjectCopies:
             raise Refused(f"there is nothing below {copy.source}/", cause=Cause.BAD_SPEC)
         return replace(progress, below=below, total=number, total_bytes=size)
 
-    def _chosen(self, workdir: str, saved: Saved) -> tuple[str, ...]:
-        """The folders of the checkpoints that may be resumed from and of the outputs, in the order of their names: the
-        newest checkpoint that the record knows of, and later ones, which were saved after the last report that was
-        read. One of those may be torn; the program finds that out, as it would where it was saved. Empty: everything
-        follows, as the program tells no step, or keeps checkpoints in folders without one."""
+    def _choose_folders(self, workdir: str, saved: Saved) -> tuple[str, ...]:
+        """Return the folders of outputs and of checkpoints to resume from: the newest in the job's record, and later
+        ones, which may be incomplete (the program detects that). Empty: copy everything, as steps are unknown."""
         if saved.step is None:
             return ()
         numbers: dict[int, str] = {}
@@ -123,28 +116,28 @@ class ObjectCopies:
         if not numbers:
             return ()
         usable = [n for n in numbers if not saved.before or n < saved.before]
-        known = max((n for n in usable if n <= saved.step), default=0)
-        return (*sorted(numbers[n] for n in usable if n >= known), _OUTPUTS)
+        recorded = max((n for n in usable if n <= saved.step), default=0)
+        return (*sorted(numbers[n] for n in usable if n >= recorded), _OUTPUTS)
 
     # One object
 
     def _step(self, copy: Copy, progress: CopyProgress, until: float, pair: _Pair) -> "_Step":
         try:
-            return _Step(pair, self._move(copy, pair, progress, until))
+            return _Step(pair, self._copy_object(copy, pair, progress, until))
         except Transient as error:
             return _Step(pair, None, error)
 
-    def _move(
+    def _copy_object(
         self, copy: Copy, pair: _Pair, progress: CopyProgress, until: float
     ) -> str | ObjectFacts | None:
-        """The object at the target; a token where the time was up first; None: it is looked at again, as it changed."""
-        facts, there = pair.source, pair.target
-        if there and facts.same_bytes(there):
-            return there
+        """Return the object at the target; a token if the time was up; None if an object changed meanwhile."""
+        facts, target = pair.source, pair.target
+        if target and facts.same_bytes(target):
+            return target
         source, _ = _split(copy.source)
         bucket, prefix = _split(copy.target)
         token = progress.tokens.get(pair.key, "")
-        generation = there.generation if there else 0
+        generation = target.generation if target else 0
         while True:
             if self._clock() > until:
                 return token
@@ -155,7 +148,7 @@ class ObjectCopies:
             except (Conflict, NotFound):
                 if not token:
                     return None
-                token = ""  # the step that it is of has ended; or the object was changed, and the next try says so
+                token = ""  # the token has expired; a changed object fails the next try, too
                 continue
             if isinstance(step, ObjectFacts):
                 return step if facts.same_bytes(step) else None
@@ -171,14 +164,14 @@ class ObjectCopies:
             yield from self._objects.pages(bucket, prefix + part, prefix + after if after else "")
 
     def _pairs(self, source: str, target: str, below: Sequence[str], after: str) -> Iterator[_Pair]:
-        """Every object of the source after that name, with its counterpart."""
-        there = self._named(target, below, after) if target else iter(())
-        return pairs(self._named(source, below, after), there)
+        """Yield every object of the source after that name, with the target's object of the same name."""
+        targets = self._by_name(target, below, after) if target else iter(())
+        return pairs(self._by_name(source, below, after), targets)
 
-    def _named(
+    def _by_name(
         self, place: str, below: Sequence[str], after: str
     ) -> Iterator[tuple[str, ObjectFacts]]:
-        """Every object after that name, by its name below the place."""
+        """Yield every object after that name, with its name below the place."""
         start = len(_split(place)[1])
         for page in self._pages(place, below, after):
             for facts in page:
@@ -189,30 +182,30 @@ class ObjectCopies:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The result of one object in one round."""
+    """The result for one object in one call."""
 
     pair: _Pair
-    found: str | ObjectFacts | None  #: as `_move` returns it
+    result: str | ObjectFacts | None  #: of `_copy_object`
     error: Transient | None = None
 
     @property
     def done(self) -> bool:
-        return isinstance(self.found, ObjectFacts)
+        return isinstance(self.result, ObjectFacts)
 
 
-def _after(progress: CopyProgress, steps: list[_Step]) -> CopyProgress:
-    """The progress after a batch. What is complete up to the first object that is not is never looked at again."""
+def _add_steps(progress: CopyProgress, steps: list[_Step]) -> CopyProgress:
+    """Return the progress after a batch. Its `after` is the last name before the first incomplete object."""
     counted = set(progress.beyond)
     new = [s.pair for s in steps if s.done and s.pair.key not in counted]
     moved = [pair.source for pair in new if not pair.source.same_bytes(pair.target)]
     same = [pair.source for pair in new if pair.source.same_bytes(pair.target)]
-    same = same if not progress.passes else []  # counted once
+    same = same if not progress.passes else []  # counted in the first pass alone
     first = next((n for n, step in enumerate(steps) if not step.done), len(steps))
     return replace(
         progress,
         after=steps[first - 1].pair.key if first else progress.after,
         beyond=tuple(s.pair.key for s in steps[first:] if s.done),
-        tokens={s.pair.key: s.found for s in steps if isinstance(s.found, str) and s.found},
+        tokens={s.pair.key: s.result for s in steps if isinstance(s.result, str) and s.result},
         moved=progress.moved or bool(moved),
         objects=progress.objects + len(moved),
         bytes=progress.bytes + sum(facts.size for facts in moved),
@@ -222,6 +215,6 @@ def _after(progress: CopyProgress, steps: list[_Step]) -> CopyProgress:
 
 
 def _split(place: str) -> tuple[str, str]:
-    """The bucket, and the prefix with a slash at its end; that of a whole bucket is empty."""
+    """Return the bucket and the prefix, which ends in a slash or is empty for a whole bucket."""
     bucket, _, prefix = place.removeprefix("gs://").partition("/")
     return bucket, f"{prefix}/" if prefix else ""

@@ -1,6 +1,6 @@
-"""Names: which file of a folder can be an object, and which object can be a file. Pure.
+"""Rules for names: the names of files that objects can have, and the reverse; also a lock for commands.
 
-Names are opaque. Nothing is normalised or replaced: a name that has no counterpart is refused, with the reason.
+Names are opaque and never normalised or replaced: a name without a counterpart is refused, with the reason.
 """
 
 from collections.abc import Generator
@@ -10,16 +10,13 @@ from pathlib import Path
 
 from tpujob.errors import IllegalInState, TpujobError
 
-#: bytes of a name, documented for Cloud Storage
-_LONGEST_NAME = 1024
-#: bytes of one part of a path, on every file system in use
-_LONGEST_PART = 255
-#: the folder in which downloads wait until they are whole; never uploaded
-PARTS_FOLDER = ".tpujob-parts"
+_LONGEST_NAME = 1024  #: bytes of an object's name (documented)
+_LONGEST_PART = 255  #: bytes of one part of a path, on all usual file systems
+PARTS_FOLDER = ".tpujob-parts"  #: the folder of incomplete downloads, which is never uploaded
 
 
 def key_of(path: bytes) -> str | None:
-    """Return the path of a file below its folder as text; None when it is not UTF-8."""
+    """Return a path as text; None if it is not UTF-8."""
     try:
         return path.decode("utf-8")
     except UnicodeDecodeError:
@@ -27,7 +24,7 @@ def key_of(path: bytes) -> str | None:
 
 
 def why_no_object(name: str) -> str:
-    """Return why Cloud Storage does not accept an object of that name; empty: it does. The rules are documented."""
+    """Return why Cloud Storage rejects the name of an object (documented); empty: the name is valid."""
     if "\n" in name or "\r" in name:
         return "the name of an object has no line break"
     if len(name.encode()) > _LONGEST_NAME:
@@ -38,7 +35,7 @@ def why_no_object(name: str) -> str:
 
 
 def why_no_file(key: str) -> str:
-    """Return why no file below a folder can have that path; empty: one can."""
+    """Return why no file below a folder can have that path; empty: the path is valid."""
     if not key or key.endswith("/"):
         return "the name ends with a slash, as that of a folder"
     if key.startswith("/") or "//" in key:
@@ -56,13 +53,13 @@ def why_no_file(key: str) -> str:
 
 
 class FoldersAndFiles:
-    """Finds, in sorted keys, those that would need a file to be a folder: `a` and `a/b`."""
+    """A detector of keys in a sorted stream that need a file to be a folder, such as `a/b` after `a`."""
 
     def __init__(self) -> None:
-        self._files: list[str] = []  # keys of which one below may still come
+        self._files: list[str] = []  # keys that may be the folder of a later key
 
     def why_not(self, key: str) -> str:
-        """As `why_no_file`; keys must come in the order of their UTF-8 bytes. The shorter key stays a file."""
+        """Return why the key cannot be a file; empty: it can. Keys must come in the order of their UTF-8 bytes."""
         encoded = key.encode()
         self._files = [f for f in self._files if encoded < f.encode() + b"0"]  # 0 follows /
         if any(key.startswith(f + "/") for f in self._files):
@@ -75,20 +72,21 @@ class FoldersAndFiles:
 
 
 @contextmanager
-def alone(path: Path, other: str, *, hint: str = "wait for it, or end it") -> Generator[None]:
-    """`path`: of a file whose lock ends with its process. Raises IllegalInState while another process holds it, with
-    what that one does; OSError when the file cannot be made."""
+def exclusive_lock(
+    path: Path, message: str, *, hint: str = "wait for it, or end it"
+) -> Generator[None]:
+    """Lock a file for the block. Raises IllegalInState with `message` while another process has it, and OSError."""
     with path.open("w") as file:
         try:
             flock(file, LOCK_EX | LOCK_NB)
         except OSError:
-            raise IllegalInState(other, hint=hint) from None
+            raise IllegalInState(message, hint=hint) from None
         yield
 
 
 @contextmanager
-def explained() -> Generator[None]:
-    """Raises TpujobError in place of OSError."""
+def raising_tpujob_error() -> Generator[None]:
+    """Raise TpujobError in place of OSError."""
     try:
         yield
     except OSError as error:

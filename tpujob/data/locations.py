@@ -1,8 +1,8 @@
-"""Where data is: a folder of this machine, a prefix of a bucket, a file on the web; and which way its bytes take, as
-far as they are billed. What it costs is in the price lists.
+"""Locations of data: a folder of this machine, a prefix of a bucket, a file on the web; and the billed routes between
+them.
 
-A list of URLs is one as Google's Storage Transfer Service takes it: its first line is `TsvHttpData-1.0`; each other one
-has a URL, and after tabs, where known, its bytes and the base64 of its MD5 (documented; there both are needed).
+A list of URLs has the format of Google's Storage Transfer Service. Its first line is `TsvHttpData-1.0`. Each other line
+has a URL and, after tabs, its bytes and the base64 of its MD5, both of which are optional here.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from tpujob.data.checksums import Hash, from_base64
 from tpujob.errors import BadRequest, NotFound
 
 _KNOWN = "name a folder, gs://BUCKET/PREFIX, s3://BUCKET/PREFIX, or https://HOST/FILE"
-#: hosts of this machine, which may be asked without TLS
+#: names of this machine, for which TLS is not required
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -28,10 +28,10 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """Of a bucket of Cloud Storage."""
+    """A prefix of a bucket of Cloud Storage."""
 
     bucket: str
-    prefix: str  #: empty, or with a slash at its end
+    prefix: str  #: empty, or ends in a slash
 
     def __str__(self) -> str:
         return f"gs://{self.bucket}/{self.prefix}"
@@ -39,10 +39,10 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class S3Prefix:
-    """Of a bucket of S3, or of a storage that speaks its API."""
+    """A prefix of a bucket of S3, or of a storage with S3's API."""
 
     bucket: str
-    prefix: str  #: as that of `Prefix`
+    prefix: str  #: empty, or ends in a slash
 
     def __str__(self) -> str:
         return f"s3://{self.bucket}/{self.prefix}"
@@ -72,12 +72,12 @@ class UrlList:
         return self.path
 
 
-Outside = S3Prefix | Url | UrlList  #: of Cloud Storage
+Outside = S3Prefix | Url | UrlList  #: sources outside Cloud Storage
 Place = Folder | Prefix | Outside
 
 
 def parse(text: str) -> Folder | Prefix | S3Prefix | Url:
-    """Raises BadRequest for the address of a storage that is not known."""
+    """Return the place that a text names. Raises BadRequest for an unknown storage or an unsafe URL."""
     if not text:
         raise BadRequest("the place is empty", hint=_KNOWN)
     scheme, separator, rest = text.partition("://")
@@ -93,8 +93,7 @@ def parse(text: str) -> Folder | Prefix | S3Prefix | Url:
 
 
 def checked_url(text: str) -> str:
-    """Raises BadRequest where no file can be fetched safely: without TLS from another machine, or with a password,
-    which would end in logs."""
+    """Return the URL. Raises BadRequest if it names no file, has no TLS, or has a password, which would end in logs."""
     shown = without_query(text)
     try:
         place = urlsplit(text)
@@ -119,31 +118,31 @@ def checked_url(text: str) -> str:
 
 
 def without_query(url: str) -> str:
-    """Return the URL to be shown and kept: the query of a signed URL is a secret."""
+    """Return the URL without its query, which is a secret in signed URLs."""
     return url.partition("?")[0].partition("#")[0]
 
 
-def overlap(one: Prefix, other: Prefix) -> bool:
-    """Whether one lies in the other: a copy would be copied again."""
-    if one.bucket != other.bucket:
+def overlap(first: Prefix, second: Prefix) -> bool:
+    """Return whether one prefix contains the other, so that copies would be copied again."""
+    if first.bucket != second.bucket:
         return False
-    return one.prefix.startswith(other.prefix) or other.prefix.startswith(one.prefix)
+    return first.prefix.startswith(second.prefix) or second.prefix.startswith(first.prefix)
 
 
-#: `internet`: out of Cloud Storage to this machine, which may lie in the bucket's region; `regions`: between two
-#: buckets of Cloud Storage; `aws`: out of S3
+#: `internet`: from Cloud Storage to this machine, which may be in the bucket's region; `regions`: between two buckets
+#: of Cloud Storage; `aws`: from S3
 Route = Literal["free", "internet", "regions", "aws"]
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
     route: Route = "free"
-    here: str = ""  #: of `regions`: location of the source; empty: not known
-    there: str = ""  #: that of the target
+    here: str = ""  #: for `regions`, the source's location; empty: unknown
+    there: str = ""  #: for `regions`, the target's location; empty: unknown
 
 
 def route_of(source: Place, target: Place) -> Route:
-    """Bytes into the cloud are free (documented), wherever they come from; their sender may be billed."""
+    """Return the billed route. Bytes into the cloud are free (documented), but their sender may be billed."""
     if isinstance(source, S3Prefix):
         return "aws"
     if isinstance(source, Prefix):
@@ -159,14 +158,14 @@ HEADER = "TsvHttpData-1.0"
 
 @dataclass(frozen=True, slots=True)
 class WebFile:
-    key: str  #: its name below the target
+    key: str  #: the name below the target
     url: str
-    size: int | None = None  #: as the list says
+    size: int | None = None  #: as listed
     md5: Hash | None = None
 
 
-def listed(place: Place) -> Place:
-    """The place; but a file of this machine that begins as a list of URLs is one."""
+def detect_url_list(place: Place) -> Place:
+    """Return the place, as a UrlList if it is a file of this machine that begins as a list of URLs."""
     if not isinstance(place, Folder):
         return place
     path = Path(place.path)
@@ -178,7 +177,7 @@ def listed(place: Place) -> Place:
 
 
 def web_files(place: Url | UrlList) -> list[WebFile]:
-    """In the order of the keys' UTF-8 bytes. Raises BadRequest, which names the line; NotFound, OSError."""
+    """Return the files, in the order of the keys' UTF-8 bytes. Raises BadRequest, NotFound, OSError."""
     if isinstance(place, Url):
         return [WebFile(urlsplit(place.url).path.rpartition("/")[2], place.url)]
     try:
@@ -191,40 +190,40 @@ def web_files(place: Url | UrlList) -> list[WebFile]:
 
 
 def parse_list(text: str, path: str) -> list[WebFile]:
-    """Pure. A file is named after its host and path, as Storage Transfer Service does."""
+    """Return the files of a list. Their keys are host and path, as in Storage Transfer Service. Raises BadRequest."""
     lines = text.split("\n")
     if lines[0].rstrip("\r") != HEADER:
         raise BadRequest(f"{path} is not a list of URLs: its first line is not {HEADER}")
-    found: dict[str, tuple[int, WebFile]] = {}
+    files: dict[str, tuple[int, WebFile]] = {}
     for number, line in enumerate(lines[1:], 2):
         if not line.strip():
             continue
         try:
-            file = _file(line.rstrip("\r"))
+            file = _parse_line(line.rstrip("\r"))
         except BadRequest as error:
             raise BadRequest(f"{path}, line {number}: {error.message}", hint=error.hint) from error
-        if file.key in found:
-            before = found[file.key][0]
+        if file.key in files:
+            before = files[file.key][0]
             raise BadRequest(
                 f"{path}, lines {before} and {number}: both would be named {file.key}",
                 hint="a query or a port is not part of the name: list them apart, and sync each to its own prefix",
             )
-        found[file.key] = number, file
-    if not found:
+        files[file.key] = number, file
+    if not files:
         raise BadRequest(f"{path} lists no URL")
-    return sorted((file for _, file in found.values()), key=lambda file: file.key.encode())
+    return sorted((file for _, file in files.values()), key=lambda file: file.key.encode())
 
 
-def _file(line: str) -> WebFile:
-    url, *rest = line.split("\t")
-    place = urlsplit(checked_url(url))
-    key = f"{place.hostname}{place.path}"
-    if len(rest) > 2:
+def _parse_line(line: str) -> WebFile:
+    url, *fields = line.split("\t")
+    parts = urlsplit(checked_url(url))
+    key = f"{parts.hostname}{parts.path}"
+    if len(fields) > 2:
         raise BadRequest("there are more than three fields", hint="URL, bytes, base64 of the MD5")
-    size = rest[0].strip() if rest else ""
+    size = fields[0].strip() if fields else ""
     if size and not (size.isascii() and size.isdigit()):
         raise BadRequest(f"{size[:40]!r} is not a number of bytes of {without_query(url)}")
-    digest = rest[1].strip() if len(rest) > 1 else ""
+    digest = fields[1].strip() if len(fields) > 1 else ""
     md5 = from_base64("md5", digest)
     if digest and md5 is None:
         raise BadRequest(f"{digest[:40]!r} is not the base64 of an MD5 of {without_query(url)}")

@@ -1,7 +1,7 @@
-"""A packed set: its files, the manifest that names them, and the index of what is in them.
+"""The manifest and the index of a packed set.
 
-The manifest is written last: where there is none, there is no packed set. A file that it does not name is not part of
-the set. Equal sets have equal manifests, byte for byte.
+The manifest names all files of the set and is written last: without a manifest there is no set. Equal sets have equal
+manifests, byte for byte.
 """
 
 import gzip
@@ -25,8 +25,7 @@ from tpujob.errors import BadRequest
 NAME = "manifest.json"
 FORMAT: Final = "tpujob.pack"
 VERSION: Final = 1
-#: what files of a packed set are called, besides the manifest: by their content, so that two sets never share a name
-#: for different bytes
+#: names of a set's other files: a hash of the content is in them, so that sets never have one name for different bytes
 _OWN = re.compile(
     r"(\d{5,}-[0-9a-f]{16}\.arrayrecord|(index-[0-9a-f]{16}\.jsonl\.gz|labels-[0-9a-f]{16}\.u4))"
 )
@@ -43,13 +42,12 @@ class SetFile:
 
 @dataclass(frozen=True, slots=True)
 class Shard(SetFile):
-    """It holds `records` files of `content` bytes together; their lines are `index_bytes` bytes of the index, from byte
-    `index_start`, a gzip member of its own."""
+    """A shard: one record for each packed file."""
 
     records: Natural
-    content: Natural
-    index_start: Natural
-    index_bytes: Natural
+    content: Natural  #: bytes of the packed files
+    index_start: Natural  #: offset of the shard's lines in the index: one gzip member
+    index_bytes: Natural  #: size of that member
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,32 +55,29 @@ class Manifest:
     format: Literal["tpujob.pack"]
     version: Annotated[int, Field(ge=1, le=VERSION, strict=True)]
     records: Natural
-    content: Natural  #: bytes of all files
+    content: Natural  #: bytes of all packed files
     order: str  #: `key`, or `shuffled by SEED`
     index: SetFile
-    #: the first folders of the keys, sorted; empty: not each key has one
-    labels: tuple[str, ...]
-    label_ids: SetFile | None  #: for each record a little-endian uint32, which counts in `labels`
+    labels: tuple[str, ...]  #: the first folders of the keys, sorted; empty: some keys have none
+    label_ids: SetFile | None  #: a little-endian uint32 for each record: its index in `labels`
     shards: tuple[Shard, ...]
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self), ensure_ascii=False, indent=1).encode() + b"\n"
 
     def files(self) -> list[SetFile]:
-        """Everything but the manifest."""
-        more = [self.index] + ([self.label_ids] if self.label_ids else [])
-        return [*self.shards, *more]
+        """Return all files but the manifest."""
+        return [*self.shards, self.index, *([self.label_ids] if self.label_ids else [])]
 
 
 _MANIFEST = TypeAdapter(Manifest)
 _ENTRY = TypeAdapter(tuple[str, Natural, Natural])
-#: bytes of a line of the index, at most: a key of 4,096 bytes, each escaped
-_LONGEST = 32_768
+_LONGEST = 32_768  #: bytes of a line of the index: a key of 4,096 bytes, all escaped
 
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """One line of the index: a file, in the place of its record."""
+    """One line of the index: the file of one record."""
 
     key: str
     size: int
@@ -93,12 +88,12 @@ class IndexEntry:
 
 
 def is_own(name: str) -> bool:
-    """Whether a packed set can have a file of that name."""
+    """Return whether files of packed sets can have that name."""
     return name == NAME or _OWN.fullmatch(name) is not None
 
 
 def decode(data: bytes) -> Manifest:
-    """Raises BadRequest: it is no manifest, of a newer version, or contradicts itself."""
+    """Return the manifest. Raises BadRequest if it is invalid, inconsistent, or of a newer version."""
     try:
         manifest = _MANIFEST.validate_json(data)
     except ValidationError as error:
@@ -117,16 +112,15 @@ def _unusable(message: str) -> BadRequest:
 
 
 def entries_of(index: Path, shard: Shard) -> list[IndexEntry]:
-    """As many as the shard has records; whether a file may have such a key is another question. No more is unpacked
-    than so many lines. Raises BadRequest."""
+    """Return the untrusted entries of a shard, reading no more lines than its records. Raises BadRequest."""
     with open(index, "rb") as file:
         file.seek(shard.index_start)
         member = file.read(shard.index_bytes)
     try:
         with gzip.GzipFile(fileobj=BytesIO(member)) as unpacked:
             lines = iter(lambda: unpacked.readline(_LONGEST), b"")
-            few = islice(lines, shard.records + 1)
-            entries = [IndexEntry(*_ENTRY.validate_json(line)) for line in few]
+            first_lines = islice(lines, shard.records + 1)
+            entries = [IndexEntry(*_ENTRY.validate_json(line)) for line in first_lines]
     except (EOFError, zlib.error, gzip.BadGzipFile, ValidationError) as error:
         raise _unusable(f"the index is damaged at {shard.name}: {error}") from None
     if len(entries) != shard.records:
@@ -134,8 +128,8 @@ def entries_of(index: Path, shard: Shard) -> list[IndexEntry]:
     return entries
 
 
-def described(path: Path, name: str = "") -> SetFile:
-    """The file as it is, under that name, in which {} becomes the first 16 digits of its SHA-256."""
+def describe_file(path: Path, name: str = "") -> SetFile:
+    """Return size and checksums of a file, with that name, in which {} becomes 16 digits of its SHA-256."""
     size = crc32c = 0
     sha256 = hashlib.sha256()
     with open(path, "rb", buffering=0) as content:
@@ -148,7 +142,7 @@ def described(path: Path, name: str = "") -> SetFile:
 
 
 def remove_stage(stage: Path) -> None:
-    """With its folder of unfinished files, unless others wait in there."""
+    """Delete the stage, and its parent folder if that is empty then."""
     shutil.rmtree(stage, ignore_errors=True)
     with suppress(OSError):
         stage.parent.rmdir()

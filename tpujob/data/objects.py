@@ -1,6 +1,6 @@
-"""What copying needs of a storage: `SourceReader` of any, `Objects` of Cloud Storage. Facts only, no calls here.
+"""Interfaces of storages for copying, and their records: `SourceReader` for any source, `Objects` for Cloud Storage.
 
-`adapters/gcs/objects.py` implements both, `adapters/s3_objects.py` and `web_files.py` implement `SourceReader`.
+`adapters/gcs/objects.py` implements both; `adapters/s3_objects.py` and `web_files.py` implement `SourceReader`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,25 +12,24 @@ from tpujob.data.checksums import Hash
 from tpujob.data.locations import Traffic
 from tpujob.errors import Transient
 
-_PROBLEMS = 1_000  #: that are kept with their names
+_PROBLEMS = 1_000  #: most problems that are kept with names
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectFacts:
-    """One object as a list or an answer describes it."""
+    """The facts of one object."""
 
     name: str
     size: int
-    #: None: the storage does not say (documented for keys that the customer keeps; always outside Cloud Storage)
+    #: None: unknown, as for keys of the customer (documented) and outside Cloud Storage
     crc32c: int | None
     generation: int  #: 0 outside Cloud Storage
-    #: outside Cloud Storage: changes with every write; empty: nothing there does
-    identity: str = ""
-    hash: Hash | None = None  #: outside Cloud Storage, where a request for this one object had it
-    source: str = ""  #: in Cloud Storage: the identity of what it was copied from
+    identity: str = ""  #: outside Cloud Storage: a text that differs after every write, if known
+    hash: Hash | None = None  #: outside Cloud Storage: the hash in the answer for this object
+    source: str = ""  #: in Cloud Storage: the identity of the object's source
 
     def same_bytes(self, other: Self | None) -> bool:
-        """Return whether both have the same content. False where the storage says no checksum."""
+        """Return whether both have the same content; False without a checksum."""
         if other is None or self.crc32c is None:
             return False
         return (self.size, self.crc32c) == (other.size, other.crc32c)
@@ -38,58 +37,54 @@ class ObjectFacts:
 
 @dataclass(slots=True)
 class Operations:
-    """Requests as they are billed, repeats included."""
+    """The billed requests, retries included."""
 
     class_a: int = 0
     class_b: int = 0
 
 
 class NotCopied(Exception):
-    """This one object cannot be copied; others may. `str(error)` is the reason."""
+    """This object cannot be copied; other objects can. `str(error)` is the reason."""
 
 
 class WrongBytes(NotCopied):
-    """Its bytes do not have the size or the checksum that its source gives, in two reads that agree with each other, or
-    in many."""
+    """The source sends bytes of another size or checksum than it declares, in two equal reads or in many."""
 
     def __init__(self, received: int, size: int) -> None:
-        short = f"its source sends {received} of the {size} bytes that it announced"
+        truncated = f"its source sends {received} of the {size} bytes that it announced"
         wrong = "its bytes do not have the checksum that its source gives"
-        super().__init__(short if received < size else wrong)
+        super().__init__(truncated if received < size else wrong)
 
 
 class Changed(NotCopied):
-    """The file was written to while it was being copied."""
+    """The file changed during its copy."""
 
     def __init__(self) -> None:
         super().__init__("it was written to while it was being copied")
 
 
 class MustRestart(Exception):
-    """What has arrived of an object is lost, as its upload session is gone, or cannot be continued, as its source sends
-    no parts: its copy starts again."""
+    """The copy must restart from the first byte: the upload session is gone, or the source has no ranges."""
 
 
 class SourceEnded(Transient):
-    """The source sent fewer bytes than it announced, and ended its answer well."""
+    """The source sent fewer bytes than it announced, and closed its answer without an error."""
 
 
 @dataclass(slots=True)
 class ObjectContent:
-    """The bytes of an object as they arrive. `chunks` raises Transient when they end early."""
+    """The content of an object. `chunks` raises Transient if the transfer ends early."""
 
     chunks: Iterator[bytes]
-    hash: Hash | None = None  #: of all bytes, where the answer has one
+    hash: Hash | None = None  #: the hash of the whole object, if the answer has one
 
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """What a bucket keeps beyond its objects."""
+    """The settings of a bucket that keep, and bill, more than its objects."""
 
-    #: seconds for which what is deleted or overwritten is kept, and billed; 0: not at all
-    soft_delete_s: int
-    #: days after which a rule ends uploads in parts; None: never, and they are billed
-    parts_days: int | None
+    soft_delete_s: int  #: seconds for which deleted and overwritten objects are kept
+    parts_days: int | None  #: days until unfinished multipart uploads are deleted; None: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +98,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A file of the folder as it was found. The identity changes with every write to it (ctime cannot be set back)."""
+    """A file of a folder. Its identity differs after every write (ctime cannot be set back)."""
 
-    key: str  #: its path below the folder, as the name of an object
+    key: str  #: the path below the folder, as the name of an object
     path: bytes
     size: int
     mtime_ns: int
@@ -127,97 +122,95 @@ class LeftOut:
 
 @dataclass(slots=True)
 class Problems:
-    """What was not copied. `problems` has the first of them; `left_out` and `conflicts` count all."""
+    """The objects and files that are not copied. `problems` has the first of them; the counts are complete."""
 
     left_out: int = 0
-    conflicts: int = 0  #: something else is there, or came meanwhile, and stays
+    conflicts: int = 0  #: the target has other content, which stays
     problems: list[LeftOut] = field(default_factory=list[LeftOut])
 
-    def note(self, one: LeftOut, *, conflict: bool = False) -> None:
+    def note(self, problem: LeftOut, *, conflict: bool = False) -> None:
         self.conflicts += conflict
         self.left_out += not conflict
         if len(self.problems) < _PROBLEMS:
-            self.problems.append(one)
+            self.problems.append(problem)
 
 
 @dataclass(slots=True)
 class CopyOutcome(Problems):
-    """What a sync did."""
+    """The result of a sync."""
 
     copied: int = 0
     copied_bytes: int = 0
-    sent_bytes: int = 0  #: over the wire in either direction, repeats included
+    sent_bytes: int = 0  #: over the network in either direction, retries included
     same: int = 0
     same_bytes: int = 0
-    unverified: int = 0  #: of the copied: nothing but their length and TLS says that they are right
+    unverified: int = 0  #: copied objects without a hash, verified by size and TLS alone
     traffic: Traffic = field(default_factory=Traffic)
 
 
 class SourceReader(Protocol):
-    """The objects of a storage, to be read. Threads share it.
+    """A reader of a storage's objects. Threads share it.
 
-    `pages` repeats what may be repeated. Raises NotFound, Refused, Transient (it was repeated and the time is up).
+    `pages` retries, and raises NotFound, Refused, Transient (the last retry failed).
     """
 
     def pages(self, bucket: str, prefix: str) -> Iterator[Sequence[ObjectFacts | LeftOut]]:
-        """Every object below the prefix, in the order of the names' UTF-8 bytes. In Cloud Storage one class A operation
-        a page."""
+        """Yield pages of objects, in the order of UTF-8 names; in Cloud Storage each is a class A operation."""
         ...
 
     def open(
         self, bucket: str, facts: ObjectFacts, start: int
     ) -> AbstractContextManager[ObjectContent]:
-        """The bytes of exactly that object from `start`, requested once. Raises NotFound when these bytes cannot be had
-        any more, MustRestart, NotCopied when this object is refused, Transient. What arrives is right as far as it
-        goes, and unverified."""
+        """Open exactly that version of an object from byte `start`, without retries; the bytes are not verified. Raises
+        NotFound if the version is gone, NotCopied if the storage refuses it, MustRestart, Transient."""
         ...
 
 
 class Objects(SourceReader, Protocol):
-    """The objects of Cloud Storage. Threads share it.
+    """A client of Cloud Storage. Threads share it.
 
-    Each method repeats what may be repeated. Raises NotFound, Conflict (a condition does not hold), Refused, Transient
-    (it was repeated and the time is up).
+    Methods retry where that is safe. They raise NotFound, Conflict (a precondition failed), Refused, Transient (the
+    last retry failed).
     """
 
     def close(self) -> None:
-        """Close its connections; a later call opens new ones."""
+        """Close the connections; a later call opens new ones."""
         ...
 
     operations: Operations
 
     def pages(self, bucket: str, prefix: str, start: str = "") -> Iterator[Sequence[ObjectFacts]]:
-        """As a `SourceReader` does; of the names, those from `start` on."""
+        """Yield pages as a `SourceReader` does, of the names from `start` on."""
         ...
 
     def look(self, bucket: str, name: str) -> ObjectFacts | None:
-        """Return the object as it is now; None: there is none."""
+        """Return the object's present facts, or None if it does not exist."""
         ...
 
     def put(
         self, bucket: str, name: str, data: bytes, crc32c: int, generation: int, source: str = ""
     ) -> ObjectFacts:
-        """Write a small object, if the generation there is this one (0: none). The storage refuses other bytes.
-        `source`: kept with it, and shown by lists."""
+        """Write a small object if its present generation is `generation` (0: none). The storage refuses bytes with
+        another CRC32C. `source` becomes `ObjectFacts.source`."""
         ...
 
     def begin(self, bucket: str, name: str, size: int, generation: int, source: str = "") -> str:
-        """Begin an upload session, under the same condition. It lives for a week (documented)."""
+        """Return a new upload session, under the condition of `put`. Sessions last a week (documented)."""
         ...
 
     def offset(self, session: str, size: int) -> int | ObjectFacts:
-        """How many bytes the session has; the object when it is complete. Raises MustRestart."""
+        """Return the number of bytes that the session has, or the object once it is complete. Raises MustRestart."""
         ...
 
     def send(
         self, session: str, data: bytes | Iterable[bytes], piece: Piece, crc32c: int | None
     ) -> int | ObjectFacts:
-        """Send one piece, once; the answer is that of `offset`. `crc32c`: of the whole object, with its last piece.
-        After a Transient error `offset` tells how much arrived. What `data` raises rises as it is."""
+        """Send one piece without retries, and return as `offset` does. The last piece needs the whole object's
+        `crc32c`. After a Transient error, `offset` returns how much arrived. Errors of `data` are passed on."""
         ...
 
     def drop(self, session: str) -> None:
-        """End the session. Absent is success."""
+        """End the session if it exists."""
         ...
 
     def rewrite(
@@ -229,11 +222,11 @@ class Objects(SourceReader, Protocol):
         generation: int,
         token: str,
     ) -> str | ObjectFacts:
-        """Copy that generation of an object within Cloud Storage, under the condition of `put`. A token: it is not
-        complete; the same call with the token goes on (it holds for a week, documented), another process's too. One
-        class A operation however many calls. Raises NotFound when the source or the token has gone."""
+        """Copy that generation of an object within Cloud Storage, under the condition of `put`. Return the new object,
+        or a token with which the next call, of any process, continues within a week (documented). All calls together
+        are one class A operation. Raises NotFound if the source or the token is gone."""
         ...
 
     def location(self, bucket: str) -> str:
-        """Return the region or continent of a bucket, in lower case; empty: this account may not read it."""
+        """Return the region or continent of a bucket, in lower case; empty: this account has no permission."""
         ...

@@ -1,8 +1,8 @@
-"""Many small files as a few ArrayRecord shards: which files go into which shard, and how the set comes to its place.
+"""Packs many small files into a few ArrayRecord shards; `tpujob.data.unpack` restores the files.
 
-What becomes visible comes in this order: shards, the index, the labels, and last the manifest, which names them all.
-Each file is made beside its place and gets its name only when it is whole and verified. Memory grows by four bytes with
-each file, for its label. What a program reads is described in docs/data.md; `tpujob.data.unpack` is the way back.
+Files of the set appear in this order: shards, index, labels, and last the manifest, which names them all. Each is
+written to a stage, and gets its name once it is complete and verified. Memory grows by four bytes with each packed
+file, for its label. docs/data.md describes how programs read a set.
 """
 
 import gzip
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tpujob.data import records
 from tpujob.data.checksums import extend
-from tpujob.data.keys import PARTS_FOLDER, alone, explained
+from tpujob.data.keys import PARTS_FOLDER, exclusive_lock, raising_tpujob_error
 from tpujob.data.manifest import (
     FORMAT,
     NAME,
@@ -31,33 +31,32 @@ from tpujob.data.manifest import (
     SetFile,
     Shard,
     decode,
-    described,
+    describe_file,
     is_own,
     remove_stage,
 )
 from tpujob.data.objects import Changed, LeftOut, LocalFile, Problems
 from tpujob.data.sync.endpoints import files_of
 from tpujob.data.sync.run import SyncProgress
-from tpujob.data.sync.upload import check_unchanged, opened
+from tpujob.data.sync.upload import check_unchanged, open_unchanged
 from tpujob.errors import BadRequest, Conflict, NotFound, TpujobError
 
-#: bytes of a file that is packed, at most: a record is in memory as a whole
-LARGEST = 256 << 20
-_MOST_RECORDS = 32_768  #: in a shard: the list of its files is in memory
+LARGEST = 256 << 20  #: most bytes of a packed file: records are in memory as a whole
+_MOST_RECORDS = 32_768  #: most records of a shard: the list of its files is in memory
 _MOST_LABELS = 10_000
 _THREADS = 4
 
 
 class Labels:
-    """The first folders of the keys. There are none where a key has no folder, or they would be too many."""
+    """The first folders of the keys. A set has no labels if a key has no folder, or beyond _MOST_LABELS."""
 
     def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}  # in the order in which they came
+        self._numbers: dict[str, int] = {}  # in the order of `add`
         self._ids = array("I")
         self._usable = True
 
     def add(self, key: str) -> None:
-        """Keys come in the order of the records."""
+        """Add the key of the next record."""
         label, slash, _ = key.partition("/")
         self._usable = self._usable and bool(slash)
         if self._usable:
@@ -65,11 +64,11 @@ class Labels:
             self._usable = len(self._numbers) <= _MOST_LABELS
 
     def names(self) -> tuple[str, ...]:
-        """Sorted."""
+        """Return the labels, sorted."""
         return tuple(sorted(self._numbers)) if self._usable else ()
 
     def encode(self) -> bytes:
-        """Return for each record the place of its label in `names`, as the set has them."""
+        """Return the index in `names` of each record's label, as `Manifest.label_ids`."""
         rank = {name: number for number, name in enumerate(self.names())}
         ranks = [rank[name] for name in self._numbers]
         ids = array("I", (ranks[number] for number in self._ids))
@@ -80,14 +79,14 @@ class Labels:
 
 @dataclass(slots=True)
 class PackSummary(Problems):
-    """What there is to pack, or was packed."""
+    """The files to pack, or that were packed."""
 
-    order: str = "key"  #: of the records; or `shuffled by SEED`
+    order: str = "key"  #: the order of the records: `key`, or `shuffled by SEED`
     files: int = 0
     bytes: int = 0
     labels: Labels = field(default_factory=Labels)
-    shards: int = 0  #: to pack in another order than that of the keys: about so many
-    shard_bytes: int = 0  #: 0: nothing was packed
+    shards: int = 0  #: approximate before shuffled files are packed
+    shard_bytes: int = 0  #: 0: nothing is packed yet
 
     def count(self, run: list[LocalFile]) -> list[LocalFile]:
         """Count the files of one more shard, and return them."""
@@ -100,10 +99,10 @@ class PackSummary(Problems):
 
 
 class Pack:
-    """One folder becomes one packed set."""
+    """A packer of one folder into one set."""
 
     def __init__(self, source: str, *, shard_bytes: int, seed: int | None = None) -> None:
-        """`seed`: of the order of the records; None: that of their keys. Raises NotFound, BadRequest."""
+        """`seed` shuffles the records; None: the order of keys. Raises NotFound, BadRequest."""
         if not os.path.exists(source):
             raise NotFound(f"there is no folder {source}")
         if not os.path.isdir(source):
@@ -114,19 +113,19 @@ class Pack:
         self._order = "key" if seed is None else f"shuffled by {seed}"
 
     def survey(self) -> PackSummary:
-        """List the folder; no file is read. Raises BadRequest when there is nothing to pack."""
-        found = PackSummary(order=self._order)
-        for run in cut(_files_to_pack(self._folder, found), self._size):
-            found.count(run)
-        if not found.files:
+        """Return the files to pack, without reading them. Raises BadRequest if there are none."""
+        summary = PackSummary(order=self._order)
+        for run in split_into_shards(_files_to_pack(self._folder, summary), self._size):
+            summary.count(run)
+        if not summary.files:
             raise BadRequest(f"there is no file in {self._name} that can be packed")
-        return found
+        return summary
 
     def run(self, target: str, progress: SyncProgress, *, replace: bool = False) -> PackSummary:
-        """Afterwards the folder `target` has the packed set, verified. Safe to repeat after any end: without a manifest
-        there is no set. `replace`: another set at the target gives way.
+        """Write and verify the set in the folder `target`. Safe to repeat after any end. `replace`: replace another set
+        there.
 
-        Raises BadRequest when the target cannot be written to or holds something else, Conflict for a file that changes
+        Raises BadRequest for a target that is not writable or has other files, Conflict for a file that changes
         meanwhile, IllegalInState while another process writes there, and TpujobError.
         """
         place = _Place(target)
@@ -136,49 +135,51 @@ class Pack:
                 f"{place.stage} is in {self._name}: the set would be packed into itself",
                 hint="name a folder beside it",
             )
-        found = self.survey()
+        survey = self.survey()
         place.prepare()
         another = BadRequest(
             f"there is another packed set at {target}, which is kept",
             hint="name another place, or replace it: --replace",
         )
-        other = f"another `tpujob data` command writes to {target}"
-        with explained(), alone(place.stage / "lock", other):
+        message = f"another `tpujob data` command writes to {target}"
+        with raising_tpujob_error(), exclusive_lock(place.stage / "lock", message):
             old = None if replace else place.manifest()
-            counts = found.files, found.bytes, found.order
+            counts = survey.files, survey.bytes, survey.order
             if old and (old.records, old.content, old.order) != counts:
-                raise another  # before anything is read
-            progress.planned(found.bytes)
-            made = PackSummary(order=self._order)
-            manifest = self._written(place, progress, made)
+                raise another  # before files are read
+            progress.planned(survey.bytes)
+            summary = PackSummary(order=self._order)
+            manifest = self._write_files(place, progress, summary)
             if old not in (None, manifest):
                 raise another
             place.finish(manifest)
-        return made
+        return summary
 
-    def _written(self, place: "_Place", progress: SyncProgress, made: PackSummary) -> Manifest:
-        """Afterwards everything but the manifest is in its place."""
-        files = _files_to_pack(self._folder, made)
+    def _write_files(
+        self, place: "_Place", progress: SyncProgress, summary: PackSummary
+    ) -> Manifest:
+        """Write all files but the manifest, and return the manifest. Completes `summary`."""
+        files = _files_to_pack(self._folder, summary)
         if self._seed is not None:
             files = _shuffled(files, self._seed)
         shards: list[Shard] = []
         with (place.stage / "index.part").open("wb") as index:
-            runs = map(made.count, cut(files, self._size))
-            for shard, lines in _Shards(place, progress).made(enumerate(runs)):
+            runs = map(summary.count, split_into_shards(files, self._size))
+            for shard, lines in _ShardWriter(place, progress).write_all(enumerate(runs)):
                 shards.append(replace(shard, index_start=index.tell()))
                 index.write(lines)
         if not shards:
             raise Conflict(f"the files of {self._name} went away while they were being packed")
-        made.shard_bytes = sum(shard.bytes for shard in shards)
-        labels = made.labels.names()
+        summary.shard_bytes = sum(shard.bytes for shard in shards)
+        labels = summary.labels.names()
         if labels:
-            (place.stage / "labels.part").write_bytes(made.labels.encode())
+            (place.stage / "labels.part").write_bytes(summary.labels.encode())
         return Manifest(
             format=FORMAT,
             version=VERSION,
-            records=made.files,
-            content=made.bytes,
-            order=made.order,
+            records=summary.files,
+            content=summary.bytes,
+            order=summary.order,
             index=place.publish("index.part", "index-{}.jsonl.gz"),
             labels=labels,
             label_ids=place.publish("labels.part", "labels-{}.u4") if labels else None,
@@ -187,19 +188,18 @@ class Pack:
 
 
 class _Place:
-    """The folder of the set, which holds nothing else."""
+    """The folder of a set, which has no other files."""
 
     def __init__(self, folder: str) -> None:
         self._name = folder
         self._folder = Path(os.path.realpath(folder))
-        #: in which files are made before they get their names; a link is not followed when it is removed
-        self.stage = self._folder / PARTS_FOLDER / "pack"
+        self.stage = self._folder / PARTS_FOLDER / "pack"  #: files without their names yet
 
     def prepare(self) -> None:
-        """Afterwards the stage exists. Raises BadRequest when nothing can be written there, or should be."""
+        """Create the stage. Raises BadRequest if the folder is not writable or has other files."""
         try:
-            there = os.listdir(self._folder) if self._folder.exists() else []
-            others = [name for name in there if not is_own(name) and name != PARTS_FOLDER]
+            names = os.listdir(self._folder) if self._folder.exists() else []
+            others = [name for name in names if not is_own(name) and name != PARTS_FOLDER]
             if not others:
                 self.stage.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -211,23 +211,23 @@ class _Place:
             )
 
     def manifest(self) -> Manifest | None:
-        """None: there is no packed set. Raises BadRequest."""
+        """Return the manifest, or None if there is no packed set. Raises BadRequest."""
         try:
             return decode((self._folder / NAME).read_bytes())
         except FileNotFoundError:
             return None
 
     def publish(self, unfinished: str, name: str) -> SetFile:
-        """Afterwards this file of the stage has its name, with {} as in `described`, also after a loss of power."""
+        """Move a file from the stage to its name, durably; {} in the name is that of `describe_file`."""
         path = self.stage / unfinished
-        file = described(path, name)
-        _settle(path)
+        file = describe_file(path, name)
+        _sync(path)
         os.replace(path, self._folder / file.name)
-        _settle(self._folder)
+        _sync(self._folder)
         return file
 
     def finish(self, manifest: Manifest) -> None:
-        """Afterwards the set is visible, and files of earlier sets are gone."""
+        """Publish the manifest, then delete the files of earlier sets."""
         (self.stage / "manifest.part").write_bytes(manifest.encode())
         self.publish("manifest.part", NAME)
         keep = {NAME, *(file.name for file in manifest.files())}
@@ -237,8 +237,8 @@ class _Place:
         remove_stage(self.stage)
 
 
-def _settle(path: Path) -> None:
-    """Afterwards the file, or the folder's list of names, outlives a loss of power."""
+def _sync(path: Path) -> None:
+    """Flush a file, or a folder's list of names, to the disk."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -246,34 +246,35 @@ def _settle(path: Path) -> None:
         os.close(number)
 
 
-# A shard is written beside its place, read back and compared, and only then given its name ----------------------------
+# Shards ---------------------------------------------------------------------------------------------------------------
 
 
-class _Shards:
+class _ShardWriter:
+    """A writer that reads each shard back and compares it before the shard gets its name."""
+
     def __init__(self, place: _Place, progress: SyncProgress) -> None:
         self._place, self._progress = place, progress
         self._stopped = False
 
-    def made(self, tasks: Iterator[tuple[int, list[LocalFile]]]) -> Iterator[tuple[Shard, bytes]]:
-        """Every shard in the order of the tasks, as if it were the first of the index, with its lines of the index as a
-        gzip member. A few are made at once; after an error the others stop.
-
-        Raises Conflict for a file that changes, TpujobError for a shard that does not hold what was written, OSError.
-        """
+    def write_all(
+        self, tasks: Iterator[tuple[int, list[LocalFile]]]
+    ) -> Iterator[tuple[Shard, bytes]]:
+        """Write a few shards at a time. Yield them in order, with `index_start` 0, and their lines of the index as a
+        gzip member. Raises Conflict for a changed file, TpujobError for a wrong shard, OSError."""
         with ThreadPoolExecutor(_THREADS) as pool:
             try:
                 while batch := list(islice(tasks, _THREADS)):
-                    yield from pool.map(self._make, batch)
+                    yield from pool.map(self._write_shard, batch)
             except BaseException:
                 self._stopped = True
                 raise
 
-    def _make(self, task: tuple[int, list[LocalFile]]) -> tuple[Shard, bytes]:
+    def _write_shard(self, task: tuple[int, list[LocalFile]]) -> tuple[Shard, bytes]:
         number, files = task
         path = self._place.stage / f"{number:05d}.part"
         entries: list[IndexEntry] = []
         try:
-            records.write(str(path), self._contents(files, entries))
+            records.write(str(path), self._read_files(files, entries))
             for _ in records.read(str(path), entries):
                 pass
             file = self._place.publish(path.name, f"{number:05d}-{{}}.arrayrecord")
@@ -291,19 +292,20 @@ class _Shards:
         shard = Shard(file.name, file.bytes, file.crc32c, file.sha256, *counts)
         return shard, lines.getvalue()
 
-    def _contents(self, files: list[LocalFile], entries: list[IndexEntry]) -> Iterator[bytes]:
+    def _read_files(self, files: list[LocalFile], entries: list[IndexEntry]) -> Iterator[bytes]:
+        """Yield the contents of the files, and append their entries."""
         for file in files:
             if self._stopped:
                 raise TpujobError("the pack was ended")
-            data = _content(file)
+            data = _read_file(file)
             entries.append(IndexEntry(file.key, len(data), extend(0, data)))
             yield data
             self._progress.moved(len(data))
 
 
-def _content(file: LocalFile) -> bytes:
+def _read_file(file: LocalFile) -> bytes:
     try:
-        with opened(file) as content:
+        with open_unchanged(file) as content:
             data = content.read()
             check_unchanged(file, content)
             if len(data) != file.size:
@@ -318,7 +320,7 @@ def _content(file: LocalFile) -> bytes:
     return data
 
 
-# Which files go into which shard --------------------------------------------------------------------------------------
+# Files of a shard -----------------------------------------------------------------------------------------------------
 
 
 def _files_to_pack(folder: bytes, left_out: Problems) -> Iterator[LocalFile]:
@@ -332,25 +334,25 @@ def _files_to_pack(folder: bytes, left_out: Problems) -> Iterator[LocalFile]:
             yield file
 
 
-def cut(
-    files: Iterable[LocalFile], size: int, most: int = _MOST_RECORDS
+def split_into_shards(
+    files: Iterable[LocalFile], size: int, records: int = _MOST_RECORDS
 ) -> Iterator[list[LocalFile]]:
-    """Runs of files of at most `size` bytes together; a larger file is alone."""
+    """Yield consecutive files of at most `size` bytes and `records` files together; a larger file is alone."""
     run: list[LocalFile] = []
-    held = 0
+    run_bytes = 0
     for file in files:
-        if run and (held + file.size > size or len(run) == most):
+        if run and (run_bytes + file.size > size or len(run) == records):
             yield run
-            run, held = [], 0
+            run, run_bytes = [], 0
         run.append(file)
-        held += file.size
+        run_bytes += file.size
     if run:
         yield run
 
 
 def _shuffled(files: Iterable[LocalFile], seed: int) -> Iterator[LocalFile]:
-    """In the order of a hash of seed and key, which every version of Python computes alike. Sorted in a temporary file
-    of SQLite, as a list of millions would not fit into memory."""
+    """Yield the files in the order of a hash of seed and key, equal on all versions of Python. SQLite sorts them in a
+    temporary file, as millions would not fit into memory."""
 
     def place(key: str) -> bytes:
         return hashlib.blake2b(key.encode(), key=str(seed).encode(), digest_size=16).digest()

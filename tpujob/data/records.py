@@ -1,7 +1,7 @@
-"""ArrayRecord files: the one place that knows the package that writes and reads them.
+"""Reads and writes ArrayRecord files; no other module uses the package array_record.
 
-A file that was cut short raises nothing when it is opened: it says that it is not `ok` and has no records (tried with
-0.8.6). So both are asked, always.
+Opening a truncated file raises nothing: its reader is not `ok` and has no records (tried with 0.8.6). So both are
+always checked.
 """
 
 import importlib
@@ -13,19 +13,18 @@ from tpujob.data.checksums import extend
 from tpujob.data.manifest import IndexEntry
 from tpujob.errors import TpujobError
 
-#: one record in each chunk, as Grain's random access needs it. Equal records make equal bytes.
+#: one record in each chunk, as Grain's random access requires; equal records give equal bytes
 _OPTIONS = "group_size:1,zstd:1"
-#: what the package raises for a file that it cannot write or whose chunks do not fit their hashes
+#: the package's errors for files that it cannot write, and for damaged files
 _ERRORS = (RuntimeError, ValueError, IndexError, OSError)
 
 
 class Damaged(Exception):
-    """The file does not hold the records that it should. `str(error)` says how it differs."""
+    """The file does not have the expected records. `str(error)` is the difference."""
 
 
 def write(path: str, contents: Iterable[bytes]) -> None:
-    """Afterwards the file has these records, as far as its writer knows. Raises OSError, and the TpujobErrors of
-    `contents`; what is in the file by then is to be removed."""
+    """Write records, to be verified by `read`. Raises OSError, and errors of `contents`; the file is then unusable."""
     package, writer = _package(), None
     try:
         writer = package.ArrayRecordWriter(path, _OPTIONS)
@@ -37,22 +36,22 @@ def write(path: str, contents: Iterable[bytes]) -> None:
     except BaseException as error:
         _close_anyway(writer)
         if isinstance(error, _ERRORS):
-            raise OSError(0, _first(error)) from error
+            raise OSError(0, _first_clause(error)) from error
         raise
 
 
 def read(path: str, entries: Sequence[IndexEntry]) -> Iterator[bytes]:
-    """The records, each of which must have the size and the CRC32C of its entry. Raises Damaged."""
+    """Yield the records. Raises Damaged if their number, or a record's size or CRC32C, differs from the entries."""
     reader = _package().ArrayRecordReader(path, "readahead_buffer_size:0,max_parallelism:0")
     try:
         if not reader.ok() or reader.num_records() != len(entries):
-            found = reader.num_records() if reader.ok() else "no readable number of"
-            raise Damaged(f"it has {found} records instead of {len(entries)}")
+            count = reader.num_records() if reader.ok() else "no readable number of"
+            raise Damaged(f"it has {count} records instead of {len(entries)}")
         for number, entry in enumerate(entries):
             try:
                 (content,) = reader.read(number, number + 1)
             except _ERRORS as error:
-                raise Damaged(f"record {number} cannot be read: {_first(error)}") from error
+                raise Damaged(f"record {number} cannot be read: {_first_clause(error)}") from error
             if len(content) != entry.size:
                 raise Damaged(f"record {number} has {len(content)} bytes instead of {entry.size}")
             if extend(0, content) != entry.crc32c:
@@ -63,13 +62,13 @@ def read(path: str, entries: Sequence[IndexEntry]) -> Iterator[bytes]:
 
 
 def _close_anyway(file: Any) -> None:
-    """Closing a file that is damaged raises once more."""
+    """Close a file that may be damaged, which would raise an error."""
     with suppress(*_ERRORS):
         if file:
             file.close()
 
 
-def _first(error: Exception) -> str:
+def _first_clause(error: Exception) -> str:
     return str(error).partition(";")[0]
 
 

@@ -1,5 +1,5 @@
-"""A packed set becomes its files again, byte for byte. Nothing of the set is trusted: each name is judged, and each
-shard and each record is compared with its checksum, before a file gets its name.
+"""Restores the files of a packed set, byte for byte. The set is untrusted: names are checked, and each shard and each
+record is compared with its checksum before a file gets its name.
 """
 
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tpujob.data import records
 from tpujob.data.checksums import of_file
-from tpujob.data.keys import PARTS_FOLDER, alone, explained, why_no_file
+from tpujob.data.keys import PARTS_FOLDER, exclusive_lock, raising_tpujob_error, why_no_file
 from tpujob.data.manifest import (
     NAME,
     IndexEntry,
@@ -17,7 +17,7 @@ from tpujob.data.manifest import (
     SetFile,
     Shard,
     decode,
-    described,
+    describe_file,
     entries_of,
     remove_stage,
 )
@@ -29,43 +29,42 @@ from tpujob.errors import BadRequest, Conflict, NotFound
 
 @dataclass(slots=True)
 class UnpackOutcome(Problems):
-    """What was done; a conflict is another file of that name."""
+    """The result of an unpack; a conflict is another file of the same name."""
 
     files: int = 0
     bytes: int = 0
-    same: int = 0  #: were there already, with the right bytes
+    same: int = 0  #: files that the folder had already, with the right content
 
 
 class Unpack:
     def __init__(self, source: str, folder: str, progress: SyncProgress) -> None:
         self._source, self._progress, self._name = Path(source), progress, folder
-        #: with every link in its path resolved
         self._root = os.path.realpath(os.fsencode(folder))
         self._parts = Path(os.fsdecode(self._root)) / PARTS_FOLDER / "unpack"
         self._outcome = UnpackOutcome()
 
     def run(self) -> UnpackOutcome:
-        """Afterwards each file of the set is in the folder, except those that are named. Safe to repeat after any end.
+        """Restore all files into the folder, except those that the outcome names. Safe to repeat after any end.
 
-        Raises NotFound, BadRequest when the folder cannot be written to or the manifest is of no use, Conflict for a
-        shard whose bytes are others, IllegalInState while another process writes there, and TpujobError.
+        Raises NotFound, BadRequest for an unwritable folder or an unusable manifest, Conflict for a damaged shard,
+        IllegalInState while another process writes there, and TpujobError.
         """
-        with explained():
-            manifest = self._manifest()
+        with raising_tpujob_error():
+            manifest = self._read_manifest()
         try:
             self._parts.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadRequest(f"cannot write to {self._name}: {error.strerror}") from error
-        other = f"another `tpujob data` command writes to {self._name}"
-        with explained(), alone(self._parts / "lock", other):
+        message = f"another `tpujob data` command writes to {self._name}"
+        with raising_tpujob_error(), exclusive_lock(self._parts / "lock", message):
             self._progress.planned(manifest.content)
-            index = self._verified(manifest.index)
+            index = self._verify(manifest.index)
             for shard in manifest.shards:
                 self._restore(shard, entries_of(index, shard))
             remove_stage(self._parts)
         return self._outcome
 
-    def _manifest(self) -> Manifest:
+    def _read_manifest(self) -> Manifest:
         if not self._source.is_dir():
             raise NotFound(f"there is no folder {self._source}")
         try:
@@ -76,36 +75,37 @@ class Unpack:
                 hint="it is written last: run the same `tpujob data pack` again after an interruption",
             ) from None
 
-    def _verified(self, file: SetFile) -> Path:
-        """The file of the set with its size and checksum. Raises NotFound, Conflict when its bytes are others."""
+    def _verify(self, file: SetFile) -> Path:
+        """Return the path of a file of the set. Raises NotFound, and Conflict for another size or checksum."""
         path = self._source / file.name
         try:
-            now = described(path)
+            actual = describe_file(path)
         except FileNotFoundError:
             raise NotFound(f"{path} is missing, which the manifest names") from None
-        if (now.bytes, now.sha256) != (file.bytes, file.sha256):
+        if (actual.bytes, actual.sha256) != (file.bytes, file.sha256):
             raise Conflict(f"{file.name} does not have its checksum")
         return path
 
     def _restore(self, shard: Shard, entries: list[IndexEntry]) -> None:
-        """A shard is not read when all its files are there."""
-        wanted = list(map(self._is_wanted, entries))
-        if not any(wanted):
+        """Restore the missing files of a shard; read the shard only if there are any."""
+        missing = list(map(self._is_missing, entries))
+        if not any(missing):
             return
-        path = self._verified(shard)
+        path = self._verify(shard)
         try:
             contents = records.read(str(path), entries)
-            for entry, is_wanted, data in zip(entries, wanted, contents, strict=True):
-                if is_wanted:
+            for entry, is_missing, data in zip(entries, missing, contents, strict=True):
+                if is_missing:
                     self._write(entry, data)
         except records.Damaged as error:
             raise Conflict(f"{shard.name} is damaged: {error}") from None
 
-    def _is_wanted(self, entry: IndexEntry) -> bool:
+    def _is_missing(self, entry: IndexEntry) -> bool:
+        """Return whether a file must be restored; otherwise count it, as present or left out."""
         try:
             if reason := why_no_file(entry.key):
                 raise NoPlace(reason)
-            if not _is_there(self._path(entry), entry):
+            if not _is_present(self._path(entry), entry):
                 return True
             self._outcome.same += 1
         except Conflict as error:
@@ -137,17 +137,17 @@ class Unpack:
         self._outcome.note(LeftOut(entry.key, reason))
 
 
-def _is_there(path: bytes, entry: IndexEntry) -> bool:
-    """Whether the file is there with these bytes. Raises NoPlace, Conflict when something else is there, OSError."""
+def _is_present(path: bytes, entry: IndexEntry) -> bool:
+    """Return whether the file exists with the entry's content. Raises Conflict for other content, NoPlace, OSError."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return False
     if os.path.realpath(os.path.dirname(path)) != os.path.dirname(path):
         raise NoPlace("its folder is a link")
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise NoPlace("there is a folder of that name")
-    if stat.S_ISREG(found.st_mode) and found.st_size == entry.size:
+    if stat.S_ISREG(status.st_mode) and status.st_size == entry.size:
         with open(path, "rb", buffering=0) as content:
             if of_file(content)[1] == entry.crc32c:
                 return True

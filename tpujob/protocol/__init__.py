@@ -1,10 +1,10 @@
-"""What backend, agent and emulator agree on: the plan that a host is given, the report that it gives back, phases,
-paths, limits, which variables hold secrets, how what hosts say is signed. Standard library only, Python 3.8 and later:
-it travels with the agent.
-What a program is promised is in `workloads/contract/`; who writes plans and believes reports is `domain/host/`.
+"""The formats that backend, agent and emulator share: plan, report, log segments, paths, limits, signatures. Standard
+library only, Python 3.8 and later: this package travels with the agent.
 
-An agent that an older backend started is still heard after the backend was replaced: keys are added, never renamed, and
-each side passes over what it does not know.
+`workloads/contract/` has the formats between agent and program. `domain/host/` writes plans and verifies reports.
+
+An older backend may have started the agent that a newer backend reads. So keys are added, never renamed, and each side
+ignores keys that it does not know.
 """
 
 from tpujob.protocol import limits, paths, signing

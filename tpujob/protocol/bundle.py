@@ -1,5 +1,5 @@
-"""What a bundle may hold, and how one is read that anybody may have made: forward only, in little memory, and no
-further than the limits, whatever its headers say. Backend and agent read bundles here alone.
+"""Limits of bundles, and a reader for untrusted ones: forward only, in little memory, and never beyond the limits,
+whatever the headers say. Backend and agent both read bundles with `members`.
 """
 
 from __future__ import annotations
@@ -9,42 +9,42 @@ import tarfile
 from typing import IO, Any, Generator, Iterator, NamedTuple, Optional, cast
 
 MAX_FILES = 50_000  #: files, links and folders
-#: bytes, headers included; of them, 100 MiB are content in what tpujob packs
+#: bytes of the unpacked archive, headers included; tpujob packs at most 100 MiB of content
 MAX_UNPACKED = 256 * 1024**2
-#: of a path, and bytes of each: more nested folders than any program has
+#: parts of a path, and bytes of one part
 MAX_PARTS, MAX_PART = 100, 255
-_ONE_READ = 1024**2  #: bytes; only a header that lies asks for more at once
-_PIECE = 64 * 1024
+_MAX_READ = 1024**2  #: bytes; only a forged header makes `tarfile` read more at once
+_PIECE = 64 * 1024  #: bytes
 
 
 class BadBundle(ValueError):
-    """It is no archive, or holds more than a bundle may."""
+    """The bundle is not a valid archive, or exceeds the limits."""
 
 
 class ArchiveMember(NamedTuple):
     info: tarfile.TarInfo
-    #: of a file, in pieces, until the next member is asked for; of anything else empty
+    #: the pieces of a file, readable until the next member is taken; empty for other kinds
     content: Iterator[bytes]
 
 
 def members(
     packed: IO[bytes], *, files: int = MAX_FILES, unpacked: int = MAX_UNPACKED
 ) -> Iterator[ArchiveMember]:
-    """What a tar.gz holds, in its order. Of `packed` only `read` is used, and its OSError is passed on. Raises
-    BadBundle, also from the content of a member."""
-    import gzip  # there are Pythons without zlib, and jobs without a bundle
+    """Yield the members of a tar.gz in their order, using only `packed.read`. Raises BadBundle, also while a member's
+    content is read, and any OSError of `packed`."""
+    import gzip  # some Pythons lack zlib, and some jobs have no bundle
 
-    below = cast("IO[bytes]", gzip.GzipFile(fileobj=packed, mode="rb"))
-    limited = _Unpacking(below, unpacked)
-    with _explained():
+    archive = cast("IO[bytes]", gzip.GzipFile(fileobj=packed, mode="rb"))
+    limited = _LimitedReader(archive, unpacked)
+    with _raising_bad_bundle():
         tar: Any = tarfile.TarFile(fileobj=cast("IO[bytes]", limited))
         info: Optional[tarfile.TarInfo] = tar.next() if tar.firstmember else None
         while info:
-            tar.members.clear()  # it would keep them all
+            tar.members.clear()  # TarFile keeps all members otherwise
             files -= 1
             if files < 0:
                 raise BadBundle("the bundle is too large: it holds too many files")
-            # the size of a sparse file is not that of its content
+            # a sparse file's content is larger than its size
             if info.issparse() or info.size > unpacked:
                 raise BadBundle("the bundle is too large, or says so")
             if not is_short(info.name):
@@ -55,29 +55,29 @@ def members(
 
 
 def is_short(path: str) -> bool:
-    """Whether a path of an archive is one that can be made without a deep recursion. Raises ValueError."""
+    """Return whether an archive's path is within MAX_PARTS and MAX_PART. Raises ValueError for text without UTF-8."""
     parts = path.split("/")
     longest = max(len(part.encode("utf-8", "surrogateescape")) for part in parts)
     return len(parts) <= MAX_PARTS and longest <= MAX_PART
 
 
 @contextlib.contextmanager
-def _explained() -> Generator[None, None, None]:
+def _raising_bad_bundle() -> Generator[None, None, None]:
     import gzip
     import zlib
 
-    broken = (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, ValueError, RecursionError)
+    errors = (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, ValueError, RecursionError)
     try:
         yield
     except BadBundle:
         raise
-    except broken as error:
+    except errors as error:
         raise BadBundle("the bundle is not a valid archive: %s" % error) from error
 
 
 def _pieces(tar: tarfile.TarFile, info: tarfile.TarInfo) -> Iterator[bytes]:
     content = tar.extractfile(info) if info.isreg() else None
-    with _explained():
+    with _raising_bad_bundle():
         while content:
             piece = content.read(_PIECE)
             if not piece:
@@ -85,27 +85,28 @@ def _pieces(tar: tarfile.TarFile, info: tarfile.TarInfo) -> Iterator[bytes]:
             yield piece
 
 
-class _Unpacking:
-    """The archive below the compression, as much of a file as `tarfile` needs: no way leads back."""
+class _LimitedReader:
+    """A forward-only view of the uncompressed archive. Raises BadBundle beyond `limit` bytes."""
 
     def __init__(self, file: IO[bytes], limit: int) -> None:
-        self._file, self._limit, self._at = file, limit, 0
+        self._file, self._limit = file, limit
+        self._offset = 0
 
     def tell(self) -> int:
-        return self._at
+        return self._offset
 
     def read(self, size: int) -> bytes:
-        if not 0 <= size <= _ONE_READ:
+        if not 0 <= size <= _MAX_READ:
             raise BadBundle("the bundle has a header that is too large")
         data = self._file.read(size)
-        self._at += len(data)
-        if self._at > self._limit:
+        self._offset += len(data)
+        if self._offset > self._limit:
             raise BadBundle("the bundle is too large: more than %d MiB" % (self._limit >> 20))
         return data
 
-    def seek(self, place: int) -> None:
-        """Forward; at the end of the archive it stays there."""
-        if place < self._at:
+    def seek(self, offset: int) -> None:
+        """Read up to `offset`, or to the end of the archive if that comes first."""
+        if offset < self._offset:
             raise BadBundle("the bundle has a header that leads back")
-        while self._at < place and self.read(min(_PIECE, place - self._at)):
+        while self._offset < offset and self.read(min(_PIECE, offset - self._offset)):
             pass

@@ -1,4 +1,4 @@
-"""What one host of an attempt is given, as JSON. `domain/host/plan.py` writes it, the agent carries it out."""
+"""The plan of one host's part in an attempt, as JSON. `domain/host/plan.py` writes it, the agent carries it out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypedDict, cast
 
 
 class WatchPatterns(TypedDict):
-    """Regular expressions that lines of output are searched for; None: nothing."""
+    """Regular expressions that the agent searches lines of output for; None: no search."""
 
     nonfinite: str | None
     progress: str | None
@@ -17,35 +17,35 @@ class WatchPatterns(TypedDict):
 
 
 class StallRule(TypedDict):
-    """When a program hangs: so many seconds without progress, and so many looks in them. 0 seconds: never."""
+    """The limits after which a program counts as hung. 0 seconds: never."""
 
-    seconds: float
-    first: float  #: instead of `seconds`, until the first step
-    looks: int
+    seconds: float  #: seconds without progress
+    first: float  #: seconds without progress before the first step
+    looks: int  #: least number of polls in that time
 
 
 class PreflightOrder(TypedDict):
-    """What the check before the program expects."""
+    """The values that the check before the program expects."""
 
     slice: str
-    chips: int  #: of all hosts; 0: not known, as the type is in no table
+    chips: int  #: chips of all hosts; 0: unknown, as no table has the type
     hosts: int
-    coordinator: str  #: `address:port` where JAX on host 0 waits for the others
-    meeting: str  #: `address:port` where the agent of host 0 waits for the others
-    required: bool  #: the program is one of ours: it needs JAX and devices
+    coordinator: str  #: `address:port` where JAX on host 0 waits for the other hosts
+    meeting: str  #: `address:port` where the agent of host 0 waits for the other hosts
+    required: bool  #: the program is a bundled workload: it needs JAX and devices
     seconds: float
-    ports: list[int]  #: of host 0, on which programs let the other hosts find it
+    ports: list[int]  #: ports on which programs of host 0 listen for the other hosts
 
 
 class EnvironmentOrder(TypedDict, total=False):
-    """What the program runs in: an image, or what a file of the bundle names."""
+    """The environment of the program: a Docker image, or the packages that a file of the bundle names."""
 
     kind: str  #: docker, uv, pip or conda
-    image: str  #: of docker
-    args: list[str]  #: of docker, for `docker run`
+    image: str  #: docker only
+    args: list[str]  #: docker only: arguments of `docker run`
     file: str
     python: str | None  #: a version; None: any
-    #: none is made where the host's own `python3`, of that version or later, has all that the file pins
+    #: use the host's `python3` where it is of that version or later and has all packages that the file pins
     unless_installed: bool
 
 
@@ -63,11 +63,11 @@ class MountOrder(TypedDict):
 
 
 class StageOrder(TypedDict):
-    """Data that is brought to a folder of the host before the program starts."""
+    """Data that the agent copies to a folder of the host before the program starts."""
 
     name: str  #: for people
-    source: str  #: a `gs://` URL; what lies below it is brought
-    to: str  #: a folder of its own, which may begin with `~` or `paths.MEMORY`
+    source: str  #: a `gs://` URL; all objects below it are copied
+    to: str  #: a folder without other files, which may begin with `~` or `paths.MEMORY`
 
 
 class _Needed(TypedDict):
@@ -77,7 +77,7 @@ class _Needed(TypedDict):
     host: int
     hosts: int
     workdir: str  #: a `gs://` URL
-    #: `gs://` URLs that end in a hash and `.tar.gz`; of two files with one name the later wins
+    #: `gs://` URLs that end in a hash and `.tar.gz`; a later bundle replaces files of an earlier one
     bundles: list[str]
     setup: str | None
     argv: list[str]
@@ -85,7 +85,7 @@ class _Needed(TypedDict):
     context: dict[str, str | int]  #: fields of `workloads.contract.ProgramContext`
     grace: float  #: seconds between SIGTERM and SIGKILL
     report_every: float  #: seconds between two reports in the bucket while nothing happens
-    log_bytes: int  #: of output that is kept; of more, the middle is dropped
+    log_bytes: int  #: most bytes of output that are kept; beyond this the middle is dropped
 
 
 class Plan(_Needed, total=False):
@@ -96,17 +96,17 @@ class Plan(_Needed, total=False):
     environment: EnvironmentOrder | None
     mounts: list[MountOrder]
     stage: list[StageOrder]
-    #: variables of the program that name a folder of the host, as `to` does
+    #: variables of the program whose values are folders of the host, written as `to` is
     folders: dict[str, str]
-    #: folders below the program's that are kept in the bucket, and are there again in the next attempt
+    #: folders below the program's that are saved to the bucket and restored in the next attempt
     outputs: list[str]
-    created_at: float  #: of the job: part of what signs its outputs, as another store may use its number again
-    type: str  #: of the TPU; part of where compiled programs are kept
+    created_at: float  #: creation of the job: in the signature of its outputs, as another store may reuse the id
+    type: str  #: the TPU's type; part of the path of compiled programs
     shared: str  #: a `gs://` folder that all jobs share
-    epoch: int  #: counts the jobs that have had the slice: a host refuses those before the last that it was started for
+    epoch: int  #: number of the slice's jobs so far: a host refuses jobs of an earlier epoch than its newest
 
 
-#: As far as a wrong value could do harm.
+#: types of the keys whose wrong value could do harm
 _KINDS: dict[str, Any] = {
     "job": str, "attempt": int, "host": int, "workdir": str, "bundles": list, "argv": list,
     "env": dict, "context": dict, "grace": (int, float), "report_every": (int, float),
@@ -115,7 +115,7 @@ _KINDS: dict[str, Any] = {
 
 
 def check_plan(document: Mapping[str, Any]) -> Plan:
-    """The plan, if it is one that this agent can carry out. Raises ValueError."""
+    """Return `document` as a Plan. Raises ValueError if this agent cannot carry it out."""
     wrong = [key for key, kind in _KINDS.items() if not isinstance(document.get(key), kind)]
     if document.get("v") != 1 or wrong:
         raise ValueError("this agent does not understand the plan: %s" % ", ".join(wrong or ["v"]))

@@ -1,7 +1,7 @@
-"""Keys and signatures for what hosts say to the backend, to each other and to later hosts. HMAC-SHA256 throughout.
+"""Keys and signatures of what hosts send to the backend, to each other and to later hosts: HMAC-SHA256.
 
-The backend derives each key from a secret that it alone has, so a key is kept nowhere: the records, the bucket
-and the backups of both hold none. A host gets its keys over SSH.
+The backend derives each key from a secret that only backends have. Keys are never stored: not in records, in the
+bucket or in backups. A host gets its keys over SSH.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ Part = Union[str, bytes]
 
 
 def derive(secret: bytes, *purpose: str) -> str:
-    """The key for that purpose, in hex: the same for the same words, and of no use for others."""
+    """Return the key for that purpose, in hex. Equal words give equal keys."""
     return _mac(secret, "key", purpose)
 
 
 def sign(key: str, kind: str, *parts: Part) -> str:
-    """The signature of these parts, in hex. `kind`: what they are, so that one thing does not pass for another."""
+    """Return the signature of these parts, in hex, which is valid for parts of this `kind` only."""
     return _mac(key.encode(), kind, parts)
 
 
 def verify(key: str, signature: object, kind: str, *parts: Part) -> bool:
-    """Return whether the key's holder signed exactly these parts. `signature` may be anything."""
+    """Return whether a holder of `key` signed exactly these parts. `signature` is untrusted."""
     return same(sign(key, kind, *parts), signature)
 
 
 def same(right: str, signature: object) -> bool:
-    """Whether a signature is the right one; how long that takes does not tell how much of it is."""
-    given = signature.encode("utf-8", "replace") if isinstance(signature, str) else b""
-    return hmac.compare_digest(given, right.encode())
+    """Return whether a signature is the right one, in constant time."""
+    untrusted = signature.encode("utf-8", "replace") if isinstance(signature, str) else b""
+    return hmac.compare_digest(untrusted, right.encode())
 
 
 def digest(data: bytes) -> str:
-    """What stands for content that is too long to be signed itself."""
+    """Return the SHA-256 of `data`, in hex: signed in place of long content."""
     return hashlib.sha256(data).hexdigest()
 
 
 def _mac(key: bytes, kind: str, parts: "tuple[Part, ...]") -> str:
-    made = hmac.new(key, digestmod=hashlib.sha256)
+    mac = hmac.new(key, digestmod=hashlib.sha256)
     for part in ("tpujob", kind, *parts):
         data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
-        made.update(b"%d:" % len(data) + data)  # with its length: no two lists of parts look alike
-    return made.hexdigest()
+        mac.update(b"%d:" % len(data) + data)  # the length keeps lists of parts distinct
+    return mac.hexdigest()

@@ -25,7 +25,7 @@ def rig(server: str, tmp_path: Path) -> Iterator[Rig]:
 
 @pytest.fixture
 def killed(tmp_path: Path) -> Iterator[Killed]:
-    """Its storage is its own, as uploads that are left are looked for."""
+    """The rig of killed syncs, with a storage that no other test uses, as the tests list unfinished uploads."""
     with storage_rig.running(tmp_path / "storage") as server:
         made = Killed(tmp_path, server.url)
         yield made

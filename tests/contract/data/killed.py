@@ -86,7 +86,7 @@ class Killed:
         *places: object,
         check: Callable[[], None] = lambda: None,
     ) -> int:
-        """How many runs were killed, each after `least` to `most` bytes; then one is done. `check`: after each."""
+        """Kill each run after some of its bytes and call `check`; then complete one. Return the number of kills."""
         chance, kills = random.Random(seed), 0
         for at in [chance.randrange(least, most) for _ in range(KILLS)]:
             code, said = self.run(proxy, *places, kill_at=at)

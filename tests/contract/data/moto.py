@@ -16,7 +16,7 @@ from moto.server import ThreadedMotoServer
 
 @contextmanager
 def running() -> Iterator[str]:
-    """Its URL. Meanwhile what describes the services of AWS is read once, and not by each client."""
+    """Yield the URL of the server. Meanwhile the descriptions of AWS's services are read once, not by each client."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
@@ -43,5 +43,5 @@ def settings(url: str, folder: Path) -> dict[str, str]:
 
 
 def client() -> Any:
-    """As somebody else has it, by the environment."""
+    """Return a client of another program, configured by the environment."""
     return boto3.client("s3", config=Config(request_checksum_calculation="when_required"))

@@ -1,4 +1,4 @@
-"""What the tests of `tpujob.data` share."""
+"""Fixtures and helpers of the tests of `tpujob.data`."""
 
 import json
 import uuid
@@ -46,7 +46,7 @@ class Rig:
             path.write_bytes(data)
 
     def put(self, name: str, data: bytes) -> None:
-        """As somebody else does it."""
+        """Write an object as another program does."""
         path = f"/upload/storage/v1/b/{self.bucket}/o?uploadType=media&name={quote(name, safe='')}"
         status, _, said = ask(self.url, "POST", path, data)
         assert status == 200, said

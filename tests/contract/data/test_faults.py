@@ -1,4 +1,4 @@
-"""What the wire, the storage and the disk do to a sync: flipped bytes, cut connections, refusals, a full disk."""
+"""Faults of network, storage and disk during a sync: flipped bytes, cut connections, refusals, a full disk."""
 
 import random
 from collections.abc import Iterator

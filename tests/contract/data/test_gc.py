@@ -10,7 +10,7 @@ from tests.contract.data.rig import Rig, files_in
 from tests.contract.emulator.storage_rig import ask
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.cli.app import run
-from tpujob.data.keys import alone
+from tpujob.data.keys import exclusive_lock
 from tpujob.data.objects import ObjectContent, ObjectFacts
 from tpujob.data.sync import checksum_cache
 from tpujob.data.sync.checksum_cache import ChecksumCache
@@ -44,7 +44,10 @@ def test_what_is_left_behind_is_found_and_removed_and_nothing_else(rig: Rig) -> 
     (rig.folder / "back" / "mine").write_bytes(b"mine")
     (found,) = folders = checksum_cache.find_incomplete(rig.cache)
     assert (found.path, found.files, found.size) == (f"{rig.folder}/back/.tpujob-parts", 1, 100)
-    with alone(rig.folder / "back" / ".tpujob-parts" / "lock", ""), pytest.raises(IllegalInState):
+    with (
+        exclusive_lock(rig.folder / "back" / ".tpujob-parts" / "lock", ""),
+        pytest.raises(IllegalInState),
+    ):
         checksum_cache.remove_incomplete(rig.cache, folders)
     checksum_cache.remove_incomplete(rig.cache, folders)
     assert checksum_cache.find_incomplete(rig.cache) == []

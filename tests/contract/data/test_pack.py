@@ -21,7 +21,7 @@ from tpujob.data import records
 from tpujob.data.checksums import extend
 from tpujob.data.manifest import IndexEntry, decode, entries_of
 from tpujob.data.objects import LocalFile
-from tpujob.data.pack import LARGEST, Pack, PackSummary, cut
+from tpujob.data.pack import LARGEST, Pack, PackSummary, split_into_shards
 from tpujob.data.unpack import Unpack, UnpackOutcome
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound, TpujobError
 
@@ -102,7 +102,7 @@ def test_shards_are_cut_by_size_and_by_number() -> None:
         return LocalFile("", b"", size, 0, 0, 0)
 
     def sizes(given: list[int], most: int = 10) -> list[list[int]]:
-        return [[f.size for f in run] for run in cut(map(file, given), 100, most)]
+        return [[f.size for f in run] for run in split_into_shards(map(file, given), 100, most)]
 
     assert sizes([]) == []
     assert sizes([50, 50, 1, 200, 99, 1]) == [[50, 50], [1], [200], [99, 1]]
@@ -139,7 +139,7 @@ def test_a_flipped_byte_of_a_shard_is_found_or_is_padding(tmp_path: Path) -> Non
 
 
 def test_a_shard_that_was_cut_short_is_found(tmp_path: Path) -> None:
-    """Its reader raises nothing by itself."""
+    """The package's reader raises nothing for it."""
     path = tmp_path / "shard"
     entries = shard(path, [b"x" * 1000] * 100)
     whole = path.read_bytes()

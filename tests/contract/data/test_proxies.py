@@ -47,7 +47,7 @@ def proxy() -> Iterator[tuple[list[str], int]]:
 
 
 def read(url: str = f"{HOST}/file") -> None:
-    """As a source of `tpujob data sync`."""
+    """Read an object as a source of `tpujob data sync`."""
     web = Web()
     try:
         web.ask("GET", url)

@@ -148,7 +148,7 @@ def test_an_object_of_parts_has_no_checksum_that_its_bytes_are_compared_with(
 
 
 class Flipped(S3Objects):
-    """As a server one of whose objects has other bytes than its checksum says."""
+    """A server with an object whose bytes do not have the declared checksum."""
 
     read = 0  #: times that it was read
 
@@ -166,7 +166,7 @@ class Flipped(S3Objects):
 
 
 class Short(Flipped):
-    """As a server that has announced more bytes of it than it has."""
+    """A server that announces more bytes of an object than it sends."""
 
     def spoiled(self, chunks: Iterator[bytes], start: int) -> Iterator[bytes]:
         del chunks
@@ -333,7 +333,7 @@ def test_no_permission_is_one_error_with_what_to_do(
 
 
 def test_an_object_that_is_refused_is_left_out_by_name(rig: Rig, refusing: type[Refusing]) -> None:
-    """As one with a key that this account may not use."""
+    """Such as an object with a key that this account may not use."""
     refusing.mode = "objects"
     for target in (rig.place, rig.folder / "back"):
         done = fetch(rig, target)

@@ -15,7 +15,15 @@ from tpujob.data.checksums import (
     identity_of,
     validator_of,
 )
-from tpujob.data.locations import HEADER, Folder, Url, UrlList, listed, parse_list, web_files
+from tpujob.data.locations import (
+    HEADER,
+    Folder,
+    Url,
+    UrlList,
+    detect_url_list,
+    parse_list,
+    web_files,
+)
 from tpujob.errors import BadRequest
 
 MD5 = base64.b64encode(hashlib.md5(b"x").digest()).decode()
@@ -55,11 +63,11 @@ def test_a_mistake_in_a_list_is_named_with_its_line(lines: str, says: str) -> No
 def test_a_file_that_begins_as_a_list_is_one(tmp_path: Path) -> None:
     path = tmp_path / "urls.tsv"
     path.write_text(f"{HEADER}\r\nhttps://h/a\n")
-    assert listed(Folder(str(path))) == UrlList(str(path))
+    assert detect_url_list(Folder(str(path))) == UrlList(str(path))
     assert [file.key for file in web_files(UrlList(str(path)))] == ["h/a"]
     path.write_text("something else")
-    assert listed(Folder(str(path))) == Folder(str(path))
-    assert listed(Folder(str(tmp_path))) == Folder(str(tmp_path))
+    assert detect_url_list(Folder(str(path))) == Folder(str(path))
+    assert detect_url_list(Folder(str(tmp_path))) == Folder(str(tmp_path))
     assert [file.key for file in web_files(Url("https://h/a/b.tar?x=/y"))] == ["b.tar"]
 
 

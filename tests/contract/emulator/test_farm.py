@@ -10,7 +10,7 @@ import paramiko
 import pytest
 
 from tests.support.farm_rig import FarmProcess, alive, process_state, refuses, until
-from tpujob.agent.setup.meeting import way_to
+from tpujob.agent.setup.meeting import route_to
 from tpujob.emulator.farm import image
 
 
@@ -273,7 +273,7 @@ def test_hosts_that_are_cut_off_are_not_reached_and_nobody_says_so(
     def way(host: int, to: int) -> tuple[str, int]:
         folder = farm.state / "slices" / "tj-apart" / f"host-{host}"
         monkeypatch.setenv("TPUJOB_ROUTES", str(folder / "routes"))
-        return way_to((addresses[to], 8477))
+        return route_to((addresses[to], 8477))
 
     for host, to in ((1, 0), (2, 0), (0, 2)):
         with pytest.raises(TimeoutError):

@@ -1,4 +1,4 @@
-"""Which attempt a host runs: one at a time, each once, the newest; and how one is stopped or taken away."""
+"""Attempts on a host: one runs at a time, each once, the newest last; stops, preemptions and take-overs."""
 
 import json
 import os

@@ -12,7 +12,7 @@ from tests.support import mirror
 from tests.support.agent_host import NO_LIBTPU, Host
 from tests.support.paths import ROOT
 from tpujob.agent.setup import uv
-from tpujob.agent.setup.installers import shortcoming
+from tpujob.agent.setup.installers import check_host_python
 from tpujob.emulator.farm import image
 
 LOCK = ROOT / "workloads" / "requirements.lock"
@@ -26,7 +26,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What a job says of where uv is."""
+    """The variables of a job that name the archive of uv."""
     return {"UV_DOWNLOAD_URL": mirror.pack_uv(tmp_path_factory.mktemp("uv"))}
 
 
@@ -45,7 +45,7 @@ def test_this_checkout_has_what_the_bundled_programs_are_locked_to(
     """Else every local job would make an environment; `make lock` writes both files."""
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.setenv("PATH", str(mirror.own_uv().parent), prepend=":")
-    assert shortcoming([("lock", LOCK.read_text())], "3.11") == ""
+    assert check_host_python([("lock", LOCK.read_text())], "3.11") == ""
 
 
 def test_the_lock_has_the_whole_extra_and_what_a_tpu_needs() -> None:
@@ -66,7 +66,7 @@ def test_a_host_without_all_of_it_says_what_it_lacks(
     monkeypatch.setenv("PYTHONPATH", NO_LIBTPU)
 
     def lacks(text: str, python: str = "3.11") -> str:
-        return re.sub(r"Python 3\.\d+", "Python", shortcoming([("lock", text)], python))
+        return re.sub(r"Python 3\.\d+", "Python", check_host_python([("lock", text)], python))
 
     assert lacks(f"jax=={own} \\\n    --hash=sha256:0\n") == ""
     assert lacks("jax==0.1") == f"this host's Python has jax {own}"
@@ -74,9 +74,9 @@ def test_a_host_without_all_of_it_says_what_it_lacks(
     assert lacks(f"jax=={own}\nlibtpu==0.1") == "this host's Python has no libtpu"
     assert lacks(f"jax=={own}", "3.99") == "this host has Python"
     monkeypatch.setenv("PATH", path)
-    assert shortcoming([("lock", "jax==0.1")], "3.11").startswith("this host")
+    assert check_host_python([("lock", "jax==0.1")], "3.11").startswith("this host")
     monkeypatch.setenv("PATH", "/nowhere")
-    assert shortcoming([("lock", "jax==0.1")], "3.11") == "this host has no python3"
+    assert check_host_python([("lock", "jax==0.1")], "3.11") == "this host has no python3"
 
 
 def test_nothing_is_built_where_the_host_has_it_all(host: Host) -> None:
@@ -139,7 +139,7 @@ def test_a_host_that_cannot_get_uv_says_what_to_do(bare: Host) -> None:
 def test_an_archive_of_uv_with_another_hash_than_expected_is_refused(
     bare: Host, tmp_path: Path
 ) -> None:
-    """It would run as the job, with its secrets. Expected is the pinned hash, or the one that the URL names."""
+    """uv runs as the job, with its secrets. Expected is the pinned hash, or the one that the URL names."""
     (tmp_path / uv_archive()).write_bytes(b"something else")
     for attempt, url, expected in (
         (1, tmp_path.as_uri(), uv.ARCHIVES[mirror.platform.machine()]),

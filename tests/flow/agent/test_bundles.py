@@ -1,4 +1,4 @@
-"""What a host takes into its folder: the very bytes that were meant, and nothing that leaves it."""
+"""Bundles on a host: only the named bytes are unpacked, and nothing leaves the bundle's folder."""
 
 import hashlib
 import tarfile

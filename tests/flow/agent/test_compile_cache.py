@@ -1,4 +1,4 @@
-"""What XLA compiled outlives the host: a folder that is filled from the bucket, and new entries that go there."""
+"""XLA's compiled programs outlive the host: the agent fills a folder from the bucket, and uploads new entries."""
 
 import os
 import sys

@@ -44,7 +44,7 @@ elif words[0] == "run":
 
 @pytest.fixture
 def told(host: Host) -> Path:
-    """What docker was told, a line for each call."""
+    """Return docker's command lines."""
     host.tools({"docker": DOCKER})
     told = host.home / "told"
     host.env.update(TOLD=str(told), IMAGE=IMAGE)
@@ -52,7 +52,7 @@ def told(host: Host) -> Path:
 
 
 def image(**more: Any) -> dict[str, Any]:
-    """What a plan says of it."""
+    """Return the plan's order for an image."""
     asked = {"kind": "docker", "image": IMAGE, "args": ["--shm-size=1g"]}
     return {"environment": asked, "shared": "gs://shed/cache", **more}
 

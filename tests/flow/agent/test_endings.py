@@ -1,4 +1,4 @@
-"""What an ended attempt still does for later hosts holds up neither the next attempt nor the word of its exit."""
+"""Uploads of an ended attempt for later hosts delay neither the next attempt nor the report of the exit."""
 
 import os
 from pathlib import Path

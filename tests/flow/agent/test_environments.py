@@ -53,7 +53,7 @@ PLAIN = "--no-index\n--find-links wheels\ntinypkg\n"
 
 
 def wanted(host: Host, kind: str = "pip", text: str = PLAIN, **more: Any) -> dict[str, Any]:
-    """What a plan says of an environment from such a file."""
+    """Return the plan's order for an environment from such a file."""
     asked = {"kind": kind, "file": "requirements.txt", "python": None}
     return {
         "bundles": bundle(host, requirements_txt=text),
@@ -64,7 +64,7 @@ def wanted(host: Host, kind: str = "pip", text: str = PLAIN, **more: Any) -> dic
 
 
 def notes(host: Host, attempt: int = 1) -> list[str]:
-    """What the agent says of environments."""
+    """Return the log's lines on environments."""
     mark = "[tpujob] environment: "
     return [line[len(mark) :] for line in host.bucket.log(attempt) if line.startswith(mark)]
 

@@ -1,4 +1,4 @@
-"""What an agent says of a bad end: the lines that show why, in the body of its last report; and how soon it says so."""
+"""Evidence of a bad end: lines of the last report that show the cause, and the time until they arrive."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def order(host: Host) -> Iterator[list[bool]]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if b"log-" in body and b"last words" in body:
-                order.append(reported.wait(daemon.FLUSH_DOOMED - 1))
+                order.append(reported.wait(daemon.FLUSH_AFTER_NOTICE - 1))
             kind = {"Content-Type": self.headers["Content-Type"]}
             request = urllib.request.Request(storage + self.path, body, kind)
             with urllib.request.urlopen(request, timeout=10) as response:

@@ -1,4 +1,4 @@
-"""What an agent tells those who follow: each line once, before and while it goes to the bucket."""
+"""Messages to followers: each line once, before and while it goes to the bucket."""
 
 import json
 import os
@@ -31,14 +31,14 @@ class Follower:
         assert self.process.stdout
         for line in self.process.stdout:
             said = json.loads(line)
-            self.speaks_for = live.speaks_for(said) or self.speaks_for
+            self.speaks_for = live.read_hosts(said) or self.speaks_for
             tail = live.read_tail(said)
             if tail:
                 self.tails.append(tail)
 
     @property
     def texts(self) -> dict[int, str]:
-        """What was told, by number. Fails if a line was told twice."""
+        """Return the received lines by number. Fails if a line was sent twice."""
         found: dict[int, str] = {}
         for tail in list(self.tails):
             for i, line in enumerate(tail.data.decode().splitlines()):

@@ -161,7 +161,7 @@ def test_who_stops_or_gets_a_notice_ships_at_once(
     sim, kept, written = played
     sim.spawn(lambda: written.note("before", ""))
     after(sim, 1)
-    sim.spawn(lambda: written.ship(doomed))
+    sim.spawn(lambda: written.flush(doomed))
     after(sim, 1)
     assert kept.lines == ["before"]
     sim.spawn(lambda: written.note("after", ""))
@@ -175,7 +175,7 @@ def test_a_notice_with_ten_mebibytes_waiting(played: tuple[Sim, Kept, Log]) -> N
     sim.spawn(lambda: [written.note(f"{n:0100}", "") for n in range(90_000)])
     after(sim, 60)
     kept.away = False
-    sim.spawn(lambda: written.ship(doomed=True))
+    sim.spawn(lambda: written.flush(soon=True))
     after(sim, 6)
     assert [int(line) for line in kept.lines] == [*range(90_000)], "all of it, in order, in time"
 

@@ -1,4 +1,4 @@
-"""How the hosts of a slice meet: many of them, at a host 0 that may open few files; or not, behind a firewall."""
+"""Meetings of a slice's hosts: with many hosts and few file descriptors on host 0, and behind a firewall."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_who_comes_late_learns_that_host_0_has_not_waited(pair: Slice) -> None:
 
 
 def question(number: str, host: int = 1, key: str = KEY) -> bytes:
-    """What a host answers to that number of host 0."""
+    """Return a host's request in answer to that number of host 0."""
     parts = ("00", str(host), "1", "{}")
     made = {"number": "00", "host": host, "round": 1, "text": "{}"}
     return json.dumps({**made, "mac": signing.sign(key, KIND, number, *parts)}).encode()
@@ -158,7 +158,7 @@ def test_a_host_that_gets_no_answer_at_all_says_which_port_is_closed(
 
 @pytest.mark.usefixtures("impatient")
 def test_a_host_0_that_does_not_listen_yet_is_only_late(pair: Slice) -> None:
-    """Its machine refuses connections, so packets get through."""
+    """A refused connection shows that packets get through."""
     with pytest.raises(Failure, match="host 0 did not come") as found:
         pair.host(1).say(1.5)
     assert (found.value.cause, found.value.late, found.value.unreached) == ("PREFLIGHT", True, None)
@@ -170,14 +170,14 @@ def test_the_ports_of_programs_are_tried_as_well(closed: int) -> None:
     (free,) = free_addresses(1)
     with socket.create_server((free[0], 0)) as open_:
         ports = [free[1], open_.getsockname()[1]]
-        assert meeting.closed_port(free[0], ports, lambda: None) is None
-        assert meeting.closed_port("127.0.0.1", [*ports, closed], lambda: None) == closed
+        assert meeting.find_closed_port(free[0], ports, lambda: None) is None
+        assert meeting.find_closed_port("127.0.0.1", [*ports, closed], lambda: None) == closed
 
 
 def test_all_hosts_name_the_same_closed_port() -> None:
     words = [{"host": 0}, {"host": 1, "closed": None}, {"host": 2, "closed": 8476}]
     words.append({"host": 3, "closed": 8080})
-    failure = meeting.first_closed(words)
+    failure = meeting.closed_port_failure(words)
     assert failure is not None
     assert failure.unreached == {"source": 2, "target": 0, "port": 8476}
-    assert meeting.first_closed(words[:2]) is None
+    assert meeting.closed_port_failure(words[:2]) is None

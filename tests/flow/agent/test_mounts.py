@@ -29,7 +29,7 @@ mv "$TPUJOB_MOUNTED.new" "$TPUJOB_MOUNTED"
 
 @pytest.fixture
 def told(host: Host) -> Path:
-    """What the stand-in was told, a line for each call."""
+    """Return the stand-in's command lines."""
     host.tools({"gcsfuse": GCSFUSE, "fusermount3": FUSERMOUNT})
     told = host.home / "told"
     (host.home / "mounted").write_text("proc /proc proc rw 0 0\n")
@@ -38,7 +38,7 @@ def told(host: Host) -> Path:
 
 
 def data(**changes: Any) -> list[dict[str, Any]]:
-    """What a plan says of one mount."""
+    """Return the plan's order for one mount."""
     plain = {"bucket": "gs://lab-data", "to": "~/data", "read_only": True, "only_dir": None}
     return [{**plain, "cache": None, **changes}]
 
@@ -82,7 +82,7 @@ def test_a_mount_without_a_cache_keeps_nothing_and_a_writable_one_is_not_read_on
 
 
 def test_mounts_of_a_dead_agent_are_removed_before_the_next_attempt(host: Host, told: Path) -> None:
-    """As if it had been killed: the mount is there, and noted."""
+    """A killed agent leaves its mount and its record."""
     left = {**data()[0], "to": "~/old"}
     (host.home / ".tpujob").mkdir(exist_ok=True)
     old = host.home / "old"

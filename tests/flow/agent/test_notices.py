@@ -1,4 +1,4 @@
-"""What the metadata server tells a host of what is to come."""
+"""Notices of the metadata server: preemption, maintenance, and announced maintenance."""
 
 import json
 from collections.abc import Iterator

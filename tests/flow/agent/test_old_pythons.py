@@ -1,4 +1,4 @@
-"""What a host without a Python, or with one that is too old, is told to be."""
+"""Messages for hosts without Python, or with a Python that is too old."""
 
 import json
 import shutil

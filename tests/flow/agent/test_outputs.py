@@ -18,7 +18,7 @@ from tpujob.agent import daemon
 from tpujob.agent.base import take_lock
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.setup import steps
-from tpujob.agent.storage import LINK, Storage, StorageError, insist
+from tpujob.agent.storage import LINK, Storage, StorageError, retry
 from tpujob.agent.upload import output_list
 from tpujob.agent.upload import outputs as module
 from tpujob.agent.upload.output_list import Content, OutputList
@@ -241,12 +241,10 @@ def test_a_success_whose_outputs_cannot_be_kept_is_none(
     kept.write("a", "1")
     kept.before_each(refuse)
     monkeypatch.setattr(daemon, "OUTPUTS_PATIENCE", 0.0)
-    monkeypatch.setattr(daemon, "OUTPUTS_DOOMED", 0.0)
+    monkeypatch.setattr(daemon, "OUTPUTS_AFTER_NOTICE", 0.0)
     state: dict[str, Any] = {"notice": notice, "error": "", "cause": None}
     wake = SimpleNamespace(wait=time.sleep)
-    attempt: Any = SimpleNamespace(
-        outputs=kept.outputs, state=state, wake=wake, listen=lambda: None
-    )
+    attempt: Any = SimpleNamespace(outputs=kept.outputs, state=state, wake=wake, poll=lambda: None)
     daemon.keep_outputs(attempt, code)
     assert state["cause"] == cause
     assert ("HTTP 403" in state["error"]) is (cause is not None)
@@ -372,7 +370,7 @@ def test_a_link_that_is_already_on_the_disk_is_not_followed(kept: Kept, tmp_path
 
 
 def test_an_object_with_more_bytes_than_listed_is_left_out(kept: Kept) -> None:
-    """As one that the storage unpacks."""
+    """Such as an object that the storage decompresses."""
     kept.write("a", "weights")
     kept.write("b", "weights")
     assert kept.outputs.finish(1) == ""
@@ -452,7 +450,7 @@ def test_a_round_that_writes_its_list_twice_in_a_second_is_no_failure(
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    monkeypatch.setattr(output_list, "insist", partial(insist, wait=sleep))
+    monkeypatch.setattr(output_list, "retry", partial(retry, wait=sleep))
     kept.storage.put = limited
     kept.write("a", "1")
     assert kept.outputs.finish(0) == ""

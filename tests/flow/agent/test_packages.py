@@ -61,12 +61,12 @@ def test_the_wait_for_apt_is_bounded(
     monkeypatch.setenv("TPUJOB_PACKAGE_LOCKS", str(lock))
     monkeypatch.setattr(steps, "PAUSE", 0.01)
     said: list[str] = []
-    steps.wait_for_others(said.append, patience=0.05)
+    steps.wait_for_package_locks(said.append, patience=0.05)
     assert "continuing" in said[-1]
     assert other_apt.poll() is None
     other_apt.communicate(b"")
     said.clear()
-    steps.wait_for_others(said.append)
+    steps.wait_for_package_locks(said.append)
     assert said == []
 
 

@@ -14,7 +14,7 @@ from tpujob.domain.host import reports
 
 
 def asked(**changes: Any) -> dict[str, Any]:
-    """What a plan says of the check, for one host of four chips."""
+    """Return the plan's order for the preflight of one host with four chips."""
     default = {"slice": "tj-000042-1", "chips": 4, "hosts": 1, "coordinator": "", "seconds": 120}
     return {**default, "required": True, **changes}
 
@@ -187,4 +187,4 @@ def word(host: int, jax: str = "1", code: str = "a") -> dict[str, Any]:
 def test_the_host_that_differs_from_the_others_is_named(
     words: list[dict[str, Any]], odd: str
 ) -> None:
-    assert preflight.difference(words) == odd
+    assert preflight.find_difference(words) == odd

@@ -56,7 +56,7 @@ def test_a_device_that_another_user_holds_is_freed_by_sudo(
         monkeypatch, tmp_path, f'printf \'%s\\n\' "$*" >> {tmp_path}/asked; shift 2; exec "$@"'
     )
     monkeypatch.setattr(processes, "holders", lambda files: set())  # as a plain user sees it
-    assert processes.hidden_holders(processes.device_files()) == {holder.pid}
+    assert processes.holders_as_root(processes.device_files()) == {holder.pid}
     processes.free_devices(5)
     assert holder.wait(10) == -signal.SIGTERM
     asked = (tmp_path / "asked").read_text().splitlines()
@@ -115,7 +115,7 @@ def test_without_sudo_processes_of_others_are_skipped_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, holder: subprocess.Popen[bytes], sudo: str
 ) -> None:
     plain_user(monkeypatch, tmp_path, sudo)
-    assert processes.hidden_holders(processes.device_files()) == set()
+    assert processes.holders_as_root(processes.device_files()) == set()
     assert processes.sudo(["true"]) == []
     assert holder.poll() is None
 
@@ -125,7 +125,7 @@ def test_a_stuck_process_without_a_handler_is_shown_and_sent_no_signal(
 ) -> None:
     begun = str(tmp_path / "begun")
     log = Log(Storage(MetadataClient()), "gs://shed/log-{}".format, begun, 1000, NOTHING, 300)
-    head, thread = stack_traces.collect({holder.pid, 2**22 + 1}, True, log, str(tmp_path))
+    head, thread = stack_traces.collect_stacks({holder.pid, 2**22 + 1}, True, log, str(tmp_path))
     assert isinstance(holder.args, list)
     assert head == f"process {holder.pid}: {' '.join(map(str, holder.args))[:200]}"
     assert thread.startswith("  1 x python")
@@ -146,6 +146,6 @@ def test_py_spy_is_used_where_it_is_installed(
     spy.chmod(0o755)
     (tmp_path / "py-spy.txt").write_text("\n".join(shown))
     log: Any = SimpleNamespace(redactor=NOTHING)
-    lines = stack_traces.collect({holder.pid}, False, log, str(tmp_path))
+    lines = stack_traces.collect_stacks({holder.pid}, False, log, str(tmp_path))
     assert lines[:2] == shown
     assert lines[2].startswith(f"process {holder.pid}: ")

@@ -1,4 +1,4 @@
-"""When a host writes its report, and what happens when the bucket, the clock or the disk fail."""
+"""Times at which a host writes its report, with faults of bucket, clock and disk."""
 
 import time
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ class Schedule:
         self.schedule.note_written(before, b"", 0.0)
 
     def due(self, after: ReportDocument, evidence: bytes = b"") -> float:
-        """When it writes next."""
+        """Return the time of the next write."""
         return self.schedule.seconds_left(after, evidence, 0.0)
 
 
@@ -86,7 +86,7 @@ def test_what_the_storage_refuses_is_tried_again_ever_later() -> None:
 
 
 def test_a_host_writes_at_most_80_times_an_hour() -> None:
-    """Its reports and the log of a program that prints: operations of class A."""
+    """Reports and log of a program that prints are operations of class A."""
     written = Case(4, followed=False).played().hosts["A"]
     assert 60 * 4 < written <= 80 * 4
 

@@ -14,7 +14,7 @@ from tpujob.agent.base import Failure
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.setup import staging
 from tpujob.agent.setup.staging import Staging
-from tpujob.agent.storage import Storage, StorageError, insist
+from tpujob.agent.storage import Storage, StorageError, retry
 
 
 class Shelf:
@@ -41,7 +41,7 @@ class Shelf:
 def shelf(tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch) -> Shelf:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", host.bucket.url)
     monkeypatch.setattr(staging, "PART", 1000)
-    monkeypatch.setattr(staging, "insist", partial(insist, patience=1.0))
+    monkeypatch.setattr(staging, "retry", partial(retry, patience=1.0))
     host.bucket.put("set/a.bin", b"a" * 2500)
     host.bucket.put("set/deep/er/b.txt", b"b")
     host.bucket.put("set/empty", b"")

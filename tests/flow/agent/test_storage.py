@@ -1,4 +1,4 @@
-"""How the agent speaks to the storage where it must show who it is, and what it makes of half an answer."""
+"""The agent's client of the storage: tokens, refused requests and truncated answers."""
 
 import gzip
 import json
@@ -13,7 +13,7 @@ import pytest
 from tests.support.agent_host import LocalServer, MetadataServer
 from tpujob.agent import storage as module
 from tpujob.agent.metadata import DIRECT, MetadataClient
-from tpujob.agent.storage import Storage, StorageError, insist
+from tpujob.agent.storage import Storage, StorageError, retry
 
 TOKEN = "service-accounts/default/token"
 
@@ -57,7 +57,7 @@ def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetadataServer]:
 
 @pytest.fixture
 def storage(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> Storage:
-    """As on Google Cloud, at another address."""
+    """A client as on Google Cloud, with another address."""
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     made = Storage(MetadataClient())
     monkeypatch.setattr(made, "_base", guarded.url)
@@ -91,7 +91,9 @@ def test_nothing_is_asked_without_a_token_while_the_metadata_server_is_silent(
     with monkeypatch.context() as away:
         away.setattr(storage._metadata, "_base", "http://127.0.0.1:9/")
         error = refused(storage)
-    assert (error.lasts, guarded.shown) == (False, []), "a moment's silence was taken for a no"
+    assert (error.is_permanent, guarded.shown) == (False, []), (
+        "a moment's silence was taken for a no"
+    )
     assert read(storage) == b"data"
 
 
@@ -108,7 +110,7 @@ def test_a_host_without_an_account_is_refused_for_good(
     guarded: Guarded, metadata: MetadataServer, storage: Storage
 ) -> None:
     assert metadata.facts.get(TOKEN) is None
-    assert refused(storage).lasts
+    assert refused(storage).is_permanent
     assert guarded.shown == [None]
 
 
@@ -116,13 +118,13 @@ def test_a_token_that_is_refused_is_asked_for_once_more(
     metadata: MetadataServer, storage: Storage
 ) -> None:
     metadata.facts[TOKEN] = token("old")
-    assert not refused(storage).lasts
-    assert storage._drop("old"), "it was refused for another thread, too"
+    assert not refused(storage).is_permanent
+    assert storage._drop_token("old"), "it was refused for another thread, too"
     metadata.facts[TOKEN] = token("good")
     assert read(storage) == b"data"
     metadata.facts[TOKEN] = token("bad")
     storage._token_until = 0.0
-    assert [refused(storage).lasts for _ in range(2)] == [False, True]
+    assert [refused(storage).is_permanent for _ in range(2)] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ def test_what_fails_is_tried_several_times_however_long_a_try_takes(
 
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     with pytest.raises(StorageError):
-        insist(fail, patience, sleep)
+        retry(fail, patience, sleep)
     assert len(tried) == tries
 
 

@@ -48,7 +48,7 @@ def test_which_output_is_searched(
 def test_of_a_line_without_a_step_the_newest_step_of_the_program_is_the_bad_one(
     host: Host, by: str
 ) -> None:
-    """What was saved at it is not gone on from: the line may have come before."""
+    """No attempt resumes from a checkpoint of that step: the line may have come before it."""
     watch = {"nonfinite": "loss is nan", "checkpoint": r"saved (?P<step>\d+)"}
     step = """echo '{"t": 0, "kind": "step", "step": 45}' >> $TPUJOB_OUT/events.jsonl"""
     if by == "a line of output":
@@ -137,8 +137,8 @@ def watching(**patterns: Any) -> tuple[PatternWatch, list[str]]:
 
 def test_an_invalid_pattern_is_reported() -> None:
     watch, notes = watching(nonfinite="(", progress="ok")
-    watch.hear([b"ok"])
-    watch.look()
+    watch.add_lines([b"ok"])
+    watch.search()
     assert watch.signs == 1
     assert len(notes) == 1
     assert "watch.nonfinite" in notes[0]
@@ -147,8 +147,8 @@ def test_an_invalid_pattern_is_reported() -> None:
 def test_a_flood_of_output_is_searched_from_its_newest_part() -> None:
     watch, _ = watching(progress=r"(?P<step>\d+)")
     for start in range(0, 400_000, 1000):
-        watch.hear([b"%d" % i for i in range(start, start + 1000)])
-    watch.look()
+        watch.add_lines([b"%d" % i for i in range(start, start + 1000)])
+    watch.search()
     assert watch.take_steps() == {"progress": 399_999}
     assert watch.first_step is not None
     assert watch.first_step > 0, "it is the first of those that were searched"
@@ -173,13 +173,13 @@ def test_the_first_two_steps_that_are_printed_show_the_first_one_that_was_made(
     printed: tuple[int, ...], first_step: int | None
 ) -> None:
     watch, _ = watching(progress=r"(?P<step>\d+)")
-    watch.hear([b"%d" % step for step in printed])
-    watch.look()
+    watch.add_lines([b"%d" % step for step in printed])
+    watch.search()
     assert watch.first_step == first_step
 
 
 def test_a_slow_line_does_not_hide_the_others() -> None:
     watch, notes = watching(progress=r"(a+)+b|step (?P<step>\d+)")
-    watch.hear([b"step 1", b"a" * 60, b"step 2"])
-    watch.look()
+    watch.add_lines([b"step 1", b"a" * 60, b"step 2"])
+    watch.search()
     assert (watch.first_step, watch.take_steps(), notes) == (1, {"progress": 2}, [])

@@ -225,7 +225,7 @@ def ship(
     text = b"".join(b"%.3f %b\n" % (at + n / 1000, line) for n, line in enumerate(lines))
     attempt = len(job.attempts)
     path = paths.log_path(job.workdir_of(attempt), attempt, host, number)
-    facts = segment.written(segment.SegmentFacts(first, len(lines), at))
+    facts = segment.to_metadata(segment.SegmentFacts(first, len(lines), at))
     blobs.put(path, text, metadata=facts, timeout=5)
 
 

@@ -196,7 +196,7 @@ def test_a_host_that_died_before_it_had_shipped_its_last_lines_is_named() -> Non
     shelf = Shelf()
     for host in (0, 1):
         path = shelf.append(host, stored_form(host, 1), segment=1)
-        shelf.facts[path] = segment.written(segment.SegmentFacts(1, 1, 1.0, open=host == 1))
+        shelf.facts[path] = segment.to_metadata(segment.SegmentFacts(1, 1, 1.0, open=host == 1))
     dead = replace(JOB, slices=tuple(replace(s, gone_at=60.0) for s in JOB.slices))
     attempts = tuple(replace(one, ended_at=50.0) for one in dead.attempts)
     dead = replace(dead, state=State.FAILED, attempts=attempts)
@@ -216,7 +216,7 @@ def test_a_host_that_was_taken_away_before_it_had_shipped_anything_is_named(
 ) -> None:
     shelf = Shelf()
     path = shelf.append(0, stored_form(0, 1), segment=1)
-    shelf.facts[path] = segment.written(segment.SegmentFacts(1, 1, 1.0, open=False))
+    shelf.facts[path] = segment.to_metadata(segment.SegmentFacts(1, 1, 1.0, open=False))
     hosts = (Endpoint(0, "10.0.0.1"), Endpoint(1, "10.0.0.2"))
     dead = replace(JOB, slices=tuple(replace(s, endpoints=hosts, gone_at=60.0) for s in JOB.slices))
     attempts = tuple(

@@ -117,7 +117,7 @@ def test_lines_of_a_host_that_is_heard_come_where_another_one_is_not(
     def told(line: int) -> None:
         agent.write(line - agent.written)
         ((_, stream),) = half.streams.opened
-        stream.tell(live.written(agent.tell()))
+        stream.tell(live.to_message(agent.tell()))
         heard_until(half.heard, JOB, lambda tails: tails.of[0].end >= line)
 
     agent.write(100)
@@ -240,7 +240,7 @@ def test_hosts_that_are_heard_when_their_program_is_stopped_are_heard_to_their_e
     by_host = dict(streams.opened)
     for agent in agents:
         agent.write(3)
-        by_host[agent.host].tell(live.written(agent.tell()))
+        by_host[agent.host].tell(live.to_message(agent.tell()))
     heard_until(two.heard, STOPPING, lambda tails: all(t.end == 8 for t in tails.of.values()))
     reader.read()
     assert reader.last == {0: 8, 1: 8}
@@ -291,7 +291,7 @@ def test_what_a_host_stores_until_its_stream_ends_is_not_said_to_be_lost(
     by_host = dict(two.streams.opened)
     agent.ship(5)
     agent.write(15)
-    by_host[0].tell(live.written(agent.tell()))
+    by_host[0].tell(live.to_message(agent.tell()))
     heard_until(heard, HELD, lambda tails: tails.of[0].settled == 5)
     clock.passes(0.5)
     late.read()  # makes a list

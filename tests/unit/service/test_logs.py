@@ -11,8 +11,7 @@ from tests.support.shelf import Shelf, reader
 from tpujob.api import LogLine, LogPage
 from tpujob.domain.model import Job, State
 from tpujob.errors import BadRequest, NotFound, Transient
-from tpujob.protocol.segment import SegmentFacts
-from tpujob.protocol.segment import written as facts_written
+from tpujob.protocol.segment import SegmentFacts, to_metadata
 from tpujob.service.logs import log as logs
 
 
@@ -278,7 +277,7 @@ def test_what_hosts_stored_apart_and_together_is_one_log(seed: int) -> None:
             for host, first, data in pieces:
                 path = shelf.append(host, data, segment=number)
                 facts = SegmentFacts(first, data.count(b"\n"), float(data.split()[0]))
-                shelf.facts[path] = facts_written(facts)
+                shelf.facts[path] = to_metadata(facts)
     found = Follower(shelf, a_job()).lines()
     assert sorted(found, key=lambda line: (line["at"], line["host"])) == found
     for host in hosts:

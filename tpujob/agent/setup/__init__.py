@@ -1,7 +1,5 @@
-"""What is made ready on a host before the program starts: bundles, environments, images, mounts, caches; and
-the check that this host, and all hosts together, are what they should be.
-
-The program itself is started by `commands.py`.
+"""The preparation of a host: bundles, environments, images, mounts, data and caches, and the preflight check of this
+host and of all hosts together. `commands.py` starts the program.
 """
 
 from tpujob.agent.setup import steps

@@ -1,4 +1,4 @@
-"""Bundles: fetched once by their hash, unpacked so that nothing leaves their folder, and laid out for a program."""
+"""Bundles: downloads each once by its hash, unpacks it safely into its folder, and copies it to a program's folder."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import List
 
 from tpujob.agent.base import Aside, Failure
 from tpujob.agent.folders import BUNDLES, is_below
-from tpujob.agent.storage import Storage, StorageError, WrongContent, insist
+from tpujob.agent.storage import Storage, StorageError, WrongContent, retry
 from tpujob.protocol import AgentCause
 from tpujob.protocol.bundle import ArchiveMember, BadBundle, members
 
-FETCH_PATIENCE = 600.0  #: seconds for which a storage that is away is asked again
+FETCH_PATIENCE = 600.0  #: seconds of retries for a download
 
 
 def fetch_bundle(storage: Storage, path: str) -> str:
-    """The folder of a bundle, fetched and unpacked once. Raises Failure."""
+    """Return the folder of the unpacked bundle, downloading it unless this host has it. Raises Failure."""
     match = re.search(r"/([0-9a-f]{64})\.tar\.gz$", path)
     if not match:
         raise Failure("%s does not have its hash in its name" % path)
@@ -34,45 +34,46 @@ def fetch_bundle(storage: Storage, path: str) -> str:
         unpack(archive, files)
         os.rename(files, folder)
     except OSError as error:
-        if not os.path.isdir(folder):  # a stopped attempt may have made it meanwhile
+        if not os.path.isdir(folder):  # a stopped attempt may have unpacked it meanwhile
             raise Failure("cannot unpack %s: %s" % (path, error)) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return folder
 
 
-def lay_out(bundles: List[str], folder: str, aside: Aside) -> None:
-    """Copy all of them into one folder; of two files with one name the later bundle's wins."""
+def lay_out(bundles: List[str], folder: str, run_aside: Aside) -> None:
+    """Copy the bundles into one folder; files of later bundles replace those of earlier bundles."""
     for bundle in bundles:
-        aside(lambda b=bundle: shutil.copytree(b, folder, symlinks=True, dirs_exist_ok=True))
+        run_aside(lambda b=bundle: shutil.copytree(b, folder, symlinks=True, dirs_exist_ok=True))
 
 
 def _download(storage: Storage, path: str, archive: str, sha256: str) -> None:
-    wrong: List[str] = []  #: bytes may be damaged on the way
+    mismatches: List[str] = []
 
     def get() -> None:
         digest = hashlib.sha256()
         with open(archive, "wb") as file:
             storage.read(path, lambda data: (digest.update(data), file.write(data)))
         if digest.hexdigest() != sha256:
-            wrong.append(digest.hexdigest())
-            error = WrongContent if len(wrong) == 3 else StorageError
+            mismatches.append(digest.hexdigest())
+            # the first mismatches may come from the transfer, so they are retried
+            error = WrongContent if len(mismatches) == 3 else StorageError
             raise error("its content has another hash")
 
     try:
-        insist(get, FETCH_PATIENCE)
+        retry(get, FETCH_PATIENCE)
     except StorageError as error:
         cause: AgentCause = "PERMISSION" if error.status in (401, 403) else "SETUP"
         raise Failure("cannot fetch %s: %s" % (path, error), cause) from error
 
 
 def unpack(archive: str, folder: str) -> None:
-    """Unpack files, folders, and links that stay inside; refuse anything else. Raises Failure."""
+    """Unpack files, folders and links whose targets are below `folder`. Raises Failure for anything else."""
     os.makedirs(folder)
     try:
         with open(archive, "rb") as file:
             for member in members(file):
-                _unpack_one(member, folder)
+                _unpack_member(member, folder)
     except BadBundle as error:
         raise Failure(str(error)) from error
     except (OSError, ValueError) as error:
@@ -84,7 +85,7 @@ def unpack(archive: str, folder: str) -> None:
                 raise Failure("the bundle holds a link that leaves it: %r" % name)
 
 
-def _unpack_one(member: ArchiveMember, folder: str) -> None:
+def _unpack_member(member: ArchiveMember, folder: str) -> None:
     info = member.info
     parts = info.name.split("/")
     above = [os.path.join(folder, *parts[:i]) for i in range(1, len(parts))]

@@ -1,10 +1,10 @@
-"""Asks the devices of all hosts questions with known answers. Run by itself, by the program's own Python and in its
-environment, so that it sees what the program will see: `facts OUT` says what is installed, `check OUT ORDER` asks.
+"""A script that checks the devices of all hosts with sums and products of known results. The program's Python runs it
+in the program's environment: `facts OUT` writes the installed versions, `check OUT ORDER` checks the devices.
 
-Knows nothing of the agent. OUT is replaced after every stage, so that it also tells where a check got stuck.
+The script imports nothing of tpujob. It replaces OUT after every stage, so that OUT shows where a check got stuck.
 """
 
-# JAX and its libraries are typed in part only, and need not be there at all.
+# JAX and its libraries are typed in part only, and may be missing.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportMissingImports=false
 
@@ -18,15 +18,15 @@ import platform
 import sys
 from typing import Any, Callable, Dict, List, Optional
 
-ROUNDS = 8  #: products for each device
-SIZE, SIZE_ON_CPU = 1024, 128  #: of the square matrices
-SILENCE = 20  #: seconds after which JAX takes a silent host for dead
+ROUNDS = 8  #: products on each device
+SIZE, SIZE_ON_CPU = 1024, 128  #: rows of the square matrices
+SILENCE = 20  #: seconds without a heartbeat after which JAX takes a host for dead
 
 Tell = Callable[..., None]
 
 
 class Wrong(Exception):
-    """The devices are not as expected. `device` names the one that gave a wrong answer; empty: none, or unknown."""
+    """The devices are not as expected. `lies`: a result is wrong; `device` names the device if it is known."""
 
     def __init__(self, text: str, device: str = "", lies: bool = False) -> None:
         super().__init__(text)
@@ -34,7 +34,7 @@ class Wrong(Exception):
 
 
 def facts() -> Dict[str, Any]:
-    """The versions that must be the same everywhere, and whether JAX could use a TPU at all."""
+    """Return the versions that must be equal on all hosts, and whether JAX could use a TPU."""
     versions = {"jax": _version("jax"), "jaxlib": _version("jaxlib")}
     versions["libtpu"] = _version("libtpu") or _version("libtpu-nightly")
     versions["python"] = platform.python_version()
@@ -45,7 +45,7 @@ def facts() -> Dict[str, Any]:
 
 
 def _version(name: str) -> str:
-    """Empty: it is not installed."""
+    """Return the version of an installed package; empty: not installed."""
     if sys.version_info < (3, 8):
         return "?" if importlib.util.find_spec(name.replace("-", "_")) else ""
     from importlib import metadata
@@ -57,56 +57,59 @@ def _version(name: str) -> str:
 
 
 def check(order: Dict[str, Any], tell: Tell) -> None:
-    """Every chip is there, every device multiplies right, and all devices together add up right. Raises Wrong."""
+    """Check the number of chips, a product on every device, and a sum over all devices. Raises Wrong."""
     tell(stage="the import of jax")
     import jax
 
     if order["hosts"] > 1:
         tell(stage="the meeting of all hosts in jax.distributed")
-        _join(jax, order)
+        _join_hosts(jax, order)
     tell(stage="the start of the devices")
     local: List[Any] = jax.local_devices()
     everywhere: List[Any] = jax.devices()
     kind = str(local[0].device_kind)
     count, total, spoilt = len(local), len(everywhere), order.get("spoilt")
     tell(devices=count, total=total, kind=kind)
-    wrong: List[Wrong] = []  # with one, go on all the same: other hosts wait in the sum
-    for stage, ask in (
-        ("the count of the chips", lambda: _count(order, local, jax.default_backend())),
-        ("the product of matrices on %d devices" % count, lambda: _multiply(jax, local, spoilt)),
-        ("the sum over %d devices of all hosts" % total, lambda: _add(jax, everywhere)),
+    errors: List[Wrong] = []  # collected, as other hosts wait for this one in the sum
+    for stage, run in (
+        ("the count of the chips", lambda: _check_chip_count(order, local, jax.default_backend())),
+        (
+            "the product of matrices on %d devices" % count,
+            lambda: _check_products(jax, local, spoilt),
+        ),
+        ("the sum over %d devices of all hosts" % total, lambda: _check_sum(jax, everywhere)),
     ):
         tell(stage=stage)
         try:
-            ask()
-        except Wrong as found:
-            wrong.append(found)
+            run()
+        except Wrong as error:
+            errors.append(error)
     tell(stage="the end")
     if order["hosts"] > 1:
         jax.distributed.shutdown()
-    if wrong:
-        raise wrong[0]
+    if errors:
+        raise errors[0]
     tell(ok=True)
 
 
-def _join(jax: Any, order: Dict[str, Any]) -> None:
+def _join_hosts(jax: Any, order: Dict[str, Any]) -> None:
     address, patience = order["coordinator"], max(5, int(order["seconds"]))
-    wanted = {
+    settings = {
         "coordinator_bind_address": address,
         "initialization_timeout": patience,
         "heartbeat_timeout_seconds": SILENCE,
         "shutdown_timeout_seconds": SILENCE,
     }
-    known = inspect.signature(jax.distributed.initialize).parameters  # older ones know fewer
-    options = {name: value for name, value in wanted.items() if name in known}
+    parameters = inspect.signature(jax.distributed.initialize).parameters  # older JAX has fewer
+    options = {name: value for name, value in settings.items() if name in parameters}
     jax.distributed.initialize(address, order["hosts"], order["host"], **options)
     if address.startswith("127."):
         _stay_on_loopback()
 
 
 def _stay_on_loopback() -> None:
-    """The collectives of emulated hosts listen on loopback, not on what this machine's name means. JAX has no setting
-    for it; with another JAX that lacks these names, they listen where they like."""
+    """Make the collectives of emulated hosts listen on loopback instead of the address of this machine's name. JAX has
+    no setting for that; do nothing where JAX lacks the internal names."""
     try:
         from jax._src import distributed, xla_bridge
         from jax._src.lib import _jax  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
@@ -119,8 +122,8 @@ def _stay_on_loopback() -> None:
     xla_bridge.register_backend_factory("cpu", lambda: make(ours), priority=0, fail_quietly=False)
 
 
-def _count(order: Dict[str, Any], local: List[Any], backend: str) -> None:
-    """By chips: some generations show a chip as two devices."""
+def _check_chip_count(order: Dict[str, Any], local: List[Any], backend: str) -> None:
+    """Check the number of chips, not devices: some generations show a chip as two devices."""
     if backend == "cpu" and "cpu" not in os.environ.get("JAX_PLATFORMS", ""):
         raise Wrong("jax finds no TPU on this host, only its CPU")
     chips = len({tuple(getattr(d, "coords", None) or (d.id,)) for d in local})
@@ -129,9 +132,9 @@ def _count(order: Dict[str, Any], local: List[Any], backend: str) -> None:
         raise Wrong("jax finds %d chips on this host, and %g were expected" % (chips, expected))
 
 
-def _multiply(jax: Any, local: List[Any], spoilt: Optional[int]) -> None:
-    """Whole numbers from -2 to 2, which every format of a TPU holds, and so their products and sums: the answer is
-    exact, whatever the order in which a device adds. `spoilt`: the local number of a device that is to seem bad."""
+def _check_products(jax: Any, local: List[Any], spoilt: Optional[int]) -> None:
+    """Check a product of matrices on every device. The entries are integers from -2 to 2, so that the result is exact
+    whatever the order of additions. `spoilt` is the local number of a device that a test makes seem bad."""
     import numpy as np
 
     size = SIZE_ON_CPU if local[0].platform == "cpu" else SIZE
@@ -147,8 +150,8 @@ def _multiply(jax: Any, local: List[Any], spoilt: Optional[int]) -> None:
         return jax.numpy.einsum("dtij,dtjk->dtik", a, b, preferred_element_type="float32")
 
     copies = [np.broadcast_to(x, (len(local), *x.shape)) for x in (left, right)]
-    found = jax.jit(product, out_shardings=spread)(*jax.device_put(copies, spread))
-    for shard in found.addressable_shards:
+    products = jax.jit(product, out_shardings=spread)(*jax.device_put(copies, spread))
+    for shard in products.addressable_shards:
         answer = np.array(shard.data)[0]
         if spoilt == local.index(shard.device):
             answer[0, 0, 0] += 1
@@ -158,7 +161,7 @@ def _multiply(jax: Any, local: List[Any], spoilt: Optional[int]) -> None:
             raise Wrong(text % (shard.device, different, answer.size), str(shard.device), lies=True)
 
 
-def _add(jax: Any, everywhere: List[Any]) -> None:
+def _check_sum(jax: Any, everywhere: List[Any]) -> None:
     import numpy as np
 
     count = len(everywhere)
@@ -170,30 +173,30 @@ def _add(jax: Any, everywhere: List[Any]) -> None:
     def add(x: Any) -> Any:
         return x.sum(0)
 
-    given = jax.make_array_from_callback(whole.shape, spread, whole.__getitem__)
-    shards = jax.jit(add, out_shardings=same)(given).addressable_shards
+    array = jax.make_array_from_callback(whole.shape, spread, whole.__getitem__)
+    shards = jax.jit(add, out_shardings=same)(array).addressable_shards
     wrong = [s for s in shards if (np.array(s.data) != count * (count + 1) / 2).any()]
     if wrong:
-        one = len(wrong) < len(shards)  # else any device may have spoilt it
+        is_local = len(wrong) < len(shards)  # otherwise any device may be to blame
         text = "the sum over all %d devices has a known answer, and came out wrong on %s"
-        where = str(wrong[0].device)
-        raise Wrong(text % (count, where), where if one else "", lies=True)
+        device = str(wrong[0].device)
+        raise Wrong(text % (count, device), device if is_local else "", lies=True)
 
 
 def main() -> None:
-    what, path = sys.argv[1:3]
+    mode, path = sys.argv[1:3]
     result: Dict[str, Any] = {"ok": False, "stage": "its start"}
 
-    def tell(**more: Any) -> None:
-        result.update(more)
+    def tell(**facts: Any) -> None:
+        result.update(facts)
         with open(path + ".tmp", "w", encoding="utf-8") as file:
             json.dump(result, file)
         os.replace(path + ".tmp", path)
 
-    if what == "facts":
+    if mode == "facts":
         tell(ok=True, **facts())
         return
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # libraries greet each other there
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # hides the messages of libraries
     try:
         check(json.loads(sys.argv[3]), tell)
     except Wrong as wrong:

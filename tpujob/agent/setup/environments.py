@@ -1,12 +1,10 @@
-"""The environment that set-up and the program run in: built once on a host, and kept.
+"""The environment of set-up and program: built once on a host, and kept.
 
-It lies in `~/.tpujob/envs/<key>`: the key is a hash over everything that it is made from, and the marker `done.json` is
-written last, so that half a build is never taken for a whole one. It is built where it stays, as scripts in it hold
-absolute paths; for the same reason the home folder is part of the key. One attempt at a time owns a host, and builds
-here.
+An environment is the folder `~/.tpujob/envs/<key>`. The key is a hash over all inputs of the build. The marker
+`done.json` is written last, so that an unfinished build is never used. Scripts in an environment have absolute paths:
+so it is built in its final folder, and the home folder is part of the key. Only the attempt that owns the host builds.
 
-What it is made from, the tools that make it, and whether none is needed are in `installers.py` and `uv.py`. Images are
-in `containers.py`.
+`installers.py` and `uv.py` read the inputs and run the tools; `containers.py` has images.
 """
 
 from __future__ import annotations
@@ -23,27 +21,26 @@ from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.base import Aside, Note, Record, remove_file
 from tpujob.agent.folders import ENVS, is_below, make_empty
 from tpujob.agent.runtimes import MARKER, BuiltEnvironment, Runtime
-from tpujob.agent.setup.installers import FORMAT, Installer, key_of, read_sources, shortcoming
+from tpujob.agent.setup.installers import FORMAT, Installer, check_host_python, key_of, read_sources
 from tpujob.agent.storage import StorageError
 from tpujob.agent.upload import SealedFiles
 from tpujob.protocol import EnvironmentOrder
 from tpujob.protocol.bundle import is_short
 
 
-def make_environment(attempt: HostAttempt, asked: EnvironmentOrder, bundles: List[str]) -> Runtime:
-    """Return the environment that a plan asks for, whole; the host as it is where that will do. Raises Failure,
-    Stopped."""
-    note, kind, file = attempt.log.note, asked.get("kind", ""), asked.get("file", "")
+def make_environment(attempt: HostAttempt, order: EnvironmentOrder, bundles: List[str]) -> Runtime:
+    """Return a plan's environment, kept, fetched or built; or the host if that suffices. Raises Failure, Stopped."""
+    note, kind, file = attempt.log.note, order.get("kind", ""), order.get("file", "")
     texts, local = read_sources(kind, file, bundles)
-    if asked.get("unless_installed"):
-        lowest = asked.get("python") or "3"
-        lacks: str = attempt.aside(lambda: shortcoming(texts, lowest))
-        if not lacks:
+    if order.get("unless_installed"):
+        lowest = order.get("python") or "3"
+        problem: str = attempt.run_aside(lambda: check_host_python(texts, lowest))
+        if not problem:
             note("environment: this host's own Python has all that %s names" % file)
             return Runtime()
-        note("environment: %s, so one is made of %s" % (lacks, file))
-    installer = Installer(attempt, asked, bundles)
-    key = key_of(asked, installer.python(), texts, bundles if local else [])
+        note("environment: %s, so one is made of %s" % (problem, file))
+    installer = Installer(attempt, order, bundles)
+    key = key_of(order, installer.python(), texts, bundles if local else [])
     built = BuiltEnvironment(key, kind)
     if built.is_marked() and built.works():
         note("environment: %s was made on this host before" % key)
@@ -53,7 +50,7 @@ def make_environment(attempt: HostAttempt, asked: EnvironmentOrder, bundles: Lis
     began, name = time.monotonic(), key + ".tar"
     place = "%s/env/" % attempt.plan.get("shared")
     files = SealedFiles(attempt.storage, place, attempt.cache_key)
-    if attempt.aside(lambda: fetch_archive(files, name, built, note)):
+    if attempt.run_aside(lambda: fetch_archive(files, name, built, note)):
         how = "fetched from the bucket"
     else:
         make_empty(built.folder)
@@ -61,32 +58,32 @@ def make_environment(attempt: HostAttempt, asked: EnvironmentOrder, bundles: Lis
         built.mark(FORMAT)
         how = "built with %s" % kind
         if attempt.plan["host"] == 0:
-            attempt.keeping = keep_archive(files, name, built, note, attempt.aside)
+            attempt.environment_upload = keep_archive(files, name, built, note, attempt.run_aside)
     note("environment: %s was %s in %.1f s" % (key, how, time.monotonic() - began))
     return built
 
 
-# Archives in the bucket, for later hosts of the same owner: only what is sealed is unpacked --------------------------
+# Archives in the bucket, for later hosts of the same owner: only signed archives are unpacked ------------------------
 
 
-MAX_KEPT = 8 * 1024**3  #: bytes of an environment that is kept in the bucket
-MAX_FILES = 500_000  #: of one
-ROOM = 4 * 1024**3  #: bytes of the disk that stay free when it is packed for that
+MAX_KEPT = 8 * 1024**3  #: most bytes of an environment in the bucket
+MAX_FILES = 500_000  #: most files of an environment
+ROOM = 4 * 1024**3  #: bytes of the disk that an archive must leave free
 
 
-#: the member that names the links which lead out of the environment, as one to the host's Python does
+#: the member that lists links out of the environment, such as the link to the host's Python
 LINKS = "links.json"
 
 
 def fetch_archive(files: SealedFiles, name: str, built: BuiltEnvironment, note: Note) -> bool:
-    """Whether the bucket has it and it runs here; if not, its folder may hold anything."""
+    """Return whether the environment came from the bucket and works here. If not, its folder may hold anything."""
     make_empty(built.folder)
     archive = built.folder + ".tar"
     try:
-        found = next((one for one in files.list(name) if one.name == name), None)
-        if found is None:
+        listed = next((file for file in files.list(name) if file.name == name), None)
+        if listed is None:
             return False
-        files.fetch(found, archive)
+        files.fetch(listed, archive)
         unpack_archive(archive, built.folder)
     except StorageError as error:
         note("environment: %s cannot be fetched: %s" % (name, error))
@@ -103,24 +100,25 @@ def fetch_archive(files: SealedFiles, name: str, built: BuiltEnvironment, note: 
 
 
 def unpack_archive(archive: str, folder: str) -> None:
-    """Everything, each member below the folder, whatever the Python; then the links that lead out of it, over nothing
-    and through none of each other. Raises OSError, TarError, EOFError, ValueError."""
-    known = hasattr(tarfile, "data_filter")  # late in the life of 3.8
-    filtered: Record = {"filter": "data"} if known else {}
+    """Unpack an environment, each member below `folder` in every version of Python. Then create the links out of the
+    folder; none may replace a file or pass through another link. Raises OSError, TarError, EOFError, ValueError."""
+    has_filters = hasattr(tarfile, "data_filter")  # since a late release of 3.8
+    options: Record = {"filter": "data"} if has_filters else {}
     with tarfile.open(archive) as tar:
-        tar.extractall(folder, members=_checked(tar, folder), **filtered)  # noqa: S202, each was checked
-    listed = os.path.join(folder, LINKS)
-    if os.path.exists(listed):
-        with open(listed, "rb") as file:
+        tar.extractall(folder, members=_safe_members(tar, folder), **options)  # noqa: S202, checked
+    links_file = os.path.join(folder, LINKS)
+    if os.path.exists(links_file):
+        with open(links_file, "rb") as file:
             links = [(str(name), str(target)) for name, target in json.load(file)]
         for name, target in links:
             path = os.path.join(folder, name)
-            if not _stays(name) or not is_below(os.path.dirname(path), folder):
+            if not _is_relative(name) or not is_below(os.path.dirname(path), folder):
                 raise ValueError("%r leaves it" % name)
             os.symlink(target, path)
 
 
-def _checked(tar: tarfile.TarFile, folder: str) -> Iterator[tarfile.TarInfo]:
+def _safe_members(tar: tarfile.TarFile, folder: str) -> Iterator[tarfile.TarInfo]:
+    """Yield the members. Raises ValueError for a member or link target outside `folder`, and beyond the limits."""
     room, count = MAX_KEPT, 0
     for member in tar:
         room, count = room - member.size, count + 1
@@ -130,35 +128,35 @@ def _checked(tar: tarfile.TarFile, folder: str) -> Iterator[tarfile.TarInfo]:
             raise ValueError("%r is neither file, folder nor link" % member.name)
         if not is_short(member.name):
             raise ValueError("%.100r... is too long" % member.name)
-        path, target = os.path.join(folder, member.name), member.linkname
-        real = os.path.dirname(path) if member.issym() else path
-        leads = os.path.join(os.path.dirname(path) if member.issym() else folder, target)
-        stays = _stays(member.name) and is_below(real, folder)
+        path, link = os.path.join(folder, member.name), member.linkname
+        checked_path = os.path.dirname(path) if member.issym() else path
+        target = os.path.join(os.path.dirname(path) if member.issym() else folder, link)
+        is_safe = _is_relative(member.name) and is_below(checked_path, folder)
         if member.issym() or member.islnk():
-            stays = stays and not os.path.isabs(target) and is_below(leads, folder)
-        if not stays:
+            is_safe = is_safe and not os.path.isabs(link) and is_below(target, folder)
+        if not is_safe:
             raise ValueError("%r leaves it" % member.name)
         member.mode &= 0o777
         yield member
 
 
-def _stays(name: str) -> bool:
+def _is_relative(name: str) -> bool:
     return bool(name) and not os.path.isabs(name) and ".." not in name.split("/")
 
 
 def keep_archive(
-    files: SealedFiles, name: str, built: BuiltEnvironment, note: Note, aside: Aside
+    files: SealedFiles, name: str, built: BuiltEnvironment, note: Note, run_aside: Aside
 ) -> Optional[threading.Thread]:
-    """Pack it before anybody changes it, then put it into the bucket on the thread that is returned. None: it is not
-    kept, as the log says. Raises Stopped."""
+    """Pack the environment before the program can change it, and return the thread that uploads the archive. None: the
+    environment is not uploaded, for a reason in the log. Raises Stopped."""
     archive = built.folder + ".tar"
     try:
-        size = aside(lambda: _size_of(built.folder))
+        size = run_aside(lambda: _size_of(built.folder))
         free = shutil.disk_usage(ENVS).free
         if size > MAX_KEPT or size > free - ROOM:
             note("environment: %.1f GiB are too much for the bucket's cache" % (size / 1024**3))
             return None
-        aside(lambda: _pack(built.folder, archive))
+        run_aside(lambda: _pack(built.folder, archive))
     except (OSError, tarfile.TarError) as error:
         remove_file(archive)
         note("environment: it is not kept in the bucket: %s" % error)
@@ -172,9 +170,9 @@ def keep_archive(
         finally:
             remove_file(archive)
 
-    keeping = threading.Thread(target=put, name="keep", daemon=True)
-    keeping.start()
-    return keeping
+    upload = threading.Thread(target=put, name="keep", daemon=True)
+    upload.start()
+    return upload
 
 
 def _size_of(folder: str) -> int:
@@ -183,13 +181,13 @@ def _size_of(folder: str) -> int:
 
 
 def _pack(folder: str, archive: str) -> None:
-    """Everything, the marker last: an archive that was cut off has none."""
-    out: List[Tuple[str, str]] = []
+    """Pack the environment, with the marker last: a truncated archive has no marker."""
+    outside: List[Tuple[str, str]] = []
 
-    def inside(member: tarfile.TarInfo) -> Optional[tarfile.TarInfo]:
-        leads = os.path.join(folder, os.path.dirname(member.name), member.linkname)
-        if member.issym() and (os.path.isabs(member.linkname) or not is_below(leads, folder)):
-            out.append((member.name, member.linkname))
+    def leave_out_links(member: tarfile.TarInfo) -> Optional[tarfile.TarInfo]:
+        target = os.path.join(folder, os.path.dirname(member.name), member.linkname)
+        if member.issym() and (os.path.isabs(member.linkname) or not is_below(target, folder)):
+            outside.append((member.name, member.linkname))
             return None
         return member
 
@@ -197,8 +195,8 @@ def _pack(folder: str, archive: str) -> None:
     with tarfile.open(archive, "w") as tar:
         for name in sorted(os.listdir(folder)):
             if name not in (MARKER, LINKS):
-                tar.add(os.path.join(folder, name), name, filter=inside)
+                tar.add(os.path.join(folder, name), name, filter=leave_out_links)
         with open(links, "w", encoding="utf-8") as file:
-            json.dump(out, file)
+            json.dump(outside, file)
         for name in (LINKS, MARKER):
             tar.add(os.path.join(folder, name), name)

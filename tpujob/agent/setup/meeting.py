@@ -1,8 +1,8 @@
-"""Lets the agents of a slice meet before their programs start: each sends one message, and all get all messages. Checks
-whether they can connect at all.
+"""Meetings of a slice's agents before their programs start: each agent sends one message, and all get all messages.
+Also checks whether the hosts can connect.
 
-Host 0 listens, and the others ask it until all have come. Anybody in the network may connect, so both sides sign with
-the key of the attempt, over two numbers of which each side has drawn one for this connection.
+Host 0 listens; the other hosts send their messages to it and poll for the answer. Anybody in the network may connect.
+So both sides sign with the key of the attempt, over a random number of each side for this connection.
 """
 
 from __future__ import annotations
@@ -21,66 +21,68 @@ from typing import Dict, Iterable, List, Optional, Set, Tuple
 from tpujob.agent.base import Check, Failure, Record, parse_json
 from tpujob.protocol import UnreachedDocument, signing
 
-KIND = "meeting"  #: of what is signed
+KIND = "meeting"  #: the kind of the signatures
 CONNECT = 3.0  #: seconds to connect, and as many for the exchange
-#: seconds between two questions of a host, at least; and for each host of the slice
+#: seconds between two requests of a host: a constant, and a part for each host of the slice
 AGAIN, AGAIN_EACH = 0.5, 0.005
-ANSWER = 10.0  #: seconds, beyond the patience of host 0, for its answer to arrive
-#: seconds without an answer of host 0, which was up when its agent was started, after which a host looks whether its
-#: machine answers at all; before host 0 listens, its machine refuses connections
+ANSWER = 10.0  #: seconds after the patience of host 0 in which its answer may arrive
+#: seconds without an answer of host 0 after which a host checks for a firewall; without one, a host 0 that does not
+#: listen yet refuses connections
 CUT_OFF = 30.0
 AT_ONCE = 64  #: connections that host 0 serves at once
-LONGEST_QUESTION, LONGEST_ANSWER = 64 * 1024, 16 * 1024 * 1024  #: bytes
+LONGEST_REQUEST, LONGEST_ANSWER = 64 * 1024, 16 * 1024 * 1024  #: bytes
 
 
 class Meetings:
     """The meetings of the hosts of one attempt, one after the other."""
 
     def __init__(self, host: int, hosts: int, address: Address, key: str) -> None:
-        """`address`: where host 0 listens."""
+        """Host 0 listens on `address` from now on."""
         self._host, self._hosts, self._address, self._key = host, hosts, address, key
-        self._round, self._closed = 0, False
+        self._round = 0
+        self._closed = False
         self._change = threading.Condition()
-        self._words: Dict[int, Dict[int, Record]] = {}  #: by round and host; on host 0
-        self._answers: Dict[int, Record] = {}  #: by round; on host 0
-        self._fetched: Set[Tuple[int, int]] = set()  #: rounds and hosts that have the answer
+        self._messages: Dict[int, Dict[int, Record]] = {}  #: on host 0, by round and host
+        self._answers: Dict[int, Record] = {}  #: on host 0, by round
+        self._fetched: Set[Tuple[int, int]] = set()  #: rounds and hosts that have got the answer
         self._free = threading.Semaphore(AT_ONCE)
         if host == 0:
             threading.Thread(target=self._listen, name="meeting", daemon=True).start()
 
     def meet(self, message: Record, patience: float, check_stop: Check) -> List[Record]:
-        """Return the messages of all hosts, by host, the same on each of them. Raises Failure that names the hosts that
-        did not come in time, or says that host 0 cannot be reached from here; Stopped."""
+        """Return the messages of all hosts, in the order of hosts, equal on all hosts. Raises Stopped, and Failure that
+        names the missing hosts, or says that this host cannot reach host 0."""
         self._round += 1
         message, until = dict(message, host=self._host), time.monotonic() + patience
-        answer = (self._ask if self._host else self._collect)(message, until, check_stop)
+        answer = (self._poll_answer if self._host else self._collect)(message, until, check_stop)
         missing = answer.get("missing")
         if missing:
-            named = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
-            who = "host" if len(missing) == 1 else "hosts"
-            text = "%s %s did not come to the pre-flight within %.0f s" % (who, named, patience)
+            numbers = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
+            noun = "host" if len(missing) == 1 else "hosts"
+            text = "%s %s did not come to the pre-flight within %.0f s" % (noun, numbers, patience)
             raise Failure(text, "PREFLIGHT", late=True)
         return list(answer["words"])
 
     def close(self) -> None:
-        """Leave the port to the next attempt on this host."""
+        """Free the port for the next attempt on this host."""
         self._closed = True
 
     # On host 0 -------------------------------------------------------------------------------------------------------
 
     def _collect(self, message: Record, until: float, check_stop: Check) -> Record:
+        """Wait for the messages of all hosts, then until all have got the answer. Return the answer."""
         number = self._round
         with self._change:
-            words = self._words.setdefault(number, {})
-            words[0] = message
-            while len(words) < self._hosts and time.monotonic() < until:
+            messages = self._messages.setdefault(number, {})
+            messages[0] = message
+            while len(messages) < self._hosts and time.monotonic() < until:
                 check_stop()
                 self._change.wait(0.2)
-            missing = [k for k in range(self._hosts) if k not in words]
-            answer: Record = {"words": [words[k] for k in sorted(words)]}
+            missing = [k for k in range(self._hosts) if k not in messages]
+            answer: Record = {"words": [messages[k] for k in sorted(messages)]}
             answer = self._answers[number] = {"missing": missing} if missing else answer
-            waiting = {(number, k) for k in words if k}
-            until = time.monotonic() + ANSWER  # this host may end now, and its port with it
+            waiting = {(number, k) for k in messages if k}
+            until = time.monotonic() + ANSWER  # this attempt may end then, and close its port
             while not waiting <= self._fetched and time.monotonic() < until:
                 check_stop()
                 self._change.wait(0.2)
@@ -108,38 +110,40 @@ class Meetings:
 
     def _serve(self, sock: socket.socket) -> None:
         try:
-            # a stranger may send anything as often as they like, and a log of it has no limit
+            # not logged: a stranger may send anything any number of times
             with contextlib.suppress(OSError, ValueError, RecursionError), sock:
                 self._reply(sock, time.monotonic() + CONNECT)
         finally:
             self._free.release()
 
     def _reply(self, sock: socket.socket, until: float) -> None:
-        own = secrets.token_hex(16)
+        """Take the message of another host, and send the answer of its round, or null."""
+        own_number = secrets.token_hex(16)
         sock.settimeout(CONNECT)
-        sock.sendall(own.encode() + b"\n")
-        question = parse_json(_line(sock, LONGEST_QUESTION, until))
-        other, text = str(question.get("number")), str(question.get("text"))
-        host, number = question.get("host"), question.get("round")
+        sock.sendall(own_number.encode() + b"\n")
+        request = parse_json(_read_line(sock, LONGEST_REQUEST, until))
+        peer_number, text = str(request.get("number")), str(request.get("text"))
+        host, number = request.get("host"), request.get("round")
         if type(number) is not int or type(host) is not int or not 0 < host < self._hosts:
             return
-        parts = (own, other, str(host), str(number), text)
-        if not signing.verify(self._key, question.get("mac"), KIND, *parts):
+        parts = (own_number, peer_number, str(host), str(number), text)
+        if not signing.verify(self._key, request.get("mac"), KIND, *parts):
             return
         with self._change:
-            self._words.setdefault(number, {})[host] = parse_json(text.encode())
+            self._messages.setdefault(number, {})[host] = parse_json(text.encode())
             answer = json.dumps(self._answers.get(number))
             self._change.notify_all()
-        mac = signing.sign(self._key, KIND, own, other, answer)
+        mac = signing.sign(self._key, KIND, own_number, peer_number, answer)
         sock.sendall(json.dumps({"text": answer, "mac": mac}).encode() + b"\n")
         if answer != "null":
             with self._change:
                 self._fetched.add((number, host))
                 self._change.notify_all()
 
-    # On the others ---------------------------------------------------------------------------------------------------
+    # On the other hosts ----------------------------------------------------------------------------------------------
 
-    def _ask(self, message: Record, until: float, check_stop: Check) -> Record:
+    def _poll_answer(self, message: Record, until: float, check_stop: Check) -> Record:
+        """Send the message until host 0 has the answer. Raises Failure, Stopped."""
         cut_off = min(until, time.monotonic() + CUT_OFF)
         while True:
             check_stop()
@@ -150,33 +154,33 @@ class Meetings:
             if now >= until + (ANSWER if greeted else 0.0):
                 return {"missing": [0]}
             if not greeted and now > cut_off:
-                if closed_port(self._address[0], [self._address[1]], check_stop):
-                    raise unreached(self._host, self._address[1])
+                if find_closed_port(self._address[0], [self._address[1]], check_stop):
+                    raise unreached_failure(self._host, self._address[1])
                 cut_off = float("inf")
             time.sleep(AGAIN + AGAIN_EACH * self._hosts)
 
     def _exchange(self, text: str) -> Tuple[bool, Optional[Record]]:
-        """Send the message once more. Return whether host 0 is there, and its answer; None: it has none yet."""
+        """Send the message. Return whether host 0 has greeted, and its answer, or None without one."""
         until, greeting = time.monotonic() + CONNECT, ""
-        with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
-            sock = socket.create_connection(way_to(self._address), timeout=CONNECT)
-            opened.enter_context(sock)
-            greeting = _line(sock, 64, until).decode("ascii", "replace")
-            own, host, number = secrets.token_hex(16), str(self._host), str(self._round)
-            mac = signing.sign(self._key, KIND, greeting, own, host, number, text)
-            question = {"number": own, "host": self._host, "round": self._round, "text": text}
-            sock.sendall(json.dumps(dict(question, mac=mac)).encode() + b"\n")
-            reply = parse_json(_line(sock, LONGEST_ANSWER, until + CONNECT))
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            sock = socket.create_connection(route_to(self._address), timeout=CONNECT)
+            stack.enter_context(sock)
+            greeting = _read_line(sock, 64, until).decode("ascii", "replace")
+            own_number, host, number = secrets.token_hex(16), str(self._host), str(self._round)
+            mac = signing.sign(self._key, KIND, greeting, own_number, host, number, text)
+            request = {"number": own_number, "host": self._host, "round": self._round, "text": text}
+            sock.sendall(json.dumps(dict(request, mac=mac)).encode() + b"\n")
+            reply = parse_json(_read_line(sock, LONGEST_ANSWER, until + CONNECT))
             answer = str(reply.get("text"))
-            if signing.verify(self._key, reply.get("mac"), KIND, greeting, own, answer):
+            if signing.verify(self._key, reply.get("mac"), KIND, greeting, own_number, answer):
                 return True, parse_json(answer.encode()) or None
         return bool(greeting), None
 
 
-def _line(sock: socket.socket, most: int, until: float) -> bytes:
-    """Return a line that comes in time; empty: it does not, or is longer. Raises OSError."""
+def _read_line(sock: socket.socket, limit: int, until: float) -> bytes:
+    """Return a line of about `limit` bytes at most; empty: none came in time. Raises OSError."""
     data = bytearray()
-    while len(data) <= most and time.monotonic() < until:
+    while len(data) <= limit and time.monotonic() < until:
         sock.settimeout(max(0.01, until - time.monotonic()))
         piece = sock.recv(64 * 1024)
         data += piece
@@ -187,44 +191,43 @@ def _line(sock: socket.socket, most: int, until: float) -> bytes:
     return b""
 
 
-# Whether the hosts can connect: a firewall between them drops packets and says nothing -------------------------------
+# Connections between hosts: a firewall drops packets without an answer -----------------------------------------------
 
 
-REACH = 5.0  #: seconds for one connection: inside a network it takes milliseconds
-TRIES = 2  #: before a port counts as closed: packets get lost, and each try sends three
+REACH = 5.0  #: seconds for a connection, which takes milliseconds inside a network
+TRIES = 2  #: tries before a port counts as closed; each sends three packets
 SILENT = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH})
 
 
-def closed_port(address: str, ports: Iterable[int], check_stop: Check) -> Optional[int]:
-    """The first of these ports of that address on which nothing answers. None: something answers on each. Raises
-    Stopped."""
+def find_closed_port(address: str, ports: Iterable[int], check_stop: Check) -> Optional[int]:
+    """Return the first of the ports that gives no answer, not even a refusal; None: all answer. Raises Stopped."""
     for port in ports:
-        if not any(_answers((address, port), check_stop) for _ in range(TRIES)):
+        if not any(_does_answer((address, port), check_stop) for _ in range(TRIES)):
             return port
     return None
 
 
-def _answers(address: Address, check_stop: Check) -> bool:
+def _does_answer(address: Address, check_stop: Check) -> bool:
     check_stop()
     try:
-        socket.create_connection(way_to(address), timeout=REACH).close()
+        socket.create_connection(route_to(address), timeout=REACH).close()
     except OSError as error:
-        # a port without a listener refuses a connection, and that is an answer
+        # a refusal is an answer
         return not (isinstance(error, socket.timeout) or error.errno in SILENT)
     return True
 
 
-def unreached(source: int, port: int) -> Failure:
-    """That host `source` gets no answer from host 0. Nothing is wrong with the hosts, so it is SETUP."""
+def unreached_failure(source: int, port: int) -> Failure:
+    """Return the failure of host `source` to reach host 0. Its cause is SETUP, as the hosts are healthy."""
     text = "host %d cannot reach host 0 on TCP port %d: nothing answers, as behind a firewall"
-    fact: UnreachedDocument = {"source": source, "target": 0, "port": port}
-    return Failure(text % (source, port), "SETUP", unreached=fact)
+    document: UnreachedDocument = {"source": source, "target": 0, "port": port}
+    return Failure(text % (source, port), "SETUP", unreached=document)
 
 
-def first_closed(words: List[Record]) -> Optional[Failure]:
-    """What to raise on every host alike, from the messages of all of them. None: no host found a closed port."""
-    found = ((word["host"], word.get("closed")) for word in words)
-    return next((unreached(host, port) for host, port in found if port), None)
+def closed_port_failure(messages: List[Record]) -> Optional[Failure]:
+    """Return the failure of the first host with a closed port, equal on all hosts; None: no port is closed."""
+    ports = ((message["host"], message.get("closed")) for message in messages)
+    return next((unreached_failure(host, port) for host, port in ports if port), None)
 
 
 # Routes between hosts ------------------------------------------------------------------------------------------------
@@ -233,8 +236,8 @@ def first_closed(words: List[Record]) -> Optional[Failure]:
 Address = Tuple[str, int]
 
 
-def way_to(address: Address) -> Address:
-    """The address itself, unless the file says otherwise now."""
+def route_to(address: Address) -> Address:
+    """Return the address to connect to: `address`, unless the file TPUJOB_ROUTES has another for it."""
     path = os.environ.get("TPUJOB_ROUTES")
     if not path:
         return address
@@ -243,8 +246,8 @@ def way_to(address: Address) -> Address:
             routes = [line.split() for line in file]
     except OSError:
         return address
-    for pattern, instead in routes:
+    for pattern, target in routes:
         if fnmatch.fnmatch(address[0], pattern):
-            host, _, port = instead.rpartition(":")
+            host, _, port = target.rpartition(":")
             return host, int(port)
     return address

@@ -1,7 +1,7 @@
-"""Mounts buckets as folders, with gcsfuse. `settings` returns its whole configuration.
+"""Mounts buckets as folders, with gcsfuse.
 
-A mount is noted before it is made, so that a later agent can unmount it. What another program mounted at the same path
-from the same bucket is used, and left there.
+The agent records a mount before it mounts, so that a later agent can unmount. Another program's mount of the same
+bucket at the same path is used, and never unmounted.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any, Dict, List, Optional
 
 from tpujob.agent.base import Failure, Note, Record, read_json, write_json
 from tpujob.agent.folders import CACHES, MOUNTS, MOUNTS_LOG, ROOT
-from tpujob.agent.processes import give_up, output_of, sudo
+from tpujob.agent.processes import abandon, output_of, sudo
 from tpujob.protocol import MountOrder
 
 CACHE = os.path.join(CACHES, "gcsfuse")
 MOUNTING = 120.0  #: seconds for gcsfuse to mount
-INSTALLING = 900.0  #: seconds for apt, most of which may be a wait for another apt
-UNMOUNTING = 30.0
+INSTALLING = 900.0  #: seconds for apt, including its wait for another apt
+UNMOUNTING = 30.0  #: seconds for one try to unmount
 
-#: As root. The wait for the lock is for the upgrades that a VM does by itself after its first boot.
+#: a script for root; it waits for the upgrades that a VM does after its first boot
 INSTALL = """
 set -e
 . /etc/os-release
@@ -36,48 +36,47 @@ DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y gcs
 """
 
 
-def settings(mount: MountOrder, cache: str) -> Record:
-    """The configuration file of gcsfuse, whose YAML is also JSON. `cache`: a folder of this mount's own."""
-    found: Dict[str, Any] = {
-        "implicit-dirs": True,  # folders that were never made as such, which is most of them
+def gcsfuse_settings(mount: MountOrder, cache: str) -> Record:
+    """Return the configuration of gcsfuse: JSON is valid YAML. `cache` is a folder for this mount alone."""
+    configuration: Dict[str, Any] = {
+        "implicit-dirs": True,  # shows folders without an object of their own, which are the usual ones
         "file-system": {"uid": os.getuid(), "gid": os.getgid()},
         "logging": {"format": "text", "severity": "warning"},
     }
     if mount.get("only_dir"):
-        found["only-dir"] = mount["only_dir"]
+        configuration["only-dir"] = mount["only_dir"]
     limits = mount.get("cache")
     if limits:
-        found["cache-dir"] = cache
-        found["file-cache"] = {
+        configuration["cache-dir"] = cache
+        configuration["file-cache"] = {
             "max-size-mb": limits["mib"],
             "cache-file-for-range-read": True,  # training reads records in the middle of files
         }
-        found["metadata-cache"] = {"ttl-secs": limits["ttl"]}
-    return found
+        configuration["metadata-cache"] = {"ttl-secs": limits["ttl"]}
+    return configuration
 
 
 def mount_all(mounts: List[MountOrder], note: Note, shared: bool) -> None:
-    """Mount every bucket where the plan wants it. `shared`: root may read it too, as docker does. Safe to repeat.
-    Raises Failure."""
-    wanted = {folder_of(one): one for one in mounts}
-    unmount_all(note, besides=wanted)
-    for where, one in wanted.items():
-        _mount(where, one, note, shared)
+    """Mount the plan's buckets. `shared`: root may read them, too, as Docker needs. Safe to repeat. Raises Failure."""
+    orders = {folder_of(mount): mount for mount in mounts}
+    unmount_all(note, besides=orders)
+    for folder, mount in orders.items():
+        _mount(folder, mount, note, shared)
 
 
 def unmount_all(note: Note, besides: Optional[Dict[str, MountOrder]] = None) -> None:
-    """Unmount what an agent mounted on this host, except what is wanted exactly as it is."""
-    noted = read_json(MOUNTS)
-    for where, made in list(noted.items()):
-        if (besides or {}).get(where) == made and os.path.exists(where):
-            continue  # a path whose gcsfuse has died does not exist
-        if where in mounted():
-            _unmount(where)
-        if where in mounted():
-            note("mount: %s cannot be unmounted" % where)
+    """Unmount the buckets that agents have mounted, except working mounts with the order in `besides`, by folder."""
+    records = read_json(MOUNTS)
+    for folder, mount in list(records.items()):
+        if (besides or {}).get(folder) == mount and os.path.exists(folder):
+            continue  # a folder whose gcsfuse has died does not exist
+        if folder in mounted():
+            _unmount(folder)
+        if folder in mounted():
+            note("mount: %s cannot be unmounted" % folder)
         else:
-            del noted[where]
-            write_json(MOUNTS, noted)
+            del records[folder]
+            write_json(MOUNTS, records)
 
 
 def folder_of(mount: MountOrder) -> str:
@@ -85,85 +84,86 @@ def folder_of(mount: MountOrder) -> str:
 
 
 def mounted() -> Dict[str, List[str]]:
-    """What is mounted on this host: path -> device and file system; a bucket's device is its name."""
-    found: Dict[str, List[str]] = {}
+    """Return device and file system of each mounted path; a bucket's device is its name."""
+    mounts: Dict[str, List[str]] = {}
     table = os.environ.get("TPUJOB_MOUNTED") or "/proc/self/mounts"
     with contextlib.suppress(OSError), open(table, encoding="utf-8") as file:
         for line in file:
-            device, where, kind = [*line.split(), "", "", ""][:3]
-            found[where.replace("\\040", " ")] = [device, kind]
-    return found
+            device, path, file_system = [*line.split(), "", "", ""][:3]
+            mounts[path.replace("\\040", " ")] = [device, file_system]
+    return mounts
 
 
-def _mount(where: str, mount: MountOrder, note: Note, shared: bool) -> None:
+def _mount(folder: str, mount: MountOrder, note: Note, shared: bool) -> None:
     bucket = str(mount["bucket"])[len("gs://") :]
-    there = mounted().get(where)
-    if there:
-        if there[0] != bucket or not there[1].startswith("fuse"):
-            raise Failure("%s cannot be mounted: %s is mounted there" % (mount["bucket"], there[0]))
-        return note("mount: %s is at %s already" % (mount["bucket"], where))
-    gcsfuse = _gcsfuse(note)
-    _folder(where)
-    write_json(MOUNTS, dict(read_json(MOUNTS), **{where: mount}))
-    own = hashlib.sha256(where.encode()).hexdigest()[:16]
-    cache, file = os.path.join(CACHE, own), os.path.join(ROOT, "gcsfuse-%s.json" % own)
+    present = mounted().get(folder)
+    if present:
+        device, file_system = present
+        if device != bucket or not file_system.startswith("fuse"):
+            raise Failure("%s cannot be mounted: %s is mounted there" % (mount["bucket"], device))
+        return note("mount: %s is at %s already" % (mount["bucket"], folder))
+    gcsfuse = _find_or_install_gcsfuse(note)
+    _make_folder(folder)
+    write_json(MOUNTS, dict(read_json(MOUNTS), **{folder: mount}))
+    name = hashlib.sha256(folder.encode()).hexdigest()[:16]
+    cache, file = os.path.join(CACHE, name), os.path.join(ROOT, "gcsfuse-%s.json" % name)
     os.makedirs(cache, mode=0o700, exist_ok=True)
-    write_json(file, settings(mount, cache))
+    write_json(file, gcsfuse_settings(mount, cache))
     options = ["-o", "ro"] if mount.get("read_only") else []
     if shared:
         output_of(sudo(["sh", "-c", "echo user_allow_other >> /etc/fuse.conf"]), 20)
         options += ["-o", "allow_other"]
     began = time.monotonic()
-    output = _run([gcsfuse, "--config-file", file, *options, bucket, where], MOUNTING, note)
-    if where not in mounted():
-        raise Failure("%s cannot be mounted at %s: %s" % (mount["bucket"], where, output))
+    output = _run([gcsfuse, "--config-file", file, *options, bucket, folder], MOUNTING, note)
+    if folder not in mounted():
+        raise Failure("%s cannot be mounted at %s: %s" % (mount["bucket"], folder, output))
     took = time.monotonic() - began
-    return note("mount: %s is at %s after %.1f s" % (mount["bucket"], where, took))
+    return note("mount: %s is at %s after %.1f s" % (mount["bucket"], folder, took))
 
 
-def _folder(where: str) -> None:
-    """Make an empty folder that belongs to this user."""
+def _make_folder(folder: str) -> None:
+    """Create the folder for this user. Raises Failure if it is not empty."""
     try:
-        os.makedirs(where, exist_ok=True)
+        os.makedirs(folder, exist_ok=True)
     except OSError as error:
-        output_of(sudo(["mkdir", "-p", where]), 20)
-        output_of(sudo(["chown", str(os.getuid()), where]), 20)
-        if not os.path.isdir(where):
-            raise Failure("cannot make %s to mount a bucket at: %s" % (where, error)) from error
-    if os.listdir(where):
-        raise Failure("%s holds files, which a mount would hide; mount elsewhere" % where)
+        output_of(sudo(["mkdir", "-p", folder]), 20)
+        output_of(sudo(["chown", str(os.getuid()), folder]), 20)
+        if not os.path.isdir(folder):
+            raise Failure("cannot make %s to mount a bucket at: %s" % (folder, error)) from error
+    if os.listdir(folder):
+        raise Failure("%s holds files, which a mount would hide; mount elsewhere" % folder)
 
 
-def _gcsfuse(note: Note) -> str:
-    found = shutil.which("gcsfuse")
-    if found:
-        return found
+def _find_or_install_gcsfuse(note: Note) -> str:
+    path = shutil.which("gcsfuse")
+    if path:
+        return path
     as_root = ["bash", "-c", INSTALL] if os.geteuid() == 0 else sudo(["bash", "-c", INSTALL])
     if not as_root:
-        why = "this user may not install it by sudo"
+        reason = "this user may not install it by sudo"
     elif not shutil.which("apt-get"):
-        why = "there is no apt to install it with"
+        reason = "there is no apt to install it with"
     else:
         note("mount: installing gcsfuse")
-        why = _run(as_root, INSTALLING, note)
-    found = shutil.which("gcsfuse")
-    if not found:
-        raise Failure("gcsfuse is not on this host: %s; install it in a start-up script" % why)
-    return found
+        reason = _run(as_root, INSTALLING, note)
+    path = shutil.which("gcsfuse")
+    if not path:
+        raise Failure("gcsfuse is not on this host: %s; install it in a start-up script" % reason)
+    return path
 
 
-def _unmount(where: str) -> None:
-    """Normally, else lazily: what still reads from it keeps its open files."""
+def _unmount(folder: str) -> None:
+    """Unmount; if files are open, unmount lazily, so that their readers keep them."""
     tool = next((name for name in ("fusermount3", "fusermount") if shutil.which(name)), "umount")
     flags = ["-u"] if tool != "umount" else []
-    output_of([tool, *flags, where], UNMOUNTING)
-    if where in mounted():
-        output_of([tool, *flags, "-z" if flags else "-l", where], UNMOUNTING)
+    output_of([tool, *flags, folder], UNMOUNTING)
+    if folder in mounted():
+        output_of([tool, *flags, "-z" if flags else "-l", folder], UNMOUNTING)
 
 
 def _run(argv: List[str], patience: float, note: Note) -> str:
-    """Run a command with its output in the log; returns the last line of it. The mount that it leaves behind is no part
-    of the attempt. Raises nothing."""
+    """Run a command with its output in the log. Return its last line of output and how it ended, or an error. The
+    processes that stay, such as gcsfuse, do not carry the attempt's variables."""
     try:
         with open(MOUNTS_LOG, "wb") as file:
             child = subprocess.Popen(
@@ -172,7 +172,7 @@ def _run(argv: List[str], patience: float, note: Note) -> str:
         try:
             end = "exit code %d" % child.wait(patience)
         except subprocess.TimeoutExpired:
-            give_up(child)
+            abandon(child)
             end = "no end within %.0f s" % patience
     except OSError as error:
         end = str(error)

@@ -1,4 +1,4 @@
-"""Gets uv onto a host. What is made with it is in `installers.py`."""
+"""Finds or installs uv, with which `installers.py` builds environments."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tpujob.agent.folders import TOOLS
 from tpujob.agent.storage import StorageError
 from tpujob.protocol import Plan
 
-#: The release that a host without uv gets, with the SHA-256 of its archives by machine, as they are
-#: pinned in many public repositories. The address is documented; `UV_DOWNLOAD_URL` is the vendor's own variable for
-#: another folder that holds such an archive (https, file or gs). One of another release is named by its hash:
+#: The release that a host without uv gets. `UV_DOWNLOAD_URL`, a variable of uv's vendor, names another folder with such
+#: an archive (https, file or gs). A hash names the archive of another release:
 #: `https://mirror.example.org/uv#sha256=...`
 VERSION = "0.12.1"
+#: the SHA-256 of the release's archives, by machine, as many public repositories pin them
 ARCHIVES = {
     "x86_64": "90b2f223fb69d19db49e117da601f64978593417988530aa733d456141b4bcbb",
     "aarch64": "769d373e146692c639b5fbaae33b331c297a32e03d30448772051902df52bbf4",
@@ -32,10 +32,10 @@ OWN = os.path.join(TOOLS, "uv", "bin", "uv")
 
 
 def get_uv(attempt: HostAttempt) -> str:
-    """The path of uv: that of this host, else of the vendor's archive. Raises Failure, Stopped."""
-    found = shutil.which("uv") or shutil.which(OWN)
-    if found:
-        return found
+    """Return the path of uv, after installing the vendor's archive where the host has none. Raises Failure, Stopped."""
+    path = shutil.which("uv") or shutil.which(OWN)
+    if path:
+        return path
     problem = _install(attempt)
     if problem:
         cure = "install uv in a start-up script, or name a folder with its archive: UV_DOWNLOAD_URL in run.env"
@@ -44,17 +44,18 @@ def get_uv(attempt: HostAttempt) -> str:
 
 
 def _install(attempt: HostAttempt) -> str:
-    """Why it was not installed; empty: it was."""
+    """Install uv. Return the problem; empty: success. Raises Stopped."""
     machine = platform.machine()
-    given = places(attempt.plan).get("UV_DOWNLOAD_URL") or os.environ.get("UV_DOWNLOAD_URL")
+    variables = tool_variables(attempt.plan)
+    source = variables.get("UV_DOWNLOAD_URL") or os.environ.get("UV_DOWNLOAD_URL") or FOLDER
     if machine not in ARCHIVES:
         return "there is no archive of it for %s" % machine
-    folder, _, digest = (given or FOLDER).partition("#sha256=")
+    folder, _, digest = source.partition("#sha256=")
     url = "%s/uv-%s-unknown-linux-gnu.tar.gz" % (folder.rstrip("/"), machine)
     archive = OWN + ".tar.gz"
     os.makedirs(os.path.dirname(OWN), exist_ok=True)
     try:
-        attempt.aside(lambda: _download(attempt, url, archive))
+        attempt.run_aside(lambda: _download(attempt, url, archive))
         _unpack(archive, digest or ARCHIVES[machine])
     except (OSError, ValueError, StorageError, tarfile.TarError) as error:
         attempt.log.note("environment: no uv from %s: %s" % (url, error))
@@ -66,7 +67,7 @@ def _install(attempt: HostAttempt) -> str:
 
 
 def _download(attempt: HostAttempt, url: str, path: str) -> None:
-    """Raises OSError, ValueError, StorageError."""
+    """Download an archive. Raises OSError, ValueError, StorageError."""
     with open(path, "wb") as file:
         if url.startswith("gs://"):
             attempt.storage.read(url, file.write)
@@ -76,11 +77,11 @@ def _download(attempt: HostAttempt, url: str, path: str) -> None:
 
 
 def _unpack(archive: str, expected: str) -> None:
-    """Its program alone, whole or not at all, if it has that SHA-256. Raises OSError, ValueError, TarError."""
+    """Unpack uv alone, atomically, from an archive with the expected SHA-256. Raises OSError, ValueError, TarError."""
     with open(archive, "rb") as packed:
-        found = hashlib.sha256(packed.read()).hexdigest()
-    if found != expected:
-        raise ValueError("it has the SHA-256 %s, and %s is expected" % (found, expected))
+        sha256 = hashlib.sha256(packed.read()).hexdigest()
+    if sha256 != expected:
+        raise ValueError("it has the SHA-256 %s, and %s is expected" % (sha256, expected))
     with tarfile.open(archive) as tar:
         member = next((m for m in tar if m.isfile() and os.path.basename(m.name) == "uv"), None)
         content = tar.extractfile(member) if member else None
@@ -95,12 +96,13 @@ def _unpack(archive: str, expected: str) -> None:
 # Variables for the tools ---------------------------------------------------------------------------------------------
 
 
-PLACES = frozenset((
+#: names of variables for uv and conda
+TOOL_VARIABLES = frozenset((
     "UV_DEFAULT_INDEX", "UV_INDEX", "UV_FIND_LINKS", "UV_DOWNLOAD_URL", "UV_PYTHON_INSTALL_MIRROR",
     "UV_PYTHON_DOWNLOADS_JSON_URL", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE",
 ))  # fmt: skip
 
 
-def places(plan: Plan) -> Dict[str, str]:
-    """Those that the job's `run.env` sets."""
-    return {name: value for name, value in plan["env"].items() if name in PLACES}
+def tool_variables(plan: Plan) -> Dict[str, str]:
+    """Return the variables of the job's `run.env` that the tools get, too."""
+    return {name: value for name, value in plan["env"].items() if name in TOOL_VARIABLES}

@@ -1,6 +1,5 @@
-"""What a host exchanges with the bucket while an attempt lasts: its report, its log, outputs, compiled programs.
-
-What there is to report is found by `supervision.py`; how the storage is spoken to is in `storage.py`.
+"""Transfers between a host and the bucket during an attempt: report, log, outputs, compiled programs. `supervision.py`
+collects the facts of a report; `storage.py` is the client of the storage.
 """
 
 from tpujob.agent.upload.compile_cache import CompileCache, SealedFiles, cache_name

@@ -1,11 +1,10 @@
 """Compiled programs that outlive a slice: XLA's cache, a folder on the host that is synchronised with the bucket.
 
-JAX writes `gs://` paths itself only where more packages are installed, and then waits for the bucket when it compiles;
-so JAX gets a folder. It is filled before the program starts, and what host 0 adds goes to the bucket while the program
-runs: JAX writes from its first process alone, and all hosts read the same. What has no seal of the owner's hosts is not
-fetched, as it is code. (On CPU, as emulated hosts have it, the names differ by host with jax 0.10.2, so that only
-host 0 finds its own.) Entries are named by their content's key
-and never change. The folder is one for each TPU type and each pair of versions of jax and libtpu.
+JAX gets a folder because it writes `gs://` paths only with further packages, and then waits for the bucket when it
+compiles. The agent fills the folder before the program starts. While the program runs, host 0 uploads new entries: only
+JAX's first process writes them. All hosts read the same entries; on CPU, as on emulated hosts, jax 0.10.2 names them by
+host, so that only host 0 finds its entries. Entries are code, so entries without a seal of the owner's hosts are not
+fetched. An entry never changes. Each TPU type and each pair of versions of jax and libtpu has a folder.
 """
 
 from __future__ import annotations
@@ -29,45 +28,46 @@ from tpujob.agent.storage import (
 )
 from tpujob.protocol import signing
 
-MAX_BYTES = 4 * 1024**3  #: that are fetched before a program; the rest is compiled again
-MAX_ENTRY = 1024**3  #: bytes of an entry that is put into the bucket
-PATIENCE = 120.0  #: seconds that a program waits for its cache
-EVERY = 30.0  #: seconds between two looks for new entries
-SETTLED = 5.0  #: seconds that an entry has not grown: JAX writes them in place
-SUFFIX = "-cache"  #: of an entry's file; JAX keeps other files beside them
+MAX_BYTES = 4 * 1024**3  #: bytes that are fetched before the program; JAX compiles the rest again
+MAX_ENTRY = 1024**3  #: bytes of an entry that is transferred
+PATIENCE = 120.0  #: seconds that the program waits for its cache
+EVERY = 30.0  #: seconds between two polls for new entries
+SETTLED = 5.0  #: seconds without a change after which an entry is complete: JAX writes in place
+SUFFIX = "-cache"  #: the suffix of entries; JAX has other files beside them
 
 
-def cache_name(type: str, versions: Record) -> str:
-    """The folder of the entries for a type of TPU and these versions; empty: it is not known what is installed."""
+def cache_name(tpu_type: str, versions: Record) -> str:
+    """Return the folder of the entries for a TPU type and installed versions; empty: the versions are unknown."""
     if not versions.get("jax"):
         return ""
-    words = (type, "%s-%s" % (versions["jax"], versions.get("libtpu") or "cpu"))
-    return "xla/" + "/".join(re.sub(r"[^A-Za-z0-9._-]", "_", word) for word in words)
+    parts = (tpu_type, "%s-%s" % (versions["jax"], versions.get("libtpu") or "cpu"))
+    return "xla/" + "/".join(re.sub(r"[^A-Za-z0-9._-]", "_", part) for part in parts)
 
 
 class CompileCache:
-    """The folder of one attempt's entries."""
+    """The cache of one attempt: a folder of this host, synchronised with files in the bucket."""
 
-    def __init__(self, kept: SealedFiles, folder: str, note: Note) -> None:
-        """`kept` in the bucket, `folder` on this host."""
-        self.folder, self._files, self._note = folder, kept, note
-        self._kept: Set[str] = set()  #: those that the bucket has
+    def __init__(self, files: SealedFiles, folder: str, note: Note) -> None:
+        self.folder, self._files, self._note = folder, files, note
+        self._uploaded: Set[str] = set()  #: names of the entries in the bucket
         self._done = threading.Event()
         self._lock = threading.Lock()
         os.makedirs(folder, exist_ok=True)
 
     def fill(self) -> None:
-        """Fetch what the bucket has, as far as there is time; what is not fetched is compiled again."""
+        """Fetch entries from the bucket, within PATIENCE and MAX_BYTES."""
         until, count, room = time.monotonic() + PATIENCE, 0, MAX_BYTES
         try:
-            for one in self._files.list():
-                if not _is_entry(one.name) or one.size > MAX_ENTRY:
+            for entry in self._files.list():
+                if not _is_entry(entry.name) or entry.size > MAX_ENTRY:
                     continue
-                path, room = os.path.join(self.folder, one.name), room - one.size
-                absent = not os.path.exists(path) and room >= 0 and time.monotonic() <= until
+                path = os.path.join(self.folder, entry.name)
+                room -= entry.size
                 try:
-                    count += absent and self._fetch(one, path)
-                    self._kept.add(one.name)
+                    if not os.path.exists(path) and room >= 0 and time.monotonic() <= until:
+                        self._fetch(entry, path)
+                        count += 1
+                    self._uploaded.add(entry.name)
                 except WrongContent as error:
                     self._note("a compiled program is not used: %s" % error)
         except (OSError, StorageError) as error:
@@ -75,51 +75,50 @@ class CompileCache:
         if count:
             self._note("compiled programs fetched from the bucket: %d" % count)
 
-    def _fetch(self, one: StoredObject, path: str) -> bool:
+    def _fetch(self, entry: StoredObject, path: str) -> None:
         descriptor, part = tempfile.mkstemp(dir=self.folder, prefix=".")
         os.close(descriptor)
         try:
-            self._files.fetch(one, part)
+            self._files.fetch(entry, part)
             os.replace(part, path)
         finally:
             remove_file(part)
-        return True
 
     def follow(self) -> None:
-        """Put new entries into the bucket from now on, until `finish`."""
-        threading.Thread(target=self._follow, name="compiled", daemon=True).start()
+        """Upload new entries from now on, until `finish`."""
+        threading.Thread(target=self._upload_forever, name="compiled", daemon=True).start()
 
-    def _follow(self) -> None:
+    def _upload_forever(self) -> None:
         while not self._done.wait(EVERY):
-            self.keep(SETTLED)
+            self.upload(SETTLED)
 
     def finish(self, whole: bool) -> Optional[threading.Thread]:
-        """The program has ended; `whole`: by itself, so that no entry is half written. What is left goes to the bucket
-        on the thread that is returned; None: nothing is left."""
+        """Upload the remaining entries after the end of the program, and return the thread that does it, or None if no
+        entry remains. `whole`: the program was not killed, so all entries are complete."""
         self._done.set()
-        settled = 0 if whole else SETTLED
-        with contextlib.suppress(OSError):  # the thread says why
-            if next(self._new(settled), None) is None:
+        age = 0 if whole else SETTLED
+        with contextlib.suppress(OSError):  # the thread logs the error
+            if next(self._new_entries(age), None) is None:
                 return None
-        thread = threading.Thread(target=self.keep, args=(settled,), name="compiled", daemon=True)
+        thread = threading.Thread(target=self.upload, args=(age,), name="compiled", daemon=True)
         thread.start()
         return thread
 
-    def keep(self, settled: float) -> None:
-        """Put what is new and `settled` seconds old into the bucket."""
+    def upload(self, age: float) -> None:
+        """Upload the new entries that have not changed for `age` seconds."""
         with self._lock:
             try:
-                for name in self._new(settled):
+                for name in self._new_entries(age):
                     self._files.put(name, os.path.join(self.folder, name))
-                    self._kept.add(name)
+                    self._uploaded.add(name)
             except (OSError, StorageError) as error:
                 self._note("compiled programs cannot be kept: %s" % error)
 
-    def _new(self, settled: float) -> Iterator[str]:
-        """The entries that the bucket does not have. Raises OSError."""
-        for name in sorted(set(filter(_is_entry, os.listdir(self.folder))) - self._kept):
-            about = os.stat(os.path.join(self.folder, name))
-            if time.time() - about.st_mtime >= settled and about.st_size <= MAX_ENTRY:
+    def _new_entries(self, age: float) -> Iterator[str]:
+        """Yield the names of entries that are not in the bucket. Raises OSError."""
+        for name in sorted(set(filter(_is_entry, os.listdir(self.folder))) - self._uploaded):
+            status = os.stat(os.path.join(self.folder, name))
+            if time.time() - status.st_mtime >= age and status.st_size <= MAX_ENTRY:
                 yield name
 
 
@@ -127,51 +126,49 @@ def _is_entry(name: str) -> bool:
     return name.endswith(SUFFIX) and "/" not in name and not name.startswith(".")
 
 
-# Sealed files: what has no seal, or another content than was sealed, is never used -----------------------------------
+# Sealed files: files without a valid seal are never used -------------------------------------------------------------
 
 
-DIGEST, SEAL = "sha256", "mac"  #: in the metadata of an object
+DIGEST, SEAL = "sha256", "mac"  #: keys of an object's metadata
 
 
 class SealedFiles:
-    """The files below one place of the bucket."""
+    """The files of one folder of the bucket, each with a signature of path and content: the seal."""
 
-    def __init__(self, storage: Storage, where: str, key: str) -> None:
-        """With an empty key nothing counts as sealed, as anybody could have sealed it."""
-        self._storage, self._where, self._key = storage, where, key
-        self._others: Dict[str, str] = {}  #: name -> generation of what is there without a seal
+    def __init__(self, storage: Storage, folder: str, key: str) -> None:
+        """`folder` ends in `/`. With an empty key no seal is valid."""
+        self._storage, self._folder, self._key = storage, folder, key
+        self._unsealed: Dict[str, str] = {}  #: generations of files without a valid seal, by name
 
     def list(self, name: str = "") -> Iterator[StoredObject]:
-        """Those whose names begin so and that are sealed. Raises StorageError."""
-        for one in self._storage.objects(self._where + name):
-            one = one._replace(name=name + one.name)
-            seal = self._seal(one.name, one.metadata.get(DIGEST, ""))
-            if self._key and signing.same(seal, one.metadata.get(SEAL)):
-                yield one
+        """Yield the sealed files whose names begin with `name`. Raises StorageError."""
+        for listed in self._storage.objects(self._folder + name):
+            file = listed._replace(name=name + listed.name)
+            seal = self._seal(file.name, file.metadata.get(DIGEST, ""))
+            if self._key and signing.same(seal, file.metadata.get(SEAL)):
+                yield file
             else:
-                self._others[one.name] = one.generation
+                self._unsealed[file.name] = file.generation
 
-    def fetch(self, one: StoredObject, path: str) -> None:
-        """Write its content to a file, which may be used only when this has returned. Raises WrongContent,
-        StorageError, OSError."""
+    def fetch(self, file: StoredObject, path: str) -> None:
+        """Download a file of `list` to `path`. Raises WrongContent, StorageError, OSError; `path` is then unusable."""
         try:
-            fetch(self._storage, self._where + one.name, one, path, {one.metadata[DIGEST]})
+            fetch(self._storage, self._folder + file.name, file, path, {file.metadata[DIGEST]})
         except WrongContent:
-            self._others[one.name] = one.generation
+            self._unsealed[file.name] = file.generation
             raise
 
     def put(self, name: str, path: str) -> None:
-        """Seal a file and write it whole or not at all, unless there is a sealed one already. Raise StorageError,
-        OSError."""
+        """Upload the file at `path` with its seal, unless a sealed file has the name. Raises StorageError, OSError."""
         digest, _ = digests_of(path)
-        sealed = {DIGEST: digest, SEAL: self._seal(name, digest)}
-        over = self._others.get(name, "0")
+        metadata = {DIGEST: digest, SEAL: self._seal(name, digest)}
+        replaced = self._unsealed.get(name, "0")
         try:
-            self._storage.put_file(self._where + name, path, metadata=sealed, over=over)
+            target = self._folder + name
+            self._storage.put_file(target, path, metadata=metadata, if_generation=replaced)
         except StorageError as error:
             if error.status != 412:
                 raise
 
     def _seal(self, name: str, digest: str) -> str:
-        """With its place, so that one file does not pass for another."""
-        return signing.sign(self._key, "cache", self._where + name, digest)
+        return signing.sign(self._key, "cache", self._folder + name, digest)

@@ -1,8 +1,8 @@
-"""The signed list of the objects that hold one host's outputs. Objects outside of the list are never restored.
+"""The signed list of a host's outputs in the bucket. Objects that are not listed are never restored.
 
-The list names the content that each object may have. It is written before objects change, with the old content and the
-new one, and again afterwards, with the new one alone. So whenever a host is lost, the list names every object that a
-host of this job has written, and a lost upload never costs an older file.
+The list has the contents that each object may have. It is written before objects change, with the old and the new
+contents, and again afterwards, with the new contents alone. So whenever a host is lost, the list names every object
+that a host of this job has written, and a lost upload never costs an older file.
 """
 
 from __future__ import annotations
@@ -11,36 +11,34 @@ import json
 from functools import partial
 from typing import Dict, List, NamedTuple, Optional
 
-from tpujob.agent.storage import Storage, StorageError, insist
+from tpujob.agent.storage import Storage, StorageError, retry
 from tpujob.protocol import signing
 
 MAX_SIZE = 256 * 1024**2  #: bytes of a list
-PATIENCE = 10.0  #: seconds for which a write is tried
-ABSENT = (404, 416)  #: HTTP status of an object that is not there, or empty
+PATIENCE = 10.0  #: seconds of retries for a write
+ABSENT = (404, 416)  #: HTTP statuses of absent and of empty objects
 
 
 class Content(NamedTuple):
-    """What an object holds: a file, or the target of a symbolic link."""
+    """The content of an object: a file, or the target of a symbolic link."""
 
     size: int
-    sha256: str  #: of a file
+    sha256: str  #: of a file; empty for a link
     link: str = ""
 
 
 class OutputList:
-    """The list of one host. `contents` is what is to be written; threads do not share it."""
+    """The list of one host. `contents` are written by `write`. For one thread at a time."""
 
     def __init__(self, storage: Storage, path: str, key: str, owner: List[str]) -> None:
-        """`path`: of the list in the bucket. `owner`: the words that name this host of this job, and no other. With an
-        empty key no list counts as signed, as anybody could have signed it."""
+        """`owner` are words that name this host of this job alone. With an empty key no signature is valid."""
         self._storage, self._path, self._key, self._owner = storage, path, key, owner
-        #: by name, what its object may hold, what was last expected at the end; None: it may be absent
+        #: the contents that each object may have, by name, the newest last; None: absent
         self.contents: Dict[str, List[Optional[Content]]] = {}
         self._written = self._text()
 
     def read(self) -> bool:
-        """Return whether the bucket has a list that this host of this job has signed; `contents` is that list. Raises
-        StorageError."""
+        """Read the bucket's list, and return whether it has a valid signature. Raises StorageError."""
         pieces: List[bytes] = []
         try:
             self._storage.read(self._path, pieces.append, span=(0, MAX_SIZE))
@@ -54,30 +52,29 @@ class OutputList:
         ):
             return False
         self.contents = {
-            name: [None if one is None else Content(*one) for one in contents]
+            name: [None if fields is None else Content(*fields) for fields in contents]
             for name, contents in json.loads(text)["objects"].items()
         }
         self._written = text
         return True
 
     def expect(self, name: str, content: Optional[Content]) -> None:
-        """The object is about to get that content; None: to be deleted."""
-        before = self.contents.get(name, [None])
-        self.contents[name] = [*(one for one in before if one != content), content]
+        """Add the content that the object is about to get; None: deletion."""
+        contents = self.contents.get(name, [None])
+        self.contents[name] = [*(old for old in contents if old != content), content]
 
     def write(self) -> None:
-        """Write the list, unless the bucket has it already. Raises StorageError, also for one that would be too large
-        to be read: the bucket keeps the list it has."""
+        """Write the list unless the bucket has it. Raises StorageError, also for a list above MAX_SIZE."""
         text = self._text()
         if text == self._written:
             return
         data = signing.sign(self._key, "outputs", *self._signed(text)).encode() + b"\n" + text
         if len(data) > MAX_SIZE:
-            many = "%d files are too many: their list would have more than %d MiB"
-            raise StorageError(many % (len(self.contents), MAX_SIZE // 1024**2))
-        self._written = b""  # an upload without an answer may have happened
-        # Cloud Storage takes about one write of an object in a second, and refuses more
-        insist(partial(self._storage.put, self._path, data), PATIENCE)
+            message = "%d files are too many: their list would have more than %d MiB"
+            raise StorageError(message % (len(self.contents), MAX_SIZE // 1024**2))
+        self._written = b""  # a failed upload may have replaced the list
+        # Cloud Storage accepts about one write a second of an object
+        retry(partial(self._storage.put, self._path, data), PATIENCE)
         self._written = text
 
     def _text(self) -> bytes:

@@ -1,11 +1,11 @@
-"""Folders of the program that outlive the host: they are kept in the bucket, and are there again in the next attempt.
+"""Saves output folders of the program to the bucket, and restores them in the next attempt.
 
-For programs that write checkpoints and results to plain files. What is new goes to the bucket at each checkpoint that
-the program reports, every few minutes, and at its end. A checkpoint counts as committed once the bucket has it. Files
-go up in the order in which they were written, so what a killed host leaves in the bucket is a state that its disk had.
+For programs that write checkpoints and results to plain files. New files are uploaded at each checkpoint that the
+program reports, every few minutes, and at its end. A checkpoint counts as committed once the bucket has it. Files are
+uploaded in the order of their modification, so a killed host leaves a state in the bucket that its disk had.
 
-Anybody with a right to the bucket can write objects. So only content that a signed list names is restored
-(`output_list.py`), and no file is written through a symbolic link.
+Other users of the bucket can write objects. So only content that a signed list names is restored (`output_list.py`),
+and no file is written through a symbolic link.
 """
 
 from __future__ import annotations
@@ -30,37 +30,36 @@ from tpujob.agent.storage import (
     WrongContent,
     digests_of,
     fetch,
-    insist,
+    retry,
 )
 from tpujob.agent.upload.output_list import Content, OutputList
 
-THREADS = 8  #: that fetch what an earlier attempt kept
-#: seconds between two looks for new files, while the program reports no checkpoint
-EVERY = 300.0
-#: seconds for which a file has not changed, unless a checkpoint was reported or the program has ended
+THREADS = 8  #: parallel downloads
+EVERY = 300.0  #: seconds between two polls for new files, without a new checkpoint
+#: seconds without a change after which a file is uploaded, unless a checkpoint was reported or the program has ended
 SETTLED = 2.0
-PATIENCE = 600.0  #: seconds that all of it is tried at the end
+PATIENCE = 600.0  #: seconds of retries at the end
 RETRY = 5.0  #: seconds between two tries for a checkpoint, and at the end
-BATCH = 256 * 1024**2  #: bytes that are hashed before the list is written and they are sent
+BATCH = 256 * 1024**2  #: bytes that are hashed, listed and uploaded together
 NOT_FOUND = 404  #: HTTP status
-PART = ".tpujob-part-"  #: how names begin of files that are not whole as yet: they are never kept
-SHOWN = 3  #: names of a kind in a line of the log; more are counted
+PART = ".tpujob-part-"  #: prefix of incomplete downloads, which are never uploaded
+SHOWN = 3  #: most names in a line of the log
 
 
 class UnsignedOutputs(StorageError):
-    """There are objects, but no list that this host of this job has signed."""
+    """The bucket has objects, but no list that this host of this job has signed."""
 
 
 class _Version(NamedTuple):
-    """By which a file is known to have changed."""
+    """The attributes that differ once a file has changed."""
 
     size: int
     mtime_ns: int
-    link: Optional[str]  #: where a symbolic link leads
+    link: Optional[str]  #: the target of a symbolic link
 
 
 class _Change(NamedTuple):
-    """A file or link that the bucket does not have as it is."""
+    """A new or changed file or link."""
 
     name: str
     version: _Version
@@ -69,207 +68,208 @@ class _Change(NamedTuple):
 
 
 class Outputs:
-    """What one host keeps of its program's folders."""
+    """The output folders of one host. Names of files are relative to the program's folder."""
 
     def __init__(
         self,
         storage: Storage,
         work: str,
         folders: List[str],
-        where: str,
+        bucket_folder: str,
         signed: OutputList,
         note: Note,
     ) -> None:
-        """`folders` lie below `work`; `where` in the bucket is this host's alone."""
-        self._storage, self._list, self._note = storage, signed, note
-        self._work, self._folders, self._where = work, folders, where.rstrip("/") + "/"
-        self._kept: Dict[str, _Version] = {}  #: what the bucket has, by path below `work`
+        """`folders` are below `work`; `bucket_folder` is this host's alone."""
+        self._storage, self._list, self._note, self._work = storage, signed, note, work
+        self._folders = folders
+        self._bucket_folder = bucket_folder.rstrip("/") + "/"
+        self._saved: Dict[str, _Version] = {}  #: the files that the bucket has, by name
         self._lock = threading.Lock()
-        self._asked, self._over = threading.Event(), threading.Event()
-        #: the newest checkpoint that the program reported
-        self._newest: Optional[int] = None
-        self.checkpoint: Optional[int] = None  #: the newest that the bucket has
+        self._due = threading.Event()
+        self._over = threading.Event()
+        self._newest: Optional[int] = None  #: the newest checkpoint that the program reported
+        self.checkpoint: Optional[int] = None  #: the newest checkpoint that the bucket has
         self._frozen = False
         self._wake: Optional[Wake] = None
-        self._complained = ""
+        self._logged_error = ""
 
     # Before the program
 
     def restore(self) -> None:
-        """Afterwards the folders hold what the signed list names and the bucket has; the log says what was left out.
-        Raises UnsignedOutputs, StorageError, OSError."""
+        """Restore the listed files of the bucket. Raises UnsignedOutputs, StorageError, OSError."""
         for folder in self._folders:
             os.makedirs(os.path.join(self._work, folder), exist_ok=True)
-        signed, objects = insist(self._list.read), insist(self._objects)
+        signed, objects = retry(self._list.read), retry(self._objects)
         if objects and not signed:
             text = "no list that this host has signed names %s below %s: an earlier version of tpujob wrote them, or "
             text += "the list was removed. Delete these objects to start without them; "
             text += "docs/data.md, Outputs, says how to use them"
-            raise UnsignedOutputs(text % (_many(len(objects), "object"), self._where))
-        named = {name: one for name, one in objects.items() if self._allowed(one)}
-        replaced = self._replaced(named.keys())
-        named = {name: one for name, one in named.items() if name not in replaced}
-        good = [one for name, one in named.items() if named.keys().isdisjoint(_parents(name))]
+            raise UnsignedOutputs(text % (_count(len(objects), "object"), self._bucket_folder))
+        allowed = {name: file for name, file in objects.items() if self._allowed_contents(file)}
+        replaced = self._replaced_names(allowed.keys())
+        allowed = {name: file for name, file in allowed.items() if name not in replaced}
+        good = [f for name, f in allowed.items() if allowed.keys().isdisjoint(_parents(name))]
         with ThreadPoolExecutor(THREADS) as pool:
-            files = pool.map(self._fetch, [one for one in good if not one.link])
-            back: Dict[str, Content] = dict(filter(None, files))
+            files = pool.map(self._fetch, [file for file in good if not file.link])
+            restored: Dict[str, Content] = dict(filter(None, files))
         # after the files, so that none of them is behind a link
-        links = {one.name: one.link for one in good if one.link}
-        out = self._make_links(links)
-        back.update((name, Content(0, "", links[name])) for name in links if name not in out)
+        links = {link.name: link.link for link in good if link.link}
+        refused = self._make_links(links)
+        restored.update((n, Content(0, "", links[n])) for n in links if n not in refused)
         listed = self._list.contents
-        lost = [n for n, may in listed.items() if None not in may and n not in objects]
-        other = objects.keys() - back.keys() - out - replaced
-        # what was replaced is still to be deleted
+        missing = [n for n, contents in listed.items() if None not in contents and n not in objects]
+        unlisted = objects.keys() - restored.keys() - refused - replaced
+        # replaced files must still be deleted
         self._list.contents = {name: listed[name] for name in replaced}
-        self._list.contents.update((name, [content]) for name, content in back.items())
-        if back:
-            size = sum(content.size for content in back.values())
+        self._list.contents.update((name, [content]) for name, content in restored.items())
+        if restored:
+            size = sum(content.size for content in restored.values())
             text = "outputs: %s, %d bytes of an earlier attempt are back"
-            self._note(text % (_many(len(back), "file"), size))
-        self._note_left_out("not as this host has listed them", other)
-        self._note_left_out("links that lead out of the program's folder", out)
-        self._note_left_out("listed, but not in the bucket", lost)
+            self._note(text % (_count(len(restored), "file"), size))
+        self._note_left_out("not as this host has listed them", unlisted)
+        self._note_left_out("links that lead out of the program's folder", refused)
+        self._note_left_out("listed, but not in the bucket", missing)
 
     def _objects(self) -> Dict[str, StoredObject]:
-        return {one.name: one for one in self._storage.objects(self._where) if one.is_path}
+        objects = self._storage.objects(self._bucket_folder)
+        return {file.name: file for file in objects if file.is_path}
 
-    def _allowed(self, one: StoredObject) -> List[Content]:
-        """Return what the list says of an object of that kind and size."""
-        contents = self._list.contents.get(one.name, ())
-        return [c for c in contents if c is not None and (c.size, c.link) == (one.size, one.link)]
+    def _allowed_contents(self, file: StoredObject) -> List[Content]:
+        """Return the listed contents of that object's kind and size."""
+        contents = self._list.contents.get(file.name, ())
+        return [c for c in contents if c is not None and (c.size, c.link) == (file.size, file.link)]
 
-    def _note_left_out(self, why: str, names: Collection[str]) -> None:
+    def _note_left_out(self, reason: str, names: Collection[str]) -> None:
         if names:
             shown = ", ".join(map(repr, sorted(names)[:SHOWN]))
-            more = ", ..." if len(names) > SHOWN else ""
-            self._note("outputs: left out, %s: %d (%s%s)" % (why, len(names), shown, more))
+            dots = ", ..." if len(names) > SHOWN else ""
+            self._note("outputs: left out, %s: %d (%s%s)" % (reason, len(names), shown, dots))
 
-    def _replaced(self, names: AbstractSet[str]) -> Set[str]:
-        """Those that were being deleted, as a folder had taken the place of a file, or a file that of a folder."""
+    def _replaced_names(self, names: AbstractSet[str]) -> Set[str]:
+        """Return the files whose deletion was under way because a folder had replaced them, or their folder a file."""
         deleted = {name for name in names if self._list.contents[name][-1] is None}
-        stay = names - deleted
-        folders = {parent for name in stay for parent in _parents(name)}
-        return {n for n in deleted if n in folders or not stay.isdisjoint(_parents(n))}
+        present = names - deleted
+        folders = {parent for name in present for parent in _parents(name)}
+        return {n for n in deleted if n in folders or not present.isdisjoint(_parents(n))}
 
-    def _fetch(self, one: StoredObject) -> Optional[Tuple[str, Content]]:
-        """Return the name and content of the file that is in place; None: the bucket has no such content any more, or
-        the list does not name it. Raises StorageError, OSError."""
-        path = self._place_of(one.name)
+    def _fetch(self, file: StoredObject) -> Optional[Tuple[str, Content]]:
+        """Restore a file, and return its name and content. None: its path has a link in it, or the bucket has no
+        listed content of it any more. Raises StorageError, OSError."""
+        path = self._path_of(file.name)
         if path is None:
             return None
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        part, may = _beside(path), {content.sha256 for content in self._allowed(one)}
-        get = partial(fetch, self._storage, self._where + one.name, one, part, may)
+        part = _part_path(path)
+        sha256s = {content.sha256 for content in self._allowed_contents(file)}
+        get = partial(fetch, self._storage, self._bucket_folder + file.name, file, part, sha256s)
         try:
-            for _ in range(2):  # bytes may be damaged on the way
+            for _ in range(2):  # the first transfer may damage bytes
                 with contextlib.suppress(WrongContent):
-                    content = Content(one.size, insist(get))
+                    content = Content(file.size, retry(get))
                     os.replace(part, path)
-                    self._kept[one.name] = _version(path)
-                    return one.name, content
+                    self._saved[file.name] = _version(path)
+                    return file.name, content
         except StorageError as error:
-            if error.status != NOT_FOUND:  # else it was replaced after it was listed
+            if error.status != NOT_FOUND:  # 404: replaced after the list call
                 raise
         finally:
             remove_file(part)
         return None
 
     def _make_links(self, links: Dict[str, str]) -> AbstractSet[str]:
-        """Make links, by name. Return the names of those that are not there: they would lead out of the program's
-        folder."""
-        made: Dict[str, str] = {}
+        """Create links from targets by name. Return the names of links that would lead out of the program's folder."""
+        paths: Dict[str, str] = {}
         for name, target in links.items():
-            path = self._place_of(name)
+            path = self._path_of(name)
             if path is not None:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
-                part = _beside(path)
+                part = _part_path(path)
                 os.symlink(target, part)
                 os.replace(part, path)
-                made[name] = path
-        # Only now is it clear where they lead: one may lead through others, which may be removed here.
+                paths[name] = path
+        # checked once all links exist, and again after each removal: a link may lead through others
         while True:
-            tops = {name: os.path.join(self._work, self._folder_of(name)) for name in made}
-            out = [
+            tops = {name: os.path.join(self._work, self._folder_of(name)) for name in paths}
+            outside = [
                 name
-                for name, path in made.items()
+                for name, path in paths.items()
                 if not (is_below(path, self._work) or is_below(path, tops[name]))
             ]
-            for name in out:
-                os.unlink(made.pop(name))
-            if not out:
+            for name in outside:
+                os.unlink(paths.pop(name))
+            if not outside:
                 break
-        self._kept.update((name, _version(path)) for name, path in made.items())
-        return links.keys() - made.keys()
+        self._saved.update((name, _version(path)) for name, path in paths.items())
+        return links.keys() - paths.keys()
 
-    def _place_of(self, name: str) -> Optional[str]:
-        """Return the path of a file; None: a symbolic link is on the way from its output folder to it."""
+    def _path_of(self, name: str) -> Optional[str]:
+        """Return the path of a file; None: a folder between its output folder and the file is a symbolic link."""
         folder = self._folder_of(name)
         top = os.path.join(self._work, folder)
         path = os.path.join(os.path.realpath(top), name[len(folder) + 1 :])
         return path if os.path.realpath(os.path.dirname(path)) == os.path.dirname(path) else None
 
     def _folder_of(self, name: str) -> str:
-        return next(one for one in self._folders if name.startswith(one + "/"))
+        return next(folder for folder in self._folders if name.startswith(folder + "/"))
 
-    # While it runs
+    # During the program
 
     def follow(self, wake: Wake) -> None:
-        """Keep what is new from now on, until `finish`. Wake `wake` when the bucket has a checkpoint."""
+        """Upload new files from now on, until `finish`. Wake `wake` when the bucket has a new checkpoint."""
         self._wake = wake
-        threading.Thread(target=self._follow, name="outputs", daemon=True).start()
+        threading.Thread(target=self._upload_forever, name="outputs", daemon=True).start()
 
     def note_checkpoint(self, checkpoint: Optional[int]) -> Optional[int]:
         """Take the program's newest checkpoint. Return the newest that the bucket has."""
         if checkpoint is not None and checkpoint != self._newest:
             self._newest = checkpoint
-            self._asked.set()
+            self._due.set()
         return self.checkpoint
 
     def freeze(self, frozen: bool) -> None:
-        """Whether to leave the bucket as it is: the program's numbers are not finite. What it wrote before, and is
-        being sent, is still sent."""
+        """Start no upload while `frozen`: the program's numbers are not finite. Running uploads continue."""
         if frozen and not self._frozen:
             self._note("outputs: nothing more is kept while the program's numbers are not finite")
         self._frozen = frozen
 
-    def _follow(self) -> None:
-        left = False  #: of what was asked for
+    def _upload_forever(self) -> None:
+        retry_soon = False  # for a checkpoint
         while not self._over.is_set():
-            asked = self._asked.wait(RETRY if left else EVERY) or left
-            self._asked.clear()
+            for_checkpoint = self._due.wait(RETRY if retry_soon else EVERY) or retry_soon
+            self._due.clear()
             if not self._over.is_set():
-                left = bool(self._keep(0 if asked else SETTLED)) and asked
+                error = self._upload(0 if for_checkpoint else SETTLED)
+                retry_soon = bool(error) and for_checkpoint
 
-    # At its end
+    # After the program
 
     def finish(self, patience: float) -> str:
-        """Keep all that is there, or try for so many seconds. Return what could not be kept; empty: all is kept."""
+        """Upload all files, with retries for `patience` seconds. Return the error; empty: the bucket has all files."""
         until = time.monotonic() + patience
         self._over.set()
-        self._asked.set()
+        self._due.set()
         while True:
-            failed = self._keep(0)
-            if not failed or time.monotonic() + RETRY > until:
-                return failed
+            error = self._upload(0)
+            if not error or time.monotonic() + RETRY > until:
+                return error
             time.sleep(RETRY)
 
-    def _keep(self, settled: float) -> str:
-        """Bring the bucket up to date; returns what could not be done."""
+    def _upload(self, age: float) -> str:
+        """Upload files unchanged for `age` seconds. Return the error; empty: the bucket is up to date, or frozen."""
         with self._lock:
             if self._frozen:
                 return ""
-            checkpoint = self._newest  # read before the files are looked at
+            checkpoint = self._newest  # read before the files
             try:
-                whole = self._bring_up(settled)
+                complete = self._mirror(age)
             except (OSError, StorageError) as error:
-                failed = "outputs cannot be kept in the bucket: %s" % error
-                if failed != self._complained:
-                    self._note(failed)
-                self._complained = failed
-                return failed
-            self._complained = ""
-            if not whole:
+                message = "outputs cannot be kept in the bucket: %s" % error
+                if message != self._logged_error:
+                    self._note(message)
+                self._logged_error = message
+                return message
+            self._logged_error = ""
+            if not complete:
                 return "outputs changed while they were sent to the bucket"
             if checkpoint != self.checkpoint:
                 self.checkpoint = checkpoint
@@ -277,51 +277,52 @@ class Outputs:
                     self._wake.up()
             return ""
 
-    def _bring_up(self, settled: float) -> bool:
-        """Whether nothing was left for later."""
-        there = dict(self._files())
-        old_enough, whole = time.time() - settled, True
-        new = [
+    def _mirror(self, age: float) -> bool:
+        """Upload changed files and delete the objects of deleted files, oldest changes first. Return whether the bucket
+        is up to date; otherwise files are too young or changed meanwhile. Raises StorageError, OSError."""
+        files = dict(self._files())
+        newest_allowed, complete = time.time() - age, True
+        changed = [
             (version.mtime_ns, name)
-            for name, version in there.items()
-            if version != self._kept.get(name)
+            for name, version in files.items()
+            if version != self._saved.get(name)
         ]
         for name in [*self._list.contents]:
-            if name not in there:
+            if name not in files:
                 self._list.expect(name, None)
         batch: List[_Change] = []
         size = 0
-        for mtime_ns, name in sorted(new):
-            if settled and mtime_ns / 1e9 > old_enough:
-                whole = False
+        for mtime_ns, name in sorted(changed):
+            if age and mtime_ns / 1e9 > newest_allowed:
+                complete = False
                 continue
             try:
-                batch.append(_read(self._work, name, there[name]))
+                batch.append(_hash_change(self._work, name, files[name]))
             except FileNotFoundError:
-                whole = False
-            size += there[name].size
+                complete = False
+            size += files[name].size
             if size >= BATCH:
-                whole, batch, size = self._send(batch) and whole, [], 0
-        whole = self._send(batch) and whole
-        for name in [*self._list.contents] if whole else []:
-            if name not in there:
-                self._storage.delete(self._where + name)
+                complete = self._send(batch) and complete
+                batch, size = [], 0
+        complete = self._send(batch) and complete
+        for name in [*self._list.contents] if complete else []:
+            if name not in files:
+                self._storage.delete(self._bucket_folder + name)
                 del self._list.contents[name]
-                self._kept.pop(name, None)
+                self._saved.pop(name, None)
         self._list.write()
-        return whole
+        return complete
 
     def _send(self, batch: List[_Change]) -> bool:
-        """Write the list with the new content of these files, then the files. Return whether nothing was left for
-        later. Raises StorageError, OSError."""
+        """List the changes, then upload them. Return whether all were uploaded. Raises StorageError, OSError."""
         for change in batch:
             self._list.expect(change.name, change.content)
         self._list.write()
-        sent = [self._put(change) for change in batch]
-        return all(sent)
+        uploaded = [self._put(change) for change in batch]
+        return all(uploaded)
 
     def _files(self) -> Iterator[Tuple[str, _Version]]:
-        """Every file and link of the folders. One that vanishes meanwhile is left out."""
+        """Yield every file and link of the folders, except those that vanish meanwhile."""
         for folder in self._folders:
             for root, folders, files in os.walk(os.path.join(self._work, folder)):
                 links = [name for name in folders if os.path.islink(os.path.join(root, name))]
@@ -332,31 +333,33 @@ class Outputs:
                             yield os.path.relpath(path, self._work), _version(path)
 
     def _put(self, change: _Change) -> bool:
-        """Store one change. False: the file changed or vanished meanwhile, and is tried again."""
-        name, path = self._where + change.name, os.path.join(self._work, change.name)
-        if _changed(path, change.version):  # it may speak of files that are written since
+        """Upload a file or link. Return False if it changed or vanished meanwhile: the next call uploads it."""
+        target, path = self._bucket_folder + change.name, os.path.join(self._work, change.name)
+        if _has_changed(
+            path, change.version
+        ):  # its new content may refer to files not uploaded yet
             return False
         try:
             if change.content.link:
-                self._storage.put(name, b"", {LINK: change.content.link})
+                self._storage.put(target, b"", {LINK: change.content.link})
             else:
-                self._storage.put_file(name, path, change.md5)
+                self._storage.put_file(target, path, change.md5)
         except FileNotFoundError:
             return False
         except StorageError as error:
-            # not the bytes that were hashed
-            if error.status in (0, 400) and _changed(path, change.version):
+            # the uploaded bytes differ from the hashed ones
+            if error.status in (0, 400) and _has_changed(path, change.version):
                 return False
             raise
         self._list.contents[change.name] = [change.content]
-        if _changed(path, change.version):
+        if _has_changed(path, change.version):
             return False
-        self._kept[change.name] = change.version
+        self._saved[change.name] = change.version
         return True
 
 
-def _read(work: str, name: str, version: _Version) -> _Change:
-    """Hash a file. Raises OSError."""
+def _hash_change(work: str, name: str, version: _Version) -> _Change:
+    """Return the change with its content's hashes. Raises OSError."""
     if version.link is not None:
         return _Change(name, version, Content(0, "", version.link), "")
     sha256, md5 = digests_of(os.path.join(work, name))
@@ -364,25 +367,25 @@ def _read(work: str, name: str, version: _Version) -> _Change:
 
 
 def _version(path: str) -> _Version:
-    about = os.lstat(path)
-    link = os.readlink(path) if stat.S_ISLNK(about.st_mode) else None
-    return _Version(about.st_size, about.st_mtime_ns, link)
+    status = os.lstat(path)
+    link = os.readlink(path) if stat.S_ISLNK(status.st_mode) else None
+    return _Version(status.st_size, status.st_mtime_ns, link)
 
 
-def _changed(path: str, version: _Version) -> bool:
+def _has_changed(path: str, version: _Version) -> bool:
     try:
         return _version(path) != version
     except OSError:
         return True
 
 
-def _beside(path: str) -> str:
-    """A name in the same folder that no other file has."""
+def _part_path(path: str) -> str:
+    """Return a new path for an incomplete file, in the folder of `path`."""
     return os.path.join(os.path.dirname(path), PART + uuid.uuid4().hex)
 
 
-def _many(n: int, thing: str) -> str:
-    return "%d %s%s" % (n, thing, "" if n == 1 else "s")
+def _count(n: int, noun: str) -> str:
+    return "%d %s%s" % (n, noun, "" if n == 1 else "s")
 
 
 def _parents(name: str) -> List[str]:

@@ -1,7 +1,7 @@
-"""Replaces the values of secrets in what leaves a host: whole lines of the program's output, and single texts.
+"""Replaces the values of secrets in output and texts before they leave a host.
 
-A value is also found as a URL and base64 spell it: HTTP clients log these. A value that was changed in another way
-(spelt backwards, compressed) is not found: this prevents accidents, and does not stop a program that wants to tell.
+Values are also found in the encodings of URLs, JSON and base64, which HTTP clients log. Values that were changed in
+another way (reversed, compressed) are not found: redaction prevents accidents, and does not stop a hostile program.
 """
 
 from __future__ import annotations
@@ -13,33 +13,32 @@ from typing import Dict, Iterator, List, Mapping, Tuple
 from urllib.parse import quote, quote_plus
 
 _ERRORS = "surrogateescape"
-_CODE = re.compile("%..")  #: as a URL spells a byte; some clients spell it in lower case
-SHORTEST = 8  #: characters of a value; shorter ones are parts of ordinary words and numbers
+_CODE = re.compile("%..")  #: a byte in a URL, which some clients write in lower case
+SHORTEST = 8  #: least characters of a value; shorter ones are parts of ordinary words and numbers
 
 
 class Redactor:
-    """Knows which texts are to be replaced. Any number of threads may share it."""
+    """A set of secrets to replace. Threads may share it."""
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
-        """`secrets`: by name, which stands in the value's place. Of a value of several lines each line counts, as logs
-        are made of lines."""
-        found: Dict[bytes, bytes] = {}
+        """`secrets` are values by name; `[secret NAME]` replaces a value. Each line of a value counts, too."""
+        marks: Dict[bytes, bytes] = {}
         for name, value in secrets.items():
             for form in _forms(value):
-                found.setdefault(form, b"[secret %s]" % name.encode("utf-8", "replace"))
-        #: the longer first: of two at one place it is the one to name
+                marks.setdefault(form, b"[secret %s]" % name.encode("utf-8", "replace"))
+        #: forms of values and their replacements, the longest form first
         self.marks: List[Tuple[bytes, bytes]] = sorted(
-            found.items(), key=lambda pair: -len(pair[0])
+            marks.items(), key=lambda pair: -len(pair[0])
         )
         self.longest = len(self.marks[0][0]) if self.marks else 0
 
     def redact(self, data: bytes) -> bytes:
-        """The same without secrets."""
+        """Return the data with all secrets replaced."""
         if not any(value in data for value, _ in self.marks):
             return data
         out: List[bytes] = []
-        done = 0  #: up to here everything is in `out` or replaced
-        for start, end, mark in self._found(data):
+        done = 0  # bytes of `data` that are in `out` or replaced
+        for start, end, mark in self._find(data):
             if start >= done:
                 out += [data[done:start], mark]
             done = max(done, end)
@@ -48,19 +47,19 @@ class Redactor:
     def redact_text(self, text: str) -> str:
         return self.redact(text.encode("utf-8", "replace")).decode("utf-8", "replace")
 
-    def _found(self, data: bytes) -> List[Tuple[int, int, bytes]]:
-        """Every place of every value, in order; places may overlap."""
-        found: List[Tuple[int, int, bytes]] = []
+    def _find(self, data: bytes) -> List[Tuple[int, int, bytes]]:
+        """Return start, end and replacement of all matches, in order, the longest first. Matches may overlap."""
+        matches: List[Tuple[int, int, bytes]] = []
         for value, mark in self.marks:
-            at = data.find(value)
-            while at >= 0:
-                found.append((at, at + len(value), mark))
-                at = data.find(value, at + 1)
-        return sorted(found, key=lambda one: (one[0], -one[1]))
+            start = data.find(value)
+            while start >= 0:
+                matches.append((start, start + len(value), mark))
+                start = data.find(value, start + 1)
+        return sorted(matches, key=lambda match: (match[0], -match[1]))
 
 
 def _forms(value: str) -> List[bytes]:
-    """Return how a value may look in a log, line by line: as it is, as JSON and as URLs escape it, and in base64."""
+    """Return the forms of a value in logs, line by line: plain, escaped for JSON and URLs, and in base64."""
     forms: List[bytes] = []
     for line in [value, *value.splitlines()]:
         text = line.strip()
@@ -77,8 +76,7 @@ def _forms(value: str) -> List[bytes]:
 
 
 def _in_base64(value: bytes) -> Iterator[bytes]:
-    """Yield what any text that contains the value contains in base64: the letters that the value alone decides, for
-    each place of its first byte among three."""
+    """Yield the base64 letters that the value alone decides, for each position of its first byte among three."""
     for before in range(3):
         first, end = -(-before * 8 // 6), (before + len(value)) * 8 // 6
         for encode in (base64.b64encode, base64.urlsafe_b64encode):

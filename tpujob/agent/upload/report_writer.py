@@ -1,4 +1,4 @@
-"""Writes this host's report into the bucket: at once when something happens that matters, else from time to time."""
+"""Writes this host's report to the bucket: at once when an important fact changes, otherwise at intervals."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ from tpujob.protocol import Phase, Plan, ReportDocument, StallRule, paths
 from tpujob.protocol.limits import SAVING
 from tpujob.protocol.report import sign_report
 
-LOOK = 5.0  #: seconds, at most, between two looks at what has changed
-GAP = 1.0  #: seconds, at least, between two writes: one object takes one a second
-HURRY = 0.1  #: the same once the program has ended on a host that is about to be taken away
-SLOWEST = 10.0  #: seconds, at most, between two tries while the storage refuses
-#: what is written at once when it changes
+LOOK = 5.0  #: most seconds between two polls for changes
+GAP = 1.0  #: least seconds between two writes: one object takes one write a second
+HURRY = 0.1  #: least seconds between two writes after a notice and the end of the program
+SLOWEST = 10.0  #: most seconds between two tries while writes fail
+#: fields whose changes are written at once
 MATTERS = ("phase", "exit_code", "notice", "error", "verdict", "saved_in")
 
 
 class ReportSchedule:
-    """Decides when a report is written. Pure: times are of a clock that never goes back."""
+    """The times at which a report is written. Pure; times are monotonic."""
 
     def __init__(self, every: float, stall: Optional[StallRule]) -> None:
-        """`every`: seconds between two writes while nothing happens."""
+        """`every`: seconds between two writes without important changes."""
         self._every, self._stall = every, stall
-        self._written: Tuple[Any, ...] = ()  #: what mattered in the newest report in the bucket
-        self._written_at = self._again_at = float("-inf")
-        self._delay = GAP  #: after a write that fails
+        self._written: Tuple[Any, ...] = ()  #: important facts of the newest report in the bucket
+        self._written_at = self._retry_at = float("-inf")
+        self._delay = GAP  #: seconds from a failed write to the next try
 
     def seconds_left(
         self, report: ReportDocument, evidence: bytes, now: float, *, last: bool = False
     ) -> float:
-        """Return the seconds until this report is to be written; 0: now."""
-        over, notice = report.get("phase") == Phase.EXITED, bool(report.get("notice"))
-        gap = HURRY if over and notice else GAP
-        if not last and self._what_matters(report, evidence) == self._written:
-            gap = min(self._every, SAVING) if notice and not over else self._every
-        return max(0.0, self._written_at + gap - now, self._again_at - now)
+        """Return the seconds until this report must be written; 0: now."""
+        is_over, notice = report.get("phase") == Phase.EXITED, bool(report.get("notice"))
+        gap = HURRY if is_over and notice else GAP
+        if not last and self._important_facts(report, evidence) == self._written:
+            gap = min(self._every, SAVING) if notice and not is_over else self._every
+        return max(0.0, self._written_at + gap - now, self._retry_at - now)
 
     def note_written(self, report: ReportDocument, evidence: bytes, now: float) -> None:
-        """This report is in the bucket since then."""
-        self._written, self._written_at = self._what_matters(report, evidence), now
+        self._written = self._important_facts(report, evidence)
+        self._written_at = now
         self._delay = GAP
 
     def note_failed(self, now: float) -> None:
-        self._again_at, self._delay = now + self._delay, min(SLOWEST, 2 * self._delay)
+        self._retry_at = now + self._delay
+        self._delay = min(SLOWEST, 2 * self._delay)
 
-    def _what_matters(self, report: ReportDocument, evidence: bytes) -> Tuple[Any, ...]:
-        """Return what is written at once when it changes."""
-        return (*(report.get(name) for name in MATTERS), self._stalls(report), evidence)
+    def _important_facts(self, report: ReportDocument, evidence: bytes) -> Tuple[Any, ...]:
+        """Return the facts whose changes are written at once."""
+        return (*(report.get(name) for name in MATTERS), self._is_stalled(report), evidence)
 
-    def _stalls(self, report: ReportDocument) -> bool:
-        """Return whether the program is past its stall rule."""
+    def _is_stalled(self, report: ReportDocument) -> bool:
         rule = self._stall
         if not rule or not rule["seconds"] or report.get("looks", 0) < rule["looks"]:
             return False
@@ -67,7 +67,7 @@ class ReportSchedule:
 
 
 class ReportWriter:
-    """Keeps the report in the bucket up to date, on a thread of its own. Any thread may call its methods."""
+    """A thread that keeps the report in the bucket up to date. Any thread may call its methods."""
 
     def __init__(
         self,
@@ -80,23 +80,23 @@ class ReportWriter:
         curves: Callable[[], bytes] = bytes,
         redactor: Redactor,
     ) -> None:
-        """`first`: the first report. `vitals` returns facts that change all the time. What `redactor` knows is in no
-        report."""
+        """`first` is the first report; `vitals` returns facts that change all the time. Reports are redacted."""
         self._storage, self._key = storage, key
         self._path = paths.report_path(plan["workdir"], plan["attempt"], plan["host"])
         every = max(1.0, plan["report_every"])
         self._look = min(LOOK, every)
         self._schedule = ReportSchedule(every, plan.get("stall"))
-        self._number = 0  #: of the newest report
+        self._number = 0  #: the number of the newest report
         self._vitals, self._curves, self._redactor = vitals, curves, redactor
         self._report: ReportDocument = {**first}
-        self._evidence, self._last = b"", False
+        self._evidence = b""
+        self._last = False
         self._change = threading.Condition()
         self._finished = threading.Event()
         threading.Thread(target=self._run, name="report", daemon=True).start()
 
     def update(self, facts: ReportDocument, evidence: Optional[bytes] = None) -> None:
-        """Report these facts, and these lines as evidence, from now on; at once if they matter."""
+        """Add facts to the report, and replace its evidence unless None. Important changes are written at once."""
         with self._change:
             before = [self._report.get(name) for name in MATTERS]
             self._report.update(facts)
@@ -105,7 +105,7 @@ class ReportWriter:
                 self._change.notify_all()
 
     def finish(self, facts: ReportDocument, evidence: bytes, patience: float) -> bool:
-        """Write the last report. Return whether it is in the bucket in time."""
+        """Write the last report. Return whether it is in the bucket within `patience` seconds."""
         with self._change:
             self._last = True
             self.update(facts, evidence)
@@ -130,14 +130,14 @@ class ReportWriter:
                 self._schedule.note_failed(time.monotonic())
 
     def _compose(self) -> Tuple[ReportDocument, bytes, bytes]:
-        """Return the report, the evidence and the curves, without secrets."""
+        """Return report, evidence and curves, redacted."""
         text = json.dumps({**self._report, **self._vitals()})
         report = parse_json(self._redactor.redact_text(text).encode())
         redact = self._redactor.redact
         return cast(ReportDocument, report), redact(self._evidence), redact(self._curves())
 
     def _write(self, report: ReportDocument, evidence: bytes, curves: bytes) -> bool:
-        # by the clock, so that an agent that is started again goes on, also where its folder was lost
+        # from the clock, so that numbers grow across restarts of the agent, even without its folder
         self._number = max(self._number + 1, int(time.time() * 1000))
         numbered: ReportDocument = {**report, "seq": self._number, "at": self._storage.time()}
         metadata, body = sign_report(numbered, self._key, evidence, curves)

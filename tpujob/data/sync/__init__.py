@@ -1,3 +1,1 @@
-"""One sync: what is at both ends, what differs, and how one object is copied so that it is whole and verified. The way
-in is `run.Sync`.
-"""
+"""Syncs: lists both ends, finds the differences, and copies each object verified. `run.Sync` is the entry point."""

@@ -1,6 +1,7 @@
-"""What is known of local files: their checksums, what they were copied from, and folders with unfinished downloads.
+"""A cache of facts about local files: checksums, sources of downloads, and folders with unfinished downloads.
 
-SQLite, in WAL mode. It can be lost without harm: files are read again. Threads and processes share it.
+The cache is a database of SQLite in WAL mode, which threads and processes share. It may be deleted: files are then read
+again.
 """
 
 import os
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tpujob.data.keys import PARTS_FOLDER, alone
+from tpujob.data.keys import PARTS_FOLDER, exclusive_lock
 from tpujob.data.objects import LocalFile
 
 _TABLES = """
@@ -26,8 +27,8 @@ CREATE TABLE IF NOT EXISTS origins (
 CREATE TABLE IF NOT EXISTS folders (path TEXT PRIMARY KEY) WITHOUT ROWID;
 """
 _SAME = "path = ? AND size = ? AND mtime_ns = ? AND ctime_ns = ? AND inode = ?"
-#: nanoseconds that a file must be at rest before its checksum is kept: a write in the same tick of the file system's
-#: clock as the last one changes nothing of the identity
+#: nanoseconds without a write before a checksum is kept: writes in one tick of the file system's clock give a file the
+#: same identity
 _REST = 50_000_000
 
 
@@ -47,7 +48,7 @@ class ChecksumCache:
             self._db.close()
 
     def checksum(self, file: LocalFile) -> int | None:
-        """The CRC32C of the file as it is now, where it was read before."""
+        """Return the CRC32C of the file's present content, or None if it is not cached."""
         return self._value(f"SELECT crc32c FROM hashes WHERE {_SAME}", file)  # noqa: S608, ours
 
     def keep_checksum(self, file: LocalFile, crc32c: int) -> None:
@@ -57,15 +58,14 @@ class ChecksumCache:
         self._write("REPLACE INTO hashes VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def origin(self, file: LocalFile) -> str:
-        """What it was copied from, where the source has no checksum to compare; empty: not known, or the file has
-        changed since."""
+        """Return the source of the file's present content, kept for sources without a checksum; empty: unknown."""
         return self._value(f"SELECT origin FROM origins WHERE {_SAME}", file) or ""  # noqa: S608
 
     def keep_origin(self, file: LocalFile, origin: str) -> None:
         row = (file.path, *file.identity, origin)
         self._write("REPLACE INTO origins VALUES (?, ?, ?, ?, ?, ?)", row)
 
-    # folders with unfinished downloads
+    # Folders with unfinished downloads
 
     def keep_folder(self, path: str) -> None:
         self._write("REPLACE INTO folders VALUES (?)", (path,))
@@ -77,7 +77,7 @@ class ChecksumCache:
         with self._lock:
             return [row[0] for row in self._db.execute("SELECT path FROM folders ORDER BY path")]
 
-    # own
+    # Database
 
     def _value(self, sql: str, file: LocalFile) -> Any:
         with self._lock:
@@ -94,7 +94,7 @@ class ChecksumCache:
 
 @dataclass(frozen=True, slots=True)
 class PartsFolder:
-    """Unfinished downloads to one folder."""
+    """The unfinished downloads to one folder."""
 
     path: str
     files: int
@@ -102,27 +102,26 @@ class PartsFolder:
 
 
 def find_incomplete(cache: ChecksumCache) -> list[PartsFolder]:
-    """Return the folders in which ended syncs of this machine left unfinished downloads. Calls no storage."""
-    folders = [_measured(path) for path in cache.folders() if Path(path).is_dir()]
+    """Return the folders with unfinished downloads of syncs on this machine. Calls no storage."""
+    folders = [_measure(path) for path in cache.folders() if Path(path).is_dir()]
     return [folder for folder in folders if folder.files]
 
 
 def remove_incomplete(cache: ChecksumCache, folders: Sequence[PartsFolder]) -> None:
-    """Remove unfinished downloads; copied files are kept. Raises IllegalInState while a sync writes to one of them,
-    OSError. Safe to repeat."""
+    """Delete unfinished downloads. Safe to repeat. Raises OSError, and IllegalInState while a sync writes there."""
     for folder in folders:
         path = Path(folder.path)
         assert path.name == PARTS_FOLDER
-        with alone(path / "lock", f"another `tpujob data sync` writes to {path.parent}"):
+        with exclusive_lock(path / "lock", f"another `tpujob data sync` writes to {path.parent}"):
             shutil.rmtree(path)
         cache.forget_folder(folder.path)
 
 
-def _measured(path: str) -> PartsFolder:
+def _measure(path: str) -> PartsFolder:
     files = size = 0
     for folder, _, names in os.walk(path):
         for name in names:
-            found = os.lstat(os.path.join(folder, name))
-            files += found.st_size > 0  # a lock is empty
-            size += found.st_size
+            status = os.lstat(os.path.join(folder, name))
+            files += status.st_size > 0  # the lock is empty
+            size += status.st_size
     return PartsFolder(path, files, size)

@@ -1,4 +1,4 @@
-"""The directions in which data is copied: which two ends, who copies, which names fit, which operations it costs."""
+"""Directions of a sync: the lists, copier, valid names and billed operations of each kind of source and target."""
 
 import os
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from tpujob.data.locations import Folder, Place, Prefix
 from tpujob.data.objects import NotCopied, ObjectFacts, Objects, SourceReader
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.download import Downloader
-from tpujob.data.sync.endpoints import Items, in_folder, listed
+from tpujob.data.sync.endpoints import Items, in_folder, in_storage
 from tpujob.data.sync.stream_copy import GONE
 from tpujob.data.sync.upload import Done, Importer, Uploader
 from tpujob.data.sync.workers import Pair
@@ -20,23 +20,22 @@ from tpujob.errors import BadRequest, Conflict, NotFound
 
 @dataclass(frozen=True, slots=True)
 class ServerCopier:
-    """Threads share it."""
+    """A copier between prefixes of Cloud Storage, without a transfer to this machine. Threads share it."""
 
     objects: Objects
     source: Prefix
     target: Prefix
     moved: Callable[[int], None]
 
-    def same(self, pair: Pair[ObjectFacts, ObjectFacts]) -> bool:
+    def is_same(self, pair: Pair[ObjectFacts, ObjectFacts]) -> bool:
         return pair.source.same_bytes(pair.target)
 
     def copy(self, pair: Pair[ObjectFacts, ObjectFacts]) -> Done:
-        """Afterwards there is an object with the same bytes. Raises Conflict when something else was written there
-        meanwhile, NotCopied, and what `Objects` raises."""
+        """Copy an object. Raises Conflict if another object has the name by now, NotCopied, errors of `Objects`."""
         facts = pair.source
         if facts.crc32c is None:
             raise NotCopied("the storage does not say its checksum, so it cannot be verified")
-        if self.same(pair):
+        if self.is_same(pair):
             return "same"
         bucket, name = self.target.bucket, self.target.prefix + pair.key
         generation = pair.target.generation if pair.target else 0
@@ -48,19 +47,19 @@ class ServerCopier:
                     self.source.bucket, facts, bucket, name, generation, token
                 )
             except Conflict:
-                there = self.objects.look(bucket, name)
-                # our own try whose answer was lost, or another machine's copy of the same
-                if there and facts.same_bytes(there):
-                    step = there
+                target = self.objects.look(bucket, name)
+                # an earlier try without an answer, or another machine's copy, has written the same bytes
+                if target and facts.same_bytes(target):
+                    step = target
                     continue
-                now = self.objects.look(self.source.bucket, facts.name)
-                if now and now.generation == facts.generation:
+                source = self.objects.look(self.source.bucket, facts.name)
+                if source and source.generation == facts.generation:
                     raise Conflict("something else was written there meanwhile") from None
                 raise NotCopied(GONE) from None
             except NotFound:
                 if not token:
                     raise NotCopied(GONE) from None
-                step = ""  # it has ended before its time: begin again
+                step = ""  # the token has expired
         if not facts.same_bytes(step):
             raise Conflict(f"the storage has made other bytes of {facts.name}")
         self.moved(facts.size)
@@ -68,19 +67,21 @@ class ServerCopier:
 
 
 class Copier(Protocol):
-    """Copies one pair; of which kinds its two ends are, the direction knows. Threads share it."""
+    """A copier of pairs, whose types depend on the direction. Threads share it."""
 
-    def same(self, pair: Any) -> bool: ...
+    def is_same(self, pair: Any) -> bool: ...
     def copy(self, pair: Any) -> Done: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Direction:
+    """The parts of a sync that depend on the kinds of source and target."""
+
     source: Items
     target: Items
     copier: Copier
-    why_not: Callable[[str], str]  #: why a key cannot be copied; keys come in their order
-    operations: tuple[int, int]  #: class A and B of copying an object that is not empty
+    why_not: Callable[[str], str]  #: returns why a key cannot be copied; keys come in order
+    operations: tuple[int, int]  #: operations of class A and B for an object that is not empty
 
 
 def direction(
@@ -91,23 +92,23 @@ def direction(
     reader: SourceReader | None,
     moved: Callable[[int], None],
 ) -> Direction:
-    """`reader`: of a source outside Cloud Storage. `moved`: called with bytes that were sent or have arrived. Raises
-    BadRequest where nothing is copied."""
-    used: Any = objects if isinstance(source, Prefix) else reader
+    """Return the direction from source to target. `reader` is that of a source outside Cloud Storage; `moved` gets the
+    number of transferred bytes. Raises BadRequest for kinds that cannot be copied."""
+    source_reader: Any = objects if isinstance(source, Prefix) else reader
     if isinstance(source, Folder):
-        begin: Items = partial(in_folder, _real_path(source))
+        source_items: Items = partial(in_folder, _real_path(source))
     else:
-        begin = partial(listed, used, source.bucket, source.prefix)
+        source_items = partial(in_storage, source_reader, source.bucket, source.prefix)
     copier: Copier
     match source, target:
         case _, Folder():
             assert not isinstance(source, Folder)
             folder = _real_path(target)
             operations = (0, int(isinstance(source, Prefix)))
-            copier = Downloader(used, source, folder, cache, moved)
+            copier = Downloader(source_reader, source, folder, cache, moved)
             clashes = FoldersAndFiles()
             return Direction(
-                begin,
+                source_items,
                 partial(in_folder, folder),
                 copier,
                 lambda key: why_no_file(key) or clashes.why_not(key),
@@ -118,15 +119,15 @@ def direction(
         case Prefix(), Prefix():
             copier = ServerCopier(objects, source, target, moved)
         case _, Prefix():
-            copier = Importer(used, source, objects, target, moved)
+            copier = Importer(source_reader, source, objects, target, moved)
         case _:
             raise BadRequest(f"nothing is copied from {source} to {target}")
-    end = partial(listed, objects, target.bucket, target.prefix)
+    target_items = partial(in_storage, objects, target.bucket, target.prefix)
 
     def why_not(key: str) -> str:
         return why_no_object(target.prefix + key) if key else "it has no name below SRC"
 
-    return Direction(begin, end, copier, why_not, (1, 0))
+    return Direction(source_items, target_items, copier, why_not, (1, 0))
 
 
 def _real_path(place: Folder) -> bytes:

@@ -1,4 +1,4 @@
-"""One object becomes one file: read into a file of another name, verified, then renamed."""
+"""Downloads an object to a file: into a part file, which is verified and then renamed."""
 
 import hashlib
 import os
@@ -19,12 +19,12 @@ from tpujob.errors import Conflict
 
 
 class NoPlace(NotCopied):
-    """The file cannot be where its name says."""
+    """The file cannot have its path, as of a link or another file there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Downloader:
-    """Threads share it. `root`: the folder, with every link in its path resolved."""
+    """A copier from a storage to the folder `root`, a path without links. Threads share it."""
 
     reader: SourceReader
     source: Prefix | Outside
@@ -32,9 +32,9 @@ class Downloader:
     cache: ChecksumCache
     moved: Callable[[int], None]
 
-    def same(self, pair: Pair[ObjectFacts, LocalFile]) -> bool:
-        """Whether there is nothing to copy; a file whose size is right is read, unless it was before. Where the source
-        has no CRC32C, a file is the same as long as neither it nor the source has changed since it was copied."""
+    def is_same(self, pair: Pair[ObjectFacts, LocalFile]) -> bool:
+        """Return whether the file has the object's content. Reads a file of the right size unless its checksum is
+        cached. Without a CRC32C of the source, neither file nor source may have changed since the copy."""
         facts, file = pair.source, pair.target
         if file is None or file.size != facts.size:
             return False
@@ -43,12 +43,11 @@ class Downloader:
         return bool(facts.identity) and self.cache.origin(file) == self._origin(facts)
 
     def copy(self, pair: Pair[ObjectFacts, LocalFile]) -> Done:
-        """Afterwards the file has the bytes of the object. Raises Conflict when the file was changed meanwhile,
-        NotCopied, OSError for the file, and what `SourceReader` raises."""
+        """Download the object. Raises Conflict if the file changed, NotCopied, OSError, errors of `SourceReader`."""
         facts = pair.source
         if facts.crc32c is None and facts.generation:
             raise NotCopied("the storage does not say its checksum, so it cannot be verified")
-        if self.same(pair):
+        if self.is_same(pair):
             return "same"
         name = hashlib.sha256(f"{self.source}\0{facts.name}".encode()).hexdigest()[:40]
         path = b"%b/%b/%b" % (self.root, PARTS_FOLDER.encode(), name.encode())
@@ -69,20 +68,20 @@ class Downloader:
         make_folder(os.path.dirname(path))
         if os.path.isdir(path) and not os.path.islink(path):
             raise NoPlace("there is a folder of that name")
-        now = _local_file(pair.key, path)
+        present = _find_file(pair.key, path)
         before = pair.target.identity if pair.target and pair.target.path == path else None
-        if (now.identity if now else None) != before:
+        if (present.identity if present else None) != before:
             raise Conflict("the file was changed while the object was being copied")
         os.replace(part, path)
-        if facts.identity and (written := _local_file(pair.key, path)):
-            self.cache.keep_origin(written, self._origin(facts))
+        if facts.identity and (file := _find_file(pair.key, path)):
+            self.cache.keep_origin(file, self._origin(facts))
 
     def _origin(self, facts: ObjectFacts) -> str:
         return f"{self.source} {facts.name} {facts.identity}"
 
 
 class _PartFile:
-    """A file that has not its name yet."""
+    """A sink for an incomplete download."""
 
     def __init__(self, path: bytes, content: BinaryIO) -> None:
         self._path, self._content = path, content
@@ -92,7 +91,7 @@ class _PartFile:
         self._content.truncate()
 
     def write(self, chunks: Iterator[bytes], start: int) -> None:
-        del start  # its end
+        del start  # always the end of the file
         for data in chunks:
             self._content.write(data)
 
@@ -100,7 +99,7 @@ class _PartFile:
         return self._content.tell()
 
     def finish(self, crc32c: int) -> None:
-        del crc32c  # was compared as it came
+        del crc32c  # compared while the bytes arrived
         self._content.flush()
 
     def abandon(self) -> None:
@@ -108,7 +107,7 @@ class _PartFile:
 
 
 def make_folder(folder: bytes) -> None:
-    """Make sure that the folder exists, and that no part of its path is a link. Raises NoPlace, OSError."""
+    """Create the folder if it is missing. Raises NoPlace if its path has a link or a file in it, OSError."""
     if os.path.realpath(folder) != folder:
         raise NoPlace("its folder is a link")
     try:
@@ -117,7 +116,7 @@ def make_folder(folder: bytes) -> None:
         raise NoPlace("there is a file of the name of its folder") from None
 
 
-def _local_file(key: str, path: bytes) -> LocalFile | None:
+def _find_file(key: str, path: bytes) -> LocalFile | None:
     try:
         return local_file(key, path, os.lstat(path))
     except FileNotFoundError:

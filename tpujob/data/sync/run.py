@@ -1,4 +1,4 @@
-"""A whole sync: one thread plans what differs, others copy it. Each direction is in `directions.py`."""
+"""Runs a sync: one thread finds the differences, others copy. `directions.py` has the directions."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from tpujob.data.keys import PARTS_FOLDER, alone
+from tpujob.data.keys import PARTS_FOLDER, exclusive_lock
 from tpujob.data.locations import Folder, Place, Prefix, Traffic, UrlList, overlap, route_of
 from tpujob.data.manifest import NAME as MANIFEST
 from tpujob.data.objects import (
@@ -28,7 +28,7 @@ from tpujob.errors import BadRequest, Conflict, NotFound
 
 
 class SyncProgress(Protocol):
-    """Shows how far a sync has come; called by any thread."""
+    """A display of a sync's progress. Any thread may call it."""
 
     def planned(self, size: int) -> None: ...
     def moved(self, size: int) -> None: ...
@@ -36,9 +36,9 @@ class SyncProgress(Protocol):
 
 @dataclass(slots=True)
 class Preview(Problems):
-    """What a sync would do."""
+    """The objects that a sync would copy, and their billed operations."""
 
-    objects: int = 0  #: to be copied
+    objects: int = 0  #: objects to copy
     bytes: int = 0
     same: int = 0
     class_a: int = 0
@@ -47,7 +47,7 @@ class Preview(Problems):
 
 
 class Sync:
-    """One source and one target."""
+    """A sync from one source to one target."""
 
     def __init__(
         self,
@@ -58,8 +58,7 @@ class Sync:
         progress: SyncProgress,
         reader: SourceReader | None = None,
     ) -> None:
-        """`reader`: of a source outside Cloud Storage. Raises BadRequest for two places between which nothing is
-        copied, NotFound for a missing source."""
+        """`reader` is that of a source outside Cloud Storage. Raises BadRequest, NotFound, as `check` does."""
         check(source, target)
         self._source, self._target, self._objects = source, target, objects
         self._cache, self._progress = cache, progress
@@ -68,85 +67,86 @@ class Sync:
         self._direction = direction(source, target, objects, cache, reader, self._moved)
 
     def preview(self) -> Preview:
-        """What `run` would do. Nothing is written; files whose size is right are read, unless they were before."""
-        found = Preview(problems=self._outcome.problems, traffic=self._traffic())
+        """Return what `run` would copy. Writes nothing; reads files of the right size whose checksum is not cached."""
+        preview = Preview(problems=self._outcome.problems, traffic=self._traffic())
         for pair in self._pairs():
             try:
-                if self._direction.copier.same(pair):
-                    found.same += 1
+                if self._direction.copier.is_same(pair):
+                    preview.same += 1
                     continue
             except (OSError, Changed):
-                pass  # the sync itself will say what is wrong with it
-            found.objects += 1
-            found.bytes += pair.source.size
+                pass  # `run` will report the problem
+            preview.objects += 1
+            preview.bytes += pair.source.size
             class_a, class_b = self._direction.operations
-            found.class_a += class_a
-            found.class_b += class_b * (pair.source.size > 0)  # nothing is asked for an empty one
-        # the lists, and the looks at both buckets
-        found.class_a += self._objects.operations.class_a
-        found.class_b += self._objects.operations.class_b
-        found.left_out = self._outcome.left_out
-        return found
+            preview.class_a += class_a
+            preview.class_b += class_b * (pair.source.size > 0)  # an empty object needs no request
+        # the requests of this preview
+        preview.class_a += self._objects.operations.class_a
+        preview.class_b += self._objects.operations.class_b
+        preview.left_out = self._outcome.left_out
+        return preview
 
     def run(self) -> CopyOutcome:
-        """Copy what differs. Raises what ends the whole sync; what concerns one file is in the outcome. Safe to repeat
-        after any end: nothing is under its final name that is not whole and verified."""
+        """Copy all differences. Errors of single files are in the outcome; others are raised. Safe to repeat after any
+        end: only complete and verified copies have their final names."""
         with ExitStack() as stack:
-            parts = self._parts_folder(stack)
+            parts = self._lock_parts_folder(stack)
             self._outcome.traffic = self._traffic()
             manifests: list[AnyPair] = []
-            copy_all(self._without(manifests), self._copy)
+            copy_all(self._set_aside(manifests), self._copy)
             self._copy_manifests(manifests)
             if parts and not self._outcome.left_out and not self._outcome.conflicts:
                 shutil.rmtree(parts, ignore_errors=True)
                 self._cache.forget_folder(str(parts))
         return self._outcome
 
-    # the plan
+    # Plan
 
     def _traffic(self) -> Traffic:
         route = route_of(self._source, self._target)
         if not (isinstance(self._source, Prefix) and isinstance(self._target, Prefix)):
             return Traffic(route)
-        here = self._objects.location(self._source.bucket)
+        location = self._objects.location(self._source.bucket)
         same = self._source.bucket == self._target.bucket
-        return Traffic(route, here, here if same else self._objects.location(self._target.bucket))
+        return Traffic(
+            route, location, location if same else self._objects.location(self._target.bucket)
+        )
 
     def _pairs(self) -> Iterator[AnyPair]:
-        """What is at the source and can be at the target, with what is there."""
-        # extra objects at the target are ignored
-        yield from pairs(self._possible(), self._direction.target(lambda _: None))
+        """Yield each source item that the target can have, with the target's item of the same key."""
+        yield from pairs(self._source_items(), self._direction.target(lambda _: None))
 
-    def _possible(self) -> Iterator[tuple[str, object]]:
-        found = False
+    def _source_items(self) -> Iterator[tuple[str, object]]:
+        has_items = False
         for key, item in self._direction.source(self._leave_out):
-            found = True
+            has_items = True
             reason = self._direction.why_not(key)
             if reason:
                 self._leave_out(LeftOut(key or str(self._source), reason))
             else:
                 yield key, item
-        if not (found or self._outcome.left_out or isinstance(self._source, Folder)):
+        if not (has_items or self._outcome.left_out or isinstance(self._source, Folder)):
             raise NotFound(f"there is nothing below {self._source}")
 
-    def _parts_folder(self, stack: ExitStack) -> Path | None:
-        """The folder of unfinished downloads, for this process alone."""
+    def _lock_parts_folder(self, stack: ExitStack) -> Path | None:
+        """Return the folder of unfinished downloads, locked for this process; None for an upload."""
         if not isinstance(self._target, Folder):
             return None
         parts = Path(os.path.realpath(self._target.path)) / PARTS_FOLDER
         try:
             parts.mkdir(parents=True, exist_ok=True)
-            other = f"another `tpujob data sync` writes to {self._target}"
-            stack.enter_context(alone(parts / "lock", other))
+            message = f"another `tpujob data sync` writes to {self._target}"
+            stack.enter_context(exclusive_lock(parts / "lock", message))
         except OSError as error:
             raise BadRequest(f"cannot write to {self._target}: {error.strerror}") from error
         self._cache.keep_folder(str(parts))
         return parts
 
-    # the copying
+    # Copies
 
-    def _without(self, manifests: list[AnyPair]) -> Iterator[AnyPair]:
-        """All pairs but those of manifests, which are added to the list."""
+    def _set_aside(self, manifests: list[AnyPair]) -> Iterator[AnyPair]:
+        """Yield all pairs except manifests of packed sets, and append these to `manifests`."""
         for pair in self._pairs():
             self._progress.planned(pair.source.size)
             if pair.key.rpartition("/")[2] == MANIFEST:
@@ -155,8 +155,7 @@ class Sync:
                 yield pair
 
     def _copy_manifests(self, manifests: list[AnyPair]) -> None:
-        """Copy the manifests of packed sets, after all that they name; none while something is left out, as a packed
-        set with a manifest counts as whole."""
+        """Copy the manifests of packed sets, unless files were left out: a set with a manifest counts as complete."""
         if not self._outcome.left_out and not self._outcome.conflicts:
             copy_all(manifests, self._copy)
             return
@@ -171,7 +170,7 @@ class Sync:
         self._progress.moved(size)
 
     def _copy(self, pair: AnyPair) -> None:
-        """Copy one pair, and note what concerns it alone. Raises what concerns them all."""
+        """Copy one pair, and record its result. Raises errors that concern all pairs."""
         try:
             done = self._direction.copier.copy(pair)
         except Conflict as error:
@@ -195,20 +194,19 @@ class Sync:
         if done == "same":
             self._progress.moved(size)
 
-    def _leave_out(self, one: LeftOut, *, conflict: bool = False) -> None:
+    def _leave_out(self, problem: LeftOut, *, conflict: bool = False) -> None:
         with self._lock:
-            self._outcome.note(one, conflict=conflict)
+            self._outcome.note(problem, conflict=conflict)
 
 
 def check(source: Place, target: Place) -> None:
-    """Check what needs no request and no write. Raises BadRequest for two places between which nothing is copied,
-    NotFound for a source on this machine that is missing."""
+    """Check two places without requests and writes. Raises BadRequest for kinds of places that cannot be copied,
+    NotFound for a missing source on this machine."""
     if isinstance(source, Folder | UrlList):
-        _check_here(source)
+        _check_local_source(source)
     if not isinstance(target, Folder | Prefix):
         raise BadRequest(
-            f"nothing is written to {target}",
-            hint="copy to a folder, or to gs://BUCKET/PREFIX",
+            f"nothing is written to {target}", hint="copy to a folder, or to gs://BUCKET/PREFIX"
         )
     if isinstance(source, Folder) and isinstance(target, Folder):
         raise BadRequest("both places are folders of this machine", hint="one must be elsewhere")
@@ -218,11 +216,11 @@ def check(source: Place, target: Place) -> None:
         )
 
 
-def _check_here(source: Folder | UrlList) -> None:
-    found = Path(source.path)
-    if not found.exists():
+def _check_local_source(source: Folder | UrlList) -> None:
+    path = Path(source.path)
+    if not path.exists():
         raise NotFound(f"there is no folder {source.path}")
-    if isinstance(source, Folder) and not found.is_dir():
+    if isinstance(source, Folder) and not path.is_dir():
         raise BadRequest(
             f"{source.path} is not a folder",
             hint="name the folder that the file is in; a list of URLs begins with the line TsvHttpData-1.0",

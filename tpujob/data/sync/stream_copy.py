@@ -1,7 +1,5 @@
-"""The bytes of one object on their way from a source to a target: hashed once, in order, compared with what the source
-declares, and only then given their name.
-
-A read or a write that fails goes on where it was, as long as this process lives.
+"""Copies the bytes of one object from a source to a sink: hashes them once, in order, and names the object only if the
+hash is the declared one. After a failed read or write the copy continues from its position.
 """
 
 import time
@@ -10,37 +8,31 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from tpujob.data.checksums import Hash, Hasher, extend, hasher
-from tpujob.data.objects import (
-    MustRestart,
-    NotCopied,
-    ObjectContent,
-    SourceEnded,
-    WrongBytes,
-)
+from tpujob.data.objects import MustRestart, NotCopied, ObjectContent, SourceEnded, WrongBytes
 from tpujob.errors import Conflict, NotFound, Transient
 
 _TRIES = 8
-_RESTARTS = 3  #: of the copy of one object
+_RESTARTS = 3  #: most restarts of one object's copy
 
-#: why an object that was listed is not copied
+#: the reason of NotCopied for an object that disappeared after the list call
 GONE = "it is not at the source any more, or was replaced there"
 
 Opener = Callable[[int], AbstractContextManager[ObjectContent]]
 
 
 class CopySink(Protocol):
-    """Where the bytes of one object go. They have no name before `finish`."""
+    """A target for the bytes of one object, which has no name before `finish`."""
 
     def restart(self) -> None:
-        """Begin from nothing."""
+        """Drop all bytes."""
         ...
 
     def write(self, chunks: Iterator[bytes], start: int) -> None:
-        """Take all bytes from `start`. Raises Transient: some may have arrived; MustRestart: all are lost."""
+        """Take all bytes from `start` on. Raises Transient if some may be missing, MustRestart if all are lost."""
         ...
 
     def position(self) -> int:
-        """Return how many bytes have arrived."""
+        """Return the number of bytes that have arrived."""
         ...
 
     def finish(self, crc32c: int) -> None:
@@ -48,17 +40,16 @@ class CopySink(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Remove everything of it."""
+        """Delete the unfinished object."""
         ...
 
 
 def copy_stream(
     size: int, open: Opener, declared: Hash | None, sink: CopySink, moved: Callable[[int], None]
 ) -> tuple[int, bool]:
-    """Return the CRC32C, and whether the source declared a hash that fits. `open(start)` reads the source. `moved`:
-    called with the size of each piece. Raises NotCopied where the source has these bytes no more, what `open` and
-    `sink` raise, and WrongBytes."""
-    wrong: int | None = None
+    """Copy an object. Return its CRC32C, and whether a declared hash matched. `open(start)` reads the source; `moved`
+    gets the size of each piece. Raises WrongBytes, NotCopied if the source is gone, and errors of `open` and `sink`."""
+    mismatch: int | None = None  # the CRC32C of the last read that did not match
     restarts = 0
     try:
         for _ in range(_TRIES):
@@ -66,8 +57,8 @@ def copy_stream(
             try:
                 sink.restart()
                 stream.fill(sink)
-                # what may be a hash is not one, when two reads agree with each other and not with it
-                outvoted = stream.crc32c == wrong and not stream.certain
+                # two equal reads outvote a declared hash that is not certain
+                outvoted = stream.crc32c == mismatch and not stream.certain
                 if stream.matches or outvoted:
                     sink.finish(stream.crc32c)
                     return stream.crc32c, not outvoted and (stream.declared is not None or not size)
@@ -77,9 +68,9 @@ def copy_stream(
                     text = f"a copy ended {_RESTARTS} times before its last byte"
                     raise Transient(text) from None
                 continue
-            if stream.crc32c == wrong:
+            if stream.crc32c == mismatch:
                 break
-            wrong = stream.crc32c
+            mismatch = stream.crc32c
         raise WrongBytes(size, size)
     except NotFound:
         sink.abandon()
@@ -90,7 +81,7 @@ def copy_stream(
 
 
 class _Stream:
-    """One reading of all bytes, in as many requests as it takes. `crc32c` is of the first `received` bytes."""
+    """One read of an object, in one or more requests. `crc32c` is that of the first `received` bytes."""
 
     def __init__(
         self, size: int, open: Opener, declared: Hash | None, moved: Callable[[int], None]
@@ -98,7 +89,8 @@ class _Stream:
         self._size, self._open, self._moved = size, open, moved
         self.declared = declared
         self._hasher: Hasher | None = None
-        self.received = self.crc32c = 0
+        self.received = 0
+        self.crc32c = 0
 
     @property
     def certain(self) -> bool:
@@ -106,7 +98,7 @@ class _Stream:
 
     @property
     def matches(self) -> bool:
-        """True where nothing is declared."""
+        """Whether the bytes match the declared hash, if any."""
         if self.declared is None or not self._size:
             return True
         if self.declared.kind == "crc32c":
@@ -133,8 +125,8 @@ class _Stream:
                 at = sink.position()
 
     def _hashed(self, chunks: Iterator[bytes], at: int) -> Iterator[bytes]:
-        """Pass on what is read from `at`; what was read before is not hashed again. Raises NotCopied instead of passing
-        on more than the object has: a server may send without end."""
+        """Yield the chunks read from `at`, hashing only bytes that are new. Raises NotCopied for more bytes than the
+        object has, as a server may send without end."""
         if self.declared and self.declared.kind != "crc32c" and not self.received:
             self._hasher = hasher(self.declared.kind)
         for data in chunks:

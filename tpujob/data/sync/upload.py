@@ -1,4 +1,4 @@
-"""Bytes become one object of a bucket: declared by their checksum, conditional, and never all in memory when large."""
+"""Uploads files and outside objects to Cloud Storage: with a checksum, under a precondition, and in pieces if large."""
 
 import os
 from collections.abc import Callable, Generator, Iterator
@@ -24,9 +24,8 @@ from tpujob.data.sync.stream_copy import copy_stream
 from tpujob.data.sync.workers import Pair
 from tpujob.errors import Conflict, Transient
 
-#: bytes up to which an object goes in one request
-SMALL = 8 << 20
-_QUANTUM = 256 << 10  #: a piece that is not the last has a multiple of it (documented)
+SMALL = 8 << 20  #: most bytes of an object that is uploaded in one request
+_QUANTUM = 256 << 10  #: bytes: all pieces but the last have a multiple of it (documented)
 _READ = 1 << 20
 _TRIES = 8
 
@@ -35,29 +34,28 @@ Done = Literal["copied", "same", "unverified"]
 
 @dataclass(frozen=True, slots=True)
 class Uploader:
-    """Copies files of this machine. Threads share it."""
+    """A copier from files of this machine to Cloud Storage. Threads share it."""
 
     objects: Objects
     cache: ChecksumCache
     target: Prefix
     moved: Callable[[int], None]
 
-    def same(self, pair: Pair[LocalFile, ObjectFacts]) -> bool:
-        """Whether there is nothing to copy; a file whose size is right is read, unless it was before."""
-        file, there = pair.source, pair.target
-        if there is None or there.crc32c is None or there.size != file.size:
+    def is_same(self, pair: Pair[LocalFile, ObjectFacts]) -> bool:
+        """Return whether the object has the file's content. Reads files of its size whose checksum is not cached."""
+        file, target = pair.source, pair.target
+        if target is None or target.crc32c is None or target.size != file.size:
             return False
-        return checksum_of(file, self.cache) == there.crc32c
+        return checksum_of(file, self.cache) == target.crc32c
 
     def copy(self, pair: Pair[LocalFile, ObjectFacts]) -> Done:
-        """Afterwards the object has the bytes of the file. Raises Conflict when another writer was faster, Changed,
-        OSError for the file, and what `Objects` raises."""
-        if self.same(pair):
+        """Upload the file. Raises Conflict if another object has the name, Changed, OSError, errors of `Objects`."""
+        if self.is_same(pair):
             return "same"
         file = pair.source
         if not file.size:
-            opened(file).close()
-        sink = _sink(self.objects, self.target, pair.key, file.size, pair.target, "")
+            open_unchanged(file).close()
+        sink = _make_sink(self.objects, self.target, pair.key, file.size, pair.target, "")
         try:
             crc32c, _ = copy_stream(file.size, partial(_file_content, file), None, sink, self.moved)
         except Conflict:
@@ -69,7 +67,7 @@ class Uploader:
 
 @dataclass(frozen=True, slots=True)
 class Importer:
-    """Copies objects outside Cloud Storage, through the memory of this process. Threads share it."""
+    """A copier from sources outside Cloud Storage, through the memory of this process. Threads share it."""
 
     reader: SourceReader
     source: Outside
@@ -77,20 +75,21 @@ class Importer:
     target: Prefix
     moved: Callable[[int], None]
 
-    def same(self, pair: Pair[ObjectFacts, ObjectFacts]) -> bool:
-        """Whether there is nothing to copy. Costs no request: lists have all that is compared."""
-        facts, there = pair.source, pair.target
-        if there is None or there.size != facts.size:
+    def is_same(self, pair: Pair[ObjectFacts, ObjectFacts]) -> bool:
+        """Return whether the target is a copy of the source's present version. Needs no request besides the lists."""
+        facts, target = pair.source, pair.target
+        if target is None or target.size != facts.size:
             return False
-        return bool(facts.identity) and facts.identity == there.source
+        return bool(facts.identity) and facts.identity == target.source
 
     def copy(self, pair: Pair[ObjectFacts, ObjectFacts]) -> Done:
-        """Afterwards the object has the bytes of the source. Raises Conflict when another writer was faster, and what
-        `SourceReader` and `Objects` raise."""
-        if self.same(pair):
+        """Copy the object. Raises Conflict if another has the name by now, errors of `SourceReader` and `Objects`."""
+        if self.is_same(pair):
             return "same"
         facts = pair.source
-        sink = _sink(self.objects, self.target, pair.key, facts.size, pair.target, facts.identity)
+        sink = _make_sink(
+            self.objects, self.target, pair.key, facts.size, pair.target, facts.identity
+        )
         source = partial(self.reader.open, self.source.bucket, facts)
         try:
             _, verified = copy_stream(facts.size, source, declared_hash(facts), sink, self.moved)
@@ -101,31 +100,30 @@ class Importer:
 
 
 class _ObjectSink:
-    """What uploads of all sizes share: the name, the condition, and whether a conflict is one with ourselves."""
+    """A sink for an object of Cloud Storage."""
 
     def __init__(
         self, objects: Objects, bucket: str, name: str, size: int, generation: int, source: str
     ) -> None:
-        """`generation`: what is there by now; 0: nothing. `source`: kept with the object, and shown by lists."""
+        """`generation` is the present one of the name; 0: none. `source` becomes `ObjectFacts.source`."""
         self.objects, self.bucket, self.name = objects, bucket, name
         self.size, self.generation, self.source = size, generation, source
-        self.crc32c: int | None = None  #: of what was to get the name
+        self.crc32c: int | None = None  #: of the sent bytes
 
     def check_ours(self, crc32c: int | None) -> None:
-        """After a Conflict: raise Conflict unless the object has our bytes. It may be our own try whose answer was
-        lost, or another machine's copy of the same."""
-        there = self.objects.look(self.bucket, self.name)
-        if there and there.size == self.size:
+        """Raise Conflict unless the object has our bytes, of an earlier try without an answer or another machine."""
+        present = self.objects.look(self.bucket, self.name)
+        if present and present.size == self.size:
             crc32c = self.crc32c if crc32c is None else crc32c
-            if there.crc32c is not None and there.crc32c == crc32c:
+            if present.crc32c is not None and present.crc32c == crc32c:
                 return
-            if self.source and there.source == self.source:
+            if self.source and present.source == self.source:
                 return
         raise Conflict("something else was written there meanwhile")
 
 
 class _SmallObject(_ObjectSink):
-    """In memory, then in one request."""
+    """A sink that collects the bytes in memory, and sends them in one request."""
 
     data = b""
 
@@ -133,7 +131,7 @@ class _SmallObject(_ObjectSink):
         self.data = b""
 
     def write(self, chunks: Iterator[bytes], start: int) -> None:
-        del start  # always the first byte: there is all or nothing
+        del start  # always 0
         self.data = b"".join(chunks)
 
     def position(self) -> int:
@@ -147,12 +145,12 @@ class _SmallObject(_ObjectSink):
 
 
 class _LargeObject(_ObjectSink):
-    """In an upload session, which takes all but the last bytes in one request. Those wait in memory: the checksum that
-    they declare must be known before they are sent."""
+    """A sink that sends all bytes but the last in one request of an upload session. The last bytes are sent with the
+    checksum, so they wait in memory until it is known."""
 
     session = ""
-    tail = b""
-    whole = False  #: the session has all but the tail
+    tail = b""  #: the last bytes
+    sent = False  #: the session has all bytes before the tail
 
     @property
     def tail_start(self) -> int:
@@ -165,35 +163,35 @@ class _LargeObject(_ObjectSink):
         )
 
     def write(self, chunks: Iterator[bytes], start: int) -> None:
-        self.tail, self.whole = b"", False
+        self.tail, self.sent = b"", False
         body = self._before_tail(chunks, start)
         if start < self.tail_start:
             piece = Piece(start, self.tail_start, self.size)
-            there = self.objects.send(self.session, body, piece, None)
-            if there != self.tail_start:
+            offset = self.objects.send(self.session, body, piece, None)
+            if offset != self.tail_start:
                 raise Transient(f"the storage has not taken all that was sent for {self.name}")
         else:
             self.tail = b"".join(chunks)
-        self.whole = True
+        self.sent = True
 
     def position(self) -> int:
-        if self.whole:
+        if self.sent:
             return self.size
-        there = self.objects.offset(self.session, self.size)
-        return there if isinstance(there, int) else self.tail_start
+        offset = self.objects.offset(self.session, self.size)
+        return offset if isinstance(offset, int) else self.tail_start
 
     def finish(self, crc32c: int) -> None:
         self.crc32c = crc32c
         piece = Piece(self.tail_start, self.size, self.size)
         for failures in range(1, _TRIES + 1):
             try:
-                there = self.objects.send(self.session, self.tail, piece, crc32c)
+                answer = self.objects.send(self.session, self.tail, piece, crc32c)
             except Transient:
                 if failures == _TRIES:
                     raise
-                there = self.objects.offset(self.session, self.size)
-            if isinstance(there, ObjectFacts):
-                if (there.size, there.crc32c) != (self.size, crc32c):
+                answer = self.objects.offset(self.session, self.size)
+            if isinstance(answer, ObjectFacts):
+                if (answer.size, answer.crc32c) != (self.size, crc32c):
                     raise Conflict(f"the storage has other bytes than were sent for {self.name}")
                 self.session = ""
                 return
@@ -204,6 +202,7 @@ class _LargeObject(_ObjectSink):
             self.objects.drop(session)
 
     def _before_tail(self, chunks: Iterator[bytes], at: int) -> Iterator[bytes]:
+        """Yield the bytes before the tail, and keep the tail."""
         for data in chunks:
             head = data if at + len(data) <= self.tail_start else data[: self.tail_start - at]
             self.tail += data[len(head) :]
@@ -212,21 +211,16 @@ class _LargeObject(_ObjectSink):
                 yield head
 
 
-def _sink(
-    objects: Objects,
-    target: Prefix,
-    key: str,
-    size: int,
-    there: ObjectFacts | None,
-    source: str,
+def _make_sink(
+    objects: Objects, target: Prefix, key: str, size: int, present: ObjectFacts | None, source: str
 ) -> _SmallObject | _LargeObject:
     kind = _SmallObject if size <= SMALL else _LargeObject
-    generation = there.generation if there else 0
+    generation = present.generation if present else 0
     return kind(objects, target.bucket, target.prefix + key, size, generation, source)
 
 
 def declared_hash(facts: ObjectFacts) -> Hash | None:
-    """What a list or a look has declared of its bytes."""
+    """Return the hash in an object's facts."""
     if facts.crc32c is not None:
         return Hash("crc32c", facts.crc32c.to_bytes(4, "big"))
     return facts.hash
@@ -234,7 +228,7 @@ def declared_hash(facts: ObjectFacts) -> Hash | None:
 
 @contextmanager
 def _file_content(file: LocalFile, start: int) -> Generator[ObjectContent]:
-    with opened(file) as content:
+    with open_unchanged(file) as content:
         content.seek(start)
         yield ObjectContent(_file_chunks(file, content))
 
@@ -246,24 +240,24 @@ def _file_chunks(file: LocalFile, content: BinaryIO) -> Iterator[bytes]:
         if not data:
             raise Changed
         left -= len(data)
-        if not left:  # before the last piece gives the object its name
+        if not left:  # checked before the last piece, which names the object
             check_unchanged(file, content)
         yield data
 
 
 def checksum_of(file: LocalFile, cache: ChecksumCache) -> int:
-    """From the cache, or by reading the file. Raises Changed, OSError."""
-    known = cache.checksum(file)
-    if known is None:
-        with opened(file) as content:
-            _, known = of_file(content)
+    """Return the CRC32C of a file, from the cache or its content. Raises Changed, OSError."""
+    crc32c = cache.checksum(file)
+    if crc32c is None:
+        with open_unchanged(file) as content:
+            _, crc32c = of_file(content)
             check_unchanged(file, content)
-        cache.keep_checksum(file, known)
-    return known
+        cache.keep_checksum(file, crc32c)
+    return crc32c
 
 
-def opened(file: LocalFile) -> BinaryIO:
-    """For reading, unless it is another file by now. Raises Changed, OSError."""
+def open_unchanged(file: LocalFile) -> BinaryIO:
+    """Open a file for reading. Raises Changed if it has changed since it was listed, OSError."""
     number = os.open(file.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     content = os.fdopen(number, "rb", buffering=0)
     try:
@@ -275,7 +269,7 @@ def opened(file: LocalFile) -> BinaryIO:
 
 
 def check_unchanged(file: LocalFile, content: BinaryIO) -> None:
-    """Raises Changed."""
-    now = local_file(file.key, file.path, os.fstat(content.fileno()))
-    if now.identity != file.identity:
+    """Raise Changed if the file has changed since it was listed."""
+    present = local_file(file.key, file.path, os.fstat(content.fileno()))
+    if present.identity != file.identity:
         raise Changed

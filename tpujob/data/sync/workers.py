@@ -1,4 +1,4 @@
-"""Threads that copy what one thread plans. Memory does not grow with the number of files."""
+"""Pairs of source and target items, and the threads that copy them. Memory does not grow with the number of files."""
 
 import queue
 import threading
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from tpujob.data.keys import explained
+from tpujob.data.keys import raising_tpujob_error
 from tpujob.errors import TpujobError
 
 S = TypeVar("S")
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Pair(Generic[S, T]):
-    """A key of the source, with what is there and what is at the target."""
+    """A source item with the target's item of the same key."""
 
     key: str
     source: S
@@ -23,50 +23,50 @@ class Pair(Generic[S, T]):
 
 
 def pairs(source: Iterable[tuple[str, S]], target: Iterable[tuple[str, T]]) -> Iterator[Pair[S, T]]:
-    """Every key of the source once. Both streams must come in the order of the keys' UTF-8 bytes: raises TpujobError
-    where one does not, as keys would be missed."""
-    right = _in_order(target)
-    there, begun = None, False
-    for mine, key, item in _in_order(source):
-        if not begun:  # the source first: what is missing there is reported before what is wrong with the target
-            there, begun = next(right, None), True
-        while there and there[0] < mine:
-            there = next(right, None)
-        yield Pair(key, item, there[2] if there and there[0] == mine else None)
-    if not begun:
-        next(right, None)  # a target that is not there is named for an empty source, too
+    """Yield a pair for every source key. Raises TpujobError unless both streams are in the order of UTF-8 keys."""
+    targets = _check_order(target)
+    candidate: tuple[bytes, str, T] | None = None
+    is_first = True
+    for encoded, key, item in _check_order(source):
+        if is_first:  # after the source's first item, so that errors of the source come first
+            candidate = next(targets, None)
+            is_first = False
+        while candidate and candidate[0] < encoded:
+            candidate = next(targets, None)
+        yield Pair(key, item, candidate[2] if candidate and candidate[0] == encoded else None)
+    if is_first:
+        next(targets, None)  # raises for a missing target even if the source is empty
 
 
-def _in_order(stream: Iterable[tuple[str, S]]) -> Iterator[tuple[bytes, str, S]]:
+def _check_order(stream: Iterable[tuple[str, S]]) -> Iterator[tuple[bytes, str, S]]:
+    """Yield the items with their encoded keys. Raises TpujobError for a key out of order."""
     before = b""
     for key, item in stream:
-        now = key.encode()
-        if now < before:
+        encoded = key.encode()
+        if encoded < before:
             raise TpujobError(
                 f"a list is not in the order of its names: {key!r} comes after {before.decode()!r}",
                 hint="this kind of storage cannot be compared without reading all names first",
             )
-        before = now
-        yield now, key, item
+        before = encoded
+        yield encoded, key, item
 
 
-#: files that are copied at once
-THREADS = 16
+THREADS = 16  #: files that are copied at once
 _WAITING = 1000  #: files that may wait for a thread
 
 AnyPair = Pair[Any, Any]
 
 
 def copy_all(planned: Iterable[AnyPair], copy: Callable[[AnyPair], None]) -> None:
-    """Copy all pairs. Raises the first error of any of them, after which no new file is begun. The threads do not hold
-    up an interrupted process."""
+    """Copy all pairs, until the first error, which is raised. An interrupted process does not wait for the threads."""
     tasks: queue.Queue[AnyPair | None] = queue.Queue(_WAITING)
     errors: list[Exception] = []
 
     def work() -> None:
         while pair := tasks.get():
             if errors:
-                continue  # the queue is emptied, or the planning thread would wait for ever
+                continue  # empties the queue, in which the planning thread waits for room
             try:
                 copy(pair)
             except Exception as error:
@@ -87,5 +87,5 @@ def copy_all(planned: Iterable[AnyPair], copy: Callable[[AnyPair], None]) -> Non
     for thread in threads:
         thread.join()
     if errors:
-        with explained():
+        with raising_tpujob_error():
             raise errors[0]

@@ -274,7 +274,7 @@ class _HostStream:
             with of.change:
                 self._stream = stream
             for message in stream:
-                hosts, tail = live.speaks_for(message), live.read_tail(message)
+                hosts, tail = live.read_hosts(message), live.read_tail(message)
                 with of.change:
                     if hosts is not None:
                         self.tried, self.trouble, self.heard = True, "", self.host in hosts
