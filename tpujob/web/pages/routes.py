@@ -15,7 +15,7 @@ from tpujob.web.schemas import Caller
 
 
 class FormTarget(NamedTuple):
-    """Where a form is sent to."""
+    """The path of a form, and the function that handles it."""
 
     path: str
     act: Callable[[Request, JobsApi, PageQuery], Response]
