@@ -126,7 +126,7 @@ def prepared(state: Path | None, context_file: Path) -> tuple[Settings, Context]
 
 def policy_of(
     settings: Settings,
-    here: Context,
+    deployed_context: Context,
     urls: Sequence[str],
     *,
     door: DoorKind | None = None,
@@ -134,7 +134,7 @@ def policy_of(
 ) -> SignInPolicy:
     """Return which tokens the context's backend accepts; `door` overrides the context's own. Raises BadRequest for a
     door that would refuse all users, or admit any."""
-    kind, sign_in = door or here.door, here.sign_in
+    kind, sign_in = door or deployed_context.door, deployed_context.sign_in
     if not urls:
         raise BadRequest("--url is missing: a token is for one URL", hint="--url https://...")
     if kind == "iap" and not sign_in.iap_audience:
