@@ -1,4 +1,4 @@
-"""What a program tells: three files below `TPUJOB_OUT`. The agent reads and ships them."""
+"""The reports of a program: three files below `TPUJOB_OUT`, which the agent reads and ships."""
 
 from __future__ import annotations
 

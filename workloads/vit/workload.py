@@ -1,4 +1,4 @@
-"""What the frame is given of the Vision Transformer: its images, its loss, and which rows it has right."""
+"""The Vision Transformer as a workload of the frame: images, loss and accuracy."""
 
 # JAX and its libraries are typed in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -63,8 +63,11 @@ class VitWorkload(Workload[VitConfig]):
         scores = model(batch["x"])
         right = jnp.argmax(scores, axis=-1) == batch["y"]
         losses = optax.softmax_cross_entropy_with_integer_labels(scores, batch["y"])
-        one = jnp.ones_like(losses)
-        return {"accuracy": ByRow(right.astype(jnp.float32), one), "loss": ByRow(losses, one)}
+        weights = jnp.ones_like(losses)
+        return {
+            "accuracy": ByRow(right.astype(jnp.float32), weights),
+            "loss": ByRow(losses, weights),
+        }
 
     def _labels(self, y: jax.Array) -> jax.Array:
         """float32 [rows, classes], smoothed."""
