@@ -123,9 +123,8 @@ class Context(kinds.SpecPart):
     ] = "external"
     #: whether slices get external addresses; left out: where `ssh` needs them
     external_ips: bool | None = None
-    secure_boot: bool = (
-        False  #: of the hosts; organizations may demand it (compute.requireShieldedVm)
-    )
+    #: of the hosts; organizations may demand it (compute.requireShieldedVm)
+    secure_boot: bool = False
     tags: Annotated[
         tuple[_LabelText, ...],
         kinds.names("a tag", kinds.matching(_LABEL, "a network tag")),

@@ -62,7 +62,9 @@ def _endpoint(row: Method, hints: Mapping[str, Any]) -> Endpoint:
                     _parameter(name, Annotated[hint, Header(**_bounds(row, name))], default)
                 )
             case "query" if shape := _typed_dict(hint):
-                taken.append(_parameter(name, Annotated[Any, Depends(_together(row, shape))]))
+                taken.append(
+                    _parameter(name, Annotated[Any, Depends(_query_dependency(row, shape))])
+                )
             case "query":
                 several = get_origin(hint) is Sequence
                 kind = Annotated[list[str] if several else hint, Query(**_bounds(row, name))]
@@ -82,7 +84,7 @@ def _endpoint(row: Method, hints: Mapping[str, Any]) -> Endpoint:
     return _with_signature(endpoint, taken)
 
 
-def _together(row: Method, shape: Any) -> Endpoint:
+def _query_dependency(row: Method, shape: Any) -> Endpoint:
     """Return a dependency that reads a shape of optional keys from the query. Unknown names are passed on: the service
     refuses them after it has checked the caller."""
     kinds = get_type_hints(shape)

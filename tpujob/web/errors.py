@@ -25,7 +25,7 @@ def add_handlers(app: FastAPI, shown: Callable[[Request, TpujobError, int], Resp
     """Answer every error of a request as JSON, or with the page that `shown` makes of it if a browser requests one."""
 
     def answer(request: Request, error: Exception) -> Response:
-        ours, status = _known(request, error)
+        ours, status = _as_tpujob_error(request, error)
         if wants_page(request.scope):
             return shown(request, ours, status)
         return reply(ours, status)
@@ -54,7 +54,7 @@ def reply(error: TpujobError, status: int = 0) -> JSONResponse:
     return JSONResponse(error.as_json(), status or error.http_status, headers)
 
 
-def _known(request: Request, error: Exception) -> tuple[TpujobError, int]:
+def _as_tpujob_error(request: Request, error: Exception) -> tuple[TpujobError, int]:
     """Return the error as a TpujobError, and the status of its answer."""
     if isinstance(error, Forbidden):
         request_line = ascii(f"{request.method} {request.scope['path']}"[:200])

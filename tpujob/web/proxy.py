@@ -80,7 +80,7 @@ class BackendProxy:
         self._threads = ThreadPoolExecutor(MOST, "page")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await _whole(receive)
+        body = await _read_body(receive)
         if body is None:
             return  # the browser has gone
         loop = asyncio.get_running_loop()
@@ -112,7 +112,7 @@ class BackendProxy:
         values = {name: answer.headers[name] for name in BACK}
         headers = {name: value for name, value in values.items() if value is not None}
         if (to := answer.headers["location"]) is not None:
-            headers["location"] = self._here(to, scope["root_path"])
+            headers["location"] = self._local_target(to, scope["root_path"])
         raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": answer.status, "headers": raw})
         loop = asyncio.get_running_loop()
@@ -120,7 +120,7 @@ class BackendProxy:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
-    def _here(self, to: str, root: str) -> str:
+    def _local_target(self, to: str, root: str) -> str:
         """Return the target of the backend's redirect as a path of this page; the first page for another site's
         target."""
         try:
@@ -134,7 +134,7 @@ class BackendProxy:
         return root + path if path.startswith("/") else path
 
 
-async def _whole(receive: Receive) -> bytes | None:
+async def _read_body(receive: Receive) -> bytes | None:
     """Return the body, whose size the middleware has limited; None: it was cut off."""
     pieces: list[bytes] = []
     while True:

@@ -100,22 +100,14 @@ def _emulated(settings: Settings, count: Callable[[str], Count]) -> Adapters:
     from tpujob.domain.money.estimate_shapes import Surroundings
 
     emulator, farm = _ready(settings.ready_file("emulator")), _ready(settings.ready_file("farm"))
-    slices = CloudTpuSlices(
-        settings.project,
-        endpoint=emulator["tpu"],
-        count=count("tpu"),
-    )
+    slices = CloudTpuSlices(settings.project, endpoint=emulator["tpu"], count=count("tpu"))
     return Adapters(
         open_store(settings),
         slices,
         GcsBlobs(settings.project, endpoint=emulator["storage"], count=count("storage")),
         _copies(emulator["storage"]),
         SecretFiles(settings.secrets),
-        SshHosts(
-            settings.keys,
-            port=farm["ssh_port"],
-            guests=slices.guest_attributes,
-        ),
+        SshHosts(settings.keys, port=farm["ssh_port"], guests=slices.guest_attributes),
         EVERYWHERE,
         settings.project,
         around=Surroundings(emulated=True),

@@ -13,9 +13,8 @@ from typing import Any, Literal
 from workloads.contract.context import ProgramContext
 
 EVENTS = "events.jsonl"  #: appended to: phases, steps, checkpoints, metrics
-HEARTBEAT = (
-    "heartbeat.json"  #: replaced whole: an old time is dead, a fresh time with an old step is hung
-)
+#: replaced whole: an old time means a dead program, a fresh time with an old step a hung one
+HEARTBEAT = "heartbeat.json"
 DONE = "done"  #: the phase of a program that has reached its end
 REPLAY = "replay"  #: the phase of one that looks for what made a number that is not finite
 VERDICT = "verdict.json"  #: where a non-finite number came from

@@ -20,7 +20,7 @@ ACTIONS = cast("tuple[ActionName, ...]", get_args(ActionName))
 
 
 def load_confirmation(action: ActionName, request: PageRequest) -> PageContent:
-    jobs = [_describe(request.api, action, job) for job in _named(request.query)]
+    jobs = [_describe(request.api, action, job) for job in _job_ids(request.query)]
     count = sum("refused" not in job for job in jobs)
     title = f"{action.capitalize()} {many(count, 'job')}?"
     words = " ".join(["tpujob", action, *(job["id"] for job in jobs if "refused" not in job)])
@@ -29,12 +29,12 @@ def load_confirmation(action: ActionName, request: PageRequest) -> PageContent:
 
 def act_on_all(action: ActionName, request: Request, api: JobsApi, form: PageQuery) -> Response:
     """Carry the action out for each of the jobs, and show the results."""
-    results = [_act_on_one(api, action, job) for job in _named(form)]
+    results = [_act_on_one(api, action, job) for job in _job_ids(form)]
     title = f"{action.capitalize()}: {many(sum(result['done'] for result in results), 'job')}"
     return respond(request, "done.html", PageContent({"action": action, "results": results}, title))
 
 
-def _named(query: PageQuery) -> list[str]:
+def _job_ids(query: PageQuery) -> list[str]:
     jobs = list(dict.fromkeys(query.many("job")))
     if not jobs:
         raise BadRequest(

@@ -14,24 +14,8 @@ from tpujob.domain.text import seconds
 WIDTH, HEIGHT = 600.0, 120.0  #: of the box of a curve
 #: seconds between two marks of a time axis
 STEPS = (
-    1,
-    5,
-    10,
-    30,
-    60,
-    300,
-    600,
-    1800,
-    3600,
-    7200,
-    14400,
-    28800,
-    43200,
-    86400,
-    172800,
-    604800,
-    2592000,
-)
+    1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800, 2592000,
+)  # fmt: skip
 MARKS = 6  #: at most
 #: least height of a curve's box, as a part of the greatest value: a nearly constant curve must look flat
 FLAT = 0.1
@@ -71,8 +55,8 @@ class Timeline(NamedTuple):
 def timeline(job: JobView, now: float) -> Timeline | None:
     """Return the job's timeline; None if no time has passed yet."""
     spans = job.get("timeline", [])
-    begin = min((_at(span["start"]) for span in spans), default=now)
-    end = max((_at(span["end"], now) for span in spans), default=now)
+    begin = min((_seconds_of(span["start"]) for span in spans), default=now)
+    end = max((_seconds_of(span["end"], now) for span in spans), default=now)
     step = _step(max(1.0, end - begin) / 200)
     if any(span["end"] is None for span in spans):  # so that it does not move at every look
         end = begin + (int((end - begin) / step) + 1) * step
@@ -86,21 +70,21 @@ def timeline(job: JobView, now: float) -> Timeline | None:
     beside: list[TimelineBar] = []
     newest = 0
     for span in spans:
-        left, right = x(_at(span["start"])), x(_at(span["end"], end))
+        left, right = x(_seconds_of(span["start"])), x(_seconds_of(span["end"], end))
         fresh = span["attempt"] is not None and span["attempt"] > newest
         newest = max(newest, span["attempt"] or 0)
         width = round(max(right - left, LEAST), 2)
         bar = TimelineBar(min(left, 100 - width), width, span, str(newest) if fresh else "")
         (beside if span["kind"] == "condemned" else bars).append(bar)
-    return Timeline(_roomy(bars), beside, _marks(begin, end), sums(spans))
+    return Timeline(_without_overlapping_labels(bars), beside, _marks(begin, end), sums(spans))
 
 
-def _at(time: str | None, otherwise: float = 0.0) -> float:
+def _seconds_of(time: str | None, otherwise: float = 0.0) -> float:
     moment = seconds(time)
     return otherwise if moment is None else moment
 
 
-def _roomy(bars: Sequence[TimelineBar]) -> list[TimelineBar]:
+def _without_overlapping_labels(bars: Sequence[TimelineBar]) -> list[TimelineBar]:
     """Return the bars without the labels that would overlap the one before."""
     labelled: list[TimelineBar] = []
     free = 0.0
@@ -197,7 +181,7 @@ def plot(chart: ChartView) -> Plot:
 
     lines: list[ChartLine] = []
     for curve in chart["curves"]:
-        for part, lost in _parts(curve):
+        for part, lost in _kept_and_lost(curve):
             drawn = ["{:.1f},{:.2f}".format(*place(p[0], p[4])) for p in part]
             if len(drawn) == 1:  # a line needs two ends
                 drawn *= 2
@@ -236,7 +220,7 @@ def ticks(low: float, high: float, *, least: float = 0.0) -> list[tuple[float, s
 _Point = tuple[int, float, float, float, float]
 
 
-def _parts(curve: CurveView) -> list[tuple[Sequence[_Point], bool]]:
+def _kept_and_lost(curve: CurveView) -> list[tuple[Sequence[_Point], bool]]:
     """Return the points of kept and of lost steps; the boolean marks the lost ones."""
     last_kept, points = curve["kept"], curve["points"]
     if last_kept is None:

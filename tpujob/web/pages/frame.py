@@ -91,9 +91,8 @@ NAVIGATION = (
     ("/notifications", "Notifications"),
     ("/backend", "Backend"),
 )
-ALONE = (
-    "x-tpujob-alone"  #: a header that asks for a page that needs nothing else, to be kept as a file
-)
+#: a header that requests a page without any links to other files, to be saved as a file
+ALONE = "x-tpujob-alone"
 AGAIN = "x-tpujob-again"  #: a header of `live.js`, which fetches a page that is open already
 PACK_FROM = 1000  #: bytes of a body that is worth the packing
 

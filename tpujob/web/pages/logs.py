@@ -30,7 +30,7 @@ def load_logs(request: PageRequest) -> PageContent:
     job = api.get(request.job)
     if request.again:  # the end of the open attempt alone: the script asks for lines by itself
         query = query.but(attempt=request.again)
-        matches, place = None, WindowAsked({**_of(query), "lines": 1})
+        matches, place = None, WindowAsked({**_attempt_and_host(query), "lines": 1})
     else:
         matches = search(api, request.job, query)
         place = _place(query, matches)
@@ -47,7 +47,7 @@ def load_logs(request: PageRequest) -> PageContent:
         again=attempt,
         shown={
             "asked": pinned,
-            "here": _here(place),
+            "here": _pointed_line(place),
             "shown": {(line["host"], line["line"]) for line in window["lines"]},
             "job": job,
             "link": partial(link, pinned),
@@ -84,7 +84,7 @@ def add_text(app: FastAPI) -> None:
 
 def whole(api: JobsApi, job: str, query: PageQuery) -> Iterator[bytes]:
     """Yield the whole log of one attempt in blocks: of all hosts with their numbers, or of one host verbatim."""
-    place = _of(query)
+    place = _attempt_and_host(query)
     host, attempt = place.get("host"), place.get("attempt") or len(api.get(job)["attempts"]) or None
     form = text.with_hosts if host is None else text.raw
     cursor, has_more = "", True
@@ -105,18 +105,18 @@ def search(api: JobsApi, job: str, query: PageQuery) -> LogMatches | None:
     """Return the matches at or after the requested line; None if the query has no search."""
     if not (query.one("q") or query.one("tb")):
         return None
-    wish = {**_of(query), **_line(query), "limit": 2}
-    wish |= {"traceback": True} if query.one("tb") else _text(query)
+    wish = {**_attempt_and_host(query), **_line_fields(query), "limit": 2}
+    wish |= {"traceback": True} if query.one("tb") else _search_fields(query)
     return api.log_search(job, cast(SearchAsked, wish))
 
 
 def _place(query: PageQuery, matches: LogMatches | None) -> WindowAsked:
     """Return the window to show: the requested lines, else those of the first match, else the end."""
-    wish: WindowAsked = {**_of(query), **_line(query), "lines": LINES}
+    wish: WindowAsked = {**_attempt_and_host(query), **_line_fields(query), "lines": LINES}
     if part := query.one("part"):
         wish["part"] = _part(part)
     if query.one("q"):
-        wish |= _text(query)
+        wish |= _search_fields(query)
     if query.one("side") in ("after", "before"):
         wish["side"] = "after" if query.one("side") == "after" else "before"
     if query.one("whole"):
@@ -127,14 +127,14 @@ def _place(query: PageQuery, matches: LogMatches | None) -> WindowAsked:
     return wish
 
 
-def _here(place: WindowAsked) -> tuple[int, int] | None:
+def _pointed_line(place: WindowAsked) -> tuple[int, int] | None:
     """Return host and number of the line that the address names; None if it names none."""
     if "line" not in place or "side" in place:
         return None
     return place.get("of", place.get("host", 0)), place["line"]
 
 
-def _of(query: PageQuery) -> WindowAsked:
+def _attempt_and_host(query: PageQuery) -> WindowAsked:
     place = WindowAsked()
     if attempt := query.one("attempt"):
         place["attempt"] = _number("attempt", attempt)
@@ -143,7 +143,7 @@ def _of(query: PageQuery) -> WindowAsked:
     return place
 
 
-def _line(query: PageQuery) -> WindowAsked:
+def _line_fields(query: PageQuery) -> WindowAsked:
     place = WindowAsked()
     if line := query.one("line"):
         place["line"] = _number("line", line)
@@ -152,7 +152,7 @@ def _line(query: PageQuery) -> WindowAsked:
     return place
 
 
-def _text(query: PageQuery) -> WindowAsked:
+def _search_fields(query: PageQuery) -> WindowAsked:
     return {
         "text": query.one("q"),
         "regexp": bool(query.one("re")),

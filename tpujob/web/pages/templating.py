@@ -25,7 +25,7 @@ def environment(asset: Callable[[str], Any]) -> Environment:
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_shown,
+        finalize=_harmless_text,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
@@ -49,7 +49,7 @@ def environment(asset: Callable[[str], Any]) -> Environment:
     return cast(Environment, made)
 
 
-def _shown(value: object) -> object:
+def _harmless_text(value: object) -> object:
     """Return the value; text without characters that hide other characters or reverse their direction."""
     return harmless(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 

@@ -21,9 +21,8 @@ from tpujob.lib import unix_sockets
 PEER = "peer"  #: in the state of a request: the uid of who sent it, where the kernel is asked
 LINE = "line"  #: in the state of each request: its connection
 MOST = 512  #: connections at once
-EACH = (
-    128  #: of one user of this machine; the peer of a TCP connection may be a proxy for everybody
-)
+#: connections of one user of this machine; the peer of a TCP connection may be a proxy for everybody
+EACH = 128
 HEADERS_S = 10.0  #: seconds for the headers of a request, and for the first byte of the first
 HEADERS = 100  #: of a request
 HEADER_BYTES = 64 << 10  #: of its first line and all of its headers

@@ -117,9 +117,8 @@ class SignInPolicy:
     clients: frozenset[str]  #: OAuth clients through which people sign in
     urls: frozenset[str]  #: of this backend
     iap_audience: str = ""  #: of the assertions of IAP
-    tick_account: str = (
-        ""  #: e-mail address of Cloud Scheduler's service account; empty: none calls
-    )
+    #: e-mail address of Cloud Scheduler's service account; empty: none calls
+    tick_account: str = ""
 
 
 class SignInAuthenticator:
