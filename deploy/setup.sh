@@ -33,7 +33,7 @@ once services enable tpu.googleapis.com compute.googleapis.com storage.googleapi
   artifactregistry.googleapis.com cloudbuild.googleapis.com iam.googleapis.com \
   cloudresourcemanager.googleapis.com serviceusage.googleapis.com iamcredentials.googleapis.com iap.googleapis.com
 
-# Four accounts: the backend, the hosts of slices (which is to say: every program of every user), Cloud Scheduler, and
+# Four accounts: the backend, the hosts of slices (so all programs of all users), Cloud Scheduler, and
 # Cloud Build, whose default account may build nothing in many organisations.
 for name in backend vm tick build; do
   if ! exists iam service-accounts describe "tpujob-$name@$PROJECT.iam.gserviceaccount.com"; then
@@ -64,8 +64,8 @@ grant "serviceAccount:$backend" "projects/$PROJECT/roles/tpujobKeys" "$keys"
 grant "serviceAccount:$backend" "projects/$PROJECT/roles/tpujobKeys" \
   "title=secrets,expression=resource.name.startsWith('projects/$number/secrets/tpujob-s-')"
 grant "serviceAccount:$backend" "projects/$PROJECT/roles/tpujobBackend"
-# Which permission reads the guest attributes of a TPU host, where its SSH host keys are, stands in no table of Google's,
-# so a role of one's own cannot name it. This role reads whatever Cloud TPU lets anybody read, and changes nothing.
+# Google documents no permission for the guest attributes of a TPU host, which hold its SSH host keys, so a custom role
+# cannot name it. This role can read all of Cloud TPU, and change nothing.
 grant "serviceAccount:$backend" roles/tpu.viewer
 grant "serviceAccount:$backend" roles/datastore.user \
   "title=tpujob,expression=resource.name=='projects/$PROJECT/databases/$database'"

@@ -67,8 +67,8 @@ if [ "$door" = iap ] && [ "$(said iap_audience)" != "$audience" ]; then
   exit 2
 fi
 
-# Every name that Cloud Run gives the service that is there: `names tpujob`. Besides the one with the number that is one
-# with a hash, which cannot be known before. The backend answers under no other name.
+# Prints all host names that Cloud Run gives an existing service: `names tpujob`. One has the project's number, one a
+# hash that is unknown before. The backend answers under no other name.
 names() {
   local said
   said=$(gc run services describe "$1" --region="$REGION" --format='value(status.url,metadata.annotations)') || return
