@@ -83,15 +83,15 @@ sha256() {
   if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -c1-"$1"
 }
 
-# Prints the value of a key in the context's file, as `tpujob init` writes it: `said door`. Empty: not set.
-said() {
+# Prints the value of a key in the context's file, as `tpujob init` writes it: `context_value door`. Empty: not set.
+context_value() {
   sed -n "s/^ *$1: *[\"']\{0,1\}\([^\"' #]*\).*/\1/p" "$CONTEXT_FILE" | head -n 1
 }
 
 # Prints the door of the backend; fails for an unknown one.
 door() {
   local found
-  found=$(said door)
+  found=$(context_value door)
   case ${found:-iam} in
     iam | iap | public) echo "${found:-iam}" ;;
     *)
@@ -200,7 +200,7 @@ programs() { # ADDRESS MEMBER VERB
 # Prints the backend's folder in the buckets; the same as `owner` in tpujob/config/context.py for a store in Firestore.
 owner() {
   local word
-  word=$(said database)
+  word=$(context_value database)
   word="$PROJECT-${word:-(default)}"
   word=$(tr -d '()' <<<"$word" | sed -E 's/-default$//; s/[^a-z0-9]+/-/g')
   if [ ${#word} -gt 36 ]; then word="${word:0:27}-$(printf '%s' "$word" | sha256 8)"; fi

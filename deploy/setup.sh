@@ -9,11 +9,11 @@
 source "$(dirname "$0")/common.sh"
 need CONTEXT_FILE "the context's file; tpujob init writes one"
 need BUCKETS "the context's buckets, such as gs://my-lab-europe"
-database=$(said database)
+database=$(context_value database)
 database=${database:-(default)}
 
 door >/dev/null
-ssh=$(said ssh) # what is left out is external
+ssh=$(context_value ssh) # what is left out is external
 case $ssh in
   internal | iap) ;;
   *)
@@ -100,7 +100,7 @@ gc firestore databases "$verb" --database="$database" $location --delete-protect
 # How jobs run. People's tokens are verified with Google's public keys, so that there is no secret to keep. Each version
 # costs money until it is destroyed: the newest two stay.
 if ! exists secrets describe tpujob-context; then
-  where=$(said secret_region) # left out: everywhere
+  where=$(context_value secret_region) # left out: everywhere
   replication=--replication-policy=automatic
   if [ -n "$where" ]; then replication="--replication-policy=user-managed --locations=$where"; fi
   # shellcheck disable=SC2086  # two flags

@@ -60,7 +60,7 @@ class Finding(_Record):
     tokens_per_row: int = 0
     parameters: int = 0
     limit_bytes: int  #: what the compiler allows a device
-    needed_bytes: int = 0  #: where it does not fit: what the compiler said that it would take
+    needed_bytes: int = 0  #: bytes that a step which does not fit needs, by the compiler
     program: Program | None = None  #: if it fits
     warnings: tuple[str, ...] = ()
     versions: dict[str, str] = {}

@@ -1,7 +1,6 @@
-"""The slices of the Cloud TPU API: what libtpu calls them.
+"""The slices of the Cloud TPU API, and their names in libtpu.
 
-libtpu itself checks no size: it describes slices that nobody
-can have, so a type is looked up here first.
+libtpu also describes slices that do not exist, so types are looked up here first.
 """
 
 # JAX and its libraries are typed in part only.

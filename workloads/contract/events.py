@@ -42,8 +42,8 @@ class Reporter:
         `resume` (step), `damaged` (the checkpoint of that step, message), `metric` (name, value), `verdict`,
         `error`. JSON has no NaN: pass None.
 
-        A program that exits with 0 after it was told to stop counts as finished only if it has said that it reached
-        its end: a `step` that equals its `steps`, or the phase `DONE`."""
+        A program that exits with 0 after a request to stop counts as finished only if it has reported its
+        end: a `step` that equals its `steps`, or the phase `DONE`."""
         now = time.time()
         record = {"t": round(now, 3), "kind": kind, **self._stamp, **fields}
         self._append(json.dumps(record, allow_nan=False).encode() + b"\n")
@@ -53,8 +53,8 @@ class Reporter:
             self.replace(HEARTBEAT, {"t": now, "phase": name, "step": fields.get("step")})
 
     def verdict(self, **fields: Any) -> None:
-        """State where a non-finite number came from: `step, host, device, blame, text`. `blame` is empty if nobody
-        knows; `host` is None if none is concerned, or nobody knows which."""
+        """State where a non-finite number came from: `step, host, device, blame, text`. `blame` is empty if
+        unknown; `host` is None if no host is at fault, or it is unknown which."""
         self.replace(VERDICT, {"t": time.time(), **self._stamp, **fields})
         self.event("verdict", **fields)
 

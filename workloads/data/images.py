@@ -1,8 +1,8 @@
 """Images as rows of one size: of a packed set of JPEG, PNG or `.npy` files, or the digits of scikit-learn.
 
-A row has `x`, uint8 [size, size, channels], and `y`, int32: its class. What is trained on is a part of an image, drawn
-anew each time; with mixup a second image shines through, and the row also has `other`, int32, the class of that, and
-`share`, float32, how much of the row it is. All this follows from the seed of the run and the position of the row: it
+A row has `x`, uint8 [size, size, channels], and `y`, int32: its class. A training row is a random part of
+an image, different each time. With mixup a second image is blended in, and the row also has `other`, int32, its class,
+and `share`, float32, its part of the row. All this follows from the seed of the run and the position of the row: it
 is the same after a resume, and on any number of hosts.
 """
 

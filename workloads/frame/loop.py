@@ -51,7 +51,7 @@ def train(
 ) -> Exit:
     """Train until `config.steps`, test, and say how it ended. All hosts call it and get the same answer.
 
-    DONE: trained and tested; the last step is committed. INTERRUPTED: told to stop; the step that was
+    DONE: trained and tested; the last step is committed. INTERRUPTED: asked to stop; the step that was
     reached is committed. DEVICE, NONFINITE: a step was not finite, and a device, or the model or the data,
     made it; the verdict is written and the checkpoints before it stand.
     """
@@ -185,7 +185,7 @@ class _Run:
         figures = outcome.good, outcome.loss, outcome.gradient_norm
         # each has the same on all devices; device_get takes four times as long
         good, loss, norm = (float(np.asarray(number)) for number in figures)
-        if not good:  # said before the line that `watch.nonfinite` may match
+        if not good:  # reported before the line that `watch.nonfinite` may match
             self.progress.phase(REPLAY)
         self.progress.step(last.number, loss, norm, last.waited_ms)
         if good:

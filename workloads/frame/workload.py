@@ -87,7 +87,7 @@ class Workload(ABC, Generic[Config]):
     @property
     def flops_per_row(self) -> float:
         """Operations of a training step on one row, without what is computed again: six for each weight that a token
-        meets, and what attention adds. 0: nobody has counted them, and no MFU is told."""
+        meets, and what attention adds. 0: unknown, and no MFU is reported."""
         return 0.0
 
     def row_layout(self) -> dict[str, jax.ShapeDtypeStruct]:

@@ -1,4 +1,4 @@
-"""The measurements. Each returns figures; whether they are good is said in `report.py`.
+"""The measurements. Each returns figures; `report.py` judges them.
 
 Two of them are bugs that a production system met on TPUs: a compiler may keep more precision than the program asked
 for, and does so in one place and not in another; and an approximate top-k returned values that were not there.

@@ -29,7 +29,7 @@ class Check(NamedTuple):
 
 
 def run(config: NumericsConfig, context: ProgramContext, reporter: Reporter) -> Exit:
-    """Measure and say it; host 0 prints, each host tells its own metrics. Raises WrongNumbers after all is said."""
+    """Measure and report; host 0 prints, each host reports metrics. Raises WrongNumbers after all reports."""
     reporter.event("phase", name="measure")
     errors = checks.product_errors(config.sizes, config.seed)
     figures = findings(config)

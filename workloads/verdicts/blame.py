@@ -2,7 +2,7 @@
 
 A step is computed again with the same rows, then with each row on the next device. What is bad on the device that was
 bad before, whatever it is given, is the device's fault; what moves with the rows is the data's; what is bad everywhere
-is the model's. A host is named only if it must be at fault: else the verdict is that nobody knows, and the job is tried
+is the model's. A host is named only if it must be at fault: else the verdict is open, and the job is tried
 on other machines.
 """
 
@@ -46,7 +46,7 @@ class Evidence(NamedTuple):
 class Finding:
     """The origin of a number that is not finite."""
 
-    blame: Blame | Literal[""]  #: empty: nobody knows
+    blame: Blame | Literal[""]  #: empty: unknown
     units: tuple[int, ...] = ()  #: at fault, or among them is the one at fault
     rows: tuple[int, ...] = ()  #: of blame=data: places in the batch, as it lies on the devices
     what: What = "loss"
@@ -57,7 +57,7 @@ class Finding:
 class StepVerdict:
     """The content of `verdict.json`, without the step."""
 
-    blame: Blame | Literal[""]  #: empty: nobody knows
+    blame: Blame | Literal[""]  #: empty: unknown
     host: int | None  #: of a device
     device: str  #: such as `device 2 of host 1`; empty if no device is to blame
     text: str  #: one sentence

@@ -67,7 +67,7 @@ class Replay:
         return len(next(iter(self.batch.values())))
 
     def apart(self) -> Replay:
-        """The same step with rows of its own on each device, so that each can be told apart."""
+        """Return the same step with separate rows on each device, so that devices can be distinguished."""
         program, step = _apart(self.program)
         # a small batch is repeated
         size = -(-self.rows // program.mesh.size) * program.mesh.size
