@@ -13,7 +13,7 @@ from workloads.contract import ProgramContext
 from workloads.frame.config import ConfigError
 
 
-def given(data: str, otherwise: str) -> str:
+def data_place(data: str, otherwise: str) -> str:
     """Return `data`, else the folder of the first entry of the job file's `data:`, else `otherwise`."""
     return data or ProgramContext.from_env().data or otherwise
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.data.documents import Records, open_documents
-from workloads.data.places import given, short_hash
+from workloads.data.places import data_place, short_hash
 from workloads.data.rows import Dataset, Rows
 from workloads.data.streams import FileStream, RecordStream, Stream
 from workloads.data.tokenizer import Bytes, Tokenizer, choose
@@ -70,7 +70,7 @@ def open_text(data: str, tokenizer: str = "bytes", vocabulary: int = 0) -> Text:
     Tokens and a tokenizer that have to be made are made once and kept on this host, in TPUJOB_CACHE or the workdir.
     Raises ConfigError for data or a tokenizer that cannot be used, and for more tokens than the model knows.
     """
-    data = given(data, "stdlib")
+    data = data_place(data, "stdlib")
     documents = open_documents(data)
     if tokenizer == "none":
         if not isinstance(documents, Records):

@@ -33,5 +33,5 @@ class MlpConfig(TrainConfig):
         """Return the binding settings with a hash of the packed set's content; its folder may change."""
         from workloads.data import packed, places  # imports numpy, which takes its time
 
-        place = places.given(self.data, "")
+        place = places.data_place(self.data, "")
         return {**super().identity(), "data": packed.identity(place) if place else ""}

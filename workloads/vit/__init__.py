@@ -109,6 +109,6 @@ class VitConfig(TrainConfig):
         """Return the binding settings with a hash of the packed set's content; its folder may change."""
         from workloads.data import packed, places  # imports numpy, which takes its time
 
-        place = places.given(self.data, "digits")
+        place = places.data_place(self.data, "digits")
         content = place if place == "digits" else packed.identity(place)
         return {**super().identity(), "data": content}

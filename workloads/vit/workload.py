@@ -14,7 +14,7 @@ import optax
 from flax import nnx
 
 from workloads.data.images import Augmentation, open_images
-from workloads.data.places import given
+from workloads.data.places import data_place
 from workloads.data.rows import Dataset
 from workloads.frame.workload import Batch, ByRow, Watch, Workload
 from workloads.vit import VitConfig
@@ -82,4 +82,4 @@ class VitWorkload(Workload[VitConfig]):
 
     @property
     def _place(self) -> str:
-        return given(self.config.data, "digits")
+        return data_place(self.config.data, "digits")
