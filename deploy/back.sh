@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Sends all requests to an earlier revision of the backend, or again to the newest one. The next up.sh takes them back.
+# Sends all requests to an earlier revision of the backend, or to the newest one. The next up.sh sends them to its own.
 # deploy/README.md says which revisions can read what a newer one has stored.
 #
-#   PROJECT=my-lab-4711 REGION=europe-west4 deploy/back.sh                      # which there are
+#   PROJECT=my-lab-4711 REGION=europe-west4 deploy/back.sh                      # lists the revisions
 #   PROJECT=my-lab-4711 REGION=europe-west4 deploy/back.sh tpujob-00007-abc     # or `latest`
 source "$(dirname "$0")/common.sh"
 revision=${1:-}

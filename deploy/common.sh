@@ -1,4 +1,4 @@
-# What the scripts here share: their settings from the environment, names, and calls of gcloud.
+# Shared parts of the scripts in this folder: settings from the environment, names, and calls of gcloud.
 set -euo pipefail
 
 need() {
@@ -27,13 +27,13 @@ once() {
   gcloud --project="$PROJECT" --quiet "$@"
 }
 
-# A new account, a new grant and a newly enabled API work only after some minutes. Until then Google answers one of these.
+# A new account, a new grant and a newly enabled API work only after minutes. Until then Google returns these errors.
 not_yet='does not exist|unknown service account|SERVICE_DISABLED|has not been used in project|permission[ _]denied'
 not_yet+='|does not have permission|forbidden|error 403'
-# Firestore refuses changes of indexes that come close upon each other.
+# Firestore refuses changes of indexes in quick succession.
 not_yet+='|ABORTED|contention|underlying data changed'
 
-# Runs a command, and repeats it for two minutes while its error is one of those.
+# Runs a command, and repeats it for two minutes while it fails with one of these errors.
 retry() {
   local pause code errors="$scratch/errors"
   for pause in 5 10 15 30 60 0; do
@@ -51,15 +51,15 @@ gc() {
   retry gcloud --project="$PROJECT" --quiet "$@"
 }
 
-# Whether Google's answer is about something that is not there, or whose API was never enabled. Of a refusal, which often
-# ends in "or it may not exist", nothing is known.
+# Succeeds if Google's answer reports a missing resource, or an API that was never enabled. A refusal, which often ends
+# in "or it may not exist", does not count.
 is_missing() { # ANSWER
   grep -qiE 'SERVICE_DISABLED|has not been used in project' <<<"$1" && return
   ! grep -qiE 'denied|forbidden|does not have permission' <<<"$1" &&
     grep -qiE "not found|not_found|does not exist|cannot find" <<<"$1"
 }
 
-# Whether something is there: `exists iam service-accounts describe ...`. Ends the script on any other error.
+# Succeeds if a resource exists: `exists iam service-accounts describe ...`. Ends the script on any other error.
 exists() {
   local answer
   answer=$(gcloud --project="$PROJECT" --quiet "$@" 2>&1 >/dev/null) && return 0
@@ -68,8 +68,8 @@ exists() {
   exit 1
 }
 
-# The state of a custom role: "True" deleted, so that its id stays taken for weeks; "False" there; empty: there is none.
-# (Google answers with a deleted role, too, and names that in the role.)
+# Prints the state of a custom role: "True": deleted, with its id taken for weeks; "False": present; empty: missing.
+# (Google returns deleted roles, too, with a field that marks them.)
 role_deleted() {
   local answer
   if exists iam roles describe "$1"; then
@@ -78,20 +78,20 @@ role_deleted() {
   fi
 }
 
-# The first letters of the SHA-256 of what comes in: `sha256 8`. macOS has no sha256sum.
+# Prints the first letters of the SHA-256 of standard input: `sha256 8`. macOS has no sha256sum.
 sha256() {
   if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -c1-"$1"
 }
 
-# What the context's file says, as `tpujob init` writes it: `said door`. Empty: nothing.
-said() {
+# Prints the value of a key in the context's file, as `tpujob init` writes it: `context_value door`. Empty: not set.
+context_value() {
   sed -n "s/^ *$1: *[\"']\{0,1\}\([^\"' #]*\).*/\1/p" "$CONTEXT_FILE" | head -n 1
 }
 
-# What stands in front of the backend; refuses what is none.
+# Prints the door of the backend; fails for an unknown one.
 door() {
   local found
-  found=$(said door)
+  found=$(context_value door)
   case ${found:-iam} in
     iam | iap | public) echo "${found:-iam}" ;;
     *)
@@ -101,7 +101,7 @@ door() {
   esac
 }
 
-# A person or a service account as IAM spells them: `member_of ada@example.org`.
+# Prints a person or a service account in IAM's spelling: `member_of ada@example.org`.
 member_of() {
   if [[ ! $1 =~ ^[a-z0-9._+-]+@[a-z0-9-]+(\.[a-z0-9-]+)+$ ]]; then
     echo "$0: '$1' is no e-mail address in small letters; a group cannot be a member" >&2
@@ -113,7 +113,7 @@ member_of() {
   esac
 }
 
-# The way through what stands in front: `admit iam user:ada@example.org [SERVICE]`.
+# Lets a member through the door of the backend: `admit iam user:ada@example.org [SERVICE]`.
 admit() {
   case $1 in
     iam)
@@ -127,8 +127,8 @@ admit() {
   esac
 }
 
-# Takes a binding away; one that is not there is no error. The same words as for adding one. `kept` lists those that
-# could not be removed.
+# Removes a binding, with the arguments of adding it; a missing binding is no error. `kept` lists bindings that could
+# not be removed.
 kept=""
 unbind() {
   local answer
@@ -151,14 +151,14 @@ forget_keys() {
     --condition="title=keys,expression=resource.name.startsWith('projects/$number/secrets/tpujob-tj-')"
 }
 
-# The id of the account that a member's programs run as: at most 30 letters, another one for each address.
+# Prints the id of the account that a member's programs run as: at most 30 letters, unique for each address.
 programs_of() {
   local hash
   hash=$(printf '%s' "$1" | sha256 6)
   printf 'tpujob-vm-%s-%s\n' "$(tr -c 'a-z0-9\n' '-' <<<"${1%%@*}" | sed 's/^-*//' | cut -c1-13 | sed 's/-*$//')" "$hash"
 }
 
-# The name of a member's folder in the buckets, another one for each name that differs in more than capitals; the
+# Prints the name of a member's folder in the buckets, unique for names that differ in more than capitals; the
 # same as `slug` in tpujob/domain/access.py.
 folder_of() {
   local name words
@@ -182,8 +182,8 @@ YAML
   "$6" storage buckets add-iam-policy-binding "$1" --member="$4" --role="$5" --condition-from-file="$condition"
 }
 
-# What the account of a member's programs may do, added with `gc` or taken away with `unbind`: their own folder in the
-# context's buckets, copies of data sets to be read, a log, and the backend may be it.
+# Adds (with `gc`) or removes (with `unbind`) the rights of the account of a member's programs: the member's folder in
+# the context's buckets, reading copies of data sets, writing logs; and the backend may act as the account.
 programs() { # ADDRESS MEMBER VERB
   local bucket at
   "$3" projects add-iam-policy-binding "$PROJECT" --member="$2" --role=roles/logging.logWriter --condition=None
@@ -197,10 +197,10 @@ programs() { # ADDRESS MEMBER VERB
     --role=roles/iam.serviceAccountUser
 }
 
-# The backend's folder in the buckets; the same as `owner` in tpujob/config/context.py for a store in Firestore.
+# Prints the backend's folder in the buckets; the same as `owner` in tpujob/config/context.py for a store in Firestore.
 owner() {
   local word
-  word=$(said database)
+  word=$(context_value database)
   word="$PROJECT-${word:-(default)}"
   word=$(tr -d '()' <<<"$word" | sed -E 's/-default$//; s/[^a-z0-9]+/-/g')
   if [ ${#word} -gt 36 ]; then word="${word:0:27}-$(printf '%s' "$word" | sha256 8)"; fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The indexes of firestore.indexes.json, made one after the other in the background; those that are there stay. Fields
-# that hold whole records get none: each would cost a write, and a field of more than 1,500 bytes can have none.
+# Makes the indexes of firestore.indexes.json one after the other in the background; existing ones stay. Fields that
+# hold whole records get no index: each would cost a write, and a field of more than 1,500 bytes can have none.
 #   PROJECT=my-lab-4711 REGION=europe-west4 deploy/indexes.sh "(default)"
 source "$(dirname "$0")/common.sh"
 database=${1:-(default)}
@@ -20,7 +20,7 @@ fields | while read -r -a flags; do
     --async --format=none </dev/null 2> >(grep -vi "already exists" >&2) || grep -qi "already exists" "$scratch/errors"
 done
 
-# By Google's API itself, as gcloud cannot make an index of all collections of a name.
+# Calls Google's API directly, as gcloud cannot make an index of all collections of a name.
 of_fields() { # one line for each field whose own indexes are not the usual ones: COLLECTION FIELD BODY
   python3 - "$here/firestore.indexes.json" <<'PY'
 import json, sys
@@ -35,7 +35,7 @@ for field in json.load(open(sys.argv[1]))["fieldOverrides"]:
 PY
 }
 
-# The token comes by standard input, as everybody on this machine can read arguments.
+# The token is passed by standard input, as all users of this machine can read arguments.
 patch() { # COLLECTION FIELD BODY
   local answer
   answer=$(curl --silent --show-error --config - --request PATCH --header "Content-Type: application/json" \

@@ -6,7 +6,7 @@
 source "$(dirname "$0")/common.sh"
 need CONTEXT_FILE "the context's file, as for setup.sh"
 need YES "YES=1 says that no job runs any more"
-database=$(said database)
+database=$(context_value database)
 database=${database:-(default)}
 
 gone() { # KIND NAME [FLAG]: delete it if it is there

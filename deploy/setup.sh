@@ -9,11 +9,11 @@
 source "$(dirname "$0")/common.sh"
 need CONTEXT_FILE "the context's file; tpujob init writes one"
 need BUCKETS "the context's buckets, such as gs://my-lab-europe"
-database=$(said database)
+database=$(context_value database)
 database=${database:-(default)}
 
 door >/dev/null
-ssh=$(said ssh) # what is left out is external
+ssh=$(context_value ssh) # what is left out is external
 case $ssh in
   internal | iap) ;;
   *)
@@ -33,7 +33,7 @@ once services enable tpu.googleapis.com compute.googleapis.com storage.googleapi
   artifactregistry.googleapis.com cloudbuild.googleapis.com iam.googleapis.com \
   cloudresourcemanager.googleapis.com serviceusage.googleapis.com iamcredentials.googleapis.com iap.googleapis.com
 
-# Four accounts: the backend, the hosts of slices (which is to say: every program of every user), Cloud Scheduler, and
+# Four accounts: the backend, the hosts of slices (so all programs of all users), Cloud Scheduler, and
 # Cloud Build, whose default account may build nothing in many organisations.
 for name in backend vm tick build; do
   if ! exists iam service-accounts describe "tpujob-$name@$PROJECT.iam.gserviceaccount.com"; then
@@ -64,8 +64,8 @@ grant "serviceAccount:$backend" "projects/$PROJECT/roles/tpujobKeys" "$keys"
 grant "serviceAccount:$backend" "projects/$PROJECT/roles/tpujobKeys" \
   "title=secrets,expression=resource.name.startsWith('projects/$number/secrets/tpujob-s-')"
 grant "serviceAccount:$backend" "projects/$PROJECT/roles/tpujobBackend"
-# Which permission reads the guest attributes of a TPU host, where its SSH host keys are, stands in no table of Google's,
-# so a role of one's own cannot name it. This role reads whatever Cloud TPU lets anybody read, and changes nothing.
+# Google documents no permission for the guest attributes of a TPU host, which hold its SSH host keys, so a custom role
+# cannot name it. This role can read all of Cloud TPU, and change nothing.
 grant "serviceAccount:$backend" roles/tpu.viewer
 grant "serviceAccount:$backend" roles/datastore.user \
   "title=tpujob,expression=resource.name=='projects/$PROJECT/databases/$database'"
@@ -100,7 +100,7 @@ gc firestore databases "$verb" --database="$database" $location --delete-protect
 # How jobs run. People's tokens are verified with Google's public keys, so that there is no secret to keep. Each version
 # costs money until it is destroyed: the newest two stay.
 if ! exists secrets describe tpujob-context; then
-  where=$(said secret_region) # left out: everywhere
+  where=$(context_value secret_region) # left out: everywhere
   replication=--replication-policy=automatic
   if [ -n "$where" ]; then replication="--replication-policy=user-managed --locations=$where"; fi
   # shellcheck disable=SC2086  # two flags

@@ -44,7 +44,7 @@ if [[ ${NETWORK:-}${SUBNET:-} =~ [^-a-z0-9_./:] ]]; then
   exit 2
 fi
 if [ -z "$interface" ]; then
-  if [ "$(said ssh)" = internal ]; then need NETWORK "the network of the slices: $CONTEXT_FILE has ssh: internal"; fi
+  if [ "$(context_value ssh)" = internal ]; then need NETWORK "the network of the slices: $CONTEXT_FILE has ssh: internal"; fi
   if [ -n "${VPC_EGRESS:-}" ]; then need NETWORK "the network into which VPC_EGRESS leads"; fi
   network="/INTERFACE/d; /VPC_EGRESS/d"
 else
@@ -56,24 +56,24 @@ image="$REGION-docker.pkg.dev/$PROJECT/tpujob/backend:$version-$(date -u +%Y%m%d
 number=$(once projects describe "$PROJECT" --format='value(projectNumber)')
 url="https://tpujob-$number.$REGION.run.app"
 
-clients=$(said client_id)
+clients=$(context_value client_id)
 if [ -n "$clients" ]; then clients="\"$clients\""; fi
 if [ -z "$clients" ] && [ "$door" != iap ]; then
   echo "$0: $CONTEXT_FILE names no OAuth client, so only service accounts can sign in (deploy/README.md)" >&2
 fi
 audience="/projects/$number/locations/$REGION/services/tpujob"
-if [ "$door" = iap ] && [ "$(said iap_audience)" != "$audience" ]; then
+if [ "$door" = iap ] && [ "$(context_value iap_audience)" != "$audience" ]; then
   echo "$0: write \`iap_audience: $audience\` below \`sign_in:\` in $CONTEXT_FILE, then run setup.sh again" >&2
   exit 2
 fi
 
-# Every name that Cloud Run gives the service that is there: `names tpujob`. Besides the one with the number that is one
-# with a hash, which cannot be known before. The backend answers under no other name.
+# Prints all host names that Cloud Run gives an existing service: `names tpujob`. One has the project's number, one a
+# hash that is unknown before. The backend answers under no other name.
 names() {
-  local said
-  said=$(gc run services describe "$1" --region="$REGION" --format='value(status.url,metadata.annotations)') || return
+  local answer
+  answer=$(gc run services describe "$1" --region="$REGION" --format='value(status.url,metadata.annotations)') || return
   echo "https://$1-$number.$REGION.run.app"
-  grep -oE "https://$1-[a-z0-9.-]+\.run\.app" <<<"$said" | grep -vxF "https://$1-$number.$REGION.run.app" | sort -u ||
+  grep -oE "https://$1-[a-z0-9.-]+\.run\.app" <<<"$answer" | grep -vxF "https://$1-$number.$REGION.run.app" | sort -u ||
     true
 }
 
@@ -140,7 +140,7 @@ fi
 if exists secrets describe tpujob-token; then gc secrets delete tpujob-token; fi
 
 with=""
-if [ -n "$(said client_id)" ]; then with=" --client-id $(said client_id) --client-secret $(said client_secret)"; fi
+if [ -n "$(context_value client_id)" ]; then with=" --client-id $(context_value client_id) --client-secret $(context_value client_secret)"; fi
 if [ "$door" != iam ]; then with+=" --door $door"; fi
 echo "The backend is at $url. $ADMIN lets people in: deploy/join.sh ADDRESS ROLE. Each of them types once:"
 echo "  tpujob use $url$with"

@@ -1,4 +1,4 @@
-"""Where jobs run: the stack on this machine, a cloud project, or a deployed backend.
+"""Contexts: the places where jobs run. A context is the local stack, a cloud project, or a deployed backend.
 
 A context is one YAML file, `<state>/contexts/NAME.yaml`. `tpujob init` makes it, and users edit it freely.
 `config/settings.py` chooses the current one; `wiring/world.py` makes a context's adapters.
@@ -56,7 +56,7 @@ _LabelText = Annotated[str, kinds.matching(_LABEL, "up to 63 of a-z, 0-9, _ and 
 
 
 class PeriodBudget(kinds.SpecPart):
-    """What may be spent each month, or altogether."""
+    """A budget in US dollars, for each month or in total."""
 
     usd: Usd
     per: Annotated[Literal["month"] | None, kinds.optional(kinds.one_of(("month",), "period"))] = (
@@ -65,7 +65,7 @@ class PeriodBudget(kinds.SpecPart):
 
 
 class Budgets(kinds.SpecPart):
-    """What all jobs of the context may cost, or those of one user."""
+    """The budgets of all jobs of the context, and of single users."""
 
     project: PeriodBudget | None = None
     users: Annotated[
@@ -75,18 +75,18 @@ class Budgets(kinds.SpecPart):
 
 
 class Context(kinds.SpecPart):
-    """One place where jobs run. Empty: the project's default, or nothing of the kind."""
+    """A place where jobs run. An empty field means the project's default, or none."""
 
     name: Annotated[
         str,
         kinds.matching(CONTEXT_NAME.pattern, "1 to 40 of a-z, 0-9 and -, beginning with a letter"),
     ]
-    #: of a backend that another user runs: a URL, or the socket of `tpujob serve` on this machine; empty: this machine
-    #: runs the backend, which asks Google Cloud
+    #: a backend that another user runs: its URL, or the socket of `tpujob serve` on this machine; empty: this machine
+    #: runs the backend, which calls Google Cloud
     backend: Annotated[
         str, kinds.or_empty(kinds.matching(f"{_URL}|{_SOCKET}", "an https address, or unix:/PATH"))
     ] = ""
-    #: the user whose process answers at the socket; other processes are not trusted
+    #: uid of the process at the socket; processes of other users are not trusted
     backend_uid: Annotated[int | None, kinds.optional(kinds.count(2**32 - 2))] = None
     door: Door = "iam"  #: of a deployed backend
     sign_in: SignIn = SignIn()
@@ -94,7 +94,7 @@ class Context(kinds.SpecPart):
         str, kinds.or_empty(kinds.matching(_PROJECT, "a project's id, such as my-lab-4711"))
     ] = ""
     zones: kinds.Zones = ()  #: in order of preference
-    #: by region
+    #: the bucket of each region
     buckets: Annotated[
         dict[
             _Region, Annotated[str, kinds.matching(_BUCKET, "a bucket, such as gs://my-lab-europe")]
@@ -103,11 +103,11 @@ class Context(kinds.SpecPart):
     ] = Field(default_factory=dict)
     network: _Resource = ""
     subnetwork: _Resource = ""
-    #: who the programs are in the cloud, by e-mail address
+    #: e-mail address of the service account that programs run as
     service_account: Annotated[
         str, kinds.or_empty(kinds.matching(_ACCOUNT, "the e-mail address of a service account"))
     ] = ""
-    #: who the programs of some users are instead, by the user's address
+    #: service accounts of single users' programs, by the user's e-mail address
     service_accounts: Annotated[
         dict[
             Annotated[str, kinds.text(320)],
@@ -123,9 +123,8 @@ class Context(kinds.SpecPart):
     ] = "external"
     #: whether slices get external addresses; left out: where `ssh` needs them
     external_ips: bool | None = None
-    secure_boot: bool = (
-        False  #: of the hosts; organizations may demand it (compute.requireShieldedVm)
-    )
+    #: of the hosts; organizations may demand it (compute.requireShieldedVm)
+    secure_boot: bool = False
     tags: Annotated[
         tuple[_LabelText, ...],
         kinds.names("a tag", kinds.matching(_LABEL, "a network tag")),
@@ -181,7 +180,7 @@ class Context(kinds.SpecPart):
 
     @property
     def every_zone(self) -> tuple[str, ...]:
-        """With those of the grants, in order of preference."""
+        """The context's zones and those of the grants, in order of preference."""
         return tuple(dict.fromkeys((*self.zones, *(grant.zone for grant in self.grants))))
 
     @property
@@ -190,7 +189,7 @@ class Context(kinds.SpecPart):
 
     @property
     def regions(self) -> tuple[str, ...]:
-        """Of the zones, in order of preference."""
+        """The regions of the context's zones, in order of preference."""
         return tuple(dict.fromkeys(map(region_of, self.zones)))
 
 
@@ -198,9 +197,9 @@ class Context(kinds.SpecPart):
 
 
 def owner(settings: Settings, context: Context) -> str:
-    """The word that marks what this context's backend made, as jobs of two stores have the same ids: a label's value,
-    and a folder in the bucket. For Firestore it follows from the database; for a file it is drawn at random once. Its
-    last character is a letter."""
+    """Return the word that marks resources of this context's backend, as jobs of two stores have the same ids. It is a
+    label's value and a folder in the bucket. For Firestore it follows from the database; for a file it is drawn at
+    random once. Its last character is a letter."""
     if context.store == "firestore":
         place = f"{context.project}-{context.database.strip('()')}"
         word = re.sub(r"[^a-z0-9]+", "-", place.removesuffix("-default"))
@@ -217,7 +216,7 @@ def owner(settings: Settings, context: Context) -> str:
 
 
 def site(context: Context, owner: str, prices: PriceList = LIST) -> Site:
-    """Zones and buckets for jobs; each backend has a folder of its own in the context's buckets."""
+    """Return zones and buckets for jobs; each backend has its folder, `owner`, in the context's buckets."""
     buckets = {region: f"{bucket}/{owner}" for region, bucket in context.buckets.items()}
     grants = tuple(model.Grant(g.type, g.zone, g.pricing, g.chips) for g in context.grants)
     return Site(
@@ -227,12 +226,15 @@ def site(context: Context, owner: str, prices: PriceList = LIST) -> Site:
 
 
 def budgets(context: Context) -> tuple[SharedBudget, ...]:
-    """The project's first."""
+    """Return the context's budgets, the project's first."""
     from tpujob.domain.money.budget import micros
     from tpujob.domain.money.shared import SharedBudget
 
-    given = context.budgets
-    named = [*((("", given.project),) if given.project else ()), *given.users.items()]
+    configured = context.budgets
+    named = [
+        *((("", configured.project),) if configured.project else ()),
+        *configured.users.items(),
+    ]
     return tuple(SharedBudget(micros(b.usd), user, b.per == "month") for user, b in named)
 
 
@@ -255,7 +257,7 @@ def way_in(*, emulated: bool, in_google_cloud: bool) -> tuple[str, str]:
 
 
 def path_of(settings: Settings, name: str) -> Path:
-    """The file of that context, whether there is one or not. Raises BadRequest for what is no name."""
+    """Return the path of that context's file, which may not exist. Raises BadRequest for an invalid name."""
     if not CONTEXT_NAME.fullmatch(name):
         raise BadRequest(
             f"{name[:60]!r} is not a valid name of a context",
@@ -265,28 +267,28 @@ def path_of(settings: Settings, name: str) -> Path:
 
 
 def read(settings: Settings, name: str) -> Context:
-    """The context of that name. Raises NotFound; BadSpec that says everything that is wrong, each with its line."""
+    """Return the context of that name. Raises NotFound; BadSpec that lists every mistake with its line."""
     path = path_of(settings, name)
     if not path.exists():
         raise NotFound(
             f"there is no context {name!r}: {path} is not there",
             hint="`tpujob use` lists the contexts; `tpujob init` makes one",
         )
-    found = parse(files.read(path), str(path))
-    if found.name != name:
-        raise BadSpec(f"{path}: name: is {found.name!r}, so the file must be {found.name}.yaml")
-    return found
+    context = parse(files.read(path), str(path))
+    if context.name != name:
+        raise BadSpec(f"{path}: name: is {context.name!r}, so the file must be {context.name}.yaml")
+    return context
 
 
 def for_backend(settings: Settings, url: str, name: str = "", *, uid: int | None = None) -> Context:
     """Return the context for a backend that another user runs, under that uid if it has a socket. Without one, return a
     new one, not yet written, called `name` or after the URL's host. Raises BadRequest when another context has that
     name."""
-    for known in names(settings):
-        found = read(settings, known)
-        if found.backend == url and name in ("", known):
-            return found.model_copy(update={"backend_uid": uid})
-    name = name or _after(url)
+    for existing in names(settings):
+        context = read(settings, existing)
+        if context.backend == url and name in ("", existing):
+            return context.model_copy(update={"backend_uid": uid})
+    name = name or _name_from_url(url)
     if path_of(settings, name).exists():
         raise BadRequest(
             f"there is a context {name!r} already, for something else",
@@ -295,8 +297,8 @@ def for_backend(settings: Settings, url: str, name: str = "", *, uid: int | None
     return make({"name": name, "backend": url, "backend_uid": uid})
 
 
-def _after(url: str) -> str:
-    """A name after the host, after the port where the host is this machine, or after the folder of a socket."""
+def _name_from_url(url: str) -> str:
+    """Return a context's name after the host, after the port if the host is an address, or after a socket's folder."""
     if url.startswith("unix:"):
         word = re.sub(r"[^a-z0-9]+", "-", Path(url).parent.name.lower()).strip("-")[:40].strip("-")
         return word if CONTEXT_NAME.fullmatch(word) and word != LOCAL else "shared"
@@ -307,18 +309,18 @@ def _after(url: str) -> str:
 
 
 def current(settings: Settings) -> Context:
-    """The named context that these settings are for. Raises as `read` does."""
+    """Return the context that these settings name. Raises as `read` does."""
     return read(settings, settings.context)
 
 
 def names(settings: Settings) -> list[str]:
-    """Every context that has a file, in order. Their content is not looked at."""
-    found = (path.stem for path in settings.contexts.glob("*.yaml"))
-    return sorted(name for name in found if CONTEXT_NAME.fullmatch(name))
+    """Return the names of all contexts that have a file, sorted. The files are not read."""
+    stems = (path.stem for path in settings.contexts.glob("*.yaml"))
+    return sorted(name for name in stems if CONTEXT_NAME.fullmatch(name))
 
 
 def write(settings: Settings, context: Context) -> Path:
-    """Afterwards the file says this, whole, and only its owner can read it. Writes over what was there."""
+    """Write the context's file atomically, readable only by its owner, and return the path. Overwrites an old file."""
     path = path_of(settings, context.name)
     prepare(settings)
     files.put(path, text(context))
@@ -326,39 +328,39 @@ def write(settings: Settings, context: Context) -> Path:
 
 
 def with_bucket(context: Context, region: str, bucket: str) -> Context:
-    """The same with that bucket for that region. Raises BadSpec for what can be none."""
+    """Return the context with that bucket for the region. Raises BadSpec for an invalid bucket."""
     values = context.model_dump(mode="json", exclude_unset=True)
     return make(values | {"buckets": {**context.buckets, region: bucket}})
 
 
 def save_bucket(settings: Settings, context: Context, region: str, bucket: str) -> None:
-    """Afterwards the context's file names the bucket. What a person wrote around it, comments too, stays if the file is
-    written as `init` writes it."""
+    """Add the bucket to the context's file. Comments and edits of the user stay if the file has the form that `init`
+    writes."""
     new, path = with_bucket(context, region, bucket), path_of(settings, context.name)
     old, head = files.read(path), "\nbuckets:\n"
     before, _, after = old.partition(head) if head in old else (old.rstrip(), "", "")
-    kept = f"{before}{head}  {region}: {bucket}\n{after}"
+    edited = f"{before}{head}  {region}: {bucket}\n{after}"
     with contextlib.suppress(BadSpec):
-        if parse(kept, str(path)) == new:
-            files.put(path, kept)
+        if parse(edited, str(path)) == new:
+            files.put(path, edited)
             return
     files.put(path, text(new))
 
 
 def parse(text: str, source: str) -> Context:
-    """The context in a file's text; `source` names the file in errors. Raises BadSpec."""
+    """Return the context in a file's text; `source` names the file in errors. Raises BadSpec."""
     document = yaml.load(text, source)
     return validate(Context, document.data, document, of="a context")
 
 
 def make(fields: Mapping[str, Any]) -> Context:
-    """A context of these fields. Raises BadSpec that says everything that is wrong."""
+    """Return a context of these fields. Raises BadSpec that lists every mistake."""
     return validate(Context, dict(fields), of="a context")
 
 
 def text(context: Context) -> str:
-    """Return the file's text: `ssh` if it was set, and every other value that is no default. `parse` reads an equal
-    context back."""
+    """Return the file's text: `ssh` if set, and every other value that differs from its default. `parse` of the text
+    returns an equal context."""
     from yaml import safe_dump
 
     values = context.model_dump(mode="json", exclude_defaults=True)

@@ -1,7 +1,4 @@
-"""Files: those that a user wrote, and those that tpujob writes for the user's eyes only.
-
-What is in them is the caller's affair.
-"""
+"""Reads files that a user wrote, and writes files that only the user can read."""
 
 import contextlib
 import os
@@ -18,12 +15,12 @@ _ELSEWHERE = "set TPUJOB_STATE to a folder of your own"
 
 
 def read(path: Path) -> str:
-    """The text of a job file or a context's file. Raises BadSpec when there is none, or it is too long or not UTF-8."""
+    """Return the text of a job file or a context's file. Raises BadSpec if it is missing, too long or not UTF-8."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise BadSpec(f"{path}: there is no such file", hint=_instead(path)) from None
+        raise BadSpec(f"{path}: there is no such file", hint=_suggestion(path)) from None
     except IsADirectoryError:
         raise BadSpec(f"{path}: is a folder; name the job file in it") from None
     except OSError as error:
@@ -37,28 +34,28 @@ def read(path: Path) -> str:
         raise BadSpec(f"{path}:{line}: is not UTF-8 text; save the file as UTF-8") from None
 
 
-def _instead(path: Path) -> str:
-    """What a person may have meant by a path where there is no file."""
+def _suggestion(path: Path) -> str:
+    """Return a hint for a path without a file: the closest name, or the files in its folder."""
     from difflib import get_close_matches  # every command imports this module
 
     folder, check = path.parent, "check the path, and the folder that you are in."
     if not folder.is_dir():
         return f"There is no folder {folder} either: {check}"
     alike = path.suffix or ".yaml"
-    there = sorted(one.name for one in folder.glob("*") if one.suffix == alike)
-    stems = [name.removesuffix(alike) for name in there]
+    names = sorted(entry.name for entry in folder.glob("*") if entry.suffix == alike)
+    stems = [name.removesuffix(alike) for name in names]
     if near := get_close_matches(path.stem, stems, n=1):
         return f"Did you mean {folder / near[0]}{alike}?"
     where = "this folder" if folder == Path() else str(folder)
-    if not there:
+    if not names:
         return f"There is no {alike} file in {where}: {check}"
-    more = f" and {len(there) - NAMED} more" if len(there) > NAMED else ""
-    return f"In {where} there are {', '.join(there[:NAMED])}{more}."
+    rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"In {where} there are {', '.join(names[:NAMED])}{rest}."
 
 
 def put(path: Path, text: str) -> None:
-    """Afterwards the file says this, whole, and only its owner can read it. Raises StoreError; then it is as before."""
-    temporary = _beside(path)
+    """Write the file atomically, readable only by its owner. Raises StoreError and leaves the old file unchanged."""
+    temporary = _temporary_path(path)
     try:
         _write(temporary, text)
         temporary.replace(path)
@@ -69,8 +66,8 @@ def put(path: Path, text: str) -> None:
 
 
 def drawn(path: Path, draw: Callable[[], str]) -> str:
-    """A text that is drawn on the first call and kept there; the same for all callers, also at once. Its folder must be
-    there."""
+    """Return the file's text; the first call writes the text that `draw` returns. Concurrent callers get the same text.
+    The folder must exist."""
     if not path.exists():
         _put_first(path, draw())
     return path.read_text(encoding="utf-8")
@@ -82,16 +79,16 @@ def private_folder(folder: Path) -> None:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError as error:
         raise StoreError(
             f"cannot make the folder {folder}: {error.strerror}", hint=_ELSEWHERE
         ) from error
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise StoreError(f"{folder} is a link, not a folder", hint=_ELSEWHERE)
-    if found.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid():
         raise StoreError(f"{folder} belongs to another user", hint=_ELSEWHERE)
-    if stat.S_IMODE(found.st_mode) & 0o077:
+    if stat.S_IMODE(status.st_mode) & 0o077:
         _close(folder)
 
 
@@ -105,8 +102,8 @@ def _close(folder: Path) -> None:
 
 
 def _put_first(path: Path, text: str) -> None:
-    """Put a file in place whole, unless there is one already."""
-    temporary = _beside(path)
+    """Create the file atomically, unless it exists."""
+    temporary = _temporary_path(path)
     _write(temporary, text)
     try:
         os.link(temporary, path)
@@ -116,12 +113,12 @@ def _put_first(path: Path, text: str) -> None:
         temporary.unlink()
 
 
-def _beside(path: Path) -> Path:
+def _temporary_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
 
 
 def _write(path: Path, text: str) -> None:
-    """A new file for its owner alone, on the disk when this returns."""
+    """Create a file readable only by its owner, and flush it to the disk."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
         file.flush()

@@ -10,16 +10,16 @@ from tpujob.errors import BadRequest, BadSpec
 
 
 def read(path: Path) -> dict[str, Role]:
-    """The role of each name. Raises BadSpec that says everything that is wrong, each with its line."""
+    """Return the role of each name. Raises BadSpec that lists every mistake with its line."""
     document = yaml.load(files.read(path), str(path))
-    found: dict[str, Role] = {}
+    roles: dict[str, Role] = {}
     wrong: list[str] = []
-    for given, role in document.data.items():
+    for name, role in document.data.items():
         try:
-            found[members.name_of(given)] = members.role_of(str(role))
+            roles[members.name_of(name)] = members.role_of(str(role))
         except BadRequest as error:
-            line = document.line((given,))
+            line = document.line((name,))
             wrong.append(f"{path}:{line}: {error.message}. {error.hint}")
     if wrong:
         raise BadSpec("\n".join(wrong))
-    return found
+    return roles

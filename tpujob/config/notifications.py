@@ -1,5 +1,5 @@
-"""`notifications:` of a context: channels, what is reported on them, and the mail server. Secrets are named here, and
-stored where the backend stores secrets (`tpujob notifications secret NAME`): a webhook of Slack, keys, a password.
+"""`notifications:` of a context: channels, rules and the mail server. Secrets (a Slack webhook, keys, a password) are
+named here, and stored where the backend stores secrets (`tpujob notifications secret NAME`).
 
 The local stack, which has no context file, reads the same keys from `notifications.yaml` in the state folder.
 """
@@ -20,10 +20,10 @@ from tpujob.domain.spec import validate, yaml
 _ADDRESS = r"[^\s@<>,;:\"\\()\[\]\x00-\x1f\x7f]{1,64}@[A-Za-z0-9.-]{1,253}"
 _HOST = r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?"
 _URL = r"https?://[^\s<>\"]{1,1000}"
-#: what may be named in a rule
+#: the kinds of events that a rule can name
 _KINDS = tuple(kind.value for kind in NotificationKind if kind not in ("summary", "test"))
 
-#: keys of a channel that earlier versions had
+#: keys of a channel in earlier versions
 REMOVED = ("quiet", "daily")
 
 
@@ -43,21 +43,21 @@ class ChannelFile(kinds.SpecPart):
     webhook: Annotated[
         str, kinds.or_empty(kinds.matching(f"{_URL}|{secrets.NAME}", "a URL, or a secret's name"))
     ] = ""
-    #: secrets that hold keys which sign what is sent to the webhook; each signs, so that the receiver can change over
+    #: secrets of keys that sign messages to the webhook; every key signs, so that the receiver can change keys
     keys: Annotated[
         tuple[str, ...],
         kinds.names("a secret", kinds.matching(secrets.NAME, "the name of a secret")),
     ] = ()
-    private: bool = False  #: it may be at an address that is not public, and over plain HTTP
+    private: bool = False  #: allows a private address and plain HTTP
     quiet: Any = Field(None, exclude=True)  #: of earlier versions, and ignored
     daily: Any = Field(None, exclude=True)  #: of earlier versions, and ignored
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        given = [name for name in ("slack", "email", "webhook") if getattr(self, name)]
-        if len(given) != 1:
-            found = " and ".join(given) or "none"
-            raise ValueError(f"needs exactly one of slack, email and webhook, and has {found}")
+        destinations = [name for name in ("slack", "email", "webhook") if getattr(self, name)]
+        if len(destinations) != 1:
+            listed = " and ".join(destinations) or "none"
+            raise ValueError(f"needs exactly one of slack, email and webhook, and has {listed}")
         if bool(self.webhook) != bool(self.keys):
             raise ValueError("webhook and keys go together: what is sent is signed")
         if self.webhook.startswith("http://") and not self.private:
@@ -90,20 +90,20 @@ class MailServer(kinds.SpecPart):
 
 
 class RuleFile(kinds.SpecPart):
-    """Which events are reported on which channels."""
+    """A rule: the events that are reported on some channels."""
 
     channels: _Names
     users: Annotated[
         tuple[str, ...], kinds.names("a user", kinds.text(320))
-    ] = ()  #: whose jobs; left out: those of all users, and what is about no job
+    ] = ()  #: owners of the jobs; empty: all jobs, and events that concern no job
     on: Annotated[
         tuple[str, ...],
         kinds.names("an event", kinds.one_of(_KINDS, "kind of event")),
-    ] = ()  #: left out: everything
+    ] = ()  #: kinds of events; empty: all
 
 
 class NotificationSettings(kinds.SpecPart):
-    """What a context says of notifications."""
+    """The `notifications:` of a context."""
 
     #: the address of the status page, for links
     page: Annotated[str, kinds.or_empty(kinds.matching(_URL, "a URL"))] = ""
@@ -112,9 +112,9 @@ class NotificationSettings(kinds.SpecPart):
     )
     smtp: MailServer | None = None
     rules: Annotated[tuple[RuleFile, ...], Field(strict=False)] = ()
-    #: for hardware, after which it is reported
+    #: seconds of waiting for hardware after which it is reported
     waiting: kinds.Ttl = 3600
-    #: in which a released slice must be gone; twice that until a program runs
+    #: seconds until a slow release of a slice is reported; twice that for a start of a program
     stuck: kinds.Hold = 1800
 
     @model_validator(mode="after")
@@ -125,8 +125,8 @@ class NotificationSettings(kinds.SpecPart):
         for rule in self.rules:
             for name in rule.channels:
                 if name not in self.channels:
-                    known = ", ".join(self.channels) or "none"
-                    raise ValueError(f"rules name the channel {name}; there are: {known}")
+                    existing = ", ".join(self.channels) or "none"
+                    raise ValueError(f"rules name the channel {name}; there are: {existing}")
         return self
 
     def channel_rules(self) -> tuple[ChannelRule, ...]:
@@ -147,6 +147,6 @@ def file_of_local_stack(settings: Settings) -> Path:
 
 
 def parse(text: str, source: str) -> NotificationSettings:
-    """Raises BadSpec that says everything that is wrong, each with its line."""
+    """Return the settings in a file's text. Raises BadSpec that lists every mistake with its line."""
     document = yaml.load(text, source)
     return validate(NotificationSettings, document.data, document, of="notifications")

@@ -1,6 +1,6 @@
 """The user's own prices: a dated YAML file that a context names, laid over the shipped list.
 
-Which figures in it cannot be right is in `domain/hardware/price_check.py`.
+`domain/hardware/price_check.py` finds figures that cannot be right.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from tpujob.domain.spec.errors import Problem
 from tpujob.domain.spec.fields import Checked
 
 _MAX_USD = 1_000_000
-#: units that a price may be given in beside its item's own, and what a price for it is multiplied by
+#: by item's unit and other unit of a price: the factor that converts the price
 _OTHER_UNITS = {
     ("chip-hour", "8-core-hour"): Decimal(1) / tpu_prices.CHIPS_OF_8_CORES,
     ("GiB-month", "GiB-hour"): Decimal(known.HOURS_A_MONTH),
@@ -36,38 +36,38 @@ _OTHER_UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class OwnPrices:
-    """A user's rows, and what may be wrong with them without making them unusable."""
+    """The rows of a user's price file, and warnings about doubtful figures."""
 
     rows: tuple[Price, ...]
     warnings: tuple[str, ...]
 
 
 def read(path: Path, today: date) -> OwnPrices:
-    """The rows of that file. Raises BadSpec that says everything that is wrong, each with its line and its row."""
+    """Return the prices in that file. Raises BadSpec that lists every mistake with its line and row."""
     return parse(files.read(path), str(path), today)
 
 
 def parse(text: str, source: str, today: date) -> OwnPrices:
-    """The same for a file's text; `source` names the file in errors."""
+    """Return the prices in a file's text; `source` names the file in errors. Raises as `read` does."""
     document = yaml.load(text, source)
-    given = validate(_File, document.data, document, of="a price file")
-    rows, wrong = _rows(given)
+    file = validate(_File, document.data, document, of="a price file")
+    rows, wrong = _rows(file)
     faulty = {problem.path[1] for problem in wrong}
-    found = [flaw for flaw in flaws(rows, LIST, today) if flaw.row not in faulty]
-    wrong += [_problem(rows, flaw) for flaw in found if flaw.fatal]
+    suspects = [flaw for flaw in flaws(rows, LIST, today) if flaw.row not in faulty]
+    wrong += [_problem(rows, flaw) for flaw in suspects if flaw.fatal]
     if wrong:
         raise bad_spec(wrong, document)
-    unsure = [_problem(rows, flaw) for flaw in found]
+    unsure = [_problem(rows, flaw) for flaw in suspects]
     return OwnPrices(tuple(rows), tuple(f"{source}:{document.line(p.path)}: {p}" for p in unsure))
 
 
 def path_of(settings: Settings, context: Context) -> Path | None:
-    """The file that the context names, beside its own where the name is relative; None: it names none."""
+    """Return the path of the context's price file, relative to the folder of contexts; None if it names none."""
     return settings.contexts / context.prices if context.prices else None
 
 
 def in_force(settings: Settings, context: Context, today: date) -> PriceList:
-    """The shipped list with the context's own prices over it. Raises BadSpec as `read` does."""
+    """Return the shipped list overlaid with the context's own prices. Raises BadSpec as `read` does."""
     path = path_of(settings, context)
     return LIST.over(read(path, today).rows) if path else LIST
 
@@ -76,7 +76,7 @@ def in_force(settings: Settings, context: Context, today: date) -> PriceList:
 
 
 def _amount(value: Any) -> Decimal:
-    """Exact dollars. YAML makes a float of a number; its shortest text is what was written."""
+    """Return exact dollars. YAML parses a number to a float, whose shortest text is the text of the file."""
     amount = None
     if isinstance(value, (int, float, str)) and not isinstance(value, bool):
         with contextlib.suppress(InvalidOperation):
@@ -101,18 +101,18 @@ def _many(value: Any) -> Any:
 
 
 def _item(value: Any) -> str:
-    given: str = kinds.text(100)(value)
-    if known.item(given):
-        return given
+    item: str = kinds.text(100)(value)
+    if known.item(item):
+        return item
     names = [*known.ITEMS, *sorted({row.item for row in LIST if row.item.startswith("tpu ")})]
-    near = [name for name in names if name.startswith(f"{given} ")]
-    near = near or difflib.get_close_matches(given, names, n=1)
+    near = [name for name in names if name.startswith(f"{item} ")]
+    near = near or difflib.get_close_matches(item, names, n=1)
     meant = (
         f"; did you mean {' or '.join(near)}?"
         if near
         else "; `tpujob cost prices` lists what there is"
     )
-    raise ValueError(f"{yaml.shown(given)} is not an item with a price{meant}")
+    raise ValueError(f"{yaml.shown(item)} is not an item with a price{meant}")
 
 
 _Source = Annotated[str | None, kinds.optional(kinds.text(200))]
@@ -131,43 +131,43 @@ class _Row(kinds.SpecPart):
 
 
 class _File(kinds.SpecPart):
-    """`source` and `as_of` are those of every row that has none of its own."""
+    """A price file. `source` and `as_of` are the defaults of its rows."""
 
     source: _Source = None
     as_of: _AsOf = None
     prices: Annotated[tuple[_Row, ...], Field(strict=False), Checked(_many)]
 
 
-def _rows(given: _File) -> tuple[list[Price], list[Problem]]:
+def _rows(file: _File) -> tuple[list[Price], list[Problem]]:
     rows: list[Price] = []
     wrong: list[Problem] = []
-    for i, row in enumerate(given.prices):
+    for i, row in enumerate(file.prices):
         kind = known.item(row.item)
         assert kind, f"{row.item} was checked"
-        found = list(_faults(row, kind, given))
-        wrong += [Problem(("prices", i, key), f"{row.item}: {text}") for key, text in found]
-        rows.append(_price(row, kind, given))
+        faults = list(_faults(row, kind, file))
+        wrong += [Problem(("prices", i, key), f"{row.item}: {text}") for key, text in faults]
+        rows.append(_price(row, kind, file))
     return rows, wrong
 
 
-def _faults(row: _Row, kind: known.Item, given: _File) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    if row.source is None and given.source is None:
-        found.append(("source", "source is missing: say where the price comes from"))
-    if row.as_of is None and given.as_of is None:
-        found.append(("as_of", "as_of is missing: give the day of the price"))
+def _faults(row: _Row, kind: known.Item, file: _File) -> list[tuple[str, str]]:
+    faults: list[tuple[str, str]] = []
+    if row.source is None and file.source is None:
+        faults.append(("source", "source is missing: say where the price comes from"))
+    if row.as_of is None and file.as_of is None:
+        faults.append(("as_of", "as_of is missing: give the day of the price"))
     if row.pricing not in kind.pricings:
         allowed = ", ".join(kind.pricings) if kind.pricings != ("",) else "none"
-        found.append(("pricing", f"pricing {row.pricing!r} is not possible; allowed: {allowed}"))
+        faults.append(("pricing", f"pricing {row.pricing!r} is not possible; allowed: {allowed}"))
     units = [kind.unit, *(other for unit, other in _OTHER_UNITS if unit == kind.unit)]
     if row.item.startswith("tpu ") and tpu_prices.chips_per_unit(row.item.split()[1]) == 1:
         units = [kind.unit]
     if row.unit not in units:
         count = f", the price being for {kind.per:,} of them" if kind.per > 1 else ""
-        found.append(("unit", f"unit must be {' or '.join(units)}{count}; not {row.unit!r}"))
+        faults.append(("unit", f"unit must be {' or '.join(units)}{count}; not {row.unit!r}"))
     if (fault := _where_fault(row, kind)) is not None:
-        found.append(("where", fault))
-    return found
+        faults.append(("where", fault))
+    return faults
 
 
 def _where_fault(row: _Row, kind: known.Item) -> str | None:
@@ -184,20 +184,20 @@ def _ends(where: str) -> list[str]:
     return [named.get(end.lower(), end.lower()) for end in ends if end]
 
 
-def _price(row: _Row, kind: known.Item, given: _File) -> Price:
+def _price(row: _Row, kind: known.Item, file: _File) -> Price:
     usd, quoted = row.usd, ""
     if row.unit != kind.unit:
         usd *= _OTHER_UNITS.get((kind.unit, row.unit), 1)
         quoted = f"${row.usd:f} for a {row.unit}"
     ends = _ends(row.where) if kind.where == "route" else []
-    source = row.source or given.source or ""
+    source = row.source or file.source or ""
     return Price(
         item=row.item,
         where=route(*ends) if len(ends) == 2 else row.where.lower(),
         pricing=row.pricing,
         usd=usd,
         unit=kind.unit,
-        source=Source(source, row.as_of or given.as_of or date.min),
+        source=Source(source, row.as_of or file.as_of or date.min),
         per=kind.per,
         quoted=quoted or tpu_prices.quoted(row.item.removeprefix("tpu "), usd),
         note=row.note or "",

@@ -1,6 +1,6 @@
-"""The queue of a context: weights of shares, limits of each owner, who may use the high priority, who gets slices.
+"""The queue of a context: weights of shares, limits of owners, users of the high priority, handing on of slices.
 
-A context has it below `queue`, the local stack in a file of its own.
+A context's file has these settings below `queue`; the local stack reads them from `queue.yaml`.
 """
 
 import math
@@ -42,7 +42,7 @@ class ChipsSetting(kinds.SpecPart):
 
 
 class LimitSetting(kinds.SpecPart):
-    """At most, for each owner; left out: no limit."""
+    """The limits of each owner; None: no limit."""
 
     running: _Limit = None
     chips: _Limit = None
@@ -50,7 +50,7 @@ class LimitSetting(kinds.SpecPart):
 
 
 class QueueSetting(kinds.SpecPart):
-    """Left out: one share, no limits, and everyone may use the high priority."""
+    """The queue of a context. By default: one share, no limits, and the high priority for all users."""
 
     shares: Annotated[
         dict[
@@ -60,7 +60,7 @@ class QueueSetting(kinds.SpecPart):
         kinds.mapping("shares to weights"),
     ] = Field(default_factory=dict)
     limits: LimitSetting = LimitSetting()
-    #: of one type of slice, by type
+    #: limits for single types of slices
     types: Annotated[
         dict[Annotated[str, kinds.accelerator], LimitSetting],
         kinds.mapping("types to limits"),
@@ -68,30 +68,32 @@ class QueueSetting(kinds.SpecPart):
     high: Annotated[
         tuple[str, ...], kinds.names("a user", kinds.text(320))
     ] = ()  #: users who may use the high priority; empty: all
-    #: that the project has: small jobs are kept from taking the chips that a big one waits for
+    #: quota of the project: reserves chips for a large job that waits, against small jobs
     quota: Annotated[tuple[ChipsSetting, ...], Field(strict=False)] = ()
-    #: to whose jobs a slice goes when its job has ended; never: it is deleted
+    #: whose jobs get the slice of a job that has ended; never: it is deleted
     hand_on: Annotated[HandOnTo, kinds.one_of(get_args(HandOnTo), "way to hand slices on")] = (
         "owner"
     )
-    #: how long a slice that no job wants yet is kept then, and billed to the job that has ended
+    #: seconds for which a slice that no job needs yet is kept, and billed to the job that has ended
     keep: Annotated[int, kinds.time_span("1h")] = 0
 
 
-def queue_settings(given: QueueSetting) -> QueueSettings:
+def queue_settings(setting: QueueSetting) -> QueueSettings:
     return QueueSettings(
-        weights=given.shares,
-        limits=_limits(given.limits),
-        by_type={type: _limits(limits) for type, limits in given.types.items()},
-        high=frozenset(given.high),
-        quota={f"{one.zone}/{one.type}/{one.pricing}": one.chips for one in given.quota},
-        hand_on=given.hand_on,
-        keep=given.keep if given.hand_on != "never" else 0,
+        weights=setting.shares,
+        limits=_limits(setting.limits),
+        by_type={type: _limits(limits) for type, limits in setting.types.items()},
+        high=frozenset(setting.high),
+        quota={
+            f"{entry.zone}/{entry.type}/{entry.pricing}": entry.chips for entry in setting.quota
+        },
+        hand_on=setting.hand_on,
+        keep=setting.keep if setting.hand_on != "never" else 0,
     )
 
 
-def _limits(given: LimitSetting) -> OwnerLimits:
-    return OwnerLimits(given.running, given.chips, given.queued)
+def _limits(limits: LimitSetting) -> OwnerLimits:
+    return OwnerLimits(limits.running, limits.chips, limits.queued)
 
 
 def of_local_stack(settings: Settings) -> QueueSettings:

@@ -1,4 +1,4 @@
-"""Where tpujob keeps its things and who uses it: the only reader of the environment.
+"""Settings of this machine: folders, user, current context. The only reader of the environment.
 
 `load` makes nothing and checks nothing; `prepare` makes the folders, before something is written. Of the current
 context only the name is read here, as every command needs that; its file is read in `config/context.py`.
@@ -18,7 +18,7 @@ from typing import Any
 from tpujob.config.files import private_folder, put
 from tpujob.errors import BadRequest
 
-#: beginnings of names of variables that a backend needs, whatever they hold
+#: prefixes of variables that a backend always gets
 _OF_THE_CLOUD = ("TPUJOB_", "GOOGLE_", "CLOUDSDK_")
 
 REPLACE_STORE = "TPUJOB_REPLACE_STORE"
@@ -70,16 +70,16 @@ class Settings:
         return self.contexts / f"{self.context}.yaml"
 
     def context_stamp(self) -> str:
-        """Another one after every change of the context's file; empty: there is none."""
+        """Return a stamp that changes with the context's file; empty if the file is missing."""
         try:
-            found = self.context_file.stat()
+            status = self.context_file.stat()
         except OSError:
             return ""
-        return f"{found.st_mtime_ns}-{found.st_size}"
+        return f"{status.st_mtime_ns}-{status.st_size}"
 
     @property
     def home(self) -> Path:
-        """What belongs to the current context alone: no two contexts share jobs, keys or a token."""
+        """The folder of the current context: no two contexts share jobs, keys or a token."""
         return self.state if self.local else self.contexts / self.context
 
     @property
@@ -111,11 +111,11 @@ class Settings:
         return self.state / "farm"
 
     def ready_file(self, process: str) -> Path:
-        """Where a process of the local stack says that it is up, and where it listens."""
+        """Return the file in which a process of the local stack reports that it is up, and its addresses."""
         return self.run / f"{process}.json"
 
     def process_file(self, process: str) -> Path:
-        """Which process was started for it."""
+        """Return the file that records the pid of the started process."""
         return self.run / f"{process}.process"
 
     def log_file(self, process: str) -> Path:
@@ -125,8 +125,8 @@ class Settings:
 def load(
     state: Path | None = None, *, context: str = "", env: Mapping[str, str] | None = None
 ) -> Settings:
-    """The settings of this environment; `state` and `context` are stronger than what it says. Raises BadRequest for a
-    value that cannot be one."""
+    """Return the settings of this environment; `state` and `context` override its variables. Raises BadRequest for an
+    invalid value."""
     env = os.environ if env is None else env
     state = _state(env) if state is None else state.absolute()
     context = context or env.get("TPUJOB_CONTEXT") or _context(state / "context.json")
@@ -136,7 +136,7 @@ def load(
             hint="1 to 40 of a-z, 0-9 and -; `tpujob use` lists those that there are",
         )
     # an instance of Cloud Run has no disk that outlives it
-    kept = "secret-manager" if env.get("K_SERVICE") else "files"
+    default_keys = "secret-manager" if env.get("K_SERVICE") else "files"
     return Settings(
         state=state,
         user=_user(env),
@@ -152,7 +152,7 @@ def load(
         tpu_endpoint=env.get("TPUJOB_TPU_ENDPOINT", ""),
         google_endpoint=_url(env.get("TPUJOB_GOOGLE_ENDPOINT", "")),
         ssh_port=int(_number(env, "TPUJOB_SSH_PORT", 1, 65535) or 22),
-        keys_in=_choice(env, "TPUJOB_KEYS", ("files", "secret-manager"), kept),
+        keys_in=_choice(env, "TPUJOB_KEYS", ("files", "secret-manager"), default_keys),
         tunnel=env.get("TPUJOB_TUNNEL") or "gcloud",
         service=env.get("K_SERVICE", ""),
         socket=env.get("TPUJOB_SOCKET", ""),
@@ -162,25 +162,25 @@ def load(
 
 
 def choose(settings: Settings, context: str) -> None:
-    """Afterwards this is the current context, for every terminal that names no other one."""
+    """Make this the current context of all terminals that do not set another."""
     prepare(settings)
     put(settings.state / "context.json", json.dumps({"context": context}))
 
 
 def no_color(env: Mapping[str, str] | None = None) -> bool:
-    """Whether the user wants no colours (https://no-color.org), or the terminal has none."""
+    """Return whether the user disabled colours (https://no-color.org), or the terminal has none."""
     env = os.environ if env is None else env
     return bool(env.get("NO_COLOR")) or env.get("TERM") == "dumb"
 
 
 def variable(name: str, env: Mapping[str, str] | None = None) -> str:
-    """A variable that a user names; empty: there is none."""
+    """Return the variable that a user names; empty if it is not set."""
     return (os.environ if env is None else env).get(name, "")
 
 
 def for_processes(env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What a process of the stack starts with: this environment without the secrets in it, which are for commands.
-    Those that lead tpujob and Google's own clients to the cloud stay."""
+    """Return the environment for a process of the stack: this one without secrets, which are for commands. Credentials
+    of tpujob and of Google's clients stay."""
     from tpujob.protocol.limits import secret_variables
 
     env = os.environ if env is None else env
@@ -190,7 +190,7 @@ def for_processes(env: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def has_screen(env: Mapping[str, str] | None = None) -> bool:
-    """Return whether the user could see a browser: not on a login node, say."""
+    """Return whether a browser can be shown to the user; False on a login node, for example."""
     env = os.environ if env is None else env
     if sys.platform == "darwin":
         return not env.get("SSH_CONNECTION")
@@ -207,8 +207,8 @@ def prepare(settings: Settings) -> None:
 
 
 def _state(env: Mapping[str, str]) -> Path:
-    if given := env.get("TPUJOB_STATE"):
-        return Path(given).expanduser().absolute()
+    if folder := env.get("TPUJOB_STATE"):
+        return Path(folder).expanduser().absolute()
     base = env.get("XDG_STATE_HOME", "")
     if not base.startswith("/"):  # the XDG specification: a relative path is to be ignored
         home = env.get("HOME", "")
@@ -217,32 +217,32 @@ def _state(env: Mapping[str, str]) -> Path:
 
 
 def _choice(env: Mapping[str, str], name: str, allowed: Sequence[str], default: str) -> str:
-    given = env.get(name) or default
-    if given not in allowed:
-        raise BadRequest(f"{name} is {given!r}", hint=f"it can be {' or '.join(allowed)}, or unset")
-    return given
+    value = env.get(name) or default
+    if value not in allowed:
+        raise BadRequest(f"{name} is {value!r}", hint=f"it can be {' or '.join(allowed)}, or unset")
+    return value
 
 
-def _url(given: str) -> str:
-    """As a URL, where only host and port are given."""
-    return f"http://{given}" if given and "://" not in given else given.rstrip("/")
+def _url(address: str) -> str:
+    """Return the address as a URL; host and port alone become one with `http://`."""
+    return f"http://{address}" if address and "://" not in address else address.rstrip("/")
 
 
-def _number(env: Mapping[str, str], name: str, least: int, most: int) -> float:
-    """0: not given."""
-    given = env.get(name, "")
-    if not given:
+def _number(env: Mapping[str, str], name: str, least: int, greatest: int) -> float:
+    """Return the number in a variable; 0 if it is not set."""
+    value = env.get(name, "")
+    if not value:
         return 0.0
     with contextlib.suppress(ValueError):
-        if least <= float(given) <= most:
-            return float(given)
-    raise BadRequest(f"{name} is {given!r}", hint=f"it can be a number from {least} to {most}")
+        if least <= float(value) <= greatest:
+            return float(value)
+    raise BadRequest(f"{name} is {value!r}", hint=f"it can be a number from {least} to {greatest}")
 
 
 def _user(env: Mapping[str, str]) -> str:
-    """A name that may be part of a label or a column, whatever the account is called."""
-    given = env.get("TPUJOB_USER") or env.get("LOGNAME") or env.get("USER") or _account().pw_name
-    return re.sub(r"[^a-z0-9_-]+", "-", given.lower()).strip("-_")[:40] or "user"
+    """Return the user's name with the characters that labels allow."""
+    name = env.get("TPUJOB_USER") or env.get("LOGNAME") or env.get("USER") or _account().pw_name
+    return re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-_")[:40] or "user"
 
 
 def _account() -> pwd.struct_passwd:
@@ -258,9 +258,9 @@ def _context(path: Path) -> str:
     except OSError:
         return LOCAL
     try:
-        found: Any = json.loads(text)["context"]
+        name: Any = json.loads(text)["context"]
     except (ValueError, TypeError, KeyError):
-        found = None
-    if not isinstance(found, str) or not CONTEXT_NAME.fullmatch(found):
+        name = None
+    if not isinstance(name, str) or not CONTEXT_NAME.fullmatch(name):
         raise BadRequest(f"{path} does not name a context", hint="remove it to use the local stack")
-    return found
+    return name

@@ -1,5 +1,5 @@
-"""The socket of `tpujob serve`: where it lies, and that only its owner can put another one there. The backend checks
-this before it listens, a client before it connects.
+"""The socket of `tpujob serve`: its path, and the check that only its owner can replace it. The backend checks this
+before it listens, a client before it connects.
 """
 
 import os
@@ -14,10 +14,10 @@ from tpujob.lib import unix_sockets
 USUAL = Path("/run/tpujob/backend.sock")
 
 
-def where(given: str) -> Path:
-    """The socket's path: what was given, or the usual one if this user has its folder. Raises BadRequest."""
-    path = Path(given) if given else USUAL
-    if not given and not (USUAL.parent.is_dir() and USUAL.parent.stat().st_uid == os.geteuid()):
+def where(path_text: str) -> Path:
+    """Return the socket's path: `path_text`, or the usual path if this user owns its folder. Raises BadRequest."""
+    path = Path(path_text) if path_text else USUAL
+    if not path_text and not (USUAL.parent.is_dir() and USUAL.parent.stat().st_uid == os.geteuid()):
         raise BadRequest(
             "the socket's path is not given; the state folder is closed to other users",
             hint=f"--socket PATH or TPUJOB_SOCKET, in a folder of yours that others may enter, such as {USUAL}",
@@ -26,7 +26,7 @@ def where(given: str) -> Path:
 
 
 def checked(path: Path) -> Path:
-    """The path without detours. Raises BadRequest for one that a socket cannot have."""
+    """Return the normalised absolute path. Raises BadRequest if it is too long for a socket."""
     path = Path(os.path.normpath(path.expanduser().absolute()))
     if len(os.fsencode(path)) > unix_sockets.LONGEST:
         raise BadRequest(
@@ -53,7 +53,7 @@ def owner_of(path: Path) -> int:
 
 
 def login_of(uid: int) -> str:
-    """The name of an account; its number, if it has none."""
+    """Return the name of an account; its uid if it has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -61,8 +61,8 @@ def login_of(uid: int) -> str:
 
 
 def free(path: Path) -> None:
-    """Afterwards a socket can be made there, in a folder of this user's that others may enter. What a killed process
-    left is removed. Raises BadRequest where something else is, or a backend listens."""
+    """Make the path free for a socket, in a folder of this user that other users can enter. Removes the socket of a
+    killed process. Raises BadRequest if a backend listens there, or the path is no socket."""
     _make(path.parent)
     if owner_of(path) != os.geteuid():
         raise BadRequest(f"the folder {path.parent} is {login_of(owner_of(path))}'s", hint=_OWN)

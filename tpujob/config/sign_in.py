@@ -1,5 +1,5 @@
-"""`door:` and `sign_in:` of a context: how people and programs show a deployed backend who they are. The backend's own
-file and those of its clients have the same words."""
+"""`door:` and `sign_in:` of a context: how people and programs identify themselves to a deployed backend. The backend's
+file and those of its clients have the same keys."""
 
 from typing import Annotated, Literal, get_args
 
@@ -25,20 +25,20 @@ _Secret = Annotated[str, kinds.or_empty(kinds.matching(_SECRET, "an OAuth client
 
 
 class SignIn(kinds.SpecPart):
-    """The lab's own OAuth client, and who signs in. The secret of a desktop client is none: everybody has it."""
+    """The lab's OAuth client, and the account that signs in. The secret of a desktop client is public."""
 
     client_id: _Client = ""  #: of type "Desktop app"
     client_secret: _Secret = ""
-    #: whether tokens of `gcloud auth print-identity-token` are believed; they are valid for other services, too
+    #: whether tokens of `gcloud auth print-identity-token` are accepted; they are valid for other services, too
     gcloud: bool = False
-    #: of the assertions of IAP
+    #: audience of IAP's assertions
     iap_audience: Annotated[
         str,
         kinds.or_empty(
             kinds.matching(_AUDIENCE, "/projects/NUMBER/locations/REGION/services/NAME")
         ),
     ] = ""
-    #: a program's: `machine`, or a service account that this machine may act as; empty: a person signs in
+    #: identity of a program: `machine`, or a service account that this machine may act as; empty: a person signs in
     account: Annotated[
         str,
         kinds.or_empty(

@@ -1,7 +1,7 @@
-"""The processes of the local stack: started when they are missing, found again, and ended.
+"""Starts, finds and stops the processes of the local stack.
 
-`ensure_backend` is on the way of every command, so it reads two small files and asks the kernel about one process;
-what starting and stopping need is imported by those who do it, and records are tuples, which are quick to declare.
+Every command calls `ensure_backend`, so that reads only two small files and checks one process. Imports for starting
+and stopping are inside functions, and records are tuples, which are quick to declare.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LAST_LINES = 15  #: of a log, shown when its process does not come up
 
 
 class Access(NamedTuple):
-    """How a client reaches the backend on this machine, and which process that is."""
+    """The address and the process of the backend on this machine."""
 
     url: str
     pid: int
@@ -47,7 +47,7 @@ class StackProcess(NamedTuple):
 
 
 class Status(NamedTuple):
-    """One process as it is now."""
+    """The current state of a process."""
 
     name: str
     pid: int | None  #: None: it does not run
@@ -57,12 +57,12 @@ class Status(NamedTuple):
 
 
 def parts(settings: Settings) -> tuple[StackProcess, ...]:
-    """The processes, in the order in which they need each other. Where jobs run in the cloud, the backend alone."""
+    """Return the processes of the stack in the order of their dependencies; for a cloud context only the backend."""
 
-    def module(name: str, python: str, state: Path, *more: str) -> StackProcess:
+    def module(name: str, python: str, state: Path, *options: str) -> StackProcess:
         ready = str(settings.ready_file(name))
         return StackProcess(
-            name, (sys.executable, "-m", python, "--ready", ready, "--state", str(state), *more)
+            name, (sys.executable, "-m", python, "--ready", ready, "--state", str(state), *options)
         )
 
     backend = module("backend", "tpujob.web", settings.state, "--context", settings.context)
@@ -85,29 +85,32 @@ def parts(settings: Settings) -> tuple[StackProcess, ...]:
 
 
 def ensure_backend(settings: Settings, stack: Sequence[StackProcess] | None = None) -> Access:
-    """The backend on this machine; started when it is not there. Raises BackendGone when it does not come up."""
-    found = running_backend(settings)
-    if found is None:
+    """Return the backend on this machine, and start it if it does not run. Raises BackendGone if it does not come
+    up."""
+    backend = running_backend(settings)
+    if backend is None:
         up(settings, stack)
-        found = running_backend(settings)
-    if found is None:
-        raise BackendGone("the backend ended as soon as it was up", hint=_see(settings, "backend"))
-    return found
+        backend = running_backend(settings)
+    if backend is None:
+        raise BackendGone(
+            "the backend ended as soon as it was up", hint=_log_hint(settings, "backend")
+        )
+    return backend
 
 
 def backend_after(
     settings: Settings, refused: Access, stack: Sequence[StackProcess] | None = None
 ) -> Access | None:
-    """The backend on this machine after one has refused a connection; started when it is not there. None: that one runs
-    still. A process that was killed is found for a moment longer than its socket answers. Raises BackendGone."""
+    """Return the backend on this machine after `refused` refused a connection, and start it if it does not run. Return
+    None if `refused` still runs: a killed process lives a moment longer than its socket. Raises BackendGone."""
     end = time.monotonic() + DYING
-    while (found := running_backend(settings)) == refused and time.monotonic() < end:
+    while (backend := running_backend(settings)) == refused and time.monotonic() < end:
         time.sleep(0.02)
-    return None if found == refused else found or ensure_backend(settings, stack)
+    return None if backend == refused else backend or ensure_backend(settings, stack)
 
 
 def running_backend(settings: Settings) -> Access | None:
-    """The backend on this machine if it is up and was made of the context's file as it is now; nothing is started."""
+    """Return the backend on this machine if it is up and has read the current context file; start nothing."""
     ready = _ready(settings, "backend")
     if ready is None or _outdated(settings, ready):
         return None
@@ -121,7 +124,7 @@ def running_backend(settings: Settings) -> Access | None:
 
 
 def status(settings: Settings, stack: Sequence[StackProcess] | None = None) -> list[Status]:
-    """Every process of the stack, in the order in which they are started."""
+    """Return the state of every process of the stack, in the order of their start."""
     return [
         Status(
             part.name,
@@ -139,12 +142,12 @@ def status(settings: Settings, stack: Sequence[StackProcess] | None = None) -> l
 def up(
     settings: Settings, stack: Sequence[StackProcess] | None = None, *, deadline: float = START
 ) -> None:
-    """Start every process that is not up. Safe to call at any time, also from two terminals at once. Restarts what
-    depends on a process that had to be started, as it knows the addresses of the old one.
-    Raises BackendGone, with the last lines of the log, when one does not come up within `deadline` seconds."""
+    """Start every process that is not up. Safe to call at any time, also from two terminals at once. A process that
+    depends on a started one is restarted, as it has the old addresses. Raises BackendGone, with the last lines of the
+    log, when a process does not come up within `deadline` seconds."""
     stack = stack or parts(settings)
     prepare(settings)
-    with _alone(settings):
+    with _stack_lock(settings):
         for place, part in enumerate(stack):
             ready = _ready(settings, part.name)
             if ready is not None and not _outdated(settings, ready):
@@ -161,11 +164,11 @@ def up(
 def down(
     settings: Settings, stack: Sequence[StackProcess] | None = None, *, grace: float = STOP
 ) -> list[str]:
-    """Afterwards no process of the stack runs; those that do not end within `grace` seconds are killed. Returns the
-    names of those that ran. Touches nothing but what was noted as a process of the stack."""
+    """Stop every process of the stack and return the names of those that ran. Processes that do not end within `grace`
+    seconds are killed. Only processes that `note` recorded are touched."""
     if not settings.run.exists():
         return []
-    with _alone(settings):
+    with _stack_lock(settings):
         return [
             part.name
             for part in reversed(stack or parts(settings))
@@ -173,7 +176,7 @@ def down(
         ]
 
 
-#: meant to outlive us; kept, as Python warns of a forgotten one
+#: child processes, which outlive this one; referenced, as Python warns of a forgotten child
 _children: list[subprocess.Popen[bytes]] = []
 
 
@@ -206,14 +209,14 @@ def _wait_until_up(settings: Settings, name: str, deadline: float) -> None:
             time.sleep(0.02)
             continue
         _stop(settings, name)
-        what = f"did not come up within {deadline:.0f} s" if running else "ended at once"
+        failure = f"did not come up within {deadline:.0f} s" if running else "ended at once"
         raise BackendGone(
-            f"the {name} {what}{_last_lines(settings, name)}", hint=_see(settings, name)
+            f"the {name} {failure}{_last_lines(settings, name)}", hint=_log_hint(settings, name)
         )
 
 
 def _stop(settings: Settings, name: str, grace: float = STOP) -> bool:
-    """Whether it ran."""
+    """Stop the process; return whether it ran."""
     pid = _running(settings, name)
     if pid is not None:
         for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, STOP)):
@@ -236,7 +239,7 @@ def _ready(settings: Settings, name: str) -> dict[str, Any] | None:
 
 
 def _outdated(settings: Settings, ready: dict[str, Any]) -> bool:
-    """Whether a process was made of an older text of the context's file."""
+    """Return whether a process has read an older text of the context's file."""
     if ready.get("shared"):
         return False  # it is a service of its own, which its owner ends
     return ready.get("context", settings.context_stamp()) != settings.context_stamp()
@@ -249,8 +252,8 @@ def _running(settings: Settings, name: str) -> int | None:
 
 
 @contextlib.contextmanager
-def _alone(settings: Settings) -> Generator[None]:
-    """One at a time starts or stops the stack. The lock ends with its holder, however that ends."""
+def _stack_lock(settings: Settings) -> Generator[None]:
+    """Hold the lock for starting and stopping the stack. The kernel releases it when its holder ends."""
     import fcntl
 
     path = settings.run / "stack.lock"
@@ -278,7 +281,7 @@ def _last_lines(settings: Settings, name: str) -> str:
     return f". The end of its log:{listed}" if lines else ", and its log is empty"
 
 
-def _see(settings: Settings, name: str) -> str:
+def _log_hint(settings: Settings, name: str) -> str:
     return f"its log is {settings.log_file(name)}"
 
 
@@ -286,31 +289,31 @@ def _see(settings: Settings, name: str) -> str:
 
 
 def note(path: Path, pid: int) -> None:
-    """Write down a process that was just started, so that `find` knows it for certain."""
-    path.write_text(json.dumps({"pid": pid, "start": _start_of(pid)}), encoding="utf-8")
+    """Record a process that was just started, so that `find` recognises it."""
+    path.write_text(json.dumps({"pid": pid, "start": _start_stamp(pid)}), encoding="utf-8")
 
 
 def find(noted: Path) -> int | None:
-    """The pid of the process that was noted; None: it does not live."""
-    found = read(noted)
-    alive = found and found.get("start") and found["start"] == _start_of(found["pid"])
-    return found["pid"] if found and alive else None
+    """Return the pid of the recorded process; None if it has ended."""
+    record = read(noted)
+    alive = record and record.get("start") and record["start"] == _start_stamp(record["pid"])
+    return record["pid"] if record and alive else None
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """A JSON object that names a `pid`; None: there is none."""
+    """Return the JSON object with a `pid` in the file; None without a valid one."""
     try:
-        found: object = json.loads(path.read_bytes())
+        content: object = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         return None
-    record = cast("dict[str, Any]", found)
+    record = cast("dict[str, Any]", content)
     return record if isinstance(record.get("pid"), int) else None
 
 
-def _start_of(pid: int) -> str:
-    """When a living process began, in a form that no other process ever has; empty: it does not live."""
+def _start_stamp(pid: int) -> str:
+    """Return boot id and start time of a process, which no other process shares; empty if it has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -74,10 +74,10 @@ def _serve_own(settings: Settings, ready: Path) -> None:
 
 def _serve_all(settings: Settings, ready: Path, path: Path, members: Path | None) -> None:
     own = _own(shared_socket.login_of(os.geteuid()))
-    wanted = read_members(members) if members else None
+    member_list = read_members(members) if members else None
     parts = backend.backend(settings)
-    if wanted is not None:
-        parts.members.apply(own, wanted)
+    if member_list is not None:
+        parts.members.apply(own, member_list)
     prepare(settings)
     shared_socket.free(path)
     authenticator = PeerAuthenticator(own, parts.members.recognise)

@@ -36,12 +36,12 @@ def create_app(
     sessions: Sessions | None = None,
     itself: BackendStatus | None = None,
 ) -> FastAPI:
-    """The backend's app: `jobs` is what a caller recognised by `authenticator` may ask. `changes` of the store are sent
-    to open pages, in streams with these `times`, and tell a client that follows all jobs what it has missed between two
-    polls; left out, pages ask by themselves. Once `stopping()` is true, every long poll ends within `LOOK_EVERY`. The
-    backend answers under the names in `hosts` alone. `make_pass` runs one tick of every job that is due. `limits`: left
-    out, those of every backend. `sessions`: of the page at a port of this machine, if there is one. `itself`: counts
-    requests and says whether the backend is alive; left out, it is as long as it answers."""
+    """Return the backend's app. `jobs` returns the API as the caller that `authenticator` recognised may use it.
+
+    `changes`: the store's changes, sent to open pages and to clients that follow all jobs; without them, pages poll.
+    `times`: those of the pages' streams. Once `stopping()` is true, every long poll ends within `LOOK_EVERY`.
+    `hosts`: the only host names that requests may use. `make_pass` ticks every due job once. `sessions`: those of
+    browsers at a port of this machine. `itself` counts requests and reports whether the backend is alive."""
 
     def routed(app: FastAPI) -> FastAPI:
         follow = streams.endpoint(changes.now if changes else None, stopping)
@@ -85,7 +85,7 @@ def _app(version: str) -> FastAPI:
 
 
 class _Undescribed(APIRoute):
-    """Without the models of its answers. Only the OpenAPI document needs them, and making them takes a fifth of a
+    """A route without response models. Only the OpenAPI document needs them, and building them takes a fifth of a
     backend's start."""
 
     def __init__(self, *args: Any, **options: Any) -> None:

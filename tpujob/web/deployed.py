@@ -1,7 +1,7 @@
-"""The backend where it is deployed: `python -m tpujob.web.deployed`, such as on Cloud Run.
+"""A deployed backend, such as on Cloud Run: `python -m tpujob.web.deployed`.
 
-It reads a context from a mounted file, and keeps nothing on its disk that must last. Who asks is known by what Google
-has signed (`security/sign_in.py`). `deploy/README.md` says how to deploy it; on a person's machine the backend is
+The process reads a context from a mounted file, and keeps nothing on its disk that must last. Callers are recognised by
+Google's signed tokens (`security/sign_in.py`). `deploy/README.md` describes deployment; on a person's machine use
 `python -m tpujob.web`.
 """
 
@@ -67,12 +67,12 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _serve(options: argparse.Namespace) -> None:
-    settings, here = prepared(options.state, options.context_file)
+    settings, stored = prepared(options.state, options.context_file)
     urls: list[str] = options.url
     page = urls[0] if urls else ""
     settings = replace(settings, only_called=options.only_called, page_url=page)
     hosts = hosts_of(urls)
-    policy = policy_of(settings, here, urls, door=options.door, tick_account=options.tick_account)
+    policy = policy_of(settings, stored, urls, door=options.door, tick_account=options.tick_account)
     if settings.google_endpoint:
         log.warning("the keys of Google come from %s", settings.google_endpoint)
     parts = backend.backend(settings)
@@ -101,40 +101,40 @@ def hosts_of(urls: Sequence[str]) -> list[str]:
 
 
 def headers_of(urls: Sequence[str]) -> list[tuple[str, str]]:
-    """The headers of every answer. A browser that came once uses TLS alone from then on; not where a URL has a port,
-    as other services may then have the same name and no TLS."""
-    found = [urlsplit(url) for url in urls]
-    if not found or any(url.scheme != "https" or ":" in url.netloc for url in found):
+    """Return the headers of every answer: HSTS, so that browsers use TLS alone. Empty if a URL has a port, as other
+    services without TLS may then have the same host name."""
+    parts = [urlsplit(url) for url in urls]
+    if not parts or any(url.scheme != "https" or ":" in url.netloc for url in parts):
         return []
     return [("strict-transport-security", f"max-age={365 * 24 * 3600}")]
 
 
 def prepared(state: Path | None, context_file: Path) -> tuple[Settings, Context]:
-    """The settings of that context, with its file copied into the state folder, where all code reads it, and what it
-    says. Raises BadSpec; BadRequest for a store on the local disk, which would be lost."""
-    found = context.parse(files.read(context_file), str(context_file))
-    if found.store != "firestore":
+    """Copy the context's file into the state folder, where all code reads it; return its settings and the context.
+    Raises BadSpec; BadRequest for a store on the local disk, which would be lost."""
+    stored = context.parse(files.read(context_file), str(context_file))
+    if stored.store != "firestore":
         raise BadRequest(
-            f"{context_file}: store is {found.store}: its jobs would be lost with this process",
+            f"{context_file}: store is {stored.store}: its jobs would be lost with this process",
             hint="store: firestore",
         )
-    settings = settings_module.load(state, context=found.name)
+    settings = settings_module.load(state, context=stored.name)
     # this process is the backend that the clients' copy of the file names
-    context.write(settings, found.model_copy(update={"backend": ""}))
-    return settings, found
+    context.write(settings, stored.model_copy(update={"backend": ""}))
+    return settings, stored
 
 
 def policy_of(
     settings: Settings,
-    here: Context,
+    deployed_context: Context,
     urls: Sequence[str],
     *,
     door: DoorKind | None = None,
     tick_account: str = "",
 ) -> SignInPolicy:
-    """Return whom the backend of that context believes; `door` overrides the context's own. Raises BadRequest for a
+    """Return which tokens the context's backend accepts; `door` overrides the context's own. Raises BadRequest for a
     door that would refuse all users, or admit any."""
-    kind, sign_in = door or here.door, here.sign_in
+    kind, sign_in = door or deployed_context.door, deployed_context.sign_in
     if not urls:
         raise BadRequest("--url is missing: a token is for one URL", hint="--url https://...")
     if kind == "iap" and not sign_in.iap_audience:

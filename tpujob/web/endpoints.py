@@ -1,5 +1,5 @@
-"""The routes of the HTTP API: one for each row of the table of `JobsApi`, which takes what the method's signature says;
-then version, liveness, and a pass over all jobs.
+"""The routes of the HTTP API: one for each row of the table of `JobsApi`, with the parameters of the method's
+signature; then version, liveness, and a pass over all jobs.
 
 They are plain functions, as the service is synchronous: each runs in a thread of the pool. A view of the service is
 sent as it is; the models only describe it in the OpenAPI document.
@@ -27,8 +27,8 @@ MakePass = Callable[..., tuple[int, float | None]]  #: takes `sweep`
 
 
 def add_methods(app: FastAPI, own: Mapping[str, tuple[Endpoint, Any]]) -> None:
-    """A route for each method. `own`: an endpoint with the model of its answer, for each whose request or answer is
-    more than JSON; None: the answer is no JSON."""
+    """Add a route for each method. `own`: the endpoint and response model of methods whose request or answer is more
+    than JSON; a model of None: the answer is no JSON."""
     for row in METHODS.values():
         hints = get_type_hints(getattr(JobsApi, row.name), localns=vars(all_shapes))
         returns = schemas.Done if hints["return"] is type(None) else hints["return"]
@@ -47,7 +47,7 @@ def add_methods(app: FastAPI, own: Mapping[str, tuple[Endpoint, Any]]) -> None:
 
 
 def _endpoint(row: Method, hints: Mapping[str, Any]) -> Endpoint:
-    """Calls the method with what a request has, and sends what it returns."""
+    """Return an endpoint that calls the method with the request's parameters and sends the result."""
     taken, fields = [_parameter("api", Caller)], dict[str, Any]()
     for argument in row.arguments:
         name, hint = argument.name, hints[argument.name]
@@ -62,7 +62,9 @@ def _endpoint(row: Method, hints: Mapping[str, Any]) -> Endpoint:
                     _parameter(name, Annotated[hint, Header(**_bounds(row, name))], default)
                 )
             case "query" if shape := _typed_dict(hint):
-                taken.append(_parameter(name, Annotated[Any, Depends(_together(row, shape))]))
+                taken.append(
+                    _parameter(name, Annotated[Any, Depends(_query_dependency(row, shape))])
+                )
             case "query":
                 several = get_origin(hint) is Sequence
                 kind = Annotated[list[str] if several else hint, Query(**_bounds(row, name))]
@@ -74,17 +76,17 @@ def _endpoint(row: Method, hints: Mapping[str, Any]) -> Endpoint:
         model = create_model(title, __config__=ConfigDict(extra="forbid"), **fields)
         taken.append(_parameter("body", model))
 
-    def endpoint(api: JobsApi, body: Any = None, **given: Any) -> JSONResponse:
+    def endpoint(api: JobsApi, body: Any = None, **arguments: Any) -> JSONResponse:
         sent: dict[str, Any] = body.model_dump() if body else {}
-        answer = getattr(api, row.name)(**given, **sent)
+        answer = getattr(api, row.name)(**arguments, **sent)
         return JSONResponse({"done": True} if answer is None else answer, row.status)
 
     return _with_signature(endpoint, taken)
 
 
-def _together(row: Method, shape: Any) -> Endpoint:
-    """What the query has of a shape whose keys may all be left out. Unknown names are passed on, too: the service
-    refuses those where it is known who asks."""
+def _query_dependency(row: Method, shape: Any) -> Endpoint:
+    """Return a dependency that reads a shape of optional keys from the query. Unknown names are passed on: the service
+    refuses them after it has checked the caller."""
     kinds = get_type_hints(shape)
     taken = [_parameter("request", Request)]
     for name, hint in kinds.items():
@@ -93,15 +95,15 @@ def _together(row: Method, shape: Any) -> Endpoint:
         kind = Annotated[hint | None, Query(**_bounds(row, name))]
         taken.append(_parameter(name, kind, row.defaults.get(name)))
 
-    def together(request: Request, **given: Any) -> dict[str, Any]:
+    def together(request: Request, **values: Any) -> dict[str, Any]:
         unknown = dict.fromkeys(request.query_params.keys() - kinds.keys(), "")
-        return unknown | {k: v for k, v in given.items() if v not in (None, "")}
+        return unknown | {k: v for k, v in values.items() if v not in (None, "")}
 
     return _with_signature(together, taken)
 
 
 def _in_body(hint: Any, default: Any) -> tuple[Any, Any]:
-    """The type of an argument in a JSON body, with its default. The service checks what is in a mapping."""
+    """Return the type of an argument in a JSON body, and its default. The service checks the contents of a mapping."""
     if _typed_dict(hint) is CodeGiven:
         return schemas.NewCode | None, default
     if _typed_dict(hint) or get_origin(hint) is Mapping:
@@ -110,7 +112,7 @@ def _in_body(hint: Any, default: Any) -> tuple[Any, Any]:
 
 
 def _typed_dict(hint: Any) -> Any:
-    """The TypedDict in `X` or `X | None`; None: it is another type."""
+    """Return the TypedDict in `X` or `X | None`; None for another type."""
     return next((kind for kind in (hint, *get_args(hint)) if is_typeddict(kind)), None)
 
 
@@ -137,7 +139,7 @@ def _with_signature(function: Endpoint, taken: list[inspect.Parameter]) -> Endpo
 
 def add_backend(app: FastAPI, version: str, alive: Callable[[], bool]) -> None:
     def get_version() -> JSONResponse:
-        """Which tpujob this is."""
+        """Return the version of tpujob and of the API."""
         return JSONResponse({"version": version, "api": "v1"})
 
     async def health() -> JSONResponse:  # answers also while every thread waits for the store

@@ -1,4 +1,4 @@
-"""How an error leaves the backend: one form in JSON for all errors; in a browser, a page that says the same."""
+"""Turns errors into answers: one JSON form for all errors, and a page with the same text for browsers."""
 
 import base64
 import hashlib
@@ -22,14 +22,13 @@ log = logging.getLogger(__name__)
 
 
 def add_handlers(app: FastAPI, shown: Callable[[Request, TpujobError, int], Response]) -> None:
-    """Answer every error of a request in that form, or as `shown` makes a page of it, with its status, where a browser
-    requests one."""
+    """Answer every error of a request as JSON, or with the page that `shown` makes of it if a browser requests one."""
 
     def answer(request: Request, error: Exception) -> Response:
-        known, status = _known(request, error)
+        ours, status = _as_tpujob_error(request, error)
         if wants_page(request.scope):
-            return shown(request, known, status)
-        return reply(known, status)
+            return shown(request, ours, status)
+        return reply(ours, status)
 
     for kind in (
         TpujobError,
@@ -42,25 +41,27 @@ def add_handlers(app: FastAPI, shown: Callable[[Request, TpujobError, int], Resp
 
 
 def wants_page(scope: Scope) -> bool:
-    """Whether a browser shows the answer to a person."""
+    """Return whether a browser shows the answer to a person."""
     path, headers = scope["path"], dict(scope["headers"])
     asks = b"text/html" in headers.get(b"accept", b"")
     return asks and not path.startswith("/v1/") and not path.endswith(".json")
 
 
 def reply(error: TpujobError, status: int = 0) -> JSONResponse:
-    """Return the answer to a request that raised it."""
+    """Return the JSON answer to a request that raised `error`."""
     wait = getattr(error, "retry_after", None)
     headers = None if wait is None else {"retry-after": str(max(1, math.ceil(wait)))}
     return JSONResponse(error.as_json(), status or error.http_status, headers)
 
 
-def _known(request: Request, error: Exception) -> tuple[TpujobError, int]:
-    """Return the error as one of ours, with the status of its answer."""
+def _as_tpujob_error(request: Request, error: Exception) -> tuple[TpujobError, int]:
+    """Return the error as a TpujobError, and the status of its answer."""
     if isinstance(error, Forbidden):
-        asked = ascii(f"{request.method} {request.scope['path']}"[:200])
-        who = request.scope.get("state", {}).get("principal")
-        log.warning("refused: %s by %s: %s", asked, ascii(who), ascii(error.message)[:300])
+        request_line = ascii(f"{request.method} {request.scope['path']}"[:200])
+        principal = request.scope.get("state", {}).get("principal")
+        log.warning(
+            "refused: %s by %s: %s", request_line, ascii(principal), ascii(error.message)[:300]
+        )
     match error:
         case TpujobError():
             return error, error.http_status
@@ -78,8 +79,8 @@ def _sentence(problem: Any) -> str:
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "literal_error":
         allowed = problem["ctx"]["expected"].removesuffix(" or ''")
-        given = str(problem["input"])[:80]
-        return f"{problem['loc'][-1]}: there is no {given!r}; one of {allowed}"
+        value = str(problem["input"])[:80]
+        return f"{problem['loc'][-1]}: there is no {value!r}; one of {allowed}"
     return f"{where}: {problem['msg']}"[:300]
 
 
@@ -108,8 +109,8 @@ POLICY = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form
 
 
 def answer(scope: Scope, error: TpujobError, status: int = 0, *, again_s: int = 0) -> Response:
-    """What a request gets in place of its answer: a page if a browser asks for one, else the API's form. `again_s`:
-    seconds after which the browser asks again."""
+    """Return the answer to a failed request: a page for a browser, else JSON. `again_s`: seconds after which the
+    browser retries."""
     if not wants_page(scope):
         return reply(error, status)
     headers = {"content-security-policy": POLICY} | ({"refresh": str(again_s)} if again_s else {})

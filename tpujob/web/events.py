@@ -37,12 +37,12 @@ RETRY = (200, 2000)
 
 @dataclass(frozen=True, slots=True)
 class StreamTimes:
-    """Seconds."""
+    """The times of page streams, in seconds."""
 
     least: float = 0.25  #: between two events of a stream
-    #: of a stream: so long it may last after the right to watch has ended. No proxy closes a silent one earlier.
+    #: length of a stream, and so how long it may outlast the right to watch; no proxy closes a silent stream earlier
     life: float = 50.0
-    slow: float = 20.0  #: beyond that, until a reader who takes nothing is dropped
+    slow: float = 20.0  #: after `life`, until a reader that takes no data is dropped
 
 
 class Events:
@@ -59,11 +59,11 @@ class Events:
 
     @property
     def streams(self) -> int:
-        """How many are open. Any thread may ask."""
+        """The number of open streams. Any thread may read it."""
         return len(self._streams)
 
     def check_store(self) -> None:
-        """Raises Transient while the follower gets no answer of the store: no page then waits for one."""
+        """Raise Transient while the store does not answer the follower, so that no page waits for the store."""
         if self._follows and (since := self._changes.failing):
             raise Transient(f"the store has not answered since {rfc3339(since)}")
 

@@ -30,19 +30,21 @@ def log_to_stderr(file: Path | None = None, *, formatter: logging.Formatter | No
 
 
 class OneLine(logging.Formatter):
-    """For people. A record begins one line, which ends with what it is about: `[job=000042 attempt=2]`. What else it
-    has, such as a traceback, follows behind bars."""
+    """Formats records for people. The first line ends with the record's subject: `[job=000042 attempt=2]`. Further
+    lines, such as a traceback, follow behind bars."""
 
     def format(self, record: logging.LogRecord) -> str:
-        first, *more = (clean(line[:LONGEST]) for line in super().format(record).splitlines())
+        first, *continuation = (
+            clean(line[:LONGEST]) for line in super().format(record).splitlines()
+        )
         about = " ".join(f"{name}={clean(value)}" for name, value in _about().items())
         first += f" [{about}]" * bool(about)
-        return "\n".join([first, *(f"    | {line}" for line in more[:MOST_LINES])])
+        return "\n".join([first, *(f"    | {line}" for line in continuation[:MOST_LINES])])
 
 
 class Json(logging.Formatter):
-    """For machines: a record is one line, an object with `time`, `severity`, `logger`, `message`, and with `job`,
-    `attempt` and `request` where it is about one. Google Cloud reads `time` and `severity` as its own."""
+    """Formats records for machines: one line of JSON with `time`, `severity`, `logger`, `message`, and `job`, `attempt`
+    and `request` where known. Google Cloud reads `time` and `severity` as its own."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -57,8 +59,8 @@ class Json(logging.Formatter):
 
 
 def _about() -> dict[str, str]:
-    known = log_context.facts()
-    return {name: known[name] for name in log_context.NAMES if known.get(name)}
+    context = log_context.facts()
+    return {name: context[name] for name in log_context.NAMES if context.get(name)}
 
 
 class _Rotated(RotatingFileHandler):

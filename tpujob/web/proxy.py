@@ -1,9 +1,9 @@
-"""The page of a context whose backend is elsewhere, at a port of this machine: `python -m tpujob.web.proxy`.
+"""A proxy at a local port for the page of a deployed or shared backend: `python -m tpujob.web.proxy`.
 
-It passes a browser's requests on to the backend as those of the user who has started it, and the answers back as they
-come. The token stays in this process. It ends when its standard input does, or with Ctrl-C. `tpujob open` starts it,
-and reads its first line: a JSON object with `page`, its address, and `code`, a one-time code if a browser needs one.
-"""
+The proxy sends a browser's requests to the backend as the user who started the process, and streams the answers back.
+The token stays in this process, which ends when its standard input closes, or with Ctrl-C. `tpujob open` starts the
+proxy and reads its first line: a JSON object with `page`, the address, and `code`, a one-time code if a browser needs
+one."""
 
 import argparse
 import asyncio
@@ -39,12 +39,12 @@ from tpujob.wiring import client
 
 MOST = 64  #: requests at once, of which each stream of a tab is one
 AGAIN_S = 5  #: seconds after which a browser looks again for a backend that is down
-#: what is passed on of a request: nothing that says where the page lies here, or who asks
+#: headers of a request that are passed on: none reveals the page's address here, or the user
 FORTH = (
     *("accept", "accept-encoding", "accept-language", "content-type", "idempotency-key"),
     *("if-none-match", "x-tpujob-again", "hx-request", "hx-source", "hx-target"),
 )
-#: and of an answer: nothing about its connection, and no cookie
+#: headers of an answer that are passed back: none of the connection, no cookie
 BACK = (
     *("content-type", "content-length", "content-encoding", "content-disposition"),
     *("content-security-policy", "referrer-policy", "allow", "cache-control", "etag"),
@@ -73,14 +73,14 @@ class Relay(Protocol):
 
 
 class BackendProxy:
-    """An ASGI app that is the backend's. Each request has a thread while it is answered."""
+    """An ASGI app that forwards requests to the backend. Each request holds a thread while it is answered."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
         self._threads = ThreadPoolExecutor(MOST, "page")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await _whole(receive)
+        body = await _read_body(receive)
         if body is None:
             return  # the browser has gone
         loop = asyncio.get_running_loop()
@@ -101,18 +101,18 @@ class BackendProxy:
             answer.close()
 
     def _ask(self, scope: Scope, body: bytes) -> Answer:
-        given = Headers(scope=scope)
-        headers = {name: given[name] for name in FORTH if name in given}
+        received = Headers(scope=scope)
+        headers = {name: received[name] for name in FORTH if name in received}
         target = scope["raw_path"].decode("ascii")
         if query := scope["query_string"].decode("ascii"):
             target += f"?{query}"
         return self._relay.ask(scope["method"], target, headers, body)
 
     async def _pass_back(self, scope: Scope, answer: Answer, send: Send) -> None:
-        found = {name: answer.headers[name] for name in BACK}
-        headers = {name: value for name, value in found.items() if value is not None}
+        values = {name: answer.headers[name] for name in BACK}
+        headers = {name: value for name, value in values.items() if value is not None}
         if (to := answer.headers["location"]) is not None:
-            headers["location"] = self._here(to, scope["root_path"])
+            headers["location"] = self._local_target(to, scope["root_path"])
         raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": answer.status, "headers": raw})
         loop = asyncio.get_running_loop()
@@ -120,20 +120,21 @@ class BackendProxy:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
-    def _here(self, to: str, root: str) -> str:
-        """Where the backend leads to, as an address of this page. What leads elsewhere leads to its beginning."""
+    def _local_target(self, to: str, root: str) -> str:
+        """Return the target of the backend's redirect as a path of this page; the first page for another site's
+        target."""
         try:
-            there, here = urlsplit(to), urlsplit(self._relay.url)
+            target, backend = urlsplit(to), urlsplit(self._relay.url)
         except ValueError:
             return f"{root}/"
-        own = not (there.scheme or there.netloc) or there[:2] == here[:2]
-        if not own or there.path.startswith("//") or "\\" in to:
+        own = not (target.scheme or target.netloc) or target[:2] == backend[:2]
+        if not own or target.path.startswith("//") or "\\" in to:
             return f"{root}/"
-        path = there.path + (f"?{there.query}" if there.query else "")
+        path = target.path + (f"?{target.query}" if target.query else "")
         return root + path if path.startswith("/") else path
 
 
-async def _whole(receive: Receive) -> bytes | None:
+async def _read_body(receive: Receive) -> bytes | None:
     """Return the body, whose size the middleware has limited; None: it was cut off."""
     pieces: list[bytes] = []
     while True:
@@ -146,7 +147,7 @@ async def _whole(receive: Receive) -> bytes | None:
 
 
 async def _cut_when_gone(receive: Receive, answer: Answer) -> None:
-    """A closed tab ends its stream also at the backend."""
+    """End the answer's stream at the backend when the browser disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
     answer.cut()
@@ -171,8 +172,8 @@ def _serve(settings: Settings, *, with_code: bool) -> None:
     place, address = browser.page_at(settings)
     kernel_says, sessions = unix_sockets.tells_peers(), Sessions()
     app = opened(relay, settings.user, sessions, kernel_says=kernel_says)
-    known = Connections(most_connections(), ports={place.getsockname()[1]})
-    config = config_of(app, known)
+    connections = Connections(most_connections(), ports={place.getsockname()[1]})
+    config = config_of(app, connections)
     config.timeout_graceful_shutdown = 1  # nothing is lost with a stream of a tab
     server = uvicorn.Server(config)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -187,7 +188,7 @@ def _serve(settings: Settings, *, with_code: bool) -> None:
 
 
 def opened(relay: Relay, user: str, sessions: Sessions, *, kernel_says: bool) -> ASGIApp:
-    """The page of the backend at the other end of `relay`, for this process's user alone."""
+    """Return the app that shows the page of the backend behind `relay` to this process's user alone."""
     authenticator = BrowserAuthenticator(
         Principal(f"uid:{os.geteuid()}", user), sessions, kernel_says=kernel_says
     )

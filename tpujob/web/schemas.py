@@ -13,7 +13,7 @@ JobRef = Annotated[str, "an id (`000042` or `42`) or a unique name"]
 
 
 async def _caller(request: Request) -> JobsApi:
-    """What the caller may ask of jobs; the authenticator has put the principal there."""
+    """Return the API as the request's principal, set by the authenticator, may use it."""
     return request.app.state.jobs(request.scope["state"]["principal"])
 
 
@@ -21,7 +21,7 @@ Caller = Annotated[JobsApi, Depends(_caller)]
 
 
 def may(api: JobsApi, method: str) -> bool:
-    """Whether the caller's role allows that method for something of their own."""
+    """Return whether the caller's role allows that method for the caller's own jobs."""
     try:
         getattr(api, method)
     except Forbidden:
@@ -34,10 +34,11 @@ DEEPEST = 50
 
 
 def _shallow(value: dict[str, Any]) -> dict[str, Any]:
-    """What is deeper would be refused by everything that walks through it later, by a RecursionError."""
+    """Return the value. Raise ValueError if its nesting is so deep that code which walks it would hit
+    RecursionError."""
     layer: list[Any] = [value]
     for _ in range(DEEPEST):
-        layer = [below for one in layer for below in _within(one)]
+        layer = [below for container in layer for below in _within(container)]
         if not layer:
             return value
     raise ValueError(f"more than {DEEPEST} nested brackets")

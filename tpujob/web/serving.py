@@ -1,4 +1,4 @@
-"""How a backend process serves, wherever it runs: its sockets, each with its authenticator, its server, and its end."""
+"""Serves a backend process: its sockets, each with its authenticator, its server, and its shutdown."""
 
 import gc
 import signal
@@ -25,11 +25,11 @@ class SocketListener(NamedTuple):
 
     socket: socket.socket
     authenticator: Authenticator
-    loopback: bool = False  #: a port at which the kernel is asked who connects
+    loopback: bool = False  #: the kernel is asked for the uid of the other end
 
 
 class SocketAuthenticators:
-    """Asks the authenticator of the listening socket at which a connection came in, and no other."""
+    """Calls the authenticator of the listening socket that accepted the connection, and no other."""
 
     def __init__(self, listeners: Sequence[SocketListener]) -> None:
         self._by_place = {_place(x.socket.getsockname()): x.authenticator for x in listeners}
@@ -47,8 +47,8 @@ def serve(
     headers: Sequence[tuple[str, str]] = (),
     **options: Any,
 ) -> None:
-    """Serve that backend on those sockets until SIGTERM; then finish the running ticks and return. `started` is called
-    when connections are accepted. `headers`: of every answer. `options`: those of `create_app`."""
+    """Serve the backend on these sockets until SIGTERM; then finish the running ticks and return. `started` is called
+    once connections are accepted. `headers` are added to every answer. `options` are passed to `create_app`."""
     gc.set_threshold(COLLECTED)
     app = create_app(
         parts.api.acting_for,
@@ -58,28 +58,28 @@ def serve(
         itself=parts.api.itself,
         **options,
     )
-    ports = {each.socket.getsockname()[1] for each in listeners if each.loopback}
+    ports = {listener.socket.getsockname()[1] for listener in listeners if listener.loopback}
     config = config_of(app, Connections(most_connections(), ports=ports))
     config.headers = list(headers)
     server = uvicorn.Server(config)
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn raises again what has ended it: nothing below would be done if that killed the process
         signal.signal(number, server.handle_exit)
-    for each in listeners:
-        if each.socket.family != socket.AF_UNIX:
+    for listener in listeners:
+        if listener.socket.family != socket.AF_UNIX:
             # asyncio sets it only on a socket that names its protocol; without it an answer may wait for 40 ms
-            each.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            listener.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if with_loop:
         parts.start()
     started()
     try:
-        server.run(sockets=[each.socket for each in listeners])
+        server.run(sockets=[listener.socket for listener in listeners])
     finally:
         parts.stop()
 
 
 def _place(name: Any) -> str | int:
-    """What tells the listening sockets of a process apart, from a socket's name or a scope's `server`: path or port."""
+    """Return the path or port that identifies a listening socket, from its name or a scope's `server`."""
     if isinstance(name, str):
         return name
     return name[0] if name[1] is None else name[1]

@@ -17,14 +17,14 @@ from tpujob.web import schemas
 from tpujob.web.schemas import Caller, JobRef
 
 IN_MEMORY = 1 << 20  #: bytes of a bundle; a larger one is in a file while it is received
-#: of the text that Prometheus reads
+#: media type of the text that Prometheus reads
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
 Number = Annotated[int | None, Query(ge=0, le=1_000_000)]
 
 
 async def _body(request: Request) -> AsyncIterator[IO[bytes]]:
-    """In a file, unless it is small."""
+    """Yield the request's body as a file; a small body stays in memory."""
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as file:
         async for piece in request.stream():
             file.write(piece)
@@ -46,8 +46,8 @@ def log_block(
     cursor: Annotated[str, Query(max_length=cast("int", BOUNDS["cursor"]))] = "",
     accept_encoding: Annotated[str, Header()] = "",
 ) -> Response:
-    """Its bytes are the body. The headers `x-tpujob-cursor`, `-done`, `-more` and, URL-encoded, `-note` are its other
-    fields."""
+    """Return the block's bytes as the body, its other fields in the headers `x-tpujob-cursor`, `-done`, `-more` and,
+    URL-encoded, `-note`."""
     block = api.log_block(job, host=host, attempt=attempt, cursor=cursor)
     packs = "gzip" in accept_encoding
     headers = {
@@ -83,7 +83,7 @@ AGAIN_IN = 2.0  #: seconds that a poll beyond the limit is asked to wait before 
 def endpoint(
     watch: Callable[[], int] | None, stopping: Callable[[], bool]
 ) -> Callable[..., JSONResponse]:
-    """The endpoint of `JobsApi.follow`. `watch` gives the number of the newest change of any job."""
+    """Return the endpoint of `JobsApi.follow`. `watch` returns the number of the newest change of any job."""
 
     def current(api: JobsApi, job: str | None) -> str:
         if job is not None:
@@ -103,8 +103,8 @@ def endpoint(
         cursor: Annotated[str, Query(max_length=64)] = "",
         timeout: Annotated[float, Query(ge=0, le=MAX_WAIT)] = MAX_WAIT,
     ) -> JSONResponse:
-        """Answers when that job, or any, may have changed since `cursor` was given out, at the latest after `timeout`
-        seconds; at once without a cursor."""
+        """Answer when the job, or any job, may have changed since `cursor`, at the latest after `timeout` seconds; at
+        once without a cursor."""
         _ = api.follow  # refuses a caller who may not follow, also when nothing is waited for
         again_in = 0.0
         if cursor:

@@ -1,4 +1,4 @@
-"""The backend: a context's settings become the service that runs jobs there, in the world of `wiring/world.py`."""
+"""Builds the backend: the service that runs a context's jobs, with the adapters of `wiring/world.py`."""
 
 import os
 import secrets
@@ -45,8 +45,8 @@ class Backend:
         self.notifier.start()
 
     def stop(self) -> None:
-        """Return when the ticks that run have ended. Hosts are heard no more. The file of a store is whole by itself: a
-        copy of it needs no other file."""
+        """Wait for running ticks to end, then close all connections. The file of a store is then complete: a copy needs
+        no other file."""
         self.loop.stop()
         self.notifier.stop()
         self.listening.close()
@@ -61,30 +61,32 @@ class Backend:
 
 
 def backend(settings: Settings) -> Backend:
-    """The service with its adapters; its loop is not started yet. Raises BackendGone when the emulator is down,
-    NotFound or BadSpec when there is no such context or something is wrong with it."""
+    """Return the service with its adapters, not yet started. Raises BackendGone if the emulator is down, NotFound or
+    BadSpec if the context is missing or invalid."""
     counters, clock = Counters(), SystemClock()
-    found = world(settings, counters)
-    store, site = found.store, found.site
+    adapters = world(settings, counters)
+    store, site = adapters.store, adapters.site
     if store.KIND == "firestore" and not settings.local:
         folders = sorted(set(site.buckets.values()))
         check_database(
-            cast("FirestoreStore", store), found.blobs, folders, settings, found.hosts.key
+            cast("FirestoreStore", store), adapters.blobs, folders, settings, adapters.hosts.key
         )
     ports = Ports(
         store,
-        Providers({CLOUD_TPU: found.slices}),
-        found.hosts,
-        found.blobs,
+        Providers({CLOUD_TPU: adapters.slices}),
+        adapters.hosts,
+        adapters.blobs,
         clock,
-        found.copies,
-        found.secrets,
+        adapters.copies,
+        adapters.secrets,
         store.reputation,
     )
-    # where no stream tells of changes, each read of them is billed
+    # without a stream of changes, each read of them is billed
     changes = Changes(store, interval=1.0 if settings.only_called else 0.5)
-    members, listening = Membership(store.members), LiveLogs(found.hosts)
-    setup = notifications.build_setup(found.notifications, found.secrets, clock, settings.page_url)
+    members, listening = Membership(store.members), LiveLogs(adapters.hosts)
+    setup = notifications.build_setup(
+        adapters.notifications, adapters.secrets, clock, settings.page_url
+    )
 
     def changed() -> None:
         changes.poke()
@@ -97,8 +99,8 @@ def backend(settings: Settings) -> Backend:
         report_every=settings.report_every,
         changed=changed,
         prices=site.prices,
-        budgets=found.budgets,
-        queue=found.queue,
+        budgets=adapters.budgets,
+        queue=adapters.queue,
         counters=counters,
     )
     accounts = reconciler.spending.accounts
@@ -106,7 +108,7 @@ def backend(settings: Settings) -> Backend:
     orphans = Orphans(
         store,
         ports.slices,
-        found.hosts,
+        adapters.hosts,
         clock,
         zones=lambda: zones(store, site.zones),
         leaked=notifier.leaked,
@@ -120,27 +122,29 @@ def backend(settings: Settings) -> Backend:
     api = Jobs(
         reconciler,
         loop,
-        HostReach(found.hosts.access, found.hosts.trust),
-        _service_settings(settings, found, clock),
+        HostReach(adapters.hosts.access, adapters.hosts.trust),
+        _service_settings(settings, adapters, clock),
         changes=changes,
         admin=Admin(store, orphans, store.reputation, clock, site.prices),
         members=members,
-        notifications=Notifications(store.outbox, setup, notifier.sender, found.secrets, clock),
+        notifications=Notifications(store.outbox, setup, notifier.sender, adapters.secrets, clock),
         live_logs=listening,
     )
-    return Backend(api, loop, changes, members, notifier, listening, found)
+    return Backend(api, loop, changes, members, notifier, listening, adapters)
 
 
-def _service_settings(settings: Settings, found: Adapters, clock: SystemClock) -> ServiceSettings:
-    store = found.store
+def _service_settings(
+    settings: Settings, adapters: Adapters, clock: SystemClock
+) -> ServiceSettings:
+    store = adapters.store
     schemas = {"records": SCHEMA_VERSION} | ({"tables": store.TABLES} if store.TABLES else {})
     # of the emulator it costs nothing, and faults are tried out there
     every = 5.0 if settings.local else EVERY
     return ServiceSettings(
-        site=found.site,
-        around=found.around,
-        owner=found.slices.owner,
-        offered=found.slices.catalog.types,
+        site=adapters.site,
+        around=adapters.around,
+        owner=adapters.slices.owner,
+        offered=adapters.slices.catalog.types,
         quotas=Quotas(lambda: doctor.quotas(settings), clock, every=every),
         process=ProcessFacts(
             context=settings.context,
@@ -155,7 +159,7 @@ def _service_settings(settings: Settings, found: Adapters, clock: SystemClock) -
 
 
 def signing_keys(settings: Settings) -> Callable[[str], tuple[bytes, float]]:
-    """Fetches the keys with which tokens are verified; see `adapters/google/rest.py`."""
+    """Return the function that fetches the keys to verify tokens with; see `adapters/google/rest.py`."""
     from tpujob.adapters.google import rest
 
     return rest.key_fetcher(settings.google_endpoint)

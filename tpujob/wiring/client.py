@@ -1,6 +1,6 @@
-"""The command line's adapters: the way in to the context's backend, and what a command does without it.
+"""The command line's adapters: the client of the context's backend, and commands that need no backend.
 
-Every command pays for this module, so that adapters are imported where they are used.
+Every command imports this module, so adapters are imported where they are used.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ if TYPE_CHECKING:
 
 
 def client(settings: Settings) -> RemoteJobs:
-    """The way in for a command: the backend of the context over HTTP; one on this machine is started when it is down.
-    Raises BackendGone; Refused when it would have no credentials for the cloud."""
+    """Return the HTTP client of the context's backend; start a backend on this machine if it is down. Raises
+    BackendGone; Refused if the backend would have no credentials for the cloud."""
     from tpujob.config import stack_processes
 
     if (running := running_client(settings)) is not None:
         return running
     up(settings)
-    return _remote_here(settings, stack_processes.ensure_backend(settings))
+    return _local_client(settings, stack_processes.ensure_backend(settings))
 
 
 def running_client(settings: Settings) -> RemoteJobs | None:
     """Return the client if the backend runs already; nothing is started."""
     from tpujob.config import stack_processes
 
-    if there := deployed(settings):
+    if context := deployed(settings):
         from tpujob.adapters.http.client import RemoteJobs
 
-        way = _way_to(settings, there)
+        way = _backend_address(settings, context)
         return RemoteJobs(way.url, uid=way.uid, sign=way.sign)
-    here = stack_processes.running_backend(settings)
-    return _remote_here(settings, here) if here else None
+    access = stack_processes.running_backend(settings)
+    return _local_client(settings, access) if access else None
 
 
 def page(settings: Settings) -> Access | None:
-    """The backend on this machine, if it shows its page there; None: the page of this context comes through a relay.
-    Raises BadRequest if its page is switched off; BackendGone."""
+    """Return the backend on this machine if it shows its page at a port; None if the page needs a proxy. Raises
+    BadRequest if the page is switched off; BackendGone."""
     from tpujob.config import stack_processes
 
     if deployed(settings):
         return None
-    found = stack_processes.ensure_backend(settings)
-    if found.page or found.shared:
-        return found if found.page else None
+    access = stack_processes.ensure_backend(settings)
+    if access.page or access.shared:
+        return access if access.page else None
     why = "it was started without" if settings.page else "TPUJOB_PAGE is off"
     raise BadRequest(
         f"the backend of {settings.context} shows no page: {why}",
@@ -65,13 +65,13 @@ def page(settings: Settings) -> Access | None:
 
 
 def behind_iap(settings: Settings) -> str:
-    """The URL of a backend behind Identity-Aware Proxy, where a browser signs in by itself; empty: it is not."""
-    found = deployed(settings)
-    return found.backend.rstrip("/") if found and found.door == "iap" else ""
+    """Return the URL of a backend behind Identity-Aware Proxy, where a browser signs in by itself; else empty."""
+    context = deployed(settings)
+    return context.backend.rstrip("/") if context and context.door == "iap" else ""
 
 
 def page_code(settings: Settings) -> str:
-    """A code that opens the page of the backend on this machine in one browser, within a minute."""
+    """Return a code that opens the page of the backend on this machine in one browser, within a minute."""
     return client(settings).page_code()
 
 
@@ -86,46 +86,46 @@ def way_to_page(settings: Settings, job: str = "") -> str:
     command = f"tpujob open {job}".rstrip()
     if deployed(settings):
         return command
-    here = stack_processes.running_backend(settings)
-    if here is None or not (here.page or here.shared):
+    access = stack_processes.running_backend(settings)
+    if access is None or not (access.page or access.shared):
         return ""
-    return here.page + path if here.page and not here.page_needs_code else command
+    return access.page + path if access.page and not access.page_needs_code else command
 
 
 def proxy_client(settings: Settings) -> ProxyClient:
     """Return the client through which the page of a deployed or a shared backend is reached. Raises BackendGone."""
     from tpujob.adapters.http.transport import BackendAddress, ProxyClient
 
-    if there := deployed(settings):
-        return ProxyClient(_way_to(settings, there))
+    if context := deployed(settings):
+        return ProxyClient(_backend_address(settings, context))
     from tpujob.config import stack_processes
 
     return ProxyClient(BackendAddress(stack_processes.ensure_backend(settings).url))
 
 
 def up(settings: Settings) -> None:
-    """Start everything of the context that runs on this machine. Raises as `client` does; BadRequest when nothing of it
-    runs here."""
+    """Start all processes of the context on this machine. Raises as `client` does; BadRequest for a deployed
+    backend."""
     from tpujob.config import stack_processes
 
-    _not_elsewhere(settings)
+    _check_not_deployed(settings)
     if not settings.local:
         _check_credentials(settings)
     stack_processes.up(settings)
 
 
 def make_way(settings: Settings) -> None:
-    """Start everything of the context that a backend needs on this machine, and end the backend itself. Raises as `up`
-    does; BadRequest when the context's backend serves others already."""
+    """Start the processes that a backend needs on this machine, and stop the backend itself. Raises as `up` does;
+    BadRequest if the context's backend already serves all users."""
     from tpujob.config import stack_processes
 
-    _not_elsewhere(settings)
+    _check_not_deployed(settings)
     *others, backend = stack_processes.parts(settings)
-    here = stack_processes.status(settings, [backend])[0]
-    if here.ready and here.ready.get("shared"):
+    status = stack_processes.status(settings, [backend])[0]
+    if status.ready and status.ready.get("shared"):
         raise BadRequest(
-            f"the backend of {settings.context} serves all users already, at {here.ready['url']}",
-            hint=f"end that one first: its pid is {here.pid}",
+            f"the backend of {settings.context} serves all users already, at {status.ready['url']}",
+            hint=f"end that one first: its pid is {status.pid}",
         )
     if settings.local:
         stack_processes.up(settings, others)
@@ -136,21 +136,22 @@ def make_way(settings: Settings) -> None:
 
 def deployed_at(settings: Settings) -> str:
     """Return the URL of the context's backend; empty: this machine runs it."""
-    found = deployed(settings)
-    return found.backend if found else ""
+    context = deployed(settings)
+    return context.backend if context else ""
 
 
 def deployed(settings: Settings) -> Context | None:
-    """Return the context if it is for a deployed backend. Raises NotFound when it is not there."""
+    """Return the context if it names a backend, deployed or shared; else None. Raises NotFound if its file is
+    missing."""
     if settings.local:
         return None
     path = settings.context_file
     if path.exists() and "backend" not in path.read_text(encoding="utf-8", errors="replace"):
-        return None  # seen without the parser, which takes longer than most commands
+        return None  # without the parser, which takes longer than most commands
     from tpujob.config import context
 
-    found = context.current(settings)
-    return found if found.backend else None
+    current = context.current(settings)
+    return current if current.backend else None
 
 
 def greet_socket(path: Path) -> tuple[int, CallerView]:
@@ -166,7 +167,7 @@ def greet_socket(path: Path) -> tuple[int, CallerView]:
 def open_session(
     settings: Settings, jobs: JobsApi, job: str, *, host: int, command: list[str] | None
 ) -> int:
-    """`tpujob ssh`, from this machine, with a key that is made for this session and gone afterwards. Raises as
+    """Run `tpujob ssh` from this machine with a key for this session alone; return the exit code. Raises as
     `JobsApi.access` and `open_session` of `adapters/ssh/` do."""
     from tpujob.adapters import ssh
 
@@ -176,53 +177,53 @@ def open_session(
 
 
 def blobs(settings: Settings, project: str) -> closing[GcsBlobs]:
-    """Cloud Storage as a context of that project sees it, from this process."""
+    """Return the Cloud Storage adapter for that project, in this process."""
     from tpujob.adapters.gcs import GcsBlobs
 
     return closing(GcsBlobs(project, endpoint=settings.storage_endpoint))
 
 
 def in_google_cloud() -> bool:
-    """Whether this machine is one of Google Compute Engine, as its firmware says."""
+    """Return whether this machine is a VM of Google Compute Engine, by its firmware."""
     from tpujob.adapters.google import identity
 
     return identity.in_google_cloud()
 
 
 def usual_project() -> str:
-    """The project that this machine's Google Cloud tools are set to; empty: nothing says."""
+    """Return the default project of this machine's Google Cloud tools; empty if none is set."""
     from tpujob.adapters.google import identity
 
     return identity.usual_project()
 
 
-def _way_to(settings: Settings, there: Context) -> BackendAddress:
+def _backend_address(settings: Settings, context: Context) -> BackendAddress:
     from tpujob.adapters.http.transport import BackendAddress
 
-    if there.backend.startswith("unix:"):
-        return BackendAddress(there.backend, there.backend_uid)
+    if context.backend.startswith("unix:"):
+        return BackendAddress(context.backend, context.backend_uid)
     from tpujob.wiring import sign_in
 
-    return BackendAddress(there.backend, sign=sign_in.headers(settings, there))
+    return BackendAddress(context.backend, sign=sign_in.headers(settings, context))
 
 
-def _not_elsewhere(settings: Settings) -> None:
-    if found := deployed(settings):
+def _check_not_deployed(settings: Settings) -> None:
+    if context := deployed(settings):
         raise BadRequest(
-            f"the backend of {settings.context} is deployed at {found.backend}: it is not started here",
+            f"the backend of {settings.context} is deployed at {context.backend}: it is not started here",
             hint="any command talks to it; `tpujob use local` goes back to this machine",
         )
 
 
-def _remote_here(settings: Settings, access: Access) -> RemoteJobs:
-    """Return the client of the backend on this machine, with its log: it can be started again."""
+def _local_client(settings: Settings, access: Access) -> RemoteJobs:
+    """Return the client of the backend on this machine, which restarts a backend that has ended."""
     from tpujob.adapters.http.client import RemoteJobs
 
     def look_again() -> str | None:
         from tpujob.config import stack_processes
 
-        found = stack_processes.backend_after(settings, access)
-        return found.url if found else None
+        restarted = stack_processes.backend_after(settings, access)
+        return restarted.url if restarted else None
 
     return RemoteJobs(access.url, log=str(settings.log_file("backend")), find_again=look_again)
 

@@ -1,4 +1,4 @@
-"""What `tpujob data` copies with: the objects of the context's storage, and what this machine knows of its files."""
+"""The adapters of `tpujob data`: the context's object storage, and the cache of checksums of this machine's files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _PATIENCE = 60.0
 def copying(
     settings: Settings, make_bucket: str = ""
 ) -> Generator[tuple[JsonObjects, ChecksumCache]]:
-    """`make_bucket`: in the local stack, which must run, this bucket is made when it is missing."""
+    """Yield the object storage and the cache of checksums. In the local stack, which must run, the missing bucket
+    `make_bucket` is made."""
     from tpujob.adapters.gcs.objects import JsonObjects
 
     endpoint = _endpoint(settings)
@@ -40,8 +41,8 @@ def copying(
 
 
 def reading(source: Place) -> AbstractContextManager[SourceReader | None]:
-    """The reader of a source outside Cloud Storage; None: it is in it, or on this machine. Raises BadRequest for a list
-    of URLs with a mistake, and where a package is missing."""
+    """Return the reader of a source outside Cloud Storage; None for Cloud Storage and this machine. Raises BadRequest
+    for a faulty list of URLs, and if a package is missing."""
     if isinstance(source, S3Prefix):
         from tpujob.adapters.s3_objects import S3Objects
 
@@ -55,7 +56,7 @@ def reading(source: Place) -> AbstractContextManager[SourceReader | None]:
 
 
 def _endpoint(settings: Settings) -> str:
-    """Of an emulated storage; empty: Google's own."""
+    """Return the URL of an emulated storage; empty for Google's own."""
     if not settings.local or settings.storage_endpoint:
         return settings.storage_endpoint
     return str(json.loads(settings.ready_file("emulator").read_text(encoding="utf-8"))["storage"])

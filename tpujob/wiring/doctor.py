@@ -1,4 +1,4 @@
-"""What `tpujob doctor` and `tpujob quota` look at: this machine, the local stack or the context's project.
+"""The facts that `tpujob doctor` and `tpujob quota` examine: this machine, the local stack or the context's project.
 
 The checks are in `doctor/`.
 """
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def findings(settings: Settings) -> list[Finding]:
-    """Whether the context is fit for running jobs, and this machine for its part in it. Nothing is started or changed.
-    Raises NotFound or BadSpec when there is no such context or something is wrong with its file."""
+    """Return the results of all checks of the context and of this machine. Nothing is started or changed. Raises
+    NotFound or BadSpec if the context is missing or its file is invalid."""
     from tpujob.adapters import this_machine
     from tpujob.adapters.google import project
     from tpujob.doctor import cloud, machine, network
 
     software = this_machine.software()
-    found = [
+    results = [
         machine.check_python(software).named("Python"),
         machine.check_packages(software).named("packages"),
     ]
@@ -32,24 +32,24 @@ def findings(settings: Settings) -> list[Finding]:
         from tpujob.config import stack_processes
 
         running = {part.name: part.ready is not None for part in stack_processes.status(settings)}
-        return found + machine.check_laptop(this_machine.laptop(settings.state, running))
+        return results + machine.check_laptop(this_machine.laptop(settings.state, running))
     from tpujob.config import context
 
-    here = context.current(settings)
-    if here.backend:
-        answer = machine.check_backend(here.backend, _trouble_with(settings))
-        found.append(answer.named("backend"))
-    if here.project:
+    current = context.current(settings)
+    if current.backend:
+        answer = machine.check_backend(current.backend, _backend_error(settings))
+        results.append(answer.named("backend"))
+    if current.project:
         endpoints = {"endpoint": settings.google_endpoint, "tpu_endpoint": settings.tpu_endpoint}
-        found += cloud.examine(here, project.look(here, **endpoints))
+        results += cloud.examine(current, project.look(current, **endpoints))
     if trust := _trust(settings):
-        found.append(network.check_host_keys(trust).named("host keys"))
-    return found
+        results.append(network.check_host_keys(trust).named("host keys"))
+    return results
 
 
 def quotas(settings: Settings, *, everywhere: bool = False) -> QuotaOverview:
-    """What may be held where, and what is; in the context's zones, or `everywhere`. Raises BadRequest for a context
-    without a project, BackendGone when the emulator is down, else Refused or Transient."""
+    """Return quota and use in the context's zones, or `everywhere`. Raises BadRequest for a context without a project,
+    BackendGone if the emulator is down, else Refused or Transient."""
     if settings.local:
         from tpujob.adapters import this_machine
         from tpujob.emulator.client import EmulatorClient
@@ -59,14 +59,14 @@ def quotas(settings: Settings, *, everywhere: bool = False) -> QuotaOverview:
     from tpujob.adapters.google import quota
     from tpujob.config import context
 
-    here = context.current(settings)
-    if not here.project:
+    current = context.current(settings)
+    if not current.project:
         raise BadRequest(
-            f"the context {here.name} does not say which project its backend uses",
+            f"the context {current.name} does not say which project its backend uses",
             hint=f"write `project:` into {settings.context_file}",
         )
     return quota.overview(
-        here,
+        current,
         everywhere=everywhere,
         endpoint=settings.google_endpoint,
         tpu_endpoint=settings.tpu_endpoint,
@@ -74,20 +74,20 @@ def quotas(settings: Settings, *, everywhere: bool = False) -> QuotaOverview:
 
 
 def _trust(settings: Settings) -> dict[str, str]:
-    """Return, by slice that was reached from this machine, why the keys of its hosts are trusted."""
+    """Return by slice why the keys of its hosts are trusted, for slices that this machine has reached."""
     from tpujob.adapters.ssh import FileKeys
     from tpujob.adapters.ssh.keys import trust
 
     keys = FileKeys(settings.keys)
-    found = {slice: trust(keys.pinned(slice)) for slice in keys.names()}
-    return {slice: why for slice, why in found.items() if why}
+    reasons = {slice: trust(keys.pinned(slice)) for slice in keys.names()}
+    return {slice: why for slice, why in reasons.items() if why}
 
 
-def _trouble_with(settings: Settings) -> TpujobError | None:
+def _backend_error(settings: Settings) -> TpujobError | None:
     """Return the error of a request to the context's deployed backend; None: it answers."""
     try:
-        if there := running_client(settings):
-            there.whoami()
+        if backend := running_client(settings):
+            backend.whoami()
     except TpujobError as error:
         return error
     return None

@@ -1,4 +1,4 @@
-"""The `notifications:` of a context become channels with their sinks."""
+"""Makes channels with their sinks from the `notifications:` of a context."""
 
 import logging
 from collections.abc import Callable
@@ -20,7 +20,8 @@ log = logging.getLogger(__name__)
 def build_setup(
     settings: NotificationSettings, secrets: "Secrets", clock: "Clock", page: str
 ) -> NotificationSetup:
-    """`page`: the address of the status page, unless the context has it. Logs a warning for removed keys."""
+    """Return the channels, rules and thresholds. `page`: the address of the status page, unless the context sets it.
+    Logs a warning for removed keys."""
     for name, channel in settings.channels.items():
         if ignored := [key for key in REMOVED if getattr(channel, key) is not None]:
             log.warning(

@@ -1,4 +1,4 @@
-"""Signing in at Google for a deployed backend: who it is done for, where it is kept, and the adapters that do it."""
+"""Sign-in at Google for a deployed backend: login, logout, and the headers of requests."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from tpujob.config.context import Context
 
 
-def headers(settings: Settings, there: Context) -> Callable[[bool], Mapping[str, str]]:
-    """What goes with each request of a command; see `session.headers`."""
-    place = _place(settings, there)
+def headers(settings: Settings, context: Context) -> Callable[[bool], Mapping[str, str]]:
+    """Return the function that makes the headers of each request of a command; see `session.headers`."""
+    place = _place(settings, context)
     return lambda renew: session.headers(place, renew=renew)
 
 
@@ -80,14 +80,14 @@ def _by_browser(
 def _deployed(settings: Settings) -> Context:
     from tpujob.config import context
 
-    found = None if settings.local else context.current(settings)
-    if found and found.backend.startswith("https:"):
-        return found
+    current = None if settings.local else context.current(settings)
+    if current and current.backend.startswith("https:"):
+        return current
     raise BadRequest(
         f"{settings.context} needs no sign-in: its backend is on this machine, and identifies you",
         hint="`tpujob use URL` chooses a deployed one",
     )
 
 
-def _place(settings: Settings, there: Context) -> SignInPlace:
-    return SignInPlace(there, settings.home / "sign-in.json", settings.google_endpoint)
+def _place(settings: Settings, context: Context) -> SignInPlace:
+    return SignInPlace(context, settings.home / "sign-in.json", settings.google_endpoint)

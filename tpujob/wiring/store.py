@@ -27,42 +27,42 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: of the object in each bucket with the identity of the store
+#: name of the object in each bucket with the identity of the store
 OBJECT = "store-id"
-#: its content: the identity and its signature; bytes that are read of it
+#: content of that object, identity and signature, and the bytes that are read
 _COPY, _MOST = re.compile(r"([0-9a-f]{16}) ([0-9a-f]{64})\n"), 100
-#: what stands for the identity of a store that was lost before identities were kept
+#: stands for the identity of a store that was lost before identities were recorded
 NOT_KNOWN = "unknown"
 TIMEOUT = 15.0
 
 
 def open_file(settings: Settings) -> SqliteStore:
-    """The store in the context's file. Raises StoreError when it is not the one that the context used before."""
+    """Return the store in the context's file. Raises StoreError if the context used another store before."""
     from tpujob.adapters.sqlite import SqliteStore
 
     path, copy = settings.db, settings.home / "store-id"
-    known = copy.read_text(encoding="utf-8").strip() if copy.exists() else ""
-    if not known and _is_empty(path) and _has_entries(settings.keys):
-        known = NOT_KNOWN
-    if known and _is_empty(path) and settings.replace_store != known:
-        # before its tables are made: what SQLite writes beside them would damage a backup that is put in their place
+    expected = copy.read_text(encoding="utf-8").strip() if copy.exists() else ""
+    if not expected and _is_empty(path) and _has_entries(settings.keys):
+        expected = NOT_KNOWN
+    if expected and _is_empty(path) and settings.replace_store != expected:
+        # before tables are made: the files that SQLite writes beside the database would damage a restored backup
         raise lost(
-            known,
+            expected,
             f"{path} is missing or empty",
             f"put a backup of {path} back, then run `tpujob up`",
-            _by_command(known),
+            _replace_command(expected),
         )
     store = SqliteStore(path)
     identity = store.identity()
-    if known not in ("", identity) and settings.replace_store != known:
+    if expected not in ("", identity) and settings.replace_store != expected:
         store.close()
         raise lost(
-            known,
+            expected,
             f"{path} holds another store, {identity}",
             f"put {path} back, then run `tpujob up`",
-            _by_command(known),
+            _replace_command(expected),
         )
-    if known != identity:
+    if expected != identity:
         files.put(copy, f"{identity}\n")
     return store
 
@@ -74,30 +74,30 @@ def check_database(
     settings: Settings,
     key: Callable[[Sequence[str]], str],
 ) -> None:
-    """Afterwards each of these folders in buckets says which store it belongs to; where the store has had jobs, except
-    folders that could not be read or written, which are logged. `key`: of a purpose (`Hosts.key`). Raises StoreError
-    when a folder belongs to another store, or has objects of jobs although this store never had a job; Transient or
-    Refused when that cannot be seen."""
+    """Record in each of these folders in buckets which store it belongs to. `key` returns the key of a purpose
+    (`Hosts.key`). Folders that cannot be read or written are logged if the store has had jobs; else Transient or
+    Refused is raised. Raises StoreError if a folder belongs to another store, or has objects of jobs although this
+    store never had a job."""
     identity, has_had_jobs = store.identity(), store.has_had_jobs()
     for folder in folders:
         try:
             secret = key(keys.OF_STORES)
-            known = _identity_of(folder, blobs, secret, has_had_jobs=has_had_jobs)
-            if known != identity and known in ("", settings.replace_store):
+            noted = _identity_of(folder, blobs, secret, has_had_jobs=has_had_jobs)
+            if noted != identity and noted in ("", settings.replace_store):
                 _put_copy(folder, blobs, secret, identity)
-                known = identity
+                noted = identity
         except (Transient, Refused) as error:
             if not has_had_jobs:
                 raise
             log.warning("%s/%s could not be compared or written: %s", folder, OBJECT, error)
             continue
-        if known != identity:
-            raise _lost_database(known, identity, folder, settings)
+        if noted != identity:
+            raise _lost_database(noted, identity, folder, settings)
 
 
 def _identity_of(folder: str, blobs: Blobs, secret: str, *, has_had_jobs: bool) -> str:
-    """Of the store to which the folder belongs; empty: to none. Programs can write there as well, so only a copy that a
-    backend has signed counts; anything else is as if it were not there."""
+    """Return the identity of the store that the folder belongs to; empty if none. Programs can write there as well, so
+    only a copy signed by a backend counts; any other is ignored."""
     path = f"{folder}/{OBJECT}"
     with contextlib.suppress(NotFound):
         text = blobs.get(path, end=_MOST, timeout=TIMEOUT).decode(errors="replace")
@@ -118,31 +118,31 @@ def _put_copy(folder: str, blobs: Blobs, secret: str, identity: str) -> None:
         blobs.put(f"{folder}/{OBJECT}", f"{identity} {signature}\n".encode(), timeout=TIMEOUT)
 
 
-def _lost_database(known: str, identity: str, folder: str, settings: Settings) -> StoreError:
-    what = f"{folder} belongs to store {known}, but the Firestore database is store {identity}"
-    if known == NOT_KNOWN:
-        what = f"{folder} has objects of jobs, but the Firestore database never had a job"
-    give_up = _by_command(known)
+def _lost_database(noted: str, identity: str, folder: str, settings: Settings) -> StoreError:
+    problem = f"{folder} belongs to store {noted}, but the Firestore database is store {identity}"
+    if noted == NOT_KNOWN:
+        problem = f"{folder} has objects of jobs, but the Firestore database never had a job"
+    give_up = _replace_command(noted)
     if settings.service:
-        changed = f"--region=REGION --update-env-vars={REPLACE_STORE}={known}"
+        changed = f"--region=REGION --update-env-vars={REPLACE_STORE}={noted}"
         give_up = f"`gcloud run services update {settings.service} {changed}`"
     return lost(
-        known, what, "restore a backup of the database, then start the backend again", give_up
+        noted, problem, "restore a backup of the database, then start the backend again", give_up
     )
 
 
-def lost(known: str, what: str, put_back: str, give_up: str) -> StoreError:
-    """Return the error that the store with this context's jobs is gone. `put_back`, `give_up`: the two ways out."""
+def lost(store_id: str, problem: str, put_back: str, give_up: str) -> StoreError:
+    """Return the error that the store with this context's jobs is lost. `put_back`, `give_up`: the two ways out."""
     return StoreError(
-        f"the store of this context is lost: {what}. Its jobs were in the store with the id {known}",
+        f"the store of this context is lost: {problem}. Its jobs were in the store with the id {store_id}",
         hint=f"Two ways out: {put_back}. Or give the lost store up: {give_up}. Then its "
         "jobs have no history and no record of their cost, their slices that still run are deleted, and job ids begin "
         "again. Nothing is deleted until you choose.",
     )
 
 
-def _by_command(known: str) -> str:
-    return f"`tpujob up --replace-store {known}` (for `tpujob serve`: {REPLACE_STORE}={known} in its environment)"
+def _replace_command(store_id: str) -> str:
+    return f"`tpujob up --replace-store {store_id}` (for `tpujob serve`: {REPLACE_STORE}={store_id} in its environment)"
 
 
 def _is_empty(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""The world that the service runs in, as a context's settings say: the emulator, or Google Cloud.
+"""Builds the adapters of the service from a context's settings: for the emulator, or for Google Cloud.
 
 The local stack and the cloud differ here, in `wiring/client.py`, in `wiring/doctor.py` and in
 `config/stack_processes.py` alone.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """What the service runs in: the emulator, or Google Cloud."""
+    """The adapters of the service, and the settings of its context."""
 
     store: Store
     slices: CloudTpuSlices
@@ -50,7 +50,7 @@ class Adapters:
     hosts: SshHosts
     site: Site
     project: str
-    around: Surroundings  #: what it adds to the bill of its jobs
+    around: Surroundings  #: cost of the backend's services beside slices
     notifications: NotificationSettings
     queue: QueueSettings
     budgets: tuple[SharedBudget, ...] = ()
@@ -62,27 +62,27 @@ class Adapters:
 
 
 def world(settings: Settings, counters: Counters) -> Adapters:
-    """The context's adapters. `counters`: of their calls. Raises BackendGone when the emulator is down, NotFound or
-    BadSpec when there is no such context or something is wrong with it."""
+    """Return the context's adapters, whose calls `counters` count. Raises BackendGone if the emulator is down, NotFound
+    or BadSpec if the context is missing or invalid."""
     return (_emulated if settings.local else _google)(settings, counting(counters))
 
 
 def counting(counters: Counters) -> Callable[[str], Count]:
-    """Makes what an adapter of that service tells of its calls."""
+    """Return a function that makes, for a service, the callback with which its adapter counts calls."""
     return lambda service: (
         lambda method, outcome: counters.calls.labels(service, method, outcome).inc()
     )
 
 
 def open_store(settings: Settings) -> Store:
-    """Where this backend keeps its jobs. Does not connect to Firestore yet. Raises StoreError when a file is not the
-    store that the context used before."""
+    """Return the store of this backend's jobs, without connecting to Firestore yet. Raises StoreError if a file is not
+    the store that the context used before."""
     if settings.store == "firestore":
         from tpujob.adapters.firestore import Firestore, FirestoreStore
 
         endpoint = settings.firestore_emulator
         database = Firestore(settings.project, settings.database, endpoint=endpoint)
-        # a listener does not hear what happens while its process stands still
+        # a listener misses changes while its process is paused
         return FirestoreStore(database, mirrored=not settings.only_called)
     from tpujob.wiring.store import open_file
 
@@ -100,22 +100,14 @@ def _emulated(settings: Settings, count: Callable[[str], Count]) -> Adapters:
     from tpujob.domain.money.estimate_shapes import Surroundings
 
     emulator, farm = _ready(settings.ready_file("emulator")), _ready(settings.ready_file("farm"))
-    slices = CloudTpuSlices(
-        settings.project,
-        endpoint=emulator["tpu"],
-        count=count("tpu"),
-    )
+    slices = CloudTpuSlices(settings.project, endpoint=emulator["tpu"], count=count("tpu"))
     return Adapters(
         open_store(settings),
         slices,
         GcsBlobs(settings.project, endpoint=emulator["storage"], count=count("storage")),
         _copies(emulator["storage"]),
         SecretFiles(settings.secrets),
-        SshHosts(
-            settings.keys,
-            port=farm["ssh_port"],
-            guests=slices.guest_attributes,
-        ),
+        SshHosts(settings.keys, port=farm["ssh_port"], guests=slices.guest_attributes),
         EVERYWHERE,
         settings.project,
         around=Surroundings(emulated=True),
@@ -131,73 +123,76 @@ def _google(settings: Settings, count: Callable[[str], Count]) -> Adapters:
     from tpujob.config import context, prices
     from tpujob.config.queue import queue_settings
 
-    here = context.current(settings)
-    owner = context.owner(settings, here)
-    region, google = here.secret_region, settings.google_endpoint
-    slices = _slices(settings, here, owner, count("tpu"))
+    current = context.current(settings)
+    owner = context.owner(settings, current)
+    region, google = current.secret_region, settings.google_endpoint
+    slices = _slices(settings, current, owner, count("tpu"))
     return Adapters(
         open_store(
-            replace(settings, project=here.project, store=here.store, database=here.database)
+            replace(
+                settings, project=current.project, store=current.store, database=current.database
+            )
         ),
         slices,
-        GcsBlobs(here.project, endpoint=settings.storage_endpoint, count=count("storage")),
+        GcsBlobs(current.project, endpoint=settings.storage_endpoint, count=count("storage")),
         _copies(settings.storage_endpoint),
-        GoogleSecrets(lambda: SecretManager(here.project, region=region, endpoint=google)),
+        GoogleSecrets(lambda: SecretManager(current.project, region=region, endpoint=google)),
         SshHosts(
-            _keys(settings, here.project, owner, region),
+            _keys(settings, current.project, owner, region),
             port=settings.ssh_port,
-            reach=here.ssh,
-            project=here.project,
+            reach=current.ssh,
+            project=current.project,
             tunnel=shlex.split(settings.tunnel),
             guests=slices.guest_attributes,
         ),
-        context.site(here, owner, prices.in_force(settings, here, datetime.now(UTC).date())),
-        here.project,
-        around=_around(settings, here),
-        notifications=here.notifications,
-        queue=queue_settings(here.queue),
-        budgets=context.budgets(here),
+        context.site(current, owner, prices.in_force(settings, current, datetime.now(UTC).date())),
+        current.project,
+        around=_around(settings, current),
+        notifications=current.notifications,
+        queue=queue_settings(current.queue),
+        budgets=context.budgets(current),
     )
 
 
-def _slices(settings: Settings, here: Context, owner: str, count: Count) -> CloudTpuSlices:
+def _slices(settings: Settings, context: Context, owner: str, count: Count) -> CloudTpuSlices:
     from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options, Throttle
 
     return CloudTpuSlices(
-        here.project,
+        context.project,
         endpoint=settings.tpu_endpoint,
         owner=owner,
         options=Options(
-            network=here.network,
-            subnetwork=here.subnetwork,
-            external_ips=here.with_external_ips,
-            secure_boot=here.secure_boot,
-            tags=here.tags,
-            service_account=here.service_account,
-            accounts={name.lower(): own for name, own in here.service_accounts.items()},
-            labels=here.labels,
-            reservation=here.reservation,
+            network=context.network,
+            subnetwork=context.subnetwork,
+            external_ips=context.with_external_ips,
+            secure_boot=context.secure_boot,
+            tags=context.tags,
+            service_account=context.service_account,
+            accounts={name.lower(): own for name, own in context.service_accounts.items()},
+            labels=context.labels,
+            reservation=context.reservation,
         ),
-        throttle=Throttle(here.calls_per_minute),
+        throttle=Throttle(context.calls_per_minute),
         count=count,
     )
 
 
-def _around(settings: Settings, here: Context) -> Surroundings:
+def _around(settings: Settings, context: Context) -> Surroundings:
     from tpujob.domain.money.estimate_shapes import Surroundings
 
     deployed = "called" if settings.only_called else "always"
     return Surroundings(
-        external_ips=here.with_external_ips,
+        external_ips=context.with_external_ips,
         report_every=settings.report_every,
         cloud_run=deployed if settings.service else "",
-        firestore=here.store == "firestore",
+        firestore=context.store == "firestore",
         secrets=settings.keys_in == "secret-manager",
     )
 
 
 def _copies(endpoint: str) -> ObjectCopies:
-    """No call is repeated, or waited for, longer than a lease allows; credentials are looked for at the first."""
+    """Return the adapter that copies objects; retries and waits end within a lease. The first call loads
+    credentials."""
     from tpujob.adapters.gcs.objects import JsonObjects
     from tpujob.data.copies import ObjectCopies
 

@@ -1,5 +1,5 @@
-"""Whether a program fits a TPU slice and how fast it can be at best, found out by the TPU's own compiler on a machine
-without a TPU: `python -m workloads.NAME --check v4-16,v5e-64`.
+"""The compile check: whether a program fits a TPU slice, and its best possible speed, by the TPU's compiler on a
+machine without a TPU: `python -m workloads.NAME --check v4-16,v5e-64`.
 
 The order of the work: `topologies.py` says what a slice is; `child.py` compiles the step for it in a process of its
 own, which `children.py` starts and watches; `jaxpr.py` counts what the program asks for, `hlo.py`, `walk.py` and
@@ -19,10 +19,10 @@ FLAGS = (
 
 
 def is_asked(arguments: list[str]) -> bool:
-    """Whether this command line is one of a check. Here, as each run asks, and few need the rest of this package."""
+    """Return whether this command line is of a check. Every run calls this; few need the rest of the package."""
     return any(flag_of(argument) in FLAGS for argument in arguments)
 
 
 def flag_of(argument: str) -> str:
-    """With dashes, whichever it was written with."""
+    """Return the argument's flag, with dashes in place of underscores."""
     return argument.partition("=")[0].replace("_", "-")

@@ -1,4 +1,4 @@
-"""What could make a step fit that does not: settings that this workload has, and a larger slice."""
+"""Advice for a step that does not fit: settings of the workload, and a larger slice."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ Change = dict[str, Any]
 
 
 def changes(config: TrainConfig, on: Target) -> list[Change]:
-    """Those that cost no speed first. Each contains the one before it, as what does not help alone may help with
-    another; if the last one does not help, none does."""
-    found: list[Change] = []
-    so_far: Change = {}
+    """Return changes of settings, those that cost no speed first. Each change contains the one before, as two may help
+    together. If the last change does not help, none does."""
+    candidates: list[Change] = []
+    change: Change = {}
     tensor = config.tensor or 1
     if config.fsdp not in (0, on.devices // on.slices // tensor):
-        so_far = {**so_far, "fsdp": 0}
-        found.append(so_far)
+        change = {**change, "fsdp": 0}
+        candidates.append(change)
     levels = ("none", "dots", "full")
     now = getattr(config, "remat", "full")
     for level in levels[levels.index(now) + 1 :] if now in levels else ():
-        so_far = {**so_far, "remat": level}
-        found.append(so_far)
+        change = {**change, "remat": level}
+        candidates.append(change)
     units = on.devices // tensor
     rows = config.batch // units
     while rows > 1:
         rows //= 2
-        so_far = {**so_far, "batch": rows * units}
-        found.append(so_far)
-    return found
+        change = {**change, "batch": rows * units}
+        candidates.append(change)
+    return candidates
 
 
 def larger(on: Target, needed: float) -> Target | None:
-    """The smallest slice of the generation over which so many bytes of each device can be spread; None: there is no
-    such slice."""
+    """Return the smallest slice of the generation with room for `needed` bytes of each device of `on`; None if there is
+    none."""
     least = on.chips_per_slice * needed / (on.chip.hbm_gib * 2**30)
     sizes = [size for size in on.chip.sides if size > least]
     if not sizes or not needed:
@@ -46,5 +46,5 @@ def larger(on: Target, needed: float) -> Target | None:
 
 
 def flags(change: Change) -> str:
-    """As they are written on the command line."""
+    """Return the change as command-line flags."""
     return " ".join(f"--{name.replace('_', '-')}={value}" for name, value in change.items())

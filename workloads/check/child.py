@@ -1,8 +1,8 @@
-"""Compiles one training step for one described slice and writes what it found: `python -m workloads.check.child
-ORDER FINDING PARENT PATIENCE`: two files of JSON, the process that waits for it, and its CPU seconds.
+"""Compiles one training step for one described slice and writes a finding: `python -m workloads.check.child
+ORDER FINDING PARENT PATIENCE`: two files of JSON, the pid of the waiting process, and a limit of CPU seconds.
 
-It is a process of its own because the compiler may die, ends the process on a flag that it does not know, and takes
-a lock for the whole machine. `children.py` sets up the environment that it needs.
+A separate process, because the compiler may die, ends the process on an unknown flag, and locks the whole machine.
+`children.py` sets up the environment.
 """
 
 # JAX and its libraries are typed in part only.
@@ -44,43 +44,43 @@ from workloads.frame.program import Program
 from workloads.frame.workload import Workload
 
 _PR_SET_PDEATHSIG = 1  #: of linux/prctl.h
-#: by so much the compiled program may differ from the count of its jaxpr
+#: part by which the compiled program may differ from the count of its jaxpr
 _TOLERANCE = 0.02
 SHORT = "such a short step is ruled by what is not counted here: its dispatch, and about 1 us for each hop of a message"
 
 
 def examine(order: Order) -> Finding:
-    """What the compiler makes of the step. Raises what it does not expect."""
-    wanted = target(order.target)
+    """Compile the step and return the finding. Raises unexpected errors of the compiler."""
+    slices = target(order.target)
     config = _named(order.record).model_validate(order.config)
-    found: dict[str, Any] = {
-        "target": wanted.name,
-        "limit_bytes": int(wanted.chip.hbm_gib * GIB),
+    facts: dict[str, Any] = {
+        "target": slices.name,
+        "limit_bytes": int(slices.chip.hbm_gib * GIB),
         "batch": config.batch,
         "versions": {n: importlib.metadata.version(n) for n in ("jax", "jaxlib", "libtpu")},
     }
     try:
         workload = _named(order.workload)(config)
-        mesh = mesh_of(config, devices_of(wanted), wanted.slices)
+        mesh = mesh_of(config, devices_of(slices), slices.slices)
         program = Program(workload, mesh)
         rows = {
             name: jax.ShapeDtypeStruct((config.batch, *row.shape), row.dtype)
             for name, row in workload.row_layout().items()
         }
     except ConfigError as error:
-        return Finding(fit="refused", reason=str(error), **found)
-    found["tokens_per_row"] = workload.tokens_per_row
+        return Finding(fit="refused", reason=str(error), **facts)
+    facts["tokens_per_row"] = workload.tokens_per_row
     with nnx.use_eager_sharding(False):
         shapes = nnx.eval_shape(lambda: workload.model(nnx.Rngs(0)))
-    found["parameters"] = _parameters(shapes)
+    facts["parameters"] = _parameters(shapes)
     with jax.set_mesh(mesh):
         started = time.monotonic()
         traced = program.trace(rows)
-        asked = jaxpr.count(traced.jaxpr).times(1 / wanted.devices)
+        requested = jaxpr.count(traced.jaxpr).times(1 / slices.devices)
         model = (
             workload.flops_per_row * config.batch
             or 3 * jaxpr.count(_forward(shapes, workload, rows)).flops
-        ) / wanted.devices
+        ) / slices.devices
         lowered = traced.lower()
         trace_seconds = time.monotonic() - started
         started = time.monotonic()
@@ -90,31 +90,31 @@ def examine(order: Order) -> Finding:
             memory = out_of_memory(str(error))
             if memory is None:
                 raise
-            return Finding(fit="no", reason=memory.text, needed_bytes=memory.needed, **found)
+            return Finding(fit="no", reason=memory.text, needed_bytes=memory.needed, **facts)
     compile_seconds = time.monotonic() - started
-    _assert_for_tpu(compiled, program, rows, wanted)
-    made, warnings = _analysed(compiled, wanted, mesh, asked)
-    limit = found["limit_bytes"]
+    _assert_for_tpu(compiled, program, rows, slices)
+    made, warnings = _analysed(compiled, slices, mesh, requested)
+    limit = facts["limit_bytes"]
     if made["peak_bytes"] > 0.95 * limit:
         warnings.append(
             "less than 5% of the memory is left for prefetched batches, tests and restored checkpoints"
         )
     step = Found(
-        asked_flops=asked.flops,
+        asked_flops=requested.flops,
         model_flops=model,
         trace_seconds=trace_seconds,
         compile_seconds=compile_seconds,
         **made,
     )
-    if made.get("analysed", True) and time_of(step, wanted).bound < 1e-3:
+    if made.get("analysed", True) and time_of(step, slices).bound < 1e-3:
         warnings.append(SHORT)
-    return Finding(fit="yes", program=step, warnings=tuple(warnings), **found)
+    return Finding(fit="yes", program=step, warnings=tuple(warnings), **facts)
 
 
 def _analysed(
-    compiled: Any, wanted: Target, mesh: Any, asked: jaxpr.Asked
+    compiled: Any, slices: Target, mesh: Any, requested: jaxpr.Asked
 ) -> tuple[dict[str, Any], list[str]]:
-    """The figures of the compiled program, and what is odd about them."""
+    """Return the figures of the compiled program, and warnings about them."""
     memory = compiled.memory_analysis()
     counted = compiled.cost_analysis()
     made: dict[str, Any] = {
@@ -130,40 +130,43 @@ def _analysed(
         module = hlo.parse(compiled.as_text())
     except (jax.errors.JaxRuntimeError, ValueError) as error:
         warnings.append(f"only the memory is known: {first_line(str(error))}")
-        nothing = {"flops": asked.flops, "hbm_bytes": 0.0, "exchanges": (), "analysed": False}
+        nothing = {"flops": requested.flops, "hbm_bytes": 0.0, "exchanges": (), "analysed": False}
         return {**made, **nothing}, warnings
     done = work(module)
-    sent = collectives(module, mesh, wanted.sides, wanted.wraps)
-    flops = done.flops + (asked.kernel_flops if done.unknown_kernels else 0)
-    if abs(flops - asked.flops) > _TOLERANCE * asked.flops:
-        more = f"{abs(flops / asked.flops - 1):.0%} {'more' if flops > asked.flops else 'less'}"
+    sent = collectives(module, mesh, slices.sides, slices.wraps)
+    flops = done.flops + (requested.kernel_flops if done.unknown_kernels else 0)
+    if abs(flops - requested.flops) > _TOLERANCE * requested.flops:
+        difference = f"{abs(flops / requested.flops - 1):.0%} {'more' if flops > requested.flops else 'less'}"
         warnings.append(
-            f"a device executes {more} operations than its share: something is computed on several, "
+            f"a device executes {difference} operations than its share: something is computed on several, "
             "or was taken out"
         )
     if module.unresolved:
         warnings.append(f"loops whose length is not known count once: {set(module.unresolved)}")
-    exchanges = _summed(sent, wanted)
+    exchanges = _summed(sent, slices)
     warnings += _doubtful(exchanges)
     return {**made, "flops": flops, "hbm_bytes": done.hbm_bytes, "exchanges": exchanges}, warnings
 
 
-def _summed(sent: list[Collective], wanted: Target) -> tuple[Exchange, ...]:
-    """By kind and axes, the largest first."""
+def _summed(sent: list[Collective], slices: Target) -> tuple[Exchange, ...]:
+    """Return the sums of collectives by kind and axes, the largest first."""
     groups: dict[tuple[str, tuple[str, ...]], list[Collective]] = defaultdict(list)
-    for one in sent:
-        groups[one.kind, one.axes].append(one)
+    for collective in sent:
+        groups[collective.kind, collective.axes].append(collective)
     summed = [
         Exchange(
             kind=kind,
             axes=axes,
-            times=sum(one.times for one in those),
-            wire_bytes=sum(one.wire_bytes for one in those),
-            seconds=sum(wire_seconds(one.wire_bytes, one.links, wanted) for one in those),
+            times=sum(collective.times for collective in group),
+            wire_bytes=sum(collective.wire_bytes for collective in group),
+            seconds=sum(
+                wire_seconds(collective.wire_bytes, collective.links, slices)
+                for collective in group
+            ),
         )
-        for (kind, axes), those in groups.items()
+        for (kind, axes), group in groups.items()
     ]
-    return tuple(sorted(summed, key=lambda one: -one.wire_bytes))
+    return tuple(sorted(summed, key=lambda collective: -collective.wire_bytes))
 
 
 def _doubtful(exchanges: tuple[Exchange, ...]) -> list[str]:
@@ -176,28 +179,29 @@ def _doubtful(exchanges: tuple[Exchange, ...]) -> list[str]:
     ]
 
 
-def _assert_for_tpu(compiled: Any, program: Program, rows: Any, wanted: Target) -> None:
-    """A step none of whose arguments is on the described devices is compiled for this machine, in silence; one that is
-    not told how its state is split has all of it on each device."""
-    given = jax.tree.leaves(compiled.input_shardings[0])
-    for sharding in given:
+def _assert_for_tpu(compiled: Any, program: Program, rows: Any, slices: Target) -> None:
+    """Raise RuntimeError unless the step was compiled for the described devices, with a split state. JAX silently
+    compiles for this machine if no argument is on those devices, and copies a state without shardings to each
+    device."""
+    shardings = jax.tree.leaves(compiled.input_shardings[0])
+    for sharding in shardings:
         devices = sharding.device_set
-        if len(devices) != wanted.devices or {d.platform for d in devices} != {"tpu"}:
-            raise RuntimeError(f"an argument of the step is not on {wanted.name}: {sharding}")
+        if len(devices) != slices.devices or {d.platform for d in devices} != {"tpu"}:
+            raise RuntimeError(f"an argument of the step is not on {slices.name}: {sharding}")
     by_row = NamedSharding(program.mesh, PartitionSpec(ROWS))
     batch = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=by_row) for x in rows.values()]
-    each = [_held(leaf) for leaf in (*jax.tree.leaves(program.layout), *batch)]
+    bounds = [_held(leaf) for leaf in (*jax.tree.leaves(program.layout), *batch)]
     held = compiled.memory_analysis().argument_size_in_bytes
-    least, most = sum(low for low, _ in each), sum(high for _, high in each)
-    if not least <= held <= most + 4096:  # one more: whether the step before was good
+    least, greatest = sum(low for low, _ in bounds), sum(high for _, high in bounds)
+    if not least <= held <= greatest + 4096:  # one more: whether the step before was good
         raise RuntimeError(
-            f"the step takes {held} bytes; its state and batch have {least} to {most}"
+            f"the step takes {held} bytes; its state and batch have {least} to {greatest}"
         )
 
 
 def _held(leaf: Any) -> tuple[int, int]:
-    """Bytes of one device's part of an array, as it is and with the most padding: memory is laid out in tiles of up to
-    1,024 numbers of a single dimension, and of 128 of each of the last two."""
+    """Return the bytes of one device's part of an array, without and with the most padding: memory is laid out in tiles
+    of up to 1,024 numbers of a single dimension, and of 128 of each of the last two."""
     shape = leaf.sharding.shard_shape(leaf.shape)
     tile = 1024 if len(shape) < 2 else 128
     padded = [*shape[:-2], *(math.ceil(size / tile) * tile for size in shape[-2:])]
@@ -206,7 +210,7 @@ def _held(leaf: Any) -> tuple[int, int]:
 
 
 def _forward(model: Any, workload: Workload[Any], rows: Any) -> Any:
-    """The jaxpr of the loss without its gradients."""
+    """Return the jaxpr of the loss without its gradients."""
     graph, state = nnx.split(model)
 
     def loss(state: Any, batch: Any) -> Any:
@@ -225,29 +229,29 @@ def _named(path: str) -> Any:
 
 
 def main(order: Path, finding: Path) -> None:
-    """Writes a finding, whatever is raised."""
-    asked = Order.model_validate_json(order.read_text(encoding="utf-8"))
+    """Write a finding, also for an error."""
+    request = Order.model_validate_json(order.read_text(encoding="utf-8"))
     try:
-        found = examine(asked)
+        result = examine(request)
     except Exception as error:
         traceback.print_exc()
         reason = f"{type(error).__name__}: {first_line(str(error))}"
-        limit = int(target(asked.target).chip.hbm_gib * GIB)
-        found = Finding(target=asked.target, fit="unknown", reason=reason, limit_bytes=limit)
-    finding.write_text(found.model_dump_json(), encoding="utf-8")
+        limit = int(target(request.target).chip.hbm_gib * GIB)
+        result = Finding(target=request.target, fit="unknown", reason=reason, limit_bytes=limit)
+    finding.write_text(result.model_dump_json(), encoding="utf-8")
 
 
 def _end_with_parent(parent: int) -> None:
-    """A compilation goes on for minutes, and nobody would wait for it. Linux only, as libtpu is."""
+    """Let the kernel kill this process with its parent: a compilation takes minutes. Linux only, as libtpu is."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit("whoever started this has gone")
 
 
-def _limit_cpu_seconds(most: int) -> None:
-    """The kernel ends this process by SIGXCPU when it has used so many."""
+def _limit_cpu_seconds(limit: int) -> None:
+    """Let the kernel end this process by SIGXCPU after `limit` CPU seconds."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (most, hard))
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, hard))
 
 
 if __name__ == "__main__":

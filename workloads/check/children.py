@@ -1,4 +1,4 @@
-"""Runs the child of a target and makes a finding of whatever comes of it."""
+"""Runs the child process of a target and returns a finding for every outcome."""
 
 from __future__ import annotations
 
@@ -37,24 +37,33 @@ _DROPPED = ("JAX_COMPILATION_CACHE_DIR", "TPUJOB_CACHE")
 
 
 def environment(own: Mapping[str, str], *, has_tpu: bool) -> dict[str, str]:
-    """Of a child. The flags of a real run (LIBTPU_INIT_ARGS, XLA_FLAGS) stay: they change the program."""
-    kept = {name: value for name, value in own.items() if name not in _DROPPED}
+    """Return a child's environment. The flags of a real run (LIBTPU_INIT_ARGS, XLA_FLAGS) stay: they change the
+    program."""
+    inherited = {name: value for name, value in own.items() if name not in _DROPPED}
     several = {} if has_tpu else {"ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}  # else two wait for one lock
-    return {**kept, **_ENVIRONMENT, **several}
+    return {**inherited, **_ENVIRONMENT, **several}
 
 
 def check(
     order: Order, patience: int = PATIENCE, every: float = PROGRESS_EVERY, idle: float = IDLE
 ) -> Finding:
-    """Compile in a child, for at most `patience` CPU seconds and until it takes none for `idle` seconds, with a line of
-    progress now and then. Never raises for what the compiler does."""
+    """Compile in a child, for at most `patience` CPU seconds, and until it uses none for `idle` seconds. Prints a line
+    of progress every `every` seconds. A failure of the compiler becomes a finding, not an exception."""
     has_tpu = any(Path("/dev").glob("accel*")) or any(Path("/dev/vfio").glob("[0-9]*"))
     with tempfile.TemporaryDirectory(prefix="check-") as folder:
-        asked, answered, said = (Path(folder, name) for name in ("order", "finding", "log"))
-        asked.write_text(order.model_dump_json(), encoding="utf-8")
-        command = [sys.executable, "-m", "workloads.check.child", str(asked), str(answered)]
+        order_path, finding_path, log_path = (
+            Path(folder, name) for name in ("order", "finding", "log")
+        )
+        order_path.write_text(order.model_dump_json(), encoding="utf-8")
+        command = [
+            sys.executable,
+            "-m",
+            "workloads.check.child",
+            str(order_path),
+            str(finding_path),
+        ]
         command += [str(os.getpid()), str(patience)]
-        with said.open("wb") as log:
+        with log_path.open("wb") as log:
             process = subprocess.Popen(
                 command,
                 env=environment(os.environ, has_tpu=has_tpu),
@@ -67,16 +76,16 @@ def check(
             finally:
                 process.kill()
                 process.wait()
-        if code == 0 and answered.exists():
-            return Finding.model_validate_json(answered.read_text(encoding="utf-8"))
+        if code == 0 and finding_path.exists():
+            return Finding.model_validate_json(finding_path.read_text(encoding="utf-8"))
         if code is None:
             return _failed(order, "unknown", f"not compiled: no CPU time was used for {idle:.0f} s")
-        log = said.read_text(encoding="utf-8", errors="replace")
+        log = log_path.read_text(encoding="utf-8", errors="replace")
         return _failed(order, *verdict(code, log, patience))
 
 
 def _wait(process: subprocess.Popen[bytes], target: str, every: float, idle: float) -> int | None:
-    """The exit code of the child; None: it took no CPU time for `idle` seconds. Reports progress meanwhile."""
+    """Wait for the child, report progress, and return its exit code; None if it used no CPU time for `idle` seconds."""
     started = moved = time.monotonic()
     used = 0.0
     while True:
@@ -93,7 +102,7 @@ def _wait(process: subprocess.Popen[bytes], target: str, every: float, idle: flo
 
 
 def _cpu_seconds(pid: int) -> float:
-    """That a child has taken so far; Linux only, as the compiler."""
+    """Return the CPU seconds that a process has used; Linux only, as the compiler."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -104,7 +113,7 @@ def _failed(order: Order, fit: Fit, reason: str) -> Finding:
 
 
 def verdict(code: int, log: str, patience: int) -> tuple[Fit, str]:
-    """What a child means that has written no finding."""
+    """Return fit and reason for a child that wrote no finding."""
     if code == -signal.SIGXCPU:
         return "unknown", f"not compiled in {patience} s of CPU time"
     if code in (-signal.SIGKILL, 128 + signal.SIGKILL):

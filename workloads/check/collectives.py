@@ -1,4 +1,4 @@
-"""What devices send each other in a compiled program: kind, axes of the mesh, bytes on the wire."""
+"""The collectives of a compiled program: kind, axes of the mesh, bytes on the wire."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ class Collective:
 def collectives(
     module: Module, mesh: Any, sides: Sequence[int], wraps: Sequence[bool]
 ) -> list[Collective]:
-    """Those of a program for this mesh, whose slices have that many chips along each physical axis."""
+    """Return the collectives of a program for this mesh, whose slices have `sides` chips along the physical axes."""
     slices = mesh.shape[DCN]
     devices = mesh.devices[
         0
     ]  # of one slice: groups name the devices of a slice by their place in it
     layout = _Layout(list(mesh.axis_names)[1:], devices, sides, wraps)
     started = _started(module)
-    found: list[Collective] = []
+    result: list[Collective] = []
     for executed in module.executed():
         instruction = executed.instruction
         kind = instruction.opcode.removesuffix("-start")
         if kind == "send" and "_xla_megascale_transfer_type" in instruction.attributes:
-            found.append(_between_slices(executed, slices))
+            result.append(_between_slices(executed, slices))
         elif kind in _KINDS and _counts(executed, started):
             if kind == "all-reduce" and _keeps_a_part(executed):
                 kind = "reduce-scatter"
@@ -62,12 +62,12 @@ def collectives(
             if size > 1:
                 axes, links = layout.of(group)
                 wire = _sent(kind, _bytes(executed), size) * executed.times
-                found.append(Collective(kind, axes, executed.times, wire, links))
-    return found
+                result.append(Collective(kind, axes, executed.times, wire, links))
+    return result
 
 
 class _Layout:
-    """Where the devices of a slice are, in the mesh and on the chips' own grid."""
+    """The positions of a slice's devices, in the mesh and on the grid of chips."""
 
     def __init__(
         self, axes: list[str], devices: Any, sides: Sequence[int], wraps: Sequence[bool]
@@ -78,7 +78,7 @@ class _Layout:
         self._sides, self._wraps = sides, wraps
 
     def of(self, group: Sequence[int]) -> tuple[tuple[str, ...], int]:
-        """The axes of the mesh that a group spans, and the directions of its links."""
+        """Return the axes of the mesh that a group spans, and the number of directions of its links."""
         indices = np.stack(np.unravel_index(np.asarray(group), self._shape))
         varied = [len(set(row)) > 1 for row in indices.tolist()]
         axes = tuple(name for name, varies in zip(self._axes, varied, strict=True) if varies)
@@ -91,8 +91,8 @@ class _Layout:
 
 
 def _started(module: Module) -> set[str]:
-    """The channels of collectives that are spread over several fusions, as `AsyncCollectiveStart` says: each of
-    these fusions repeats the collective in the text, though it takes place once."""
+    """Return the channels of collectives that are spread over several fusions, marked by `AsyncCollectiveStart`. Each
+    of these fusions repeats the collective in the text, though it is executed once."""
     return {
         instruction.attribute("channel_id")
         for computation in module.computations.values()
@@ -110,23 +110,25 @@ def _counts(executed: Executed, started: set[str]) -> bool:
 
 
 def _is_start(instructions: Any) -> bool:
-    return any("AsyncCollectiveStart" in one.attributes for one in instructions)
+    return any("AsyncCollectiveStart" in instruction.attributes for instruction in instructions)
 
 
 def _keeps_a_part(executed: Executed) -> bool:
-    """A fusion of an all-reduce and a slice of its result is a reduce-scatter."""
+    """Return whether an all-reduce is a reduce-scatter: its fusion takes a slice of the result."""
     inside = executed.computation.instructions.values()
-    return not executed.scheduled and any(one.opcode == "dynamic-slice" for one in inside)
+    return not executed.scheduled and any(
+        instruction.opcode == "dynamic-slice" for instruction in inside
+    )
 
 
 def _bytes(executed: Executed) -> int:
-    """Of what a device puts in."""
+    """Return the bytes of a device's operands."""
     made = (executed.computation.instructions[name] for name in executed.instruction.operands)
-    return sum(array.bytes for one in made for array in one.results)
+    return sum(array.bytes for instruction in made for array in instruction.results)
 
 
 def _sent(kind: str, size: float, members: int) -> float:
-    """Bytes that one device of a group sends if it puts in so many, by the best known algorithms."""
+    """Return the bytes that one device of a group sends for operands of `size` bytes, by the best known algorithms."""
     others = members - 1
     if kind == "all-gather":
         return size * others
@@ -149,7 +151,7 @@ def _between_slices(executed: Executed, slices: int) -> Collective:
 
 
 def _group(instruction: Instruction, devices: int) -> list[int]:
-    """The members of the first group; all groups of a collective are alike."""
+    """Return the members of the first group; all groups of a collective are alike."""
     pairs = instruction.attribute("source_target_pairs")
     if pairs:
         return _chain(pairs)
@@ -163,12 +165,12 @@ def _group(instruction: Instruction, devices: int) -> list[int]:
 
 
 def _chain(pairs: str) -> list[int]:
-    """The devices that can be reached from the first one along `{{0,1},{1,2},...}`."""
+    """Return the devices that can be reached from the first along `{{0,1},{1,2},...}`."""
     to = {int(a): int(b) for a, b in re.findall(r"\{?\{([0-9]+),([0-9]+)\}", pairs)}
-    found = [next(iter(to))]
-    while found[-1] in to and to[found[-1]] not in found:
-        found.append(to[found[-1]])
-    return found
+    chain = [next(iter(to))]
+    while chain[-1] in to and to[chain[-1]] not in chain:
+        chain.append(to[chain[-1]])
+    return chain
 
 
 def _of_counted(attributes: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""`--check`: reads its flags beside those of the workload, has each target compiled, and says what came of it.
+"""`--check`: parses its flags beside those of the workload, has each target compiled, and prints the findings.
 
 No jax here: children import it.
 """
@@ -22,30 +22,30 @@ from workloads.frame.config import ConfigError, TrainConfig, least_batch, parse
 
 
 def main(record: type[TrainConfig], workload: str, arguments: list[str]) -> NoReturn:
-    """Do what the command line asks for, and end: with 0 if the step fits every target, with 78 if it does not fit
-    one, or does not go with it, with 70 if that could not be found out."""
+    """Run the check and exit: with 0 if the step fits every target, with 78 if it does not fit one or its settings do
+    not suit it, with 70 if the check failed."""
     name = workload.split(".")[-2]
-    asked, rest = _taken(arguments)
+    options, rest = _taken(arguments)
     as_json = "--json" in rest
     config = parse(record, name, [argument for argument in rest if argument != "--json"])
     try:
-        wanted = targets(asked.get("--check", ""))
-        per_chip = _amount(asked, "--check-batch-per-chip")
+        slices = targets(options.get("--check", ""))
+        per_chip = _amount(options, "--check-batch-per-chip")
         if per_chip % 1:
             raise ConfigError(
                 f"--check-batch-per-chip={per_chip:g}: must be a whole number of rows"
             )
-        work = _work(asked, config)
+        work = _work(options, config)
         _can_compile()
-        fixed = "--check-own-batch" in asked or "--batch" in map(flag_of, rest)
-        orders = [_order(record, workload, config, on, per_chip, fixed) for on in wanted]
+        fixed = "--check-own-batch" in options or "--batch" in map(flag_of, rest)
+        orders = [_order(record, workload, config, on, per_chip, fixed) for on in slices]
         findings = [_with_batch(f, config.batch, per_chip) for f in _compiled(orders)]
         _check_units(findings, work)
     except ConfigError as error:
         sys.stderr.write(f"{name}: {error}\n")
         sys.exit(Exit.CONFIG)
-    if len(wanted) == 1 and findings[0].fit == "no":
-        findings = [_with_advice(findings[0], orders[0], wanted[0], record)]
+    if len(slices) == 1 and findings[0].fit == "no":
+        findings = [_with_advice(findings[0], orders[0], slices[0], record)]
     if as_json:
         sys.stdout.write(json.dumps(report.as_json(findings, work), indent=1) + "\n")
     else:
@@ -54,33 +54,33 @@ def main(record: type[TrainConfig], workload: str, arguments: list[str]) -> NoRe
 
 
 def code_of(findings: list[Finding]) -> Exit:
-    """What the command ends with."""
-    fits = {found.fit for found in findings}
+    """Return the exit code of the command."""
+    fits = {finding.fit for finding in findings}
     if fits & {"no", "refused"}:
         return Exit.CONFIG
     return Exit.DONE if fits == {"yes"} else Exit.ERROR
 
 
 def _taken(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
-    """The flags of the check with their values, and what is left."""
-    asked: dict[str, str] = {}
+    """Return the flags of the check with their values, and the other arguments."""
+    options: dict[str, str] = {}
     rest: list[str] = []
     waiting = ""
     for argument in arguments:
         flag, (_, equals, value) = flag_of(argument), argument.partition("=")
         if waiting and not argument.startswith("--"):
-            asked[waiting], waiting = argument, ""
+            options[waiting], waiting = argument, ""
         elif flag in FLAGS:
-            asked[flag], waiting = value, "" if equals else flag
+            options[flag], waiting = value, "" if equals else flag
         else:
             waiting = ""
             rest.append(argument)
-    return asked, rest
+    return options, rest
 
 
-def _amount(asked: dict[str, str], flag: str) -> float:
-    """`10B`, `1.5M` or `300` as a number; 0: it was not given. Raises ConfigError."""
-    text = asked.get(flag)
+def _amount(options: dict[str, str], flag: str) -> float:
+    """Return a flag's `10B`, `1.5M` or `300` as a number; 0 without the flag. Raises ConfigError."""
+    text = options.get(flag)
     if text is None:
         return 0
     match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([kKMGBT]?)", text.replace(",", ""))
@@ -90,8 +90,8 @@ def _amount(asked: dict[str, str], flag: str) -> float:
     return float(match[1]) * letters[match[2]]
 
 
-def _work(asked: dict[str, str], config: TrainConfig) -> report.Work:
-    tokens, rows = _amount(asked, "--check-tokens"), _amount(asked, "--check-rows")
+def _work(options: dict[str, str], config: TrainConfig) -> report.Work:
+    tokens, rows = _amount(options, "--check-tokens"), _amount(options, "--check-rows")
     if tokens and rows:
         raise ConfigError("give one of --check-tokens and --check-rows")
     if tokens:
@@ -122,7 +122,7 @@ def _order(
     per_chip: float,
     fixed: bool,
 ) -> Order:
-    """`fixed`: with the batch that a run would have; else the check takes the least from there that divides."""
+    """Return the order for a target. `fixed`: keep the configured batch; else round it up to one that can be split."""
     settings = config.model_dump(mode="json")
     if per_chip:
         settings["batch"] = int(per_chip) * on.chips
@@ -137,7 +137,7 @@ def _order(
 
 
 def _compiled(orders: list[Order]) -> list[Finding]:
-    """Two at a time at most: each takes 1 to 3 GB and every core that it gets."""
+    """Compile the orders, at most two at a time: each takes 1 to 3 GB and all cores."""
     with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
         return list(pool.map(_announced, orders))
 
@@ -147,32 +147,35 @@ def _announced(order: Order) -> Finding:
     return children.check(order)
 
 
-def _with_batch(found: Finding, batch: int, per_chip: float) -> Finding:
-    """With a warning, where the check has taken another batch than the program's own."""
-    if per_chip or found.batch in (0, batch):
-        return found
+def _with_batch(finding: Finding, batch: int, per_chip: float) -> Finding:
+    """Return the finding, with a warning if the check used another batch than the program's."""
+    if per_chip or finding.batch in (0, batch):
+        return finding
     text = (
-        f"checked with --batch={found.batch}, as the program's own {batch} rows cannot be split over "
-        f"the devices of {found.target}"
+        f"checked with --batch={finding.batch}, as the program's own {batch} rows cannot be split over "
+        f"the devices of {finding.target}"
     )
-    return found.model_copy(update={"warnings": (text, *found.warnings)})
+    return finding.model_copy(update={"warnings": (text, *finding.warnings)})
 
 
-def _with_advice(found: Finding, order: Order, on: Target, record: type[TrainConfig]) -> Finding:
-    """The finding with the first change that fits, which is found by compiling: the strongest change first, as
-    nothing else helps where that does not, and what does not fit is known in seconds."""
+def _with_advice(finding: Finding, order: Order, on: Target, record: type[TrainConfig]) -> Finding:
+    """Return the finding with the first change that fits, found by compiling. The strongest change is tried first: if
+    it does not help, none does, and a step that does not fit fails within seconds."""
     config = record.model_validate(order.config)
-    some = advice.changes(config, on)
-    if some and _fits_with(order, some[-1], on):
-        first = next((one for one in some[:-1] if _fits_with(order, one, on)), some[-1])
-        return found.model_copy(update={"advice": f"it fits with {advice.flags(first)}"})
-    more = advice.larger(on, found.needed_bytes)
+    candidates = advice.changes(config, on)
+    if candidates and _fits_with(order, candidates[-1], on):
+        first = next(
+            (candidate for candidate in candidates[:-1] if _fits_with(order, candidate, on)),
+            candidates[-1],
+        )
+        return finding.model_copy(update={"advice": f"it fits with {advice.flags(first)}"})
+    larger = advice.larger(on, finding.needed_bytes)
     text = "none of its settings helps: chips with more memory, or a smaller model"
-    if more is not None:
-        change = {"fsdp": 0, "batch": max(1, config.batch // on.chips) * more.chips}
-        if _fits_with(order, change, more):
-            text = f"it fits {more.name} with {advice.flags(change)}"
-    return found.model_copy(update={"advice": text})
+    if larger is not None:
+        change = {"fsdp": 0, "batch": max(1, config.batch // on.chips) * larger.chips}
+        if _fits_with(order, change, larger):
+            text = f"it fits {larger.name} with {advice.flags(change)}"
+    return finding.model_copy(update={"advice": text})
 
 
 def _fits_with(order: Order, change: advice.Change, on: Target) -> bool:

@@ -1,4 +1,4 @@
-"""What the compiler's own messages mean. Text in, facts out."""
+"""Parses messages of the compiler."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNITS = {"K": 2**10, "M": 2**20, "G": GIB, "T": 2**40}
 
 
 def out_of_memory(text: str) -> OutOfMemory | None:
-    """What a message of the compiler says about HBM; None: it is about something else, such as a kernel whose blocks
+    """Return the facts about HBM in a message of the compiler; None for other messages, such as a kernel whose blocks
     do not fit into the memory on the chip."""
     match = _EARLY.search(text) or _LATE.search(text)
     if match is not None:
@@ -35,11 +35,11 @@ def out_of_memory(text: str) -> OutOfMemory | None:
 
 
 def first_line(text: str) -> str:
-    """The first line that says something, cut to 200 characters."""
+    """Return the first line that is not blank, cut to 200 characters."""
     lines = (line.strip() for line in text.splitlines())
     return next((line for line in lines if line), "nothing was said")[:200]
 
 
 def last_line(text: str) -> str:
-    """The last one."""
+    """Return the last line that is not blank, cut to 200 characters."""
     return first_line("\n".join(reversed(text.splitlines())))

@@ -1,4 +1,4 @@
-"""What a check found for one target: the record that the child writes and everybody else reads."""
+"""The finding of a check for one target, which the child writes and the command reads."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Program(_Record):
 
 
 class Finding(_Record):
-    """What is known of a training step on one slice, or several."""
+    """The result of compiling a training step for one or several slices."""
 
     target: str  #: `v4-16`, `2xv4-16`
     fit: Fit
@@ -60,14 +60,14 @@ class Finding(_Record):
     tokens_per_row: int = 0
     parameters: int = 0
     limit_bytes: int  #: what the compiler allows a device
-    needed_bytes: int = 0  #: where it does not fit: what the compiler said that it would take
+    needed_bytes: int = 0  #: bytes that a step which does not fit needs, by the compiler
     program: Program | None = None  #: if it fits
     warnings: tuple[str, ...] = ()
     versions: dict[str, str] = {}
 
 
 class Order(_Record):
-    """What a child is to compile."""
+    """The step that a child compiles, and the target."""
 
     workload: str  #: `module:Class`
     record: str  #: the same of its settings
@@ -76,5 +76,5 @@ class Order(_Record):
 
 
 def memory(size: float) -> str:
-    """Bytes as `2.73 GiB`, or `43.1 MiB`."""
+    """Return bytes as `2.73 GiB`, or `43.1 MiB`."""
     return f"{size / GIB:.2f} GiB" if size >= 0.1 * GIB else f"{size / 2**20:.3g} MiB"

@@ -25,7 +25,7 @@ class Array:
 
     @property
     def bytes(self) -> int:
-        """Without the padding of its layout."""
+        """The size in bytes, without the padding of the layout."""
         return math.prod(self.shape) * _bits(self.type) // 8
 
 
@@ -39,7 +39,7 @@ class Instruction:
     attributes: str  #: the text behind them
 
     def attribute(self, name: str) -> str:
-        """`name=VALUE` up to the next comma outside of brackets; empty: there is none."""
+        """Return the value of `name=VALUE`, up to the next comma outside of brackets; empty if there is none."""
         match = re.search(rf"(?:^|[ ,]){name}=", self.attributes)
         return _value(self.attributes, match.end()) if match else ""
 
@@ -57,15 +57,22 @@ class Computation:
 
     @cached_property
     def parameters(self) -> dict[int, Instruction]:
-        """By number."""
+        """The parameter instructions by number."""
         return {int(i.arguments): i for i in self.instructions.values() if i.opcode == "parameter"}
 
     def behind(self, name: str) -> Instruction:
-        """The instruction that makes this value, seen through copies and conversions of its form."""
-        found = self.instructions[name]
-        while found.opcode in ("copy", "bitcast", "convert", "reshape", "copy-done", "copy-start"):
-            found = self.instructions[found.operands[0]]
-        return found
+        """Return the instruction that makes this value, skipping copies and conversions."""
+        instruction = self.instructions[name]
+        while instruction.opcode in (
+            "copy",
+            "bitcast",
+            "convert",
+            "reshape",
+            "copy-done",
+            "copy-start",
+        ):
+            instruction = self.instructions[instruction.operands[0]]
+        return instruction
 
 
 @dataclass(frozen=True)
@@ -88,18 +95,19 @@ class Module:
     unresolved: list[str] = field(default_factory=list[str])
 
     def executed(self) -> Iterator[Executed]:
-        """Every instruction with the number of its executions. Of the branches of a condition all are given."""
+        """Yield every instruction with the number of its executions, for all branches of a condition."""
         yield from self._in(self.computations[self.entry], 1, scheduled=True)
 
     def _in(self, computation: Computation, times: int, *, scheduled: bool) -> Iterator[Executed]:
         for instruction in computation.instructions.values():
             yield Executed(instruction, computation, times, scheduled)
-            for called, more, inner in self._calls(instruction, computation):
+            for called, calls, inner in self._calls(instruction, computation):
                 below = self.computations[called]
-                yield from self._in(below, times * more, scheduled=scheduled and inner)
+                yield from self._in(below, times * calls, scheduled=scheduled and inner)
 
     def _calls(self, of: Instruction, within: Computation) -> Iterator[tuple[str, int, bool]]:
-        """The computations that it executes, how often, and whether their instructions are scheduled one by one."""
+        """Yield the computations that an instruction executes, how often, and whether theirs are scheduled one by
+        one."""
         if of.opcode == "while":
             yield of.attribute("body").lstrip("%"), self.trips(of, within), True
         elif of.opcode in ("fusion", "async-start"):
@@ -114,7 +122,7 @@ class Module:
                     yield branch, 1, True
 
     def trips(self, loop: Instruction, within: Computation) -> int:
-        """The iterations of a loop `for (i = first; i < last; i += step)`; 1 if it is none that can be read."""
+        """Return the iterations of a loop `for (i = first; i < last; i += step)`; 1 for a loop of another form."""
         try:
             return self._trips(loop, within)
         except (KeyError, ValueError, IndexError):
@@ -130,7 +138,7 @@ class Module:
         return max(0, math.ceil((last + inclusive - first) / step))
 
     def _limit(self, condition: Computation) -> tuple[int, int, int]:
-        """The counter's place in the loop's state, the value that ends it, and 1 if that is reached."""
+        """Return the counter's index in the loop's state, its limit, and 1 if the limit is included, else 0."""
         root = condition.behind(condition.root)
         inner, arguments = self._entered(root, condition)
         compare = inner.behind(inner.root) if inner is not condition else root
@@ -146,10 +154,10 @@ class Module:
         return _index(counter), self._constant(limit), int(direction in ("LE", "GE"))
 
     def _step(self, body: Computation, index: int) -> int:
-        """By how much one iteration moves the counter on."""
-        found = body.behind(body.behind(body.root).operands[index])
-        inner, arguments = self._entered(found, body)
-        add = inner.behind(inner.root) if inner is not body else found
+        """Return the step of the loop's counter."""
+        update = body.behind(body.behind(body.root).operands[index])
+        inner, arguments = self._entered(update, body)
+        add = inner.behind(inner.root) if inner is not body else update
         if add.opcode != "add":
             raise ValueError(f"{add.opcode} is no step of a counted loop")
         sides = [self._outside(inner.behind(o), body, arguments) for o in add.operands]
@@ -159,27 +167,27 @@ class Module:
         return step
 
     def _entered(
-        self, found: Instruction, within: Computation
+        self, instruction: Instruction, within: Computation
     ) -> tuple[Computation, dict[str, str]]:
-        """The computation of a fusion, with its parameters and what is passed for them; else the one around it."""
-        if found.opcode not in ("fusion", "call"):
+        """Return a fusion's computation and the operands of its parameters; else the enclosing computation."""
+        if instruction.opcode not in ("fusion", "call"):
             return within, {}
-        inner = self.computations[found.called]
-        return inner, {inner.parameters[i].name: o for i, o in enumerate(found.operands)}
+        inner = self.computations[instruction.called]
+        return inner, {inner.parameters[i].name: o for i, o in enumerate(instruction.operands)}
 
     @staticmethod
     def _outside(of: Instruction, within: Computation, arguments: dict[str, str]) -> Instruction:
         return within.behind(arguments[of.name]) if of.name in arguments else of
 
     @staticmethod
-    def _constant(found: Instruction) -> int:
-        if found.opcode != "constant":
-            raise ValueError(f"{found.name} is no constant")
-        return int(found.arguments)
+    def _constant(instruction: Instruction) -> int:
+        if instruction.opcode != "constant":
+            raise ValueError(f"{instruction.name} is no constant")
+        return int(instruction.arguments)
 
 
 def parse(text: str) -> Module:
-    """The module that this text describes. Raises ValueError if it describes none."""
+    """Return the module in a text of HLO. Raises ValueError if there is none."""
     computations: dict[str, Computation] = {}
     entry, current = "", None
     for line in _joined(text):
@@ -247,7 +255,7 @@ def _bits(type: str) -> int:
 
 
 def _closed(text: str, opening: int) -> int:
-    """The place behind the bracket that closes the one here."""
+    """Return the index after the bracket that closes the one at `opening`."""
     depth = 0
     for place in range(opening, len(text)):
         depth += (text[place] in "({[") - (text[place] in ")}]")
@@ -257,7 +265,7 @@ def _closed(text: str, opening: int) -> int:
 
 
 def _value(text: str, start: int) -> str:
-    """What stands from here to the next comma outside of brackets and quotes."""
+    """Return the text from `start` to the next comma outside of brackets and quotes."""
     depth, quoted = 0, False
     for place in range(start, len(text)):
         quoted ^= text[place] == '"'

@@ -1,5 +1,5 @@
-"""Floating-point operations that a program asks for, over all devices, counted from its jaxpr: independent of the
-compiler, and before anything is split. What the compiled program does more is done more than once."""
+"""Counts the floating-point operations of a program over all devices, from its jaxpr: independent of the compiler, and
+before anything is split. Operations that the compiled program has beyond these are repeated ones."""
 
 # JAX and its libraries are typed in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -12,26 +12,25 @@ from typing import Any, NamedTuple
 
 
 class Asked(NamedTuple):
-    """Of all devices in one step."""
+    """The operations of all devices in one step."""
 
     flops: float = 0  #: of matrix products and convolutions
     kernel_flops: float = 0  #: of `flops`, in kernels whose author does not say what they cost
 
     def __add__(self, other: tuple[Any, ...]) -> Asked:
-        return Asked(*(one + more for one, more in zip(self, other, strict=True)))
+        return Asked(*(left + right for left, right in zip(self, other, strict=True)))
 
     def times(self, factor: float) -> Asked:
-        return Asked(*(one * factor for one in self))
+        return Asked(*(value * factor for value in self))
 
 
 def count(jaxpr: Any) -> Asked:
-    """What this jaxpr asks for: the body of a scan as often as it runs, what is computed again for the backward pass
-    as often as it is computed, and of a condition the dearest branch. A `while` counts once: nothing says how often
-    it runs."""
-    found = Asked()
+    """Return the operations of a jaxpr. The body of a scan counts once for each iteration, a recomputation each time, a
+    condition as its most expensive branch. A `while` counts once: its number of iterations is unknown."""
+    total = Asked()
     for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
-        found += _of(equation)
-    return found
+        total += _of(equation)
+    return total
 
 
 def _of(equation: Any) -> Asked:
@@ -49,27 +48,27 @@ def _of(equation: Any) -> Asked:
         return count(parameters["jaxpr"]).times(math.prod(mesh.shape[axis] for axis in manual))
     if name == "pallas_call":
         return _kernel(parameters)
-    found = Asked()
+    total = Asked()
     for value in parameters.values():
         for inner in value if isinstance(value, tuple | list) else (value,):
             if hasattr(inner, "eqns") or hasattr(inner, "jaxpr"):
-                found += count(inner)
-    return found
+                total += count(inner)
+    return total
 
 
 def _kernel(parameters: Any) -> Asked:
-    """What its author says, or its body for each place of the grid that is computed."""
-    said = parameters.get("cost_estimate")
-    if said is not None:
-        return Asked(said.flops)
+    """Return the cost estimate of a kernel's author, else the operations of its body at all computed grid places."""
+    estimate = parameters.get("cost_estimate")
+    if estimate is not None:
+        return Asked(estimate.flops)
     grid = [size for size in parameters["grid_mapping"].grid if isinstance(size, int)]
     flops = count(parameters["jaxpr"]).times(_computed(parameters["name"], grid)).flops
     return Asked(flops, flops)
 
 
 def _computed(name: str, grid: list[int]) -> int:
-    """How many places of a kernel's grid are computed. JAX's splash attention has a grid of heads and of n x n blocks
-    of scores, and skips the blocks that the mask hides. The mask of the programs here is the causal one."""
+    """Return how many places of a kernel's grid are computed. JAX's splash attention has a grid of heads and of n x n
+    blocks of scores, and skips the blocks that the mask hides. The mask of the programs here is the causal one."""
     places, n = math.prod(grid), grid[-1]
     return places * (n + 1) // (2 * n) if name.startswith("splash_mha") else places
 

@@ -1,4 +1,4 @@
-"""What a check prints: for one target all there is, for several a table. Only hours are computed here."""
+"""Formats the findings of a check: all details for one target, a table for several. Computes only hours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MEANING = (
 
 
 class Work(NamedTuple):
-    """How much there is to train on."""
+    """The amount of work of a whole training."""
 
     amount: float
     unit: str  #: `steps`, `rows` or `tokens`
@@ -33,7 +33,7 @@ class Work(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """From the best that is likely to the worst."""
+    """The ranges of a training's speed and hours, from the best likely value to the worst."""
 
     step: tuple[float, float]  #: seconds
     per_second: tuple[float, float]  #: tokens, or rows where a row has none
@@ -58,29 +58,29 @@ def pace(of: Finding, work: Work) -> Pace | None:
 
 
 def page(title: str, findings: Sequence[Finding], work: Work) -> str:
-    """The whole text."""
+    """Return the report of all findings as text."""
     body = _table(findings, work) if len(findings) > 1 else _single(findings[0], work)
     notes = [f"{f.target}: {f.reason}" for f in findings if f.reason and len(findings) > 1]
     warned: dict[str, list[str]] = {}
-    for found in findings:
-        for text in found.warnings:
-            warned.setdefault(text, []).append(found.target)
-    notes += [f"{', '.join(those)}: warning: {text}" for text, those in warned.items()]
+    for finding in findings:
+        for text in finding.warnings:
+            warned.setdefault(text, []).append(finding.target)
+    notes += [f"{', '.join(names)}: warning: {text}" for text, names in warned.items()]
     below = [line for text in (*notes, _MEANING) for line in _lines(text)]
     return "\n".join([*_lines(title), "", *body, "", *below])
 
 
 def as_json(findings: Iterable[Finding], work: Work) -> list[dict[str, object]]:
-    """Of each target what was found, with the bound and the pace in seconds and hours."""
+    """Return the finding of each target as JSON, with the bound in seconds and the pace in hours."""
     out: list[dict[str, object]] = []
-    for found in findings:
-        on, going = target(found.target), pace(found, work)
-        one: dict[str, object] = {**found.model_dump(mode="json"), "chips": on.chips}
-        if found.program is not None and going is not None:
-            spent = step(found.program, on)
-            one["step_seconds"] = {**spent._asdict(), "bound": spent.bound, "apart": spent.apart}
-            one["pace"] = {**going._asdict(), "work": work.amount, "unit": work.unit}
-        out.append(one)
+    for finding in findings:
+        on, going = target(finding.target), pace(finding, work)
+        record: dict[str, object] = {**finding.model_dump(mode="json"), "chips": on.chips}
+        if finding.program is not None and going is not None:
+            spent = step(finding.program, on)
+            record["step_seconds"] = {**spent._asdict(), "bound": spent.bound, "apart": spent.apart}
+            record["pace"] = {**going._asdict(), "work": work.amount, "unit": work.unit}
+        out.append(record)
     return out
 
 
@@ -89,9 +89,9 @@ def as_json(findings: Iterable[Finding], work: Work) -> list[dict[str, object]]:
 
 def _single(of: Finding, work: Work) -> list[str]:
     on = target(of.target)
-    each = "chip" if on.chip.devices == 1 else "core"
+    unit = "chip" if on.chip.devices == 1 else "core"
     rows: list[tuple[str, str]] = [(of.target, _slices(on))]
-    rows.append(("fits", _fits(of, each)))
+    rows.append(("fits", _fits(of, unit)))
     if of.advice:
         rows.append(("try", of.advice))
     if of.batch:
@@ -99,8 +99,8 @@ def _single(of: Finding, work: Work) -> list[str]:
     if of.program is not None:
         spent, going = step(of.program, on), pace(of, work)
         if going is not None:
-            rows += _operations(of.program, each)
-            rows += _exchanges(of.program, each)
+            rows += _operations(of.program, unit)
+            rows += _exchanges(of.program, unit)
             rows += _times(spent, going, on, of, work)
         rows.append(("compiled", _compiled(of, of.program)))
     width = max(len(name) for name, _ in rows) + 2
@@ -112,8 +112,8 @@ def _slices(on: Target) -> str:
     return sides if on.slices == 1 else f"{on.slices} slices of {sides}"
 
 
-def _fits(of: Finding, each: str) -> str:
-    limit = f"{memory(of.limit_bytes)} that the compiler allows a {each}"
+def _fits(of: Finding, unit: str) -> str:
+    limit = f"{memory(of.limit_bytes)} that the compiler allows a {unit}"
     if of.program is None:
         word = {"no": "NO", "refused": "REFUSED"}.get(of.fit, f"unknown ({of.fit})")
         return f"{word}: {of.reason}" + (f" of the {limit}" if of.needed_bytes else "")
@@ -127,19 +127,22 @@ def _batch(of: Finding) -> str:
     return f"{of.batch:,} rows{tokens} a step{parameters}"
 
 
-def _operations(of: Program, each: str) -> list[tuple[str, str]]:
+def _operations(of: Program, unit: str) -> list[tuple[str, str]]:
     again = of.flops / of.model_flops - 1 if of.model_flops else 0
-    more = f"; {again:.0%} of that again" if again > 0.01 else ""
+    repeated = f"; {again:.0%} of that again" if again > 0.01 else ""
     return [
-        ("computes", f"{_si(of.flops)}FLOP a {each}; the model {_si(of.model_flops)}FLOP{more}"),
-        ("moves", f"{_si(of.hbm_bytes)}B to and from memory a {each}"),
+        (
+            "computes",
+            f"{_si(of.flops)}FLOP a {unit}; the model {_si(of.model_flops)}FLOP{repeated}",
+        ),
+        ("moves", f"{_si(of.hbm_bytes)}B to and from memory a {unit}"),
     ]
 
 
-def _exchanges(of: Program, each: str) -> list[tuple[str, str]]:
+def _exchanges(of: Program, unit: str) -> list[tuple[str, str]]:
     shown = [e for e in of.exchanges if e.wire_bytes >= 1e-3 * of.exchanges[0].wire_bytes]
     lines = [
-        f"{_si(e.wire_bytes)}B a {each} by {e.times:,} {e.kind} along {'+'.join(e.axes)}"
+        f"{_si(e.wire_bytes)}B a {unit} by {e.times:,} {e.kind} along {'+'.join(e.axes)}"
         for e in shown
     ]
     return [("sends" if not i else "", line) for i, line in enumerate(lines)]
@@ -162,8 +165,8 @@ def _published(on: Target) -> str:
     plain = f"a plain port reached {simple:.0%}" if simple else ""
     if tuned is None:
         return f"from the bound to what {plain} of the peak"
-    known = f"where {tuned[0]:.0%} to {tuned[1]:.0%} of the peak is reached, as tuned programs do on {on.chip.name}"
-    return f"{known}; {plain}" if plain else known
+    reached = f"where {tuned[0]:.0%} to {tuned[1]:.0%} of the peak is reached, as tuned programs do on {on.chip.name}"
+    return f"{reached}; {plain}" if plain else reached
 
 
 def _compiled(of: Finding, program: Program) -> str:
@@ -179,15 +182,17 @@ _LEFT = {"Target", "Fits", "by"}
 
 
 def _table(findings: Sequence[Finding], work: Work) -> list[str]:
-    """Two, as one would be too wide: what a step needs, and how long it takes."""
-    units = {"tokens" if one.tokens_per_row else "rows" for one in findings if one.batch}
-    said = (
+    """Return two tables, as one would be too wide: the needs of a step, and its times."""
+    units = {
+        "tokens" if finding.tokens_per_row else "rows" for finding in findings if finding.batch
+    }
+    note = (
         f"Memory, FLOP and bytes are those of one device in one step; {' or '.join(sorted(units)) or 'rows'} per "
         f"second; hours for {_work(work)}."
     )
-    times = [row for one in findings if (row := _takes(one, work))]
+    times = [row for finding in findings if (row := _takes(finding, work))]
     timed = [*_aligned([_TAKES, *times]), ""] if times else []
-    return [*_aligned([_NEEDS, *map(_needs, findings)]), "", *timed, *_lines(said)]
+    return [*_aligned([_NEEDS, *map(_needs, findings)]), "", *timed, *_lines(note)]
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:

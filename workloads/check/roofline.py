@@ -1,4 +1,4 @@
-"""How long a step takes at least, and how long it probably takes.
+"""The shortest possible and the likely time of a step.
 
 The bound is what the peaks of the chip allow. Programs come nowhere near it on all counts at once, so what others
 have published for the generation is set against it.
@@ -24,12 +24,12 @@ class Step(NamedTuple):
 
     @property
     def bound(self) -> float:
-        """No run can be faster: everything overlaps with the slowest part."""
+        """The shortest possible time: everything overlaps with the slowest part."""
         return max(self.mxu, self.hbm, self.ici, self.dcn)
 
     @property
     def apart(self) -> float:
-        """If nothing overlaps."""
+        """The time if nothing overlaps."""
         return self.mxu + self.hbm + self.ici + self.dcn
 
     @property
@@ -44,7 +44,7 @@ class Step(NamedTuple):
 
 
 def step(of: Program, target: Target) -> Step:
-    """The seconds of a compiled step on the devices of that target."""
+    """Return the seconds of a compiled step on the target's devices."""
     chip = target.chip
     peak = chip.tflops * 1e12 / chip.devices
     between = [e for e in of.exchanges if "dcn" in e.axes]
@@ -67,7 +67,7 @@ def likely(step: Step, generation: str) -> tuple[float, float]:
 
 
 def wire_seconds(wire_bytes: float, links: int, target: Target) -> float:
-    """To send so many bytes along that many links of a device; 0 links: between slices."""
+    """Return the seconds to send bytes along that many links of a device; 0 links: between slices."""
     chip = target.chip
     speed = chip.link * links if links else chip.dcn
     return wire_bytes / (speed * 1e9 / chip.devices)

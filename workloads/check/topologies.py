@@ -1,7 +1,6 @@
-"""The slices of the Cloud TPU API: what libtpu calls them.
+"""The slices of the Cloud TPU API, and their names in libtpu.
 
-libtpu itself checks no size: it describes slices that nobody
-can have, so a type is looked up here first.
+libtpu also describes slices that do not exist, so types are looked up here first.
 """
 
 # JAX and its libraries are typed in part only.
@@ -36,12 +35,12 @@ class Target:
 
     @property
     def chips(self) -> int:
-        """Of all slices."""
+        """The chips of all slices."""
         return self.slices * self.chips_per_slice
 
     @property
     def devices(self) -> int:
-        """As JAX sees them, of all slices."""
+        """The JAX devices of all slices."""
         return self.chips * self.chip.devices
 
     @cached_property
@@ -51,7 +50,8 @@ class Target:
 
     @property
     def wraps(self) -> tuple[bool, ...]:
-        """For each axis whether its ends are joined: those of slices of whole 4x4x4 blocks, and those of 16 chips."""
+        """Whether the ends of each axis are joined, as in slices of whole 4x4x4 blocks, and of 16 chips along an
+        axis."""
         if len(self.sides) == 3:
             return (all(side % 4 == 0 for side in self.sides),) * 3
         return tuple(self.chip.name in ("v5e", "v6e") and side == 16 for side in self.sides)
@@ -62,22 +62,22 @@ class Target:
         return f"{self.chip.name}:{self.chip.sides[self.chips_per_slice]}"
 
     def options(self) -> dict[str, Any]:
-        """What libtpu must be told beside the name. By default it describes a v4 slice as two devices a chip, joins
-        no ends, and puts 4 chips on a host."""
-        found: dict[str, Any] = {}
+        """Return the options that libtpu needs beside the name. By default libtpu describes a v4 slice as two devices a
+        chip, joins no ends, and puts 4 chips on a host."""
+        settings: dict[str, Any] = {}
         if self.chip.name == "v4":
-            found["chip_config_name"] = "megacore"
+            settings["chip_config_name"] = "megacore"
         if any(self.wraps):
-            found["wrap"] = [*self.wraps, False, False][:3]
+            settings["wrap"] = [*self.wraps, False, False][:3]
         if not self.chip.counts_cores and self.chips_per_slice in (1, 8):
-            found["chips_per_host_bounds"] = [*self.sides, 1]
+            settings["chips_per_host_bounds"] = [*self.sides, 1]
         if self.slices > 1:
-            found["num_slices"] = self.slices
-        return found
+            settings["num_slices"] = self.slices
+        return settings
 
 
 def targets(text: str) -> list[Target]:
-    """The targets of `v4-128,v5e-64,2xv4-16`, each once. Raises ConfigError."""
+    """Return the targets of a text such as `v4-128,v5e-64,2xv4-16`, without duplicates. Raises ConfigError."""
     names = dict.fromkeys(part.strip() for part in text.split(",") if part.strip())
     if not names:
         raise ConfigError("--check needs a type of TPU slice, such as v4-16 or v4-128,v5e-64")
@@ -85,7 +85,7 @@ def targets(text: str) -> list[Target]:
 
 
 def target(text: str) -> Target:
-    """The target that this names; `v5litepod-64` is `v5e-64`. Raises ConfigError, naming the nearest real ones."""
+    """Return the target of that name; `v5litepod-64` is `v5e-64`. Raises ConfigError that names the nearest types."""
     match = re.fullmatch(r"(?:([1-9][0-9]{0,2})x)?([a-z0-9]+)-([1-9][0-9]{0,5})", text.lower())
     slices = int(match[1] or 1) if match else 1
     name = "v5e" if match and match[2] == "v5litepod" else match[2] if match else ""
@@ -100,7 +100,7 @@ def target(text: str) -> Target:
 
 
 def all_types() -> list[str]:
-    """Every type that can be checked."""
+    """Return every type that can be checked."""
     return [
         f"{chip.name}-{size * 2 if chip.counts_cores else size}"
         for chip in CHIPS.values()
@@ -109,13 +109,13 @@ def all_types() -> list[str]:
 
 
 def devices_of(target: Target) -> list[Any]:
-    """The described devices, which libtpu is asked for. Raises RuntimeError if they are not as they should be."""
+    """Return the described devices from libtpu. Raises RuntimeError if their number is wrong."""
     from jax.experimental import topologies
 
-    found = topologies.get_topology_desc(
+    topology = topologies.get_topology_desc(
         platform="tpu", topology_name=target.topology, **target.options()
     )
-    devices = list(found.devices)
+    devices = list(topology.devices)
     if len(devices) != target.devices:
         raise RuntimeError(
             f"libtpu describes {target.name} as {len(devices)} devices instead of {target.devices}"
@@ -124,7 +124,7 @@ def devices_of(target: Target) -> list[Any]:
 
 
 def _chips(chip: Chip, number: int) -> int:
-    """How many chips a type of this number has; 0: there is none."""
+    """Return the number of chips of the type with this number; 0 if there is no such type."""
     chips, odd = divmod(number, 2) if chip.counts_cores else (number, 0)
     return chips if not odd and chips in chip.sides else 0
 

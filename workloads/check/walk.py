@@ -1,4 +1,4 @@
-"""Floating-point operations and memory traffic of a compiled program on one device, loops and all.
+"""Counts floating-point operations and memory traffic of a compiled program on one device, loops included.
 
 Only the operations of matrix products and convolutions are counted: they are what the peak of a chip is about.
 """
@@ -26,7 +26,7 @@ _READS_A_PART = ("dynamic-slice", "slice", "slice-start", "gather")
 
 @dataclass
 class Work:
-    """Of one device in one step."""
+    """The work of one device in one step."""
 
     flops: float = 0
     hbm_bytes: float = 0
@@ -35,28 +35,28 @@ class Work:
 
 
 def work(module: Module) -> Work:
-    """What one device computes and moves in one step."""
-    found = Work()
+    """Return the operations and the memory traffic of one device in one step."""
+    total = Work()
     for executed in module.executed():
         instruction = executed.instruction
         if instruction.opcode in ("convolution", "dot"):
-            found.flops += executed.times * _flops(instruction, executed.computation)
+            total.flops += executed.times * _flops(instruction, executed.computation)
         elif instruction.attribute("custom_call_target") == '"tpu_custom_call"':
-            _add_kernel(found, executed, module)
+            _add_kernel(total, executed, module)
             continue
         if executed.scheduled:
-            found.hbm_bytes += executed.times * _moved(instruction, executed.computation, module)
-    return found
+            total.hbm_bytes += executed.times * _moved(instruction, executed.computation, module)
+    return total
 
 
-def _add_kernel(found: Work, executed: Executed, module: Module) -> None:
+def _add_kernel(total: Work, executed: Executed, module: Module) -> None:
     instruction = executed.instruction
-    said = dict(re.findall(r'"(flops|bytes_accessed)":"?([0-9]+)', instruction.attributes))
-    found.flops += executed.times * int(said.get("flops", 0))
-    if "flops" not in said:
-        found.unknown_kernels.append(instruction.name)
+    estimate = dict(re.findall(r'"(flops|bytes_accessed)":"?([0-9]+)', instruction.attributes))
+    total.flops += executed.times * int(estimate.get("flops", 0))
+    if "flops" not in estimate:
+        total.unknown_kernels.append(instruction.name)
     passed = _moved(instruction, executed.computation, module)
-    found.hbm_bytes += executed.times * int(said.get("bytes_accessed", passed))
+    total.hbm_bytes += executed.times * int(estimate.get("bytes_accessed", passed))
 
 
 # Operations ----------------------------------------------------------------------------------------------------------
@@ -99,20 +99,20 @@ def _valid_places(
     spread: int,
     window_spread: int,
 ) -> int:
-    """How many pairs of a result and a place in the window meet an input, and not the padding around or between
-    the inputs: XLA writes matrix products as convolutions that are mostly padding."""
+    """Return how many pairs of a result and a window place meet an input, not the padding around or between inputs: XLA
+    writes matrix products as convolutions that are mostly padding."""
     extent = (size - 1) * spread + 1
-    found = 0
+    count = 0
     for place in range(window):
         shift = place * window_spread - before
         if spread == 1:
             first = max(0, -(shift // stride))
             last = min(results - 1, (extent - 1 - shift) // stride)
-            found += max(0, last - first + 1)
+            count += max(0, last - first + 1)
         else:
             at = (result * stride + shift for result in range(results))
-            found += sum(0 <= one < extent and one % spread == 0 for one in at)
-    return found
+            count += sum(0 <= position < extent and position % spread == 0 for position in at)
+    return count
 
 
 def _numbers(text: str) -> list[int]:
@@ -136,7 +136,7 @@ def _pairs(text: str, d: int) -> tuple[int, int]:
 
 
 def _moved(of: Instruction, within: Computation, module: Module) -> int:
-    """Bytes that it reads from and writes to HBM."""
+    """Return the bytes that an instruction reads from and writes to HBM."""
     if of.opcode in _FREE:
         return 0
     if of.opcode == "custom-call" and any(name in of.attributes for name in _FREE_CALLS):
@@ -151,10 +151,10 @@ def _moved(of: Instruction, within: Computation, module: Module) -> int:
     if of.opcode == "slice-start":
         return _part(operands[0], of.results[1:2]) + _in_hbm(of.results[1:2])
     if of.opcode in _READS_A_PART:
-        rest = sum(_in_hbm(one) for one in operands[1:])
+        rest = sum(_in_hbm(arrays) for arrays in operands[1:])
         return _part(operands[0], of.results) + _in_hbm(of.results) + rest
     results = of.results[1:2] if of.opcode.endswith("-start") else of.results
-    return _in_hbm(results) + sum(_in_hbm(one) for one in operands)
+    return _in_hbm(results) + sum(_in_hbm(arrays) for arrays in operands)
 
 
 def _moved_by_fusion(of: Instruction, operands: list[tuple[Array, ...]], inner: Computation) -> int:
@@ -172,32 +172,32 @@ def _moved_by_fusion(of: Instruction, operands: list[tuple[Array, ...]], inner: 
     roots = [inner.instructions[o] for o in root.operands] if root.opcode == "tuple" else [root]
     if len(roots) != len(of.results):
         return read + _in_hbm(of.results)
-    written = zip(of.results, (inner.behind(one.name) for one in roots), strict=True)
+    written = zip(of.results, (inner.behind(part.name) for part in roots), strict=True)
     return read + sum(0 if array.space else _written(array, by, inner) for array, by in written)
 
 
 def _read(name: str, readers: dict[str, list[Instruction]], inner: Computation, whole: int) -> int:
-    """Bytes of a fusion's parameter that are read: parts of it, if nothing inside reads it whole."""
-    found = 0
+    """Return the bytes of a fusion's parameter that are read: only parts, if no instruction reads all of it."""
+    size = 0
     for reader in readers.get(name, ()):
         if reader.opcode == "bitcast":
-            found += _read(reader.name, readers, inner, whole)
+            size += _read(reader.name, readers, inner, whole)
         elif reader.opcode in _READS_A_PART and reader.operands[0] == name:
-            found += sum(array.bytes for array in reader.results)
+            size += sum(array.bytes for array in reader.results)
         elif reader.opcode != "dynamic-update-slice" or reader.operands[0] != name:
             return whole
-    return found
+    return size
 
 
 def _written(array: Array, by: Instruction, inner: Computation) -> int:
-    """Bytes that are written for a result: an update in place writes no more than the update."""
+    """Return the bytes that are written for a result: an update in place writes only the update."""
     if by.opcode == "dynamic-update-slice":
-        return sum(one.bytes for one in inner.instructions[by.operands[1]].results)
+        return sum(operand.bytes for operand in inner.instructions[by.operands[1]].results)
     return array.bytes
 
 
 def _part(source: tuple[Array, ...], taken: tuple[Array, ...]) -> int:
-    return sum(one.bytes for one in taken) if _in_hbm(source) else 0
+    return sum(piece.bytes for piece in taken) if _in_hbm(source) else 0
 
 
 def _in_hbm(arrays: tuple[Array, ...]) -> int:

@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: `saving.py` writes them, `stored.py` reads them, `checksums.py` tells their bits.
+"""Checkpoints of a training run: `saving.py` writes them, `stored.py` reads them, `checksums.py` verifies their bits.
 
-When to save, and which one to go on from, is the frame's.
+The frame decides when to save, and which checkpoint to resume from.
 """

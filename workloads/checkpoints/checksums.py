@@ -28,14 +28,14 @@ _MIX, _GOLDEN = 0x85EBCA6B, 0x9E3779B1
 
 
 class Array(NamedTuple):
-    """What a checkpoint says of an array."""
+    """The type, shape and checksum of an array in a checkpoint."""
 
     kind: str  #: its type and shape, see `kinds`
     sums: tuple[int, int]
 
 
 class Found(NamedTuple):
-    """What the devices found in a state."""
+    """The checksums of a state, and which parts are finite, computed by the devices."""
 
     arrays: dict[str, Array]  #: by the path in the state; of the first copy
     unlike: frozenset[str]  #: arrays of which a device has a copy with other bits
@@ -44,7 +44,7 @@ class Found(NamedTuple):
 
 
 class Checksums:
-    """Computes them for states of this layout: `jax.ShapeDtypeStruct`s with named shardings on one mesh."""
+    """Computes checksums for states of this layout: `jax.ShapeDtypeStruct`s with named shardings on one mesh."""
 
     def __init__(self, layout: Any) -> None:
         self._leaves = _by_path(layout)
@@ -52,11 +52,11 @@ class Checksums:
         self._mesh = next(iter(self._leaves.values())).sharding.mesh
 
     def __call__(self, state: Any) -> jax.Array:
-        """Sums and counts by device, for `read`. Only given to the devices, not waited for."""
+        """Return sums and counts by device, for `read`. Does not wait for the devices."""
         return _by_device(jax.tree.leaves(state), self._places, self._mesh)
 
     def read(self, by_device: jax.Array) -> Found:
-        """Wait for the devices. All hosts read the same."""
+        """Wait for the devices and return the results, the same on all hosts."""
         parts = np.asarray(by_device)  # [*mesh, leaves, 3]
         arrays: dict[str, Array] = {}
         unlike: set[str] = set()
@@ -73,12 +73,12 @@ class Checksums:
 
 
 def kinds(layout: Any) -> dict[str, str]:
-    """Type and shape of each array of a state, by its path, such as `float32[64, 32]`."""
+    """Return type and shape of each array of a state by its path, such as `float32[64, 32]`."""
     return {path: _kind(leaf.dtype, leaf.shape) for path, leaf in _by_path(layout).items()}
 
 
 def of_text(value: Any) -> str:
-    """A checksum of what JSON keeps of a value."""
+    """Return a checksum of the value as JSON stores it."""
     text = json.dumps(json.loads(json.dumps(value)), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -99,13 +99,15 @@ def _by_device(
     """uint32 [*mesh, leaves, 3], the same on all devices, for leaves with these shapes and specs."""
 
     def own(parts: list[jax.Array]) -> jax.Array:
-        found = [_sums(part, *where) for part, where in zip(parts, places, strict=True)]
-        return jnp.stack(found)[(None,) * len(mesh.shape)]
+        sums = [_sums(part, *where) for part, where in zip(parts, places, strict=True)]
+        return jnp.stack(sums)[(None,) * len(mesh.shape)]
 
     specs = [spec for _, spec in places]
-    each = PartitionSpec(*mesh.axis_names)
-    found = jax.shard_map(own, mesh=mesh, in_specs=(specs,), out_specs=each, check_vma=False)
-    return jax.lax.with_sharding_constraint(found(leaves), NamedSharding(mesh, PartitionSpec()))
+    per_device = PartitionSpec(*mesh.axis_names)
+    compute = jax.shard_map(
+        own, mesh=mesh, in_specs=(specs,), out_specs=per_device, check_vma=False
+    )
+    return jax.lax.with_sharding_constraint(compute(leaves), NamedSharding(mesh, PartitionSpec()))
 
 
 def _sums(part: jax.Array, whole: tuple[int, ...], spec: PartitionSpec) -> jax.Array:

@@ -35,9 +35,9 @@ class Checkpoints(StoredCheckpoints):
     """The checkpoints of the run that makes them."""
 
     def __init__(self, folder: str, keep: int, layout: Any) -> None:
-        """Opens the folder, and removes what a host that was killed in the middle of a save left there."""
+        """Open the folder, and remove incomplete saves of killed hosts."""
         super().__init__(folder, layout)
-        #: Where those are that were set aside.
+        #: The folder of checkpoints that were set aside.
         self.aside = self.folder.parent / f"{self.folder.name}-damaged"
         self._keep = keep
         if jax.default_backend() == "cpu":
@@ -47,27 +47,28 @@ class Checkpoints(StoredCheckpoints):
         self._found: jax.Array | None = None
 
     def warm_up(self, state: Any) -> None:
-        """Compile now what the first save of such a state would wait for."""
+        """Compile the checksums now, so that the first save does not wait for the compiler."""
         self._checksums(state).block_until_ready()
 
     def steps(self) -> list[int]:
-        """The same on all hosts, also while one of them removes some."""
+        """Return the committed steps, newest first: the same on all hosts, also during a removal."""
         return sorted(self._manager.all_steps(), reverse=True)
 
     def remove_from(self, step: int) -> None:
-        """Remove that step and all after it, as a run that goes on from before would never be newest."""
+        """Remove that step and all later ones, so that the checkpoints of a run resumed from an earlier step are
+        newest."""
         for newer in self.steps():
             if newer >= step:
                 self._manager.delete(newer)
 
     def set_aside(self, damaged: Mapping[int, str]) -> None:
-        """Move these steps out of the way, each with a file that says what is wrong with it."""
+        """Move these steps to the folder `aside`, each with a file that describes its damage."""
         if not damaged:
             return
         self._manager.close()
         if jax.process_index() == 0:
-            for step, what in damaged.items():
-                self._move(step, what)
+            for step, damage in damaged.items():
+                self._move(step, damage)
         self._manager = self._open()  # waits for all hosts before it looks at the folder
 
     def save(self, step: int, state: Any, feed: Any, settings: dict[str, Any]) -> int | None:
@@ -87,15 +88,15 @@ class Checkpoints(StoredCheckpoints):
         return before
 
     def sound(self) -> NDArray[np.bool_] | None:
-        """Which parts of the state that was last given to `save` are finite, see `Found.sound`. Waits for the devices;
-        all hosts get the same. None if there is nothing that was not asked about."""
+        """Return which parts of the last saved state are finite, see `Found.sound`: the same on all hosts. Waits for
+        the devices. None if this was already returned, or no state was saved."""
         if self._found is None:
             return None
-        found, self._found = self._checksums.read(self._found), None
-        return found.sound
+        checked, self._found = self._checksums.read(self._found), None
+        return checked.sound
 
     def committed(self) -> int | None:
-        """The step whose save has been committed on all hosts since we last asked. Raises its error."""
+        """Return the step whose save was committed on all hosts since the last call, else None. Raises its error."""
         if self._saving is None or self._manager.is_saving_in_progress():
             return None
         return self.wait()
@@ -134,20 +135,20 @@ class Checkpoints(StoredCheckpoints):
         )
         return _Manager(self.folder, options=options, handler_registry=handlers)
 
-    def _move(self, step: int, what: str) -> None:
+    def _move(self, step: int, damage: str) -> None:
         name, number = str(step), 1
         while (self.aside / f"{name}.txt").exists():
             number += 1
             name = f"{step}-{number}"
         self.aside.mkdir(parents=True, exist_ok=True)
-        (self.aside / f"{name}.txt").write_text(f"step {step}: {what}\n")
+        (self.aside / f"{name}.txt").write_text(f"step {step}: {damage}\n")
         (self.folder / str(step)).rename(self.aside / name)
 
 
 class _Manager(ocp.CheckpointManager):
     def reached_preemption(self, step: int) -> bool:
-        """Orbax asks this, for its statistics, about a step that the loop has left behind. JAX takes the
-        question for "this host is at that step", and may then agree on a step that is already past."""
+        """Return False. Orbax calls this for its statistics, with a step that the loop has passed. JAX would take the
+        call for "this host is at that step", and might agree on a step in the past."""
         del step
         return False
 
@@ -180,10 +181,10 @@ class _NotesSave(ocp.args.CheckpointArgs):
     text: Callable[[], str]  #: waits for the devices
 
 
-def _text_of(feed: Any, settings: dict[str, Any], found: Found) -> str:
-    if not found.sound.all():
+def _text_of(feed: Any, settings: dict[str, Any], checked: Found) -> str:
+    if not checked.sound.all():
         raise _NotFiniteError("the state is not finite, and is not saved")
-    notes = {"feed": feed, "settings": settings, "arrays": found.arrays}
+    notes = {"feed": feed, "settings": settings, "arrays": checked.arrays}
     return json.dumps({"notes": notes, "sha256": checksums.of_text(notes)})
 
 

@@ -1,4 +1,4 @@
-"""The checkpoints of a run, to be read: whole or not at all, whatever happened to their files.
+"""Reads the checkpoints of a run: whole or not at all, even if files were damaged.
 
 A checkpoint has two items: `state` (from all hosts) and `data`, the notes:
 the position in the data, the settings that must not change, and type, shape and bit checksum of each array of the
@@ -34,7 +34,7 @@ from workloads.frame.config import ConfigError
 #: The last file of a checkpoint that Orbax writes.
 _COMMITTED = "commit_success.txt"
 
-#: What the errors of a storage say that is out of reach or refuses us: no sign that a checkpoint is damaged.
+#: Text in errors of a storage that cannot be reached or refuses access: no sign of a damaged checkpoint.
 _OUT_OF_REACH = (
     "UNAVAILABLE",
     "DEADLINE_EXCEEDED",
@@ -43,7 +43,7 @@ _OUT_OF_REACH = (
     "RESOURCE_EXHAUSTED",
     "Forbidden",  # gcsfs: an OSError
 )
-#: Packages whose own errors mean the same: of gcsfs and of what it asks a bucket by.
+#: Packages whose errors mean the same: gcsfs and its network libraries.
 _OF_NETWORK = {"aiohttp", "gcsfs", "google", "requests"}
 
 _Read = TypeVar("_Read")
@@ -54,7 +54,7 @@ class Damaged(Exception):
 
 
 class Notes(NamedTuple):
-    """What a checkpoint says besides its state."""
+    """The contents of a checkpoint besides its state."""
 
     feed: Any  #: the position in the data
     settings: dict[str, Any]
@@ -68,26 +68,26 @@ class StoredCheckpoints:
     def __init__(self, folder: str, layout: Any) -> None:
         """`layout`: the state, or the first parts of it, as `jax.ShapeDtypeStruct`s with shardings on one mesh. What it
         leaves out is not read."""
-        #: Where they are.
+        #: The folder of the checkpoints.
         self.folder = epath.Path(folder) if "://" in folder else epath.Path(folder).resolve()
         self._layout = layout
         self._checksums = Checksums(layout)
 
     def steps(self) -> list[int]:
-        """The committed steps, the newest first."""
+        """Return the committed steps, newest first."""
         try:
-            found = [path for path in self.folder.iterdir() if path.name.isdecimal()]
+            folders = [path for path in self.folder.iterdir() if path.name.isdecimal()]
         except FileNotFoundError:
             return []
-        committed = [int(path.name) for path in found if (path / _COMMITTED).exists()]
+        committed = [int(path.name) for path in folders if (path / _COMMITTED).exists()]
         return sorted(committed, reverse=True)
 
     def notes(self, step: int) -> Notes:
-        """What was passed to `save`. Raises Damaged."""
+        """Return the notes of a step, as passed to `save`. Raises Damaged."""
         return _agreed(partial(_read_notes, self.folder / str(step) / "data" / "metadata"))
 
     def state(self, step: int, notes: Notes) -> Any:
-        """The state, laid out as `layout` says, however it was laid out when it was saved.
+        """Return the state in `layout`, whatever its layout was when it was saved.
 
         Raises ConfigError if it is the state of another model, and Damaged if it cannot be read or if a device
         has other bits than were saved.
@@ -100,7 +100,7 @@ class StoredCheckpoints:
 
 
 def _read_notes(path: epath.Path) -> Notes:
-    """Raises what is raised where the file is not what was written."""
+    """Return the notes in a file. Raises any error if the file was changed."""
     written = json.loads(path.read_text())
     notes = written["notes"]
     if written.keys() != {"notes", "sha256"} or written["sha256"] != checksums.of_text(notes):
@@ -113,7 +113,7 @@ def _read_notes(path: epath.Path) -> Notes:
 
 
 def _read_state(folder: epath.Path, layout: Any) -> Any:
-    """Raises what is raised where an array cannot be read."""
+    """Return the state in a folder. Raises any error if an array cannot be read."""
     into = ocp.checkpoint_utils.construct_restore_args(layout)
     args = ocp.args.PyTreeRestore(layout, restore_args=into, partial_restore=True)
     state = ocp.PyTreeCheckpointHandler().restore(folder, args=args)
@@ -123,8 +123,8 @@ def _read_state(folder: epath.Path, layout: Any) -> Any:
 
 
 def _agreed(read: Callable[[], _Read]) -> _Read:
-    """What `read` returns, once all hosts have read it. Raises Damaged on all of them if one found damage; where
-    one could not reach the storage, its own error there, and RuntimeError elsewhere."""
+    """Return the result of `read` once all hosts have read. Raises Damaged on all hosts if one found damage. If a host
+    could not reach the storage, raises its error on that host, and RuntimeError on the others."""
     result: Any = None
     error: Exception | None = None
     try:
@@ -133,45 +133,45 @@ def _agreed(read: Callable[[], _Read]) -> _Read:
         Exception
     ) as raised:  # Orbax and TensorStore raise many kinds for a file that was changed
         error = raised
-    mine = 0 if error is None else 2 if _is_out_of_reach(error) else 1
-    each = multihost_utils.process_allgather(np.array(mine))
-    if mine == 2 and error:
+    status = 0 if error is None else 2 if _is_out_of_reach(error) else 1
+    statuses = multihost_utils.process_allgather(np.array(status))
+    if status == 2 and error:
         raise error
-    if each.max() == 2:
-        raise RuntimeError(f"host {each.argmax()} could not reach the checkpoints")
+    if statuses.max() == 2:
+        raise RuntimeError(f"host {statuses.argmax()} could not reach the checkpoints")
     if error:
         raise Damaged(f"it cannot be read: {_first_line(error)}") from error
-    if each.max():
-        raise Damaged(f"it cannot be read on host {each.argmax()}")
+    if statuses.max():
+        raise Damaged(f"it cannot be read on host {statuses.argmax()}")
     return result
 
 
 def _is_out_of_reach(error: BaseException | None) -> bool:
-    """Also if that is only the cause of the error."""
+    """Return whether the error, or one of its causes, means that the storage cannot be reached."""
     if error is None:
         return False
-    known = isinstance(error, PermissionError | ConnectionError | TimeoutError | MemoryError)
-    known = known or type(error).__module__.partition(".")[0] in _OF_NETWORK
-    told = any(sign in str(error) for sign in _OUT_OF_REACH)
-    return known or told or _is_out_of_reach(error.__cause__ or error.__context__)
+    by_type = isinstance(error, PermissionError | ConnectionError | TimeoutError | MemoryError)
+    by_type = by_type or type(error).__module__.partition(".")[0] in _OF_NETWORK
+    by_text = any(sign in str(error) for sign in _OUT_OF_REACH)
+    return by_type or by_text or _is_out_of_reach(error.__cause__ or error.__context__)
 
 
 def _first_line(error: Exception) -> str:
-    """The error without the pages that TensorStore adds."""
+    """Return the error as one line, without the details that TensorStore adds."""
     text = str(error).partition(" [tensorstore_spec")[0].partition(" See full TensorStore")[0]
     line = text.strip().partition("\n")[0].rstrip(" :.")
     return f"{type(error).__name__}: {line}"
 
 
 def _check_same_model(saved: dict[str, Array], layout: Any, step: int) -> None:
-    """Raises ConfigError if the checkpoint has not just the arrays of this layout, in the parts that this has."""
-    here = checksums.kinds(layout)
-    parts = {_part(path) for path in here}
-    there = {path: array.kind for path, array in saved.items() if _part(path) in parts}
-    for path in sorted(here.items() ^ there.items()):
+    """Raise ConfigError unless the checkpoint has exactly the arrays of this layout, in the parts of the layout."""
+    expected = checksums.kinds(layout)
+    parts = {_part(path) for path in expected}
+    stored = {path: array.kind for path, array in saved.items() if _part(path) in parts}
+    for path in sorted(expected.items() ^ stored.items()):
         raise ConfigError(
-            f"the checkpoint of step {step} is of another model: {path[0]} is {there.get(path[0], 'missing')} in it "
-            f"and {here.get(path[0], 'missing')} here; use the settings that it was made with, or another workdir"
+            f"the checkpoint of step {step} is of another model: {path[0]} is {stored.get(path[0], 'missing')} in it "
+            f"and {expected.get(path[0], 'missing')} here; use the settings that it was made with, or another workdir"
         )
 
 
@@ -179,10 +179,12 @@ def _part(path: str) -> str:
     return path.partition("/")[0]
 
 
-def _compare(saved: dict[str, Array], found: Found) -> None:
-    """Raises Damaged if a device has other bits than were saved."""
+def _compare(saved: dict[str, Array], checked: Found) -> None:
+    """Raise Damaged if a device has other bits than were saved."""
     wrong = sorted(
-        path for path in found.arrays if saved[path] != found.arrays[path] or path in found.unlike
+        path
+        for path in checked.arrays
+        if saved[path] != checked.arrays[path] or path in checked.unlike
     )
     if wrong:
         raise Damaged(f"{len(wrong)} of its arrays differ from their checksums, first {wrong[0]}")
@@ -190,8 +192,8 @@ def _compare(saved: dict[str, Array], found: Found) -> None:
 
 @cache
 def _ignore_late_answers() -> None:
-    """Once an array cannot be read Orbax closes its event loop, while others are still being read. Each of them then
-    fails on that, with a page of traceback on stderr."""
+    """Silence errors of reads that end after Orbax has closed its event loop. Orbax closes the loop once an array
+    cannot be read; each read still running would print a page of traceback."""
     usual = sys.unraisablehook
 
     def hook(unraisable: Any) -> None:

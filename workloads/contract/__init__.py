@@ -1,7 +1,7 @@
-"""What tpujob and any program that it runs agree on: variables, exit codes, events, faults.
+"""The contract between tpujob and the programs that it runs: variables, exit codes, events, faults.
 
 Standard library only, Python 3.8 and later: it travels with the agent and with the bundled programs. What backend and
-agent agree on is `tpujob/protocol/`; how a program is written is not said here.
+agent agree on is `tpujob/protocol/`; `workloads/frame/` has the frame of programs.
 """
 
 from workloads.contract import faults

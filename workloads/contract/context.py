@@ -1,6 +1,4 @@
-"""What a program is told of its place in a job: the `TPUJOB_*` variables. All are optional, so that a program also runs
-by hand.
-"""
+"""The `TPUJOB_*` variables, which give a program its place in a job. All are optional: a program also runs by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ OUT = PREFIX + "OUT"  #: the one that marks each process of an attempt
 
 @dataclass(frozen=True)
 class ProgramContext:
-    """Where this process stands in its job. Outside tpujob it is one host of one, in `./run`."""
+    """The place of this process in its job. Outside tpujob: the only host, in `./run`."""
 
     job: str = "local"
     attempt: int = 1  #: numbered from 1
@@ -33,14 +31,14 @@ class ProgramContext:
 
     @staticmethod
     def from_env(env: Mapping[str, str] | None = None) -> ProgramContext:
-        """The context that the agent put into the environment. Raises ValueError for a bad number."""
+        """Return the context that the agent put into the environment. Raises ValueError for a bad number."""
         env = os.environ if env is None else env
         fields = ProgramContext.__dataclass_fields__
-        given = {k: env[PREFIX + k.upper()] for k in fields if env.get(PREFIX + k.upper())}
+        values = {k: env[PREFIX + k.upper()] for k in fields if env.get(PREFIX + k.upper())}
         whole = ("attempt", "host", "hosts", "resume_before", "slice", "slices")
-        numbers = {k: int(given[k]) for k in whole if k in given}
-        return ProgramContext(**{**given, **numbers})  # pyright: ignore[reportArgumentType]
+        numbers = {k: int(values[k]) for k in whole if k in values}
+        return ProgramContext(**{**values, **numbers})  # pyright: ignore[reportArgumentType]
 
     def to_env(self) -> dict[str, str]:
-        """The variables from which `from_env` reads this context back."""
+        """Return the variables of this context, which `from_env` reads."""
         return {PREFIX + k.upper(): str(getattr(self, k)) for k in self.__dataclass_fields__}

@@ -1,4 +1,4 @@
-"""What a program tells: three files below `TPUJOB_OUT`. The agent reads and ships them."""
+"""The reports of a program: three files below `TPUJOB_OUT`, which the agent reads and ships."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from typing import Any, Literal
 from workloads.contract.context import ProgramContext
 
 EVENTS = "events.jsonl"  #: appended to: phases, steps, checkpoints, metrics
-HEARTBEAT = (
-    "heartbeat.json"  #: replaced whole: an old time is dead, a fresh time with an old step is hung
-)
+#: replaced whole: an old time means a dead program, a fresh time with an old step a hung one
+HEARTBEAT = "heartbeat.json"
 DONE = "done"  #: the phase of a program that has reached its end
 REPLAY = "replay"  #: the phase of one that looks for what made a number that is not finite
 VERDICT = "verdict.json"  #: where a non-finite number came from
@@ -43,8 +42,8 @@ class Reporter:
         `resume` (step), `damaged` (the checkpoint of that step, message), `metric` (name, value), `verdict`,
         `error`. JSON has no NaN: pass None.
 
-        A program that exits with 0 after it was told to stop counts as finished only if it has said that it reached
-        its end: a `step` that equals its `steps`, or the phase `DONE`."""
+        A program that exits with 0 after a request to stop counts as finished only if it has reported its
+        end: a `step` that equals its `steps`, or the phase `DONE`."""
         now = time.time()
         record = {"t": round(now, 3), "kind": kind, **self._stamp, **fields}
         self._append(json.dumps(record, allow_nan=False).encode() + b"\n")
@@ -54,8 +53,8 @@ class Reporter:
             self.replace(HEARTBEAT, {"t": now, "phase": name, "step": fields.get("step")})
 
     def verdict(self, **fields: Any) -> None:
-        """State where a non-finite number came from: `step, host, device, blame, text`. `blame` is empty if nobody
-        knows; `host` is None if none is concerned, or nobody knows which."""
+        """State where a non-finite number came from: `step, host, device, blame, text`. `blame` is empty if
+        unknown; `host` is None if no host is at fault, or it is unknown which."""
         self.replace(VERDICT, {"t": time.time(), **self._stamp, **fields})
         self.event("verdict", **fields)
 

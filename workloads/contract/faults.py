@@ -38,7 +38,7 @@ _KEYS: dict[Kind, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Fault:
-    """What is to go wrong on this host, from `step` on."""
+    """A fault to inject on this host, from `step` on."""
 
     kind: Kind
     step: int = 0  #: 0: before the first step, for `preflight`
@@ -50,30 +50,30 @@ class Fault:
 
 
 def parse(text: str) -> Fault | None:
-    """The fault that the text asks for; None if it is empty. Raises ValueError with one line for a person."""
+    """Return the fault in the text; None if it is empty. Raises ValueError with one line for a person."""
     if not text:
         return None
     kind, _, rest = text.partition(":")
     if kind not in _KEYS:
         raise ValueError(_wrong(text, f"no such fault: {kind!r}", kind, list(_KEYS)))
-    given = _given(text, kind, rest)
-    if "step" in _KEYS[kind] and "step" not in given:
+    options = _parse_options(text, kind, rest)
+    if "step" in _KEYS[kind] and "step" not in options:
         raise ValueError(f"{text!r}: from which step on? Write {kind}:step=7")
-    where = given.get("where", "device")
+    where = options.get("where", "device")
     if where not in get_args(Blame):
         raise ValueError(_wrong(text, f"where={where}", where, list(get_args(Blame))))
     return Fault(
         kind=kind,
-        step=_number(text, given, "step", 1) if "step" in given else 0,
+        step=_number(text, options, "step", 1) if "step" in options else 0,
         where=cast(Blame, where),
-        device=_number(text, given, "device", 0),
-        transient=_number(text, given, "transient", 0, most=1) == 1,
-        code=_number(text, {"code": "1", **given}, "code", 0, most=255),
+        device=_number(text, options, "device", 0),
+        transient=_number(text, options, "transient", 0, greatest=1) == 1,
+        code=_number(text, {"code": "1", **options}, "code", 0, greatest=255),
     )
 
 
-def _given(text: str, kind: Kind, rest: str) -> dict[str, str]:
-    given: dict[str, str] = {}
+def _parse_options(text: str, kind: Kind, rest: str) -> dict[str, str]:
+    options: dict[str, str] = {}
     for part in rest.split(",") if rest else ():
         key, equals, value = part.partition("=")
         key = key.strip()
@@ -81,21 +81,21 @@ def _given(text: str, kind: Kind, rest: str) -> dict[str, str]:
             raise ValueError(f"{text!r}: {part!r} is not key=value")
         if key not in _KEYS[kind]:
             raise ValueError(_wrong(text, f"{kind} has no {key!r}", key, list(_KEYS[kind])))
-        if key in given:
+        if key in options:
             raise ValueError(f"{text!r}: {key} is given twice")
-        given[key] = value.strip()
-    return given
+        options[key] = value.strip()
+    return options
 
 
-def _number(text: str, given: dict[str, str], key: str, least: int, most: int = 2**53) -> int:
-    value = given.get(key, "0")
-    if not (value.isascii() and value.isdigit()) or not least <= int(value) <= most:
-        bounds = f"from {least} to {most}" if most < 2**53 else f"from {least} on"
+def _number(text: str, options: dict[str, str], key: str, least: int, greatest: int = 2**53) -> int:
+    value = options.get(key, "0")
+    if not (value.isascii() and value.isdigit()) or not least <= int(value) <= greatest:
+        bounds = f"from {least} to {greatest}" if greatest < 2**53 else f"from {least} on"
         raise ValueError(f"{text!r}: {key}={value} is not a whole number {bounds}")
     return int(value)
 
 
-def _wrong(text: str, what: str, word: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-    return f"{text!r}: {what}; {hint}"
+def _wrong(text: str, problem: str, word: str, allowed: list[str]) -> str:
+    near = difflib.get_close_matches(word, allowed, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(allowed)}"
+    return f"{text!r}: {problem}; {hint}"

@@ -97,8 +97,8 @@ class _Files:
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        found = [(self._folder / name).stat().st_size for name in self._names]
-        return np.array(found, dtype=np.int64)
+        lengths = [(self._folder / name).stat().st_size for name in self._names]
+        return np.array(lengths, dtype=np.int64)
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
         return [(self._folder / self._names[number]).read_bytes() for number in numbers]
@@ -118,7 +118,7 @@ def _standard_library() -> _Files:
 
 
 class _Topics:
-    """What `help()` says of the language, by topic."""
+    """The topics of `help()` about the language."""
 
     place = "pydoc"
 
@@ -138,7 +138,7 @@ class _Topics:
 
 
 def _digest(names: Iterable[str], texts: Iterable[bytes]) -> str:
-    """Of names and texts, which are as many."""
+    """Return a hash of names and texts, which are equally many."""
     whole = hashlib.sha256()
     for name, text in zip(names, texts, strict=True):
         whole.update(f"{len(text)} {name}\n".encode())
@@ -147,12 +147,12 @@ def _digest(names: Iterable[str], texts: Iterable[bytes]) -> str:
 
 
 def in_order(documents: Documents) -> NDArray[np.integer]:
-    """The documents in the order of their stream of tokens: mixed, and always the same."""
+    """Return the numbers of the documents in the order of their stream of tokens: shuffled, always alike."""
     return np.random.default_rng(DATASET_SEED).permutation(len(documents.sizes))
 
 
 def in_groups(documents: Documents, order: Iterable[int]) -> Iterator[list[int]]:
-    """Numbers of documents, some MiB together."""
+    """Yield groups of document numbers, of some MiB each."""
     group: list[int] = []
     size = 0
     for number in order:
@@ -166,7 +166,7 @@ def in_groups(documents: Documents, order: Iterable[int]) -> Iterator[list[int]]
 
 
 def read_text(documents: Documents, numbers: Sequence[int]) -> list[str]:
-    """These documents. Raises ConfigError for one that is not UTF-8 text."""
+    """Return the texts of these documents. Raises ConfigError for a document that is not UTF-8 text."""
     return [
         _text(documents, number, document)
         for number, document in zip(numbers, documents.read(numbers), strict=True)

@@ -1,8 +1,8 @@
 """Images as rows of one size: of a packed set of JPEG, PNG or `.npy` files, or the digits of scikit-learn.
 
-A row has `x`, uint8 [size, size, channels], and `y`, int32: its class. What is trained on is a part of an image, drawn
-anew each time; with mixup a second image shines through, and the row also has `other`, int32, the class of that, and
-`share`, float32, how much of the row it is. All this follows from the seed of the run and the position of the row: it
+A row has `x`, uint8 [size, size, channels], and `y`, int32: its class. A training row is a random part of
+an image, different each time. With mixup a second image is blended in, and the row also has `other`, int32, its class,
+and `share`, float32, its part of the row. All this follows from the seed of the run and the position of the row: it
 is the same after a resume, and on any number of hosts.
 """
 
@@ -37,7 +37,7 @@ _Box = tuple[float, float, float, float]  #: left, top, right, bottom, in points
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What is drawn for each row that is trained on."""
+    """The random changes of each training row."""
 
     crop: float = 1.0  #: least part of the area of the image that is seen
     pad: float = 0.0  #: a black border that may be seen, as a part of the shorter side
@@ -95,14 +95,14 @@ class Views:
         return len(self._which)
 
     def take(self, which: NDArray[np.integer]) -> Rows:
-        """The middle of each image."""
+        """Return the middle of each image."""
         numbers = self._which[which]
         with ThreadPool(_threads()) as pool:
             x = pool.map(lambda number: _points(self._seen(number, self._middle)), numbers.tolist())
         return {"x": np.stack(x), "y": self._source.labels[numbers].astype(np.int32)}
 
     def drawn(self, change: Augmentation, row: int, random: np.random.Generator) -> Rows:
-        """One row, changed as the dice say."""
+        """Return one row with random changes."""
         image, y = self._changed(change, row, random)
         if not change.mixup:
             return {"x": _points(image), "y": y}
@@ -149,7 +149,7 @@ class Views:
 
 
 def _any_part(least: float, random: np.random.Generator, size: _Size) -> _Box:
-    """At least that part of the area."""
+    """Return a random box with at least that part of the area."""
     area = random.uniform(least, 1) * size[0] * size[1]
     ratio = np.exp(random.uniform(-_STRETCH, _STRETCH))
     side = float(np.sqrt(area * ratio)), float(np.sqrt(area / ratio))
@@ -164,9 +164,9 @@ def _box(size: _Size, side: tuple[float, float], at: Sequence[float]) -> _Box:
 
 
 def _points(image: Image.Image) -> NDArray[np.uint8]:
-    """[height, width, channels]."""
-    found = np.asarray(image)
-    return found if found.ndim == 3 else found[..., None]
+    """Return the image's points, [height, width, channels]."""
+    points = np.asarray(image)
+    return points if points.ndim == 3 else points[..., None]
 
 
 class _Digits:

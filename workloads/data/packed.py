@@ -35,15 +35,15 @@ _FEWEST = 5
 class PackedSet:
     """The records of a set, by number. Any number of threads may read."""
 
-    def __init__(self, place: str, said: dict[str, Any], records: Any) -> None:
+    def __init__(self, place: str, manifest: dict[str, Any], records: Any) -> None:
         self.place = place
-        #: Of the content, wherever it lies.
+        #: A hash of the content, independent of its folder.
         self.identity = identity(place)
-        self._said = said
+        self._manifest = manifest
         self._records = records
 
     def __len__(self) -> int:
-        return self._said["records"]
+        return self._manifest["records"]
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
         """The bytes of these records. Raises ConfigError for one that is damaged: ArrayRecord has a hash of each."""
@@ -56,26 +56,26 @@ class PackedSet:
 
     @property
     def classes(self) -> list[str]:
-        """What the labels are called. Raises ConfigError if there are none."""
-        if not self._said["label_ids"]:
+        """The names of the classes. Raises ConfigError if there are none."""
+        if not self._manifest["label_ids"]:
             raise ConfigError(
                 f"data={self.place}: its files lie in no folders, which would be their classes"
             )
-        return self._said["labels"]
+        return self._manifest["labels"]
 
     @cached_property
     def labels(self) -> NDArray[np.integer]:
         """The class of each record, where there are classes."""
-        return np.fromfile(Path(self.place) / self._said["label_ids"]["name"], "<u4")
+        return np.fromfile(Path(self.place) / self._manifest["label_ids"]["name"], "<u4")
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """The bytes of each record, from the index: no record is read for it."""
-        with gzip.open(Path(self.place) / self._said["index"]["name"], "rt") as lines:
+        with gzip.open(Path(self.place) / self._manifest["index"]["name"], "rt") as lines:
             return np.array([json.loads(line)[1] for line in lines], dtype=np.int64)
 
     def parts(self) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
-        """Which records are for the test, and which to be trained on. Raises ConfigError if they are too few."""
+        """Return the records for the test, and those to train on. Raises ConfigError if they are too few."""
         if len(self) < _FEWEST:
             raise ConfigError(
                 f"data={self.place}: {len(self)} records are too few, of {_FEWEST} one is for the test"
@@ -84,27 +84,29 @@ class PackedSet:
 
 
 def open_set(folder: str) -> PackedSet:
-    """The set in a folder of this host. Raises ConfigError for one that is missing, empty or cut short."""
+    """Return the set in a folder of this host. Raises ConfigError if it is missing, empty or cut short."""
     import grain
 
     place = Path(folder)
-    said = _manifest(folder)
+    manifest = _manifest(folder)
     for file in (
-        *said["shards"],
-        said["index"],
-        *([said["label_ids"]] if said["label_ids"] else []),
+        *manifest["shards"],
+        manifest["index"],
+        *([manifest["label_ids"]] if manifest["label_ids"] else []),
     ):
-        found = (place / file["name"]).stat().st_size if (place / file["name"]).exists() else 0
-        if found != file["bytes"]:
+        size = (place / file["name"]).stat().st_size if (place / file["name"]).exists() else 0
+        if size != file["bytes"]:
             raise ConfigError(
-                f"data={folder}: {file['name']} has {found} bytes instead of {file['bytes']}; copy it again"
+                f"data={folder}: {file['name']} has {size} bytes instead of {file['bytes']}; copy it again"
             )
-    if not said["records"]:
+    if not manifest["records"]:
         raise ConfigError(f"data={folder}: the set has no records")
-    records = grain.sources.ArrayRecordDataSource([str(place / s["name"]) for s in said["shards"]])
-    if len(records) != said["records"]:
-        raise ConfigError(f"data={folder}: {len(records)} records instead of {said['records']}")
-    return PackedSet(folder, said, records)
+    records = grain.sources.ArrayRecordDataSource(
+        [str(place / s["name"]) for s in manifest["shards"]]
+    )
+    if len(records) != manifest["records"]:
+        raise ConfigError(f"data={folder}: {len(records)} records instead of {manifest['records']}")
+    return PackedSet(folder, manifest, records)
 
 
 class Arrays:
@@ -130,8 +132,8 @@ class Arrays:
 
 
 def dataset(folder: str) -> Dataset:
-    """A set of arrays with classes, split for training and test. Raises ConfigError as `open_set` does, and for
-    classes or records that are too few."""
+    """Return a set of arrays with classes, split for training and test. Raises ConfigError as `open_set` does, and for
+    too few classes or records."""
     source = open_set(folder)
     classes = len(source.classes)
     tested, trained = source.parts()
@@ -140,23 +142,23 @@ def dataset(folder: str) -> Dataset:
 
 
 def identity(folder: str) -> str:
-    """Of the set's content, wherever it lies. Raises ConfigError."""
+    """Return a hash of the set's content, independent of its folder. Raises ConfigError."""
     _manifest(folder)
     return hashlib.sha256((Path(folder) / "manifest.json").read_bytes()).hexdigest()[:16]
 
 
 def read_array(record: bytes, number: int) -> NDArray[np.number]:
-    """The array of a `.npy` file. Raises ConfigError for what is none.
+    """Return the array of a `.npy` file. Raises ConfigError for any other content.
 
     Most arrays of a set have one header, which is parsed once: `np.load` takes 40 us.
     """
     try:
         start = 10 + int.from_bytes(record[8:10], "little")
         shape, by_columns, dtype = _header(record[:start])
-        found = np.frombuffer(record, dtype, offset=start)
+        numbers = np.frombuffer(record, dtype, offset=start)
         if not np.issubdtype(dtype, np.number):
             raise ValueError("no numbers")
-        return found.reshape(shape, order="F" if by_columns else "C")
+        return numbers.reshape(shape, order="F" if by_columns else "C")
     except (ValueError, EOFError, TypeError) as error:
         raise ConfigError(
             f"record {number} of the packed set is no .npy array of numbers"
@@ -165,8 +167,8 @@ def read_array(record: bytes, number: int) -> NDArray[np.number]:
 
 def _manifest(folder: str) -> dict[str, Any]:
     try:
-        said = json.loads((Path(folder) / "manifest.json").read_bytes())
-        known = (said["format"], said["version"]) == _FORMAT
+        manifest = json.loads((Path(folder) / "manifest.json").read_bytes())
+        valid = (manifest["format"], manifest["version"]) == _FORMAT
     except OSError as error:
         if not Path(folder).is_dir():
             raise no_folder(folder) from error
@@ -174,15 +176,16 @@ def _manifest(folder: str) -> dict[str, Any]:
             f"data={folder} is no packed set, as it has no manifest.json; `tpujob data pack` makes one"
         ) from error
     except (ValueError, KeyError, TypeError):
-        known = False
-    if not known:
+        valid = False
+    if not valid:
         raise ConfigError(f"data={folder}: manifest.json is not one of a packed set of version 1")
-    return said
+    return manifest
 
 
 @lru_cache(maxsize=16)
 def _header(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Raises ValueError for what is not one of version 1.0, which is what `np.save` writes."""
+    """Return shape, order and type in a header of version 1.0, which `np.save` writes. Raises ValueError for
+    another."""
     file = io.BytesIO(head)
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError("not of version 1.0")

@@ -1,4 +1,4 @@
-"""Where data is, and where what is made of it is kept on this host."""
+"""The folders of data and of derived files on this host."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from workloads.contract import ProgramContext
 from workloads.frame.config import ConfigError
 
 
-def given(data: str, otherwise: str) -> str:
-    """What is to be read: `data`; or what the first entry of the job file's `data:` brought here; or else that."""
+def data_place(data: str, otherwise: str) -> str:
+    """Return `data`, else the folder of the first entry of the job file's `data:`, else `otherwise`."""
     return data or ProgramContext.from_env().data or otherwise
 
 
 def no_folder(place: str) -> ConfigError:
-    """For data that is not on this host."""
+    """Return the error for data that is not on this host."""
     hint = "`stage: disk` in the job file brings it" if "://" in place else "copy it to there"
     return ConfigError(f"data={place} is no folder of this host; {hint}")
 
 
 def own_folder() -> Path:
-    """For what can be made again: below TPUJOB_CACHE, the workdir or TPUJOB_OUT, the first that is on this host."""
+    """Return the folder of derived files: below TPUJOB_CACHE, the workdir or TPUJOB_OUT, the first on this host."""
     context = ProgramContext.from_env()
     places = (context.cache, context.workdir, context.out)
     return Path(next(place for place in places if place and "://" not in place)) / "data"
@@ -33,7 +33,7 @@ def own_folder() -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which gets its name once it is whole. Processes that write the same one do no harm."""
+    """Yield a file to write, which gets its name once it is complete. Several processes may write the same file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     try:
@@ -45,5 +45,5 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def short_hash(*parts: str) -> str:
-    """Of texts, for a name or to compare with."""
+    """Return a short hash of texts, for names and comparisons."""
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

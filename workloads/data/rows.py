@@ -66,7 +66,7 @@ class Dataset:
 
 
 def split(count: int, test: int) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
-    """Which of so many rows are for the test, and which are to be trained on. Always the same."""
+    """Return the numbers of the rows for the test, and of those to train on. Always the same split."""
     order = np.random.default_rng(DATASET_SEED).permutation(count)
     return order[:test], order[test:]
 
@@ -83,11 +83,11 @@ class Order:
     def rows(self, positions: NDArray[np.integer]) -> NDArray[np.integer]:
         """The rows at these positions of the endless order."""
         epochs, places = np.divmod(positions, self._count)
-        found = np.empty_like(places)
+        shuffled = np.empty_like(places)
         for epoch in np.unique(epochs).tolist():
             of_epoch = epochs == epoch
-            found[of_epoch] = self._order(epoch)[places[of_epoch]]
-        return found
+            shuffled[of_epoch] = self._order(epoch)[places[of_epoch]]
+        return shuffled
 
     def _shuffled(self, epoch: int) -> NDArray[np.integer]:
         return np.random.default_rng((self._seed, epoch)).permutation(self._count)
@@ -125,7 +125,7 @@ class Feed:
 
     @property
     def state(self) -> dict[str, int]:
-        """How many rows all hosts together have been handed; the same on every host."""
+        """The number of rows that all hosts together have received; the same on every host."""
         return {"position": self._begin + self._batches.get_state()["next_index"] * self._batch}
 
     @state.setter
@@ -155,7 +155,7 @@ class Feed:
         return self._order.rows(np.arange(position - self._batch, position)).tolist()
 
     def _positions(self, number: int) -> NDArray[np.integer]:
-        """Of this host's rows of the batch of that number, counted from the restored position."""
+        """Return the positions of this host's rows in a batch, numbered from the restored position."""
         return self._begin + number * self._batch + self._own
 
 

@@ -36,8 +36,8 @@ class FileStream:
     def __init__(self, documents: Documents, tokenizer: Tokenizer) -> None:
         place = own_folder() / f"tokens-{short_hash(documents.identity, tokenizer.identity)}"
         dtype = np.dtype(np.uint16 if tokenizer.size <= 1 << 16 else np.uint32)
-        kept = _kept(place, dtype)
-        self.ends = _encode(documents, tokenizer, place, dtype) if kept is None else kept
+        ends = _kept(place, dtype)
+        self.ends = _encode(documents, tokenizer, place, dtype) if ends is None else ends
         self._tokens = np.memmap(place, dtype, "r")
 
     def read(self, starts: NDArray[np.int64], length: int) -> NDArray[np.int32]:
@@ -45,7 +45,7 @@ class FileStream:
 
 
 def _kept(place: Path, dtype: np.dtype[np.unsignedinteger]) -> NDArray[np.int64] | None:
-    """Where the documents of a stream end that is there and whole."""
+    """Return the ends of the documents of a complete stored stream; None if there is none."""
     try:
         ends = np.load(_beside(place))
         return ends if place.stat().st_size == ends[-1] * dtype.itemsize else None
@@ -59,7 +59,7 @@ def _encode(
     place: Path,
     dtype: np.dtype[np.unsignedinteger],
 ) -> NDArray[np.int64]:
-    """Write the stream, then where its documents end, which is returned."""
+    """Write the stream, then the ends of its documents; return those."""
     lengths: list[int] = []
     with replacing(place) as file:
         for numbers in in_groups(documents, in_order(documents)):
@@ -97,20 +97,20 @@ class RecordStream:
             np.concatenate([np.arange(a, b + 1) for a, b in zip(first, last, strict=True)])
         )
         documents = dict(zip(needed.tolist(), self._documents(needed), strict=True))
-        found = np.empty((len(starts), length), dtype=np.int32)
-        for row, start, a, b in zip(found, starts, first.tolist(), last.tolist(), strict=True):
+        tokens = np.empty((len(starts), length), dtype=np.int32)
+        for row, start, a, b in zip(tokens, starts, first.tolist(), last.tolist(), strict=True):
             begin = start - (self.ends[a] - len(documents[a]))
             row[:] = np.concatenate([documents[at] for at in range(a, b + 1)])[
                 begin : begin + length
             ]
-        return found
+        return tokens
 
     def _documents(self, places: NDArray[np.integer]) -> list[NDArray[np.integer]]:
-        """The tokens of the documents at these places of the stream."""
+        """Return the tokens of the documents at these places of the stream."""
         numbers = self._numbers[places].tolist()
         if self._tokenizer:
-            found = self._tokenizer.encode(self._records, numbers)
-            return [np.append(tokens.astype(np.int32), self._tokenizer.end) for tokens in found]
+            encoded = self._tokenizer.encode(self._records, numbers)
+            return [np.append(tokens.astype(np.int32), self._tokenizer.end) for tokens in encoded]
         lengths = (self.ends[places] - np.where(places, self.ends[places - 1], 0)).tolist()
         return [
             self._checked(read_array(record, number), length, number)
@@ -134,7 +134,7 @@ class RecordStream:
 
 
 def _array_lengths(records: Records) -> NDArray[np.int64]:
-    """Of the arrays in the records: their headers have one size and their numbers one type, so the bytes tell."""
+    """Return the lengths of the arrays in the records, from their bytes: all have one header size and one type."""
     record = records.read([0])[0]
     array = read_array(record, 0)
     lengths, rest = np.divmod(records.sizes - (len(record) - array.nbytes), array.itemsize)

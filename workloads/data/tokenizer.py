@@ -93,11 +93,11 @@ class Bpe:
 
     def encode(self, documents: Documents, numbers: Sequence[int]) -> list[NDArray[np.integer]]:
         pieces = [_pieces(text) for text in read_text(documents, numbers)]
-        found = self._inner.encode_batch_fast(
-            [piece for each in pieces for piece in each], add_special_tokens=False
+        encodings = self._inner.encode_batch_fast(
+            [piece for document in pieces for piece in document], add_special_tokens=False
         )
-        tokens = iter(np.array(encoding.ids, dtype=np.uint32) for encoding in found)
-        return [np.concatenate([next(tokens) for _ in each]) for each in pieces]
+        tokens = iter(np.array(encoding.ids, dtype=np.uint32) for encoding in encodings)
+        return [np.concatenate([next(tokens) for _ in document]) for document in pieces]
 
     def encode_text(self, text: str) -> list[int]:
         return self._inner.encode(text, add_special_tokens=False).ids
@@ -117,11 +117,11 @@ def choose(name: str, documents: Documents, size: int) -> Tokenizer:
     size = size or _TRAINED_SIZE
     if size < Bytes.size:
         raise ConfigError(f"tokenizer=bpe: {size} tokens are fewer than the 257 of bytes alone")
-    kept = own_folder() / f"bpe-{short_hash(documents.identity, str(size))}.json"
-    if not kept.is_file():
-        with replacing(kept) as file:
+    trained = own_folder() / f"bpe-{short_hash(documents.identity, str(size))}.json"
+    if not trained.is_file():
+        with replacing(trained) as file:
             file.write(train(_sample(documents), size).encode())
-    return _read(kept)
+    return _read(trained)
 
 
 def _read(path: Path) -> Bpe:

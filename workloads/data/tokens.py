@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.data.documents import Records, open_documents
-from workloads.data.places import given, short_hash
+from workloads.data.places import data_place, short_hash
 from workloads.data.rows import Dataset, Rows
 from workloads.data.streams import FileStream, RecordStream, Stream
 from workloads.data.tokenizer import Bytes, Tokenizer, choose
@@ -70,7 +70,7 @@ def open_text(data: str, tokenizer: str = "bytes", vocabulary: int = 0) -> Text:
     Tokens and a tokenizer that have to be made are made once and kept on this host, in TPUJOB_CACHE or the workdir.
     Raises ConfigError for data or a tokenizer that cannot be used, and for more tokens than the model knows.
     """
-    data = given(data, "stdlib")
+    data = data_place(data, "stdlib")
     documents = open_documents(data)
     if tokenizer == "none":
         if not isinstance(documents, Records):
@@ -79,18 +79,18 @@ def open_text(data: str, tokenizer: str = "bytes", vocabulary: int = 0) -> Text:
             raise ConfigError("tokenizer=none: nothing says how many tokens there are; set vocab")
         stream = RecordStream(documents, None, vocabulary)
         return Text(data, stream, None, vocabulary, short_hash(documents.identity))
-    known = choose(tokenizer, documents, vocabulary)
-    if vocabulary and known.size > vocabulary:
+    chosen = choose(tokenizer, documents, vocabulary)
+    if vocabulary and chosen.size > vocabulary:
         raise ConfigError(
-            f"tokenizer={tokenizer} has {known.size} tokens, and the model knows {vocabulary}"
+            f"tokenizer={tokenizer} has {chosen.size} tokens, and the model knows {vocabulary}"
         )
-    vocabulary = vocabulary or known.size
-    if isinstance(documents, Records) and isinstance(known, Bytes):
-        stream = RecordStream(documents, known, vocabulary)
+    vocabulary = vocabulary or chosen.size
+    if isinstance(documents, Records) and isinstance(chosen, Bytes):
+        stream = RecordStream(documents, chosen, vocabulary)
     else:
-        stream = FileStream(documents, known)
-    identity = short_hash(documents.identity, known.identity)
-    return Text(data, stream, known, vocabulary, identity)
+        stream = FileStream(documents, chosen)
+    identity = short_hash(documents.identity, chosen.identity)
+    return Text(data, stream, chosen, vocabulary, identity)
 
 
 @dataclass(frozen=True)

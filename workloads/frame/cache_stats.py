@@ -1,4 +1,4 @@
-"""How many programs XLA had to compile, and how many it found compiled in the cache. JAX tells; here it is counted.
+"""Counts the programs that XLA compiled, and those that came from the cache, by JAX's monitoring events.
 
 JAX counts the programs for which it asks its cache; those that it compiles for less than the cache is worth are not
 among them. Every host counts its own.
@@ -25,11 +25,11 @@ def listen() -> None:
 
 
 def counts() -> dict[str, int]:
-    """So far, by the name of the metric; empty: there is no cache, or nothing was compiled yet."""
+    """Return the counts by the name of the metric; empty without a cache, or before the first compilation."""
     if not _seen[_ASKED]:
         return {}
-    found = _seen[_FOUND]
-    return {"compile_cache_hits": found, "compile_cache_misses": _seen[_ASKED] - found}
+    hits = _seen[_FOUND]
+    return {"compile_cache_hits": hits, "compile_cache_misses": _seen[_ASKED] - hits}
 
 
 def _hear(event: str, **_: Any) -> None:

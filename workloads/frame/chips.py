@@ -24,7 +24,7 @@ _LITE = _sizes(1, 4, 8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True)
 class Chip:
-    """What all slices of a generation have in common."""
+    """The properties of a TPU generation."""
 
     name: str  #: `v5e`; libtpu's name for it, too
     kinds: tuple[str, ...]  #: what JAX calls its devices

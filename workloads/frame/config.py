@@ -1,4 +1,4 @@
-"""How a workload is set up: one pydantic record, its command-line flags, and clear refusals.
+"""The settings of a workload: one pydantic record, its command-line flags, and clear errors.
 
 The flags are derived from the fields, so that the `args:` of a YAML file, the command line and the
 record cannot disagree. Nothing here imports jax: a bad value is refused in a tenth of a second.
@@ -23,7 +23,7 @@ class ConfigError(Exception):
 
 
 def _split(value: object) -> object:
-    """`1024,512` and `[1024, 512]` as a list; anything else unchanged."""
+    """Return `1024,512` and `[1024, 512]` as a list; any other value unchanged."""
     if not isinstance(value, str):
         return value
     return [part for part in value.strip().strip("[]()").replace(",", " ").split() if part]
@@ -33,23 +33,24 @@ Sizes = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_spli
 
 
 def from_preset(
-    given: dict[str, Any], presets: Mapping[str, Mapping[str, Any]], usual: str
+    settings: dict[str, Any], presets: Mapping[str, Mapping[str, Any]], usual: str
 ) -> dict[str, Any]:
-    """What was given, with the settings of its `preset` (or the usual one) where nothing is. Raises ValueError."""
-    name = given.get("preset", usual)
+    """Return the settings, completed from their `preset`, by default `usual`. Raises ValueError for an unknown
+    preset."""
+    name = settings.get("preset", usual)
     if name not in presets:
         raise ValueError(f"--preset={name}: there are {', '.join(presets)}")
-    return {**presets[name], **given}
+    return {**presets[name], **settings}
 
 
 class Settings(BaseModel):
-    """The settings of a program. What is not a field is refused."""
+    """The settings of a program. Unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class TrainConfig(Settings):
-    """What every training workload has. A workload adds its own fields in a subclass."""
+    """The settings of every training workload. A workload adds fields in a subclass."""
 
     #: Fields that a checkpoint is bound to: with another value its weights or its data would not fit.
     binding: ClassVar[tuple[str, ...]] = ("seed",)
@@ -100,13 +101,13 @@ class TrainConfig(Settings):
         return int(self.warmup * self.schedule_steps)
 
     def identity(self) -> dict[str, Any]:
-        """The binding settings as JSON, to be kept in a checkpoint and compared at a restore."""
+        """Return the binding settings as JSON, stored in a checkpoint and compared at a restore."""
         bound = self.model_dump(mode="json", include=set(self.binding))
         return {**bound, "decay_steps": self.schedule_steps}
 
     def check_same(self, saved: dict[str, Any], step: int) -> None:
-        """Raises ConfigError if the checkpoint of that step, made with the identity `saved`, is of another model or
-        of another order of the data, or if `steps` has changed and would move the learning rate unasked."""
+        """Raise ConfigError if the checkpoint of that step, with the identity `saved`, is of another model or another
+        order of the data, or if a changed `steps` would change the learning rate unintentionally."""
         for name, now in self.identity().items():
             before = saved.get(name, now)
             if before == now:
@@ -124,7 +125,7 @@ class TrainConfig(Settings):
 
 
 def least_batch(batch: int, parts: int) -> int:
-    """The smallest batch of at least that many rows that can be split into so many equal parts."""
+    """Return the smallest batch of at least `batch` rows that can be split into equal parts."""
     return -(-batch // parts) * parts
 
 
@@ -132,7 +133,7 @@ Config = TypeVar("Config", bound=Settings)
 
 
 def parse(record: type[Config], program: str, arguments: list[str]) -> Config:
-    """The record that the arguments describe, as of `read`. Writes one line and ends with 78 if they describe none."""
+    """Return the record that the arguments describe. For invalid arguments, write one line and exit with 78."""
     try:
         return read(record, program, arguments)
     except ConfigError as error:
@@ -141,7 +142,7 @@ def parse(record: type[Config], program: str, arguments: list[str]) -> Config:
 
 
 def read(record: type[Config], program: str, arguments: Sequence[str]) -> Config:
-    """The record that the arguments describe. Raises ConfigError.
+    """Return the record that the arguments describe. Raises ConfigError.
 
     `--key=value` and `--key value`; a yes-or-no is `--key` or `--no-key`; a list is `1024,512`.
     """
@@ -155,20 +156,20 @@ def read(record: type[Config], program: str, arguments: Sequence[str]) -> Config
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises ConfigError, where argparse prints its usage and ends with 2."""
+    """A parser that raises ConfigError, where argparse prints its usage and exits with 2."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message)
 
     def read(self, arguments: Sequence[str]) -> dict[str, Any]:
-        """The flags that were given, with their values as text."""
-        known, unknown = self.parse_known_args(arguments)
+        """Return the given flags with their values as text."""
+        parsed, unknown = self.parse_known_args(arguments)
         if unknown:
             flag = unknown[0].split("=")[0]
             near = difflib.get_close_matches(flag, list(self._option_string_actions), n=1)
             hint = f"; did you mean {near[0]}?" if near else "; --help lists the flags"
             self.error(f"no such flag: {flag}{hint}")
-        return vars(known)
+        return vars(parsed)
 
 
 _CHECK = (

@@ -1,4 +1,4 @@
-"""What a training run says: events for tpujob from every host, and lines for a person from host 0."""
+"""Reports of a training run: events for tpujob from every host, and lines for a person from host 0."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workloads.verdicts.blame import StepVerdict
 
 @dataclass
 class ProgressLog:
-    """One method for each thing that a run can say. Lines are printed only where `speaks`."""
+    """Reports the events of a run. Lines are printed only if `speaks`."""
 
     reporter: Reporter
     config: TrainConfig
@@ -37,24 +37,24 @@ class ProgressLog:
         self.reporter.event("resume", step=step)
         self.line(f"going on from the checkpoint of step {step}")
 
-    def damaged(self, step: int, what: str) -> None:
-        """A checkpoint was found damaged, and is not gone on from."""
-        self.reporter.event("damaged", step=step, message=what)
-        self.line(f"not going on from the checkpoint of step {step}: {what}")
+    def damaged(self, step: int, damage: str) -> None:
+        """Report a damaged checkpoint, which the run does not resume from."""
+        self.reporter.event("damaged", step=step, message=damage)
+        self.line(f"not going on from the checkpoint of step {step}: {damage}")
 
     def start_clock(self) -> None:
-        """Call it when steps begin: the first step is timed from here."""
+        """Start timing the first step."""
         self._last = self.clock()
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """What happens within, between two steps, is no part of the time of either."""
+        """Exclude the time of the `with` block from the time of steps."""
         begun = self.clock()
         yield
         self._last += self.clock() - begun
 
     def step(self, step: int, loss: float, gradient_norm: float, waited_ms: float) -> None:
-        """A step is over, for whose batch the training waited so long."""
+        """Report a finished step, whose batch was waited for during `waited_ms`."""
         now = self.clock()
         seconds, self._last = now - self._last, now
         self.since_line.append(seconds)
@@ -72,11 +72,11 @@ class ProgressLog:
             **rate,
         )
         if step % self.config.log_every == 0 or not math.isfinite(loss):
-            each = fmean(self.since_line)
+            mean = fmean(self.since_line)
             self.since_line.clear()
             self.line(
-                f"step {step}/{self.config.steps}  loss {loss:.4f}  {each * 1000:.1f} ms/step  "
-                f"{self.config.batch / each:,.0f} rows/s"
+                f"step {step}/{self.config.steps}  loss {loss:.4f}  {mean * 1000:.1f} ms/step  "
+                f"{self.config.batch / mean:,.0f} rows/s"
             )
 
     def committed(self, step: int) -> None:
@@ -84,28 +84,28 @@ class ProgressLog:
         self.line(f"checkpoint of step {step} is committed")
 
     def verdict(self, step: int, verdict: StepVerdict) -> None:
-        """Whose fault it is that step was not finite; every host says it, in `verdict.json`."""
+        """Report the verdict on a step that was not finite, on every host, in `verdict.json`."""
         self.reporter.verdict(step=step, **asdict(verdict))
         self.line(f"step {step}: {verdict.text}")
 
     def compiled(self, counts: Mapping[str, int]) -> None:
-        """How often the cache of compiled programs had what was asked for (`cache_stats.counts`)."""
+        """Report hits and misses of the cache of compiled programs (`cache_stats.counts`)."""
         for name, count in counts.items():
             self.reporter.event("metric", name=name, value=count)
 
-    def tested(self, step: int, found: Mapping[str, float]) -> None:
-        """What a test has measured, by name; an accuracy is printed in percent."""
-        for name, value in found.items():
+    def tested(self, step: int, results: Mapping[str, float]) -> None:
+        """Report the results of a test by name; an accuracy is printed in percent."""
+        for name, value in results.items():
             rounded = _finite(round(value, 6))
             self.reporter.event("metric", name=f"test_{name}", value=rounded, step=step)
         shown = (
             f"{name} {100 * value:.2f} %" if name == "accuracy" else f"{name} {value:.4f}"
-            for name, value in found.items()
+            for name, value in results.items()
         )
-        if found:
+        if results:
             self.line(f"step {step}: test {', '.join(shown)}")
 
 
 def _finite(number: float) -> float | None:
-    """JSON has no other numbers."""
+    """Return the number; None if JSON cannot hold it."""
     return number if math.isfinite(number) else None

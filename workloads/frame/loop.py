@@ -51,7 +51,7 @@ def train(
 ) -> Exit:
     """Train until `config.steps`, test, and say how it ended. All hosts call it and get the same answer.
 
-    DONE: trained and tested; the last step is committed. INTERRUPTED: told to stop; the step that was
+    DONE: trained and tested; the last step is committed. INTERRUPTED: asked to stop; the step that was
     reached is committed. DEVICE, NONFINITE: a step was not finite, and a device, or the model or the data,
     made it; the verdict is written and the checkpoints before it stand.
     """
@@ -97,7 +97,7 @@ def train(
 
 
 class _Step(NamedTuple):
-    """A step that was given to the devices."""
+    """A step that was dispatched to the devices."""
 
     number: int
     batch: Batch  #: as it was read, without what an injected fault did to it
@@ -108,7 +108,7 @@ class _Step(NamedTuple):
 
 @dataclass
 class _Run:
-    """The steps. `train` is the loop; the other methods are its parts."""
+    """The steps of a run. `train` is the loop; the other methods are its parts."""
 
     config: TrainConfig
     program: Program
@@ -127,8 +127,8 @@ class _Run:
         self.checkpoints.warm_up(state)
 
     def train(self, done: int, state: Any) -> tuple[int, Any]:
-        """The steps after `done`, up to the last one or, when told to stop, to an earlier one. Returns that step,
-        which is saved, and its state. Raises NotFinite."""
+        """Train the steps after `done` until the last, or until a request to stop. Return the step reached, which is
+        saved, and its state. Raises NotFinite."""
         config, step = self.config, done
         saves = SaveTimes(config, done)
         self.progress.start_clock()
@@ -163,29 +163,29 @@ class _Run:
         return step, state
 
     def test(self, step: int, state: Any) -> None:
-        """Say what the test rows measure."""
+        """Run the test and report its results."""
         self.progress.phase("eval")
-        found = self.program.evaluate(state, self.test_rows)
+        results = self.program.evaluate(state, self.test_rows)
         self.progress.compiled(cache_stats.counts())
-        self.progress.tested(step, found)
+        self.progress.tested(step, results)
 
     def _is_to_stop(self, step: int) -> bool:
-        """Of several hosts all get the same answer, by JAX, once one of them was told."""
+        """Return whether to stop after this step. JAX gives all hosts the same answer once one of them got a signal."""
         if jax.process_count() == 1:
             return self.watcher.told
         return multihost_utils.reached_preemption_sync_point(step)
 
     def _read(self, state: Any) -> None:
-        """Wait for the step that is still unread and say its loss. Raises NotFinite; the model in `state` is still the
-        one before a step that was not finite, though others were made since."""
+        """Wait for the unread step and report its loss. Raises NotFinite; the model in `state` is still the one before
+        the step that was not finite, though later steps were computed."""
         last, self.unread = self.unread, None
         if last is None:
             return
         outcome = last.outcome
-        found = outcome.good, outcome.loss, outcome.gradient_norm
+        figures = outcome.good, outcome.loss, outcome.gradient_norm
         # each has the same on all devices; device_get takes four times as long
-        good, loss, norm = (float(np.asarray(number)) for number in found)
-        if not good:  # said before the line that `watch.nonfinite` may match
+        good, loss, norm = (float(np.asarray(number)) for number in figures)
+        if not good:  # reported before the line that `watch.nonfinite` may match
             self.progress.phase(REPLAY)
         self.progress.step(last.number, loss, norm, last.waited_ms)
         if good:
@@ -203,8 +203,8 @@ class _Run:
         self.saved = step
 
     def _judge_saved(self) -> None:
-        """Raises NotFinite if the state that was saved last is not finite; it is not committed then. Asked once the
-        devices have their next step, as the answer comes from them."""
+        """Raise NotFinite if the last saved state is not finite; that save is not committed. Called once the devices
+        have their next step, as they compute the answer."""
         sound = self.checkpoints.sound()
         if sound is None or not (verdict := examine_state(self.program.layout, sound, self.host)):
             return
@@ -237,11 +237,11 @@ class SaveTimes:
         self.saved(done)
 
     def saved(self, step: int) -> None:
-        """The minutes begin anew."""
+        """Restart the minutes until the next save."""
         self._begun, self._from, self._asks_at = self._clock(), step, step + 1
 
     def due(self, step: int) -> bool:
-        """Whether to save behind this step. All hosts ask for each step, and get the same answer."""
+        """Return whether to save after this step. All hosts must call it for each step; they get the same answer."""
         every, minutes = self._config.checkpoint_every, self._config.checkpoint_minutes
         if step == self._config.steps or (every and step % every == 0):
             return True
@@ -253,16 +253,16 @@ class SaveTimes:
 
 
 def _least_seconds(workload: Workload[Any], mesh: Mesh) -> float:
-    """A step at the peak of all devices; 0: not known."""
+    """Return the seconds of a step at the peak of all devices; 0 if unknown."""
     peaks = sum(peak(device.device_kind) for device in mesh.devices.flat)
     return workload.config.batch * workload.flops_per_row / peaks if peaks else 0.0
 
 
 def _compare(identity: Mapping[str, Any]) -> None:
-    """Raises ConfigError on all hosts if one of them has other data or other settings than the first."""
-    own = [zlib.crc32(json.dumps(value).encode()) for value in identity.values()]
-    each = np.atleast_2d(multihost_utils.process_allgather(np.array(own, np.uint32)))
-    for host, setting in np.argwhere(each != each[0]):
+    """Raise ConfigError on all hosts if a host has other data or settings than the first."""
+    own_checksums = [zlib.crc32(json.dumps(value).encode()) for value in identity.values()]
+    checksums = np.atleast_2d(multihost_utils.process_allgather(np.array(own_checksums, np.uint32)))
+    for host, setting in np.argwhere(checksums != checksums[0]):
         name = list(identity)[setting]
         raise ConfigError(
             f"{name} of host {host} differs from that of host 0: here it is {identity[name]}. Give all hosts the same"

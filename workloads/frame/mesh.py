@@ -1,4 +1,4 @@
-"""Where the parts of arrays lie: one mesh of all devices, and the rules from names of axes to axes of the mesh.
+"""The layout of arrays: one mesh of all devices, and the rules from names of axes to axes of the mesh.
 
 dcn      the slices, joined by the data centre's network; each has all parameters
 data     copies of the parameters within a slice; each has its own rows
@@ -33,7 +33,8 @@ RULES = {"embed": "fsdp", "heads": "tensor", "mlp": "tensor", "vocab": "tensor"}
 
 
 def mesh_of(config: TrainConfig, devices: Sequence[Any] | None = None, slices: int = 1) -> Mesh:
-    """The mesh of these devices (default: all of all hosts). `slices`: in how many they are, where they do not say.
+    """Return the mesh of these devices (default: all devices of all hosts). `slices`: their number of slices, if
+    unknown.
 
     Raises ConfigError if the settings do not fit the devices: a `tensor` group that would span hosts, parts that
     do not divide, a batch that cannot be split.
@@ -66,50 +67,52 @@ def mesh_of(config: TrainConfig, devices: Sequence[Any] | None = None, slices: i
 
 
 def spec_of(names: Sequence[str | None] | None, shape: Sequence[int], mesh: Mesh) -> PartitionSpec:
-    """How an array is split whose dimensions have these names. A dimension that does not divide is not split."""
+    """Return the split of an array whose dimensions have these names. An indivisible dimension is not split."""
     axes = [RULES.get(name, name) if name else None for name in names or ()]
-    known = [axis if axis in mesh.shape and mesh.shape[axis] > 1 else None for axis in axes]
+    split = [axis if axis in mesh.shape and mesh.shape[axis] > 1 else None for axis in axes]
     divided = [
         axis if axis and size % mesh.shape[axis] == 0 else None
-        for axis, size in zip(known, shape, strict=False)
+        for axis, size in zip(split, shape, strict=False)
     ]
     return PartitionSpec(*divided)
 
 
 def platform() -> str:
-    """Of the devices of the mesh that is in force: `tpu`, `gpu` or `cpu`; `cpu` where none is. They may be described
-    ones, which another machine has: what this machine has does not count."""
+    """Return the platform of the current mesh's devices: `tpu`, `gpu` or `cpu`; `cpu` without a mesh. The devices may
+    be described ones of another machine, so this machine's devices do not count."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     name = device.platform if device else "cpu"
     return "gpu" if name == "cuda" else name
 
 
 def row_parts(mesh: Mesh) -> int:
-    """Over how many units (a device, or some that share rows) the rows of a batch are split."""
+    """Return the number of units (a device, or several that share rows) that split a batch's rows."""
     return math.prod(mesh.shape[axis] for axis in ROWS)
 
 
 def _by_slice(devices: Sequence[Any], slices: int) -> list[list[Any]]:
-    """The devices of each slice. Where they do not say their slice, hosts are numbered through the slices; those of
-    CPUs say 0, whatever they stand for."""
+    """Return the devices of each slice. If devices do not name their slice, hosts are numbered through the slices; CPU
+    devices always name slice 0."""
     hosts = len({device.process_index for device in devices})
-    each: dict[int, list[Any]] = defaultdict(list)
+    groups: dict[int, list[Any]] = defaultdict(list)
     for device in devices:
         number = device.process_index * slices // hosts
-        said = number if device.platform == "cpu" else getattr(device, "slice_index", number)
-        each[said].append(device)
-    if len({len(part) for part in each.values()}) > 1:
-        raise ConfigError(f"{len(devices)} devices are not {len(each)} slices of the same size")
-    return [each[number] for number in sorted(each)]
+        slice_number = (
+            number if device.platform == "cpu" else getattr(device, "slice_index", number)
+        )
+        groups[slice_number].append(device)
+    if len({len(part) for part in groups.values()}) > 1:
+        raise ConfigError(f"{len(devices)} devices are not {len(groups)} slices of the same size")
+    return [groups[number] for number in sorted(groups)]
 
 
 def _within(shape: tuple[int, int, int], devices: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """The devices of a slice in that shape: by the wires between them, or, if that would have a tensor group span
-    hosts, host by host."""
-    found = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
-    hosts = np.vectorize(lambda device: device.process_index)(found)
+    """Return the devices of a slice in that shape: by their links, or host by host if a tensor group would span
+    hosts."""
+    mesh = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
+    hosts = np.vectorize(lambda device: device.process_index)(mesh)
     if (hosts == hosts[..., :1]).all():
-        return found
+        return mesh
     ordered = sorted(devices, key=lambda device: (device.process_index, device.id))
     arranged = np.empty(len(ordered), dtype=object)
     arranged[:] = ordered

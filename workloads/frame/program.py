@@ -1,4 +1,4 @@
-"""What runs on the devices: the first state, one training step, one batch of a test. All under `jit`.
+"""The compiled programs of a workload: the first state, one training step, one batch of a test. All under `jit`.
 
 The state (parameters, optimiser, counters, random keys) is one nnx State of plain arrays, laid out by the rules of
 `mesh.py`; the compiler makes the exchanges. A step whose loss or gradients are not finite leaves the model as it is,
@@ -27,12 +27,12 @@ from workloads.data.rows import Rows, RowSource
 from workloads.frame.mesh import ROWS, spec_of
 from workloads.frame.workload import Batch, Workload
 
-#: Where the state has the model, before the optimizer.
+#: Index of the model in the state, before the optimizer.
 MODEL = 0
 
 
 class StepOutcome(NamedTuple):
-    """What a step says of itself."""
+    """The results of a step, beside its state."""
 
     good: jax.Array  #: bool: this step and all before it were finite; the same on all hosts
     loss: jax.Array  #: float32, the mean that was trained on
@@ -50,7 +50,7 @@ class Program:
         self.workload = workload
         self.config = workload.config
         self.mesh = mesh
-        #: How the rows of a batch are split.
+        #: The split of a batch's rows.
         self.by_row = NamedSharding(mesh, PartitionSpec(ROWS))
         self._whole = NamedSharding(mesh, PartitionSpec())
         on_cpu = mesh.devices.flat[0].platform == "cpu"
@@ -64,7 +64,7 @@ class Program:
         self.shardings = jax.tree.map(lambda leaf: leaf.sharding, self.layout)
 
     def first_state(self) -> Any:
-        """The state before step 1: a function of the seed, whatever the mesh."""
+        """Return the state before step 1: a function of the seed, independent of the mesh."""
         with jax.set_mesh(self.mesh), nnx.use_eager_sharding(False):
             make = jax.jit(
                 lambda: _plain(nnx.state(self._modules())),
@@ -99,11 +99,11 @@ class Program:
             return self.trace(batch).lower().compile(options)
 
     def all_good(self) -> jax.Array:
-        """What the first step is given for the outcome of the one before it."""
+        """Return the `good` argument of the first step."""
         return jax.make_array_from_callback((), self._whole, np.array(True).__getitem__)
 
     def batch(self, rows: Rows) -> Batch:
-        """One batch over all devices, of which this host has these rows."""
+        """Return one batch over all devices, of which this host has these rows."""
         return jax.make_array_from_process_local_data(self.by_row, rows)
 
     def evaluate(self, state: Any, source: RowSource) -> dict[str, float]:
@@ -119,12 +119,12 @@ class Program:
                 sums.append(self._test(state, self.batch(rows), counts))
         if not sums:
             return {}
-        totals = jax.tree.map(lambda *each: np.sum(each, axis=0), *jax.device_get(sums))
+        totals = jax.tree.map(lambda *parts: np.sum(parts, axis=0), *jax.device_get(sums))
         means = {name: float(value / weight) for name, (value, weight) in totals.items()}
         return self.workload.summary(means)
 
     def merged(self, state: Any) -> tuple[Any, nnx.Optimizer[Any]]:
-        """The model and the optimizer with this state. They have copies: without, an update would change `state`."""
+        """Return model and optimizer with copies of this state: without copies, an update would change `state`."""
         return nnx.merge(self._graph, jax.tree.map(_as, self._shapes, state), copy=True)
 
     def _modules(self) -> tuple[nnx.Module, nnx.Optimizer[Any]]:
@@ -132,7 +132,7 @@ class Program:
         return model, nnx.Optimizer(model, self.workload.optimizer(), wrt=nnx.Param)
 
     def _laid_out(self, variable: nnx.Variable[Any]) -> Any:
-        """The variable, with the shape, type and sharding of its array in place of it."""
+        """Return the variable with shape, type and sharding in place of its array."""
         names = variable.get_metadata("out_sharding", None)
         where = NamedSharding(self.mesh, spec_of(names, variable.shape, self.mesh))
         return variable.replace(
@@ -153,16 +153,16 @@ class Program:
         return after, StepOutcome(good, loss, norm, forward, backward)
 
     def _gradients(self, model: nnx.Module, batch: Batch) -> tuple[Any, Any, jax.Array, jax.Array]:
-        """The mean loss, its gradients, and of each row whether its loss and its gradients are finite. What
-        else the model keeps (counts, running means) has moved on in `model`."""
+        """Return the mean loss, its gradients, and for each row whether its loss and its gradients are finite. Other
+        state of the model (counts, running means) is updated in `model`."""
 
         def mean(model: nnx.Module, probe: jax.Array) -> tuple[jax.Array, jax.Array]:
             def watch(x: jax.Array) -> jax.Array:
                 # adds 0; the gradient of `probe` is 0 times the sum of that of `x`, which is NaN if one is not finite
                 return x + (0 * probe).astype(x.dtype).reshape(-1, *[1] * (x.ndim - 1))
 
-            found = self.workload.loss(model, batch, watch)
-            return found.values.sum() / found.weights.sum(), jnp.isfinite(found.values)
+            losses = self.workload.loss(model, batch, watch)
+            return losses.values.sum() / losses.weights.sum(), jnp.isfinite(losses.values)
 
         rows = len(next(iter(batch.values())))
         probe = jax.lax.with_sharding_constraint(jnp.zeros(rows), self.by_row)
@@ -175,10 +175,10 @@ class Program:
         def test(state: Any, batch: Batch, counts: jax.Array) -> dict[str, jax.Array]:
             model, _ = self.merged(state)
             model.eval()
-            found = self.workload.metrics(model, batch)
+            metrics = self.workload.metrics(model, batch)
             return {
                 name: jnp.stack([jnp.where(counts, part, 0).sum() for part in by_row])
-                for name, by_row in found.items()
+                for name, by_row in metrics.items()
             }
 
         return jax.jit(test, out_shardings=self._whole)
@@ -189,7 +189,7 @@ def _is_key(array: Any) -> bool:
 
 
 def _plain(state: Any) -> Any:
-    """The state with numbers in place of random keys, which neither checkpoints nor checks can hold."""
+    """Return the state with numbers in place of random keys, which neither checkpoints nor checks can hold."""
     return jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, state)
 
 

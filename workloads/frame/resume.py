@@ -1,8 +1,8 @@
-"""Where a run begins: at its newest checkpoint that may be gone on from, or at the beginning.
+"""Restores the newest usable checkpoint of a run, or begins at the first step.
 
-A checkpoint that is damaged is never gone on from, nor one that is as new as the step that went wrong before
-(`TPUJOB_RESUME_BEFORE`): its state may be wrong and finite. Once the start is found, what was
-passed over is removed, and what is damaged is set aside, so that the run's own checkpoints are the newest again.
+A damaged checkpoint is never resumed from, nor one at or after the step that failed before (`TPUJOB_RESUME_BEFORE`):
+its state may be wrong although finite. Then later checkpoints are removed and damaged ones set aside, so that the run's
+new checkpoints are the newest.
 """
 
 # JAX and its libraries are typed in part only.
@@ -29,11 +29,11 @@ def restore(
     progress: ProgressLog,
     before: int = 0,
 ) -> tuple[int, Any]:
-    """The step to go on from and its state, with the feed set behind it; 0 and a first state if no
-    checkpoint is older than step `before` (0: any). Later checkpoints are removed by then.
+    """Return the step to resume from and its state, and set the feed after it; 0 and a first state if no checkpoint is
+    older than step `before` (0: any). Removes later checkpoints.
 
-    Raises ConfigError, and leaves them where they are, if there are such and all of them are damaged: to begin anew
-    would give up all that was trained, and is for a person to decide.
+    Raises ConfigError, and moves nothing, if all usable checkpoints are damaged: starting again would lose the
+    training, so a person must decide.
     """
     all_steps = checkpoints.steps()
     tried = [step for step in all_steps if not before or step < before]
@@ -58,9 +58,9 @@ def restore(
         progress.resumed(step)
         return step, state
     if damaged:
-        each = "; ".join(f"step {step}: {what}" for step, what in damaged.items())
+        problems = "; ".join(f"step {step}: {problem}" for step, problem in damaged.items())
         raise ConfigError(
-            f"no checkpoint in {checkpoints.folder} can be gone on from ({each}). Put a good one there; "
+            f"no checkpoint in {checkpoints.folder} can be gone on from ({problems}). Put a good one there; "
             "to begin anew, move them away or use another workdir"
         )
     if all_steps:

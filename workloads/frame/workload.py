@@ -1,4 +1,4 @@
-"""What a training program gives to the frame: data, a model, an optimiser, a loss and metrics by row."""
+"""The interface of a training program to the frame: data, a model, an optimiser, a loss and metrics by row."""
 
 # JAX and its libraries are typed in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -50,43 +50,44 @@ class Workload(ABC, Generic[Config]):
     @property
     @abstractmethod
     def title(self) -> str:
-        """One line that says what is trained."""
+        """One line that describes the training."""
 
     @abstractmethod
     def dataset(self) -> Dataset:
-        """Rows to train on and rows to test on. Called once."""
+        """Return rows to train on and rows to test on. Called once."""
 
     @abstractmethod
     def model(self, rngs: nnx.Rngs) -> nnx.Module:
-        """A new model. Its parameters name their axes: `out_sharding=("embed", "mlp")`, see `mesh.RULES`.
+        """Return a new model. Its parameters name their axes: `out_sharding=("embed", "mlp")`, see `mesh.RULES`.
 
         Other state (counts of dropout, running means) is carried from step to step and saved with the rest."""
 
     @abstractmethod
     def loss(self, model: Any, batch: Batch, watch: Watch) -> ByRow:
-        """What is trained on: the mean of these values. Pass the activations that enter the first layer through
-        `watch`, so that a bad gradient can be traced to its row.
+        """Return the loss of each row; training minimises the mean. Pass the activations that enter the first layer
+        through `watch`, so that a bad gradient can be traced to its row.
 
         Look tokens up with `jnp.take` (as nnx.Embed does): one that is not in the table becomes NaN, and the row is
         named. With `table[tokens]` it silently becomes the last one."""
 
     @abstractmethod
     def metrics(self, model: Any, batch: Batch) -> dict[str, ByRow]:
-        """What a test measures, by name; the model is in its evaluation mode."""
+        """Return the metrics of a test by name; the model is in its evaluation mode."""
 
     def summary(self, means: dict[str, float]) -> dict[str, float]:
-        """What is told of a test, from the means of `metrics`: for numbers that are no means, as perplexity is."""
+        """Return the results of a test from the means of `metrics`, to add numbers that are no means, such as
+        perplexity."""
         return means
 
     @property
     def tokens_per_row(self) -> int:
-        """For the compile check, which then speaks of tokens a second. 0: a row is counted as one."""
+        """The tokens of a row, for the compile check's tokens per second. 0: rows are counted."""
         return 0
 
     @property
     def flops_per_row(self) -> float:
         """Operations of a training step on one row, without what is computed again: six for each weight that a token
-        meets, and what attention adds. 0: nobody has counted them, and no MFU is told."""
+        meets, and what attention adds. 0: unknown, and no MFU is reported."""
         return 0.0
 
     def row_layout(self) -> dict[str, jax.ShapeDtypeStruct]:
@@ -96,7 +97,7 @@ class Workload(ABC, Generic[Config]):
         return {name: jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for name, a in row.items()}
 
     def optimizer(self) -> optax.GradientTransformation:
-        """AdamW by the settings; override it for another."""
+        """Return AdamW by the settings; override it for another optimiser."""
         return adamw(self.config)
 
 

@@ -81,10 +81,10 @@ class LmConfig(Shape, TrainConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_preset(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """With the settings of the preset where none are given."""
+    def _from_preset(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        """Complete the settings from their preset."""
         presets = {name: {**PRESETS[name].model_dump(), **TRAINED[name]} for name in PRESETS}
-        return from_preset(given, presets, usual="1m")
+        return from_preset(settings, presets, usual="1m")
 
     @model_validator(mode="after")
     def _fits(self) -> LmConfig:
@@ -93,14 +93,14 @@ class LmConfig(Shape, TrainConfig):
         return self
 
     def identity(self) -> dict[str, Any]:
-        """With the content of the text and of the tokenizer, wherever they lie."""
+        """Return the binding settings and a hash of the content of text and tokenizer."""
         from workloads.data.tokens import open_text
 
         text = open_text(self.data, self.tokenizer, self.vocab)
         return {**super().identity(), "data": text.identity}
 
     def _problems(self) -> list[str]:
-        """What cannot work, one line each, the first one the reason of the others."""
+        """Yield the problems of the settings, one line each; the first may cause the others."""
         heads, kv_heads = f"--heads={self.heads}", f"--kv-heads={self.kv_heads}"
         checks = (
             (self.dim % self.heads, f"{heads} does not divide --dim={self.dim}"),

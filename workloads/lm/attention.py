@@ -29,12 +29,12 @@ Attention = Callable[[jax.Array, jax.Array, jax.Array, jax.Array | None], jax.Ar
 
 
 def attention(kind: str) -> Attention:
-    """The function of that name; `auto`: the best one for the devices of the mesh that is in force."""
+    """Return the function of that name; `auto`: the best for the devices of the current mesh."""
     return _KINDS[_BEST.get(platform(), "plain") if kind == "auto" else kind]
 
 
 def plain(q: jax.Array, k: jax.Array, v: jax.Array, segments: jax.Array | None) -> jax.Array:
-    """The definition: all scores at once, in float32."""
+    """Compute attention by its definition: all scores at once, in float32."""
     places = jnp.arange(q.shape[1])
     mask = places[:, None] >= places
     if segments is not None:
@@ -70,10 +70,10 @@ def cudnn(q: jax.Array, k: jax.Array, v: jax.Array, segments: jax.Array | None) 
         return plain(q, k, v, segments)
     mask = None if segments is None else (segments[:, None, :, None] == segments[:, None, None, :])
     flat = q.reshape(rows, tokens, kv_heads * group, head)
-    found = jax.nn.dot_product_attention(
+    attended = jax.nn.dot_product_attention(
         flat, k, v, mask=mask, is_causal=True, implementation="cudnn"
     )
-    return found.reshape(q.shape)
+    return attended.reshape(q.shape)
 
 
 def splash(
@@ -116,10 +116,10 @@ def splash(
     by_head = PartitionSpec(ROWS, "tensor", None, None)
     by_row = None if segments is None else PartitionSpec(ROWS, None)
     flat = q.reshape(rows, tokens, kv_heads * group, head) * head**-0.5
-    found = jax.shard_map(
+    attended = jax.shard_map(
         own, in_specs=(by_head, by_head, by_head, by_row), out_specs=by_head, check_vma=False
     )(*(x.swapaxes(1, 2) for x in (flat, k, v)), segments)
-    return found.swapaxes(1, 2).reshape(q.shape)
+    return attended.swapaxes(1, 2).reshape(q.shape)
 
 
 _KINDS: dict[str, Any] = {

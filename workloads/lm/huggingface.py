@@ -63,13 +63,13 @@ def export(folder: Path, shape: Shape, weights: Weights, file_bytes: int = _FILE
         raise ConfigError(f"--export={folder}: there is a model already")
     folder.mkdir(parents=True, exist_ok=True)
     groups = _grouped(_tensors(shape, weights), file_bytes)
-    many = len(groups) > 1
+    is_split = len(groups) > 1
     of_file: dict[str, str] = {}
     for number, group in enumerate(groups, 1):
-        name = f"model-{number:05}-of-{len(groups):05}.safetensors" if many else _ONE
+        name = f"model-{number:05}-of-{len(groups):05}.safetensors" if is_split else _ONE
         save_file(group, folder / name, {"format": "pt"})
         of_file |= dict.fromkeys(group, name)
-    if many:
+    if is_split:
         total = sum(tensor.nbytes for group in groups for tensor in group.values())
         index = {"metadata": {"total_size": total}, "weight_map": of_file}
         (folder / _INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
@@ -78,24 +78,24 @@ def export(folder: Path, shape: Shape, weights: Weights, file_bytes: int = _FILE
 
 
 def shape_of(folder: Path) -> Shape:
-    """The shape in `config.json`. Raises ConfigError for what is no plain Llama."""
-    said = _read_json(folder / _CONFIG)
-    rope = said.get("rope_parameters") or {
-        "rope_theta": said.get("rope_theta", 10_000.0),
-        **(said.get("rope_scaling") or {}),
+    """Return the shape in `config.json`. Raises ConfigError for any model but a plain Llama."""
+    config = _read_json(folder / _CONFIG)
+    rope = config.get("rope_parameters") or {
+        "rope_theta": config.get("rope_theta", 10_000.0),
+        **(config.get("rope_scaling") or {}),
     }
     kind = rope.get("rope_type", rope.get("type", "default"))
-    unfit = [name for name, value in _PLAIN.items() if said.get(name, value) != value]
+    unfit = [name for name, value in _PLAIN.items() if config.get(name, value) != value]
     if kind not in ("default", "llama3"):
         unfit.append(f"rope_type {kind}")
     if kind == "llama3":
         unfit += [name for name, value in _LLAMA_3.items() if rope.get(name) != value]
-    if said.get("head_dim") not in (None, said["hidden_size"] // said["num_attention_heads"]):
+    if config.get("head_dim") not in (None, config["hidden_size"] // config["num_attention_heads"]):
         unfit.append("head_dim")
     if unfit:
         raise ConfigError(f"{folder / _CONFIG}: no plain Llama 3: {', '.join(unfit)}")
     try:
-        sizes = {ours: said.get(name, _USUAL.get(name)) for ours, name in _SIZES.items()}
+        sizes = {ours: config.get(name, _USUAL.get(name)) for ours, name in _SIZES.items()}
         sizes["rope_theta"] = rope["rope_theta"]
         if kind == "llama3":
             sizes["rope_factor"] = rope["factor"]
@@ -106,8 +106,8 @@ def shape_of(folder: Path) -> Shape:
 
 
 def weights_of(folder: Path, shape: Shape) -> Weights:
-    """The weights in a folder, in float32. Raises ConfigError for a file or a weight that is missing, cut short or of
-    another size."""
+    """Return the weights in a folder, in float32. Raises ConfigError for a file or a weight that is missing, cut short
+    or of another size."""
     places = _places(folder)
 
     def read(name: str, *sizes: int) -> Array:
@@ -115,37 +115,37 @@ def weights_of(folder: Path, shape: Shape) -> Weights:
             raise ConfigError(f"{folder}: no weight {name}")
         try:
             with safe_open(places[name], framework="np") as file:
-                found = file.get_tensor(name).astype(np.float32)
+                weight = file.get_tensor(name).astype(np.float32)
         except (OSError, SafetensorError) as error:
             raise ConfigError(f"{places[name]}: cannot be read: {error}") from error
-        if found.shape != sizes:
-            raise ConfigError(f"{folder}: {name} is {found.shape} instead of {sizes}")
-        return found
+        if weight.shape != sizes:
+            raise ConfigError(f"{folder}: {name} is {weight.shape} instead of {sizes}")
+        return weight
 
     table = (shape.vocab, shape.dim)
-    found: Weights = {
+    weights: Weights = {
         "embedding": read(_EMBEDDING, *table),
         "layers": {number: _layer(shape, read, number) for number in range(shape.layers)},
         "norm": {"scale": read(_NORM, shape.dim)},
     }
-    return found if shape.tied else {**found, "head": read(_HEAD, *table)}
+    return weights if shape.tied else {**weights, "head": read(_HEAD, *table)}
 
 
 def _layer(shape: Shape, read: Callable[..., Array], number: int) -> Weights:
-    dim, each, kv_heads = shape.dim, shape.head, shape.kv_heads
+    dim, head_size, kv_heads = shape.dim, shape.head, shape.kv_heads
 
     def product(name: str, inputs: int, outputs: int) -> Array:
-        """PyTorch's linear layers have their outputs first."""
+        """Return a weight transposed, as PyTorch's linear layers have their outputs first."""
         return read(f"{_prefix(number)}{name}_proj.weight", outputs, inputs).T
 
     parts = [
-        product(f"self_attn.{name}", dim, heads * each).reshape(dim, kv_heads, -1, each)
+        product(f"self_attn.{name}", dim, heads * head_size).reshape(dim, kv_heads, -1, head_size)
         for name, heads in (("q", shape.heads), ("k", kv_heads), ("v", kv_heads))
     ]
     return {
         "attention_norm": {"scale": read(f"{_prefix(number)}input_layernorm.weight", dim)},
         "qkv": np.concatenate(parts, axis=2).reshape(dim, -1),
-        "out": product("self_attn.o", shape.heads * each, dim),
+        "out": product("self_attn.o", shape.heads * head_size, dim),
         "ff_norm": {"scale": read(f"{_prefix(number)}post_attention_layernorm.weight", dim)},
         "gate": product("mlp.gate", dim, shape.ff),
         "up": product("mlp.up", dim, shape.ff),
@@ -154,7 +154,7 @@ def _layer(shape: Shape, read: Callable[..., Array], number: int) -> Weights:
 
 
 def _tensors(shape: Shape, weights: Weights) -> Iterator[tuple[str, Array]]:
-    """Each weight under its name in the file."""
+    """Yield each weight with its name in the file."""
     yield _EMBEDDING, weights["embedding"]
     for number, layer in sorted(weights["layers"].items()):
         qkv = layer["qkv"].reshape(shape.dim, shape.kv_heads, -1, shape.head)
@@ -176,12 +176,12 @@ def _tensors(shape: Shape, weights: Weights) -> Iterator[tuple[str, Array]]:
         yield _HEAD, weights["head"]
 
 
-def _grouped(tensors: Iterable[tuple[str, Array]], most: int) -> list[dict[str, Array]]:
-    """In files of at most so many bytes, if no tensor has more."""
+def _grouped(tensors: Iterable[tuple[str, Array]], limit: int) -> list[dict[str, Array]]:
+    """Return the tensors by file, each of at most `limit` bytes unless one tensor has more."""
     groups: list[dict[str, Array]] = [{}]
     size = 0
     for name, tensor in tensors:
-        if groups[-1] and size + tensor.nbytes > most:
+        if groups[-1] and size + tensor.nbytes > limit:
             groups.append({})
             size = 0
         groups[-1][name] = np.ascontiguousarray(tensor, np.float32)
@@ -209,7 +209,7 @@ def _config(shape: Shape) -> dict[str, Any]:
 
 
 def _places(folder: Path) -> dict[str, Path]:
-    """The file of each weight."""
+    """Return the file of each weight."""
     if (folder / _INDEX).exists():
         of_file = _read_json(folder / _INDEX).get("weight_map", {})
         return {name: folder / file for name, file in of_file.items()}

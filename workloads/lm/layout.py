@@ -1,4 +1,4 @@
-"""Where arrays of the model lie on the mesh that is in force, said by name as for parameters."""
+"""The layout of the model's arrays on the current mesh, by names of axes as for parameters."""
 
 # JAX and its libraries are typed in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -25,7 +25,7 @@ def placed(x: jax.Array, *names: str | tuple[str, ...] | None) -> jax.Array:
 
 
 def groups() -> int:
-    """How many groups of devices have rows of their own."""
+    """Return the number of groups of devices with separate rows."""
     mesh = jax.sharding.get_abstract_mesh()
     return 1 if mesh.empty else row_parts(mesh)
 
@@ -63,21 +63,21 @@ def looked_up(copies: jax.Array, tokens: jax.Array) -> jax.Array:
     def own(copy: jax.Array, tokens: jax.Array) -> jax.Array:
         return copy.at[tokens].get(mode="fill", fill_value=jnp.nan)
 
-    each = tokens.reshape(copies.shape[0], -1, tokens.shape[1])
-    found = jax.vmap(own)(copies, placed(each, ROWS))
-    return placed(found.reshape(*tokens.shape, -1), ROWS)
+    by_group = tokens.reshape(copies.shape[0], -1, tokens.shape[1])
+    rows = jax.vmap(own)(copies, placed(by_group, ROWS))
+    return placed(rows.reshape(*tokens.shape, -1), ROWS)
 
 
 def _looked_up(copies: jax.Array, tokens: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
     return looked_up(copies, tokens), (tokens, copies)
 
 
-def _added_up(kept: tuple[jax.Array, ...], gradient: jax.Array) -> tuple[jax.Array, None]:
-    tokens, copies = kept
-    each = placed(tokens.reshape(copies.shape[0], -1), ROWS)
-    rows = placed(gradient.reshape(*each.shape, -1), ROWS).astype(jnp.float32)
+def _added_up(residuals: tuple[jax.Array, ...], gradient: jax.Array) -> tuple[jax.Array, None]:
+    tokens, copies = residuals
+    by_group = placed(tokens.reshape(copies.shape[0], -1), ROWS)
+    rows = placed(gradient.reshape(*by_group.shape, -1), ROWS).astype(jnp.float32)
     nothing = placed(jnp.zeros(copies.shape, jnp.float32), ROWS, "tensor", None)
-    added = jax.vmap(lambda sum, tokens, rows: sum.at[tokens].add(rows))(nothing, each, rows)
+    added = jax.vmap(lambda sum, tokens, rows: sum.at[tokens].add(rows))(nothing, by_group, rows)
     return placed(added, ROWS, "tensor", None).astype(copies.dtype), None
 
 

@@ -35,7 +35,7 @@ def cross_entropy(
     chunk: int = 0,
     z_loss: float = 0.0,
 ) -> jax.Array:
-    """Of each row the summed loss of its tokens, float32 [rows]: -log of the target's probability, plus `z_loss`
+    """Return the summed loss of each row's tokens, float32 [rows]: -log of the target's probability, plus `z_loss`
     times the squared log of the softmax's denominator.
 
     `x` [rows, tokens, dim]; `copies` [groups, vocab, dim]: the output layer, `spread`, in the type of `x`; `targets`
@@ -115,32 +115,32 @@ def _losses(part: _Chunk, copies: jax.Array, z_loss: float) -> tuple[jax.Array, 
 
 
 def _chunks(groups: int, chunk: int, x: jax.Array, targets: jax.Array, counts: jax.Array) -> _Chunk:
-    """Each as [chunks, groups, tokens, ...]; what the last chunk lacks is filled with tokens that do not count."""
+    """Return each array as [chunks, groups, tokens, ...]; the last chunk is padded with tokens that do not count."""
     tokens = targets.size // groups
     size = min(chunk or tokens, tokens)
     missing = -tokens % size
 
     def cut(array: jax.Array) -> jax.Array:
         rest = array.shape[2:]
-        each = array.reshape(groups, tokens, *rest)
-        each = jnp.pad(each, ((0, 0), (0, missing), *((0, 0) for _ in rest)))
-        each = each.reshape(groups, -1, size, *rest)
-        return placed(each.swapaxes(0, 1), None, ROWS)
+        pieces = array.reshape(groups, tokens, *rest)
+        pieces = jnp.pad(pieces, ((0, 0), (0, missing), *((0, 0) for _ in rest)))
+        pieces = pieces.reshape(groups, -1, size, *rest)
+        return placed(pieces.swapaxes(0, 1), None, ROWS)
 
     return cut(x), cut(targets), cut(counts)
 
 
 def _joined(parts: jax.Array, targets: jax.Array) -> jax.Array:
-    """What each chunk gave, [chunks, groups, tokens, ...], as [rows, tokens, ...] of the batch."""
+    """Return the results of the chunks, [chunks, groups, tokens, ...], as [rows, tokens, ...] of the batch."""
     parts = parts.swapaxes(0, 1)
     groups, rest = parts.shape[0], parts.shape[3:]
     flat = parts.reshape(groups, -1, *rest)[:, : targets.size // groups]
     return placed(flat.reshape(*targets.shape, *rest), ROWS)
 
 
-def _each(one: Any, carried: Any, parts: _Chunk) -> Any:
-    """`one` for each chunk. A single one needs no loop."""
+def _each(body: Any, carried: Any, parts: _Chunk) -> Any:
+    """Apply `body` to each chunk. A single chunk needs no loop."""
     if parts[0].shape[0] > 1:
-        return jax.lax.scan(one, carried, parts)
-    carried, found = one(carried, jax.tree.map(lambda part: part[0], parts))
-    return carried, jax.tree.map(lambda each: each[None], found)
+        return jax.lax.scan(body, carried, parts)
+    carried, results = body(carried, jax.tree.map(lambda part: part[0], parts))
+    return carried, jax.tree.map(lambda result: result[None], results)

@@ -84,7 +84,7 @@ class Layer(nnx.Module):
 
 
 class Llama(nnx.Module):
-    """From tokens to what the output layer is given."""
+    """The model from tokens to the input of the output layer."""
 
     def __init__(
         self,
@@ -106,8 +106,8 @@ class Llama(nnx.Module):
     def __call__(
         self, tokens: jax.Array, segments: jax.Array | None = None, watch: Watch = lambda x: x
     ) -> tuple[jax.Array, jax.Array]:
-        """Of tokens [rows, tokens] the activations [rows, tokens, dim], and the output layer that makes logits of
-        them, `spread` over the devices that have rows of their own: [groups, vocab, dim]."""
+        """Return the activations [rows, tokens, dim] of tokens [rows, tokens], and the output layer that makes logits
+        of them, `spread` over the devices that have rows of their own: [groups, vocab, dim]."""
         attend = attention(self._kind)
         turn = rope(self.shape, jnp.arange(tokens.shape[1]))
         words, head = self.tables()
@@ -144,8 +144,8 @@ class Llama(nnx.Module):
                 call, policy=_KEPT[self._remat], prevent_cse=not stacked, static_argnums=0
             )
         if not stacked:
-            for each in self.layers:
-                x = call(*nnx.split(each), x)
+            for block in self.layers:
+                x = call(*nnx.split(block), x)
             return x
         graph, weights = nnx.split(self.layers)
         return jax.lax.scan(lambda x, w: (call(graph, w, x), None), x, weights)[0]

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Shape(BaseModel):
-    """What the weights are bound to. The defaults are those of the smallest preset."""
+    """The sizes of the model's weights. The defaults are those of the smallest preset."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -33,19 +33,19 @@ class Shape(BaseModel):
 
     @property
     def head(self) -> int:
-        """Numbers of a head."""
+        """The size of a head."""
         return self.dim // self.heads
 
     @property
     def parameters(self) -> int:
-        """How many numbers are trained."""
+        """The number of trained parameters."""
         attention = 2 * self.dim * (self.heads + self.kv_heads) * self.head
         layer = attention + 3 * self.dim * self.ff + 2 * self.dim
         return self.layers * layer + self.vocab * self.dim * (1 if self.tied else 2) + self.dim
 
     def flops_per_token(self, sequence: int) -> float:
-        """Of a training step: two for each weight that a token meets, forwards, and twice that backwards; of the scores
-        the half that the mask leaves."""
+        """Return the operations of a training step for a token: two for each weight that it meets, forwards, and twice
+        that backwards; of the scores only the half that the mask leaves."""
         attention = 2 * self.dim * (self.heads + self.kv_heads) * self.head
         weights = self.layers * (attention + 3 * self.dim * self.ff) + self.vocab * self.dim
         return 6.0 * (weights + self.layers * sequence * self.dim)

@@ -46,7 +46,7 @@ def generate(
 
 
 def empty(model: Llama, tokens: int) -> Cache:
-    """With room for so many tokens."""
+    """Return an empty cache with room for that many tokens."""
     shape = model.shape
     nothing = (1, tokens, shape.kv_heads, shape.head)
     return [
@@ -65,15 +65,15 @@ def read(
     turn = rope(model.shape, places)
     x = looked_up(words, tokens[None])
     filled: Cache = []
-    for layer, kept in zip(model.each_layer(), cache, strict=True):
+    for layer, cached in zip(model.each_layer(), cache, strict=True):
 
         def attend(
-            q: jax.Array, k: jax.Array, v: jax.Array, kept: tuple[jax.Array, jax.Array] = kept
+            q: jax.Array, k: jax.Array, v: jax.Array, cached: tuple[jax.Array, jax.Array] = cached
         ) -> jax.Array:
             start = (0, place, 0, 0)
             keys, values = (
                 jax.lax.dynamic_update_slice(old, new, start)
-                for old, new in zip(kept, (k, v), strict=True)
+                for old, new in zip(cached, (k, v), strict=True)
             )
             filled.append((keys, values))
             return masked(q, keys, values, (places[:, None] >= jnp.arange(keys.shape[1]))[None])
@@ -84,7 +84,7 @@ def read(
 
 
 def draw(logits: jax.Array, temperature: float, top_p: float, key: jax.Array) -> jax.Array:
-    """One token, int32, by its probability."""
+    """Draw one token, int32, by its probability."""
     if temperature == 0:
         return jnp.argmax(logits).astype(jnp.int32)
     order = jnp.argsort(-logits)

@@ -1,6 +1,6 @@
-"""What a checkpoint is good for besides training on: to draw text from it, and to exchange it with Hugging Face.
+"""Uses of a checkpoint besides training: sampling text, and exchange with Hugging Face.
 
-One process does it, on one device. The settings are those of the run, by the same flags.
+They run in one process, on one device. The settings are those of the run, by the same flags.
 """
 
 # JAX and its libraries are typed in part only.
@@ -51,7 +51,7 @@ class ToolConfig(LmConfig):
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Do what one of the flags asks for. What cannot be done is told in one line, with exit code 78."""
+    """Run the tool that the flags choose. An impossible request ends with one line and exit code 78."""
     config = parse(ToolConfig, "lm", list(arguments))
     try:
         _do(config.model_copy(update={"fsdp": 1, "tensor": 1}))
@@ -76,7 +76,7 @@ def _do(config: ToolConfig) -> None:
 
 
 def _sample(config: ToolConfig, model: Llama) -> None:
-    """Write the text and what the model goes on with, as it comes."""
+    """Write the prompt and the model's continuation, token by token."""
     tokenizer = open_text(config.data, config.tokenizer, config.vocab).tokenizer
     if tokenizer is None:
         raise ConfigError("--tokenizer=none: nothing says how text becomes tokens")
@@ -85,7 +85,7 @@ def _sample(config: ToolConfig, model: Llama) -> None:
         raise ConfigError(
             f"--count={config.count} and {len(prompt)} tokens of text are more than --context={config.context}"
         )
-    drawn, told = list(prompt), 0
+    drawn, written = list(prompt), 0
     settings = {"temperature": config.temperature, "top_p": config.top_p, "seed": config.seed}
     for token in generate(model, prompt, config.count, **settings):
         if token == tokenizer.end:
@@ -93,15 +93,15 @@ def _sample(config: ToolConfig, model: Llama) -> None:
         drawn.append(token)
         text = tokenizer.decode(drawn)
         # a character may need further tokens
-        whole = len(text) if not text.endswith("\N{REPLACEMENT CHARACTER}") else told
-        sys.stdout.write(text[told:whole])
+        whole = len(text) if not text.endswith("\N{REPLACEMENT CHARACTER}") else written
+        sys.stdout.write(text[written:whole])
         sys.stdout.flush()
-        told = whole
-    sys.stdout.write(tokenizer.decode(drawn)[told:] + "\n")
+        written = whole
+    sys.stdout.write(tokenizer.decode(drawn)[written:] + "\n")
 
 
 def weights(model: Llama) -> Weights:
-    """Those of a model, with its layers by number."""
+    """Return the weights of a model, with its layers by number."""
     layers = {i: _arrays(layer) for i, layer in enumerate(model.each_layer())}
     return {**_arrays(model), "layers": layers}
 
@@ -143,13 +143,13 @@ class _Run:
             raise ConfigError(f"there are checkpoints already in {self._folder}")
         if flags := _flags(shape_of(folder).model_dump(), config):
             raise ConfigError(f"{folder} has another shape: use {flags}")
-        found = weights_of(folder, config)
+        imported = weights_of(folder, config)
         if config.stacked:
-            layers = found["layers"].values()
-            found["layers"] = jax.tree.map(lambda *each: np.stack(each), *layers)
+            layers = imported["layers"].values()
+            imported["layers"] = jax.tree.map(lambda *parts: np.stack(parts), *layers)
         state = self._program.first_state()
         model = nnx.merge(self._graph, state[0])
-        nnx.update(model, found)
+        nnx.update(model, imported)
         state[0] = nnx.state(model)
         feed = Feed(self._workload.dataset(), config.batch, config.seed, 0, 1)
         checkpoints = Checkpoints(self._folder, config.keep, self._program.layout)
@@ -159,7 +159,7 @@ class _Run:
 
 
 def _flags(shape: dict[str, Any], config: LmConfig) -> str:
-    """The flags that would make of the settings this shape; empty if they have it."""
+    """Return the flags that would give the settings this shape; empty if they have it."""
     differ = {name: value for name, value in shape.items() if getattr(config, name) != value}
     if shape["rope_factor"] == 1:
         differ.pop("rope_original", None)  # it has no effect then

@@ -1,4 +1,4 @@
-"""What the frame is given to train a Llama: its data, its loss and what a test measures."""
+"""The Llama as a workload of the frame: data, loss and metrics."""
 
 # JAX and its libraries are typed in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -61,11 +61,11 @@ class LmWorkload(Workload[LmConfig]):
         return self._losses(model, batch, watch, self.config.z_loss)
 
     def _losses(self, model: Llama, batch: Batch, watch: Watch, z_loss: float) -> ByRow:
-        found = batch["tokens"]
+        tokens = batch["tokens"]
         segments = batch.get("segments")
-        counts = counted(found, segments)
-        x, head = model(found[:, :-1], None if segments is None else segments[:, :-1], watch)
-        targets, chunk = found[:, 1:], self.config.loss_chunk
+        counts = counted(tokens, segments)
+        x, head = model(tokens[:, :-1], None if segments is None else segments[:, :-1], watch)
+        targets, chunk = tokens[:, 1:], self.config.loss_chunk
         losses = cross_entropy(x, head, targets, counts, chunk=chunk, z_loss=z_loss)
         return ByRow(losses, counts.sum(axis=1))
 

@@ -59,8 +59,8 @@ def in_turn(
 
 
 def ratio(of: Sequence[float], to: Sequence[float]) -> Interval:
-    """How many times as much `of` is, from samples of the same rounds."""
-    return interval([one / other for one, other in zip(of, to, strict=True)])
+    """Return the ratio of `of` to `to`, from samples of the same rounds."""
+    return interval([left / right for left, right in zip(of, to, strict=True)])
 
 
 def _calls(way: Way, sample_s: float, clock: Clock) -> int:

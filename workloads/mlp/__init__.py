@@ -30,8 +30,8 @@ class MlpConfig(TrainConfig):
     hidden: Sizes = Field((1024, 512), min_length=1, description="sizes of the hidden layers")
 
     def identity(self) -> dict[str, Any]:
-        """With the content of the packed set: where it lies may change, what is in it may not."""
+        """Return the binding settings with a hash of the packed set's content; its folder may change."""
         from workloads.data import packed, places  # imports numpy, which takes its time
 
-        place = places.given(self.data, "")
+        place = places.data_place(self.data, "")
         return {**super().identity(), "data": packed.identity(place) if place else ""}

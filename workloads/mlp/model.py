@@ -16,7 +16,7 @@ from flax import nnx
 
 from workloads.data import packed
 from workloads.data.bundled import digits, synthetic
-from workloads.data.places import given
+from workloads.data.places import data_place
 from workloads.data.rows import Dataset
 from workloads.frame.workload import Batch, ByRow, Watch, Workload
 from workloads.mlp import MlpConfig
@@ -54,7 +54,7 @@ class MlpWorkload(Workload[MlpConfig]):
 
     @property
     def title(self) -> str:
-        on = given(self.config.data, self.config.dataset)
+        on = data_place(self.config.data, self.config.dataset)
         return f"mlp {'-'.join(map(str, self.sizes))} on {on}"
 
     @property
@@ -81,6 +81,6 @@ class MlpWorkload(Workload[MlpConfig]):
 
     @cached_property
     def _dataset(self) -> Dataset:
-        if place := given(self.config.data, ""):
+        if place := data_place(self.config.data, ""):
             return packed.dataset(place)
         return digits() if self.config.dataset == "digits" else synthetic()

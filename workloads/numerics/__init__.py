@@ -1,6 +1,6 @@
-"""What floating point does on this machine: errors of matrix products, excess precision, approximate top-k.
+"""Measures floating point on this machine: errors of matrix products, excess precision, approximate top-k.
 
-This file has the settings and imports no jax; `checks.py` has the measurements, `report.py` says them.
+This file has the settings and imports no jax; `checks.py` has the measurements, `report.py` reports them.
 """
 
 from __future__ import annotations

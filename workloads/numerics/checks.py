@@ -1,4 +1,4 @@
-"""The measurements. Each returns figures; whether they are good is said in `report.py`.
+"""The measurements. Each returns figures; `report.py` judges them.
 
 Two of them are bugs that a production system met on TPUs: a compiler may keep more precision than the program asked
 for, and does so in one place and not in another; and an approximate top-k returned values that were not there.
@@ -37,26 +37,26 @@ class ProductError(NamedTuple):
 
 
 def product_errors(sizes: tuple[int, ...], seed: int) -> list[ProductError]:
-    """Of both products, for each d, by each library."""
+    """Return the errors of both products, for each d, by each library."""
     rng = np.random.default_rng(seed)
-    found: list[ProductError] = []
+    errors: list[ProductError] = []
     for d in sizes:
         thin, flat = rng.normal(size=(d, 4)), rng.normal(size=(4, d))
         for shape, a, b in ((OUTER, thin, flat), (INNER, flat, thin)):
-            found += _errors(shape, d, a.astype(np.float32), b.astype(np.float32))
-    return found
+            errors += _errors(shape, d, a.astype(np.float32), b.astype(np.float32))
+    return errors
 
 
 def _errors(shape: str, d: int, a: Array, b: Array) -> list[ProductError]:
     exact = a.astype(np.float64) @ b.astype(np.float64)
     results = {way: matmul(a, b) for way, matmul in matmuls().items()}
     first = next(iter(results.values()))
-    found: list[ProductError] = []
+    errors: list[ProductError] = []
     for way, result in results.items():
         off = np.abs(result.astype(np.float64) - exact)
         unequal = float(np.mean(result != first))
-        found.append(ProductError(way, shape, d, float(off.max()), float(off.mean()), unequal))
-    return found
+        errors.append(ProductError(way, shape, d, float(off.max()), float(off.mean()), unequal))
+    return errors
 
 
 def matmuls() -> dict[str, Matmul]:
@@ -109,7 +109,7 @@ def rounded_away(seed: int, count: int = 4096) -> float:
 
 
 class TopK(NamedTuple):
-    """What `lax.approx_max_k` returned."""
+    """The quality of a result of `lax.approx_max_k`."""
 
     recall: float  #: part of the true k largest that are among what it returned
     top_kept: bool  #: the largest is among them
@@ -117,7 +117,7 @@ class TopK(NamedTuple):
 
 
 def approximate_top_k(candidates: int, k: int, seed: int, recall_target: float = 0.95) -> TopK:
-    """Of distinct numbers in random order."""
+    """Return the quality of an approximate top-k of distinct numbers in random order."""
     operand = np.random.default_rng(seed).permutation(candidates).astype(np.float32)
     find = jax.jit(lambda x: jax.lax.approx_max_k(x, k, recall_target=recall_target))
     values, indices = (np.asarray(part) for part in find(operand))

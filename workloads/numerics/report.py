@@ -29,29 +29,29 @@ class Check(NamedTuple):
 
 
 def run(config: NumericsConfig, context: ProgramContext, reporter: Reporter) -> Exit:
-    """Measure and say it; host 0 prints, each host tells its own metrics. Raises WrongNumbers after all is said."""
+    """Measure and report; host 0 prints, each host reports metrics. Raises WrongNumbers after all reports."""
     reporter.event("phase", name="measure")
     errors = checks.product_errors(config.sizes, config.seed)
-    found = findings(config)
+    figures = findings(config)
     for error in _at_largest(errors):
         tell(reporter, f"error at d={error.d}: {error.way}: {error.shape}", error.largest)
-    for check in found:
+    for check in figures:
         tell(reporter, check.name, check.value)
     if context.host == 0:
-        sys.stdout.write(as_text(errors, found) + "\n")
-    if bad := [check for check in found if not check.good]:
+        sys.stdout.write(as_text(errors, figures) + "\n")
+    if bad := [check for check in figures if not check.good]:
         raise WrongNumbers("; ".join(f"{c.name} is {c.value:g}, not {c.expected}" for c in bad))
     reporter.event("phase", name=DONE)
     return Exit.DONE
 
 
 def tell(reporter: Reporter, name: str, value: float) -> None:
-    """As a metric. Names are listed with commas between them, and cut off at 60 characters."""
+    """Report a metric. Commas are removed, as lists of names have them; names are cut off at 60 characters."""
     reporter.event("metric", name=name.replace(",", " "), value=value)
 
 
 def findings(config: NumericsConfig) -> list[Check]:
-    """Those that may be red are good whatever they are: they are what a person should know of this machine."""
+    """Return the results of all checks. Facts about the machine, without a required value, are always good."""
 
     def differing(allowed: bool | None) -> float:
         return checks.excess_precision(config.rows, config.vocabulary, config.seed, allowed=allowed)
@@ -70,16 +70,16 @@ def findings(config: NumericsConfig) -> list[Check]:
     ]
 
 
-def as_text(errors: list[checks.ProductError], found: list[Check]) -> str:
+def as_text(errors: list[checks.ProductError], figures: list[Check]) -> str:
     """Two tables for a person."""
     sizes = sorted({error.d for error in errors})
     products = [("largest error", "by", *(f"d={d}" for d in sizes), "not NumPy's bits")]
     for shape, way in dict.fromkeys((e.shape, e.way) for e in errors):
-        each = sorted((e for e in errors if (e.shape, e.way) == (shape, way)), key=lambda e: e.d)
-        largest = (f"{e.largest:.1e}" for e in each)
-        products.append((shape, way, *largest, f"{each[-1].unequal:.0%}"))
+        by_size = sorted((e for e in errors if (e.shape, e.way) == (shape, way)), key=lambda e: e.d)
+        largest = (f"{e.largest:.1e}" for e in by_size)
+        products.append((shape, way, *largest, f"{by_size[-1].unequal:.0%}"))
     results = [("", "found", "", "should be")]
-    for c in found:
+    for c in figures:
         results.append((c.name, f"{c.value:g}", "" if c.good else "WRONG", c.expected))
     device = jax.devices()[0]
     head = f"JAX {jax.__version__} on {device.device_kind} ({device.platform}), against float64"

@@ -43,8 +43,8 @@ def run(config: TablesConfig, context: ProgramContext, reporter: Reporter) -> Ex
         for row in rows:
             tell(reporter, row)
         say(shown(table, rows))
-    found = checked_derivatives()
-    say(f"\nx^3 + 2x^2 - 3x + 1 and its derivatives at 1: {' '.join(f'{n:g}' for n in found)}")
+    values = checked_derivatives()
+    say(f"\nx^3 + 2x^2 - 3x + 1 and its derivatives at 1: {' '.join(f'{n:g}' for n in values)}")
     reporter.event("phase", name=DONE)
     return Exit.DONE
 
@@ -81,11 +81,11 @@ def agree(table: Table) -> None:
 
 
 def checked_derivatives() -> tuple[float, ...]:
-    """Raises WrongResult if they are not what they are known to be."""
-    found = derivatives()
-    if found != DERIVATIVES:
-        raise WrongResult(f"x^3 + 2x^2 - 3x + 1 at 1: {found} in place of {DERIVATIVES}")
-    return found
+    """Return the derivatives. Raises WrongResult if they are not the known values."""
+    values = derivatives()
+    if values != DERIVATIVES:
+        raise WrongResult(f"x^3 + 2x^2 - 3x + 1 at 1: {values} in place of {DERIVATIVES}")
+    return values
 
 
 def shown(table: Table, rows: list[Row]) -> str:

@@ -1,4 +1,4 @@
-"""What is measured: five tables, each of them one task done in several ways. A way returns when its result is there.
+"""The measured tasks: five tables, each of one task done in several ways. A way returns once its result is ready.
 
 The tasks are those of the usual talks: a vectorised function, SELU, the squared distance of many pairs, a batched
 prediction. The derivatives are not timed: they are known.
@@ -69,7 +69,7 @@ def selu(rng: np.random.Generator, elements: int) -> Table:
 
 def _three_ways(function: Callable[..., Any], *arrays: np.ndarray[Any, Any]) -> dict[str, Way]:
     placed = [jnp.asarray(array) for array in arrays]
-    compiled = jax.jit(lambda *given: function(jnp, *given))
+    compiled = jax.jit(lambda *operands: function(jnp, *operands))
     return {
         "NumPy": lambda: function(np, *arrays),
         "JAX": lambda: jax.block_until_ready(function(jnp, *placed)),
@@ -95,8 +95,8 @@ def distances(rng: np.random.Generator, pairs: int, loop_s: float) -> Table:
     loop(few)
     start = time.perf_counter()
     loop(few)
-    each = (time.perf_counter() - start) / few
-    count = max(1, min(pairs, int(loop_s / each)))
+    seconds = (time.perf_counter() - start) / few
+    count = max(1, min(pairs, int(loop_s / seconds)))
     part = count / pairs
     note = f"the loop was timed over {count:,} of the pairs, and multiplied up" if part < 1 else ""
     ways: dict[str, Way] = {
@@ -153,11 +153,11 @@ def _torch(model: _Classifier, x: np.ndarray[Any, Any]) -> dict[str, Way]:
         return made
 
     net = torch.nn.Sequential(linear(model.first), torch.nn.ReLU(), linear(model.second)).eval()
-    given = torch.tensor(x)
+    inputs = torch.tensor(x)
 
     def way() -> object:
         with torch.inference_mode():
-            return net(given).numpy()
+            return net(inputs).numpy()
 
     return {f"PyTorch {torch.__version__}, CPU": way}
 
@@ -172,9 +172,9 @@ def derivatives() -> tuple[float, ...]:
     def f(x: jax.Array) -> jax.Array:
         return x**3 + 2 * x**2 - 3 * x + 1
 
-    found: list[float] = []
+    values: list[float] = []
     of: Callable[[Any], jax.Array] = f
     for _ in DERIVATIVES:
-        found.append(float(of(1.0)))
+        values.append(float(of(1.0)))
         of = jax.grad(of)
-    return tuple(found)
+    return tuple(values)

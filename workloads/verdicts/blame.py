@@ -1,8 +1,8 @@
-"""Who made a number that is not finite: pure decisions. `replay.py` computes what they are made from.
+"""Decides on the origin of a number that is not finite, from the replays of `replay.py`. Pure.
 
 A step is computed again with the same rows, then with each row on the next device. What is bad on the device that was
 bad before, whatever it is given, is the device's fault; what moves with the rows is the data's; what is bad everywhere
-is the model's. A host is named only if it must be at fault: else the verdict is that nobody knows, and the job is tried
+is the model's. A host is named only if it must be at fault: else the verdict is open, and the job is tried
 on other machines.
 """
 
@@ -19,7 +19,7 @@ from workloads.contract import Blame, Exit
 
 #: bool [units, rows of a unit]: what was bad. A unit is a device, or a group of `tensor` that shares rows.
 Bad = NDArray[np.bool_]
-#: What of a row was not finite. Each counts only where all before it were finite.
+#: The value of a row that was not finite. Each counts only if all before it were finite.
 What = Literal["loss", "gradient", "weights' gradient"]
 
 #: Of all rows of a step. If more are bad, on all units, it is no matter of rows.
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What was not finite in one computation of the step."""
+    """The values that were not finite in one computation of the step."""
 
     bad: Bad
     what: What = "loss"
@@ -44,9 +44,9 @@ class Evidence(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Who made it."""
+    """The origin of a number that is not finite."""
 
-    blame: Blame | Literal[""]  #: empty: nobody knows
+    blame: Blame | Literal[""]  #: empty: unknown
     units: tuple[int, ...] = ()  #: at fault, or among them is the one at fault
     rows: tuple[int, ...] = ()  #: of blame=data: places in the batch, as it lies on the devices
     what: What = "loss"
@@ -55,9 +55,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class StepVerdict:
-    """What `verdict.json` says, less the step."""
+    """The content of `verdict.json`, without the step."""
 
-    blame: Blame | Literal[""]  #: empty: nobody knows
+    blame: Blame | Literal[""]  #: empty: unknown
     host: int | None  #: of a device
     device: str  #: such as `device 2 of host 1`; empty if no device is to blame
     text: str  #: one sentence
@@ -78,14 +78,14 @@ class NotFinite(Exception):
 
 
 def evidence_of(forward: NDArray[np.bool_], backward: NDArray[np.bool_], units: int) -> Evidence:
-    """Which rows were bad, from what a step says of each row: [rows], true if finite."""
+    """Return which rows were bad, from a step's results for each row: [rows], true if finite."""
     if forward.all():
         return Evidence(~backward.reshape(units, -1), "gradient")
     return Evidence(~forward.reshape(units, -1))
 
 
 def blame_once(first: Evidence) -> Finding:
-    """Of a step that is finite when it is computed again: no maths does that."""
+    """Return the finding for a step that is finite in the replay: only a device can cause that."""
     if first.bad.any():
         return Finding("device", _units(first.bad), what=first.what, again=False)
     every_unit = tuple(range(len(first.bad)))
@@ -93,28 +93,28 @@ def blame_once(first: Evidence) -> Finding:
 
 
 def blame_again(same: Evidence, moved: Evidence | None) -> Finding:
-    """Of a step that was bad again with the same rows. `moved`: with the rows of each unit on the next unit, or again
-    on the only one; None: that was finite."""
-    here = same.bad
-    there = np.zeros_like(here) if moved is None else moved.bad
-    if not here.any():
+    """Return the finding for a step that was bad again with the same rows. `moved`: the evidence with the rows of each
+    unit on the next unit, or again on the only unit; None if that was finite."""
+    first = same.bad
+    second = np.zeros_like(first) if moved is None else moved.bad
+    if not first.any():
         return Finding("")
-    if _everywhere(here) and _everywhere(there):
+    if _everywhere(first) and _everywhere(second):
         return Finding("model", what=same.what)
-    followed = np.roll(here, 1, axis=0) & there
-    if followed.any() and followed.sum() >= (here & there).sum():
+    followed = np.roll(first, 1, axis=0) & second
+    if followed.any() and followed.sum() >= (first & second).sum():
         rows = np.flatnonzero(np.roll(followed, -1, axis=0)).tolist()
         return Finding("data", rows=tuple(rows), what=same.what)
-    still = set(_units(here)) & set(_units(there))
-    return Finding("device", tuple(sorted(still)) or _units(here), what=same.what)
+    still = set(_units(first)) & set(_units(second))
+    return Finding("device", tuple(sorted(still)) or _units(first), what=same.what)
 
 
 def blame_state(finite: NDArray[np.bool_], parts: NDArray[np.integer]) -> Finding:
-    """Of a state that is not finite although its steps were. [devices, arrays]: whether the part of the array that the
-    device holds is finite, and the number of that part.
+    """Return the finding for a state that is not finite although its steps were. `finite` and `parts` [devices,
+    arrays]: whether the part of the array that the device holds is finite, and the number of that part.
 
-    An error of the maths is the same on all copies of a part, one of a device on its own copy alone. Of a part that
-    exists once nobody can tell."""
+    An error of the model is the same on all copies of a part, an error of a device only on its own copy. A part with a
+    single copy gives no answer."""
     same = parts[:, None] == parts[None]
     alone = ~finite & (same & finite[None]).any(axis=1)
     if alone.any():
@@ -127,15 +127,15 @@ def blame_state(finite: NDArray[np.bool_], parts: NDArray[np.integer]) -> Findin
 def verdict_on_step(
     finding: Finding, places: Sequence[Sequence[Place]], rows: Sequence[int]
 ) -> StepVerdict:
-    """The finding in words. `places`: the devices of each unit; `rows`: of the batch, as it lies on the devices, the
-    numbers in the training set."""
+    """Return the finding in words. `places`: the devices of each unit. `rows`: the numbers in the training set of the
+    batch's rows, in their order on the devices."""
     if finding.blame == "data":
         # a small batch is repeated for more devices
         numbers = sorted({rows[place % len(rows)] for place in finding.rows})
-        s, them = ("s", "them") if numbers[1:] else ("", "it")
+        s, pronoun = ("s", "them") if numbers[1:] else ("", "it")
         text = (
             f"the {finding.what} of row{s} {_listed(numbers)} of the training set is not finite on whichever device "
-            f"computes {them}: the data made it"
+            f"computes {pronoun}: the data made it"
         )
         return StepVerdict("data", None, "", text, tuple(numbers))
     if finding.blame == "model":
@@ -160,20 +160,22 @@ def verdict_on_step(
 
 
 def verdict_on_state(finding: Finding, places: Sequence[Place]) -> StepVerdict:
-    """The finding of `blame_state` in words. `places`: of each device."""
-    what = "the weights or the optimizer are not finite, although losses and gradients were"
+    """Return the finding of `blame_state` in words. `places`: the place of each device."""
+    problem = "the weights or the optimizer are not finite, although losses and gradients were"
     if finding.blame == "model":
-        return StepVerdict("model", None, "", f"{what}: the update of the model made it")
+        return StepVerdict("model", None, "", f"{problem}: the update of the model made it")
     name, host = named([places[device] for device in finding.units])
     if finding.blame == "device" and host is not None:
-        text = f"{what}, and the copies elsewhere are: {name} made it"
+        text = f"{problem}, and the copies elsewhere are: {name} made it"
         return StepVerdict("device", host, name, text)
-    text = f"{what}, in parts that only {name} has: the device or the update of the model made it"
+    text = (
+        f"{problem}, in parts that only {name} has: the device or the update of the model made it"
+    )
     return StepVerdict("", None, "", text)
 
 
 def named(places: Collection[Place]) -> tuple[str, int | None]:
-    """What to call these devices, and their host; None if they are on several."""
+    """Return a name for these devices, and their host; None if they are on several hosts."""
     hosts = sorted({place.host for place in places})
     if hosts[1:]:
         return f"devices of hosts {_listed(hosts)}", None

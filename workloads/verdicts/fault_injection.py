@@ -30,10 +30,10 @@ _NO_ROW = np.int32(np.iinfo(np.int32).max)
 
 
 class Injection:
-    """A fault of this host. With None it does nothing."""
+    """Injects a fault on this host; with None, does nothing."""
 
     def __init__(self, fault: Fault | None) -> None:
-        """Raises ConfigError if the fault names a device that this host lacks."""
+        """Raise ConfigError if the fault names a device that this host lacks."""
         devices = jax.local_device_count()
         if fault and fault.device >= devices:
             raise ConfigError(
@@ -43,7 +43,7 @@ class Injection:
         self._spent = False
 
     def rows(self, step: int, rows: Rows) -> Rows:
-        """This host's rows of that step, about to be computed. Does not return if the host is to fail."""
+        """Return this host's rows of that step, with the fault of a row. Does not return if the host is to fail."""
         fault = self._fault
         if not fault or step < fault.step:
             return rows
@@ -69,7 +69,8 @@ class Injection:
         return spoiled
 
     def batch(self, step: int, batch: Batch) -> Batch:
-        """The batch as the devices of this host are to see it. Call it once for each time that it is computed."""
+        """Return the batch with the fault of a device or the model. Call it once before each computation of the
+        batch."""
         fault = self._fault
         if not fault or fault.where == "data" or not self._is_due(step):
             return batch
@@ -79,7 +80,7 @@ class Injection:
         return {name: _replaced(array, bad) for name, array in batch.items()}
 
     def _is_due(self, step: int) -> bool:
-        """Whether a number is to be bad, and was not already, if it is to be so only once."""
+        """Return whether a bad number is due; a transient fault is due only once."""
         fault = self._fault
         if not fault or fault.kind != "nan" or step < fault.step:
             return False
@@ -87,7 +88,7 @@ class Injection:
 
 
 def _replaced(array: jax.Array, bad: list[jax.Device]) -> jax.Array:
-    """The same array, but these devices hold numbers that nothing can be computed from."""
+    """Return the array with unusable numbers on these devices."""
     pieces = [
         jax.device_put(_bad_like(np.asarray(shard.data)), shard.device)
         if shard.device in bad
@@ -98,8 +99,8 @@ def _replaced(array: jax.Array, bad: list[jax.Device]) -> jax.Array:
 
 
 def _bad_like(array: NDArray[Any]) -> NDArray[Any]:
-    """NaN; or, as whole numbers have none, one that no table of a model has a row for. Types that are too small for
-    such a number stay as they are."""
+    """Return NaNs; for integers, a number that no table of a model has a row for. Arrays of smaller types are returned
+    unchanged."""
     if not _can_be_bad(array.dtype):
         return array
     return np.full_like(array, np.nan if jnp.issubdtype(array.dtype, jnp.inexact) else _NO_ROW)

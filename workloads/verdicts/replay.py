@@ -1,4 +1,4 @@
-"""From a step that was not finite to a verdict: it is replayed, then its rows change places.
+"""Replays a step that was not finite, then with its rows on other devices, and reaches a verdict.
 
 All hosts do the same, at the same moment, and come to the same verdict. What is decided from the replays is in
 `blame.py`; here they are run, and devices and rows get the names by which a person finds them.
@@ -67,7 +67,7 @@ class Replay:
         return len(next(iter(self.batch.values())))
 
     def apart(self) -> Replay:
-        """The same step with rows of its own on each device, so that each can be told apart."""
+        """Return the same step with separate rows on each device, so that devices can be distinguished."""
         program, step = _apart(self.program)
         # a small batch is repeated
         size = -(-self.rows // program.mesh.size) * program.mesh.size
@@ -77,14 +77,14 @@ class Replay:
 
 
 def evidence(program: Program, outcome: StepOutcome) -> Evidence:
-    """What was bad in a step. All hosts learn of all rows, so all must call it."""
+    """Return the evidence of a step. All hosts get that of all rows, so all must call it."""
     by_row = multihost_utils.process_allgather((outcome.forward, outcome.backward), tiled=True)
     return evidence_of(*by_row, row_parts(program.mesh))
 
 
 def examine(replay: Replay, first: Evidence, host: int, numbers: Sequence[int]) -> StepVerdict:
-    """Replay a step that was bad as `first` says, and say who made it. `host` is our number; `numbers` are those of
-    our rows of its batch in the training set."""
+    """Replay a step with the evidence `first` and return the verdict. `host`: this host's number. `numbers`: the
+    numbers in the training set of this host's rows."""
     # the step did not keep the arrays of the optimizer
     layout = replay.program.layout[MODEL]
     checksums = Checksums(layout)
@@ -100,15 +100,15 @@ def examine(replay: Replay, first: Evidence, host: int, numbers: Sequence[int]) 
     if replay.program.mesh.shape["tensor"] > 1:
         apart = replay.apart()
         # what the devices make only together does not show when each is on its own
-        if (found := apart.run()) is not None:
-            replay, same = apart, found
+        if (separate := apart.run()) is not None:
+            replay, same = apart, separate
     finding = blame_again(same, replay.run(moved=True))
     return verdict_on_step(finding, _units(replay.program.mesh, host), rows)
 
 
 def examine_state(layout: Any, sound: NDArray[np.bool_], host: int) -> StepVerdict | None:
-    """Who made a state that is not finite although its steps were, from what its checksums say of it (`Found.sound`);
-    None if it is finite. `host` is our number."""
+    """Return the verdict on a state that is not finite although its steps were, from its checksums (`Found.sound`);
+    None if it is finite. `host`: this host's number."""
     if sound.all():
         return None
     arrays = [x for x in jax.tree.leaves(layout) if jnp.issubdtype(x.dtype, jnp.inexact)]
@@ -127,26 +127,26 @@ def _apart(program: Program) -> tuple[Program, Callable[..., Any]]:
 
 @partial(jax.jit, static_argnames="sharding")
 def _taken(batch: Batch, rows: NDArray[np.integer], sharding: NamedSharding) -> Batch:
-    """These rows of a batch, which may be on another mesh of the same devices."""
+    """Return these rows of a batch, which may be on another mesh of the same devices."""
     taken = {name: jnp.take(array, rows, axis=0) for name, array in batch.items()}
     return jax.lax.with_sharding_constraint(taken, sharding)
 
 
 def _agreed(good: jax.Array) -> bool:
-    """Whether it holds on every device of every host: a broken one may have another value in its copy."""
+    """Return whether `good` holds on every device of every host: a broken device may hold another value."""
     own = all(bool(shard.data) for shard in good.addressable_shards)
     return bool(np.all(multihost_utils.process_allgather(np.array(own))))
 
 
 def _parts(sharding: NamedSharding, shape: tuple[int, ...]) -> list[int]:
-    """Of each device of the mesh, the number of the part of such an array that it holds."""
+    """Return, for each device of the mesh, the number of the array's part that it holds."""
     held = sharding.devices_indices_map(shape)
     starts = [tuple(part.start for part in held[device]) for device in sharding.mesh.devices.flat]
     return [starts.index(start) for start in starts]
 
 
 def _units(mesh: Mesh, host: int) -> list[list[Place]]:
-    """The devices of each unit."""
+    """Return the places of the devices of each unit."""
     places, size = _places(mesh, host), mesh.size // row_parts(mesh)
     return [places[first : first + size] for first in range(0, mesh.size, size)]
 

@@ -91,9 +91,9 @@ class VitConfig(TrainConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_preset(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """With the settings of the preset where none are given."""
-        return from_preset(given, PRESETS, usual="tiny")
+    def _from_preset(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        """Complete the settings from their preset."""
+        return from_preset(settings, PRESETS, usual="tiny")
 
     @model_validator(mode="after")
     def _fits(self) -> VitConfig:
@@ -106,9 +106,9 @@ class VitConfig(TrainConfig):
         return self
 
     def identity(self) -> dict[str, Any]:
-        """With the content of the packed set: where it lies may change, what is in it may not."""
+        """Return the binding settings with a hash of the packed set's content; its folder may change."""
         from workloads.data import packed, places  # imports numpy, which takes its time
 
-        place = places.given(self.data, "digits")
+        place = places.data_place(self.data, "digits")
         content = place if place == "digits" else packed.identity(place)
         return {**super().identity(), "data": content}

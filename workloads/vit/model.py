@@ -58,8 +58,8 @@ class Vit(nnx.Module):
         for layer in self.layers:
             x = layer(x)
         x = self.norm(x)
-        found = x[:, 0] if self._config.pooling == "token" else x.mean(axis=1)
-        return self.head(found.astype(jnp.float32))
+        pooled = x[:, 0] if self._config.pooling == "token" else x.mean(axis=1)
+        return self.head(pooled.astype(jnp.float32))
 
     def _places(self) -> jax.Array:
         if self._config.positions == "learned":

@@ -1,4 +1,4 @@
-"""What the frame is given of the Vision Transformer: its images, its loss, and which rows it has right."""
+"""The Vision Transformer as a workload of the frame: images, loss and accuracy."""
 
 # JAX and its libraries are typed in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -14,7 +14,7 @@ import optax
 from flax import nnx
 
 from workloads.data.images import Augmentation, open_images
-from workloads.data.places import given
+from workloads.data.places import data_place
 from workloads.data.rows import Dataset
 from workloads.frame.workload import Batch, ByRow, Watch, Workload
 from workloads.vit import VitConfig
@@ -63,8 +63,11 @@ class VitWorkload(Workload[VitConfig]):
         scores = model(batch["x"])
         right = jnp.argmax(scores, axis=-1) == batch["y"]
         losses = optax.softmax_cross_entropy_with_integer_labels(scores, batch["y"])
-        one = jnp.ones_like(losses)
-        return {"accuracy": ByRow(right.astype(jnp.float32), one), "loss": ByRow(losses, one)}
+        weights = jnp.ones_like(losses)
+        return {
+            "accuracy": ByRow(right.astype(jnp.float32), weights),
+            "loss": ByRow(losses, weights),
+        }
 
     def _labels(self, y: jax.Array) -> jax.Array:
         """float32 [rows, classes], smoothed."""
@@ -79,4 +82,4 @@ class VitWorkload(Workload[VitConfig]):
 
     @property
     def _place(self) -> str:
-        return given(self.config.data, "digits")
+        return data_place(self.config.data, "digits")

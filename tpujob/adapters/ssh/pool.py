@@ -96,7 +96,9 @@ class SliceSession:
                 done[host] = self._outcome(host, work, deadline)
 
         workers = min(self._pool.bounds.share, len(queue))
-        futures = [self._pool.threads.submit(log_context.in_context(worker)) for _ in range(workers)]
+        futures = [
+            self._pool.threads.submit(log_context.in_context(worker)) for _ in range(workers)
+        ]
         wait(futures, timeout=deadline.remaining())
         queue.clear()
         for future in futures:

@@ -1,7 +1,7 @@
-"""What changes jobs: for one or for many, a page that says what an action does and costs, and the POST that does it.
+"""Actions on one or many jobs: a page that shows an action's effect and cost, and the POST that carries it out.
 
-The page of one job and its form are at one address, `/jobs/{id}/cancel`. A POST needs no visit of the page before; its
-origin is checked before it comes here.
+The page of one job and its form have the same address, `/jobs/{id}/cancel`. A POST needs no earlier visit of the page;
+its origin has been checked by the middleware.
 """
 
 from typing import Any, cast, get_args
@@ -19,8 +19,8 @@ MOST = 100  #: jobs in one confirmation
 ACTIONS = cast("tuple[ActionName, ...]", get_args(ActionName))
 
 
-def load_confirmation(action: ActionName, asked: PageRequest) -> PageContent:
-    jobs = [_describe(asked.api, action, job) for job in _named(asked.query)]
+def load_confirmation(action: ActionName, request: PageRequest) -> PageContent:
+    jobs = [_describe(request.api, action, job) for job in _job_ids(request.query)]
     count = sum("refused" not in job for job in jobs)
     title = f"{action.capitalize()} {many(count, 'job')}?"
     words = " ".join(["tpujob", action, *(job["id"] for job in jobs if "refused" not in job)])
@@ -29,13 +29,13 @@ def load_confirmation(action: ActionName, asked: PageRequest) -> PageContent:
 
 def act_on_all(action: ActionName, request: Request, api: JobsApi, form: PageQuery) -> Response:
     """Carry the action out for each of the jobs, and show the results."""
-    results = [_act_on_one(api, action, job) for job in _named(form)]
-    title = f"{action.capitalize()}: {many(sum(one['done'] for one in results), 'job')}"
+    results = [_act_on_one(api, action, job) for job in _job_ids(form)]
+    title = f"{action.capitalize()}: {many(sum(result['done'] for result in results), 'job')}"
     return respond(request, "done.html", PageContent({"action": action, "results": results}, title))
 
 
-def _named(given: PageQuery) -> list[str]:
-    jobs = list(dict.fromkeys(given.many("job")))
+def _job_ids(query: PageQuery) -> list[str]:
+    jobs = list(dict.fromkeys(query.many("job")))
     if not jobs:
         raise BadRequest(
             "no job was selected", hint="Select rows of the list, then choose what to do."
@@ -46,7 +46,7 @@ def _named(given: PageQuery) -> list[str]:
 
 
 def _describe(api: JobsApi, action: ActionName, job: str) -> dict[str, Any]:
-    """What it would do to that job; `refused` says why it would not."""
+    """Return the effect of the action on that job, or why it is refused, under `refused`."""
     try:
         view = api.get(job)
     except TpujobError as error:
@@ -58,7 +58,7 @@ def _describe(api: JobsApi, action: ActionName, job: str) -> dict[str, Any]:
             if needed:  # a page of one job asks for it
                 return {**about, "refused": f"{needed[0]}: do it on its own page"}
             return {**about, "does": offer["does"], "costs": offer["costs"]}
-    reasons = (one["why"] for one in view.get("refused", ()) if one["name"] == action)
+    reasons = (refusal["why"] for refusal in view.get("refused", ()) if refusal["name"] == action)
     return {**about, "refused": next(reasons, "")}
 
 
@@ -76,12 +76,12 @@ def _act_on_one(api: JobsApi, action: ActionName, job: str) -> dict[str, Any]:
 # One job -------------------------------------------------------------------------------------------------------------
 
 
-def load_action(name: ActionName, asked: PageRequest) -> PageContent:
+def load_action(name: ActionName, request: PageRequest) -> PageContent:
     """Describe the action. Raises IllegalInState when it is not possible, Forbidden."""
-    job = asked.api.get(asked.job)
+    job = request.api.get(request.job)
     offer = next((offer for offer in job.get("actions", []) if offer["name"] == name), None)
     if offer is None:
-        (refused,) = (one for one in job.get("refused", []) if one["name"] == name)
+        (refused,) = (refusal for refusal in job.get("refused", []) if refusal["name"] == name)
         error = Forbidden if refused["forbidden"] else IllegalInState
         raise error(refused["why"], hint=f"`tpujob why {job['id']}` says what comes next.")
     verb = name.capitalize()
@@ -94,7 +94,7 @@ def load_action(name: ActionName, asked: PageRequest) -> PageContent:
 
 
 def act(name: ActionName, request: Request, api: JobsApi, form: PageQuery) -> Response:
-    """Carry the action out, and redirect to the page of the job; from one that is cleaned, to the list."""
+    """Carry the action out and redirect to the job's page, or to the list if the job was cleaned."""
     job = _do(api, name, request.path_params["job"], form)
     to = "/" if name == "clean" else f"/jobs/{job['id']}"
     return RedirectResponse(link(request, to), 303)

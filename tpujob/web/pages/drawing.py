@@ -1,4 +1,4 @@
-"""Where things lie in the drawings of a job: its timeline in percent of its width, its curves in units of a box. Pure.
+"""Coordinates of a job's drawings: its timeline in percent of its width, its curves in units of a box. Pure.
 
 Templates write SVG with these numbers as attributes, as the page may have no style of its own.
 """
@@ -14,37 +14,21 @@ from tpujob.domain.text import seconds
 WIDTH, HEIGHT = 600.0, 120.0  #: of the box of a curve
 #: seconds between two marks of a time axis
 STEPS = (
-    1,
-    5,
-    10,
-    30,
-    60,
-    300,
-    600,
-    1800,
-    3600,
-    7200,
-    14400,
-    28800,
-    43200,
-    86400,
-    172800,
-    604800,
-    2592000,
-)
+    1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800, 2592000,
+)  # fmt: skip
 MARKS = 6  #: at most
-#: of its value, that a curve's box is high at least: what hardly changes shall look so
+#: least height of a curve's box, as a part of the greatest value: a nearly constant curve must look flat
 FLAT = 0.1
 LEAST = 0.25  #: percent: narrower stretches could not be seen
 
 
 class TimelineBar(NamedTuple):
-    """A stretch of time."""
+    """A stretch of the timeline, in percent of its width."""
 
     x: float
     width: float
     span: SpanView
-    label: str  #: the number of an attempt that begins here, where there is room
+    label: str  #: number of an attempt that begins with this bar; empty without room
 
 
 class Mark(NamedTuple):
@@ -69,10 +53,10 @@ class Timeline(NamedTuple):
 
 
 def timeline(job: JobView, now: float) -> Timeline | None:
-    """None: no time has passed yet."""
+    """Return the job's timeline; None if no time has passed yet."""
     spans = job.get("timeline", [])
-    begin = min((_at(span["start"]) for span in spans), default=now)
-    end = max((_at(span["end"], now) for span in spans), default=now)
+    begin = min((_seconds_of(span["start"]) for span in spans), default=now)
+    end = max((_seconds_of(span["end"], now) for span in spans), default=now)
     step = _step(max(1.0, end - begin) / 200)
     if any(span["end"] is None for span in spans):  # so that it does not move at every look
         end = begin + (int((end - begin) / step) + 1) * step
@@ -84,43 +68,45 @@ def timeline(job: JobView, now: float) -> Timeline | None:
 
     bars: list[TimelineBar] = []
     beside: list[TimelineBar] = []
-    known = 0
+    newest = 0
     for span in spans:
-        left, right = x(_at(span["start"])), x(_at(span["end"], end))
-        fresh = span["attempt"] is not None and span["attempt"] > known
-        known = max(known, span["attempt"] or 0)
+        left, right = x(_seconds_of(span["start"])), x(_seconds_of(span["end"], end))
+        fresh = span["attempt"] is not None and span["attempt"] > newest
+        newest = max(newest, span["attempt"] or 0)
         width = round(max(right - left, LEAST), 2)
-        bar = TimelineBar(min(left, 100 - width), width, span, str(known) if fresh else "")
+        bar = TimelineBar(min(left, 100 - width), width, span, str(newest) if fresh else "")
         (beside if span["kind"] == "condemned" else bars).append(bar)
-    return Timeline(_roomy(bars), beside, _marks(begin, end), sums(spans))
+    return Timeline(_without_overlapping_labels(bars), beside, _marks(begin, end), sums(spans))
 
 
-def _at(time: str | None, otherwise: float = 0.0) -> float:
-    found = seconds(time)
-    return otherwise if found is None else found
+def _seconds_of(time: str | None, otherwise: float = 0.0) -> float:
+    moment = seconds(time)
+    return otherwise if moment is None else moment
 
 
-def _roomy(bars: Sequence[TimelineBar]) -> list[TimelineBar]:
-    """With labels that do not touch each other."""
-    found: list[TimelineBar] = []
+def _without_overlapping_labels(bars: Sequence[TimelineBar]) -> list[TimelineBar]:
+    """Return the bars without the labels that would overlap the one before."""
+    labelled: list[TimelineBar] = []
     free = 0.0
     for bar in bars:
         label = bar.label if bar.x >= free else ""
         free = bar.x + 4 if label else free
-        found.append(bar._replace(label=label))
-    return found
+        labelled.append(bar._replace(label=label))
+    return labelled
 
 
 def sums(spans: Sequence[SpanView]) -> list[Sum]:
-    """The longest first."""
+    """Return the total time and cost of each kind of span, the longest first."""
     whole = sum(span["seconds"] for span in spans) or 1.0
-    found: list[Sum] = []
+    totals: list[Sum] = []
     for kind in dict.fromkeys(span["kind"] for span in spans):
-        of = [span for span in spans if span["kind"] == kind]
-        costs = [span["usd"] for span in of if span["usd"] is not None]
-        time = sum(span["seconds"] for span in of)
-        found.append(Sum(kind, time, sum(costs) if len(costs) == len(of) else None, time / whole))
-    return sorted(found, key=lambda one: -one.seconds)
+        members = [span for span in spans if span["kind"] == kind]
+        costs = [span["usd"] for span in members if span["usd"] is not None]
+        time = sum(span["seconds"] for span in members)
+        totals.append(
+            Sum(kind, time, sum(costs) if len(costs) == len(members) else None, time / whole)
+        )
+    return sorted(totals, key=lambda total: -total.seconds)
 
 
 def _step(least: float) -> float:
@@ -128,16 +114,16 @@ def _step(least: float) -> float:
 
 
 def _marks(begin: float, end: float) -> list[Mark]:
-    """Round times of day, UTC."""
+    """Return marks at round times of day, UTC."""
     step = _step((end - begin) / MARKS)
     first = -(-begin // step) * step
-    found: list[Mark] = []
-    while first <= end and len(found) <= MARKS:
+    marks: list[Mark] = []
+    while first <= end and len(marks) <= MARKS:
         x = 100 * (first - begin) / (end - begin)
         if x < 93:
-            found.append(Mark(round(x, 2), _clock(first, step)))
+            marks.append(Mark(round(x, 2), _clock(first, step)))
         first += step
-    return found
+    return marks
 
 
 def _clock(at: float, step: float) -> str:
@@ -182,20 +168,20 @@ class Plot(NamedTuple):
 
 
 def plot(chart: ChartView) -> Plot:
-    """In a box of `WIDTH` by `HEIGHT`."""
+    """Return the chart drawn in a box of `WIDTH` by `HEIGHT`."""
     points = [point for curve in chart["curves"] for point in curve["points"]]
     first, last = min(p[0] for p in points), max(p[0] for p in points)
-    least, most = min(p[4] for p in points), max(p[4] for p in points)
+    least, greatest = min(p[4] for p in points), max(p[4] for p in points)
     wide = (last - first) or 1
-    high = max(most - least, FLAT * max(abs(most), abs(least))) or 1.0
-    base = (least + most - high) / 2
+    high = max(greatest - least, FLAT * max(abs(greatest), abs(least))) or 1.0
+    base = (least + greatest - high) / 2
 
     def place(step: int, value: float) -> tuple[float, float]:
         return WIDTH * (step - first) / wide, HEIGHT * (1 - (value - base) / high)
 
     lines: list[ChartLine] = []
     for curve in chart["curves"]:
-        for part, lost in _parts(curve):
+        for part, lost in _kept_and_lost(curve):
             drawn = ["{:.1f},{:.2f}".format(*place(p[0], p[4])) for p in part]
             if len(drawn) == 1:  # a line needs two ends
                 drawn *= 2
@@ -207,7 +193,7 @@ def plot(chart: ChartView) -> Plot:
         first,
         last,
         least,
-        most,
+        greatest,
         base,
         base + high,
         [Tick(100 * (value - first) / wide, text) for value, text in ticks(first, last, least=1.0)],
@@ -218,8 +204,8 @@ def plot(chart: ChartView) -> Plot:
 
 
 def ticks(low: float, high: float, *, least: float = 0.0) -> list[tuple[float, str]]:
-    """Round values from `low` to `high`, two to five, and how they are written; none where floats cannot divide the
-    range. `least`: between two of them."""
+    """Return two to five round values from `low` to `high`, with their text; none where floats cannot divide the range.
+    `least`: the least distance of two values."""
     if not math.isfinite(high - low) or 0 < high - low < 1e-300:
         return []
     power = 10.0 ** math.floor(math.log10((high - low) / 4)) if high > low else 1.0
@@ -234,10 +220,10 @@ def ticks(low: float, high: float, *, least: float = 0.0) -> list[tuple[float, s
 _Point = tuple[int, float, float, float, float]
 
 
-def _parts(curve: CurveView) -> list[tuple[Sequence[_Point], bool]]:
-    """What counts, and what was lost."""
-    kept, points = curve["kept"], curve["points"]
-    if kept is None:
+def _kept_and_lost(curve: CurveView) -> list[tuple[Sequence[_Point], bool]]:
+    """Return the points of kept and of lost steps; the boolean marks the lost ones."""
+    last_kept, points = curve["kept"], curve["points"]
+    if last_kept is None:
         return [(points, False)]
-    good = [point for point in points if point[0] <= kept]
+    good = [point for point in points if point[0] <= last_kept]
     return [(good, False), (points[max(0, len(good) - 1) :], True)]

@@ -1,4 +1,4 @@
-"""What every page has in common: its routes, its `.json` twin, its frame and its headers.
+"""The common parts of all pages: routes, `.json` twin, frame and headers.
 
 A loader asks the API and returns `PageContent`. Templates are in `web/templates/`; `parts/` has the macros that they
 share, each file with a comment that lists them.
@@ -47,7 +47,7 @@ class Asset(NamedTuple):
 
 @cache
 def assets() -> dict[str, Asset]:
-    """By name. Read once: files do not change while the backend runs."""
+    """Return the static files by name. They are read once, as they do not change while the backend runs."""
     files = (path for path in sorted(STATIC.rglob("*")) if path.suffix in SUFFIXES)
     return {path.name: _read_asset(path) for path in files}
 
@@ -66,8 +66,8 @@ def _read_asset(path: Path) -> Asset:
 def add_assets(app: FastAPI) -> None:
     @app.get("/static/{name}", include_in_schema=False)
     def static(name: str, request: Request) -> Response:
-        found = (asset for asset in assets().values() if asset.address == f"/static/{name}")
-        asset = next(found, None)
+        matches = (asset for asset in assets().values() if asset.address == f"/static/{name}")
+        asset = next(matches, None)
         if asset is None:
             raise NotFound(f"there is no file {name[:80]!r}", hint="load the page again")
         return _packed(request, asset.body, asset.media_type, 200, {"cache-control": FOR_GOOD})
@@ -91,21 +91,20 @@ NAVIGATION = (
     ("/notifications", "Notifications"),
     ("/backend", "Backend"),
 )
-ALONE = (
-    "x-tpujob-alone"  #: a header that asks for a page that needs nothing else, to be kept as a file
-)
+#: a header that requests a page without any links to other files, to be saved as a file
+ALONE = "x-tpujob-alone"
 AGAIN = "x-tpujob-again"  #: a header of `live.js`, which fetches a page that is open already
 PACK_FROM = 1000  #: bytes of a body that is worth the packing
 
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """What a loader is given."""
+    """The request for a page, as its loader gets it."""
 
     api: JobsApi
     query: PageQuery
-    job: str  #: as the path names it; empty: the page is not about one job
-    path: str  #: without what the page lies under
+    job: str  #: the job in the path; empty: the page is not about one job
+    path: str  #: without the root path
     now: float
     again: str = ""  #: what `PageContent.again` of the open page was, when it is fetched again
     channels_file: str = ""  #: where notification channels are written
@@ -113,14 +112,14 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class PageContent:
-    """What a loader returns."""
+    """The content of a page, as its loader returns it."""
 
     data: Mapping[str, Any]  #: the JSON of the page; its template sees the keys
     title: str
     command: str = ""  #: prints the same in a terminal
-    #: whose changes are on the page: a job's id, or empty for any; None: the page stays as it was loaded
+    #: the job whose changes update the page; empty: any job; None: the page is not updated
     live: str | None = None
-    again: str = ""  #: what its loader is given when the open page is fetched again
+    again: str = ""  #: `PageRequest.again` when the open page is fetched again
     shown: Mapping[str, Any] = field(default_factory=dict[str, Any])  #: what the template sees, too
 
 
@@ -137,7 +136,7 @@ class PageRow(NamedTuple):
 def add_page(app: FastAPI, page: PageRow) -> None:
     def show(api: Caller, request: Request) -> Response:
         getattr(api, page.method)
-        asked = PageRequest(
+        page_request = PageRequest(
             api,
             PageQuery.read(request.url.query, page.filters),
             request.path_params.get("job", ""),
@@ -148,18 +147,19 @@ def add_page(app: FastAPI, page: PageRow) -> None:
         )
         if AGAIN in request.headers and app.state.events:
             app.state.events.check_store()
-        return respond(request, page.template, page.load(asked))
+        return respond(request, page.template, page.load(page_request))
 
     for path in (_twin(page.path), page.path):  # the first that matches is taken
         app.get(path, include_in_schema=False)(show)
 
 
 def respond(request: Request, template: str, content: PageContent, status: int = 200) -> Response:
-    """The content as JSON where the address ends in `.json`, else as that template; 304 for a caller who has it."""
+    """Return the content as JSON if the path ends in `.json`, else as that template; 304 if the client's ETag
+    matches."""
     text = json.dumps(content.data, ensure_ascii=False)
     etag = _etag(request, text)
-    known = request.headers.get("if-none-match", "")
-    if request.method == "GET" and status == 200 and etag in known:
+    client_etags = request.headers.get("if-none-match", "")
+    if request.method == "GET" and status == 200 and etag in client_etags:
         return Response(status_code=304, headers={"etag": etag})
     if route_path(request.scope).endswith(".json"):
         return _packed(request, text.encode(), "application/json", status, {"etag": etag})
@@ -196,7 +196,7 @@ def link(request: Request, to: str) -> str:
 
 
 def route_path(scope: Scope) -> str:
-    """The path without what the page lies under."""
+    """Return the request's path without its root path."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", "")) or "/"
 
@@ -222,24 +222,24 @@ def _html(request: Request, template: str, content: PageContent, status: int, et
 
 
 def _twin(path: str) -> str:
-    """The path of the page's JSON."""
+    """Return the path of the page's JSON."""
     return "/jobs.json" if path == "/" else f"{path}.json"
 
 
 def now(app: FastAPI) -> float:
-    """Seconds since the epoch, as the page counts them."""
+    """Return seconds since the epoch by the app's clock."""
     clock: Callable[[], float] = getattr(app.state, "now", time.time)
     return clock()
 
 
 def _urls(path: str) -> Callable[..., str]:
-    """Makes a link to a path of this page, with that query. Links are relative to the page at `path`: they hold under
-    whatever the whole lies under, and say nothing of it."""
+    """Return a function that makes links relative to the page at `path`, with a query. Relative links hold under any
+    root path, and do not reveal it."""
     up = "../" * (path.count("/") - 1) or "./"
 
     def url(to: str, query: Mapping[str, Any] | None = None) -> str:
-        asked = urlencode(query, doseq=True) if query else ""
-        return up + to.removeprefix("/") + (f"?{asked}" if asked else "")
+        encoded = urlencode(query, doseq=True) if query else ""
+        return up + to.removeprefix("/") + (f"?{encoded}" if encoded else "")
 
     return url
 
@@ -253,8 +253,8 @@ def environment() -> Environment:
 
 def _etag(request: Request, text: str) -> str:
     """Return the ETag of what that caller reads at that address."""
-    who = request.scope["state"].get("principal")
-    about = f"{who and (who.id, who.role)} {request.url.query} {route_path(request.scope)} {text}"
+    principal = request.scope["state"].get("principal")
+    about = f"{principal and (principal.id, principal.role)} {request.url.query} {route_path(request.scope)} {text}"
     return f'"{hashlib.sha256(about.encode()).hexdigest()[:32]}"'
 
 
@@ -263,5 +263,5 @@ def _packed(
 ) -> Response:
     packs = "gzip" in request.headers.get("accept-encoding", "") and len(body) >= PACK_FROM
     sent = gzip.compress(body, 5, mtime=0) if packs else body
-    more = {"content-encoding": "gzip"} if packs else {}
-    return Response(sent, status, {**headers, **more, "vary": "accept-encoding"}, media_type)
+    encoding = {"content-encoding": "gzip"} if packs else {}
+    return Response(sent, status, {**headers, **encoding, "vary": "accept-encoding"}, media_type)

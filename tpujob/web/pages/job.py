@@ -1,4 +1,4 @@
-"""`/jobs/{id}`: what a job does now and why, what comes next, where its time went, its hosts, its events and curves."""
+"""The page of a job, `/jobs/{id}`: state and cause, next step, timeline, hosts, events and curves."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,14 +13,14 @@ EVENTS = 25  #: of one page
 CELLS = 1000  #: elements of a group that its grid shows
 
 
-def load_job(asked: PageRequest) -> PageContent:
-    before = _read_before(asked.query.one("before", "0"))
-    job = asked.api.get(asked.job)
-    curves, grid = asked.api.metrics(job["id"]), read_elements(asked.api, job)
+def load_job(request: PageRequest) -> PageContent:
+    before = _read_before(request.query.one("before", "0"))
+    job = request.api.get(request.job)
+    curves, grid = request.api.metrics(job["id"]), read_elements(request.api, job)
     return PageContent(
         {
             "job": job,
-            "events": read_events(asked.api, job, before),
+            "events": read_events(request.api, job, before),
             "metrics": curves,
             "grid": grid,
         },
@@ -29,41 +29,41 @@ def load_job(asked: PageRequest) -> PageContent:
         live="" if grid else job["id"],
         shown={
             "before": before,
-            "timeline": drawing.timeline(job, asked.now),
+            "timeline": drawing.timeline(job, request.now),
             "plots": draw_charts(curves),
         },
     )
 
 
 def read_elements(api: JobsApi, job: JobView) -> Sequence[JobRow]:
-    """The first elements of an array or a sweep; of any other job none."""
+    """Return the first elements of an array or a sweep; none for any other job."""
     if not is_group(job):
         return ()
     fields = ["name", "state", "step", "steps", "loss", "params"]
-    asked = ListAsked(group=job["id"], order="id", reverse=True, fields=fields)
-    return api.list({**asked, "limit": CELLS})["rows"]
+    query = ListAsked(group=job["id"], order="id", reverse=True, fields=fields)
+    return api.list({**query, "limit": CELLS})["rows"]
 
 
-def load_curves(asked: PageRequest) -> PageContent:
-    """`/jobs/{id}/metrics`: the curves alone."""
-    job = asked.api.get(asked.job)
-    curves = asked.api.metrics(job["id"])
+def load_curves(request: PageRequest) -> PageContent:
+    """Load the page `/jobs/{id}/metrics`: the curves alone."""
+    job = request.api.get(request.job)
+    curves = request.api.metrics(job["id"])
     shown: dict[str, Any] = {"job": job, "metrics": curves, "plots": draw_charts(curves)}
     title, command = f"Curves · {job['name']}", f"tpujob show {job['id']}"
     return PageContent({**curves}, title, command, live=job["id"], shown=shown)
 
 
 def draw_charts(metrics: MetricsView) -> list[tuple[ChartView, drawing.Plot]]:
-    """Each chart of more than one step, and how it is drawn without scripts."""
+    """Return each chart of more than one step with its plot, drawn without scripts."""
     plots = [(chart, drawing.plot(chart)) for chart in metrics["charts"]]
     return [(chart, plot) for chart, plot in plots if plot.first < plot.last]
 
 
 def read_events(api: JobsApi, job: JobView, before: int) -> list[EventView]:
-    """A page of events, the newest first: those before that number; 0: the newest of all."""
+    """Return a page of events before that number, the newest first; 0: the newest of all."""
     last = before - 1 if before else job["version"]
-    found = api.events(job["id"], after=max(0, last - EVENTS), limit=EVENTS)
-    return [event for event in reversed(found) if event["seq"] <= last]
+    events = api.events(job["id"], after=max(0, last - EVENTS), limit=EVENTS)
+    return [event for event in reversed(events) if event["seq"] <= last]
 
 
 def _read_before(number: str) -> int:
@@ -80,8 +80,8 @@ class DiffLine(NamedTuple):
     text: str
 
 
-def load_spec(asked: PageRequest) -> PageContent:
-    job = asked.api.get(asked.job)
+def load_spec(request: PageRequest) -> PageContent:
+    job = request.api.get(request.job)
     return PageContent(
         {"id": job["id"], "name": job["name"], "spec": job["spec"]},
         f"Spec · {job['name']}",
@@ -90,9 +90,9 @@ def load_spec(asked: PageRequest) -> PageContent:
     )
 
 
-def load_code(asked: PageRequest) -> PageContent:
-    job = asked.api.get(asked.job)
-    code = asked.api.patch(job["id"])
+def load_code(request: PageRequest) -> PageContent:
+    job = request.api.get(request.job)
+    code = request.api.patch(job["id"])
     return PageContent(
         {**code},
         f"Code · {job['name']}",
@@ -101,15 +101,15 @@ def load_code(asked: PageRequest) -> PageContent:
     )
 
 
-def load_diff(asked: PageRequest) -> PageContent:
-    a, b = asked.query.one("a"), asked.query.one("b")
+def load_diff(request: PageRequest) -> PageContent:
+    a, b = request.query.one("a"), request.query.one("b")
     if not a or not b:
         raise BadRequest("a comparison needs two jobs", hint="Name them: /diff?a=000041&b=000042")
-    found = asked.api.diff(a, b)
-    first, second = found["a"]["id"], found["b"]["id"]
-    changed = [(file, list(diff_lines(file["diff"]))) for file in found["files"]]
+    comparison = request.api.diff(a, b)
+    first, second = comparison["a"]["id"], comparison["b"]["id"]
+    changed = [(file, list(diff_lines(file["diff"]))) for file in comparison["files"]]
     return PageContent(
-        {**found},
+        {**comparison},
         f"{first} and {second}",
         f"tpujob diff {first} {second}",
         shown={"changed": changed},
@@ -117,7 +117,7 @@ def load_diff(asked: PageRequest) -> PageContent:
 
 
 def as_yaml(spec: Mapping[str, Any]) -> str:
-    """As a job file is written."""
+    """Return the spec as text in the form of a job file."""
     import yaml
 
     return yaml.safe_dump(dict(spec), sort_keys=False, allow_unicode=True, width=100)

@@ -1,4 +1,4 @@
-"""The first page: all jobs, or those that are asked for, in pages of 50."""
+"""The first page: a filtered list of jobs, in pages of 50."""
 
 import shlex
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from tpujob.web.pages.query import PageQuery
 from tpujob.web.schemas import may
 
 ROWS = 50
-#: what an address may say: whose, which, and how they are ordered
+#: names in the query: filters, order and cursor
 FILTERS = ("who", "show", "state", "cause", "type", "zone", "user", "q", "order", "reverse", "after")  # fmt: skip
 #: of the table: its class, and the titles in its head with the order that each leads to
 COLUMNS: tuple[tuple[str, tuple[tuple[str, JobOrder], ...]], ...] = (
@@ -33,10 +33,10 @@ COLUMNS: tuple[tuple[str, tuple[tuple[str, JobOrder], ...]], ...] = (
 DOWN = frozenset(name for name, column in listing.COLUMNS.items() if column.largest_first) - {"age"}
 
 
-def load_jobs(asked: PageRequest) -> PageContent:
-    query = asked.query
+def load_jobs(request: PageRequest) -> PageContent:
+    query = request.query
     return PageContent(
-        cast("Mapping[str, Any]", asked.api.list(wanted(query))),
+        cast("Mapping[str, Any]", request.api.list(wanted(query))),
         "Jobs",
         command(query),
         live="",
@@ -46,7 +46,7 @@ def load_jobs(asked: PageRequest) -> PageContent:
             "down": DOWN,
             "causes": list(Cause),
             "every_state": list(State),
-            "steers": [action for action in ACTIONS if may(asked.api, action)],
+            "steers": [action for action in ACTIONS if may(request.api, action)],
         },
     )
 
@@ -56,30 +56,36 @@ _LISTS = {"state": "states", "cause": "causes", "type": "types", "zone": "zones"
 _WORDS = {"user": "user", "q": "text", "order": "order", "after": "after"}
 
 
-def wanted(asked: PageQuery) -> ListAsked:
+def wanted(query: PageQuery) -> ListAsked:
     """Return the query to the API: the caller's own recent jobs, unless the address says otherwise."""
-    wish: dict[str, Any] = {"limit": ROWS}
-    if not asked.many("user") and asked.one("who") != "everyone":
-        wish["mine"] = True
-    if not asked.many("state") and asked.one("show") != "all":
-        wish["recent"] = True
-    wish |= {name: list(asked.many(part)) for part, name in _LISTS.items() if asked.many(part)}
+    listing_query: dict[str, Any] = {"limit": ROWS}
+    if not query.many("user") and query.one("who") != "everyone":
+        listing_query["mine"] = True
+    if not query.many("state") and query.one("show") != "all":
+        listing_query["recent"] = True
+    listing_query |= {
+        name: list(query.many(part)) for part, name in _LISTS.items() if query.many(part)
+    }
     # an order that is none is refused by the API
-    wish |= {name: asked.one(part) for part, name in _WORDS.items() if asked.one(part)}
-    if asked.one("reverse"):
-        wish["reverse"] = True
-    return cast(ListAsked, wish)
+    listing_query |= {name: query.one(part) for part, name in _WORDS.items() if query.one(part)}
+    if query.one("reverse"):
+        listing_query["reverse"] = True
+    return cast(ListAsked, listing_query)
 
 
-def command(asked: PageQuery) -> str:
+def command(query: PageQuery) -> str:
     """Return the command that lists the same."""
-    wish = wanted(asked)
-    ended = not wish.get("recent") and not wish.get("states") and not wish.get("causes")
-    parts = ["tpujob list", "--mine" if wish.get("mine") else "", "--all" if ended else ""]
+    listing_query = wanted(query)
+    ended = (
+        not listing_query.get("recent")
+        and not listing_query.get("states")
+        and not listing_query.get("causes")
+    )
+    parts = ["tpujob list", "--mine" if listing_query.get("mine") else "", "--all" if ended else ""]
     for option in ("user", "state", "cause", "type", "zone"):
-        parts += [f"--{option} {shlex.quote(value)}" for value in asked.many(option)]
-    if text := asked.one("q"):
+        parts += [f"--{option} {shlex.quote(value)}" for value in query.many(option)]
+    if text := query.one("q"):
         parts.append(f"--text {shlex.quote(text)}")
-    if order := asked.one("order"):
+    if order := query.one("order"):
         parts.append(f"--order {shlex.quote(order)}")
-    return " ".join(filter(None, [*parts, "--reverse" if asked.one("reverse") else ""]))
+    return " ".join(filter(None, [*parts, "--reverse" if query.one("reverse") else ""]))

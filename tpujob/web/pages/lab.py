@@ -21,43 +21,43 @@ SPEND_ROWS = 100  #: that are shown; all are in the JSON
 GROUPS = cast("tuple[CostGroup, ...]", get_args(CostGroup))
 
 
-def load_capacity(asked: PageRequest) -> PageContent:
-    """The hardware that jobs hold and wait for, quota, what the cloud refuses; on demand, what is left over."""
-    looks = bool(asked.query.one("leaks"))
-    left_over = asked.api.leaks() if looks else None  # which asks the cloud, in every zone
+def load_capacity(request: PageRequest) -> PageContent:
+    """Load the hardware that jobs hold and wait for, quota and refusals of the cloud; on demand, leaked slices."""
+    looks = bool(request.query.one("leaks"))
+    left_over = request.api.leaks() if looks else None  # which asks the cloud, in every zone
     return PageContent(
-        {"quota": None, **asked.api.capacity(), "left_over": left_over},
+        {"quota": None, **request.api.capacity(), "left_over": left_over},
         "Capacity",
         "tpujob leaks" if looks else "tpujob capacity",
         live=None if looks else "",
-        shown={"may_look": may(asked.api, "leaks")},
+        shown={"may_look": may(request.api, "leaks")},
     )
 
 
-def load_queue(asked: PageRequest) -> PageContent:
-    """The jobs that wait for a slice, by what they want, and what shares have used."""
-    found = asked.api.queue(limit=QUEUE_ROWS)
+def load_queue(request: PageRequest) -> PageContent:
+    """Load the jobs that wait for a slice, by requested hardware, and the use of each share."""
+    queue = request.api.queue(limit=QUEUE_ROWS)
     by_shape: dict[str, list[QueueRow]] = {}
-    for row in found["rows"]:
+    for row in queue["rows"]:
         slices = f"{row['tpu_slices']} × " if row["tpu_slices"] > 1 else ""
         where = ", ".join(row["zones"][:4]) or "any zone"
         where += " …" if len(row["zones"]) > 4 else ""
         by_shape.setdefault(f"{slices}{row['type']} {row['pricing']} in {where}", []).append(row)
     return PageContent(
-        {**found, "shares": asked.api.shares()},
+        {**queue, "shares": request.api.shares()},
         "Queue",
         "tpujob queue",
         live="",
         shown={
             "shapes": list(by_shape.items()),
-            "shown": sum(1 + row["alike"] for row in found["rows"]),
+            "shown": sum(1 + row["alike"] for row in queue["rows"]),
         },
     )
 
 
-def load_hosts(asked: PageRequest) -> PageContent:
-    """Machines that are suspected of wrong numbers, and how people have marked them."""
-    return PageContent({"hosts": asked.api.hosts()}, "Hosts", "tpujob hosts", live="")
+def load_hosts(request: PageRequest) -> PageContent:
+    """Load the machines that are suspected of wrong numbers, and the marks that people gave them."""
+    return PageContent({"hosts": request.api.hosts()}, "Hosts", "tpujob hosts", live="")
 
 
 def judge_host(request: Request, api: JobsApi, form: PageQuery) -> Response:
@@ -73,53 +73,53 @@ def judge_host(request: Request, api: JobsApi, form: PageQuery) -> Response:
     return RedirectResponse(link(request, "/hosts"), 303)
 
 
-def load_spend(asked: PageRequest) -> PageContent:
-    """What TPU slices have cost, by user, job, day or hardware, and where the time went."""
-    by = asked.query.one("by", "user")
-    user = asked.query.one("user")
-    cost = asked.api.cost(by=by, user=user)
+def load_spend(request: PageRequest) -> PageContent:
+    """Load the cost of TPU slices by user, job, day or hardware, and the use of their time."""
+    by = request.query.one("by", "user")
+    user = request.query.one("user")
+    cost = request.api.cost(by=by, user=user)
     rows = _order_rows(cost["rows"], by)
     return PageContent(
-        {**cost, "rows": rows, "budgets": asked.api.budgets()},
+        {**cost, "rows": rows, "budgets": request.api.budgets()},
         "Spend",
         f"tpujob cost report --by {by}" + (f" --user {shlex.quote(user)}" if user else ""),
         live="",
-        shown={"asked": asked.query, "by": by, "groups": GROUPS, "most": SPEND_ROWS},
+        shown={"asked": request.query, "by": by, "groups": GROUPS, "most": SPEND_ROWS},
     )
 
 
 def _order_rows(rows: Sequence[CostRowView], by: str) -> list[CostRowView]:
-    """The most expensive first; the newest day first."""
+    """Return the rows with the most expensive first; days with the newest first."""
     if by == "day":
         return sorted(rows, key=lambda row: row["key"], reverse=True)
     return sorted(rows, key=lambda row: (-row["list_micros"], -row["chip_hours"], row["key"]))
 
 
-def load_events(asked: PageRequest) -> PageContent:
-    """What happened to all jobs, the newest first; no kind is hidden."""
-    kinds, before = asked.query.many("kind"), asked.query.one("before")
+def load_events(request: PageRequest) -> PageContent:
+    """Load the events of all jobs, the newest first; no kind is hidden."""
+    kinds, before = request.query.many("kind"), request.query.one("before")
     options = " ".join(f"--kind {shlex.quote(kind)}" for kind in kinds)
     return PageContent(
-        {**asked.api.happened(before=before, kinds=kinds)},
+        {**request.api.happened(before=before, kinds=kinds)},
         "Events",
         f"tpujob events {options}".rstrip(),
         live=None if before else "",
-        shown={"asked": asked.query, "kinds": list(EventKind)},
+        shown={"asked": request.query, "kinds": list(EventKind)},
     )
 
 
-def load_backend(asked: PageRequest) -> PageContent:
-    """Show whether the control loop runs, what the backend runs on, and what is wrong with it."""
-    return PageContent({**asked.api.health()}, "Backend", "tpujob status", live="")
+def load_backend(request: PageRequest) -> PageContent:
+    """Load the state of the control loop, the backend's platform, and its problems."""
+    return PageContent({**request.api.health()}, "Backend", "tpujob status", live="")
 
 
-def load_notifications(asked: PageRequest) -> PageContent:
-    shown = {"channels_file": asked.channels_file, "tests": may(asked.api, "test_channel")}
-    data = {"channels": asked.api.channels()}
+def load_notifications(request: PageRequest) -> PageContent:
+    shown = {"channels_file": request.channels_file, "tests": may(request.api, "test_channel")}
+    data = {"channels": request.api.channels()}
     return PageContent(data, "Notifications", "tpujob notifications", live="", shown=shown)
 
 
 def test_channel(request: Request, api: JobsApi, form: PageQuery) -> Response:
-    """Send a test message, and lead back to the page."""
+    """Send a test message and redirect to the page of notifications."""
     api.test_channel(form.one("channel"))
     return RedirectResponse(link(request, "/notifications"), 303)

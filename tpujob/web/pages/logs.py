@@ -17,41 +17,41 @@ from tpujob.web.pages.frame import PageContent, PageRequest
 from tpujob.web.pages.query import PageQuery
 from tpujob.web.schemas import Caller, JobRef
 
-#: what an address may say: which lines, what is looked for (`q`; `re`: it is a pattern; `i`: whatever the case; `tb`:
-#: tracebacks), one line in full (`whole`), and the form of times
+#: names in the query: lines, a search (`q`; `re`: a regular expression; `i`: ignore case; `tb`: tracebacks), one line
+#: in full (`whole`), and the form of times
 FILTERS = ("attempt", "host", "of", "line", "part", "side", "q", "re", "i", "tb", "whole", "times")
 LINES = 150
 WHOLE = 64 * 1024  #: bytes of one line
 TIMES = ("utc", "local", "since")
 
 
-def load_logs(asked: PageRequest) -> PageContent:
-    api, query = asked.api, asked.query
-    job = api.get(asked.job)
-    if asked.again:  # the end of the open attempt alone: the script asks for lines by itself
-        query = query.but(attempt=asked.again)
-        found, place = None, WindowAsked({**_of(query), "lines": 1})
+def load_logs(request: PageRequest) -> PageContent:
+    api, query = request.api, request.query
+    job = api.get(request.job)
+    if request.again:  # the end of the open attempt alone: the script asks for lines by itself
+        query = query.but(attempt=request.again)
+        matches, place = None, WindowAsked({**_attempt_and_host(query), "lines": 1})
     else:
-        found = search(api, asked.job, query)
-        place = _place(query, found)
-    window = api.log_window(asked.job, place)
+        matches = search(api, request.job, query)
+        place = _place(query, matches)
+    window = api.log_window(request.job, place)
     times = _times(query)
     attempt = str(window["attempt"] or "")
-    here = query.but(attempt=attempt)  # a link must not mean another attempt tomorrow
-    data = {"job": job["id"], "window": window, "found": found}
+    pinned = query.but(attempt=attempt)  # a link must not mean another attempt tomorrow
+    data = {"job": job["id"], "window": window, "found": matches}
     return PageContent(
         data,
         f"Logs · {job['name']}",
-        command(job["id"], asked.query),
+        command(job["id"], request.query),
         live=None if window["done"] else job["id"],
         again=attempt,
         shown={
-            "asked": here,
-            "here": _here(place),
+            "asked": pinned,
+            "here": _pointed_line(place),
             "shown": {(line["host"], line["line"]) for line in window["lines"]},
             "job": job,
-            "link": partial(link, here),
-            "raw": raw_of(here),
+            "link": partial(link, pinned),
+            "raw": raw_of(pinned),
             "attempts": [attempt["number"] for attempt in job["attempts"]],
             "times": times,
             "time_text": teller(times, window["began_at"]),
@@ -66,11 +66,11 @@ def add_text(app: FastAPI) -> None:
     @app.get("/jobs/{job}/logs.txt.gz", include_in_schema=False)
     def serve_text(api: Caller, job: JobRef, request: Request) -> Response:
         _ = api.log_block
-        asked = PageQuery.read(request.url.query, ("attempt", "host"))
+        query = PageQuery.read(request.url.query, ("attempt", "host"))
         number, packs = api.get(job)["id"], request.url.path.endswith(".gz")
-        blocks = whole(api, job, asked)
+        blocks = whole(api, job, query)
         first = next(blocks, b"")  # an error is raised before the answer begins
-        parts = (part for some in ((first,), blocks) for part in some)
+        parts = (part for group in ((first,), blocks) for part in group)
         name = f"tpujob-{number}.log" + (".gz" if packs else "")
         kind = "attachment" if packs else "inline"
         return StreamingResponse(
@@ -82,15 +82,15 @@ def add_text(app: FastAPI) -> None:
     _ = serve_text
 
 
-def whole(api: JobsApi, job: str, asked: PageQuery) -> Iterator[bytes]:
-    """Return the whole log of one attempt, block by block; that of one host as it was written."""
-    of = _of(asked)
-    host, attempt = of.get("host"), of.get("attempt") or len(api.get(job)["attempts"]) or None
+def whole(api: JobsApi, job: str, query: PageQuery) -> Iterator[bytes]:
+    """Yield the whole log of one attempt in blocks: of all hosts with their numbers, or of one host verbatim."""
+    place = _attempt_and_host(query)
+    host, attempt = place.get("host"), place.get("attempt") or len(api.get(job)["attempts"]) or None
     form = text.with_hosts if host is None else text.raw
-    cursor, more = "", True
-    while more:
+    cursor, has_more = "", True
+    while has_more:
         block = api.log_block(job, host=host, attempt=attempt, cursor=cursor)
-        cursor, more = block.cursor, block.more
+        cursor, has_more = block.cursor, block.more
         yield form(block.data)
 
 
@@ -101,62 +101,62 @@ def _packed(parts: Iterator[bytes]) -> Iterator[bytes]:
     yield packer.flush()
 
 
-def search(api: JobsApi, job: str, asked: PageQuery) -> LogMatches | None:
-    """The match at the place or behind it, and those beside it; None: nothing is looked for."""
-    if not (asked.one("q") or asked.one("tb")):
+def search(api: JobsApi, job: str, query: PageQuery) -> LogMatches | None:
+    """Return the matches at or after the requested line; None if the query has no search."""
+    if not (query.one("q") or query.one("tb")):
         return None
-    wish = {**_of(asked), **_line(asked), "limit": 2}
-    wish |= {"traceback": True} if asked.one("tb") else _text(asked)
+    wish = {**_attempt_and_host(query), **_line_fields(query), "limit": 2}
+    wish |= {"traceback": True} if query.one("tb") else _search_fields(query)
     return api.log_search(job, cast(SearchAsked, wish))
 
 
-def _place(asked: PageQuery, found: LogMatches | None) -> WindowAsked:
-    """Return the place that is shown: the one asked for, else that of the first match, else the end."""
-    wish: WindowAsked = {**_of(asked), **_line(asked), "lines": LINES}
-    if part := asked.one("part"):
+def _place(query: PageQuery, matches: LogMatches | None) -> WindowAsked:
+    """Return the window to show: the requested lines, else those of the first match, else the end."""
+    wish: WindowAsked = {**_attempt_and_host(query), **_line_fields(query), "lines": LINES}
+    if part := query.one("part"):
         wish["part"] = _part(part)
-    if asked.one("q"):
-        wish |= _text(asked)
-    if asked.one("side") in ("after", "before"):
-        wish["side"] = "after" if asked.one("side") == "after" else "before"
-    if asked.one("whole"):
+    if query.one("q"):
+        wish |= _search_fields(query)
+    if query.one("side") in ("after", "before"):
+        wish["side"] = "after" if query.one("side") == "after" else "before"
+    if query.one("whole"):
         wish |= {"lines": 1, "width": WHOLE}
-    if found and found["matches"] and "line" not in wish and "part" not in wish:
-        first = found["matches"][0]
+    if matches and matches["matches"] and "line" not in wish and "part" not in wish:
+        first = matches["matches"][0]
         wish |= {"of": first["host"], "line": first["line"]}
     return wish
 
 
-def _here(place: WindowAsked) -> tuple[int, int] | None:
-    """Return the line that the address points at."""
+def _pointed_line(place: WindowAsked) -> tuple[int, int] | None:
+    """Return host and number of the line that the address names; None if it names none."""
     if "line" not in place or "side" in place:
         return None
     return place.get("of", place.get("host", 0)), place["line"]
 
 
-def _of(asked: PageQuery) -> WindowAsked:
-    found = WindowAsked()
-    if attempt := asked.one("attempt"):
-        found["attempt"] = _number("attempt", attempt)
-    if host := asked.one("host"):
-        found["host"] = _number("host", host)
-    return found
+def _attempt_and_host(query: PageQuery) -> WindowAsked:
+    place = WindowAsked()
+    if attempt := query.one("attempt"):
+        place["attempt"] = _number("attempt", attempt)
+    if host := query.one("host"):
+        place["host"] = _number("host", host)
+    return place
 
 
-def _line(asked: PageQuery) -> WindowAsked:
-    found = WindowAsked()
-    if line := asked.one("line"):
-        found["line"] = _number("line", line)
-        if of := asked.one("of"):
-            found["of"] = _number("of", of)
-    return found
+def _line_fields(query: PageQuery) -> WindowAsked:
+    place = WindowAsked()
+    if line := query.one("line"):
+        place["line"] = _number("line", line)
+        if of := query.one("of"):
+            place["of"] = _number("of", of)
+    return place
 
 
-def _text(asked: PageQuery) -> WindowAsked:
+def _search_fields(query: PageQuery) -> WindowAsked:
     return {
-        "text": asked.one("q"),
-        "regexp": bool(asked.one("re")),
-        "ignore_case": bool(asked.one("i")),
+        "text": query.one("q"),
+        "regexp": bool(query.one("re")),
+        "ignore_case": bool(query.one("i")),
     }
 
 
@@ -176,40 +176,40 @@ def _part(text: str) -> float:
     return part
 
 
-def _times(asked: PageQuery) -> str:
-    times = asked.one("times", "utc")
+def _times(query: PageQuery) -> str:
+    times = query.one("times", "utc")
     if times not in TIMES:
         raise BadRequest(f"times must be one of {', '.join(TIMES)}")
     return times
 
 
-def command(job: str, asked: PageQuery) -> str:
-    """Return the command that prints the same."""
+def command(job: str, query: PageQuery) -> str:
+    """Return the command that prints the same lines."""
     words = ["tpujob", "logs", job]
     for name in ("attempt", "host"):
-        if value := asked.one(name):
+        if value := query.one(name):
             words += [f"--{name}", value]
-    if text := asked.one("q"):
+    if text := query.one("q"):
         words += ["--grep", text]
-        words += ["--regexp"] * bool(asked.one("re")) + ["--ignore-case"] * bool(asked.one("i"))
-    elif asked.one("tb"):
+        words += ["--regexp"] * bool(query.one("re")) + ["--ignore-case"] * bool(query.one("i"))
+    elif query.one("tb"):
         words += ["--traceback", "1"]
-    elif line := asked.one("line"):
-        if (of := asked.one("of")) and not asked.one("host"):
+    elif line := query.one("line"):
+        if (of := query.one("of")) and not query.one("host"):
             words += ["--host", of]
         words += ["--line", line]
     return shlex.join(words)
 
 
-def link(asked: PageQuery, line: WindowLine) -> str:
+def link(query: PageQuery, line: WindowLine) -> str:
     """Return the link to that line, valid as long as the job exists."""
-    of = "" if asked.one("host") else str(line["host"])
-    return str(asked.but(line=str(line["line"]), of=of, part="", side="", whole=""))
+    of = "" if query.one("host") else str(line["host"])
+    return str(query.but(line=str(line["line"]), of=of, part="", side="", whole=""))
 
 
-def raw_of(asked: PageQuery) -> str:
-    """The query of the whole as text."""
-    return str(PageQuery({name: asked.many(name) for name in ("attempt", "host")}))
+def raw_of(query: PageQuery) -> str:
+    """Return the query of the whole log as text."""
+    return str(PageQuery({name: query.many(name) for name in ("attempt", "host")}))
 
 
 def teller(times: str, began_at: str) -> Callable[[str], str]:

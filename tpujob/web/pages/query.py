@@ -1,5 +1,5 @@
-"""What a page is asked for in its address: read once, and written into every link that changes one part of it.
-The fields of a form are read in the same way."""
+"""Queries of pages: parsed once, and written into every link that changes one part. Fields of forms are parsed
+alike."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ FIELDS = 200  #: of a query or a form
 
 
 class PageQuery:
-    """The parts of an address's query: each name with its values. What is empty is left out."""
+    """The names of a query with their values. Empty values are left out."""
 
     def __init__(self, parts: Mapping[str, Sequence[str]]) -> None:
         self._parts = {name: tuple(filter(None, values)) for name, values in parts.items()}
 
     @classmethod
-    def read(cls, text: str, known: Sequence[str]) -> PageQuery:
+    def read(cls, text: str, allowed: Sequence[str]) -> PageQuery:
         """Parse an address's query. Raises BadRequest for unknown names: a misspelled filter must not look like one
         that is applied."""
         if len(text) > MOST:
             raise BadRequest("the query of the address is too long")
-        found = cls.of(text)
-        strange = sorted(set(found._parts) - set(known))
+        query = cls.of(text)
+        strange = sorted(set(query._parts) - set(allowed))
         if strange:
             raise BadRequest(
                 f"unknown filter {', '.join(strange)[:200]!r}",
-                hint=f"There are: {', '.join(known)}.",
+                hint=f"There are: {', '.join(allowed)}.",
             )
-        return found
+        return query
 
     @classmethod
     def of(cls, text: str) -> PageQuery:
@@ -52,18 +52,18 @@ class PageQuery:
         return self._parts.get(name, ())
 
     def but(self, **changes: str | Sequence[str]) -> PageQuery:
-        """Return the same with other values; an empty one removes the name."""
-        given = {
+        """Return the query with other values; an empty value removes the name."""
+        new_parts = {
             name: (value,) if isinstance(value, str) else value for name, value in changes.items()
         }
-        return PageQuery({**self._parts, **given})
+        return PageQuery({**self._parts, **new_parts})
 
     def __bool__(self) -> bool:
-        """Whether anything is asked for."""
+        """Return whether the query has any value."""
         return any(self._parts.values())
 
     def __str__(self) -> str:
-        """Return it as a link to the same page."""
+        """Return the query as a link to the same page."""
         return "?" + urlencode({n: v for n, v in self._parts.items() if v}, doseq=True)
 
 

@@ -15,7 +15,7 @@ from tpujob.web.schemas import Caller
 
 
 class FormTarget(NamedTuple):
-    """Where a form is sent to."""
+    """The path of a form, and the function that handles it."""
 
     path: str
     act: Callable[[Request, JobsApi, PageQuery], Response]
@@ -49,12 +49,7 @@ PAGES = (
     PageRow("/hosts", "hosts.html", lab.load_hosts, "hosts"),
     PageRow("/spend", "spend.html", lab.load_spend, "cost", ("by", "user")),
     PageRow("/events", "events.html", lab.load_events, "happened", ("kind", "before")),
-    PageRow(
-        "/notifications",
-        "notifications.html",
-        lab.load_notifications,
-        "channels",
-    ),
+    PageRow("/notifications", "notifications.html", lab.load_notifications, "channels"),
     PageRow("/backend", "backend.html", lab.load_backend, "health"),
 )
 FORMS = (

@@ -1,4 +1,4 @@
-"""How templates are written into HTML: everything is escaped, and text of strangers is made harmless. Pure."""
+"""The environment of the HTML templates: everything is escaped, and text of strangers is made harmless. Pure."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parents[1] / "templates"
 
 
 def environment(asset: Callable[[str], Any]) -> Environment:
-    """`asset` gives a file of `web/static/` by its name."""
+    """Return the environment of templates. `asset` returns a file of `web/static/` by its name."""
 
     def style(name: str) -> Markup:
         return Markup(asset(name).body.decode())  # noqa: S704, a file of ours
@@ -25,7 +25,7 @@ def environment(asset: Callable[[str], Any]) -> Environment:
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_shown,
+        finalize=_harmless_text,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
@@ -49,41 +49,41 @@ def environment(asset: Callable[[str], Any]) -> Environment:
     return cast(Environment, made)
 
 
-def _shown(value: object) -> object:
-    """Return the text for a page, without characters that hide or turn others."""
+def _harmless_text(value: object) -> object:
+    """Return the value; text without characters that hide other characters or reverse their direction."""
     return harmless(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def is_group(job: JobFacts) -> bool:
-    """Whether it is an array or a sweep, and no element of one."""
+    """Return whether the job is an array or a sweep, not an element."""
     return bool(job.get("group_size")) and not job.get("group")
 
 
 def value(of: object) -> str:
-    """A value of a spec: text as it is, `[a, b]` as in a job file."""
+    """Return a value of a spec as text; a list as in a job file, `[a, b]`."""
     if isinstance(of, list):
         return f"[{', '.join(map(value, cast('list[object]', of)))}]"
     return of if isinstance(of, str) else json.dumps(of, ensure_ascii=False)
 
 
 def short(text: str, limit: int) -> str:
-    """At most that many characters; what was cut shows as `…`."""
+    """Return the text cut to `limit` characters, with `…` at a cut."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def sentence(text: str) -> str:
-    """With a capital, and a stop at its end."""
+    """Return the text with a capital at its beginning and a full stop at its end."""
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!", "`")) else ".")
 
 
 def day(at: str) -> str:
-    """A view's time in full: `22 Nov 2026, 18:25:06 UTC`."""
+    """Return a view's time in full: `22 Nov 2026, 18:25:06 UTC`."""
     since = text.seconds(at)
     return "" if since is None else day_of(since)
 
 
 def day_of(at: float) -> str:
-    """The same of seconds since the epoch."""
+    """Return seconds since the epoch in the form of `day`."""
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(at, UTC).strftime("%-d %b %Y, %H:%M:%S UTC")

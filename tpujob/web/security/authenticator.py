@@ -1,4 +1,4 @@
-"""Who is asking: an authenticator recognises a request's principal, by what it can verify itself alone.
+"""Authenticators recognise the principal of a request by facts that this process verifies itself.
 
 What a principal may do is in `domain/access.py`.
 """
@@ -34,16 +34,16 @@ class Authenticator(Protocol):
 
 def bearer(headers: Headers) -> str:
     """Return the token of the one `Authorization: Bearer` header. Raises Unauthorized unless there is exactly one."""
-    given = headers.getlist("authorization")
-    scheme, _, value = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    values = headers.getlist("authorization")
+    scheme, _, value = values[0].partition(" ") if len(values) == 1 else ("", "", "")
     if scheme.lower() != "bearer" or not value.strip():
         raise Unauthorized("the request has no token", hint="Authorization: Bearer TOKEN")
     return value.strip()
 
 
 def check_same_origin(scope: Scope, headers: Headers, scheme: str) -> None:
-    """Raises Forbidden for a change that a page of another origin asks for; for those that recognise a browser by what
-    goes with any request, such as a cookie of IAP. Browsers say `Sec-Fetch-Site`, older ones and programs `Origin`."""
+    """Raise Forbidden for a change that a page of another origin requests. Needed where a browser is recognised by what
+    goes with any request, such as IAP's cookie. Browsers send `Sec-Fetch-Site`, older ones and programs `Origin`."""
     if scope["method"] in SAFE:
         return
     site, origins = headers.getlist("sec-fetch-site"), headers.getlist("origin")
@@ -60,7 +60,8 @@ def check_same_origin(scope: Scope, headers: Headers, scheme: str) -> None:
 
 
 class PeerAuthenticator:
-    """Accepts the user whose process this is as `own`; others as `recognise` says, or not at all without it."""
+    """Accepts this process's user as `own`, and the users that `recognise` returns; no other user without
+    `recognise`."""
 
     def __init__(self, own: Principal, recognise: Recognise | None = None) -> None:
         self._own, self._recognise = own, recognise
@@ -79,7 +80,7 @@ class PeerAuthenticator:
         return await run_in_threadpool(self._member, uid, self._recognise)
 
     def _member(self, uid: int, recognise: Recognise) -> Principal:
-        """May ask other machines: one for the account's name, one for the list of members."""
+        """Return the member with that uid. May call other machines for the account's name and the list of members."""
         try:
             return recognise(f"uid:{uid}", login_name(uid))
         except Forbidden as error:

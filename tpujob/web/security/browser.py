@@ -66,24 +66,24 @@ class Sessions:
         return self._new(self._sessions, SESSION_S)
 
     def holds(self, session: str) -> bool:
-        """Whether it is one, and in use; then it lasts for `SESSION_S` from now on."""
+        """Return whether the session is valid; extend a valid one to `SESSION_S` from now."""
         key = _hash(session)
         if self._sessions.pop(key, 0.0) <= self._now():
             return False
         self._sessions[key] = self._now() + SESSION_S
         return True
 
-    def _new(self, kept: LruDict[bytes, float], seconds: float) -> str:
-        made = secrets.token_urlsafe(BYTES)
-        kept[_hash(made)] = self._now() + seconds
-        return made
+    def _new(self, expiries: LruDict[bytes, float], seconds: float) -> str:
+        secret = secrets.token_urlsafe(BYTES)
+        expiries[_hash(secret)] = self._now() + seconds
+        return secret
 
 
 class BrowserAuthenticator:
-    """Accepts only the user whose process this is, as the kernel tells, or by a session where the kernel does not."""
+    """Accepts only this process's user: by the kernel's uid, or by a session where the kernel reports none."""
 
     def __init__(self, own: Principal, sessions: Sessions, *, kernel_says: bool) -> None:
-        """`kernel_says`: whether it says of other connections of loopback who is there (`unix_sockets.tells_peers`)."""
+        """`kernel_says`: whether the kernel reports the uid at the other end of a loopback connection."""
         self._own, self._sessions, self._kernel_says = own, sessions, kernel_says
 
     async def principal(self, scope: Scope, headers: Headers) -> Principal:
@@ -108,10 +108,10 @@ class BrowserAuthenticator:
 def within_session(scope: Scope) -> Scope:
     """Return the request with the session moved from its path to its `root_path`, so that no log and no page shows
     it. Links within a page are relative."""
-    found = _WITHIN.match(scope["path"])
-    if not found:
+    match = _WITHIN.match(scope["path"])
+    if not match:
         return scope
-    root, path = found[0], scope["path"][found.end() :] or "/"
+    root, path = match[0], scope["path"][match.end() :] or "/"
     raw: bytes = scope.get("raw_path", b"")
     raw = raw[len(root) :] if raw.startswith(root.encode()) else quote(path).encode()
     return {**scope, "root_path": root, "path": path, "raw_path": raw or b"/"}

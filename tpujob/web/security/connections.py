@@ -1,5 +1,6 @@
-"""How many connections a backend holds, how long each may take to send the headers of a request, and how large they may
-be: what uvicorn leaves open. Half of a request costs a file descriptor, and the backend needs some to look after jobs.
+"""Limits that uvicorn lacks: the number of connections, the time to send a request's headers, and the headers' size.
+
+Even half a request costs a file descriptor, and the backend needs descriptors to look after jobs.
 """
 
 from __future__ import annotations
@@ -20,32 +21,31 @@ from tpujob.lib import unix_sockets
 PEER = "peer"  #: in the state of a request: the uid of who sent it, where the kernel is asked
 LINE = "line"  #: in the state of each request: its connection
 MOST = 512  #: connections at once
-EACH = (
-    128  #: of one user of this machine; the peer of a TCP connection may be a proxy for everybody
-)
+#: connections of one user of this machine; the peer of a TCP connection may be a proxy for everybody
+EACH = 128
 HEADERS_S = 10.0  #: seconds for the headers of a request, and for the first byte of the first
 HEADERS = 100  #: of a request
 HEADER_BYTES = 64 << 10  #: of its first line and all of its headers
 RESERVE = 512  #: file descriptors that stay for the backend's own files and calls
 #: seconds that running requests get when the process is to end; Cloud Run kills it after ten
 LAST_ANSWERS = 5
-FILES = 4096  #: file descriptors that are asked for; a system grants 1,024 unless it is asked
+FILES = 4096  #: file descriptors that the process requests; a system's default is 1,024
 
 
 def most_connections() -> int:
     """Raise the limit of file descriptors as far as allowed, and return how many connections that makes possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
-    wanted = FILES if hard == unlimited else min(FILES, hard)
-    if soft != unlimited and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        soft = wanted
+    limit = FILES if hard == unlimited else min(FILES, hard)
+    if soft != unlimited and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        soft = limit
     return MOST if soft == unlimited else min(MOST, max(soft - RESERVE, soft // 2))
 
 
 class Connections:
-    """Those of one server. One more than allowed takes the place of the one that has been silent for longest; where
-    each is being answered, it is closed."""
+    """The open connections of one server. A connection beyond the limit replaces the longest idle one; if all are busy,
+    the new connection is closed."""
 
     def __init__(
         self,
@@ -55,31 +55,31 @@ class Connections:
         *,
         ports: Container[int] = (),
     ) -> None:
-        """`ports`: of this machine's users alone, so that the kernel is asked who connects, as at a unix socket."""
+        """`ports`: loopback ports, at which the kernel reports the connecting user, as at a unix socket."""
         self.ports = ports
         self._most, self._each, self.headers_s = most, each, headers_s
         self._open = dict[ClientConnection, None]()  # the longest silent first
 
     def protocol(self, *words: Any, **options: Any) -> ClientConnection:
-        """For `uvicorn.Config(http=...)`."""
+        """Return a new connection, for `uvicorn.Config(http=...)`."""
         return ClientConnection(self, *words, **options)
 
-    def opened(self, one: ClientConnection) -> None:
-        self._open[one] = None
-        mine = [other for other in self._open if other.peer == one.peer]
-        if one.peer is not None and len(mine) > self._each:
+    def opened(self, connection: ClientConnection) -> None:
+        self._open[connection] = None
+        mine = [other for other in self._open if other.peer == connection.peer]
+        if connection.peer is not None and len(mine) > self._each:
             next(other for other in mine if not other.busy).drop()
         elif len(self._open) > self._most:
             next(other for other in self._open if not other.busy).drop()
 
-    def silent(self, one: ClientConnection) -> None:
-        """Note that its request is answered."""
-        if one in self._open:
-            del self._open[one]
-            self._open[one] = None
+    def silent(self, connection: ClientConnection) -> None:
+        """Note that the connection's request is answered."""
+        if connection in self._open:
+            del self._open[connection]
+            self._open[connection] = None
 
-    def closed(self, one: ClientConnection) -> None:
-        self._open.pop(one, None)
+    def closed(self, connection: ClientConnection) -> None:
+        self._open.pop(connection, None)
 
 
 class ClientConnection(HttpToolsProtocol):
@@ -94,7 +94,7 @@ class ClientConnection(HttpToolsProtocol):
         self.busy = False  #: it has a request
 
     def drop(self) -> None:
-        """Close it without an answer."""
+        """Close the connection without an answer."""
         self._all.closed(self)
         self.transport.abort()
 
@@ -106,8 +106,7 @@ class ClientConnection(HttpToolsProtocol):
         self._all.opened(self)
 
     def _know_peer(self, connection: socket.socket) -> None:
-        """Put the kernel's word on who is at the other end into the state of each request, where only users of this
-        machine can be."""
+        """Put the peer's uid, as the kernel reports it, into the state of each request from a user of this machine."""
         if connection.family == socket.AF_UNIX or connection.getsockname()[1] in self._all.ports:
             self.peer = unix_sockets.uid_of_peer(connection)
             self.app_state = {**self.app_state, PEER: self.peer}
@@ -153,8 +152,8 @@ class ClientConnection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         if self._in_headers and self._too_large():
-            most = f"more than {HEADERS} headers, or {HEADER_BYTES >> 10} KiB of them"
-            self._answer(BadRequest(f"the request has {most}"), 431)
+            excess = f"more than {HEADERS} headers, or {HEADER_BYTES >> 10} KiB of them"
+            self._answer(BadRequest(f"the request has {excess}"), 431)
         else:
             self._answer(BadRequest(msg), 400)
 
@@ -182,7 +181,7 @@ class ClientConnection(HttpToolsProtocol):
 
 
 class _TooLarge(Exception):
-    """Seen by httptools alone."""
+    """Stops the parser of httptools."""
 
 
 def config_of(app: object, connections: Connections) -> uvicorn.Config:

@@ -1,6 +1,6 @@
-"""How much one caller may take of the backend, and all of them together: requests in a second and at once, bytes that
-are being received, long polls, live pages. One ASGI layer inside that of `middleware.py`, which counts the bytes
-of a body, and the seconds until it is there. Connections and the sizes of headers are in `connections.py`.
+"""Limits for each caller and for all callers together: requests per second and at once, bytes being received, long
+polls and live pages. One ASGI layer inside that of `middleware.py`, which limits the bytes and the seconds of a body.
+Connections and sizes of headers are limited in `connections.py`.
 
 A caller is the principal of the request; where there is none, the address that it comes from.
 """
@@ -56,8 +56,8 @@ def body_limits(method: str, path: str) -> tuple[int, float]:
 
 
 class Buckets:
-    """How often each of many keys may do something: `burst` times, and then as often as `per_second` gives tokens back.
-    Beyond 10,000, the longest unused are forgotten."""
+    """Token buckets by key: each holds `burst` tokens and regains `per_second`. Beyond 10,000 keys, the least recently
+    used are forgotten."""
 
     def __init__(self, rate: Rate) -> None:
         self._rate = rate
@@ -73,20 +73,20 @@ class Buckets:
 
 
 def caller_of(scope: Scope) -> Hashable:
-    who = scope.get("state", {}).get("principal")
-    return who.id if who is not None else (scope.get("client") or ("",))[0]
+    principal = scope.get("state", {}).get("principal")
+    return principal.id if principal is not None else (scope.get("client") or ("",))[0]
 
 
 class Limiter:
-    """Answers 429 with `Retry-After` to what is beyond the limits, before any of its body is read. A long poll beyond
-    its limit gets in, and finds no seat in the state of its request."""
+    """Answers 429 with `Retry-After` to requests beyond the limits, before their body is read. A long poll beyond its
+    limit is let in, with `seat` False in the request's state."""
 
     def __init__(self, app: ASGIApp, limits: Limits | None = None) -> None:
         self.app = app
-        self._limits = most = limits or Limits()
+        self._limits = in_force = limits or Limits()
         self._rates = {
             word: (rate, Buckets(rate))
-            for word, rate in (("read", most.reads), ("write", most.changes))
+            for word, rate in (("read", in_force.reads), ("write", in_force.changes))
         }
         self._at_once = Counter[Hashable]()
         self._streams = Counter[Hashable]()
@@ -118,31 +118,31 @@ class Limiter:
                 del count[caller]
 
     def _refusal(self, scope: Scope, caller: Hashable, size: int) -> Busy | None:
-        most, path = self._limits, scope["path"]
+        limits, path = self._limits, scope["path"]
         word = "read" if scope["method"] in ("GET", "HEAD") else "write"
         rate, buckets = self._rates[word]
         if wait := buckets.wait(caller, time.monotonic()):
             text = f"more than {rate.per_second:g} {word} requests in a second"
             return Busy(text, retry_after=wait)
         if path == LIVE:
-            if self._lives[caller] >= most.lives_each:
-                return Busy(f"more than {most.lives_each} live pages at once", retry_after=10)
-            if self._lives.total() >= most.lives:
+            if self._lives[caller] >= limits.lives_each:
+                return Busy(f"more than {limits.lives_each} live pages at once", retry_after=10)
+            if self._lives.total() >= limits.lives:
                 text = "as many live pages are open as the backend keeps up to date"
                 return Busy(text, retry_after=10)
-        elif path != FOLLOW and self._at_once[caller] >= most.at_once:
-            return Busy(f"more than {most.at_once} requests at once", retry_after=1)
-        if self._in_flight + size > most.in_flight:
+        elif path != FOLLOW and self._at_once[caller] >= limits.at_once:
+            return Busy(f"more than {limits.at_once} requests at once", retry_after=1)
+        if self._in_flight + size > limits.in_flight:
             return Busy("the backend is receiving as much as it can", retry_after=2)
         return None
 
     def _has_seat(self, caller: Hashable) -> bool:
-        mine, most = self._streams, self._limits
-        return mine[caller] < most.streams_each and mine.total() < most.streams
+        mine, limits = self._streams, self._limits
+        return mine[caller] < limits.streams_each and mine.total() < limits.streams
 
 
 def _size(scope: Scope) -> int:
-    """Return how many bytes its body may have: as announced, else as many as it is allowed."""
+    """Return the size of the request's body in bytes as announced, else the limit."""
     headers = dict(scope["headers"])
     if b"transfer-encoding" in headers:
         return body_limits(scope["method"], scope["path"])[0]

@@ -1,5 +1,4 @@
-"""What every request of the HTTP API passes: its host name, the authenticator, the size of its body, and the
-headers of its answer.
+"""The outermost layer of the HTTP API: checks a request's host name, sender and size, and sets the answer's headers.
 
 One ASGI layer around the whole app, so that a new route is closed until it is opened here. Knows nothing of jobs.
 """
@@ -88,14 +87,14 @@ class SecurityMiddleware:
             return
         if not is_open:
             try:
-                who = await self._authenticator.principal(scope, headers)
+                principal = await self._authenticator.principal(scope, headers)
             except TpujobError as error:
                 request = ascii(f"{scope['method']} {loggable(path)}"[:200])
                 reason = ascii(error.message[:200])
                 log.warning("%s: refused: %s: %s", exchange.id, request, reason)
                 await exchange.refuse(error, headers={"www-authenticate": 'Bearer realm="tpujob"'})
                 return
-            scope["state"] = {**scope.get("state", {}), "principal": who}
+            scope["state"] = {**scope.get("state", {}), "principal": principal}
         if exchange.announced_too_much(headers):
             await exchange.refuse(*exchange.too_large)
         else:
@@ -163,8 +162,8 @@ class _Exchange:
         """Count the request under its path's template: a path may be anything, and there are few templates."""
         method = self._scope["method"]
         route = getattr(self._scope.get("route"), "path", "")
-        known = method if method in _METHODS else "other"
-        self._counters.requests.labels(known, route, str(status)).inc()
+        method_label = method if method in _METHODS else "other"
+        self._counters.requests.labels(method_label, route, str(status)).inc()
 
     def _mark(self, headers: MutableHeaders) -> None:
         if headers.get("cache-control") != FOR_GOOD:
@@ -200,7 +199,7 @@ class _Exchange:
 
 
 def _foreign(headers: Headers) -> bool:
-    """Whether a browser sent it for a page that is not of this backend, on another port of this machine for example."""
+    """Return whether a page of another origin sent the request, such as a page at another port of this machine."""
     origins, site = headers.getlist("origin"), headers.get("sec-fetch-site", "none")
     own = headers.get("host", "").strip().lower()
     return site not in ("same-origin", "none") or any(
@@ -209,7 +208,7 @@ def _foreign(headers: Headers) -> bool:
 
 
 def _follows_a_link(scope: Scope, headers: Headers) -> bool:
-    """Whether a browser opens a page of ours from elsewhere, such as from a chat, or comes back from a sign-in. The
+    """Return whether a browser follows a link from another site, such as a chat or a sign-in, to a page of ours. The
     page is shown outside a frame, and changes nothing."""
     return (
         scope["method"] == "GET"
@@ -223,5 +222,5 @@ def _follows_a_link(scope: Scope, headers: Headers) -> bool:
 def _host(headers: Headers) -> str:
     """Return the host that the request names, without its port; empty unless it names exactly one."""
     named = headers.getlist("host")
-    found = _HOST.fullmatch(named[0].strip().lower()) if len(named) == 1 else None
-    return (found[1] or found[2]) if found else ""
+    match = _HOST.fullmatch(named[0].strip().lower()) if len(named) == 1 else None
+    return (match[1] or match[2]) if match else ""

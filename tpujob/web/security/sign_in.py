@@ -1,5 +1,5 @@
-"""Recognises callers of a deployed backend. What stands in front of it decides which checks there are: `iam` is Cloud
-Run's own check, `iap` is Identity-Aware Proxy, `public` is nothing."""
+"""Recognises callers of a deployed backend. The door in front of the backend selects the checks: `iam` is Cloud Run's
+own check, `iap` is Identity-Aware Proxy, `public` is no door."""
 
 import re
 import time
@@ -37,8 +37,8 @@ class Person(NamedTuple):
 
 
 def person_of_token(claims: Claims, clients: Set[str], urls: Set[str]) -> Person:
-    """Raises Untrusted unless Google says who it is, to this backend at one of its `urls`, as the tokens of service
-    accounts are, or through one of our OAuth `clients`."""
+    """Return the person in a token of Google. Raise Untrusted unless its audience is one of our `urls`, as in tokens of
+    service accounts, or one of our OAuth `clients`."""
     if text(claims, "iss") not in ISSUERS:
         raise Untrusted("the token is not from Google")
     aud = text(claims, "aud")
@@ -54,7 +54,7 @@ def person_of_token(claims: Claims, clients: Set[str], urls: Set[str]) -> Person
 
 
 def person_of_iap(claims: Claims, audience: str) -> Person:
-    """As `person_of_token`, for the assertion that IAP adds to a request."""
+    """Return the person in the assertion that IAP adds to a request. Raise Untrusted unless it is for `audience`."""
     if claims.get("iss") != IAP_ISSUER:
         raise Untrusted("the assertion is not from IAP")
     if text(claims, "aud") != audience:
@@ -85,8 +85,8 @@ def is_stripped(token: str) -> bool:
 def check_scheduler(
     token: str, headers: Headers, account: str, urls: frozenset[str], now: float
 ) -> None:
-    """Raises Untrusted unless this is a stripped token of that service account, for one of these URLs, valid at `now`,
-    that Cloud Run has checked."""
+    """Raise Untrusted unless `token` is a stripped token of that service account, for one of `urls`, valid at `now`,
+    and checked by Cloud Run."""
     if CHECKED in headers:
         raise Untrusted("the token was not checked by Cloud Run")
     if len(token) > tokens.MOST_BYTES:
@@ -111,19 +111,18 @@ MOST_AT_ONCE = 16  #: requests that are being recognised; the store is asked for
 
 @dataclass(frozen=True, slots=True)
 class SignInPolicy:
-    """Whose tokens are accepted."""
+    """The tokens that a deployed backend accepts."""
 
     kind: DoorKind
     clients: frozenset[str]  #: OAuth clients through which people sign in
     urls: frozenset[str]  #: of this backend
     iap_audience: str = ""  #: of the assertions of IAP
-    tick_account: str = (
-        ""  #: e-mail address of Cloud Scheduler's service account; empty: none calls
-    )
+    #: e-mail address of Cloud Scheduler's service account; empty: none calls
+    tick_account: str = ""
 
 
 class SignInAuthenticator:
-    """Recognises people and service accounts by what Google has signed, and Cloud Scheduler. Fails closed."""
+    """Recognises people and service accounts by tokens that Google signed, and Cloud Scheduler. Fails closed."""
 
     def __init__(
         self,
@@ -166,8 +165,8 @@ class SignInAuthenticator:
         return self._recognise(person.id, person.email)
 
     def _by_iap(self, headers: Headers) -> Person:
-        given = headers.getlist(ASSERTION)
-        if len(given) != 1:
+        assertions = headers.getlist(ASSERTION)
+        if len(assertions) != 1:
             raise Untrusted("the request did not come through IAP")
-        claims = tokens.verified(given[0], "ES256", self._iap.find, self._now())
+        claims = tokens.verified(assertions[0], "ES256", self._iap.find, self._now())
         return person_of_iap(claims, self._policy.iap_audience)

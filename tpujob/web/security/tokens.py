@@ -1,5 +1,4 @@
-"""A signed token (JWS, RFC 7515) becomes its claims, or is refused. No cryptography of our own: signatures are verified
-by `cryptography`."""
+"""Verifies signed tokens (JWS, RFC 7515) and returns their claims. Signatures are verified by `cryptography`."""
 
 import base64
 import contextlib
@@ -28,7 +27,7 @@ Claims = dict[str, Any]
 
 
 class Untrusted(Exception):
-    """Why a token is refused: one sentence, with nothing of the token in it."""
+    """A token is refused. The message is one sentence, without any part of the token."""
 
 
 def verified(
@@ -37,8 +36,8 @@ def verified(
     find: Callable[[str], PublicKeyTypes | None],
     now: float,
 ) -> Claims:
-    """The claims of a token that was signed with that algorithm by a key that `find` knows, and is valid at `now`.
-    Raises Untrusted for any other, whatever is wrong with it. Whom it is for is left to the caller."""
+    """Return the claims of a token that is valid at `now` and signed with that algorithm by a key that `find` returns.
+    Raise Untrusted for any other token. The caller checks the audience."""
     try:
         return _verified(token, alg, find, now)
     except Untrusted:
@@ -50,15 +49,14 @@ def verified(
 def unsigned(payload: str) -> Claims:
     """Return the claims in that part of a token, unverified. Raises ValueError or RecursionError when it cannot be
     read."""
-    found: Any = json.loads(_bytes(payload))
-    if not isinstance(found, dict):
+    claims: Any = json.loads(_bytes(payload))
+    if not isinstance(claims, dict):
         raise ValueError("not a JSON object")
-    return cast(Claims, found)
+    return cast(Claims, claims)
 
 
 def check_times(claims: Claims, now: float) -> None:
-    """Raises Untrusted unless the claims say from when until when they are valid, and are so at `now`, give or take
-    `SKEW`."""
+    """Raise Untrusted unless the claims have times of validity that include `now`, give or take `SKEW`."""
     if _seconds(claims, "exp") <= now - SKEW:
         raise Untrusted(f"the token has expired: it is {_clock(now)} by the backend's clock")
     for name in ("iat", "nbf"):
@@ -69,7 +67,7 @@ def check_times(claims: Claims, now: float) -> None:
 
 
 def text(claims: Claims, name: str) -> str:
-    """Raises Untrusted unless the claim is a text that is not empty."""
+    """Return the claim. Raise Untrusted unless it is a non-empty text."""
     value = claims.get(name)
     if not isinstance(value, str) or not value:
         raise Untrusted(f"the token has no {name}")
@@ -98,7 +96,7 @@ def _verified(
 
 
 def _verify(key: PublicKeyTypes, alg: str, signature: bytes, signed: bytes) -> None:
-    """Raises InvalidSignature; ValueError for a key of another kind."""
+    """Raise InvalidSignature for a wrong signature, ValueError for a key of another kind."""
     if alg == "RS256" and isinstance(key, rsa.RSAPublicKey) and key.key_size >= SMALLEST_RSA:
         key.verify(signature, signed, padding.PKCS1v15(), hashes.SHA256())
     elif (
@@ -114,7 +112,7 @@ def _verify(key: PublicKeyTypes, alg: str, signature: bytes, signed: bytes) -> N
 
 
 def _bytes(part: str) -> bytes:
-    """Of base64url as RFC 7515 has it: no padding, no other letters, one spelling for each value."""
+    """Decode base64url as in RFC 7515: no padding, no other letters, one spelling for each value. Raise ValueError."""
     data = base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
     if base64.urlsafe_b64encode(data).rstrip(b"=") != part.encode("ascii"):
         raise ValueError("not the usual spelling")
@@ -133,7 +131,7 @@ def _clock(now: float) -> str:
     return f"{datetime.fromtimestamp(now, UTC):%H:%M:%S} UTC"
 
 
-# The public keys of an issuer of tokens: fetched from its URL, kept for as long as it says,
+# The public keys of an issuer: fetched from its URL, cached as long as the issuer allows
 
 
 log = logging.getLogger(__name__)
@@ -152,7 +150,7 @@ class Keys:
     def __init__(
         self, fetch: Callable[[], Fetched], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`fetch`: asks the issuer for a JSON object of PEM texts by id. It may fail in any way."""
+        """`fetch` requests a JSON object of PEM texts by id from the issuer, and may raise anything."""
         self._fetch, self._clock = fetch, clock
         self._flight = threading.Lock()
         self._keys: dict[str, PublicKeyTypes] = {}
@@ -161,11 +159,11 @@ class Keys:
     def find(self, kid: str) -> PublicKeyTypes | None:
         """Return the key of that id; None: the issuer has none. Waits for the issuer only if the key is unknown, or in
         the first call after the keys were due."""
-        known = self._known(kid)
-        if known and self._clock() < self._fresh_until:
-            return known
-        if not self._flight.acquire(blocking=known is None):
-            return known  # another thread is asking
+        cached = self._known(kid)
+        if cached and self._clock() < self._fresh_until:
+            return cached
+        if not self._flight.acquire(blocking=cached is None):
+            return cached  # another thread is asking
         try:
             outdated = self._clock() >= self._fresh_until or kid not in self._keys
             if outdated and self._clock() >= self._asked + PAUSE:
@@ -190,11 +188,12 @@ class Keys:
 
 
 def _read(document: bytes) -> dict[str, PublicKeyTypes]:
-    """Raises ValueError for what is no JSON object of at least one certificate or key."""
-    found: Any = json.loads(document)
-    if not isinstance(found, dict) or not found:
+    """Return the keys by id. Raise ValueError unless the document is a JSON object of at least one certificate or
+    key."""
+    keys: Any = json.loads(document)
+    if not isinstance(keys, dict) or not keys:
         raise ValueError("the issuer sent no keys")
-    pems = cast("dict[str, str]", found)
+    pems = cast("dict[str, str]", keys)
     return {kid: _key(pem.encode()) for kid, pem in pems.items()}
 
 

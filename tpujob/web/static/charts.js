@@ -1,4 +1,4 @@
-// Under the pointer, a chart shows the step and the value of each attempt. The server draws it, and the stream keeps it new.
+// Shows the step and the value of each attempt under the pointer of a chart. The server draws and updates the chart.
 "use strict";
 document.addEventListener("pointermove", ({ target, clientX }) => {
   const plot = target.closest?.(".plot");

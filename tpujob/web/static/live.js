@@ -7,7 +7,7 @@
   const EVERY = 3 * S; // between two fetches without an event: steps and money change without one
   const LEAST = 1 * S; // between two fetches
   const PATIENCE = 10 * S; // a fetch that takes longer has failed
-  const SEATS = 4; // streams of one browser: over HTTP/1.1 it has six connections to a place
+  const SEATS = 4; // streams of one browser, which has six connections to an origin over HTTP/1.1
   const NEWS = 10 * S; // between two announcements in the status line
 
   const by = (id) => document.getElementById(id);
@@ -19,16 +19,16 @@
   const applying = make(place, "button", { type: "button", className: "apply", hidden: true });
   const pausing = make(place, "button", { type: "button", className: "quiet", hidden: true });
 
-  let address = ""; // of the page that is open
+  let address = ""; // address of the open page
   let etag = "";
   let stream = null;
-  let asked = 0; // when it was last fetched
-  let fresh = 0; // when what is shown was last known to be the newest
-  let trouble = ""; // why the last fetch failed
-  let hinted = false; // something has changed
+  let asked = 0; // time of the last fetch
+  let fresh = 0; // time at which the shown page was last known to be current
+  let trouble = ""; // reason of the last fetch's failure
+  let hinted = false; // an event announced a change
   let busy = false;
-  let paused = 0; // since when
-  let over = false; // there is nothing more to come
+  let paused = 0; // time of the pause's beginning
+  let over = false; // the page will not change any more
   let waiting = 0; // rows that would come, go or move
   let forced = false; // rows may move, even under the pointer
 
@@ -50,7 +50,7 @@
 
   // The stream -------------------------------------------------------------------------------------------------------
 
-  // Resolves to what gives the seat back; null: as many windows as may have a stream are shown.
+  // Resolves to a function that releases the seat; null: visible windows have taken all seats.
   const seat = async () => {
     if (!navigator.locks) return () => {};
     for (let n = 0; n < SEATS; n++) {
@@ -106,7 +106,7 @@
     trouble = error?.message ?? `the backend answers ${answer.status}`;
   };
 
-  // The job is gone, or its reader may not read it any more: what is shown stays, and the page says so.
+  // The job was removed, or its reader lost access: the shown page stays, with a note.
   const finish = ({ message, hint }) => {
     over = true;
     close();
@@ -138,7 +138,7 @@
     announce();
   };
 
-  // Rows stay where they are while the pointer or the focus is on one, or text in it is selected.
+  // Rows do not move while the pointer or the focus is on a row, or text in it is selected.
   const held = () => {
     const rows = by("rows");
     const chosen = getSelection();
@@ -159,7 +159,7 @@
     now.replaceChildren(...shown.map((row) => wished.get(row.id) ?? gone(row)));
   });
 
-  // The status line: what happened since, in one sentence.
+  // The status line: a summary of recent changes in one sentence.
   const news = new Map(); // rows that came, went or changed their state -> whether they failed
   let announced = 0, announcing = 0;
   const announce = () => {
@@ -175,7 +175,7 @@
     }, Math.max(2 * S, announced + NEWS - Date.now()));
   };
 
-  // What people do ---------------------------------------------------------------------------------------------------
+  // User actions -----------------------------------------------------------------------------------------------------
 
   const pause = (on) => {
     paused = on ? Date.now() : 0;

@@ -1,18 +1,18 @@
-// What scripts add to the page of a log: lines that come while one scrolls, following, the slider, local times.
-// The page itself is asked for each window, so that a line is written in one place; few lines are kept at a time.
+// Scripts of the page of a log: loading lines while scrolling, following, the slider, local times.
+// Each window is fetched from the page itself, so only the server formats lines; few lines are kept at a time.
 "use strict";
 (() => {
   const MOST = 240; // lines
-  const NEAR = 400; // pixels from an end, where the next window is asked for
+  const NEAR = 400; // pixels from an end at which the next window is fetched
   const by = (id) => document.getElementById(id);
   const box = by("scroll"), list = by("log");
   if (!box) return;
   const news = by("news"), slider = by("where"), range = by("range");
-  let before = Number(box.dataset.before); // lines before the first one here
+  let before = Number(box.dataset.before); // number of lines before the first shown one
   let total = Number(box.dataset.total);
-  let seen = total; // lines that there were when the last one was in sight
+  let seen = total; // number of lines when the last line was in sight
   let busy = false;
-  let settled = 0; // where scripts have scrolled to
+  let settled = 0; // position to which this script has scrolled
 
   const rows = () => list.children.length;
   const last = () => before + rows() >= total;
@@ -99,7 +99,7 @@
     const part = { Home: 0, End: 1 }[event.key];
     if (part !== undefined) { event.preventDefault(); jump(part); }
   });
-  // the live page has fetched how many lines there are
+  // the live page has fetched the number of lines
   document.addEventListener("htmx:after:swap", () => {
     total = Math.max(total, Number(by("log-end").dataset.total));
     if (following && !last()) later(); else tell();

@@ -1,5 +1,5 @@
-// What scripts add to every page: ages that stay right, keys, stars, selections, copying, and views that change in place.
-// Every page is complete without it.
+// Scripts of every page: current ages, keys, stars, selections, copying, and views that change in place.
+// Every page is complete without them.
 "use strict";
 (() => {
   const root = document.documentElement;
@@ -104,16 +104,16 @@
     if (row && row !== at()) { at()?.classList.remove("at"); row.classList.add("at"); }
   });
 
-  // What is found is not hidden behind the box of filters.
+  // Submitting a form closes the box of filters, which would cover the results.
   document.addEventListener("submit", ({ target }) => target.querySelector("details[open]")?.removeAttribute("open"));
 
-  // A form leaves out what is empty, so that addresses stay short.
+  // A form leaves out empty fields, so that addresses stay short.
   document.addEventListener("formdata", ({ target, formData }) => {
     if (target.method !== "get") return;
     for (const [name, value] of [...formData]) if (value === "") formData.delete(name);
   });
 
-  // Views that change in place: what is no page of this kind is opened as a page of its own.
+  // Views that change in place; other pages are opened as usual.
   document.addEventListener("htmx:before:swap", (event) => {
     const { ctx } = event.detail;
     if (/<main id="main"/.test(ctx.text ?? "")) return pin(event.detail.tasks[0]?.fragment.querySelector("#rows"));

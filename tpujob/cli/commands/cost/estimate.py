@@ -109,7 +109,9 @@ def estimate(
         bounds = rooflines(spec, types_to_compare, unit, current_settings().cache)
         if bounds:
             request["rooflines"] = bounds
-        comparison = job_file.naming_file(file, lambda: connect().compare(spec_fields, options, request))
+        comparison = job_file.naming_file(
+            file, lambda: connect().compare(spec_fields, options, request)
+        )
         say_page(comparison, compare_page, as_json)
         return 0
     if set(request) - {"amount"}:
