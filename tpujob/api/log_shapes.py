@@ -31,9 +31,8 @@ class LogBlock:
     cursor: str  #: pass it back for what comes after
     done: bool  #: nothing more will come
     more: bool  #: something comes at once
-    note: str = (
-        ""  #: what the reader should know: why lines come late, or that the last ones are missing
-    )
+    #: what the reader should know: why lines come late, or that the last ones are missing
+    note: str = ""
 
 
 class WindowAsked(TypedDict, total=False):

@@ -184,9 +184,8 @@ class SliceHeld:
     hold_until: float
     end: End | None  #: None: the slice was held before a program ran on it
     endpoints: tuple[Endpoint, ...] = ()  #: of a slice that became ready just now
-    then: State | None = (
-        None  #: state after the release, if the slice is released once the program stops
-    )
+    #: state after the release, if the slice is released once the program stops
+    then: State | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,8 @@ _ASKING = (State.QUEUED, State.PROVISIONING, State.RELEASING)
 
 @dataclass(frozen=True, slots=True)
 class RuntimeInfo:
-    progress: Progress | None = (
-        None  #: what its reports say; None: nothing that is newer than the record
-    )
+    #: what its reports say; None: nothing that is newer than the record
+    progress: Progress | None = None
     moved_at: float | None = None  #: when its step last changed
     maintenance: Maintenance | None = None  #: what the cloud announces for its hosts
     ignored: Ignored | None = None  #: what this process did not believe of its hosts

@@ -25,9 +25,8 @@ from tpujob.errors import TpujobError, Transient
 if TYPE_CHECKING:
     import paramiko
 
-CONNECT_TIMEOUT = (
-    10.0  #: seconds for each of TCP, banner and login; by default a dropped SYN takes minutes
-)
+#: seconds for each of TCP, banner and login; by default a dropped SYN takes minutes
+CONNECT_TIMEOUT = 10.0
 TUNNEL_TIMEOUT = 30.0  #: the same through IAP, where a program has to start and to get a token
 KEEPALIVE = 15  #: seconds between two keep-alive messages; paramiko sends none by default
 THREAD_PATIENCE = 5.0  #: seconds to wait for a thread whose socket was closed

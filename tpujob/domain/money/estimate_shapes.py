@@ -30,9 +30,8 @@ class Surroundings:
 
     external_ips: bool = True
     report_every: float = 60.0  #: seconds between two reports of a host
-    cloud_run: Literal["", "always", "called"] = (
-        ""  #: how Cloud Run runs the backend; empty: it runs elsewhere
-    )
+    #: how Cloud Run runs the backend; empty: it runs elsewhere
+    cloud_run: Literal["", "always", "called"] = ""
     firestore: bool = False
     secrets: bool = False  #: the keys of slices are in Secret Manager
     emulated: bool = False  #: jobs run on the emulator: list prices are shown, and nothing is paid

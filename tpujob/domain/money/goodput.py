@@ -172,9 +172,8 @@ class Stretch:
     open: bool = False  #: not yet ended
     slice: Slice | None = None  #: None: the job had none
     attempt: Attempt | None = None
-    cause: Cause | None = (
-        None  #: why the stretch ended, or why the attempt or request before it ended
-    )
+    #: why the stretch ended, or why the attempt or request before it ended
+    cause: Cause | None = None
     text: str = ""  #: the cause in one line
     requests: int = 0  #: number of requests for a slice that were refused in this time
     micros: int | None = 0  #: cost by list price; None: unknown price

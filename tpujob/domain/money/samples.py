@@ -40,9 +40,8 @@ class SliceSample(NamedTuple):
     later: bool  #: the job had lost its slice before
     wait: Stay  #: from the need of a slice until it was ready
     life: Stay | None = None  #: from ready until the slice was seen lost
-    setup: Stay | None = (
-        None  #: from ready to the first step, or to the start of a program without steps
-    )
+    #: from ready to the first step, or to the start of a program without steps
+    setup: Stay | None = None
     lost: float | None = None  #: seconds of training that the loss of the slice cost
     release: Stay | None = None  #: from the end of the program until the slice was gone
 

@@ -63,9 +63,8 @@ class JobIndex:
 
     def _forget(self) -> None:
         self._jobs: dict[int, _Entry] = {}
-        self._rows: list[IndexedJob] | None = (
-            None  #: of all jobs, the newest first; None: to be made
-        )
+        #: of all jobs, the newest first; None: to be made
+        self._rows: list[IndexedJob] | None = None
         self._elements: dict[int, set[int]] = {}  #: the jobs of each group
         self._counts = defaultdict[int, Counter[State]](Counter)  #: their states
         self._revision: int | None = None  #: None: nothing was read yet

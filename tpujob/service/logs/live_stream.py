@@ -150,9 +150,8 @@ class _Attempt:
         self.began = self.read_at = time.monotonic()
         self.settled_at = 0.0
         self.ended = False  #: the attempt: no stream is opened any more
-        self.stored = (
-            False  #: hosts have stored what they will store, unless they are still connected
-        )
+        #: hosts have stored what they will store, unless they are still connected
+        self.stored = False
         self.streams: dict[int, _HostStream] = {}
 
     def end(self, now: float, *, stored: bool) -> None:
