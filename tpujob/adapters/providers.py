@@ -27,7 +27,7 @@ class Providers:
 
     def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
         """Survey all providers, each in an equal part of the time. A zone that one of them could not list is missed."""
-        part = timeout / len(self._adapters)
+        part = timeout / max(1, len(self._adapters))
         surveys = [adapter.survey(zones, timeout=part) for adapter in self._adapters.values()]
         return SliceSurvey(
             seen={name: seen for survey in surveys for name, seen in survey.seen.items()},
@@ -46,7 +46,7 @@ class Providers:
         self._adapter_of(slice).delete(slice, timeout=timeout, even_suspending=even_suspending)
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
-        part = timeout / len(self._adapters)
+        part = timeout / max(1, len(self._adapters))
         lists = (a.list_all(zones, timeout=part) for a in self._adapters.values())
         return [owned for slices in lists for owned in slices]
 

@@ -79,10 +79,10 @@ def _check_version(job_id: str, version: int | None) -> None:
 def _version(text: str) -> int | None:
     """The schema version of a job's text; None where it says none."""
     try:
-        found = json.loads(text)["schema_version"]
+        value = json.loads(text)["schema_version"]
     except (ValueError, LookupError, TypeError):
         return None
-    return found if isinstance(found, int) else None
+    return value if isinstance(value, int) else None
 
 
 def suspect_from_json(document: Document) -> Suspect:

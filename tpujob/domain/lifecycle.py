@@ -314,10 +314,8 @@ def _with_endpoints(job: Job, at: float, endpoints: tuple[Endpoint, ...]) -> Job
 
 
 def _condemned(job: Job, at: float, reason: str) -> Job:
-    condemned = _change_serving(
-        job, role=SliceRole.CONDEMNED, condemned_at=at, delete_reason=reason
-    )
-    return replace(condemned, cause=None)
+    swapped = _change_serving(job, role=SliceRole.CONDEMNED, condemned_at=at, delete_reason=reason)
+    return replace(swapped, cause=None)
 
 
 def _resume_requested(job: Job, at: float) -> Job:

@@ -92,7 +92,7 @@ def hosts(
     by_host = {endpoint.host: endpoint for endpoint in reports if endpoint.attempt == newest}
     by_machine = None if suspects is None else {s.physical: s for s in suspects}
     views: list[HostView] = []
-    for endpoint in sorted(serving.endpoints, key=lambda each: each.host):
+    for endpoint in sorted(serving.endpoints, key=lambda e: e.host):
         report, since = by_host.get(endpoint.host), silent.get(endpoint.host)
         physical = report.physical if report else ""
         suspect = by_machine.get(physical) if by_machine and physical else None

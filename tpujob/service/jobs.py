@@ -409,8 +409,8 @@ class Jobs:
         """Return the first elements that failed."""
         query = ListAsked(group=group.id, states=[State.FAILED], order="id", reverse=True)
         fields = [*ElementView.__annotations__]
-        rows = self.index.page(self._who, {**query, "fields": fields, "limit": WORST})
-        return cast("list[ElementView]", rows["rows"])
+        page = self.index.page(self._who, {**query, "fields": fields, "limit": WORST})
+        return cast("list[ElementView]", page["rows"])
 
     def _on_hosts(self, job: Job, now: float, *, private: bool) -> list[HostView]:
         """Return the hosts of the job; to other callers than its owner without suspicions and errors."""

@@ -70,19 +70,19 @@ def check_folders(entries: Iterable[Data], folder: str, site: Site) -> None:
 
 
 def wanted(job: Job, zone: str, prices: PriceList = LIST) -> Iterator[CopyStarted]:
-    """Every copy without which no slice is asked for in that zone, made or not: data first, then what the newest
-    attempt has saved elsewhere."""
+    """Return every copy that a slice in that zone needs, made or not: first the data, then the files that the newest
+    attempt saved elsewhere."""
     region = region_of(zone)
-    for one in job.data:
-        target = one.at.get(region, one.base)
-        if target != one.base:
-            name = f"{one.name}@{region}"
-            rates = _rates(one.location, region, prices)
-            yield CopyStarted(name, one.name, one.base, target, region, *rates)
+    for dataset in job.data:
+        target = dataset.at.get(region, dataset.base)
+        if target != dataset.base:
+            name = f"{dataset.name}@{region}"
+            rates = _rates(dataset.location, region, prices)
+            yield CopyStarted(name, dataset.name, dataset.base, target, region, *rates)
     if job.attempts:
-        here, there = job.workdir_in(bucket_for(job, zone)), job.workdir
-        if here != there:
-            yield _checkpoint(job, there, here, region, prices)
+        workdir, newest = job.workdir_in(bucket_for(job, zone)), job.workdir
+        if workdir != newest:
+            yield _checkpoint(job, newest, workdir, region, prices)
 
 
 def _checkpoint(job: Job, source: str, target: str, region: str, prices: PriceList) -> CopyStarted:

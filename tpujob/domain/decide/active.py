@@ -119,10 +119,8 @@ def _go_on(job: Job, reports: Sequence[HostReport], now: float) -> Decision:
 
 def _first_step(job: Job, progress: Progress) -> str:
     again = steps_made_again(job, progress)
-    repeated = (
-        f"; {many(again, 'step')} of earlier attempts {'is' if again == 1 else 'are'} repeated"
-    )
-    return f"first step seen: {progress.step}{repeated if again else ''}"
+    note = f"; {many(again, 'step')} of earlier attempts {'is' if again == 1 else 'are'} repeated"
+    return f"first step seen: {progress.step}{note if again else ''}"
 
 
 def _worth_storing(stored: Progress, since: float, fresh: Progress, now: float) -> bool:

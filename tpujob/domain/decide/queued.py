@@ -65,40 +65,40 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     return Decision(event(job, _E.SLICE_REQUESTED, now, text, request), CreateSlice(), wake_in=1)
 
 
-def receive(job: Job, given: Slice, giver: str, seen: Observation, now: float) -> Event | None:
+def receive(job: Job, slice_: Slice, giver: str, seen: Observation, now: float) -> Event | None:
     """Return the event by which the job gets a ready slice from another job; None: it cannot use it now."""
     chosen = [
         offer
         for offer in circuits.allowed(job, seen.prices)
-        if (offer.type, offer.zone, offer.pricing) == (given.type, given.zone, given.pricing)
-        and (offer.runtime_version, offer.provider) == (given.runtime_version, given.provider)
+        if (offer.type, offer.zone, offer.pricing) == (slice_.type, slice_.zone, slice_.pricing)
+        and (offer.runtime_version, offer.provider) == (slice_.runtime_version, slice_.provider)
     ]
     waits = job.state is State.QUEUED and job.wish is DesiredState.RUN and not job.held_by
-    known = any(slice.name == given.name for slice in job.slices)
-    if not chosen or not waits or job.condemned or known or job.tpu_slices != given.tpu_slices:
+    known = any(s.name == slice_.name for s in job.slices)
+    if not chosen or not waits or job.condemned or known or job.tpu_slices != slice_.tpu_slices:
         return None
     if spending.paid_for(job, seen, chosen, now)[1]:
         return None
     if copying.decide(job, chosen[0], seen.prices, now):
         return None
     received = Slice(
-        name=given.name,
+        name=slice_.name,
         k=job.slices[-1].k + 1 if job.slices else 1,
-        type=given.type,
-        zone=given.zone,
-        pricing=given.pricing,
-        runtime_version=given.runtime_version,
-        usd_per_hour=given.usd_per_hour,
+        type=slice_.type,
+        zone=slice_.zone,
+        pricing=slice_.pricing,
+        runtime_version=slice_.runtime_version,
+        usd_per_hour=slice_.usd_per_hour,
         requested_at=now,
-        endpoints=given.endpoints,
+        endpoints=slice_.endpoints,
         ready_at=now,
-        tpu_slices=given.tpu_slices,
-        bucket=datasets.bucket_for(job, given.zone),
-        provider=given.provider,
-        epoch=given.epoch + 1,
+        tpu_slices=slice_.tpu_slices,
+        bucket=datasets.bucket_for(job, slice_.zone),
+        provider=slice_.provider,
+        epoch=slice_.epoch + 1,
         received_from=giver,
     )
-    text = f"{given.name} comes from job {giver}; attempt {len(job.attempts) + 1} is being started"
+    text = f"{slice_.name} comes from job {giver}; attempt {len(job.attempts) + 1} is being started"
     return event(job, _E.SLICE_RECEIVED, now, text, SliceReceived(received, giver))
 
 

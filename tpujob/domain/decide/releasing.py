@@ -50,8 +50,8 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     if job.slice and _is_ready(job.slice, seen) and now < gives_until(job):
         if seen.hand_over.heir:
             return Decision(action=HandOn(job.slice.name, seen.hand_over.heir), wake_in=2)
-        if kept := _keep(job, seen, now):
-            return kept
+        if decision := _keep(job, seen, now):
+            return decision
     steps = (leaving(job, slice, seen, now) for slice in fresh_first(held))
     return min(steps, key=lambda step: (not step.event, not step.action, step.wake_in))
 

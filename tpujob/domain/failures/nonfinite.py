@@ -109,8 +109,8 @@ def passed(newest: Attempt, verdict: Verdict | None) -> bool:
 def _named(job: Job, attempt: Attempt) -> Accusation:
     verdict = attempt.verdict
     host = verdict.host if verdict and verdict.host is not None else attempt.host
-    known = host is not None and host < len(attempt.physical)
-    machine = (attempt.physical[host],) if known and host is not None else ()
+    has_name = host is not None and host < len(attempt.physical)
+    machine = (attempt.physical[host],) if has_name and host is not None else ()
     text = verdict.text if verdict and verdict.text else "its TPU does not work"
     return _accusation(job, attempt, machine, NAMED, text)
 

@@ -43,14 +43,14 @@ def saved_words(reports: Sequence[HostReport]) -> str:
     saved = [p.checkpoint for p in steps if p.checkpoint is not None]
     by_itself = any(r.exit_code in (Exit.DONE, Exit.INTERRUPTED) for r in reports)
     began = [] if by_itself else [p.resumed_from for p in steps if p.resumed_from is not None]
-    kept = max(saved or began, default=None)
-    if kept is None:
+    newest = max(saved or began, default=None)
+    if newest is None:
         return ""
     reached = max(p.step or 0 for p in steps)
     times = [r.saved_in for r in reports if r.saved_in is not None]
     if times and saved:
-        return f"saved step {kept} in {max(times):.0f} s"
-    lost = reached - kept
+        return f"saved step {newest} in {max(times):.0f} s"
+    lost = reached - newest
     if lost <= 0:
         return f"step {reached} was saved"
     return f"not saved, {lost} {'step' if lost == 1 else 'steps'} lost"

@@ -48,7 +48,7 @@ def lines(message: Message, page: str = "") -> list[str]:
     fact = message.notification
     job = f"{fact.name} ({fact.job}) of {fact.user}: " if fact.job else ""
     text_lines = [one_line(f"{job}{fact.text}", 500)]
-    text_lines += [one_line(each, 200) for each in fact.lines if each[:100] not in fact.text]
+    text_lines += [one_line(line, 200) for line in fact.lines if line[:100] not in fact.text]
     if message.more:
         where = f"{page.rstrip('/')}/events" if page else "tpujob events"
         text_lines.append(f"and {message.more:,} more: {where}")
@@ -91,7 +91,7 @@ def document(message: Message, page: str) -> dict[str, Any]:
                     "cause": fact.cause,
                     "zone": fact.zone,
                     "text": one_line(fact.text, 500),
-                    "lines": [one_line(each, 200) for each in fact.lines],
+                    "lines": [one_line(line, 200) for line in fact.lines],
                     "command": command(fact),
                     "url": link(page, fact),
                 }
