@@ -186,7 +186,7 @@ def test_files_go_up_in_the_order_in_which_they_were_written(kept: Kept) -> None
             kept.write("latest", "2", age=7)
 
     kept.before_each(note)
-    kept.outputs._keep(0)
+    kept.outputs._upload(0)
     assert order == ["1"], "what changes before its turn waits for what was written before"
     assert kept.outputs.finish(1) == ""
     assert kept.again().finish(1) == ""
@@ -198,7 +198,7 @@ def test_a_file_that_changes_while_it_is_sent_is_sent_again(kept: Kept) -> None:
     changes = iter(["whole and longer"])
     kept.before_each(lambda name: [kept.write(name, text, age=1) for text in changes])
     assert kept.outputs.note_checkpoint(7) is None
-    kept.outputs._keep(0)
+    kept.outputs._upload(0)
     assert kept.outputs.checkpoint is None, "the checkpoint is not whole in the bucket"
     assert kept.outputs.finish(1) == ""
     assert kept.outputs.checkpoint == 7
@@ -466,7 +466,7 @@ def test_a_list_that_could_not_be_read_again_is_not_written(
     monkeypatch.setattr(output_list, "MAX_SIZE", len(kept.read("kept.list")) + 100)
     for n in range(9):
         kept.write(str(n), "1")
-    kept.outputs._keep(0)
+    kept.outputs._upload(0)
     assert "10 files are too many: their list would have more than" in kept.outputs.finish(0)
     assert len(kept.said) == 1, "it is said once"
     assert [p.name for p in kept.elsewhere("next").iterdir()] == ["a"]

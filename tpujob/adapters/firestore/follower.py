@@ -71,10 +71,10 @@ class Follower:
             now = self._db.now("follow the jobs")  # the server's clock: ours may be wrong
             self._since = Time(now - STAMPED_BEFORE * 1_000_000)
             self._mirror.restart(now)
-        requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        requests.put(self._request())
+        outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        outgoing.put(self._request())
         options = self._db.options(LIFE)
-        self._call = self._db.api().listen(requests=iter(requests.get, None), **options)
+        self._call = self._db.api().listen(requests=iter(outgoing.get, None), **options)
         try:
             if self._closing.is_set():  # `close` found no call to cancel
                 self._call.cancel()
@@ -85,7 +85,7 @@ class Follower:
                         self._mirror.reader.readable(page)
                     self._mirror.note_complete()
         finally:
-            requests.put(None)
+            outgoing.put(None)
 
     def _batches(self, answers: Iterator[Any]) -> Iterator[None]:
         """Pass each change to the mirror; yield when the server confirms that it has sent all changes until now."""
