@@ -108,7 +108,7 @@ class S3Objects:
             return self._session.client("s3", region_name=region, config=config)
 
     def _list_unsigned(self, operation: str, query: Mapping[str, str], refusal: Refused) -> Any:
-        """List without credentials, as the bucket may be public. Raises `refusal`, the first error, if it is not."""
+        """List without credentials, as the bucket may be public. Raises `refusal`, the first error, if that fails."""
         client = self._make_client(signs=False)
         try:
             with translated(operation):

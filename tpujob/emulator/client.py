@@ -49,7 +49,7 @@ class EmulatorClient:
         return self._call("GET", "/status")
 
     def do(self, command: str, **values: Any) -> dict[str, Any]:
-        """Carry out a command: one of `fault_commands.py`, or `chaos`, `schedule`, `end-plan` or `settings`. `values`
+        """Carry out a command: one of `fault_commands.py` or of `control.Control`, such as `chaos`. `values`
         are the parameters of the command's function."""
         return self._call("POST", f"/{command}", **values)
 

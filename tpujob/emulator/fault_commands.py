@@ -52,8 +52,8 @@ def perform(world: World, name: str, values: Mapping[str, Any]) -> Answer:
 @cache
 def parameters(command: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of a command besides the world, by name."""
-    every = inspect.signature(command, eval_str=True).parameters
-    return {name: item for name, item in every.items() if item.annotation is not World}
+    takes = inspect.signature(command, eval_str=True).parameters
+    return {name: item for name, item in takes.items() if item.annotation is not World}
 
 
 def arguments(command: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:

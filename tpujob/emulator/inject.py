@@ -122,8 +122,8 @@ def stockout(
     off: bool = False,
     fail: bool = False,
 ) -> None:
-    """Take away a zone's capacity for new slices (`type`: of one generation). Requests wait; with `fail` they fail at
-    once."""
+    """Take away a zone's capacity for new slices (`type`: of one generation); `off` ends it. Requests wait; with `fail`
+    they fail at once."""
     rules.check_zone(world, zone)
     generation = generation_of(type) if type else ""
     faults = world.faults

@@ -72,7 +72,7 @@ def oom(world: World, target: str = "", host: int = 0) -> Node:
 def break_host(
     world: World, physical: str, fault: str = USUAL_HOST_FAULT, mend: bool = False
 ) -> None:
-    """Set TPUJOB_FAULT for programs that start there from now on. Raise ApiError for an unknown host or fault."""
+    """Set TPUJOB_FAULT for later programs of a host, also in existing slices. Raise ApiError for an unknown name."""
     host, fault = world.stock.find(physical), "" if mend else fault
     if host is None:
         raise ApiError("NOT_FOUND", f"there is no physical host {physical!r}")

@@ -77,7 +77,7 @@ def check_job(spec: JobSpec, cache: Path) -> list[TargetFinding]:
 
 
 def rooflines(spec: JobSpec, types: Sequence[str], unit: Unit, cache: Path) -> dict[str, float]:
-    """Return the likely units a second of each type that was checked on this machine with these versions."""
+    """Return the likely units a second of each type that was checked here with the same program and versions."""
     if spec.run.workload is None:
         return {}
     targets = targets_of(spec, types)
@@ -146,8 +146,8 @@ def save(
 def speeds(
     cache: Path, program: BundledProgram, targets: Iterable[str], versions: str, unit: Unit
 ) -> dict[str, float]:
-    """Return the likely units a second on each target that was checked with the same versions."""
-    speeds: dict[str, float] = {}
+    """Return the likely units a second, at the mean pace, on each target that was checked with the same versions."""
+    by_target: dict[str, float] = {}
     for target in targets:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             text = _file(cache, program, target, versions).read_text(encoding="utf-8")
@@ -156,8 +156,8 @@ def speeds(
             units = {"steps": 1, "samples": batch, "tokens": batch * finding["tokens_per_row"]}
             shortest, longest = finding["pace"]["step"] if "pace" in finding else (0.0, 0.0)
             if units[unit] and longest:
-                speeds[target] = units[unit] / ((shortest + longest) / 2)
-    return speeds
+                by_target[target] = units[unit] / ((shortest + longest) / 2)
+    return by_target
 
 
 def _file(cache: Path, program: BundledProgram, target: str, versions: str) -> Path:

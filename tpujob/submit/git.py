@@ -96,7 +96,7 @@ def _diff(folder: Path, shipped: Collection[str], allow_keys: bool) -> str:
     options = ("--no-color", "--no-ext-diff", "--no-textconv", "--relative")
     answer = _git(folder, "--literal-pathspecs", "diff", *options, "HEAD", "--", *shown) or b""
     if not allow_keys:
-        # without the diffs that add or remove a key
+        # without the diffs of files that show a key
         lines = {part: re.sub(rb"(?m)^[-+ ]", b"", part) for part in _FILES.split(answer)}
         answer = b"".join(part for part, text in lines.items() if not holds_a_key(text, prose=True))
     text = answer[:DIFF_LIMIT].decode(errors="replace")

@@ -124,7 +124,7 @@ def _check_code(spec: JobSpec, file: Path) -> None:
 
 
 def _check_arguments(spec: JobSpec, file: Path) -> None:
-    """Raise BadSpec for arguments that the bundled program would refuse; `code` may have another version of it."""
+    """Raise BadSpec for arguments that the bundled program refuses. Skip jobs with `code`: its version may differ."""
     if spec.run.workload is None or spec.code is not None:
         return
     from workloads.frame import config

@@ -114,10 +114,10 @@ def _resolve_references(value: Any, top: Mapping[str, Any]) -> Any:
         return [_resolve_references(part, top) for part in cast("list[Any]", value)]
 
     def named(match: re.Match[str]) -> str:
-        value: Any = top
+        target: Any = top
         for part in match[1].split("."):
-            value = cast("Any", value).get(part) if isinstance(value, dict) else None
-        return str(value) if isinstance(value, str | int) and match[0] != _TPU_NAME else match[0]
+            target = cast("Any", target).get(part) if isinstance(target, dict) else None
+        return str(target) if isinstance(target, str | int) and match[0] != _TPU_NAME else match[0]
 
     return re.sub(r"\$\{(\w+(?:\.\w+)+)\}", named, value) if isinstance(value, str) else value
 

@@ -59,7 +59,7 @@ class Throttle:
             self._booked = max(self._booked, until)
 
 
-#: methods of the API
+#: the methods of the API that are called
 Method = Literal[
     "get_queued_resource",
     "get_node",

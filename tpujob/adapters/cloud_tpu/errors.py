@@ -13,7 +13,7 @@ from tpujob.errors import LOGIN, Scope
 class Meaning:
     cause: Cause | None  #: None: of a call, a retry may succeed; of a state, not known
     hint: str = ""  #: what a person can do
-    scope: Scope = ""  #: the region or zone that the error is about; empty: the text does not say
+    scope: Scope = ""  #: where the error holds, `region` or `zone`; empty: the text does not say
     zone_closed: bool = False  #: the project may not use that zone at all
 
 
@@ -108,7 +108,7 @@ CALL_CODES: Mapping[str, Cause | None] = MappingProxyType(
     }
 )
 
-#: The cause of a FAILED queued resource by the number of its error code, when no text decides it.
+#: The cause of a FAILED queued resource by its error code, when no text decides it. A missing code: not known.
 STATE_CODES: Mapping[int, Cause] = MappingProxyType(
     {
         3: Cause.BAD_SPEC,  # INVALID_ARGUMENT

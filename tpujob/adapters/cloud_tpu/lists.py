@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 ALL_ZONES = "-"
 #: resources on a page, as requested
 PAGE = 1000
-#: zones that are listed at once, where they are listed one by one: of 40, at some tenths of a second each
+#: zones that are listed in parallel, one call each: there are 40, and a list takes some tenths of a second
 AT_ONCE = 8
 #: seconds for which threads share a zone's list: many may check at once whether a slice is gone
 SHARED = 1.0
@@ -51,7 +51,7 @@ class Lists:
         self._api = api
         self._all_refused = False  #: this API refuses the location `-`
         self.calls = 0  #: list calls so far
-        self._shared: dict[str, tuple[float, ZoneList]] = {}  #: by zone, with its start
+        self._shared: dict[str, tuple[float, ZoneList]] = {}  #: by zone, with the time of its start
         self._locks = defaultdict[str, threading.Lock](threading.Lock)
 
     def zone(self, zone: str, deadline: Deadline) -> ZoneList:

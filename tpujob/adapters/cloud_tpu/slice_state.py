@@ -136,7 +136,7 @@ def _rank(state: Present | Unknown) -> int:
 
 
 def _ready_state(nodes: Sequence[Present]) -> Present:
-    """Return READY with the hosts of all nodes, numbered through; CREATING while nodes differ in their hosts."""
+    """Return READY with the hosts of all nodes, numbered through; CREATING while nodes differ in number of hosts."""
     hosts = len(nodes[0].endpoints)
     if any(len(node.endpoints) != hosts for node in nodes):
         return Present(SliceState.CREATING, detail="READY, but without all addresses")

@@ -118,8 +118,8 @@ class CloudTpuSlices:
         return owned
 
     def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
-        """Survey our slices, without those that other owners share in part or whose nodes are not all listed. Such a
-        slice has to be polled by name."""
+        """Survey the slices whose queued resource and listed nodes are all ours; others have to be polled by name. An
+        ACTIVE slice is Unknown if none of its nodes is listed, PREEMPTED if only some are."""
         calls_before = self._lists.calls
         seen, missed = dict[str, SliceSeen](), dict[str, str]()
         for zone, result in self._lists.zones([*zones], Deadline(timeout)).items():

@@ -1,7 +1,7 @@
 """Calls to Firestore: connection, time limits, retries, optimistic and locking changes. Knows documents, not jobs.
 
 This module uses the generated client, not the hand-written one on top. The latter sets no time limit on the calls of a
-transaction, and retries a transaction without a pause. When a read fails, it does not retry; it ends in a ValueError.
+transaction, retries it without a pause, does not retry it when a read fails, and ends in a ValueError.
 """
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

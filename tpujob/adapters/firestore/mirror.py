@@ -117,7 +117,7 @@ class Mirror:
         """Note that the stream has delivered every change until now. Returns whether `note_complete` is needed."""
         with self._lock:
             self._current = True
-            self._numbers.update({id: n for id, n in self._pending.items() if n > self.floor})
+            self._numbers.update({job: n for job, n in self._pending.items() if n > self.floor})
             self._pending.clear()
             return not self._complete
 

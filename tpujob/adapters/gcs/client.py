@@ -105,7 +105,7 @@ class StorageClient:
         safe: bool = True,
     ) -> T:
         """Call `call(seconds left, failures so far)` until it succeeds, and return its result. `safe`: the call may be
-        applied twice. The error that is raised begins with `operation`, whose first word is the method for `Count`."""
+        applied twice. The error's message begins with "cannot" and `operation`, whose first word `Count` gets."""
         damaged = 0
 
         def once(left: float, failures: int) -> T:

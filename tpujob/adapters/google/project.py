@@ -277,7 +277,7 @@ def _parse_rule(rule: Mapping[str, Any]) -> FirewallRule:
 
 
 def _ports(entries: Sequence[Mapping[str, Any]]) -> Iterable[tuple[int, int]]:
-    """Yield the ranges of ports for TCP (protocol 6), such as `22` and `20-30`; an entry without ports allows all."""
+    """Yield the ranges of ports for TCP (protocol 6), such as `22` and `20-30`; an entry without ports means all."""
     for entry in entries:
         if str(entry.get("IPProtocol")) in ("tcp", "6", "all"):
             ports = entry.get("ports") or ()

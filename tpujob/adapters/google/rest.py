@@ -1,6 +1,6 @@
 """Calls to Google's REST APIs: credentials, time limit, pages, and translation of errors. No call is retried.
 
-For APIs that have no adapter of their own.
+For calls that no other adapter makes.
 """
 
 import functools
@@ -221,7 +221,7 @@ def key_fetcher(endpoint: str = "") -> Callable[[str], tuple[bytes, float]]:
 
 
 def _max_age(headers: urllib3.HTTPHeaderDict) -> float:
-    """Return the seconds left of a document's maximum age, less its age in caches (RFC 9111, section 4.2)."""
+    """Return the seconds of a document's maximum age, less its age in caches (RFC 9111, section 4.2)."""
     match = re.search(r"\bmax-age=(\d{1,9})", headers.get("cache-control", ""))
     age = headers.get("age", "0")
     return max(0.0, float(match[1]) - (float(age) if age.isdecimal() else 0.0)) if match else 0.0

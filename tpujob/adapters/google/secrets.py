@@ -109,7 +109,7 @@ class SecretManager:
     Refused, Transient. Thread-safe."""
 
     def __init__(self, project: str, *, region: str = "", endpoint: str = "") -> None:
-        """`region`: stores new secrets; empty: Google chooses. `endpoint`: see GoogleRest. Raises Refused when this
+        """`region`: that of new secrets; empty: Google chooses. `endpoint`: see GoogleRest. Raises Refused when this
         machine has no credentials."""
         self._project = project
         self._replication: dict[str, Any] = {"automatic": {}}

@@ -38,8 +38,8 @@ class SignInAttempt(NamedTuple):
 
     @classmethod
     def new(cls, redirect: str) -> SignInAttempt:
-        random = secrets.token_urlsafe
-        return cls(random(32), random(32), random(48), redirect)
+        draw = secrets.token_urlsafe
+        return cls(draw(32), draw(32), draw(48), redirect)
 
 
 class Tokens(NamedTuple):
@@ -89,7 +89,7 @@ def exchange(client: OAuthClient, attempt: SignInAttempt, code: str) -> Tokens:
 
 
 def refresh(client: OAuthClient, refresh_token: str) -> Tokens:
-    """Return a new ID token. Raises SignInRefused when the sign-in has ended, Transient when Google does not answer."""
+    """Return a new ID token. Raises Unauthorized when the sign-in has ended, Transient when Google does not answer."""
     answer = _request_token(client, grant_type="refresh_token", refresh_token=refresh_token)
     return _parse_tokens(answer)
 

@@ -94,8 +94,8 @@ def _page(text: str, status: str) -> bytes:
 
 
 def code_in(address: str, attempt: SignInAttempt) -> str:
-    """Return the code in the address to which Google sent the browser. Raises BadRequest for an address without this
-    sign-in; Unauthorized when the person refused."""
+    """Return the code in the address to which Google sent the browser. Raises BadRequest for an address
+    of no or another sign-in, or without a code; Unauthorized when the person refused."""
     query = parse_qs(address.strip().partition("?")[2].partition("#")[0])
 
     def parameter(name: str) -> str:

@@ -292,8 +292,8 @@ def _write(db: Connection, job: Job, event: Event | None, op_id: str = "") -> No
         db.execute("INSERT INTO events VALUES (?, ?, ?, ?)", row)
     if op_id:
         db.execute("INSERT INTO ops VALUES (?, ?, ?, ?)", (job.id, job.version, op_id, text))
-        oldest = job.version - records.REMEMBERED_OPS
-        db.execute("DELETE FROM ops WHERE job_id = ? AND version <= ?", (job.id, oldest))
+        expired = job.version - records.REMEMBERED_OPS
+        db.execute("DELETE FROM ops WHERE job_id = ? AND version <= ?", (job.id, expired))
     db.executemany("INSERT OR IGNORE INTO zones VALUES (?)", {(s.zone,) for s in job.slices})
     _note_change(db, job.id)
 

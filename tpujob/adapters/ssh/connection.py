@@ -58,7 +58,7 @@ class NoLogin(Transient):
 
 
 class Connection:
-    """A connection, which `open` opens, also again. Any thread may call `abort`, which ends the calls of others."""
+    """A connection to a host, which `open` opens, also after `abort`. Any thread may `abort`: calls of others end."""
 
     def __init__(self, login: Login, host_keys: HostKeys) -> None:
         self.login = login
@@ -185,7 +185,7 @@ def _fabric_connection(
 
 
 def _policy(login: Login, host_keys: HostKeys) -> Any:
-    """Return a policy that checks every host key, as the client has none. Raises unless the key is trusted."""
+    """Return a policy that checks every host key, as the client has none, and raises unless the key is trusted."""
     import paramiko
 
     class Check(paramiko.MissingHostKeyPolicy):

@@ -71,7 +71,7 @@ class SshHosts:
         now: Callable[[], float] = time.time,
     ) -> None:
         """`keys`: a folder, or another store. `agent`: archive to upload in place of the real agent. `project`,
-        `tunnel`: project and program for connections through IAP. `guests`: None: hosts never publish their keys."""
+        `tunnel`: project and program for connections through IAP. `guests`: None: no published keys are read."""
         self._keys = FileKeys(keys) if isinstance(keys, Path) else keys
         self._port = port
         self._agent = AgentCalls(agent)
@@ -213,7 +213,7 @@ class SshHosts:
         try:
             with self._session(slice, [*hosts], deadline) as session:
                 answers = session.each(lambda _, connection: condition(connection), deadline)
-        except Exception:  # the condition was checked on no host
+        except Exception:  # no answer counts
             return frozenset()
         return frozenset(host for host, answer in answers.items() if answer is True)
 

@@ -137,10 +137,10 @@ def new_private_key() -> str:
 
 def public_line(private_key: str) -> str:
     """Return the public key of a private key, as a line for `authorized_keys`."""
-    from cryptography.hazmat.primitives import serialization as ssh
+    from cryptography.hazmat.primitives import serialization
 
-    key = ssh.load_ssh_private_key(private_key.encode(), password=None).public_key()
-    line = key.public_bytes(ssh.Encoding.OpenSSH, ssh.PublicFormat.OpenSSH)
+    key = serialization.load_ssh_private_key(private_key.encode(), password=None).public_key()
+    line = key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return f"{line.decode()} tpujob"
 
 
@@ -223,8 +223,8 @@ def sign(
     authority: str, public_line: str, *, user: str, epoch: int = 0, holder: str, now: float
 ) -> str:
     """Return a certificate of a public key for the login `user`, in the format of `ssh-keygen`. `authority`: the
-    slice's private key. `holder`: the owner of the key, for the log. Raises BadRequest for anything but an Ed25519
-    key."""
+    slice's private key. `epoch`: the slice's. `holder`: the owner of the key, for the log. Raises BadRequest for
+    anything but an Ed25519 key."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ed25519

@@ -42,7 +42,7 @@ class SliceRequest:
     hosts: tuple[HostSpec, ...]
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
     env: Mapping[str, str] = field(default_factory=dict[str, str])
-    image: str = images.DEFAULT  #: name of the programs on its hosts
+    image: str = images.DEFAULT  #: name of the image, the programs on its hosts
     cut: bool = False  #: whether its hosts cannot reach each other
 
     def check(self) -> None:
@@ -200,7 +200,7 @@ class Host:
             "TPUJOB_DEVICES": f"{devices}/accel*",
             "TPUJOB_MEMORY": str(tmp / "memory"),  # /dev/shm belongs to the whole machine
             "TPUJOB_VMSTAT": str(self._vmstat),  # the kernel's file counts the whole machine
-            "TPUJOB_PACKAGE_LOCKS": str(self._folder / "dpkg.lock"),  # as do its packages
+            "TPUJOB_PACKAGE_LOCKS": str(self._folder / "dpkg.lock"),  # dpkg's is shared, too
             "TPUJOB_ROUTES": str(self.routes),
             **self.spec.env,
             processes.MARKER: self.marker,

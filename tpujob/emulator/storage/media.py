@@ -22,11 +22,11 @@ def not_modified(
 ) -> bool:
     """Return whether a read gets 304, which a failed "not match" condition means. Raise 412 for any other failed
     condition. `etag`: the object's ETag in this API."""
-    matches = Preconditions(
+    must_match = Preconditions(
         generation=conditions.generation, metageneration=conditions.metageneration
     )
-    matches.check(stored)
-    if not _lists(request.headers.get("if-match", "*"), etag):
+    must_match.check(stored)
+    if not _has_tag(request.headers.get("if-match", "*"), etag):
         raise precondition_failed()
     try:
         conditions.check(stored)
@@ -36,7 +36,7 @@ def not_modified(
     if changed > _date(request.headers.get("if-unmodified-since", "")):
         raise precondition_failed()
     if "if-none-match" in request.headers:
-        return _lists(request.headers["if-none-match"], etag)
+        return _has_tag(request.headers["if-none-match"], etag)
     since = _date(request.headers.get("if-modified-since", ""))
     return since != _NO_DATE and changed <= since
 
@@ -49,7 +49,7 @@ def _date(header: str) -> datetime:
         return _NO_DATE
 
 
-def _lists(header: str, etag: str) -> bool:
+def _has_tag(header: str, etag: str) -> bool:
     """Return whether a list of entity tags contains `etag`; clients differ in the quotes."""
     return bool({"*", etag} & {tag.strip().strip('"') for tag in header.split(",")})
 

@@ -20,7 +20,7 @@ from tpujob.emulator.tpu.world import World
 from workloads.contract.faults import VARIABLE
 
 _BRING_UP_TRIES = 20
-RETRY_S = 1.0  #: seconds between two calls to the host farm
+RETRY_S = 1.0  #: seconds until a failed call to the host farm is repeated
 
 
 def create(

@@ -108,7 +108,7 @@ def _is_label(text: str) -> bool:
 
 
 def _for_other_generation(spec: NodeSpec) -> bool:
-    """Return whether only generations other than the type's usually have this runtime version."""
+    """Return whether the runtime version is usual for exactly one generation, and not for the type's."""
     usual = {
         g.name
         for g in accelerators.GENERATIONS.values()

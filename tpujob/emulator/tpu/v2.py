@@ -226,14 +226,14 @@ class TpuV2:
 def _specs(queued: Message, parent: str, id: str) -> list[tuple[str, NodeSpec]]:
     """Return the nodes that a queued resource requests: one with its id, or several with a common prefix."""
     specs: list[tuple[str, NodeSpec]] = []
-    for node in queued.tpu.node_spec:
-        if node.parent.rpartition("/")[2] != parent.rpartition("/")[2]:
-            raise invalid(f"node_spec.parent {node.parent!r} must name the zone of {parent!r}")
-        spec = node_spec(node.node, queued_tier(queued, node.node))
-        if node.WhichOneof("name_strategy") == "multislice_params":
-            specs += _multislice_specs(node.multislice_params, id, spec)
+    for item in queued.tpu.node_spec:
+        if item.parent.rpartition("/")[2] != parent.rpartition("/")[2]:
+            raise invalid(f"node_spec.parent {item.parent!r} must name the zone of {parent!r}")
+        spec = node_spec(item.node, queued_tier(queued, item.node))
+        if item.WhichOneof("name_strategy") == "multislice_params":
+            specs += _multislice_specs(item.multislice_params, id, spec)
         else:
-            specs.append((node.node_id, spec))
+            specs.append((item.node_id, spec))
     return specs
 
 
