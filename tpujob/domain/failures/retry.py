@@ -96,7 +96,7 @@ def after(job: Job, cause: Cause, *, late: bool = False) -> Again | GiveUp:
 
 
 def _failed_here_before(job: Job, cause: Cause) -> bool:
-    """Return whether an earlier attempt on the slice of the newest one ended with the same cause."""
+    """Return whether an earlier attempt on the slice of the newest one ended with `cause`."""
     *earlier, newest = job.attempts
     return any(a.slice == newest.slice and a.cause is cause for a in earlier)
 

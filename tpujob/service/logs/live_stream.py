@@ -234,7 +234,7 @@ class _HostStream:
         Thread(target=self._run, name="live", daemon=True).start()
 
     def close(self) -> None:
-        """With the lock of `change`."""
+        """Close the stream. The caller holds the lock of `change`."""
         self._closed = True
         if self._stream is not None:
             Thread(target=self._stream.close, daemon=True).start()  # it may wait for the network
