@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """The shapes are imported when one is asked for: most commands do without."""
+    """Return a shape; all are imported at the first use, as most commands need none."""
     if name.startswith("__"):
         raise AttributeError(name)
     import tpujob.api.all_shapes as shapes

@@ -20,23 +20,23 @@ class TroubleView(TypedDict):
 class StoreView(TypedDict):
     kind: str  #: `sqlite` or `firestore`
     read_s: float | None  #: how long a cheap read took just now; None: it failed
-    revision: int  #: the number of its newest change
+    revision: int  #: number of the store's newest change
     behind: int  #: changes that lists of jobs do not show yet
 
 
 class LoopView(TypedDict):
-    """The passes over jobs, of the process that answers."""
+    """The control loop of the process that answers: its passes over the jobs."""
 
-    called: bool  #: it makes one whenever Cloud Scheduler calls; False: it makes them by itself
-    passed_at: str | None  #: when it last looked at what is due; None: not yet
-    age_s: float | None  #: how long ago that was
-    late: bool  #: too long ago
-    pass_s: float  #: how long the last one took that was called for, with its ticks
+    called: bool  #: a pass is made when Cloud Scheduler calls; False: the loop runs by itself
+    passed_at: str | None  #: the last pass; None: none yet
+    age_s: float | None  #: seconds since the last pass
+    late: bool  #: the last pass is too old
+    pass_s: float  #: seconds that the last called pass took, with its ticks
     due: int  #: jobs whose tick is late, and not begun
     ticking: int  #: jobs that are being ticked now
-    longest_s: float  #: for how long one of them has been
-    ticks: int  #: since the process began
-    failed: int  #: of those: by an error of a store, or by a bug
+    longest_s: float  #: seconds that the longest of these ticks has taken so far
+    ticks: int  #: ticks since the process began
+    failed: int  #: ticks of those that failed, by an error of the store or a bug
 
 
 class HealthView(TypedDict):
@@ -48,21 +48,21 @@ class HealthView(TypedDict):
     started_at: str
     store: StoreView
     loop: LoopView
-    #: offers that are not asked for, as the cloud refused them lately
+    #: offers that are not requested now, as the cloud refused them lately
     refused: int
     streams: int  #: open pages that are kept up to date
     waiting: int  #: messages that are still to be sent; at most 1,000 are counted
-    schemas: dict[str, int]  #: the version of each thing that it writes
+    schemas: dict[str, int]  #: version of each stored format, by name
 
 
 # Events and hardware of the lab --------------------------------------------------------------------------------------
 
 
 class JobEventView(EventView):
-    """An event, and whose it is."""
+    """An event with its job and user."""
 
     job: str
-    name: str  #: of the job; empty: it is not there any more
+    name: str  #: of the job; empty: the job was removed
     user: str
 
 
@@ -70,19 +70,19 @@ class EventsPage(TypedDict):
     """Events of all jobs, the newest first."""
 
     events: list[JobEventView]
-    next: str  #: ask for what comes `before` it; empty: there is nothing older
+    next: str  #: `before` of the next page; empty: there are no older events
 
 
 class OfferView(TypedDict):
-    """One type in one zone, as it is paid for: what is there, what is asked for, and how the last day went."""
+    """One type in one zone with one pricing: slices held and requested, and the outcomes of the last day."""
 
     type: str
     zone: str
     pricing: str
     held: int  #: slices that are ready
     held_chips: int
-    usd_per_hour: float | None  #: of those; None: the price of one is not known
-    asked: int  #: slices that are asked for and not there yet
+    usd_per_hour: float | None  #: of all held slices; None: the price of one is unknown
+    asked: int  #: slices that are requested and not ready yet
     asked_chips: int
     asked_since: str | None  #: the oldest of these requests
     ready: int  #: slices that became ready within the day
@@ -97,7 +97,7 @@ class OpenCircuit(TypedDict):
 
     cause: str  #: STOCKOUT or QUOTA
     place: str  #: a zone, or a region where a quota holds there
-    what: str  #: a type; with a quota its generation
+    what: str  #: a type; for a quota, a generation
     pricing: str
     refusals: int  #: in a row
     since: str
@@ -113,7 +113,7 @@ class AllowanceView(TypedDict):
     pricing: str
     zone: str
     known: bool  #: there is a quota of that kind there
-    limit: int | None  #: the smaller one of the two; None: there is none
+    limit: int | None  #: the smaller of the two limits; None: there is none
     zone_limit: int | None
     region_limit: int | None
     unit: str  #: of limits and use: `cores` or `chips`; empty: not known
@@ -127,13 +127,13 @@ class QuotaView(AllowanceView):
 
 
 class QuotasView(TypedDict):
-    """Quota as the backend may read it, with its own rights and seldom."""
+    """The project's quota, as last read with the backend's own rights."""
 
-    at: str | None  #: when it was read; None: it was not
+    at: str | None  #: when quota was read; None: it never was
     rows: list[QuotaView]
     notes: list[str]  #: what could not be read beside the limits
-    unknown: str  #: why the newest attempt to read it failed; empty: it did not
-    hint: str  #: then what to do
+    unknown: str  #: why the newest reading failed; empty: it did not
+    hint: str  #: what to do about a failed reading
 
 
 class CapacityReport(TypedDict):

@@ -18,10 +18,10 @@ class RangeView(TypedDict):
 
 
 class HalvesView(TypedDict):
-    """Seconds that half of them take at most. None: not known."""
+    """Medians in seconds. None: unknown."""
 
     first_wait: float | None  #: until a job's first slice is ready
-    first_life: float  #: until that is lost
+    first_life: float  #: from then until that slice is lost
     later_wait: float | None  #: the same after a loss
     later_life: float
     setup: float | None  #: from ready to the first step
@@ -33,7 +33,7 @@ class ForecastView(TypedDict):
 
     work_hours: float  #: of steps that count
     wall_hours: RangeView | None  #: from submission to the end; None: the wait is not known
-    billed_hours: RangeView  #: for which slices are ready
+    billed_hours: RangeView  #: hours for which slices are ready
     preemptions: RangeView
     list_micros: RangeView | None  #: None: no price is known for the slices
     pay_micros: RangeView | None
@@ -41,14 +41,14 @@ class ForecastView(TypedDict):
     setup_hours: (
         float | None
     )  #: from ready to the first step; None: no job has been measured, it is guessed in the ranges
-    redone_hours: float  #: of steps that come to nothing with a slice
+    redone_hours: float  #: of steps that are lost with a slice and repeated
     releasing_hours: (
         float | None
     )  #: from a program's end until its slice is gone; None: as of the set-up
     fails: float  #: the probability that the job uses up the preemptions or the wait that it is allowed
-    slices: int  #: of earlier jobs, on which it rests, at this place
-    losses: int  #: of them
-    half_seconds: HalvesView  #: what it is computed with
+    slices: int  #: of earlier jobs at this place, from which the forecast is made
+    losses: int  #: of these slices, those that were lost
+    half_seconds: HalvesView  #: what the forecast is computed from
     stated: list[str]  #: `wait`, `preemptions`: what was stated by name
 
 
@@ -97,19 +97,19 @@ CostGroup = Literal["job", "user", "day", "type", "zone"]
 
 
 class SpendingView(TypedDict):
-    """One budget of money as it stands. What a grant pays for is not in it."""
+    """A budget of money and its use. Slices that a grant pays for do not count."""
 
     whose: str  #: `job`, or `job 000042` among others; `user ada`; `project`
     limit_micros: int  #: micro-dollars, as are the others
     used_micros: int
-    reserve_micros: int  #: what it still costs to save and to give back what is there or asked for
+    reserve_micros: int  #: cost of saving and releasing the slices that are held or requested
     micros_per_hour: int  #: just now
     unpriced: str  #: a slice that is billed at an unknown price; empty: there is none
     warned: bool  #: four fifths are used
     used_up: bool  #: its slices are being given back
     reached_at: str | None  #: when that begins, at the present rate; None: nothing is billed
-    anew_at: str | None  #: when its period ends, and another begins; None: it has none
-    said: NotRequired[str]  #: all of it in one line
+    anew_at: str | None  #: when its period ends and the next begins; None: it has no period
+    said: NotRequired[str]  #: the budget in one line
 
 
 class CostPartView(TypedDict):
@@ -162,7 +162,7 @@ class LedgerView(TypedDict):
     """The result of `JobsApi.ledger`, for a comparison with a bill."""
 
     at: int  #: microseconds since the epoch
-    owner: str  #: what this backend's slices are labelled with
+    owner: str  #: the label of this backend's slices
     jobs: list[LedgerJobView]
 
 
@@ -253,5 +253,5 @@ class EstimateView(TypedDict):
     emulated: NotRequired[bool]  #: the job would run on the emulator: nothing is paid
     forecast: NotRequired[ForecastView]  #: missing: the amount of work is unknown
     budget_micros: NotRequired[int]  #: the job's own budget; missing: it has none
-    #: for which that pays slices and their return; missing: it has none, or the slices cost it nothing
+    #: hours of slices that this budget pays, with their release; missing: no budget, or the slices cost it nothing
     budget_hours: NotRequired[float]

@@ -21,7 +21,7 @@ class ActionView(TypedDict):
     """An action that the caller may take on a job in its state: a method of `JobsApi`."""
 
     name: ActionName
-    does: str  #: what happens then, such as `gives tj-000042-1 back`
+    does: str  #: its effect, such as `gives tj-000042-1 back`
     costs: str  #: what is billed from then on; one phrase
     asks: list[AskView]
 
@@ -31,7 +31,7 @@ class RefusedView(TypedDict):
 
     name: ActionName
     why: str
-    forbidden: bool  #: for want of a role, and not for the job's state
+    forbidden: bool  #: the caller lacks the role; False: the job's state does not allow it
 
 
 SpanKind = Literal[
@@ -108,7 +108,7 @@ class MetricsView(TypedDict):
     attempts: list[int]  #: that are shown
     left_out: int  #: earlier attempts that are not
     unread: list[int]  #: attempts of which nothing could be read just now
-    why: str  #: there is no curve, or one is missing, for this reason; empty: all is there
+    why: str  #: why curves are missing; empty: none is
 
 
 # Data that jobs read -------------------------------------------------------------------------------------------------
@@ -156,4 +156,4 @@ class CopyView(TypedDict):
     left_s: float | None  #: at the speed so far; None: not known
     usd: float  #: so far
     since: str
-    said: NotRequired[str]  #: all of it in one line
+    said: NotRequired[str]  #: the copy in one line

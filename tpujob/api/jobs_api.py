@@ -125,7 +125,7 @@ class JobsApi(Protocol):
         defaults={"limit": PAGE},
     )
     def events(self, job: str, *, after: int = 0, limit: int = 0) -> list[EventView]:
-        """Return its events, oldest first, with `seq > after`; at most `limit`, 0: all."""
+        """Return the job's events, oldest first, with `seq > after`; at most `limit`, 0: all."""
 
     @method("GET", "/events", VIEWERS, bounds={"kinds": 100})
     def happened(
@@ -137,16 +137,16 @@ class JobsApi(Protocol):
 
     @method("GET", "/capacity", VIEWERS, within=LONG)
     def capacity(self) -> CapacityReport:
-        """The hardware that all jobs hold and ask for, how requests fared within the last day, and what the cloud
-        refuses just now. Does not ask the cloud; but when quota was read some minutes ago, a call begins another
-        reading, and returns the one before."""
+        """Return the hardware that all jobs hold and request, how requests fared within the last day, and what the
+        cloud refuses now. Does not ask the cloud; but if the last reading of quota is some minutes old, a call starts
+        another and returns the last."""
 
     @method(
         "GET", "/queue", VIEWERS, bounds={"jobs": 100, "limit": (0, None)}, defaults={"limit": PAGE}
     )
     def queue(self, *, jobs: Sequence[str] = (), limit: int = 0) -> QueueView:
-        """The jobs that wait for a slice, or those of `jobs` that do: the next one first, then those that wait for
-        something else before; at most `limit`, 0: all. Raises NotFound."""
+        """Return the jobs that wait for a slice, or those of `jobs` that do: in the order of the queue, then those that
+        must wait for something else first; at most `limit`, 0: all. Raises NotFound."""
 
     @method("GET", "/shares", VIEWERS)
     def shares(self) -> Sequence[ShareView]:
@@ -159,13 +159,13 @@ class JobsApi(Protocol):
 
     @method("GET", "/metrics", VIEWERS, "backend", within=LONG)
     def backend_metrics(self) -> str:
-        """Return what Prometheus reads of a backend, in its text format: jobs, recovery, goodput, money, calls, errors.
+        """Return the metrics of the backend in Prometheus' text format: jobs, recovery, goodput, money, calls, errors.
         The counters are of the process that answers."""
 
     @method("GET", "/jobs/{job}/metrics", SEEN_JOBS)
     def metrics(self, job: str, *, attempt: int | None = None) -> MetricsView:
-        """The curves of the numbers that its program reported, in one attempt or in the newest ones; also after the
-        slice is gone. Names what could not be read just now, and why."""
+        """Return the curves of the numbers that the job's program reported, in one attempt or in the newest ones; also
+        after the slice is gone. Names the attempts that could not be read now, and why."""
 
     @method("GET", "/jobs/{job}/logs", READ_OWN_JOBS)
     def logs(
@@ -177,8 +177,8 @@ class JobsApi(Protocol):
         cursor: str = "",
         tail: int | None = None,
     ) -> LogPage:
-        """The output after the cursor, all hosts merged by time, each line once. Without a cursor: from the beginning
-        of the newest attempt, or its last `tail` lines. Without `attempt`, later pages go on to later attempts."""
+        """Return the output after the cursor, all hosts merged by time, each line once. Without a cursor: the newest
+        attempt from its beginning, or its last `tail` lines. Without `attempt`, pages continue with later attempts."""
 
     @method("GET", "/jobs/{job}/logs/block", READ_OWN_JOBS)
     def log_block(
@@ -188,7 +188,7 @@ class JobsApi(Protocol):
 
     @method("GET", "/jobs/{job}/logs/window", READ_OWN_JOBS, bounds={"part": (0, 1), "text": 4000})
     def log_window(self, job: str, asked: WindowAsked | None = None) -> LogWindow:
-        """Some lines at any place of an attempt's output: as many as there is room for in 48 KiB, one at least. Raises
+        """Return lines at any place of an attempt's output: as many as fit into 48 KiB, at least one. Raises
         BadRequest, NotFound."""
 
     @method(
@@ -204,11 +204,12 @@ class JobsApi(Protocol):
 
     @method("GET", "/jobs/{job}/patch", READ_OWN_JOBS, within=LONG)
     def patch(self, job: str) -> PatchView:
-        """Return what was shipped with it beside its commit. Raises NotFound when there is no such thing."""
+        """Return the diff from the job's commit to its shipped code. Raises NotFound when the code has no commit, or
+        the diff was removed."""
 
     @method("GET", "/cost", VIEWERS, within=LONG)
     def cost(self, *, by: str = "job", user: str = "", job: str = "") -> CostView:
-        """Chip-hours, money and goodput of all jobs, or only those of one user, or of the one with this id, in rows by
+        """Return chip-hours, money and goodput of all jobs, or of one user's, or of the job with this id, in rows by
         job, user, day, type or zone. Raises BadRequest."""
 
     @method("GET", "/ledger", VIEWERS, within=LONG)
@@ -247,7 +248,7 @@ class JobsApi(Protocol):
 
     @method("POST", "/jobs/{job}/delete", OWN_JOBS)
     def delete(self, job: str) -> JobView:
-        """Stop it and release its slice; record and logs are kept."""
+        """Stop the job and release its slice; record and logs are kept."""
 
     @method("POST", "/jobs/{job}/clean", OWN_JOBS, query=("checkpoints",))
     def clean(self, job: str, *, checkpoints: bool = False) -> JobView:
@@ -256,22 +257,22 @@ class JobsApi(Protocol):
 
     @method("POST", "/jobs/{job}/hold", OWN_JOBS)
     def hold(self, job: str) -> JobView:
-        """Request no slice for it, nor for the elements of a group, until it is released; it keeps a slice that it has.
-        Raises IllegalInState when it has ended."""
+        """Request no slice for the job, nor for the elements of a group, until it is released; a slice that it has is
+        kept. Raises IllegalInState when it has ended."""
 
     @method("POST", "/jobs/{job}/release", OWN_JOBS)
     def release(self, job: str) -> JobView:
-        """Undo `hold`: it waits from now on. Raises Forbidden for a job that an admin holds, unless an admin calls;
-        IllegalInState for an element whose group is held."""
+        """Undo `hold`: the job waits for a slice again. Raises Forbidden for a job that an admin holds, unless an admin
+        calls; IllegalInState for an element whose group is held."""
 
     @method("POST", "/jobs/{job}/top", OWN_JOBS)
     def top(self, job: str) -> JobView:
-        """Move it before all other jobs of its owner that have the same priority and share."""
+        """Move the job before all other jobs of its owner that have the same priority and share."""
 
     @method("POST", "/jobs/{job}/requeue", OWN_JOBS)
     def requeue(self, job: str) -> JobView:
-        """Stop its program, which saves; its slice is handed on to another job of its owner or released, and the job
-        waits in the queue again. Raises IllegalInState unless its program runs."""
+        """Stop the job's program, which saves; its slice is handed on to another job of its owner or released, and
+        the job is queued again. Raises IllegalInState unless its program runs."""
 
     @method("POST", "/jobs/{job}/access", OWN_JOBS, bounds={"host": (0, None), "key": 1000})
     def access(self, job: str, *, host: int = 0, key: str) -> HostAccess:
@@ -301,15 +302,15 @@ class JobsApi(Protocol):
 
     @method("POST", "/channels/{channel}/test", ADMINS, "notifications", once=True)
     def test_channel(self, channel: str) -> DeliveryView:
-        """Send a message that says it is a test, at once, and return what came of it. Raises NotFound."""
+        """Send a test message at once and return its delivery. Raises NotFound."""
 
     @method("PUT", "/channel-secrets/{name}", ADMINS, "notifications")
     def set_channel_secret(self, name: str, value: str) -> None:
-        """Keep a value that channels name, over an older one; the next try uses it. Raises BadRequest."""
+        """Store a secret that channels name, in place of an older value; the next try uses it. Raises BadRequest."""
 
     @method("GET", "/members", ADMINS, "upkeep")
     def members(self) -> Sequence[MemberView]:
-        """Return who may use this backend besides the account that runs it, by name."""
+        """Return the members who may use this backend besides the account that runs it, by name."""
 
     @method("PUT", "/members", ADMINS, "upkeep", bounds={"name": 200, "role": 16})
     def give_role(self, name: str, role: str) -> MemberView:
@@ -335,7 +336,7 @@ class JobsApi(Protocol):
 
     @method("GET", "/follow", SEEN_JOBS, "follow")
     def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
-        """Yields at once, then whenever that job (or any) may have changed, at the latest after `timeout`."""
+        """Yield at once, then whenever that job (or any) may have changed, at the latest after `timeout`."""
 
 
 #: every method, by its name

@@ -40,7 +40,7 @@ class ListAsked(TypedDict, total=False):
     text: str  #: in the id, the name or the user
     group: str  #: id or name of an array or a sweep: its elements alone; else `recent` leaves elements out
     order: JobOrder
-    reverse: bool  #: the other way round than the column's own
+    reverse: bool  #: reverse the usual direction of the column
     after: str  #: `JobPage.next` of the page before
     limit: int  #: rows at most; 0: all
     fields: list[str]  #: of a row, beside its id; left out: all
@@ -61,13 +61,13 @@ class JobRow(JobFacts):
 
 
 class JobPage(TypedDict):
-    """Rows of the jobs that match, and how many there are of each kind."""
+    """A page of the matching jobs, with counts."""
 
     rows: list[JobRow]
-    next: str  #: ask for what comes `after` it; empty: this is the last page
+    next: str  #: `after` of the next page; empty: this is the last page
     first: NotRequired[int]  #: the number of the first row among those that match, from 1
     matching: int  #: jobs that match, on all pages
-    total: int  #: jobs that there are
+    total: int  #: all jobs of the backend
     #: by state, of those that match everything but `states`, `active` and `recent`
     states: dict[str, int]
     revision: int  #: of the store: what the page shows is at least as new

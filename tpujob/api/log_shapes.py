@@ -18,9 +18,9 @@ class LogLine(TypedDict):
 
 class LogPage(TypedDict):
     lines: list[LogLine]
-    cursor: str  #: pass it back for what comes after
+    cursor: str  #: pass it back to get later lines
     done: bool  #: nothing more will come
-    attempt: NotRequired[int]  #: whose lines they are; 0: there is none yet
+    attempt: NotRequired[int]  #: the attempt of the lines; 0: there is none yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class LogBlock:
     """A page in one piece, for long logs. Over HTTP its bytes are the body, the rest are headers."""
 
     data: bytes  #: whole lines: host, space, seconds since the epoch, space, what the program wrote
-    cursor: str  #: pass it back for what comes after
+    cursor: str  #: pass it back to get later lines
     done: bool  #: nothing more will come
-    more: bool  #: something comes at once
+    more: bool  #: more output can be read at once
     #: what the reader should know: why lines come late, or that the last ones are missing
     note: str = ""
 
@@ -57,7 +57,7 @@ class WindowLine(TypedDict):
     at: str
     text: str
     cut: int  #: bytes of it that are not shown
-    marks: list[tuple[int, int]]  #: what of the text matches what was looked for
+    marks: list[tuple[int, int]]  #: matching parts of the text: begin and end
 
 
 class LogGap(TypedDict):

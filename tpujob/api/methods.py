@@ -67,8 +67,8 @@ class Method(NamedTuple):
 
 
 def method(verb: str, path: str, rule: AccessRule, tag: str = "", **more: Any) -> Callable[[M], M]:
-    """The row of the method below it; `more`: further fields of `Method`. Left out, the tag is `jobs`, or `one job` for
-    a path with a job in it."""
+    """Attach a row to the decorated method. `more`: further fields of `Method`. The tag is by default
+    `jobs`, or `one job` for a path with a job in it."""
     tag = tag or ("one job" if "{job}" in path else "jobs")
 
     def with_row(function: M) -> M:
@@ -90,5 +90,5 @@ def method(verb: str, path: str, rule: AccessRule, tag: str = "", **more: Any) -
 
 
 def table(interface: type) -> dict[str, Method]:
-    """The rows of its methods, by name."""
+    """Return the rows of the interface's methods, by name."""
     return {name: made.row for name, made in vars(interface).items() if hasattr(made, "row")}

@@ -30,7 +30,7 @@ class PlaceView(TypedDict):
     """The place in the queue of a job that waits for a slice."""
 
     position: int  #: among the jobs that may start, from 1; 0: it waits for something else first
-    #: a guess; in the past: it may request a slice now; None: nothing is known that it could be made of
+    #: an estimate; in the past: it may request a slice now; None: unknown
     starts_about: str | None
     reasons: list[ReasonView]  #: the binding one first; none: it may request a slice now
     order: OrderView | None  #: None: it waits for something else first

@@ -21,7 +21,7 @@ class EventView(TypedDict):
     at: str  #: RFC 3339, UTC
     state: str
     text: str
-    by: str  #: who asked for it; empty: the backend did it by itself
+    by: str  #: the user who requested it; empty: the backend acted by itself
 
 
 class SliceJobView(TypedDict):
@@ -29,14 +29,14 @@ class SliceJobView(TypedDict):
 
     id: str
     name: str
-    seconds: float  #: for which it has had it
-    now: bool  #: it has it now
+    seconds: float  #: for which the job has had the slice
+    now: bool  #: the job has the slice now
 
 
 class SliceView(TypedDict):
     name: str
     type: str
-    tpu_slices: int  #: that it consists of, all of that type
+    tpu_slices: int  #: number of TPU slices, all of that type
     zone: str
     pricing: str
     role: str
@@ -109,7 +109,7 @@ class IgnoredView(TypedDict):
 
 
 class SecretView(TypedDict):
-    """A secret of the caller's. Nothing gives its value back."""
+    """A secret of the caller. No method returns its value."""
 
     name: str
     set_at: str | None  #: None: not known
@@ -141,7 +141,7 @@ class PatchView(TypedDict):
 
 
 class ChangeView(TypedDict):
-    """One key that differs. None: it is not there."""
+    """One key that differs. None: that side lacks the key."""
 
     key: str
     a: Any
@@ -247,7 +247,7 @@ class JobFacts(TypedDict):
     user: str
     state: str
     wish: str
-    trouble: str  #: what fails just now and is tried again, in one line; empty: nothing
+    trouble: str  #: the failure that is being retried, in one line; empty: none
     outcome: str | None
     cause: str | None
     type: str

@@ -35,7 +35,7 @@ class Admin:
         self._prices = prices
         self._store, self._orphans = store, orphans
         self._reputation, self._clock = reputation, clock
-        self.suspects = reputation.suspects  #: as they are recorded
+        self.suspects = reputation.suspects  #: returns the recorded machines
 
     # Machines --------------------------------------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ class Admin:
         )
 
     def _views(self, leaks: Sequence[Owned], now: float) -> list[LeakView]:
-        """Return them oldest first."""
+        """Return the views of leaks, oldest first."""
         by_age = sorted(leaks, key=lambda o: (o.created_at, o.name))
         return [leak_view(o, now=now, prices=self._prices) for o in by_age]
 

@@ -15,19 +15,19 @@ from tpujob.lib.lru import LruDict
 from tpujob.ports import Blobs, Clock
 from tpujob.protocol import limits, paths
 
-#: seconds for which what was read of an attempt is taken as it is: while it runs, and once it has long ended
+#: seconds for which the curves of an attempt are cached: while it runs, and once it has long ended
 FRESH, SETTLED = 10.0, 600.0
-KEPT = 256  #: attempts that are remembered, of 24 KiB each
+KEPT = 256  #: cached attempts, of 24 KiB each
 
 
 class AttemptCurves(NamedTuple):
     """The newest known curves of an attempt."""
 
     line: bytes = b""  #: for `read_series`; empty: there is none
-    doubted: bool = False  #: what lies there is not signed by its hosts
+    doubted: bool = False  #: the stored report is not signed by its hosts
     number: int = -1  #: of the report
-    until: float = 0.0  #: it is taken as it is
-    error: TpujobError | None = None  #: why it could not be read; it is raised until then
+    until: float = 0.0  #: the time until which the cache is used
+    error: TpujobError | None = None  #: why it could not be read; raised again until then
 
 
 ATTEMPTS = 12  #: that are shown, the newest
@@ -138,33 +138,33 @@ class Curves:
 
 def _charts(
     attempts: Sequence[Attempt],
-    found: Mapping[int, dict[str, list[Point]]],
+    curves: Mapping[int, dict[str, list[Point]]],
     steps_kept: Mapping[int, int | None],
 ) -> list[ChartView]:
     """Return the charts, those of well-known names first."""
-    for series in found.values():
+    for series in curves.values():
         series["steps/s"] = list(_rates(series.pop("", [])))
-    names = {name for series in found.values() for name, points in series.items() if points}
+    names = {name for series in curves.values() for name, points in series.items() if points}
     order = [*(name for name in TITLES if name in names), *sorted(names - TITLES.keys())]
     charts: list[ChartView] = []
     for name in order[:CHARTS]:
-        having = [a for a in attempts if found[a.number].get(name)]
+        having = [a for a in attempts if curves[a.number].get(name)]
         limit = POINTS // max(1, len(having))
-        curves = [
+        curve_views = [
             CurveView(
                 attempt=a.number,
-                points=_points(found[a.number][name], limit),
+                points=_points(curves[a.number][name], limit),
                 resumed_from=began_from(a) or None,
                 kept=steps_kept.get(a.number),
             )
             for a in having
         ]
-        charts.append(ChartView(name=name, title=TITLES.get(name, name), curves=curves))
+        charts.append(ChartView(name=name, title=TITLES.get(name, name), curves=curve_views))
     return charts
 
 
 def _rates(buckets: Sequence[Point]) -> Iterator[Point]:
-    """Return steps per second, between moments that are far enough apart for a rate."""
+    """Yield steps per second, between moments that are far enough apart for a rate."""
     before: Point | None = None
     for bucket in buckets:
         if before and bucket.at - before.at >= 0.5 and bucket.step > before.step:
@@ -175,7 +175,7 @@ def _rates(buckets: Sequence[Point]) -> Iterator[Point]:
 
 
 def _points(points: Sequence[Point], limit: int) -> list[tuple[int, float, float, float, float]]:
-    """Return at most so many points: neighbours become one, with their least, their greatest and their last value."""
+    """Return at most `limit` points: neighbours are merged, with their least, greatest and last value."""
     size = -(-len(points) // max(1, limit))
     first = points[0].at
     groups = [points[i : i + size] for i in range(0, len(points), size)]

@@ -18,12 +18,12 @@ from tpujob.ports import Blobs
 
 #: seconds to read the diff of the code
 ANSWER = 15.0
-#: bytes of it that are read; it was cut when it was stored
+#: bytes of the diff that are read; it was cut when it was stored
 MOST = 256 * 1024
 
 
 def spans(job: Job, now: float, done: Progress | None = None) -> list[SpanView]:
-    """Return all its time, oldest first. `done`: how far its program is now."""
+    """Return the stretches of the job's time, oldest first. `done`: the program's progress now."""
     return [_span(stretch) for stretch in timeline(job, now, done)]
 
 
@@ -89,7 +89,7 @@ def hosts(
     if serving is None or not serving.endpoints or job.state not in _HEARD:
         return []
     newest = attempt.number if attempt else 0
-    by_host = {endpoint.host: endpoint for endpoint in reports if endpoint.attempt == newest}
+    by_host = {report.host: report for report in reports if report.attempt == newest}
     by_machine = None if suspects is None else {s.physical: s for s in suspects}
     views: list[HostView] = []
     for endpoint in sorted(serving.endpoints, key=lambda e: e.host):
@@ -116,7 +116,7 @@ def hosts(
 
 
 def patch(job: Job, blobs: Blobs) -> PatchView:
-    """Return what of its code is not in the commit. Raises NotFound when the code is of no checkout; Transient."""
+    """Return the diff from the commit to the shipped code. Raises NotFound if there is none; Transient."""
     if job.code is None:
         reason = "its code does not come from a git checkout" if job.bundles else "it ships no code"
         raise NotFound(f"job {job.id} has no diff: {reason}")

@@ -143,7 +143,7 @@ class JobActions:
                 going.append(revived)
 
     def _never(self, job: Job) -> bool:
-        """Return whether it would end again at once."""
+        """Return whether a dependency of the job can never be met, so that it would end again at once."""
         edges = (edge for edge in job.edges if not edge.each)
         return any(self._met(edge) is Met.NEVER for edge in edges)
 
@@ -213,7 +213,7 @@ class JobActions:
     def _change_budget(self, caller: Principal, job: str, usd: float) -> None:
         limit = budgets.limit(usd)
 
-        def known(j: Job) -> bool:
+        def settled(j: Job) -> bool:
             check_resumable(j)
             changed = replace(j, spend_limit=limit)
             budgets.check_resume(changed, self._funds(j), self._prices, self._clock.now())
@@ -221,7 +221,7 @@ class JobActions:
 
         text = f"the budget is {dollars(limit)}"
         self._wish(
-            caller, "resume", job, EventKind.BUDGET_CHANGED, text, known, BudgetChanged(limit)
+            caller, "resume", job, EventKind.BUDGET_CHANGED, text, settled, BudgetChanged(limit)
         )
 
     def _wish(

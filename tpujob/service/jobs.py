@@ -220,10 +220,10 @@ class Jobs:
         return self._view(self._find("get", job))
 
     def events(self, job: str, *, after: int = 0, limit: int = 0) -> list[EventView]:
-        of = self._find("events", job)
-        shown = self._events.read(of, after)[: limit or None]
-        if access.sees_all(self._who, of.owner):
-            shown = [replace(e, text=in_full(e.text, ended_by(of, e.at))) for e in shown]
+        record = self._find("events", job)
+        shown = self._events.read(record, after)[: limit or None]
+        if access.sees_all(self._who, record.owner):
+            shown = [replace(e, text=in_full(e.text, ended_by(record, e.at))) for e in shown]
         return [event_view(e) for e in shown]
 
     def metrics(self, job: str, *, attempt: int | None = None) -> MetricsView:
@@ -367,8 +367,8 @@ class Jobs:
         view["place"] = self._queue.place(job, runtime.place) if runtime.place else None
         view["timeline"] = details.spans(shown, now, runtime.progress)
         view["on_hosts"] = self._on_hosts(job, now, private=private)
-        for seen, slice_ in zip(view["slices"], job.slices, strict=True):
-            seen["jobs"] = details.slice_jobs(job, slice_, self._ports.store.peek, now)
+        for slice_view, slice_ in zip(view["slices"], job.slices, strict=True):
+            slice_view["jobs"] = details.slice_jobs(job, slice_, self._ports.store.peek, now)
         if job.group and job.state in (State.FAILED, State.CANCELLED):
             self._ends_with_group(job, view)
         if job.spec.is_group:
@@ -383,7 +383,7 @@ class Jobs:
         return view
 
     def _ends_with_group(self, job: Job, view: JobView) -> None:
-        """An element whose group was cancelled goes on with that alone."""
+        """Show in an element's view that it can only be resumed with its group, if that was cancelled."""
         with suppress(NotFound):
             group = self._ports.store.peek(job.group)
             if group.wish is DesiredState.RUN:

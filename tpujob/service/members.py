@@ -27,8 +27,8 @@ class Membership:
         member = self._members.find(name)
         if member and member.id == id:
             return member.principal
-        if known := self._members.with_id(id):  # under an older address
-            return known.principal
+        if renamed := self._members.with_id(id):  # under an older address
+            return renamed.principal
         pinned = rules.pinned(member, id, name)
         stored = self._members.change(name, lambda now: rules.pinned(now, id, name))
         log.info("%s is now %s", ascii(name), ascii(id))

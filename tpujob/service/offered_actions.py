@@ -34,20 +34,20 @@ _ENDED = (State.SUCCEEDED, State.FAILED)
 
 def offered(
     job: Job,
-    who: Principal,
+    caller: Principal,
     now: float,
     *,
     live: Progress | None = None,
     funds: Funds = NO_FUNDS,
     prices: PriceList = LIST,
 ) -> tuple[list[ActionView], list[RefusedView]]:
-    """Return the actions that `who` may take on `job`, and those refused. `live`: see `job_progress`."""
+    """Return the actions that `caller` may take on `job`, and those refused. `live`: see `job_progress`."""
     has = job_progress(job, live)
     views: list[ActionView] = []
     refused: list[RefusedView] = []
     for name in ACTIONS:
         try:
-            check_owner(who, name, job)
+            check_owner(caller, name, job)
             views.append(_action(name, job, has, funds, prices, now))
         except (Forbidden, IllegalInState) as error:
             forbidden = isinstance(error, Forbidden)

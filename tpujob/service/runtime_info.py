@@ -69,7 +69,7 @@ class RuntimeReader:
         return live if live and live.attempt == _running(job) else None
 
     def _ignored(self, job: Job, now: float) -> Ignored | None:
-        """Also while no report was believed."""
+        """Return the counts of ignored reports, also while no report was believed."""
         live = self._live.get(job.id)
         of_it = live is not None and live.verified.attempt == _running(job)
         return live.verified.ignored(now) if live and of_it else None

@@ -36,8 +36,8 @@ BUCKET = 60.0
 ANSWER = 15.0
 
 
-#: The types that a zone lists, as the cloud says; None: it cannot be asked now. Raises Refused for a zone that is
-#: closed to the project.
+#: returns the types that the cloud lists in a zone, None if it does not answer; raises Refused for a zone that is
+#: closed to the project
 Offered = Callable[[str], frozenset[str] | None]
 
 
@@ -137,7 +137,7 @@ class Submission:
             datasets.check_folders(spec.data, caller.folder, self._site)
 
     def to_copy(self, spec: JobSpec, zone: str) -> list[DataToCopy]:
-        """Return what that zone lacks of the data of a job. Raises BadSpec for data that cannot be read."""
+        """Return the data of a job that the zone lacks. Raises BadSpec for data that cannot be read."""
         return self._data.missing(spec, zone)
 
     def put_bundle(
@@ -165,7 +165,7 @@ class Submission:
         return path
 
     def placed(self, spec: Mapping[str, Any]) -> Placed:
-        """Asks the cloud for zones of which no table has the types. Raises BadSpec."""
+        """Return the spec with its place; asks the cloud for the types of zones that no table has. Raises BadSpec."""
         parsed = settled(parse(spec), self._site)
         if parsed.is_group:
             parse(dump(elements.longest(parsed)))
@@ -244,8 +244,8 @@ class Submission:
         ), created
 
     def _code(self, caller: Principal, code: CodeGiven | None, bucket: str) -> Code | None:
-        """Commit and branch are kept in the record. A diff is too long for that: it is an object beside the bundle,
-        named by its own hash, as one bundle can come from several commits."""
+        """Return the code for the record. A diff is too long for it: it is stored as an object beside the bundle, named
+        by its own hash, as one bundle can come from several commits."""
         if code is None or not code["commit"]:
             return None
         diff = code["diff"].encode(errors="replace")

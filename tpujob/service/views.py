@@ -72,7 +72,7 @@ def hardware(job: Job) -> Hardware:
 
 
 def speed(job: Job, has: JobProgress, moved_at: float | None) -> float | None:
-    """Steps a second, while it runs."""
+    """Return the steps per second of a running job; None: it does not run, or the speed is unknown."""
     if job.state is not State.RUNNING or job.attempt is None:
         return None
     return pace.steps_per_second(job.attempt, has, moved_at)
@@ -242,7 +242,7 @@ def slice_view(job: Job, slice: Slice, *, now: float, host_keys: str = "") -> Sl
 def attempt_view(
     attempt: Attempt, steps: Mapping[int, int | None], *, private: bool = True
 ) -> AttemptView:
-    """`kept`: as `steps_kept` returns it."""
+    """`steps`: as `steps_kept` returns them."""
     done = attempt.progress
     hidden: dict[str, Any] = {} if private else {"text": ""}
     return AttemptView(

@@ -68,7 +68,7 @@ def _count(
 
 
 def within(at: float | None, now: float) -> bool:
-    """Return whether it was within the last day."""
+    """Return whether `at` is within the last day."""
     return at is not None and now - at <= DAY
 
 
@@ -177,7 +177,7 @@ class Quotas:
 
 
 def quotas_view(looked: Looked, jobs: Iterable[Job], now: float) -> QuotasView:
-    """Return them as `CapacityReport` has them; `jobs`: the active ones, and those that have ended within the day."""
+    """Return the quotas of a `CapacityReport`. `jobs`: those active, or ended within the day."""
     rows = looked.found.rows if looked.found else ()
     held, refused = _of_jobs(jobs, frozenset(map(_place, rows)), now)
     return QuotasView(

@@ -21,11 +21,11 @@ from tpujob.service.backend.status import BackendStatus
 from tpujob.version import __version__
 
 
-def text(of: BackendStatus, queue: Queue) -> str:
+def text(status: BackendStatus, queue: Queue) -> str:
     """Return all metrics, in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Read(of, queue))
-    return (generate_latest(registry) + generate_latest(of.counters.registry)).decode()
+    registry.register(_Read(status, queue))
+    return (generate_latest(registry) + generate_latest(status.counters.registry)).decode()
 
 
 class _Read(Collector):
@@ -33,7 +33,7 @@ class _Read(Collector):
         self._of, self._queue = of, queue
 
     def collect(self) -> Iterator[Metric]:
-        """In the same order each time."""
+        """Yield the metrics, in the same order each time."""
         yield from _process(self._of)
         with contextlib.suppress(TpujobError):  # `tpujob_store_up` says so
             yield from _jobs(self._of)

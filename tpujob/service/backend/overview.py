@@ -66,19 +66,19 @@ class Overview:
             if read == READ:
                 older = _written(item)
                 break
-        of = self._index.names(job_id for job_id, _ in events)
+        names = self._index.names(job_id for job_id, _ in events)
         shown = [
             (job_id, event_in_full(item) if caller.at_least(Role.ADMIN) else item)
             for job_id, item in events
         ]
         views: list[JobEventView] = []
         for job_id, event in shown:
-            name, user = of.get(job_id, ("", ""))
+            name, user = names.get(job_id, ("", ""))
             views.append(JobEventView(**event_view(event), job=job_id, name=name, user=user))
         return EventsPage(events=views, next=older)
 
     def _events(self, before: EventKey | None, size: int) -> Iterator[tuple[str, Event]]:
-        """Read the events of all jobs, newest first, so many at a time."""
+        """Yield the events of all jobs, newest first; reads `size` at a time."""
         while True:
             page = self._store.recent(before=before, limit=size)
             yield from page

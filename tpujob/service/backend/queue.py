@@ -61,12 +61,12 @@ class QueueReader:
         all_used = sum(usage.shares.values()) or 1.0
         users = self._index.users()
         owners: defaultdict[str, list[OwnerUsage]] = defaultdict(list)
-        for (share, caller), used in sorted(
+        for (share, owner), used in sorted(
             usage.owners.items(), key=lambda item: (-item[1], item[0])
         ):
             part = round(used / (usage.shares.get(share) or 1.0), 4)
             owners[share].append(
-                OwnerUsage(user=users.get(caller, caller), usd=_usd(used), part=part)
+                OwnerUsage(user=users.get(owner, owner), usd=_usd(used), part=part)
             )
         return [
             ShareView(
@@ -82,7 +82,7 @@ class QueueReader:
         ]
 
     def place(self, job: Job, place: Place) -> PlaceView:
-        """The place of a job that waits, as its own page shows it."""
+        """Return the place of a waiting job, as the job's page shows it."""
         return self._place(job, place, self._queue.jobs(), self._clock.now())
 
     def _row(
@@ -250,10 +250,10 @@ def _alike(
 ) -> Iterator[list[str]]:
     """Join elements of a group that follow each other and wait for the same things."""
 
-    def what(job_id: str) -> tuple[object, ...]:
+    def key(job_id: str) -> tuple[object, ...]:
         return (live[job_id].group or job_id, *map(_same, places[job_id].reasons))
 
-    return (list(part) for _, part in groupby(ids, what))
+    return (list(part) for _, part in groupby(ids, key))
 
 
 def _same(reason: Reason) -> tuple[object, ...]:

@@ -43,7 +43,7 @@ class Changes:
 
     @property
     def failing(self) -> float | None:
-        """Since when the store fails, in seconds since the epoch; None: it answers, or is not followed."""
+        """The time since which the store fails, in seconds since the epoch; None: it answers, or is not followed."""
         since, asked_at = self._failed, self._asked
         if since is None and asked_at is not None and self._clock() - asked_at >= HANGS:
             since = asked_at

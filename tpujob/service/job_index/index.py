@@ -81,9 +81,9 @@ class JobIndex:
 
     # Answers ----------------------------------------------------------------------------------------------------------
 
-    def page(self, caller: Principal, asked: ListAsked | Mapping[str, Any]) -> JobPage:
+    def page(self, caller: Principal, filters: ListAsked | Mapping[str, Any]) -> JobPage:
         """Return what `JobsApi.list` sends that caller. Raises BadRequest, and the errors of the store."""
-        query = listing.parse_query(asked, caller, FIELDS)
+        query = listing.parse_query(filters, caller, FIELDS)
         with self._lock:
             self._read_changes()
             if query.order in listing.MOVING:  # else what runs is looked at where it is shown
@@ -164,13 +164,13 @@ class JobIndex:
             }
 
     def users(self) -> dict[str, str]:
-        """The user of each owner, by the newest of their jobs."""
+        """Return the user name of each owner, from the newest of their jobs."""
         with self._lock:
             self._read_changes()
             return {row.owner: row.user for row in reversed(self._all())}
 
     def ended_by(self, cause: Cause) -> list[str]:
-        """Ids of the jobs that have ended for that cause."""
+        """Return the ids of the jobs that have ended for that cause."""
         with self._lock:
             self._read_changes()
             return [
@@ -178,14 +178,14 @@ class JobIndex:
             ]
 
     def ended_since(self, at: float) -> list[str]:
-        """Ids of the jobs that have ended since."""
+        """Return the ids of the jobs that have ended since `at`."""
         with self._lock:
             self._read_changes()
             return [f"{row.number:06d}" for row in self._all() if row.ended_at >= at]
 
     @property
     def revision(self) -> int:
-        """Return the change of the store up to which the rows are current."""
+        """The change of the store up to which the rows are current."""
         return self._revision or 0
 
     # Pages -----------------------------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ class JobIndex:
         self._rows = None
 
     def _watch(self) -> None:
-        """Write into the rows what is known of running programs now."""
+        """Update the rows with the progress of running programs."""
         for entry in self._jobs.values():
             if (job := entry.job) is None:
                 continue

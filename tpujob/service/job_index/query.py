@@ -150,8 +150,8 @@ def _states(raw: Mapping[str, Any]) -> frozenset[State] | None:
     named = _several(raw, "states", tuple(State))
     states = None if named is None else frozenset(map(State, named))
     if "active" in raw:
-        those = _LIVE if raw["active"] else _FINAL
-        states = those if states is None else states & those
+        selected = _LIVE if raw["active"] else _FINAL
+        states = selected if states is None else states & selected
     return states
 
 
@@ -213,7 +213,7 @@ class IndexedJob:
     is_group: bool = False
 
     def spent(self, now: float) -> float | None:
-        """US dollars; None: not known."""
+        """Return US dollars; None: unknown."""
         if self.used is None:
             return None
         moment = ledger.moment(now)
@@ -244,7 +244,7 @@ def alike(rows: Sequence[IndexedJob], query: ListQuery) -> Sequence[IndexedJob]:
 
 
 def narrowed(rows: Sequence[IndexedJob], query: ListQuery, now: float) -> Sequence[IndexedJob]:
-    """Return those of them in the states, and of the time, that the list asks for."""
+    """Return the rows in the states of the query; for a recent list, without jobs that ended long ago."""
     if query.states is not None:
         rows = [row for row in rows if row.state in query.states]
     if query.recent and not query.group and not query.text:
@@ -287,14 +287,14 @@ COLUMNS: Mapping[str, JobColumn] = {
 
 
 def ordered(rows: Sequence[IndexedJob], query: ListQuery, now: float) -> list[IndexedJob]:
-    """`rows` come newest first, and so do those of equal value."""
+    """Return the rows in the order of the query. `rows`, and rows of equal value, are newest first."""
     if query.order == "id":
         return list(rows) if query.descending else list(reversed(rows))
-    of, last = COLUMNS[query.order].value, _last(query)
+    value_of, last = COLUMNS[query.order].value, _last(query)
 
     def key(row: IndexedJob) -> Any:
-        fields = of(row, now)
-        return last if fields is None else fields
+        value = value_of(row, now)
+        return last if value is None else value
 
     return sorted(rows, key=key, reverse=query.descending)
 
@@ -307,7 +307,7 @@ def _last(query: ListQuery) -> Value:
 
 
 def comes_after(row: IndexedJob, key: PageKey, query: ListQuery, now: float) -> bool:
-    """Return whether its place is behind the job at which a page ended, as the list is now."""
+    """Return whether the row comes after `key`, the last row of a page."""
     own = COLUMNS[query.order].value(row, now)
     if own == key.value:
         return row.number < key.number

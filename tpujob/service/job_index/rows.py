@@ -23,7 +23,7 @@ _COMMANDS, _SLICES, _WARNINGS, _PARAMS = 2, 3, 2, 6  #: of a row, at most
 
 
 def listed(job: Job) -> IndexedJob:
-    """Return what a list needs of it, from its record."""
+    """Return the facts that a list needs of a job."""
     attempt, shown = job.attempt, hardware(job)
     spent, billed = _money(job)
     has = job_progress(job)
@@ -79,17 +79,18 @@ def size(row: JobRow) -> int:
     return len(json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode())
 
 
-def _row(job: Job, known: RuntimeInfo, now: float, mine: bool, part: int) -> JobRow:
+def _row(job: Job, runtime: RuntimeInfo, now: float, mine: bool, part: int) -> JobRow:
     def cut(text: str, kind: str = "word") -> str:
         return within(text, _ROOM[kind] // part)
 
-    has = job_progress(job, known.progress)
-    facts = job_facts(job, known, now, has)
-    rate = speed(job, has, known.moved_at)
-    coming = next_step.what_next(job, has, known.wait, now, known.place)
+    has = job_progress(job, runtime.progress)
+    facts = job_facts(job, runtime, now, has)
+    rate = speed(job, has, runtime.moved_at)
+    coming = next_step.what_next(job, has, runtime.wait, now, runtime.place)
+    why = _failure(job) or next_step.why(job, runtime.wait, runtime.unpaid, now, runtime.place)
     warned = [
         budget.get("said", "")
-        for budget in budgets.views(job, known.funds, now)
+        for budget in budgets.views(job, runtime.funds, now)
         if budget["warned"]
     ]
     return {
@@ -103,22 +104,20 @@ def _row(job: Job, known: RuntimeInfo, now: float, mine: bool, part: int) -> Job
         "condemned": [cut(name) for name in facts["condemned"][:_SLICES]],
         "phase": cut(facts["phase"]),
         "mine": mine,
-        "why": cut(
-            _failure(job) or next_step.why(job, known.wait, known.unpaid, now, known.place), "why"
-        ),
+        "why": cut(why, "why"),
         "next": NextView(
             action=coming["action"],
             at=coming["at"],
             text=cut(coming["text"], "next"),
             commands=[
-                CommandView(command=cut(budget["command"]), does=cut(budget["does"], "does"))
-                for budget in coming["commands"][:_COMMANDS]
+                CommandView(command=cut(command["command"]), does=cut(command["does"], "does"))
+                for command in coming["commands"][:_COMMANDS]
             ],
         ),
-        "preemptions": sum(budget.cause is Cause.PREEMPTED for budget in job.attempts),
+        "preemptions": sum(past.cause is Cause.PREEMPTED for past in job.attempts),
         "steps_per_s": rate,
         "left_s": pace.seconds_left(has, rate),
-        "warned": [] if job.state.final else [cut(budget, "next") for budget in warned[:_WARNINGS]],
+        "warned": [] if job.state.final else [cut(text, "next") for text in warned[:_WARNINGS]],
         "params": {cut(name): cut(value) for name, value in islice(job.params.items(), _PARAMS)},
     }
 

@@ -17,7 +17,7 @@ from tpujob.lib.lru import LruDict
 from tpujob.ports import Store
 from tpujob.service.job_index.index import JobIndex
 
-MOST = 4  #: questions whose sums are kept: by job they are some 2 kB a job
+MOST = 4  #: queries whose sums are kept: by job, some 2 kB a job
 
 
 class _Granted(NamedTuple):
@@ -65,11 +65,11 @@ class EndedSpending:
             return report.merged(by, sums.rows, part.rows), sums.copies + _copies(selected)
 
     def _include(
-        self, asked: tuple[Group, str], live: list[Job], ended: Mapping[int, int], now: float
+        self, query: tuple[Group, str], live: list[Job], ended: Mapping[int, int], now: float
     ) -> Collection[tuple[str, str]]:
-        """Afterwards every sum, that of the question too, is of the jobs that have ended. Returns the slices of all
-        jobs that a grant pays for."""
-        first = asked not in self._sums
+        """Bring every sum up to date with the jobs that have ended, and make that of `query`. Returns the slices of
+        all jobs that a grant pays for."""
+        first = query not in self._sums
         jobs = [*(self._store.walk() if first else self._new(ended))]
         jobs = [job for job in jobs if ended.get(int(job.id)) == job.version]
         new = [job for job in jobs if int(job.id) not in self._versions]
@@ -77,14 +77,14 @@ class EndedSpending:
         covered = ledger.covered([*self._granted.values(), *granted.values(), *live])
         if self._covered != frozenset(key for key in covered if int(key[0]) in self._granted):
             self._forget()  # a slice turned out to have been gone earlier than it seemed
-            return self._include(asked, live, ended, now)
+            return self._include(query, live, ended, now)
         self._granted |= granted
         self._covered = frozenset(key for key in covered if int(key[0]) in self._granted)
         self._versions |= {int(job.id): job.version for job in new}
         if first:
-            self._sums[asked] = _Sums()
-        for question, sums in self._sums.items():
-            _add(sums, question, jobs if first and question == asked else new, now, covered)
+            self._sums[query] = _Sums()
+        for key, sums in self._sums.items():
+            _add(sums, key, jobs if first and key == query else new, now, covered)
         return covered
 
     def _new(self, ended: Mapping[int, int]) -> Iterator[Job]:
@@ -96,12 +96,12 @@ class EndedSpending:
 
 def _add(
     sums: _Sums,
-    question: tuple[Group, str],
+    query: tuple[Group, str],
     jobs: Iterable[Job],
     now: float,
     covered: Collection[tuple[str, str]],
 ) -> None:
-    by, user = question
+    by, user = query
     selected = _of(jobs, user)
     part = report.report(selected, now, by, covered)
     joined = report.merged(by, sums.rows, part.rows)

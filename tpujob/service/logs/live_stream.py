@@ -21,11 +21,11 @@ from tpujob.service.logs.segments import Until
 log = logging.getLogger(__name__)
 
 IDLE = 30.0  #: seconds without a reader, after which a stream is closed
-KEPT = 600.0  #: seconds for which what was received is remembered after that, if there is room
+KEPT = 600.0  #: seconds after that for which lines not stored yet are kept, if there is room
 CONNECT = 10.0  #: seconds for a connection
 PAUSES = (1.0, 2.0, 5.0, 15.0)  #: seconds between two tries
-TRIES = 2  #: that fail after a stream has ended before that is a trouble: the program may have ended, too
-TIDIED = 10.0  #: seconds between two looks for what no reader follows any more
+TRIES = 2  #: failed tries after a stream's end that are no trouble: the program may have ended, too
+TIDIED = 10.0  #: seconds between two searches for attempts that no reader follows any more
 FIRST = 4.0  #: seconds that the first reader waits for the first lines
 ATTEMPTS = 32  #: that are followed at once, or remembered
 STREAMS = 64  #: hosts of one attempt that are followed; the others are read from the bucket
@@ -86,14 +86,14 @@ class LiveLogs:
         """End all streams. Safe to repeat."""
         self._closed.set()
         with self._change:
-            for tails in self._followed.values():
-                tails.close()
+            for followed in self._followed.values():
+                followed.close()
 
     @property
     def held(self) -> int:
         """Bytes of all tails."""
         with self._change:
-            return sum(tails.size for tails in self._followed.values())
+            return sum(followed.size for followed in self._followed.values())
 
     def _tidy(self) -> None:
         """Start the thread that forgets abandoned attempts."""
@@ -110,8 +110,8 @@ class LiveLogs:
                     return
 
     def _forget(self, now: float) -> None:
-        for key, tails in list(self._followed.items()):
-            if tails.forgotten(now):
+        for key, followed in list(self._followed.items()):
+            if followed.forgotten(now):
                 self._followed.pop(key).close()
 
     def _give_way(self, now: float) -> bool:
@@ -123,11 +123,11 @@ class LiveLogs:
         return True
 
     def _fit(self) -> None:
-        """Stay within the memory for all attempts: forget abandoned ones first, then lines of the one with most."""
+        """Free memory above the limit: forget idle attempts first, then the oldest lines of the largest."""
         now = time.monotonic()
         while self.held > HELD:
             if not self._give_way(now):
-                max(self._followed.values(), key=lambda tails: tails.size).shorten()
+                max(self._followed.values(), key=lambda followed: followed.size).shorten()
 
 
 class _Attempt:
@@ -141,7 +141,7 @@ class _Attempt:
         change: Condition,
         fit: Callable[[], None],
     ) -> None:
-        """`fit`: is called when it has grown."""
+        """`fit` is called when a host's tail has grown."""
         self.hosts, self.slice, self.change, self._fit = hosts, slice, change, fit
         self.job, self.attempt = key
         self.count = len(slice.endpoints)
@@ -150,7 +150,7 @@ class _Attempt:
         self.began = self.read_at = time.monotonic()
         self.settled_at = 0.0
         self.ended = False  #: the attempt: no stream is opened any more
-        #: hosts have stored what they will store, unless they are still connected
+        #: the hosts have stored all that they will, except those still connected
         self.stored = False
         self.streams: dict[int, _HostStream] = {}
 

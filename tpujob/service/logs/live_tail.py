@@ -21,9 +21,9 @@ MESSAGE = 256
 class LiveTail(NamedTuple):
     """The lines of one host, as of a moment ago."""
 
-    base: int  #: the number of the line before it
-    settled: int  #: every line up to this one was in the bucket by then, or dropped
-    end: int  #: the number of its last line
+    base: int  #: the number of the line before the first
+    settled: int  #: each line up to this number was in the bucket, or dropped
+    end: int  #: the number of the last line
     blocks: Sequence[live.TailMessage]  #: as they came
 
     def after(self, line: int) -> bytes:

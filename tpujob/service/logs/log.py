@@ -37,7 +37,7 @@ ANSWER, SEARCH = 15.0, 6.0
 SEARCHES = 4
 
 T = TypeVar("T")
-#: reads on behind the lines that a reader has: what was read, the last lines that it has now, and whether there is more
+#: reads behind the given lines: returns the data, the number of the last line read of each host, whether there is more
 _Read = Callable[[LogReader, Mapping[int, int]], tuple[T, dict[int, int], bool]]
 
 
@@ -110,7 +110,7 @@ class Logs:
     def _ahead(
         self, job: Job, host: int | None, attempt: int | None, at: Cursor, read: _Read[T]
     ) -> tuple[T, Cursor, bool]:
-        """Read what comes after the cursor; then the cursor behind it, and whether there is more."""
+        """Return the lines after the cursor, the cursor behind them, and whether there are more."""
         until = Until(self._answer)
         while True:
             log = self._open(job, at.attempt, host, until, at.given)
@@ -201,8 +201,8 @@ class Logs:
         until: Until,
         positions: Mapping[int, int] | None = None,
     ) -> LogReader:
-        """Return what is stored and, behind it, what is not stored yet. `given`: the lines of each host that the reader
-        has; what is stored of them need not be known."""
+        """Return the stored lines and, behind them, those not stored yet. `positions`: by host, the last line that the
+        reader has; stored lines up to it may be left out."""
         positions = positions or {}
         tails = self._tails(job, attempt, until)  # before the list
         heard = {of: tail for of, tail in tails.of.items() if host in (None, of)}
@@ -280,13 +280,13 @@ def _read_page(
 
 
 def _read_block(log: LogReader, positions: Mapping[int, int]) -> tuple[bytes, dict[int, int], bool]:
-    """Each line with its host, its time and what the program wrote."""
+    """Return whole lines, each with host and time in front."""
     if len(log.logs) > 1:
         lines, is_cut = log.ahead(log.after(positions), BLOCK_BYTES)
         data = b"".join([b"%d %.3f %b\n" % (x.host, x.at, x.raw) for x in lines])
         return data, {line.host: line.number for line in lines}, is_cut
-    found, is_cut = log.read_ahead(log.after(positions), BLOCK_BYTES)
-    for host, runs in found.items():
+    runs_by_host, is_cut = log.read_ahead(log.after(positions), BLOCK_BYTES)
+    for host, runs in runs_by_host.items():
         if runs:  # one host: nothing to merge
             front = b"%d " % host
             data = b"".join(run.data for run in runs)[:-1]
@@ -307,12 +307,12 @@ def _fitting(lines: Iterable[StampedLine], size: int, limit: int) -> list[Stampe
 
 
 def _end(log: LogReader, attempt: int) -> Cursor:
-    """Return the cursor behind what there is."""
+    """Return the cursor behind the last line of each host."""
     return Cursor(attempt, {host: host_log.last for host, host_log in log.logs.items()})
 
 
 def _place(log: LogReader, query: WindowAsked | SearchAsked, *, behind: bool) -> Positions | None:
-    """Return the place that is asked for; None: none is."""
+    """Return the place that the query names; None: it names none."""
     if "line" in query:
         host = query.get("of", query.get("host", 0))
         if host not in log.logs:

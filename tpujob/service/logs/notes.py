@@ -21,7 +21,7 @@ def slow(tails: Tails) -> str:
 
 
 def unfinished(job: Job, attempt: int, log: LogReader, host: int | None = None) -> list[str]:
-    """Return what is missing at the end of an attempt's log, once nothing more can come. `host`: only of that host."""
+    """Return what is missing at the end of a log whose slice is gone. `host`: only of that host."""
     record = job.attempts[attempt - 1]
     slice = next((s for s in job.slices if s.name == record.slice), None)
     if slice is None or slice.gone_at is None or record.ended_at is None:

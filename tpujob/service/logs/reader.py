@@ -98,7 +98,7 @@ class HostLog:
         return min(self.starts[at] + number - self.first[at], self.starts[at + 1])
 
     def until_time(self, at: float, *, with_it: bool) -> int:
-        """Return how many lines are older; with those of that time, `with_it`."""
+        """Return the number of lines before that time; `with_it`: or at it."""
         bisect = bisect_right if with_it else bisect_left
         segment = bisect(range(len(self.segments)), at, key=self._begin) - 1
         if segment < 0:
@@ -213,22 +213,22 @@ class LogReader:
             for run in log.runs_from(begin.get(log.host, 0), share)
         ]
         read = self._reader.side_by_side(lambda run: run[0].read_run(*run[1:], share), work)
-        found: dict[int, list[LineRun]] = {host: [] for host in self.logs}
+        by_host: dict[int, list[LineRun]] = {host: [] for host in self.logs}
         for (log, *_), run in zip(work, read, strict=True):
-            runs = found[log.host]
+            runs = by_host[log.host]
             if run.lines and not (runs and runs[-1].cut):
                 runs.append(run)
-        return found, any(self._has_more(host, runs) for host, runs in found.items())
+        return by_host, any(self._has_more(host, runs) for host, runs in by_host.items())
 
     def ahead(self, begin: Positions, size: int) -> tuple[list[StampedLine], bool]:
         """Return about `size` bytes of lines from those positions on; then whether there are more."""
-        found, is_cut = self.read_ahead(begin, size)
+        by_host, is_cut = self.read_ahead(begin, size)
         chunks = {
             host: [line for run in runs for line in parse(host, run.data, run.number)]
-            for host, runs in found.items()
+            for host, runs in by_host.items()
         }
         # a host with more to come may have lines as old as its last one: what is later must wait for them
-        ends = (chunk[-1].at for h, chunk in chunks.items() if self._has_more(h, found[h]))
+        ends = (chunk[-1].at for h, chunk in chunks.items() if self._has_more(h, by_host[h]))
         bound = min(ends, default=inf)
         lines = sorted(chain.from_iterable(chunks.values()), key=_TIME)  # stable: by host
         return lines[: bisect_right(lines, bound, key=_TIME)], is_cut

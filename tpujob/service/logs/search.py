@@ -28,7 +28,7 @@ MOST_SPANS = 50  #: of one text
 
 @dataclass(frozen=True, slots=True)
 class LogPattern:
-    """A line matches as `grep` would say, before its escape sequences are taken away."""
+    """A text, a pattern or tracebacks to search for. Lines are matched with their escape sequences."""
 
     text: str = ""
     regexp: bool = False
@@ -56,7 +56,7 @@ class Matcher(Protocol):
 
 
 def matcher(query: LogPattern) -> Matcher:
-    """Raises BadRequest for a pattern that is none."""
+    """Return the matcher of a query. Raises BadRequest for an invalid pattern."""
     if query.traceback:
         return _Tracebacks()
     return _Regexp(query) if query.regexp else _Literal(query)
@@ -84,9 +84,9 @@ class _Literal:
         data = data.lower() if self._fold else data
         if self._bytes not in data:
             return []
-        sought = self._bytes
-        maybe = [(i, line) for i, line in enumerate(data.split(b"\n")) if sought in line]
-        return [i for i, line in maybe if sought in raw_of(line)]  # the time is no part of it
+        lines = enumerate(data.split(b"\n"))
+        maybe = [(i, line) for i, line in lines if self._bytes in line]
+        return [i for i, line in maybe if self._bytes in raw_of(line)]  # the time is no part of it
 
     def spans(self, texts: list[str]) -> list[list[tuple[int, int]]]:
         return [list(self._places(text)) for text in texts]
@@ -108,7 +108,7 @@ class _Regexp:
         options.log_errors = False
         options.max_mem = MEMORY
         try:
-            self._sought = re2.compile(query.text.encode("utf-8", "replace"), options)
+            self._pattern = re2.compile(query.text.encode("utf-8", "replace"), options)
         except re2.error as error:
             why = error.args[0].decode("utf-8", "replace")
             raise BadRequest(
@@ -119,11 +119,11 @@ class _Regexp:
     def lines(self, data: bytes) -> list[int]:
         text = raw_of(data).decode("utf-8", "replace").encode()  # no pattern matches other bytes
         lines = text.split(b"\n")[:-1]
-        return [i for i, line in enumerate(lines) if self._sought.search(line)]
+        return [i for i, line in enumerate(lines) if self._pattern.search(line)]
 
     def spans(self, texts: list[str]) -> list[list[tuple[int, int]]]:
         return [
-            [match.span() for match in islice(self._sought.finditer(text), MOST_SPANS)]
+            [match.span() for match in islice(self._pattern.finditer(text), MOST_SPANS)]
             for text in texts
         ]
 

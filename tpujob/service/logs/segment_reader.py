@@ -61,11 +61,11 @@ class SegmentReader:
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="log")
 
     def side_by_side(self, work: Callable[[A], B], on: Collection[A]) -> list[B]:
-        """Return what `work` makes of each. It waits for the storage, and must not call this itself."""
+        """Return the results of `work`, which reads the storage and must not call this method itself."""
         return [work(x) for x in on] if len(on) == 1 else list(self._pool.map(work, on))
 
     def read(self, segment: Segment, until: Until, start: int = 0, end: int | None = None) -> bytes:
-        """Return those bytes, as far as it has them; none if it was removed since it was listed."""
+        """Return the segment's bytes from `start` to `end`; none if it was removed since it was listed."""
         end = segment.size if end is None else min(end, segment.size)
         if segment.data is not None:
             return segment.data[start:end]

@@ -50,7 +50,7 @@ class Until:
 
     @property
     def left(self) -> float:
-        """Seconds. Raises Transient when there are none."""
+        """The seconds left. Raises Transient when there are none."""
         left = self._end - time.monotonic()
         if left <= 0:
             raise Transient(
@@ -137,13 +137,13 @@ class SegmentLists:
                     return cached.segments
             elif young and cached.at > settled_at:
                 return cached.segments
-        segments = self._list(workdir, attempt, host, host_count(job, attempt), until)
+        newest = self._list(workdir, attempt, host, host_count(job, attempt), until)
         with self._lock:
-            self._kept[key] = segments
+            self._kept[key] = newest
             weight = sum(entry.weight for entry in self._kept.values())
             while weight > KEPT_SEGMENTS and len(self._kept) > 1:
                 weight -= self._kept.popitem(last=False)[1].weight
-        return segments.segments
+        return newest.segments
 
     def _list(
         self, workdir: str, attempt: int, host: int | None, count: int, until: Until
@@ -169,7 +169,7 @@ class SegmentLists:
 def read_segments(
     workdir: str, attempt: int, blobs: Iterable[Blob], hosts: Sequence[int]
 ) -> Segments:
-    """Return what these objects hold of each host, in order, each line once."""
+    """Return the segments in these objects by host, in order of lines, each line once."""
     own: dict[int, list[Segment]] = {}
     shared: dict[int, list[Segment]] = {}
     room = MOST_SEGMENTS
@@ -179,11 +179,11 @@ def read_segments(
             size, facts = min(blob.size, MOST), segment.read(blob.metadata)
             if facts and facts.lines > size:  # a line has a byte at least
                 facts = None
-            one = Segment(host, blob.path, size, blob.generation, facts)
-            own.setdefault(host, []).append(one)
+            own_segment = Segment(host, blob.path, size, blob.generation, facts)
+            own.setdefault(host, []).append(own_segment)
         elif room > 0 and paths.is_shared_log(workdir, attempt, blob.path):
-            for one in _pieces(blob, hosts):
-                shared.setdefault(one.host, []).append(one)
+            for piece in _pieces(blob, hosts):
+                shared.setdefault(piece.host, []).append(piece)
                 room -= 1
     by_host = {host: _in_order(own.get(host, []), shared.get(host, [])) for host in own | shared}
     return {host: segments for host, segments in sorted(by_host.items()) if segments}
@@ -230,7 +230,7 @@ def _place(piece: Segment) -> tuple[int, int]:
 
 
 def _reaches(segments: Segments, ends: Mapping[int, int]) -> bool:
-    """Return whether the store has that line of each host, or a later one."""
+    """Return whether the segments of each host reach that line."""
     return all(
         (segments[host][-1].last if host in segments else 0) >= end for host, end in ends.items()
     )

@@ -114,7 +114,7 @@ def views(job: Job, funds: Funds, now: float) -> list[SpendingView]:
 
 
 def view(account: Account, job_id: str = "") -> SpendingView:
-    """`job_id`: whose own budget it is, where several are shown."""
+    """Return the view of a budget. `job_id`: the job whose own budget it is, where several are shown."""
     reached = budget.reached_at(account)
     spending = SpendingView(
         whose=f"job {job_id}" if job_id else account.whose,

@@ -39,12 +39,12 @@ class Comparisons:
         asked: CompareAsked | None = None,
     ) -> CompareView:
         placed = self._placing(spec)
-        wanted = placed.spec
+        job_spec = placed.spec
         stated, asked = checked(said or {}), asked or {}
-        unit, amount = _amount(wanted, asked)
+        unit, amount = _amount(job_spec, asked)
         jobs, now, prices = self._store.list(), self._clock.now(), self._site.prices
-        places = _places(wanted, asked)
-        speeds = _speeds(jobs, wanted, unit, asked)
+        places = _places(job_spec, asked)
+        speeds = _speeds(jobs, job_spec, unit, asked)
         first, _ = self._estimates.use(placed, stated, jobs)
         forecaster = Forecaster(jobs, now, prices)
         copies: dict[str, tuple[DataToCopy, ...]] = {}
@@ -52,11 +52,11 @@ class Comparisons:
         def outlook(place: SamplePlace, speed: Throughput) -> Outlook:
             region = accelerators.region_of(place.zone)  # with a bucket there
             if region not in copies:
-                copies[region] = self._estimates.copies(wanted, place.zone)
+                copies[region] = self._estimates.copies(job_spec, place.zone)
             use = replace(
                 first, type=place.type, zone=place.zone, location=region, copies=copies[region]
             )
-            return forecaster.of(wanted, use, amount / speed.per_second / 3600, stated)
+            return forecaster.of(job_spec, use, amount / speed.per_second / 3600, stated)
 
         def usd_per_hour(place: SamplePlace) -> float | None:
             return prices.usd_per_hour(place.type, place.zone, place.pricing, place.tpu_slices)
@@ -69,7 +69,7 @@ class Comparisons:
         ways.sort(key=_order)
         return CompareView(
             at=rfc3339(now),
-            name=wanted.name,
+            name=job_spec.name,
             unit=unit,
             amount=amount,
             ways=[
@@ -159,7 +159,7 @@ def _stated_speeds(
 
 
 def _order(way: PlaceOption) -> tuple[bool, bool, float, float]:
-    """The cheapest first, then what has no price by time, then what is unknown."""
+    """Return the sort key: the cheapest first, then unpriced ways by time, then unknown ones."""
     if way.outlook is None:
         return True, True, 0, 0.0
     costs, time = way.outlook.amounts, way.outlook.forecast.wall.p50

@@ -74,8 +74,8 @@ class Forecaster:
             preemptions=spec.recovery.preemptions,
             wait=None if "wait" in expected.unknown else spec.recovery.wait,
         )
-        outlook = forecast(work, expected)
-        return Outlook(float(hours), outlook, expected, amounts(use, outlook, self._prices))
+        outcome = forecast(work, expected)
+        return Outlook(float(hours), outcome, expected, amounts(use, outcome, self._prices))
 
 
 def _checkpoints(spec: JobSpec, seconds: float) -> float:
@@ -130,22 +130,22 @@ def _hours(hours: Range[float]) -> RangeView:
     return _range(Range(*(seconds / 3600 for seconds in hours)))
 
 
-def _range(outcome: Range[float] | Range[int]) -> RangeView:
-    low, p10, p50, p90, high = (round(value, 6) for value in outcome)
+def _range(values: Range[float] | Range[int]) -> RangeView:
+    low, p10, p50, p90, high = (round(value, 6) for value in values)
     return RangeView(low=low, p10=p10, p50=p50, p90=p90, high=high)
 
 
-#: of any number that is stated
+#: the largest stated number
 MOST = 10**12
 
-#: What a spec comes to at the site; raises BadSpec.
+#: returns a spec with its place at the site; raises BadSpec
 Placing = Callable[[Mapping[str, Any]], Placed]
-#: What a zone lacks of the data of a job; raises BadSpec.
+#: returns the data of a job that a zone lacks; raises BadSpec
 ToCopy = Callable[[JobSpec, str], Sequence[DataToCopy]]
 
 
 class Estimates:
-    """The part of `api.JobsApi` that tells what a job will cost."""
+    """The part of `api.JobsApi` that estimates the cost of a job."""
 
     def __init__(
         self,
@@ -194,12 +194,12 @@ class Estimates:
     def use(self, placed: Placed, stated: EstimateSaid, jobs: Sequence[Job]) -> tuple[Use, RunTime]:
         """Return the use for the first offer, without the copies of data."""
         spec, offer = placed.spec, placed.first
-        number = {key: Decimal(str(value)) for key, value in stated.items() if key != "quiet"}
+        amount = {key: Decimal(str(value)) for key, value in stated.items() if key != "quiet"}
         long = estimate_run_time(
             spec,
             offer.type,
             jobs,
-            StatedWork(number.get("hours"), stated.get("steps"), number.get("step_seconds")),
+            StatedWork(amount.get("hours"), stated.get("steps"), amount.get("step_seconds")),
         )
         use = Use(
             type=offer.type,
@@ -212,12 +212,12 @@ class Estimates:
             grants=self._site.grants,
             granted_in_use=in_use(jobs),
             prints=not stated.get("quiet", False),
-            stored_gib=number.get("stored_gib"),
-            stored_days=number.get("stored_days"),
+            stored_gib=amount.get("stored_gib"),
+            stored_days=amount.get("stored_days"),
             objects_written=stated.get("objects_written"),
             objects_read=stated.get("objects_read"),
-            read_gib=number.get("read_gib"),
-            written_gib=number.get("written_gib"),
+            read_gib=amount.get("read_gib"),
+            written_gib=amount.get("written_gib"),
             around=self._around,
         )
         return use, long
@@ -254,7 +254,7 @@ class Estimates:
 
 
 def checked(stated: EstimateSaid) -> EstimateSaid:
-    """Return the same. Raises BadRequest for invalid amounts."""
+    """Return the stated facts unchanged. Raises BadRequest for an invalid one."""
     for name, value in stated.items():
         whole = name in ("steps", "objects_written", "objects_read")
         fits = isinstance(value, bool) if name == "quiet" else _amount(value, whole=whole)
