@@ -8,10 +8,8 @@ from typing import Dict, List
 
 from tpujob.protocol.limits import MAX_EVIDENCE, MAX_EVIDENCE_LINES
 
-TAIL, TAIL_WIDTH = (
-    2000,
-    400,
-)  #: newest lines of output in which evidence is searched, and bytes of each
+#: newest lines of output in which evidence is searched, and bytes of each
+TAIL, TAIL_WIDTH = 2000, 400
 LAST_WORDS = 15  #: last lines that are evidence if there is no traceback
 
 #: lines that may name the cause of an end; `domain/failures/signs.py` maps them to causes
