@@ -108,7 +108,7 @@ def has_ended(folder: AttemptFolder) -> bool:
 
 
 def can_restart(state: AttemptState, folder: AttemptFolder) -> bool:
-    """Return whether the attempt ended before its program started, after killing the daemon that is left."""
+    """Return whether `stop` or its daemon's death ended the attempt before its program started. Kills a daemon left."""
     ended_itself = state["phase"] == Phase.EXITED and not state["stopped"]
     if state["program"] or ended_itself or not has_ended(folder):
         return False

@@ -25,8 +25,8 @@ Aside = Callable[..., Any]
 class LaunchSecrets(NamedTuple):
     """Keys and secrets from standard input. They stay in memory; no file of this host gets them."""
 
-    key: str = ""  #: the attempt's key: signs reports, outputs and messages between hosts
-    cache_key: str = ""  #: the owner's key: signs cached files in the bucket for later hosts
+    key: str = ""  #: the attempt's key: signs reports, and messages between hosts
+    cache_key: str = ""  #: the owner's key: signs outputs and caches in the bucket for later hosts
     secrets: Mapping[str, str] = MappingProxyType({})  #: variables of set-up and the program
 
 

@@ -99,7 +99,8 @@ def run(attempt: HostAttempt) -> None:
 
 
 def _run_to_exit_code(attempt: HostAttempt) -> Optional[int]:
-    """Run all steps, and return the program's exit code, or None if it was not started. Records every failure."""
+    """Run all steps, and return the program's exit code; None after a failure, which is recorded; as for SIGTERM if the
+    attempt was stopped before the program."""
     try:
         return _run_steps(attempt)
     except Stopped:
@@ -147,7 +148,7 @@ JUDGED = (Exit.NONFINITE, Exit.DEVICE)
 
 def finish(attempt: HostAttempt, code: Optional[int]) -> None:
     """Release the host for the next attempt, then upload the last report, the rest of the log and the program's files.
-    Each is retried for at most FINAL_PATIENCE. `code` is the exit code; None: the program was not started."""
+    Report and log are retried for at most FINAL_PATIENCE each. `code`: None if the program was not started."""
     attempt.state["exit_code"] = code
     attempt.set_phase(Phase.EXITED, report=False)
     if code in JUDGED:  # the verdict of a replay outweighs a line of output
@@ -195,7 +196,7 @@ def _read_verdict(attempt: HostAttempt) -> Optional[VerdictDocument]:
 
 
 def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
-    """Upload the remaining outputs before the host is released. If that fails, a success becomes a CRASH."""
+    """Upload the remaining outputs before the host is released. Without a notice, failure makes success a CRASH."""
     outputs = attempt.outputs
     if outputs is None:
         return

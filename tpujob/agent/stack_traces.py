@@ -15,7 +15,7 @@ from typing import Dict, List, Set
 from tpujob.agent.processes import output_of, read_proc, send, sudo
 from tpujob.agent.upload import Log, Redactor
 
-PROCESSES = 8  #: most processes that are examined, oldest pids first
+PROCESSES = 8  #: most processes that are examined, lowest pids first
 SPY_PATIENCE = 8.0  #: seconds for py-spy on one process
 DUMP_PATIENCE = 2.0  #: seconds for all processes that dump their own stacks
 THREADS = 12  #: most kinds of threads that are listed for a process

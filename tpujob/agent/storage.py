@@ -312,7 +312,7 @@ class Storage:
                         "no token for the storage: the metadata server does not answer"
                     )
                 if answer is None:
-                    return self._token  # valid for another minute
+                    return self._token  # renewed a minute before it expires
                 try:
                     grant = json.loads(answer or "{}")
                     self._token = grant["access_token"]

@@ -93,7 +93,7 @@ def parse(text: str) -> Folder | Prefix | S3Prefix | Url:
 
 
 def checked_url(text: str) -> str:
-    """Return the URL. Raises BadRequest if it names no file, has no TLS, or has a password, which would end in logs."""
+    """Return the URL. Raises BadRequest without a file, without TLS to another machine, or with a password (logs)."""
     shown = without_query(text)
     try:
         place = urlsplit(text)

@@ -193,7 +193,9 @@ class _Place:
     def __init__(self, folder: str) -> None:
         self._name = folder
         self._folder = Path(os.path.realpath(folder))
-        self.stage = self._folder / PARTS_FOLDER / "pack"  #: files without their names yet
+        self.stage = (
+            self._folder / PARTS_FOLDER / "pack"
+        )  #: files without names yet; no link is followed
 
     def prepare(self) -> None:
         """Create the stage. Raises BadRequest if the folder is not writable or has other files."""
@@ -335,13 +337,13 @@ def _files_to_pack(folder: bytes, left_out: Problems) -> Iterator[LocalFile]:
 
 
 def split_into_shards(
-    files: Iterable[LocalFile], size: int, records: int = _MOST_RECORDS
+    files: Iterable[LocalFile], size: int, limit: int = _MOST_RECORDS
 ) -> Iterator[list[LocalFile]]:
-    """Yield consecutive files of at most `size` bytes and `records` files together; a larger file is alone."""
+    """Yield consecutive files of at most `size` bytes and `limit` files together; a larger file is alone."""
     run: list[LocalFile] = []
     run_bytes = 0
     for file in files:
-        if run and (run_bytes + file.size > size or len(run) == records):
+        if run and (run_bytes + file.size > size or len(run) == limit):
             yield run
             run, run_bytes = [], 0
         run.append(file)

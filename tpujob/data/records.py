@@ -62,7 +62,7 @@ def read(path: str, entries: Sequence[IndexEntry]) -> Iterator[bytes]:
 
 
 def _close_anyway(file: Any) -> None:
-    """Close a file that may be damaged, which would raise an error."""
+    """Close a file, and ignore the error that a damaged file raises."""
     with suppress(*_ERRORS):
         if file:
             file.close()

@@ -44,7 +44,7 @@ def members(
             files -= 1
             if files < 0:
                 raise BadBundle("the bundle is too large: it holds too many files")
-            # a sparse file's content is larger than its size
+            # a sparse file's size is not that of its stored content
             if info.issparse() or info.size > unpacked:
                 raise BadBundle("the bundle is too large, or says so")
             if not is_short(info.name):

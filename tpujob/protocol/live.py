@@ -37,7 +37,7 @@ def read_tail(message: Mapping[str, Any]) -> Optional[TailMessage]:
         return None
     try:
         host, after, line, lines, settled = (
-            _line_number(message.get(name)) for name in TailMessage._fields[:5]
+            _parse_count(message.get(name)) for name in TailMessage._fields[:5]
         )
         data = text.encode("utf-8", "surrogateescape")
     except ValueError:
@@ -55,7 +55,7 @@ def read_hosts(message: Mapping[str, Any]) -> Optional[List[int]]:
     return [host for host in cast(List[Any], hosts) if type(host) is int]
 
 
-def _line_number(value: Any) -> int:
+def _parse_count(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= _MOST:
         raise ValueError(value)
     return value

@@ -30,7 +30,7 @@ def owner_folder(bucket: str, folder: str) -> str:
 
 
 def attempt_folder(workdir: str, attempt: int) -> str:
-    """Return the folder of all objects of an attempt except checkpoints and reports."""
+    """Return the folder of an attempt's logs, events, verdicts and last reports."""
     return f"{workdir}/attempts/{attempt}"
 
 

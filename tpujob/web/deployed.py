@@ -101,8 +101,8 @@ def hosts_of(urls: Sequence[str]) -> list[str]:
 
 
 def headers_of(urls: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the headers of every answer: HSTS, so that browsers use TLS alone. Empty if a URL has a port, as other
-    services without TLS may then have the same host name."""
+    """Return the headers of every answer: HSTS, so that browsers use TLS alone. Empty unless all URLs are HTTPS without
+    a port: with a port, other services without TLS may have the same host name."""
     parts = [urlsplit(url) for url in urls]
     if not parts or any(url.scheme != "https" or ":" in url.netloc for url in parts):
         return []

@@ -21,7 +21,7 @@ Caller = Annotated[JobsApi, Depends(_caller)]
 
 
 def may(api: JobsApi, method: str) -> bool:
-    """Return whether the caller's role allows that method for the caller's own jobs."""
+    """Return whether the caller's role allows that method, at least for what is the caller's own."""
     try:
         getattr(api, method)
     except Forbidden:

@@ -51,17 +51,17 @@ SHORT = "such a short step is ruled by what is not counted here: its dispatch, a
 
 def examine(order: Order) -> Finding:
     """Compile the step and return the finding. Raises unexpected errors of the compiler."""
-    slices = target(order.target)
+    on = target(order.target)
     config = _named(order.record).model_validate(order.config)
     facts: dict[str, Any] = {
-        "target": slices.name,
-        "limit_bytes": int(slices.chip.hbm_gib * GIB),
+        "target": on.name,
+        "limit_bytes": int(on.chip.hbm_gib * GIB),
         "batch": config.batch,
         "versions": {n: importlib.metadata.version(n) for n in ("jax", "jaxlib", "libtpu")},
     }
     try:
         workload = _named(order.workload)(config)
-        mesh = mesh_of(config, devices_of(slices), slices.slices)
+        mesh = mesh_of(config, devices_of(on), on.slices)
         program = Program(workload, mesh)
         rows = {
             name: jax.ShapeDtypeStruct((config.batch, *row.shape), row.dtype)
@@ -76,11 +76,11 @@ def examine(order: Order) -> Finding:
     with jax.set_mesh(mesh):
         started = time.monotonic()
         traced = program.trace(rows)
-        requested = jaxpr.count(traced.jaxpr).times(1 / slices.devices)
+        requested = jaxpr.count(traced.jaxpr).times(1 / on.devices)
         model = (
             workload.flops_per_row * config.batch
             or 3 * jaxpr.count(_forward(shapes, workload, rows)).flops
-        ) / slices.devices
+        ) / on.devices
         lowered = traced.lower()
         trace_seconds = time.monotonic() - started
         started = time.monotonic()
@@ -92,8 +92,8 @@ def examine(order: Order) -> Finding:
                 raise
             return Finding(fit="no", reason=memory.text, needed_bytes=memory.needed, **facts)
     compile_seconds = time.monotonic() - started
-    _assert_for_tpu(compiled, program, rows, slices)
-    made, warnings = _analysed(compiled, slices, mesh, requested)
+    _assert_for_tpu(compiled, program, rows, on)
+    made, warnings = _analysed(compiled, on, mesh, requested)
     limit = facts["limit_bytes"]
     if made["peak_bytes"] > 0.95 * limit:
         warnings.append(
@@ -106,13 +106,13 @@ def examine(order: Order) -> Finding:
         compile_seconds=compile_seconds,
         **made,
     )
-    if made.get("analysed", True) and time_of(step, slices).bound < 1e-3:
+    if made.get("analysed", True) and time_of(step, on).bound < 1e-3:
         warnings.append(SHORT)
     return Finding(fit="yes", program=step, warnings=tuple(warnings), **facts)
 
 
 def _analysed(
-    compiled: Any, slices: Target, mesh: Any, requested: jaxpr.Asked
+    compiled: Any, on: Target, mesh: Any, requested: jaxpr.Asked
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the figures of the compiled program, and warnings about them."""
     memory = compiled.memory_analysis()
@@ -133,7 +133,7 @@ def _analysed(
         nothing = {"flops": requested.flops, "hbm_bytes": 0.0, "exchanges": (), "analysed": False}
         return {**made, **nothing}, warnings
     done = work(module)
-    sent = collectives(module, mesh, slices.sides, slices.wraps)
+    sent = collectives(module, mesh, on.sides, on.wraps)
     flops = done.flops + (requested.kernel_flops if done.unknown_kernels else 0)
     if abs(flops - requested.flops) > _TOLERANCE * requested.flops:
         difference = f"{abs(flops / requested.flops - 1):.0%} {'more' if flops > requested.flops else 'less'}"
@@ -143,12 +143,12 @@ def _analysed(
         )
     if module.unresolved:
         warnings.append(f"loops whose length is not known count once: {set(module.unresolved)}")
-    exchanges = _summed(sent, slices)
+    exchanges = _summed(sent, on)
     warnings += _doubtful(exchanges)
     return {**made, "flops": flops, "hbm_bytes": done.hbm_bytes, "exchanges": exchanges}, warnings
 
 
-def _summed(sent: list[Collective], slices: Target) -> tuple[Exchange, ...]:
+def _summed(sent: list[Collective], on: Target) -> tuple[Exchange, ...]:
     """Return the sums of collectives by kind and axes, the largest first."""
     groups: dict[tuple[str, tuple[str, ...]], list[Collective]] = defaultdict(list)
     for collective in sent:
@@ -160,13 +160,12 @@ def _summed(sent: list[Collective], slices: Target) -> tuple[Exchange, ...]:
             times=sum(collective.times for collective in group),
             wire_bytes=sum(collective.wire_bytes for collective in group),
             seconds=sum(
-                wire_seconds(collective.wire_bytes, collective.links, slices)
-                for collective in group
+                wire_seconds(collective.wire_bytes, collective.links, on) for collective in group
             ),
         )
         for (kind, axes), group in groups.items()
     ]
-    return tuple(sorted(summed, key=lambda collective: -collective.wire_bytes))
+    return tuple(sorted(summed, key=lambda exchange: -exchange.wire_bytes))
 
 
 def _doubtful(exchanges: tuple[Exchange, ...]) -> list[str]:
@@ -179,15 +178,15 @@ def _doubtful(exchanges: tuple[Exchange, ...]) -> list[str]:
     ]
 
 
-def _assert_for_tpu(compiled: Any, program: Program, rows: Any, slices: Target) -> None:
+def _assert_for_tpu(compiled: Any, program: Program, rows: Any, on: Target) -> None:
     """Raise RuntimeError unless the step was compiled for the described devices, with a split state. JAX silently
     compiles for this machine if no argument is on those devices, and copies a state without shardings to each
     device."""
     shardings = jax.tree.leaves(compiled.input_shardings[0])
     for sharding in shardings:
         devices = sharding.device_set
-        if len(devices) != slices.devices or {d.platform for d in devices} != {"tpu"}:
-            raise RuntimeError(f"an argument of the step is not on {slices.name}: {sharding}")
+        if len(devices) != on.devices or {d.platform for d in devices} != {"tpu"}:
+            raise RuntimeError(f"an argument of the step is not on {on.name}: {sharding}")
     by_row = NamedSharding(program.mesh, PartitionSpec(ROWS))
     batch = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=by_row) for x in rows.values()]
     bounds = [_held(leaf) for leaf in (*jax.tree.leaves(program.layout), *batch)]

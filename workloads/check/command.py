@@ -29,7 +29,7 @@ def main(record: type[TrainConfig], workload: str, arguments: list[str]) -> NoRe
     as_json = "--json" in rest
     config = parse(record, name, [argument for argument in rest if argument != "--json"])
     try:
-        slices = targets(options.get("--check", ""))
+        chosen = targets(options.get("--check", ""))
         per_chip = _amount(options, "--check-batch-per-chip")
         if per_chip % 1:
             raise ConfigError(
@@ -38,14 +38,14 @@ def main(record: type[TrainConfig], workload: str, arguments: list[str]) -> NoRe
         work = _work(options, config)
         _can_compile()
         fixed = "--check-own-batch" in options or "--batch" in map(flag_of, rest)
-        orders = [_order(record, workload, config, on, per_chip, fixed) for on in slices]
+        orders = [_order(record, workload, config, on, per_chip, fixed) for on in chosen]
         findings = [_with_batch(f, config.batch, per_chip) for f in _compiled(orders)]
         _check_units(findings, work)
     except ConfigError as error:
         sys.stderr.write(f"{name}: {error}\n")
         sys.exit(Exit.CONFIG)
-    if len(slices) == 1 and findings[0].fit == "no":
-        findings = [_with_advice(findings[0], orders[0], slices[0], record)]
+    if len(chosen) == 1 and findings[0].fit == "no":
+        findings = [_with_advice(findings[0], orders[0], chosen[0], record)]
     if as_json:
         sys.stdout.write(json.dumps(report.as_json(findings, work), indent=1) + "\n")
     else:

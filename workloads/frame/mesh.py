@@ -109,10 +109,10 @@ def _by_slice(devices: Sequence[Any], slices: int) -> list[list[Any]]:
 def _within(shape: tuple[int, int, int], devices: Sequence[Any]) -> np.ndarray[Any, Any]:
     """Return the devices of a slice in that shape: by their links, or host by host if a tensor group would span
     hosts."""
-    mesh = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
-    hosts = np.vectorize(lambda device: device.process_index)(mesh)
+    grid = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
+    hosts = np.vectorize(lambda device: device.process_index)(grid)
     if (hosts == hosts[..., :1]).all():
-        return mesh
+        return grid
     ordered = sorted(devices, key=lambda device: (device.process_index, device.id))
     arranged = np.empty(len(ordered), dtype=object)
     arranged[:] = ordered

@@ -32,7 +32,7 @@ def restore(
     """Return the step to resume from and its state, and set the feed after it; 0 and a first state if no checkpoint is
     older than step `before` (0: any). Removes later checkpoints.
 
-    Raises ConfigError, and moves nothing, if all usable checkpoints are damaged: starting again would lose the
+    Raises ConfigError, and moves nothing, if there are older checkpoints, all damaged: starting again would lose the
     training, so a person must decide.
     """
     all_steps = checkpoints.steps()

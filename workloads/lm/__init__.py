@@ -100,7 +100,7 @@ class LmConfig(Shape, TrainConfig):
         return {**super().identity(), "data": text.identity}
 
     def _problems(self) -> list[str]:
-        """Yield the problems of the settings, one line each; the first may cause the others."""
+        """Return the problems of the settings, one line each; the first may cause the others."""
         heads, kv_heads = f"--heads={self.heads}", f"--kv-heads={self.kv_heads}"
         checks = (
             (self.dim % self.heads, f"{heads} does not divide --dim={self.dim}"),

@@ -134,7 +134,7 @@ def _check_chip_count(order: Dict[str, Any], local: List[Any], backend: str) -> 
 
 def _check_products(jax: Any, local: List[Any], spoilt: Optional[int]) -> None:
     """Check a product of matrices on every device. The entries are integers from -2 to 2, so that the result is exact
-    whatever the order of additions. `spoilt` is the local number of a device that a test makes seem bad."""
+    whatever the order of additions. `spoilt` is the local number of a device that an injected fault makes seem bad."""
     import numpy as np
 
     size = SIZE_ON_CPU if local[0].platform == "cpu" else SIZE
@@ -177,18 +177,18 @@ def _check_sum(jax: Any, everywhere: List[Any]) -> None:
     shards = jax.jit(add, out_shardings=same)(array).addressable_shards
     wrong = [s for s in shards if (np.array(s.data) != count * (count + 1) / 2).any()]
     if wrong:
-        is_local = len(wrong) < len(shards)  # otherwise any device may be to blame
+        is_isolated = len(wrong) < len(shards)  # otherwise any device may be to blame
         text = "the sum over all %d devices has a known answer, and came out wrong on %s"
         device = str(wrong[0].device)
-        raise Wrong(text % (count, device), device if is_local else "", lies=True)
+        raise Wrong(text % (count, device), device if is_isolated else "", lies=True)
 
 
 def main() -> None:
     mode, path = sys.argv[1:3]
     result: Dict[str, Any] = {"ok": False, "stage": "its start"}
 
-    def tell(**facts: Any) -> None:
-        result.update(facts)
+    def tell(**fields: Any) -> None:
+        result.update(fields)
         with open(path + ".tmp", "w", encoding="utf-8") as file:
             json.dump(result, file)
         os.replace(path + ".tmp", path)

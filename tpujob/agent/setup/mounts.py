@@ -153,7 +153,7 @@ def _find_or_install_gcsfuse(note: Note) -> str:
 
 
 def _unmount(folder: str) -> None:
-    """Unmount; if files are open, unmount lazily, so that their readers keep them."""
+    """Unmount, or lazily if that fails, so that readers keep their open files."""
     tool = next((name for name in ("fusermount3", "fusermount") if shutil.which(name)), "umount")
     flags = ["-u"] if tool != "umount" else []
     output_of([tool, *flags, folder], UNMOUNTING)

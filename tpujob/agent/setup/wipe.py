@@ -119,7 +119,7 @@ def _wipe_all(host: _Host, key: str) -> None:
         if end_all(lambda: _find_processes(host), GRACE):
             raise Failure("processes of the last job do not end")
     unmount_all(lambda _: None)
-    # caches, too: uv links files into environments, so an edit there has changed the cached file
+    # caches, too: uv links files into environments, so an edit there may have changed the cached file
     _empty(host, ROOT, ("agent-*", "epoch.json", "command.lock"))
     _empty(host, ssh, ("authorized_keys",))
     _empty(host, host.home, (".tpujob", ".ssh"))
@@ -159,8 +159,8 @@ def _find_processes(host: _Host) -> Set[int]:
     pids: Set[int] = set()
     for pid in table.keys() - ancestors:
         with contextlib.suppress(OSError):
-            is_users = os.stat("/proc/%d" % pid).st_uid == os.getuid()
-            if is_users and (host.real or marker in b"\0" + read_proc(pid, "environ")):
+            is_ours = os.stat("/proc/%d" % pid).st_uid == os.getuid()
+            if is_ours and (host.real or marker in b"\0" + read_proc(pid, "environ")):
                 pids.add(pid)
     if host.real:
         command = "grep -lsz '^SUDO_UID=%d$' /proc/[0-9]*/environ" % os.getuid()

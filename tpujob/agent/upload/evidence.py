@@ -8,13 +8,11 @@ from typing import Dict, List
 
 from tpujob.protocol.limits import MAX_EVIDENCE, MAX_EVIDENCE_LINES
 
-TAIL, TAIL_WIDTH = (
-    2000,
-    400,
-)  #: newest lines of output in which evidence is searched, and bytes of each
+#: newest lines of output in which evidence is searched, and bytes of each
+TAIL, TAIL_WIDTH = 2000, 400
 LAST_WORDS = 15  #: last lines that are evidence if there is no traceback
 
-#: lines that may name the cause of an end; `domain/failures/signs.py` maps them to causes
+#: lines that may name the cause of an end; `domain/failures/evidence.py` maps them to causes
 TELLING = re.compile(
     rb"iommu|/dev/(?:vfio|accel)|libtpu|TPU is already|No accelerator found|resource busy"
     rb"|FAILED_PRECONDITION|Failed to initialize|initialization failed|all TPU hosts|uncorrectable"

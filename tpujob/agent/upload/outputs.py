@@ -118,7 +118,7 @@ class Outputs:
         restored.update((n, Content(0, "", links[n])) for n in links if n not in refused)
         listed = self._list.contents
         missing = [n for n, contents in listed.items() if None not in contents and n not in objects]
-        unlisted = objects.keys() - restored.keys() - refused - replaced
+        mismatched = objects.keys() - restored.keys() - refused - replaced
         # replaced files must still be deleted
         self._list.contents = {name: listed[name] for name in replaced}
         self._list.contents.update((name, [content]) for name, content in restored.items())
@@ -126,7 +126,7 @@ class Outputs:
             size = sum(content.size for content in restored.values())
             text = "outputs: %s, %d bytes of an earlier attempt are back"
             self._note(text % (_count(len(restored), "file"), size))
-        self._note_left_out("not as this host has listed them", unlisted)
+        self._note_left_out("not as this host has listed them", mismatched)
         self._note_left_out("links that lead out of the program's folder", refused)
         self._note_left_out("listed, but not in the bucket", missing)
 
@@ -335,9 +335,8 @@ class Outputs:
     def _put(self, change: _Change) -> bool:
         """Upload a file or link. Return False if it changed or vanished meanwhile: the next call uploads it."""
         target, path = self._bucket_folder + change.name, os.path.join(self._work, change.name)
-        if _has_changed(
-            path, change.version
-        ):  # its new content may refer to files not uploaded yet
+        # new content may refer to files that are not uploaded yet
+        if _has_changed(path, change.version):
             return False
         try:
             if change.content.link:

@@ -19,7 +19,7 @@ from tpujob.errors import Conflict
 
 
 class NoPlace(NotCopied):
-    """The file cannot have its path, as of a link or another file there."""
+    """A link, folder or file is in the way of the file's path."""
 
 
 @dataclass(frozen=True, slots=True)

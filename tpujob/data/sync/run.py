@@ -130,7 +130,7 @@ class Sync:
             raise NotFound(f"there is nothing below {self._source}")
 
     def _lock_parts_folder(self, stack: ExitStack) -> Path | None:
-        """Return the folder of unfinished downloads, locked for this process; None for an upload."""
+        """Return the folder of unfinished downloads, locked for this process; None unless the target is a folder."""
         if not isinstance(self._target, Folder):
             return None
         parts = Path(os.path.realpath(self._target.path)) / PARTS_FOLDER

@@ -1,5 +1,5 @@
-"""Copies the bytes of one object from a source to a sink: hashes them once, in order, and names the object only if the
-hash is the declared one. After a failed read or write the copy continues from its position.
+"""Copies the bytes of one object from a source to a sink: hashes them once, in order, and compares the declared
+hash before the object gets its name. After a failed read or write the copy continues from its position.
 """
 
 import time

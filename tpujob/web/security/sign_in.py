@@ -37,8 +37,8 @@ class Person(NamedTuple):
 
 
 def person_of_token(claims: Claims, clients: Set[str], urls: Set[str]) -> Person:
-    """Return the person in a token of Google. Raise Untrusted unless its audience is one of our `urls`, as in tokens of
-    service accounts, or one of our OAuth `clients`."""
+    """Return the person in a token. Raise Untrusted unless Google issued it, with a verified address, for one of our
+    `urls`, as tokens of service accounts, or one of our OAuth `clients`."""
     if text(claims, "iss") not in ISSUERS:
         raise Untrusted("the token is not from Google")
     aud = text(claims, "aud")
