@@ -126,6 +126,9 @@ def test_a_list_that_lacks_a_node_does_not_make_it_gone(
             record.created_at -= 3600
         cloud.world.get_node(node_name(node_ids(THREE)[1])).created_at += 3600
     assert len(list(cloud.client().list_nodes(parent=PARENT))) == 2, "the list lacks one"
+    listed = slices.survey([ZONE], timeout=10).seen[THREE.name]
+    assert isinstance(listed, Present)
+    assert listed.state is SliceState.PREEMPTED, "see also test_slice_cache.py"
     seen = look(slices, THREE)
     assert isinstance(seen, Present)
     assert seen.state is SliceState.READY
