@@ -46,8 +46,8 @@ class Spending:
             self._refresh()
             mine = [
                 account
-                for slice, account in zip(self.budgets, self._accounts, strict=True)
-                if slice.user in ("", job.user)
+                for shared_budget, account in zip(self.budgets, self._accounts, strict=True)
+                if shared_budget.user in ("", job.user)
             ]
             names = (slice.name for slice in job.slices)
             granted = frozenset(name for name in names if (job.id, name) in self._covered)
@@ -74,10 +74,10 @@ class Spending:
 
     def _still_paid_for(self, job: Job, slice: Slice) -> None:
         assert self._sums is not None
-        for one in self.budgets:
-            if one.user not in ("", job.user):
+        for shared_budget in self.budgets:
+            if shared_budget.user not in ("", job.user):
                 continue
-            account = self._sums.account(one, self._clock.now())
+            account = self._sums.account(shared_budget, self._clock.now())
             if not budget.pays_for(account, slice, job.spec.stop_grace):
                 raise Conflict(f"other jobs have taken what was left of {budget.name(account)}")
 
