@@ -1,4 +1,4 @@
-"""What an operator is told of the whole: machines under suspicion, and records that do not add up."""
+"""Views for an operator: machines under suspicion, and records that do not add up."""
 
 import sqlite3
 from dataclasses import replace

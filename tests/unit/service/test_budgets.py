@@ -31,7 +31,7 @@ def stopped(stage: Stage, usd: float, *, deletion: float = 90.0) -> Job:
 
 @pytest.mark.parametrize("usd", [1.2, 50.0])
 def test_a_runaway_job_keeps_its_limit(stage: Stage, usd: float) -> None:
-    """With no billing data at all: at most one per cent of the limit, or one tick of burn, above it."""
+    """Without billing data the job exceeds its limit by one per cent, or one tick of burn, at most."""
     job = stopped(stage, usd)
     assert job.cause is Cause.BUDGET
     assert spent(stage, job) <= usd + max(usd / 100, RATE * 10 / 3600)

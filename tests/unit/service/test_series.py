@@ -1,4 +1,4 @@
-"""Which curves are drawn: the newest that host 0 of the attempt has signed."""
+"""Curves that are drawn: the newest that host 0 of the attempt has signed."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tpujob.service.jobs import Jobs
 
 
 def line(last: int) -> bytes:
-    """Of a program that has made so many steps."""
+    """Return the curve of a program that has made so many steps."""
     series = Series()
     for step in range(1, last + 1):
         series.step(step, 5000 + step / 10, {"loss": 1 / step})

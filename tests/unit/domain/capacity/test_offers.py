@@ -1,4 +1,4 @@
-"""Where a job may run: the order of its options, the one region, and what does not go together."""
+"""Places where a job may run: the order of its options, the one region, and what does not go together."""
 
 from typing import Any
 

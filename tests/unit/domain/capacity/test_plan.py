@@ -1,4 +1,4 @@
-"""Which job gets a slice next, and why another one waits."""
+"""The plan of the queue: the job that gets a slice next, and why another one waits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

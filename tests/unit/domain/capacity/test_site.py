@@ -1,4 +1,4 @@
-"""What a context adds to a job's file: its zones, its buckets, and the price of reading one from elsewhere."""
+"""Additions of a context to a job's file: its zones, its buckets, and the price of reading one from elsewhere."""
 
 from dataclasses import replace
 from typing import Any

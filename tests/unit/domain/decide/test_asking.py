@@ -1,4 +1,4 @@
-"""How a job without a slice gets one: what is asked for, how long it is waited for, and what ends the wait."""
+"""Requests of a job without a slice: what is requested, how long it is waited for, and what ends the wait."""
 
 from dataclasses import replace
 from typing import Any

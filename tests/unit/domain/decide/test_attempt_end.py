@@ -1,4 +1,4 @@
-"""How things end: where an attempt, a request and a hold lead, what is kept of them, and in which words."""
+"""Ends of attempts, requests and holds: where they lead, what is kept of them, and in which words."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -54,7 +54,7 @@ def test_every_combination_decides_something_legal_and_safe(state: State) -> Non
 
 
 def check(job: Job, seen: Observation) -> None:
-    """What is decided is legal and safe, whatever of it was seen."""
+    """Assert that the decision is legal and safe, whatever part of the world was seen."""
     decision, broken = decide(job, seen, NOW), invariants.of_job(job)
     where = (job.state, job.wish, job.slices, seen, decision)
     after = apply(job, decision.event) if decision.event else job  # raises IllegalEvent

@@ -1,4 +1,4 @@
-"""What a decision needs to be observed first: it asks at most twice, and rests on nothing that is too old."""
+"""Observations that a decision asks for first: at most two, and it rests on nothing that is too old."""
 
 from dataclasses import replace
 from typing import Any

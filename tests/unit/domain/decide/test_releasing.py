@@ -18,7 +18,7 @@ K = EventKind
 
 
 def releasing(*, missing: float | None = None, ready: bool = True) -> Job:
-    """Its deletion was accepted; it was missed first so many seconds ago."""
+    """Return a job whose slice's deletion was accepted; the slice was missed first so many seconds ago."""
     job = job_in(State.RELEASING, asked=True)
     since = None if missing is None else NOW - missing
     one = replace(job.slices[0], missing_since=since, ready_at=NOW - 400 if ready else None)

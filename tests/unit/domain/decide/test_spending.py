@@ -1,4 +1,4 @@
-"""What budgets decide in every state: a warning, no slice that they do not pay for, an end in time."""
+"""Decisions of budgets in every state: a warning, no slice that they do not pay for, an end in time."""
 
 from dataclasses import replace
 from itertools import product

@@ -1,4 +1,4 @@
-"""When an attempt is over, and what could be saved of one that was told to stop."""
+"""Ends of attempts, and what a program that had to stop could save."""
 
 from dataclasses import replace
 

@@ -102,7 +102,7 @@ def test_passing_the_step_on_other_hardware_accuses_the_machines_before() -> Non
 
 
 def test_the_machines_of_an_attempt_that_has_ended_are_those_of_its_record() -> None:
-    """Its reports are read no more; another slice may have been the same machines."""
+    """Reports of an ended attempt are read no more; another slice may have had the same machines."""
     passed = {"cause": None, "outcome": Outcome.SUCCEEDED}
     before = attempt(1, "a", "b", step=40)
     assert nonfinite.accusations(job(before, attempt(2, "b", "a", **passed)), ()) == []

@@ -1,4 +1,4 @@
-"""Which cause each sign names, and which host is blamed."""
+"""The cause that each sign names, and the host that is blamed."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What hosts are told of a job's data: where it is in a bucket, or the folder that it is brought to or shown in."""
+"""A job's data in the plans of its hosts: its place in a bucket, or the folder that it is staged or mounted in."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What each host is told to run."""
+"""The plan of each host."""
 
 import json
 from dataclasses import replace
@@ -11,7 +11,7 @@ from workloads.contract import ProgramContext
 
 
 def test_the_cache_that_hosts_share_is_their_owners_alone() -> None:
-    """What one user's programs write there, no host of another user runs."""
+    """No host runs what programs of another user have written."""
     shared = {
         user: launch.plans(replace(a_job(), folder=f"u/{user}"), report_every=3)[0].document[
             "shared"
@@ -85,7 +85,7 @@ def test_every_host_is_told_before_which_step_it_must_resume() -> None:
 
 
 def test_hosts_of_several_slices_are_told_how_to_find_each_other() -> None:
-    """What each gets beyond the plan of a single slice: libtpu's words and ours."""
+    """Beyond the plan of a single slice each host gets libtpu's variables and ours."""
     job = a_job(command="python train.py")
     job = replace(
         job,

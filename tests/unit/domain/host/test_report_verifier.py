@@ -1,4 +1,4 @@
-"""Which reports the backend believes: whoever can write to the bucket can put anything where reports lie."""
+"""Verification of reports: any writer to the bucket can put anything where reports lie."""
 
 import json
 from dataclasses import dataclass, field, replace

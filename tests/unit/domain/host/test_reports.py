@@ -1,4 +1,4 @@
-"""What is believed of what hosts say."""
+"""The parts of a host's report that are believed."""
 
 import json
 from dataclasses import replace
@@ -32,7 +32,7 @@ def said(host: int = 0, **fields: Any) -> str:
 
 
 def test_a_report_is_read_back() -> None:
-    """What an agent of 0.1.0 does not say; the other fields are in its report below."""
+    """The fields that an agent of 0.1.0 does not send; the others are in its report below."""
     fields: dict[str, Any] = {"loss": 0.5, "first_step": 4, "metrics": {"a": 0.9, "bad": "x"}}
     text = said(error="x\x1b[31m\ny", cause="BAD_HOST", late=True, signalled=False, **fields)
     report = reports.read_report(0, text, age=4.0)
