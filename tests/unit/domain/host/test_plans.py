@@ -79,8 +79,8 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
 def test_every_host_is_told_before_which_step_it_must_resume() -> None:
     job = a_job()
     newest = replace(job.attempts[-1], resume_before=41)
-    told = launch.plans(replace(job, attempts=(job.attempts[0], newest)))
-    assert [plan.document["context"]["resume_before"] for plan in told] == [41, 41]
+    plans = launch.plans(replace(job, attempts=(job.attempts[0], newest)))
+    assert [plan.document["context"]["resume_before"] for plan in plans] == [41, 41]
     assert [plan.document["context"]["resume_before"] for plan in launch.plans(job)] == [0, 0]
 
 
@@ -108,8 +108,8 @@ def test_hosts_of_several_slices_are_told_how_to_find_each_other() -> None:
         }
         for of in ("0", "0", "1", "1")
     ]
-    told = [(p["context"]["host"], p["context"]["slice"], p["context"]["slices"]) for p in plans]
-    assert told == [(0, 0, 2), (1, 0, 2), (2, 1, 2), (3, 1, 2)]
+    places = [(p["context"]["host"], p["context"]["slice"], p["context"]["slices"]) for p in plans]
+    assert places == [(0, 0, 2), (1, 0, 2), (2, 1, 2), (3, 1, 2)]
     assert {p["context"]["coordinator"] for p in plans} == {"10.0.1.0:8476"}, "one program"
     check = plans[3]["preflight"]
     assert (check["hosts"], check["chips"]) == (4, 16)

@@ -88,12 +88,12 @@ def test_announced_maintenance_is_read_and_changes_no_decision() -> None:
     assert report.maintenance == Maintenance(starts, starts + 14400, None, "SCHEDULED", "PENDING")
     assert not report.notice
     job = job_in(State.RUNNING)
-    told = (replace(report, attempt=1), replace(report, attempt=1, host=1))
-    plain = tuple(replace(one, maintenance=None) for one in told)
-    there = {job.slices[0].name: Present(SliceState.READY, ENDPOINTS)}
+    announced = (replace(report, attempt=1), replace(report, attempt=1, host=1))
+    plain = tuple(replace(report_, maintenance=None) for report_ in announced)
+    slices = {job.slices[0].name: Present(SliceState.READY, ENDPOINTS)}
     for now in (NOW, starts + 1):
-        assert decide(job, Observation(there, told), now) == decide(
-            job, Observation(there, plain), now
+        assert decide(job, Observation(slices, announced), now) == decide(
+            job, Observation(slices, plain), now
         )
 
 
