@@ -1,4 +1,4 @@
-"""What floating point does on this machine, and what the program says if it does something that no setting allows."""
+"""Floating point on this machine, and the report of a result that no setting allows."""
 
 import subprocess
 import sys
@@ -50,9 +50,9 @@ def test_a_run_prints_both_tables_and_tells_metrics(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     events = run(tmp_path, TINY)
-    said = capsys.readouterr().out
-    assert "d=256" in said
-    assert "WRONG" not in said
+    output = capsys.readouterr().out
+    assert "d=256" in output
+    assert "WRONG" not in output
     metrics = {event["name"]: event["value"] for event in events if event["kind"] == "metric"}
     assert metrics["rows whose best logit has two values"] == 1
     assert metrics["the same with xla_allow_excess_precision=False"] == 0
