@@ -4,6 +4,7 @@ The cache is a database of SQLite in WAL mode, which threads and processes share
 again.
 """
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -121,7 +122,8 @@ def _measure(path: str) -> PartsFolder:
     files = size = 0
     for folder, _, names in os.walk(path):
         for name in names:
-            status = os.lstat(os.path.join(folder, name))
-            files += status.st_size > 0  # the lock is empty
-            size += status.st_size
+            with contextlib.suppress(FileNotFoundError):  # a sync that runs has completed it
+                status = os.lstat(os.path.join(folder, name))
+                files += status.st_size > 0  # the lock is empty
+                size += status.st_size
     return PartsFolder(path, files, size)
