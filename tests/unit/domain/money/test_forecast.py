@@ -4,17 +4,19 @@ import math
 from dataclasses import replace
 from random import Random
 from statistics import median
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.domain.money.test_goodput import DONE, LOST, attempt, job_of, slice_of
-from tpujob.domain.model import Job, Progress, Rest, State
+from tpujob.domain.model import Cause, Edge, Job, Outcome, Progress, Rest, State
 from tpujob.domain.money.conditions import Conditions, Turn, conditions
 from tpujob.domain.money.durations import AGES, Rates, Stay, constant_rates, learn_rates, quantiles
 from tpujob.domain.money.forecast import PlannedWork, forecast
 from tpujob.domain.money.samples import SamplePlace, SliceSample, history
+from tpujob.domain.spec import dump, parse
 
 HOUR = 3600.0
 PLACE = SamplePlace("v4-16", "us-central2-b", "spot")
@@ -291,6 +293,42 @@ def test_refused_requests_and_rests_are_told_from_waiting():
         rests=(Rest(200.0, 1000.0),),
     )
     assert [m.wait for m in history([job], 1e6)] == [Stay(100, ended=True), Stay(30, ended=True)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "release"),
+    [
+        ({"delete_asked_at": 950.0}, Stay(50, ended=True)),
+        ({"handed_to": "000002"}, None),
+    ],
+)
+def test_the_time_for_which_a_slice_is_kept_is_no_release(
+    changes: dict[str, Any], release: Stay | None
+):
+    """Cancelled at 500; the slice is held until 950, or until another job gets it."""
+    cancelled = attempt(1, 1, 0, 0, 500, outcome=Outcome.INTERRUPTED, cause=Cause.CANCELLED)
+    (sample,) = history([job_of([slice_of(1, 0, 0, 1000, **changes)], [cancelled], 1000)], 1e6)
+    assert sample.release == release
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"spec": {"not_before": "2026-12-01T09:00Z"}},
+        {"spec": {"start": "held"}},
+        {"edges": (Edge("000007", "success"),)},
+        {"queued_at": 9000.0},
+        {"group": "000007"},
+    ],
+)
+def test_a_job_that_was_put_off_waits_for_its_slice_from_the_first_request_on(
+    changes: dict[str, Any],
+):
+    job = replace(preempted_once(), created_at=0.0)
+    slices = (slice_of(1, 9000, None, 9050), slice_of(2, 9100, 9150, None))
+    put_off = changes | {"spec": parse({**dump(job.spec), **changes.pop("spec", {})})}
+    (sample,) = history([replace(job, slices=slices, **put_off)], 1e6)
+    assert sample.wait == Stay(150, ended=True)
 
 
 # Of any --------------------------------------------------------------------------------------------------------------
