@@ -77,9 +77,11 @@ def test_a_slice_that_vanished_in_its_first_minute_is_free_without_an_attempt() 
     assert not free(job_with(one), replace(one, missing_since=2100.0))
 
 
-def test_a_slice_that_is_missing_costs_between_two_amounts() -> None:
+@pytest.mark.parametrize("grants", [(), (GRANT,)])
+def test_a_slice_that_is_missing_costs_between_two_amounts(grants: tuple[Grant, ...]) -> None:
     missing = replace(SLICE, ready_at=0.0, missing_since=HOUR)
-    total = report([job_with(missing)], 2 * HOUR, "job").total
+    job = job_with(missing, grants=grants)
+    total = report([job], 2 * HOUR, "job", covered([job])).total
     assert (total.list, total.unsure) == (16_000_000, 8_000_000)
     gone = replace(missing, gone_at=1.5 * HOUR)
     total = report([job_with(gone)], 2 * HOUR, "job").total
