@@ -53,7 +53,7 @@ def parse(text: str, source: str, today: date) -> OwnPrices:
     file = validate(_File, document.data, document, of="a price file")
     rows, wrong = _rows(file)
     faulty = {problem.path[1] for problem in wrong}
-    suspects = [flaw for flaw in flaws(rows, LIST, today) if flaw.row not in faulty]
+    suspects = [flaw for flaw in flaws(rows, today) if flaw.row not in faulty]
     wrong += [_problem(rows, flaw) for flaw in suspects if flaw.fatal]
     if wrong:
         raise bad_spec(wrong, document)

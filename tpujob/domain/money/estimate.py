@@ -27,10 +27,7 @@ def estimate(use: Use, prices: PriceList = LIST) -> Estimate:
 
 def sums(estimate: Estimate) -> str:
     """Return the arithmetic of the payment, the dearest kind first: `$22.12 slices + $0.03 machines = $22.15`."""
-    costs = {
-        kind: sum(line.pay_micros or 0 for line in estimate.lines if line.kind is kind)
-        for kind in CostKind
-    }
+    costs = {kind: estimate.pay_of(kind) for kind in CostKind}
     ordered = sorted((kind for kind in CostKind if costs[kind]), key=lambda kind: -costs[kind])
     parts = " + ".join(f"{dollars(costs[kind])} {kind}" for kind in ordered)
     rest = ", and unknown costs" if any(line.pay_micros is None for line in estimate.lines) else ""

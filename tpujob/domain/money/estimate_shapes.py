@@ -123,6 +123,6 @@ class Estimate:
         """Whether the sums include the slices themselves; without them the sums mean little."""
         return all(line.known for line in self.lines if line.kind is CostKind.SLICES)
 
-    def of(self, kind: CostKind) -> int:
-        """Return the micro-dollars by list price of the known lines of one kind."""
-        return sum(line.list_micros or 0 for line in self.lines if line.kind is kind)
+    def pay_of(self, kind: CostKind) -> int:
+        """Return the micro-dollars to be paid of the known lines of one kind."""
+        return sum(line.pay_micros or 0 for line in self.lines if line.kind is kind)

@@ -146,8 +146,7 @@ class SliceKind(NamedTuple):
 class Throughput:
     """The speed of a whole job while it makes steps."""
 
-    per_second: float
-    unit: Unit
+    per_second: float  #: units of work
     source: Source
     jobs: int = 0  #: number of measured jobs; `per_second` is their median
 
@@ -169,7 +168,7 @@ def throughputs(jobs: Iterable[Job], spec: JobSpec, unit: Unit) -> dict[SliceKin
         for kind, speeds in speeds_of_job.items():
             speeds_by_kind.setdefault(kind, []).append(median(speeds))
     return {
-        kind: Throughput(median(speeds), unit, "measured", len(speeds))
+        kind: Throughput(median(speeds), "measured", len(speeds))
         for kind, speeds in speeds_by_kind.items()
     }
 

@@ -305,11 +305,6 @@ def _step_regex(value: Any) -> str:
 
 # Types: a check, and what the schema tells an editor -----------------------------------------------------------------
 
-_TYPES = [
-    *accelerators.ALL,
-    *(t.replace("v5litepod-", "v5e-") for t in accelerators.ALL if t.startswith("v5litepod-")),
-]
-
 
 def _one_or_many(words: Iterable[str], pattern: str, at_least: int) -> Schema:
     """Return the schema of a word or a list of words: an editor completes `words`; others must match the pattern."""
@@ -328,7 +323,9 @@ Name = Annotated[
 ]
 Types = Annotated[
     tuple[str, ...],
-    Checked(_types, _one_or_many(_TYPES, rf"{accelerators.GENERATION}-[0-9]{{1,6}}", 1)),
+    Checked(
+        _types, _one_or_many(accelerators.SPELLINGS, rf"{accelerators.GENERATION}-[0-9]{{1,6}}", 1)
+    ),
 ]
 Zones = Annotated[
     tuple[str, ...],

@@ -36,13 +36,9 @@ def check_spec(spec: JobSpec, offers: Sequence[Offer], now: float) -> None:
 
 def check_estimate(spec: JobSpec, offer: Offer, estimate: Estimate, how: str) -> None:
     """Raises BadSpec when the slices of that estimate, and their release, cost more than the job's own budget."""
-    lines = [line for line in estimate.lines if line.kind is CostKind.SLICES]
     if spec.budget is None or estimate.use.hours is None or not estimate.priced:
         return
-    slices, out = (
-        sum(line.pay_micros or 0 for line in lines),
-        budget.reserve(offer, spec.stop_grace),
-    )
+    slices, out = estimate.pay_of(CostKind.SLICES), budget.reserve(offer, spec.stop_grace)
     limit = budget.micros(spec.budget.usd)
     if slices + out > limit:
         hours = f"{estimate.use.hours:.2f} h of {offer.type} in {offer.zone} cost {dollars(slices)}"
@@ -56,7 +52,7 @@ def check_estimate(spec: JobSpec, offer: Offer, estimate: Estimate, how: str) ->
 def paid_hours(spec: JobSpec, offer: Offer, estimate: Estimate) -> float | None:
     """Return the hours of slices that the job's own budget pays for, with their release; None: it has no budget, or the
     slices of the estimate cost it nothing."""
-    slices = sum(line.pay_micros or 0 for line in estimate.lines if line.kind is CostKind.SLICES)
+    slices = estimate.pay_of(CostKind.SLICES)
     if spec.budget is None or not slices:
         return None
     hours = 1.0 if estimate.use.hours is None else float(estimate.use.hours)

@@ -152,9 +152,7 @@ def _stated_speeds(
         if not _positive(speed):
             raise BadRequest(f"{speed!r} {unit} a second is not possible", hint="a number above 0")
         accelerators.find(type)
-        speeds[SliceKind(accelerators.canonical(type), slices)] = Throughput(
-            float(speed), unit, source
-        )
+        speeds[SliceKind(accelerators.canonical(type), slices)] = Throughput(float(speed), source)
     return speeds
 
 
