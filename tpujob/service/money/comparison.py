@@ -19,12 +19,12 @@ from tpujob.errors import BadRequest
 from tpujob.ports import Clock, Store
 from tpujob.service.money.estimate import Estimates, Forecaster, Placing, checked, forecast_view
 
-#: ways that one answer has, at most
+#: most places of one comparison
 MOST = 60
 
 
 class Comparisons:
-    """The part of `api.JobsApi` that sets types and zones side by side."""
+    """The part of `api.JobsApi` that compares types and zones."""
 
     def __init__(
         self, store: Store, clock: Clock, site: Site, placing: Placing, estimates: Estimates
@@ -50,7 +50,7 @@ class Comparisons:
         copies: dict[str, tuple[DataToCopy, ...]] = {}
 
         def outlook(place: SamplePlace, speed: Throughput) -> Outlook:
-            region = accelerators.region_of(place.zone)  # with a bucket there
+            region = accelerators.region_of(place.zone)  # compared as if the bucket were there
             if region not in copies:
                 copies[region] = self._estimates.copies(job_spec, place.zone)
             use = replace(
@@ -82,7 +82,7 @@ class Comparisons:
 
 
 def _amount(spec: JobSpec, request: CompareAsked) -> tuple[Unit, float]:
-    """Return how much work there is. Raises BadRequest."""
+    """Return the unit and the amount of the work. Raise BadRequest for an invalid one, or without an amount."""
     unit, amount = request.get("unit", "steps"), request.get("amount")
     if unit not in get_args(Unit):
         raise BadRequest(
@@ -107,8 +107,8 @@ def _positive(value: object) -> bool:
 
 
 def _places(spec: JobSpec, request: CompareAsked) -> list[SamplePlace]:
-    """Return the places that were asked for, else those of the job file; for a type that none of these zones has, all
-    its zones. Raises BadSpec for an invalid type, BadRequest for too many places."""
+    """Return the places that the request names, else those of the job file. A type that none of the file's zones may
+    have gets all its zones. Raise BadSpec for an invalid type, BadRequest for no places or too many."""
     types = [accelerators.canonical(t) for t in request.get("types") or spec.tpu.types]
     named = request.get("zones")
     places: list[SamplePlace] = []
@@ -134,7 +134,8 @@ def _places(spec: JobSpec, request: CompareAsked) -> list[SamplePlace]:
 def _speeds(
     jobs: Iterable[Job], spec: JobSpec, unit: Unit, request: CompareAsked
 ) -> dict[SliceKind, Throughput]:
-    """Return the speed on each kind of slice: as stated, else as measured, else as found by a compile check."""
+    """Return the speed on each kind of slice: as stated, else as measured, else by a compile check. Raise BadRequest
+    for an invalid speed, BadSpec for an invalid type."""
     slices = spec.tpu.slices
     return (
         _stated_speeds(request.get("rooflines", {}), unit, slices, "roofline")
@@ -146,7 +147,7 @@ def _speeds(
 def _stated_speeds(
     by_type: Mapping[str, float], unit: Unit, slices: int, source: Source
 ) -> dict[SliceKind, Throughput]:
-    """Return the stated speeds. Raises BadRequest for an invalid one."""
+    """Return the speeds of one source. Raise BadRequest for an invalid speed, BadSpec for an invalid type."""
     speeds: dict[SliceKind, Throughput] = {}
     for type, speed in by_type.items():
         if not _positive(speed):
@@ -157,7 +158,7 @@ def _stated_speeds(
 
 
 def _order(way: PlaceOption) -> tuple[bool, bool, float, float]:
-    """Return the sort key: the cheapest first, then unpriced ways by time, then unknown ones."""
+    """Return the sort key: the cheapest first, then places without a price by time, then those of unknown speed."""
     if way.outlook is None:
         return True, True, 0, 0.0
     costs, time = way.outlook.amounts, way.outlook.forecast.wall.p50
