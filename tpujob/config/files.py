@@ -22,7 +22,7 @@ def read(path: Path) -> str:
     except FileNotFoundError:
         raise BadSpec(f"{path}: there is no such file", hint=_suggestion(path)) from None
     except IsADirectoryError:
-        raise BadSpec(f"{path}: is a folder; name the job file in it") from None
+        raise BadSpec(f"{path}: is a folder; name the file in it") from None
     except OSError as error:
         raise BadSpec(f"{path}: cannot be read: {error.strerror}") from error
     if len(data) > MAX_BYTES:

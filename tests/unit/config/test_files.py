@@ -18,7 +18,7 @@ def test_unreadable_context_files_are_reported(tmp_path: Path) -> None:
     huge.write_bytes(b"a: b\n" * 2_000_000)
     for path, says in [
         (tmp_path / "none.yaml", f"{tmp_path}/none.yaml: there is no such file"),
-        (tmp_path, "is a folder; name the job file in it"),
+        (tmp_path, "is a folder; name the file in it"),
         (latin, "latin.yaml:2: is not UTF-8 text"),
         (utf16, "utf16.yaml:1: is not UTF-8 text"),
         (huge, "huge.yaml: is longer than 256 KiB"),

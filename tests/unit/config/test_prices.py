@@ -13,6 +13,7 @@ from tpujob.domain.events import SliceRequested
 from tpujob.domain.hardware.prices import LIST
 from tpujob.domain.model import State
 from tpujob.domain.observations import Observation
+from tpujob.domain.spec import yaml
 from tpujob.errors import BadSpec
 
 TODAY = date(2026, 11, 22)
@@ -120,9 +121,22 @@ def test_what_is_refused(given: str, said: str) -> None:
     assert said in message
 
 
-@pytest.mark.parametrize("text", ["", "prices: []\n", "rows: []\n", "- 1\n", "prices: [1]\n"])
-def test_what_is_no_price_file(text: str) -> None:
-    assert wrong(text).startswith("mine.yaml:")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "prices: []\n",
+        "rows: []\n",
+        "- 1\n",
+        "prices: [1]\n",
+        "prices: []\n---\n",
+        "#" * yaml.MAX_BYTES + "\n",
+    ],
+)
+def test_an_error_of_a_price_file_speaks_of_no_job(text: str) -> None:
+    message = wrong(text)
+    assert message.startswith("mine.yaml:")
+    assert "job" not in message
 
 
 def test_a_doubtful_price_is_used_with_a_warning() -> None:
