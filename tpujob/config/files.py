@@ -9,13 +9,13 @@ from pathlib import Path
 from tpujob.errors import BadSpec, StoreError
 
 MAX_BYTES = 256 * 1024  #: of a file that a user wrote
-NAMED = 5  #: files, in a message
+NAMED = 5  #: most names of files in a hint
 
 _ELSEWHERE = "set TPUJOB_STATE to a folder of your own"
 
 
 def read(path: Path) -> str:
-    """Return the text of a job file or a context's file. Raises BadSpec if it is missing, too long or not UTF-8."""
+    """Return the text of a file that a user wrote. Raise BadSpec if it cannot be read, is too long or not UTF-8."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -54,7 +54,7 @@ def _suggestion(path: Path) -> str:
 
 
 def put(path: Path, text: str) -> None:
-    """Write the file atomically, readable only by its owner. Raises StoreError and leaves the old file unchanged."""
+    """Write the file atomically, readable only by its owner. If that fails, raise StoreError and leave the old file."""
     temporary = _temporary_path(path)
     try:
         _write(temporary, text)
@@ -74,7 +74,7 @@ def drawn(path: Path, draw: Callable[[], str]) -> str:
 
 
 def private_folder(folder: Path) -> None:
-    """Make the folder, owned by the user and closed to other users. Raises StoreError when it is a link or belongs to
+    """Make the folder, owned by the user and closed to other users. Raise StoreError if it is a link or belongs to
     another user."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -93,13 +93,13 @@ class RuleFile(kinds.SpecPart):
     """A rule: the events that are reported on some channels."""
 
     channels: _Names
-    users: Annotated[
-        tuple[str, ...], kinds.names("a user", kinds.text(320))
-    ] = ()  #: owners of the jobs; empty: all jobs, and events that concern no job
+    #: users whose jobs are reported; empty: all, and events that concern no job
+    users: Annotated[tuple[str, ...], kinds.names("a user", kinds.text(320))] = ()
+    #: kinds of events; empty: all
     on: Annotated[
         tuple[str, ...],
         kinds.names("an event", kinds.one_of(_KINDS, "kind of event")),
-    ] = ()  #: kinds of events; empty: all
+    ] = ()
 
 
 class NotificationSettings(kinds.SpecPart):
@@ -137,7 +137,7 @@ class NotificationSettings(kinds.SpecPart):
 
 
 def of_local_stack(settings: Settings) -> NotificationSettings:
-    """Return the settings of the local stack; without its file there are no channels. Raises BadSpec."""
+    """Return the settings of the local stack; without its file there are no channels. Raise BadSpec as `parse` does."""
     path = file_of_local_stack(settings)
     return parse(files.read(path), str(path)) if path.exists() else NotificationSettings()
 
@@ -147,6 +147,6 @@ def file_of_local_stack(settings: Settings) -> Path:
 
 
 def parse(text: str, source: str) -> NotificationSettings:
-    """Return the settings in a file's text. Raises BadSpec that lists every mistake with its line."""
+    """Return the settings in a file's text. Raise BadSpec that lists every mistake with its line."""
     document = yaml.load(text, source)
     return validate(NotificationSettings, document.data, document, of="notifications")

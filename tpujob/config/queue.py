@@ -4,7 +4,6 @@ A context's file has these settings below `queue`; the local stack reads them fr
 """
 
 import math
-from pathlib import Path
 from typing import Annotated, Any, get_args
 
 from pydantic import Field
@@ -65,12 +64,11 @@ class QueueSetting(kinds.SpecPart):
         dict[Annotated[str, kinds.accelerator], LimitSetting],
         kinds.mapping("types to limits"),
     ] = Field(default_factory=dict)
-    high: Annotated[
-        tuple[str, ...], kinds.names("a user", kinds.text(320))
-    ] = ()  #: users who may use the high priority; empty: all
+    #: users who may use the high priority; empty: all
+    high: Annotated[tuple[str, ...], kinds.names("a user", kinds.text(320))] = ()
     #: quota of the project: reserves chips for a large job that waits, against small jobs
     quota: Annotated[tuple[ChipsSetting, ...], Field(strict=False)] = ()
-    #: whose jobs get the slice of a job that has ended; never: it is deleted
+    #: owner, lab: whose jobs may get the slice of a job that has ended; never: it is deleted
     hand_on: Annotated[HandOnTo, kinds.one_of(get_args(HandOnTo), "way to hand slices on")] = (
         "owner"
     )
@@ -97,8 +95,9 @@ def _limits(limits: LimitSetting) -> OwnerLimits:
 
 
 def of_local_stack(settings: Settings) -> QueueSettings:
-    """Return the settings of the local stack, from `queue.yaml` beside its state. Raises BadSpec with each line."""
-    path: Path = settings.state / "queue.yaml"
+    """Return the settings of the local stack, from `queue.yaml` in the state folder. Raise BadSpec that lists every
+    mistake with its line."""
+    path = settings.state / "queue.yaml"
     if not path.exists():
         return QueueSettings()
     document = yaml.load(files.read(path), str(path))

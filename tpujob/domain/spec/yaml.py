@@ -1,7 +1,7 @@
 """A strict reader of YAML that keeps the line of every key. Knows nothing of the keys' meaning.
 
 Reads the parser's events, so a hostile file that nests, repeats or grows beyond the limits below is refused early.
-Scalars follow YAML 1.2 (`1e-3` is a number; `no` and `12:30` are text). Every error names file and line.
+Scalars follow YAML 1.2 (`1e-3` is a number; `no` and `12:30` are text). Errors name the file and the wrong line.
 """
 
 import re
@@ -37,7 +37,7 @@ class Document:
 
 
 def load(text: str, source: str) -> Document:
-    """Return the mapping in the text. Raise BadSpec that names `source` and a line."""
+    """Return the mapping in the text, from the file `source`. Raise BadSpec for other text."""
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise BadSpec(
             f"{source}: is longer than {MAX_BYTES // 1024} KiB, the most that it may have"
@@ -75,9 +75,8 @@ class _Reader:
             text, Loader=yaml.SafeLoader
         )
         self._lines: dict[KeyPath, int] = {}
-        self._anchors: dict[
-            str, tuple[Any, int]
-        ] = {}  #: a value and the number of values in it, by anchor
+        #: a value and the number of values in it, by anchor
+        self._anchors: dict[str, tuple[Any, int]] = {}
         self._values = 0
 
     def document(self) -> Document:
