@@ -117,10 +117,9 @@ class Context(kinds.SpecPart):
     ] = Field(default_factory=dict)
     #: how hosts are reached: by their external address, by the internal one, or by the tunnel of IAP; `init` writes the
     #: one that `way_in` chooses; files of earlier versions leave it out
-    ssh: Annotated[
-        Literal["external", "internal", "iap"],
-        kinds.one_of(("external", "internal", "iap"), "way to reach a host"),
-    ] = "external"
+    ssh: Annotated[Literal["external", "internal", "iap"], kinds.Word("way to reach a host")] = (
+        "external"
+    )
     #: whether slices get external addresses; left out: where `ssh` needs them
     external_ips: bool | None = None
     #: whether hosts use Secure Boot; organizations may demand it (compute.requireShieldedVm)
@@ -135,10 +134,7 @@ class Context(kinds.SpecPart):
         default_factory=dict
     )
     reservation: _Resource = ""  #: for jobs with `pricing: reserved`
-    store: Annotated[
-        Literal["sqlite", "firestore"],
-        kinds.one_of(("sqlite", "firestore"), "place for the jobs"),
-    ] = "sqlite"
+    store: Annotated[Literal["sqlite", "firestore"], kinds.Word("place for the jobs")] = "sqlite"
     database: Annotated[
         str, kinds.matching(r"\(default\)|[a-z][-a-z0-9]{2,61}[a-z0-9]", "a database of Firestore")
     ] = "(default)"

@@ -70,10 +70,7 @@ class MailServer(kinds.SpecPart):
 
     host: Annotated[str, kinds.matching(_HOST, "the name of a host")]
     port: Annotated[int, kinds.count(65535, 1)] = 587
-    tls: Annotated[
-        Literal["starttls", "implicit", "none"],
-        kinds.one_of(("starttls", "implicit", "none"), "kind of TLS"),
-    ] = "starttls"
+    tls: Annotated[Literal["starttls", "implicit", "none"], kinds.Word("kind of TLS")] = "starttls"
     login: Annotated[str, kinds.or_empty(kinds.text(320))] = ""
     password: _Secret = ""
     sender: Annotated[str, kinds.matching(_ADDRESS, "an e-mail address"), Field(alias="from")]

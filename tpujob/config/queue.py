@@ -4,7 +4,7 @@ A context's file has these settings below `queue`; the local stack reads them fr
 """
 
 import math
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -69,9 +69,7 @@ class QueueSetting(kinds.SpecPart):
     #: quota of the project: reserves chips for a large job that waits, against small jobs
     quota: Annotated[tuple[ChipsSetting, ...], Field(strict=False)] = ()
     #: owner, lab: whose jobs may get the slice of a job that has ended; never: it is deleted
-    hand_on: Annotated[HandOnTo, kinds.one_of(get_args(HandOnTo), "way to hand slices on")] = (
-        "owner"
-    )
+    hand_on: Annotated[HandOnTo, kinds.Word("way to hand slices on")] = "owner"
     #: seconds for which a slice that no job needs yet is kept, and billed to the job that has ended
     keep: Annotated[int, kinds.time_span("1h")] = 0
 

@@ -9,7 +9,7 @@ from tpujob.domain.spec import fields as kinds
 #: what stands in front of a deployed backend: the check of Cloud Run (IAM), Identity-Aware Proxy, or nothing
 DoorKind = Literal["iam", "iap", "public"]
 DOORS: tuple[DoorKind, ...] = get_args(DoorKind)
-Door = Annotated[DoorKind, kinds.one_of(DOORS, "door of a backend")]
+Door = Annotated[DoorKind, kinds.Word("door of a backend")]
 
 MACHINE = "machine"  #: as `account`: the service account of this machine
 

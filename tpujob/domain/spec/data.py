@@ -66,11 +66,6 @@ def _check_names(entries: tuple[Data, ...]) -> tuple[Data, ...]:
     return entries
 
 
-#: how the program reads data: from the bucket; from a copy on the host's disk or in its memory, made before the program
-#: starts; or from a folder that shows the bucket
-STAGES = ("stream", "disk", "memory", "mount")
-
-
 class Data(kinds.SpecPart):
     """Data that the program reads from a bucket in its own region, or from a folder of its host."""
 
@@ -82,8 +77,7 @@ class Data(kinds.SpecPart):
         description="Name. Default: the last part of the path."
     )
     stage: Annotated[
-        Literal["stream", "disk", "memory", "mount"],
-        kinds.one_of(STAGES, "way to stage data"),
+        Literal["stream", "disk", "memory", "mount"], kinds.Word("way to stage data")
     ] = Field(
         "stream",
         description="stream: the program reads the bucket. disk, memory (/dev/shm): each host fetches it first. "

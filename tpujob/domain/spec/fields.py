@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, cast, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 from pydantic_core import core_schema
@@ -139,6 +139,19 @@ def one_of(names: Iterable[str], kind: str) -> Checked[str]:
         raise ValueError(f"{shown(word)} is not a {kind}{listed or meant}")
 
     return Checked(check)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A check for a word of the `Literal` that it annotates."""
+
+    kind: str  #: what the word names, in errors
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: "GetCoreSchemaHandler"
+    ) -> core_schema.CoreSchema:
+        check = one_of(get_args(source), self.kind)
+        return core_schema.no_info_before_validator_function(check, handler(source))
 
 
 def names(kind: str, check: Checked[str], limit: int = MAX_ITEMS) -> Checked[tuple[str, ...]]:
@@ -331,9 +344,7 @@ Zones = Annotated[
     tuple[str, ...],
     Checked(names("a zone", zone), _one_or_many(accelerators.all_zones(), accelerators.ZONE, 0)),
 ]
-Pricing = Annotated[
-    Literal["spot", "on-demand", "reserved"], one_of(("spot", "on-demand", "reserved"), "pricing")
-]
+Pricing = Annotated[Literal["spot", "on-demand", "reserved"], Word("pricing")]
 RuntimeVersion = Annotated[
     str | None, optional(matching(_RUNTIME_VERSION, "1 to 80 of a-z, 0-9, - and ."))
 ]
@@ -369,8 +380,6 @@ Grace = Annotated[int, time_span("10m")]
 Stall = Annotated[int, time_span("7d")]
 Ttl = Annotated[int, time_span("90d")]
 Wait = Annotated[int | None, optional(time_span("90d"))]
-OnBadHost = Annotated[
-    Literal["swap", "release"], one_of(("swap", "release"), "way to treat a bad host")
-]
+OnBadHost = Annotated[Literal["swap", "release"], Word("way to treat a bad host")]
 Pattern = Annotated[str | None, optional(Checked(_regex))]
 StepPattern = Annotated[str | None, optional(Checked(_step_regex))]
