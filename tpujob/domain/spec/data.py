@@ -55,7 +55,7 @@ def _entry(item: Any) -> Any:
 
 
 def variable_of(name: str) -> str:
-    """Return the variable that tells the program the place of this one of several data sets."""
+    """Return the variable of the program that has the place of this one of several data sets."""
     return "TPUJOB_DATA_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 

@@ -84,7 +84,7 @@ def optional(check: Checked[V]) -> Checked[V | None]:
 
 
 def text(limit: int) -> Checked[str]:
-    """Return a check for text that is not blank."""
+    """Return a check for text that is not blank, with at most `limit` characters."""
 
     def check(value: Any) -> str:
         if not _text(value, limit).strip():
@@ -179,7 +179,7 @@ def items(value: Any, expected: str, *single: type, limit: int = MAX_ITEMS) -> S
 
 
 def mapping(expected: str, schema: Schema | None = None) -> Checked[Mapping[Any, Any]]:
-    """Return a check for a mapping of a sensible size; other checks are for its keys and values."""
+    """Return a check for a mapping of at most `MAX_ENTRIES` entries. It does not check keys and values."""
 
     def check(value: Any) -> Mapping[Any, Any]:
         if not isinstance(value, Mapping):

@@ -56,7 +56,6 @@ class JobBudget(SpecPart):
 
 #: the pattern for editors; `_folder` refuses `..`, too
 _INSIDE = r"(?![/~])[^\x00-\x1f]{1,256}"
-_SHOWN = "checkpoints"
 
 
 def _folder(value: Any) -> str:
@@ -64,7 +63,8 @@ def _folder(value: Any) -> str:
     parts = folder.split("/")
     if folder.startswith(("/", "~")) or not folder.isprintable() or {"", ".", ".."} & set(parts):
         raise ValueError(
-            f"must be a folder inside the one in which the program starts, such as {_SHOWN}, not {str(value)[:60]!r}"
+            "must be a folder inside the one in which the program starts, such as checkpoints, not "
+            f"{value[:60]!r}"
         )
     return folder
 
