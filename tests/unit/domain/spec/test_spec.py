@@ -1,4 +1,4 @@
-"""The job file: what it may say, what is answered when it says something else, and that its JSON form loses nothing."""
+"""The job file: its keys, the errors of a wrong file, and its JSON form, which loses nothing."""
 
 import json
 import re
@@ -152,6 +152,93 @@ def test_the_json_form_loses_nothing(args: dict[str, Any]) -> None:
 # What is refused -----------------------------------------------------------------------------------------------------
 
 
+HUNDRED = str([*range(100)])
+#: lines that are wrong after `MINIMAL`
+WRONG_LINES = (
+    # env and mounts
+    "env: {uv: r.txt}",
+    "env: {}",
+    "env: {uv: a, pip: b}",
+    "env: uv",
+    "env: {FOO: bar}",
+    "env: {uvv: x}",
+    "env: {docker: ../x}",
+    "env: {docker: --privileged}",
+    "env: {uv: ../x}",
+    "env: {uv: x, python: 3.11}",
+    "env: {docker: x, python: '3.11'}",
+    "env: {uv: x, args: [a]}",
+    "env: {docker: x, args: 3}",
+    f"env: {{docker: x, args: [{'a, ' * 51}]}}",
+    f"mounts: [{'{}, ' * 51}]",
+    "mounts: [{bucket: gs://lab, to: ~/d, only_dir: a/../b}]",
+    "mounts: [{bucket: gs://lab, to: ~/d, read_only: 1}]",
+    "mounts: 3",
+    "mounts: [{}]",
+    "mounts: [{bucket: gs://x/y, to: ~/d}]",
+    "mounts: [{bucket: gs://lab, to: /}]",
+    "mounts: [{bucket: gs://lab, to: ~/.tpujob/x}]",
+    "mounts: [{bucket: gs://lab, to: ~/../x}]",
+    "mounts: [{bucket: gs://lab, to: ~/d, cach: 1}]",
+    "mounts: [{bucket: gs://lab, to: ~/d, cache: {size: 50}}]",
+    "mounts: [{bucket: gs://a-b, to: ~/d}, {bucket: gs://a-b, to: ~/d/e}]",
+    "only_dir: d",
+    # data
+    "data: 7",
+    "data: ftp://x/y",
+    "data: gs://",
+    "data: ''",
+    "data: {from: gs://a/x, to: a/b}",
+    "data: {from: gs://a/x, stage: dsk}",
+    "data: {frm: gs://a/x}",
+    "data: [gs://a/x, s3://b/x]",
+    "data: [{from: gs://a/x, to: a-b}, {from: gs://a/y, to: a.b}]",
+    # outputs
+    "outputs: /tmp/out",
+    "outputs: ~/out",
+    "outputs: ../out",
+    "outputs: a/../b",
+    "outputs: .",
+    "outputs: ''",
+    "outputs: a//b",
+    'outputs: "a\\nb"',
+    "outputs: 7",
+    "outputs: {a: 1}",
+    "outputs: [runs, runs/last]",
+    # the queue
+    "after: 7",
+    "after: [a, {job: a, on: end}]",
+    "after: {job: a, on: done}",
+    "after: {on: end}",
+    "priority: urgent",
+    "start: later",
+    "not_before: 2026-12-01T09:00",
+    "not_before: tomorrow",
+    "share: Vision",
+    "time: 4",
+    # arrays and sweeps
+    "matrix: {}",
+    "matrix: {lr: []}",
+    "matrix: {lr: 1}",
+    "matrix: {lr: [1, 1]}",
+    "matrix: {l-r: [1]}",
+    "matrix: {index: [1]}",
+    "matrix: {lr: [1], LR: [2]}",
+    "matrix: {lr: [1]}\nexclude: [{lr: 1}]",
+    "matrix: {lr: [1]}\nexclude: [{lr: 2}]",
+    "matrix: {lr: [1]}\nexclude: [{x: 2}]",
+    "exclude: [{lr: 1}]",
+    "at_once: 2",
+    "array: 3\nmatrix: {lr: [1]}",
+    "array: {count: 3, at_once: 1}\nat_once: 2",
+    "array: 10001",
+    f"matrix: {{a: {HUNDRED}, b: {HUNDRED}, c: [1, 2]}}",
+    f"matrix: {{a: {HUNDRED}, b: {HUNDRED}, c: {HUNDRED}}}",
+    "array: 0-9%0",
+    "array: 0-99:5",
+    "array: 5-9",
+)
+
 WRONG = (
     with_line("zones: [a]"),
     with_line("setpu: x"),
@@ -224,6 +311,7 @@ WRONG = (
         MINIMAL.replace("command: echo hello", f"workload: mlp\n  args: {{a: {value}}}")
         for value in (".inf", "[1]")
     ),
+    *map(with_line, WRONG_LINES),
 )
 
 
@@ -232,7 +320,7 @@ def test_a_wrong_value_is_reported_with_its_place_and_what_is_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "of_one"),
+    ("text", "key"),
     [
         (MINIMAL.replace("hello\ntpu", "a" * 40 + "\ntpu"), "name"),
         (MINIMAL.replace("type: v4-16", "type: v4-16\n  slices: 64"), "tpu"),
@@ -247,8 +335,8 @@ def test_a_wrong_value_is_reported_with_its_place_and_what_is_allowed() -> None:
         (with_line("stop_grace: 10m"), "stop_grace"),
     ],
 )
-def test_values_just_within_the_limits_are_accepted(text: str, of_one: str) -> None:
-    assert dump(load(text, "job.yaml"))[of_one] != dump(load(MINIMAL, "job.yaml"))[of_one]
+def test_values_just_within_the_limits_are_accepted(text: str, key: str) -> None:
+    assert dump(load(text, "job.yaml"))[key] != dump(load(MINIMAL, "job.yaml"))[key]
 
 
 def test_all_errors_are_reported_at_once_in_the_order_of_the_file() -> None:
