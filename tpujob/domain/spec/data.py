@@ -27,14 +27,14 @@ def name_of(source: str) -> str:
 
 
 def _source(value: Any) -> str:
-    source = kinds.text(1024)(value).rstrip("/")
+    source = kinds.text(1024)(value)
     scheme, separator, rest = source.partition("://")
     if separator and scheme not in SCHEMES:
         schemes = ", ".join(f"{name}://" for name in SCHEMES)
         raise ValueError(f"must be a folder or begin with {schemes}, not {source[:60]!r}")
-    if (separator and not rest.partition("/")[0]) or not source:
-        raise ValueError(f"names no place: {str(value)[:60]!r}")
-    return source
+    if (separator and not rest.partition("/")[0]) or not source.strip("/"):
+        raise ValueError(f"names no place: {source[:60]!r}")
+    return source.rstrip("/")
 
 
 def _entries(value: Any) -> Any:

@@ -187,6 +187,7 @@ WRONG_LINES = (
     "data: 7",
     "data: ftp://x/y",
     "data: gs://",
+    "data: {from: gs://, to: x}",
     "data: ''",
     "data: {from: gs://a/x, to: a/b}",
     "data: {from: gs://a/x, stage: dsk}",
