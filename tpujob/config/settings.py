@@ -173,9 +173,9 @@ def no_color(env: Mapping[str, str] | None = None) -> bool:
     return bool(env.get("NO_COLOR")) or env.get("TERM") == "dumb"
 
 
-def variable(name: str, env: Mapping[str, str] | None = None) -> str:
+def variable(name: str) -> str:
     """Return the variable that a user names; empty if it is not set."""
-    return (os.environ if env is None else env).get(name, "")
+    return os.environ.get(name, "")
 
 
 def for_processes(env: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -189,12 +189,11 @@ def for_processes(env: Mapping[str, str] | None = None) -> dict[str, str]:
     }
 
 
-def has_screen(env: Mapping[str, str] | None = None) -> bool:
+def has_screen() -> bool:
     """Return whether a browser can be shown to the user; False on a login node, for example."""
-    env = os.environ if env is None else env
     if sys.platform == "darwin":
-        return not env.get("SSH_CONNECTION")
-    return bool(env.get("DISPLAY") or env.get("WAYLAND_DISPLAY"))
+        return not os.environ.get("SSH_CONNECTION")
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def prepare(settings: Settings) -> None:
