@@ -84,8 +84,6 @@ def test_slices_get_external_addresses_where_they_are_reached_by_them() -> None:
         ("project: my-lab-1", "lab.yaml:1: needs zones, in order of preference"),
         ("zones: us-central2-b", "lab.yaml:1: needs project, or backend"),
         ("budgets: {project: {usd: 0}}", "lab.yaml:2: budgets.project.usd: must be from 0.01 to"),
-        ("budgets: {project: {usd: .nan}}", "lab.yaml:2: budgets.project.usd: must be from 0.01 to"),
-        ("budgets: {project: {usd: 500 EUR}}", "must be a number of US dollars, such as 50 or 12.50, not the"),
         ("budgets: {project: {usd: 5, per: week}}", "lab.yaml:2: budgets.project.per: week is not a period"),
         ("budgets: {projekt: {usd: 5}}", "budgets.projekt: no such key; did you mean project?"),
         ("budgets:\n  users:\n    ada: 5", "lab.yaml:4: budgets.users.ada: must be a mapping with keys of"),

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.support.records import a_job
-from tpujob.cli.render.answers import plan_page
 from tpujob.domain.host import environment
 from tpujob.domain.host import plan as launch
 from tpujob.domain.spec.jobspec import dump, load, parse
@@ -124,19 +123,3 @@ def test_a_bundled_program_brings_its_own_environment_unless_a_job_names_another
         "kind": "uv", "file": "r.txt", "python": None,
     }  # fmt: skip
     assert environment.environment_order(load(PLAIN, "job.yaml")) is None
-
-
-def test_the_plan_page_has_a_line_for_each() -> None:
-    plan: Any = {
-        "name": "a", "type": "v4-16", "generation": "v4", "chips": 8, "hosts": 2, "tpu_slices": 1,
-        "topology": "2x2x2", "zone": "z", "zones": ["z"], "pricing": "spot", "hbm_gib": 1,
-        "runtime_version": "r", "usd_per_hour": 1.0, "peak_bf16_tflops": 1.0, "bucket": "gs://b",
-        "command": "x", "environment": "uv r.txt", "mounts": ["m1", "m2"], "warnings": ["w"],
-    }  # fmt: skip
-    lines = [line.split() for line in plan_page(plan, 100).splitlines()[1:]]
-    assert lines[-4:] == [
-        ["Runs", "in", "uv", "r.txt"],
-        ["Mount", "m1"],
-        ["Mount", "m2"],
-        ["Warning", "w"],
-    ]
