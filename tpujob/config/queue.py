@@ -3,7 +3,6 @@
 A context's file has these settings below `queue`; the local stack reads them from `queue.yaml`.
 """
 
-import math
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -21,7 +20,7 @@ _MOST = 1_000_000
 
 
 def _weight(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"must be a number, such as 2, not {describe(value)}")
     if not 0.001 <= value <= 1000:
         raise ValueError(f"must be from 0.001 to 1000, not {describe(value)}")

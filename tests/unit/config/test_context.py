@@ -89,6 +89,7 @@ def test_slices_get_external_addresses_where_they_are_reached_by_them() -> None:
         ("budgets:\n  users:\n    ada: 5", "lab.yaml:4: budgets.users.ada: must be a mapping with keys of"),
         ("budgets: {users: [ada]}", "budgets.users: must be a mapping of users to budgets"),
         ("queue: {shares: {vision: 0}}", "lab.yaml:2: queue.shares.vision: must be from 0.001 to 1000"),
+        ("queue: {shares: {vision: .nan}}", "queue.shares.vision: must be from 0.001 to 1000"),
         ("queue: {shares: {Vision: 1}}", "must be the name of a share"),
         ("queue: {limits: {running: -1}}", "lab.yaml:2: queue.limits.running: must be from 0 to"),
         ("queue: {types: {v4-9: {}}}", "lab.yaml:2: queue.types"),
