@@ -1,6 +1,5 @@
 """Comparison of duration and cost of one program on several types and in several zones. Stores nothing."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, get_args
@@ -17,7 +16,14 @@ from tpujob.domain.spec import JobSpec
 from tpujob.domain.text import many, rfc3339
 from tpujob.errors import BadRequest
 from tpujob.ports import Clock, Store
-from tpujob.service.money.estimate import Estimates, Forecaster, Placing, checked, forecast_view
+from tpujob.service.money.estimate import (
+    MOST_STATED,
+    Estimates,
+    Forecaster,
+    Placing,
+    checked,
+    forecast_view,
+)
 
 #: most places of one comparison
 MOST = 60
@@ -56,7 +62,7 @@ class Comparisons:
             use = replace(
                 first, type=place.type, zone=place.zone, location=region, copies=copies[region]
             )
-            return forecaster.of(job_spec, use, amount / speed.per_second / 3600, stated)
+            return forecaster.of(job_spec, use, _hours(amount, speed), stated)
 
         def usd_per_hour(place: SamplePlace) -> float | None:
             return prices.usd_per_hour(place.type, place.zone, place.pricing, place.tpu_slices)
@@ -103,7 +109,18 @@ def _amount(spec: JobSpec, request: CompareAsked) -> tuple[Unit, float]:
 def _positive(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
-    return math.isfinite(value) and value > 0
+    return 0 < value <= 1e300
+
+
+def _hours(amount: float, speed: Throughput) -> float:
+    """Return the hours of the work at that speed. Raise BadRequest for more than an estimate may have."""
+    hours = amount / speed.per_second / 3600
+    if hours > MOST_STATED:
+        raise BadRequest(
+            f"{amount:g} at {speed.per_second:g} a second take {hours:.3g} h",
+            hint=f"at most {MOST_STATED:,} h can be estimated",
+        )
+    return hours
 
 
 def _places(spec: JobSpec, request: CompareAsked) -> list[SamplePlace]:

@@ -1,6 +1,5 @@
 """Estimates and forecasts of a job, from its offer, stated facts and earlier jobs. Stores nothing."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -136,7 +135,7 @@ def _range(values: Range[float] | Range[int]) -> RangeView:
 
 
 #: the largest stated number
-MOST = 10**12
+MOST_STATED = 10**12
 
 #: returns a spec with its place at the site; raises BadSpec
 Placing = Callable[[Mapping[str, Any]], Placed]
@@ -262,14 +261,16 @@ def checked(stated: EstimateSaid) -> EstimateSaid:
             raise BadRequest(f"an estimate has no parameter {name[:40]!r}")
         if not fits:
             kind = "a whole number" if whole else "a number"
-            raise BadRequest(f"{name} cannot be {value!r}", hint=f"{kind} from 0 to {MOST:,}")
+            raise BadRequest(
+                f"{name} cannot be {value!r}", hint=f"{kind} from 0 to {MOST_STATED:,}"
+            )
     return stated
 
 
 def _amount(value: object, *, whole: bool) -> bool:
     if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
         return False
-    return math.isfinite(value) and 0 <= value <= MOST
+    return 0 <= value <= MOST_STATED
 
 
 def _line(line: EstimateLine) -> EstimateLineView:
