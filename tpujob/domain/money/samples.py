@@ -81,7 +81,8 @@ def _dated_samples(job: Job, now: float) -> Iterator[tuple[float, SliceSample]]:
             place,
             program,
             later,
-            wait=Stay(max(0.0, slice.ready_at - since), ended=True),
+            # a slice of another job cuts the wait for the cloud short
+            wait=Stay(max(0.0, slice.ready_at - since), ended=not slice.received_from),
             life=Stay(max(0.0, end - slice.ready_at), ended=lost),
             setup=_setup(attempts, slice.ready_at, end, pace),
             lost=cost,

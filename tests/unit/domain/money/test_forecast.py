@@ -290,6 +290,12 @@ def test_refused_requests_are_part_of_a_wait_and_rests_are_not():
     assert [m.wait for m in history([job], 1e6)] == [Stay(100, ended=True), Stay(30, ended=True)]
 
 
+def test_a_slice_of_another_job_ends_no_wait_for_the_cloud():
+    received = slice_of(1, 900, 900, None, received_from="000002")
+    job = job_of([received], [], 2000, created_at=0.0)
+    assert [sample.wait for sample in history([job], 1e6)] == [Stay(900, ended=False)]
+
+
 @pytest.mark.parametrize(
     ("changes", "release"),
     [
