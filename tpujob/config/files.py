@@ -81,24 +81,18 @@ def private_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
     except OSError as error:
-        raise StoreError(
-            f"cannot make the folder {folder}: {error.strerror}", hint=_ELSEWHERE
-        ) from error
+        text = f"cannot make the folder {folder}: {error.strerror}"
+        raise StoreError(text, hint=_ELSEWHERE) from error
     if not stat.S_ISDIR(status.st_mode):
         raise StoreError(f"{folder} is a link, not a folder", hint=_ELSEWHERE)
     if status.st_uid != os.geteuid():
         raise StoreError(f"{folder} belongs to another user", hint=_ELSEWHERE)
     if stat.S_IMODE(status.st_mode) & 0o077:
-        _close(folder)
-
-
-def _close(folder: Path) -> None:
-    try:
-        folder.chmod(0o700)
-    except OSError as error:
-        raise StoreError(
-            f"cannot close the folder {folder} to others: {error.strerror}", hint=_ELSEWHERE
-        ) from error
+        try:
+            folder.chmod(0o700)
+        except OSError as error:
+            text = f"cannot close the folder {folder} to others: {error.strerror}"
+            raise StoreError(text, hint=_ELSEWHERE) from error
 
 
 def _put_first(path: Path, text: str) -> None:

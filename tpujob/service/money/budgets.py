@@ -63,9 +63,7 @@ def paid_hours(spec: JobSpec, offer: Offer, estimate: Estimate) -> float | None:
 
 def check_new(job: Job, offers: Sequence[Offer], funds: Funds, now: float) -> None:
     """Raise IllegalInState if a budget that the new job would share pays for none of the offers."""
-    shared = [budget.account_at(account, now) for account in funds.accounts]
-    _, short = budget.paid_for(shared, offers, job.spec.stop_grace)
-    if short:
+    if short := _shared_shortage(job, offers, funds, now):
         raise IllegalInState(short.text, hint="`tpujob cost budgets` shows what is left.")
 
 
@@ -97,9 +95,16 @@ def waits_for(job: Job, funds: Funds, prices: PriceList, now: float) -> str:
     """Return the reason why a queued job waits for a shared budget, with the arithmetic; empty: it waits for none."""
     if job.state is not State.QUEUED or not funds.accounts:
         return ""
-    shared = [budget.account_at(account, now) for account in funds.accounts]
-    _, short = budget.paid_for(shared, circuits.allowed(job, prices), job.spec.stop_grace)
+    short = _shared_shortage(job, circuits.allowed(job, prices), funds, now)
     return f"waiting: {short.text}" if short else ""
+
+
+def _shared_shortage(
+    job: Job, offers: Sequence[Offer], funds: Funds, now: float
+) -> budget.Shortage | None:
+    """Return why the shared budgets pay for none of the offers; None: they pay for one."""
+    shared = [budget.account_at(account, now) for account in funds.accounts]
+    return budget.paid_for(shared, offers, job.spec.stop_grace)[1]
 
 
 # Views ---------------------------------------------------------------------------------------------------------------
