@@ -34,6 +34,7 @@ def test_an_earlier_run_tells_how_long_it_takes_and_the_estimate_is_what_it_cost
         {"hours": True},
         {"hours": "3"},
         {"hours": float("nan")},
+        {"hours": 10**400},
         {"hours": 1e13},
         {"steps": 1.5},
         {"quiet": 1},
