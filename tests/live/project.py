@@ -235,7 +235,6 @@ def real(folder: Path) -> Iterator[Project]:
 def emulated(folder: Path) -> Iterator[Project]:
     """The emulator with one real host, and a server in place of Google's other APIs."""
     farm, storage, google = FarmProcess(folder), StorageServer(folder / "storage"), g.healthy()
-    google.start()
     cloud = Cloud(
         FarmClient(folder / "farm.ready"), host_env={"STORAGE_EMULATOR_HOST": storage.url}
     )
@@ -260,7 +259,7 @@ def emulated(folder: Path) -> Iterator[Project]:
             left = [*cloud.world.queued, *cloud.world.nodes]
         assert left == []
     finally:
-        google.stop()
+        google.close()
         cloud.stop()
         storage.stop()
         farm.stop()

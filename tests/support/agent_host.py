@@ -13,14 +13,14 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import threading
 import urllib.parse
 import urllib.request
 import zipfile
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
+from tests.support.local_server import LocalServer
 from tests.support.waiting import until as until
 from tpujob.adapters.ssh.agent_calls import build_archive
 from tpujob.domain.host import reports
@@ -48,27 +48,6 @@ def agent_as_files() -> Path:
     with zipfile.ZipFile(io.BytesIO(build_archive())) as archive:
         archive.extractall(folder)
     return folder
-
-
-class LocalServer:
-    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
-        class Quiet(handler):
-            def log_message(self, *args: object) -> None: ...
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *args: object) -> None:
-                """Ignore errors: a killed agent does not close its connections."""
-
-        self._server = Server(("127.0.0.1", 0), Quiet)
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
-        self.url = f"http://{self.address}"
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 class MetadataServer(LocalServer):

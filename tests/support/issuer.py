@@ -6,11 +6,10 @@ import base64
 import hashlib
 import json
 import secrets
-import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,6 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.x509.oid import NameOID
+
+from tests.support.local_server import LocalServer
 
 CLIENT = "1234-lab.apps.googleusercontent.com"
 SECRET = "GOCSPX-of-a-desktop-client"
@@ -206,7 +207,7 @@ def subject(email: str) -> str:
     return str(int.from_bytes(hashlib.sha256(email.encode()).digest()[:8], "big"))
 
 
-class IssuerServer:
+class IssuerServer(LocalServer):
     def __init__(self) -> None:
         issuer = self.issuer = Issuer()
 
@@ -233,13 +234,4 @@ class IssuerServer:
 
             do_GET = do_POST = _any  # noqa: N815
 
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(Handler)
