@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import urllib.parse
 import urllib.request
@@ -231,8 +230,8 @@ class Host:
         self.env["PATH"] = f"{folder}:{self.env['PATH']}"
         return folder
 
-    def out(self, attempt: int = 1) -> Path:
-        return self.home / ".tpujob" / "attempts" / f"{JOB}-{attempt}" / "out"
+    def out(self) -> Path:
+        return self.home / ".tpujob" / "attempts" / f"{JOB}-1" / "out"
 
     def processes(self) -> dict[int, str]:
         """Return the command lines of this host's processes, by pid: those with the host's home in the environment."""
@@ -262,25 +261,9 @@ class Host:
         until(all_gone, "the end of the host's processes")
 
 
-def told_json(*, key: str = KEY, cache_key: str = CACHE_KEY, **secrets: str) -> str:
-    """Return the secrets as the agent reads them from standard input."""
-    return json.dumps({"key": key, "cache_key": cache_key, "secrets": secrets})
-
-
-def archive(*members: tarfile.TarInfo | tuple[str, str | bytes]) -> bytes:
-    """Return a tar.gz of files (name and content) and of other members."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
-        for member in members:
-            if isinstance(member, tarfile.TarInfo):
-                tar.addfile(member)
-            else:
-                name, data = member
-                content = data.encode() if isinstance(data, str) else data
-                entry = tarfile.TarInfo(name)
-                entry.size = len(content)
-                tar.addfile(entry, io.BytesIO(content))
-    return packed.getvalue()
+def told_json(**secrets: str) -> str:
+    """Return the keys and secrets as the agent reads them from standard input."""
+    return json.dumps({"key": KEY, "cache_key": CACHE_KEY, "secrets": secrets})
 
 
 #: a program that records its start and the signal that stops it in files that outlive it

@@ -182,13 +182,13 @@ OTHERS: tuple[Row, ...] = (
 )  # fmt: skip
 
 
-def other_rows(seed: int, count: int, days: int = 28) -> list[Row]:
+def other_rows(seed: int, count: int) -> list[Row]:
     """Rows of everything else that stands on a bill: also corrections, late ones, other people's TPU time, and rows
     without the columns that exports had not before 2020."""
     some = random.Random(seed)
     rows = list[Row]()
     while len(rows) < count:
-        at = START + some.randrange(days * 24) * HOUR
+        at = START + some.randrange(28 * 24) * HOUR
         sign = some.choice((1, 1, 1, 0, -1))
         cost = sign * some.random() * 10 ** some.randint(-7, 2)
         row = blank(at, cost=cost, **some.choice(OTHERS))

@@ -218,10 +218,8 @@ def quotas() -> Answer:
     )
 
 
-def metric(
-    name: str, display: str, zones: dict[str, int], *, default: int = 0, region: int = -1
-) -> dict[str, Any]:
-    """A quota with limits of its own in these zones; `default`: everywhere else; `region`: of each one, -1: none."""
+def metric(name: str, display: str, zones: dict[str, int], *, region: int = -1) -> dict[str, Any]:
+    """Return a quota with these limits of zones, 0 in all others; `region`: the limit of each region, -1: none."""
     return {
         "name": f"projects/{NUMBER}/services/tpu.googleapis.com/consumerQuotaMetrics/x",
         "metric": f"tpu.googleapis.com/{name}",
@@ -233,7 +231,7 @@ def metric(
                 "unit": "1/{project}/{zone}",
                 "isPrecise": True,
                 "quotaBuckets": [
-                    bucket(default),
+                    bucket(0),
                     *(bucket(limit, zone=zone) for zone, limit in zones.items()),
                 ],
             },

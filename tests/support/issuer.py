@@ -54,8 +54,9 @@ def pem(key: Any) -> str:
 class Issuer:
     """Google's accounts and IAP in one: their keys and tokens."""
 
-    def __init__(self, now: Callable[[], float] = time.time) -> None:
-        self.now, self.down, self.max_age = now, False, 600
+    def __init__(self) -> None:
+        self.now: Callable[[], float] = time.time
+        self.down, self.max_age = False, 600
         self.fetches: list[str] = []
         self.people: dict[str, dict[str, Any]] = {}  #: claims by code, and by refresh token
         self.revoked: list[str] = []

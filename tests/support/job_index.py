@@ -16,7 +16,6 @@ from tpujob.domain.model import Attempt, DesiredState, Job, Progress, Slice, Sta
 from tpujob.domain.observations import NO_FUNDS
 from tpujob.domain.spec import parse
 from tpujob.engine import JobRuntime
-from tpujob.ports import Store
 from tpujob.service.job_index import Changes, JobIndex
 from tpujob.service.runtime_info import RuntimeReader
 
@@ -45,12 +44,11 @@ class Desk:
         self.live: dict[str, JobRuntime] = {}
         self.index = self.new_index()
 
-    def new_index(self, store: Store | None = None) -> JobIndex:
+    def new_index(self) -> JobIndex:
         """Return the index of a backend that has just started."""
         runtime = RuntimeReader(self.live, dict, lambda _: NO_FUNDS, LIST)
-        store = store or self.store
-        self.changes = Changes(store)
-        return JobIndex(store, self.changes, self.clock, runtime)
+        self.changes = Changes(self.store)
+        return JobIndex(self.store, self.changes, self.clock, runtime)
 
     def page(self, asked: ListAsked | None = None, *, who: Principal = ADA) -> JobPage:
         return self.index.page(who, asked or {})

@@ -1,7 +1,6 @@
 """A small `JobsApi` in memory whose answers a test writes, and a real server around it on loopback."""
 
 import hashlib
-import os
 import socket
 import tempfile
 import threading
@@ -199,8 +198,8 @@ def _side(job: JobView) -> DiffSide:
     )
 
 
-def event_view(seq: int, state: str, text: str, kind: str = "created") -> EventView:
-    return EventView(seq=seq, kind=kind, at=AT, state=state, text=text, by="")
+def event_view(seq: int, state: str, text: str) -> EventView:
+    return EventView(seq=seq, kind="created", at=AT, state=state, text=text, by="")
 
 
 def window_line(host: int, line: int, text: str, cut: int = 0) -> WindowLine:
@@ -592,19 +591,18 @@ def served(front: Front) -> Iterator[str]:
 
 
 @contextmanager
-def unix_socket(mode: int = 0o700) -> Iterator[tuple[socket.socket, str]]:
-    """A listening socket in a folder of that mode, and its URL."""
+def unix_socket() -> Iterator[tuple[socket.socket, str]]:
+    """Yield a listening socket in a new folder, and its URL."""
     with tempfile.TemporaryDirectory(prefix="tpujob-test-") as folder:
-        os.chmod(folder, mode)
         path = Path(folder, "backend.sock")
         with unix_sockets.listen(path) as place:
             yield place, f"unix:{path}"
 
 
 @contextmanager
-def on_socket(app: ASGIApp, connections: Connections | None = None) -> Iterator[str]:
-    """Any app served as the backend's, on a unix socket; yields its URL."""
-    with unix_socket() as (place, _), listening(app, connections, place) as url:
+def on_socket(app: ASGIApp) -> Iterator[str]:
+    """Serve any app as the backend's, on a unix socket; yield its URL."""
+    with unix_socket() as (place, _), listening(app, place=place) as url:
         yield url
 
 

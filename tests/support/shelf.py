@@ -66,11 +66,9 @@ class Shelf:
         self.facts[path] = segment.to_metadata(SegmentFacts(first, len(lines), at))
         return at + len(lines) * every
 
-    def ship_together(
-        self, pieces: list[tuple[int, int, bytes]], *, by: int, number: int, attempt: int = 2
-    ) -> None:
-        """An object of many hosts: host, number of the first line, and the lines as they are stored."""
-        folder = paths.shared_log_prefix(WORKDIR, attempt)
+    def ship_together(self, pieces: list[tuple[int, int, bytes]], *, by: int, number: int) -> None:
+        """Add an object of many hosts: host, number of the first line, and the lines as they are stored."""
+        folder = paths.shared_log_prefix(WORKDIR, 2)
         path = f"{folder}{by:05d}-{number:05d}{paths.LOG_SUFFIX}"
         facts = [
             (

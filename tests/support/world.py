@@ -96,12 +96,10 @@ class Faults:
 
 
 class Cloud:
-    """The Slices port. Slices become ready `ready_after` seconds after they were asked for."""
+    """The Slices port. Slices become ready 5 s after they were requested."""
 
-    def __init__(
-        self, clock: Clock, faults: Faults, *, hosts: int = 2, ready_after: float = 5.0
-    ) -> None:
-        self.clock, self.faults, self.hosts, self.ready_after = clock, faults, hosts, ready_after
+    def __init__(self, clock: Clock, faults: Faults, *, hosts: int = 2) -> None:
+        self.clock, self.faults, self.hosts = clock, faults, hosts
         self.machines: dict[str, Machine] = {}
         self.users: dict[str, str] = {}  #: for whom slices were asked for, by slice
         self.full: set[str] = set()  #: zones without capacity
@@ -126,10 +124,8 @@ class Cloud:
         return SliceSurvey(seen, dict.fromkeys(self.unlisted & {*zones}, "not reached"), 2)
 
     def _seen(self, machine: Machine) -> Present:
-        if (
-            machine.state is SliceState.CREATING
-            and self.clock.time - machine.created_at >= self.ready_after
-        ):
+        age = self.clock.time - machine.created_at
+        if machine.state is SliceState.CREATING and age >= 5:
             machine.state = SliceState.READY
         k = machine.name.rpartition("-")[2]
         endpoints = tuple(Endpoint(i, f"10.0.{k}.{i}") for i in range(machine.hosts))

@@ -53,7 +53,6 @@ def tell(
     *,
     strike_at: tuple[int, str] | None = None,
     cancel_at: int | None = None,
-    seed: int = 0,
 ) -> Play:
     """Play it to its end. Raises Violation, also when it ends otherwise than it should."""
     quiet = dict.fromkeys(RATES, 0.0)
@@ -69,7 +68,7 @@ def tell(
         _submit(play, scenario)
         scenario.script(play)
 
-    play = Play(seed, profile, script, scenario.queue)
+    play = Play(0, profile, script, scenario.queue)
     try:
         _to_the_end(play)
         allowed = {scenario.ends, scenario.late if strike_at else None}
