@@ -20,6 +20,7 @@ from google.cloud import tpu_v2
 
 from tests.support import google_server as g
 from tests.support.farm_rig import FarmProcess
+from tests.support.records import a_slice
 from tests.support.tpu_rig import Cloud
 from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options
 from tpujob.adapters.gcs import GcsBlobs
@@ -161,7 +162,7 @@ class Project:
             one.name for one in owned if one.name in names or now - one.created_at > LEFT_BEHIND
         }
         for name in doomed | set(names):
-            slice = bare(name, self.zone)
+            slice = a_slice(name=name, zone=self.zone)
             ends = time.monotonic() + 900
             while time.monotonic() < ends:
                 with suppress(TpujobError):
@@ -185,13 +186,6 @@ class Project:
         self.blobs.close()
         self.google.close()
         assert left == [], f"still there, and billed: {left}"
-
-
-def bare(name: str, zone: str, type: str = "", runtime: str = "") -> Slice:
-    return Slice(
-        name=name, k=1, type=type, zone=zone, pricing="spot", runtime_version=runtime,
-        usd_per_hour=None, requested_at=time.time(),
-    )  # fmt: skip
 
 
 def cheapest(types: frozenset[str], zone: str) -> str:
@@ -273,5 +267,8 @@ def _chosen(
     name = f"{PREFIX}{os.urandom(3).hex()}"
     usd = LIST.usd_per_hour(type, zone, "spot")
     assert usd is not None, f"no spot price is known for {type} in {zone}, and a cap needs one"
-    slice = bare(name, zone, type, accelerators.find(type).runtime_version)
+    runtime = accelerators.find(type).runtime_version
+    slice = a_slice(
+        name=name, zone=zone, type=type, runtime_version=runtime, requested_at=time.time()
+    )
     return slice, Meter(float(usd), cap), f"{bucket}/live/{name}" if bucket else ""

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.callers import ADA
+from tests.support.records import a_slice
 from tests.support.stores import an_event
 from tests.support.world import Clock
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.api import JobPage, ListAsked
 from tpujob.domain.access import Principal
 from tpujob.domain.hardware.prices import LIST
-from tpujob.domain.model import Attempt, DesiredState, Job, Progress, Slice, State
+from tpujob.domain.model import Attempt, DesiredState, Job, Progress, State
 from tpujob.domain.observations import NO_FUNDS
 from tpujob.domain.spec import parse
 from tpujob.engine import JobRuntime
@@ -84,12 +85,10 @@ def queued(now: float) -> Job:
 
 def running(now: float, *, rate: float | None = 2.0, **progress: Any) -> Mapping[str, Any]:
     """The fields of a job that runs since then on a slice of so many dollars an hour."""
-    held = Slice(
-        "tj-1", 1, "v4-8", "us-central2-b", "spot", "rt", rate, now, ready_at=now, tpu_slices=1
-    )
+    held = a_slice(type="v4-8", usd_per_hour=rate, requested_at=now, ready_at=now)
     attempt = Attempt(
         1,
-        "tj-1",
+        held.name,
         now,
         running_at=now,
         progress=Progress(**progress),
