@@ -361,10 +361,15 @@ class CopiesOfBucket:
         self.made: list[tuple[str, str, bytes]] = []
 
     def compare(self, source: str, target: str, *, timeout: float) -> Comparison:
-        source_files, target_files = self._below(source), self._below(target) if target else {}
-        lacks = [data for name, data in source_files.items() if target_files.get(name) != data]
-        sizes = [sum(map(len, files)) for files in (source_files.values(), lacks)]
-        return Comparison(len(source_files), sizes[0], len(lacks), sizes[1], counted=True)
+        files = self._below(source)
+        lacking = [files[name] for name in self.lacks(source, target)]
+        sizes = [sum(map(len, contents)) for contents in (files.values(), lacking)]
+        return Comparison(len(files), sizes[0], len(lacking), sizes[1], counted=True)
+
+    def lacks(self, source: str, target: str) -> list[str]:
+        """Return the names of the source's objects that the target lacks; empty target: all."""
+        copied = self._below(target) if target else {}
+        return [name for name, data in self._below(source).items() if copied.get(name) != data]
 
     def advance(self, copy: Copy, *, timeout: float) -> CopyProgress:
         if copy.target in self.refused:

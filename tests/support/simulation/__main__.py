@@ -77,7 +77,7 @@ def _prepare() -> None:
 
 def figures(done: Sequence[Result]) -> str:
     n, days, cpu = len(done), sum(r.days for r in done), sum(r.seconds for r in done)
-    effects, faults = sum(r.counts.effects for r in done), sum(r.faults for r in done)
+    effects, faults = sum(r.counts.effects for r in done), sum(r.counts.faults for r in done)
     kills, pauses = sum(r.counts.kills for r in done), sum(r.counts.pauses for r in done)
     bad, full = sum(bool(r.violation) for r in done), sum(not r.seed.short for r in done)
     return (

@@ -133,4 +133,4 @@ _report_path = lru_cache(10_000)(paths.report_path)
 
 def _path(program: Program) -> str:
     """Return the path of the report of the program's host."""
-    return _report_path(program.workdir, program.run.attempt, program.host)
+    return _report_path(program.run.workdir, program.run.attempt, program.host)

@@ -29,7 +29,7 @@ class SliceFaults:
     def _fated(self, machine: Machine, fault: str, do: Callable[[Machine], None]) -> None:
         def happen() -> None:
             if machine.gone_at == math.inf:
-                self.world.effects.counts.add(fault)
+                self.world.effects.counts.faults += 1
                 self.sim.note(f"{fault} {machine.name}")
                 do(machine)
                 self.world.stirred(machine.job)

@@ -67,7 +67,7 @@ def plan(world: World, run: Run, work: Work) -> None:
         _over(program, ends + fate.uniform(0, 2), 0)
     if fault and whens[fault] <= ends:
         if fault not in ("maths", "tainted"):
-            world.effects.counts.add(fault)
+            world.effects.counts.faults += 1
         _DO[fault](world, run, work, fate, whens[fault])
     if not run.contract and fate.random() < 0.3:
         run.quiet_host = fate.randrange(run.hosts)

@@ -40,7 +40,6 @@ class Run:
     listens: bool  #: whether it stays before a given step
     contract: bool  #: it follows the workload contract; if not, its output is watched
     resumed: int = 0  #: the step from which it resumed
-    before: int = 0  #: it was told to resume from an earlier step than this
     steps: int = 0  #: the step at which it ends
     begins: float = math.inf  #: the last of its hosts runs
     compiles: float = 0.0  #: seconds until the first step
@@ -125,7 +124,6 @@ class Program:
 
     run: Run
     host: int
-    workdir: str
     physical: str  #: as the metadata server tells it
     started: float
     setup_at: float

@@ -40,10 +40,8 @@ class Scenario:
     late: State | None = None
     backends: int = 1
     work: Work = field(default_factory=Work)
-    stall: str = "5m"
     budget: float | None = None  #: US dollars
     data: bool = False  #: it reads data that lies in another region
-    moves: bool = False  #: it may run in two regions
     more: Mapping[str, Any] = field(default_factory=dict[str, Any])  #: of its job file
     queue: QueueSettings = ANYTHING
 
@@ -98,10 +96,9 @@ def _to_the_end(play: Play) -> None:
 
 def _submit(play: Play, scenario: Scenario) -> None:
     document = spec(1, play.sim.random("spec"))
-    document |= {"tpu": EAST, "hold": "1m", "recovery": {"stall": scenario.stall}}
+    document |= {"tpu": EAST, "hold": "1m", "recovery": {"stall": "5m"}}
     document |= {"budget": {"usd": scenario.budget}} if scenario.budget else {}
     document |= {"data": CORPUS} if scenario.data else {}
-    document |= {"tpu": TWO_REGIONS} if scenario.moves else {}
     document |= scenario.more
     ask(play, lambda api: api.create(document, idempotency_key="key"))
 
@@ -479,8 +476,8 @@ def _bucket_away(play: Play, machine: Machine) -> None:
 
 
 def _orphan(play: Play, machine: Machine) -> None:
-    play.plant("orphan", ours=True, age=4000.0)
-    play.plant("foreign", ours=False, age=4000.0)
+    play.plant(ours=True, age=4000.0)
+    play.plant(ours=False, age=4000.0)
 
 
 _SUCCEEDED, _CANCELLED, _FAILED = State.SUCCEEDED, State.CANCELLED, State.FAILED
@@ -573,7 +570,10 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         Scenario("hangs", running(_hangs)),
         Scenario("a host ends, and the others wait for it", running(_half_done)),
-        Scenario("frozen, and thaws", running(_frozen), work=Work(60, contract=False), stall="1m"),
+        Scenario(
+            "frozen, and thaws", running(_frozen), work=Work(60, contract=False),
+            more={"recovery": {"stall": "1m"}}
+        ),
         Scenario("crashes once", running(_crashes)),
         Scenario("a host dies", running(lambda p, m: SliceFaults(p.world).kill_host(m))),
         Scenario(
@@ -627,7 +627,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("data is changed on the way", _source_changes, data=True),
         Scenario(
             "its checkpoint follows it into another region",
-            running(_preempted_and_full, then=150.0), work=_LONG, moves=True
+            running(_preempted_and_full, then=150.0), work=_LONG, more={"tpu": TWO_REGIONS}
         ),
         Scenario("a sweep, two at once", queue.sweep, more=queue.SWEEP),
         Scenario(

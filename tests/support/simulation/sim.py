@@ -43,7 +43,6 @@ class Process:
 
     name: str
     skew: float = 0.0  #: its clock, beside the true one
-    born: float = 0.0  #: virtual seconds since the epoch
     alive: bool = True
     paused_until: float = 0.0
 

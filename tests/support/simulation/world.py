@@ -60,7 +60,7 @@ class World:
     def drawn(self, random: Random, fault: str, *, count: bool = False) -> bool:
         hit = random.random() < self.rate(fault)
         if hit and count:
-            self.effects.counts.add(fault)
+            self.effects.counts.faults += 1
         return hit
 
     # Hardware --------------------------------------------------------------------------------------------------------
@@ -139,9 +139,7 @@ class World:
         fate = self.sim.random(f"{job}:{attempt}:{host}")
         setup = now + 2 + fate.uniform(0, 40)
         physical = machine.physical[host] if machine.physical and not machine.nameless else ""
-        program = Program(
-            run, host, str(document["workdir"]), physical, now, setup, setup + fate.uniform(0, 60)
-        )
+        program = Program(run, host, physical, now, setup, setup + fate.uniform(0, 60))
         program.died_at = machine.dead_at
         run.programs[host] = program
         self.monitor.started(machine, program, document)
@@ -162,7 +160,7 @@ class World:
         reachable = [c for c in self.saved.get(job, []) if self.at_hand(workdir, c.step)]
         newest = max(reachable, key=lambda c: c.step, default=Checkpoint(0, 0, good=True))
         run = Run(
-            job, attempt, machine.name, machine.hosts, work.listens, work.contract, newest.step, before,
+            job, attempt, machine.name, machine.hosts, work.listens, work.contract, newest.step,
             work.steps, tainted=not newest.good, kept=newest.step,
         )  # fmt: skip
         machine.runs.append(run)
