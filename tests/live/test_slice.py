@@ -30,7 +30,7 @@ GOING, FIRST_LOGIN, ATTEMPT = 300.0, 300.0, 420.0
 
 @pytest.fixture(scope="module")
 def held(project: Project) -> Project:
-    """The project while it holds the slice. Skips where there is no capacity for it."""
+    """Return the project while it holds the slice. Skip where there is no capacity for it."""
     project.used_before = usage(project)
     project.meter.start()
     project.ask(project.slice)
@@ -44,8 +44,8 @@ def held(project: Project) -> Project:
             pytest.skip(f"no slice: {now.detail} (read as {now.cause})")
         return now if isinstance(now, Present) and now.state is SliceState.READY else None
 
-    there = project.until(ready, f"{project.slice.name} READY", project.wait)
-    project.slice = replace(project.slice, endpoints=there.endpoints)
+    present = project.until(ready, f"{project.slice.name} READY", project.wait)
+    project.slice = replace(project.slice, endpoints=present.endpoints)
     project.seen = seen
     return project
 
@@ -78,8 +78,8 @@ def test_name_taken(held: Project) -> None:
 def test_create_operation(held: Project) -> None:
     """The operation of a request that took effect ends without an error."""
     listed = held.client.list_operations({"name": held.parent}).operations
-    ours = [one for one in listed if held.slice.name.encode() in one.metadata.value]
-    assert [one.error for one in ours if one.HasField("error")] == []
+    ours = [o for o in listed if held.slice.name.encode() in o.metadata.value]
+    assert [o.error for o in ours if o.HasField("error")] == []
 
 
 def test_marks_echoed(held: Project) -> None:
@@ -112,16 +112,16 @@ def test_wait_bound(held: Project) -> None:
 
 
 def test_usage_held(held: Project) -> None:
-    """What a quota counts. Google's figures may be hours late: then there is nothing to compare yet."""
+    """A quota counts cores or chips. Google's figures may be hours late: then there is nothing to compare yet."""
     before = held.used_before
     grown = {
         name: n - before.get(name, 0) for name, n in usage(held).items() if n > before.get(name, 0)
     }
     if not grown:
         pytest.skip("the figures of use have not changed yet")
-    found = accelerators.find(held.slice.type)
-    expected = found.cores if unit_of(found.generation) == "cores" else found.chips
-    assert expected in grown.values(), f"a quota of {found.generation} grows by {expected}: {grown}"
+    tpu = accelerators.find(held.slice.type)
+    expected = tpu.cores if unit_of(tpu.generation) == "cores" else tpu.chips
+    assert expected in grown.values(), f"a quota of {tpu.generation} grows by {expected}: {grown}"
 
 
 def test_guest_attributes(held: Project) -> None:
@@ -144,7 +144,7 @@ def test_ssh(held: Project) -> None:
 
 
 def test_image(held: Project) -> None:
-    """What the agent needs is there."""
+    """The image has the Python that the agent needs."""
     version = held.run("python3 -c 'import sys; print(*sys.version_info[:2])'")
     assert tuple(map(int, version.split())) >= (3, 8)
 
@@ -188,10 +188,8 @@ def test_preflight(held: Project) -> None:
 
     state = held.until(ended, "the program has ended", ATTEMPT)
     assert state["exit_code"] == 0, state
-    found = held.blobs.list(
-        held.workdir.rpartition("/jobs/")[0] or f"{held.workdir}/", timeout=CALL
-    )
-    assert found, "the agent has written to the bucket"
+    prefix = held.workdir.rpartition("/jobs/")[0] or f"{held.workdir}/"
+    assert held.blobs.list(prefix, timeout=CALL), "the agent has written to the bucket"
 
 
 def test_delete_unforced(held: Project) -> None:
@@ -254,7 +252,7 @@ def test_lost_node(held: Project, request: pytest.FixtureRequest) -> None:
 
 
 def job(held: Project) -> Job:
-    """Of which the program is `true`."""
+    """Return a job whose program is `true`."""
     spec = parse({"name": JOB, "tpu": {"type": held.slice.type}, "run": {"command": "true"}})
     now = time.time()
     return Job(

@@ -190,7 +190,8 @@ class Monitor:
         machine = self.world.machines.get(attempt.slice)
         ended = job.attempts[attempt.number - 1]
         self.bounds.ended(job.id)
-        programs = self._programs(attempt.slice, job.id, attempt.number)
+        run = self.world.run_of(job.id, attempt)
+        programs = [*run.programs.values()] if run else []
         if ended.outcome is Outcome.SUCCEEDED:
             good = [p for p in programs if p.exit_code == 0 and p.exit_at <= self.sim.now]
             if not good or len(good) < good[0].run.hosts:
@@ -220,13 +221,6 @@ class Monitor:
         was_ready = any(s.name == name and s.ready_at is not None for s in job.slices)
         if machine and was_ready and self.sim.now < machine.deleting_at:
             self.broken("I2", job.id, f"{name} is there, and was called gone")
-
-    def _programs(self, slice: str, job_id: str, attempt: int) -> list[Program]:
-        for machine in self.world.of_job.get(job_id, ()):
-            run = machine.run_of(job_id, attempt)
-            if machine.name == slice and run:
-                return list(run.programs.values())
-        return []
 
     def stall(self, job_id: str) -> float:
         """Return the seconds without progress that the job's spec allows."""

@@ -14,7 +14,7 @@ from tests.support.simulation.reporters import Reporters
 from tests.support.simulation.sim import Sim
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.hardware.accelerators import region_of
-from tpujob.domain.model import Slice
+from tpujob.domain.model import Attempt, Slice
 
 if TYPE_CHECKING:
     from tests.support.simulation.bucket import Bucket
@@ -104,6 +104,14 @@ class World:
         past = (m for m in reversed(self.past) if m.name == name)
         machines = [self.machines.get(name), *past]
         return next((m.job for m in machines if m), name.split("-")[1])
+
+    def run_of(self, job: str, attempt: Attempt) -> Run | None:
+        """Return the run that took place. None: no host was started."""
+        for machine in self.of_job.get(job, ()):
+            run = machine.run_of(job, attempt.number)
+            if run is not None and machine.name == attempt.slice:  # it may have been made twice
+                return run
+        return None
 
     def vanish(self, machine: Machine) -> None:
         if machine.gone_at == math.inf:
