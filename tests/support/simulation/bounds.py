@@ -162,7 +162,7 @@ class Bounds:
             return "left_behind", ENDED
         if run.hangs <= now:
             stall = float(job.spec.recovery.stall)
-            first = run.contract and not run.stepped(now)
+            first = run.work.contract and not run.stepped(now)
             return "hang", (max(2 * stall, 1800.0) if first else stall) + HANG
         return "", 0.0
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from tests.support.simulation.programs import Checkpoint, Run
 from tests.support.simulation.sim import Broken
-from tpujob.domain.events import Event
 from tpujob.domain.model import Attempt, Cause, Job, Verdict
 
 
@@ -34,7 +33,7 @@ class Checkpoints:
         job = self.jobs.get(run.job)
         if job is None:
             return
-        if not base.good and run.listens:
+        if not base.good and run.work.listens:
             for attempt, verdict in judged(job):
                 bad = math.inf if verdict.step is None else verdict.step
                 if base.attempt == attempt.number and bad <= base.step:
@@ -45,7 +44,7 @@ class Checkpoints:
             text = f"resumes at step {base.step}, and {newest} was committed"
             self.broken("I4", run.job, f"attempt {run.attempt} {text}")
 
-    def recorded(self, before: Job, job: Job, event: Event, saved: Sequence[Checkpoint]) -> None:
+    def recorded(self, before: Job, job: Job, saved: Sequence[Checkpoint]) -> None:
         """Check that the record's checkpoint moves forward within an attempt, and is committed."""
         newest = job.attempt
         if newest is None or newest.progress.checkpoint is None:

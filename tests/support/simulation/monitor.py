@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from tests.support.changes import broken_by
 from tests.support.money import assert_adds_up, assert_covers
@@ -116,7 +116,7 @@ class Monitor:
         self.jobs[job.id] = job
         for machine in self.world.of_job.get(job.id, ()):
             self.world.settle(machine)
-        self.checkpoints.recorded(before, job, event, self.world.saved.get(job.id, ()))
+        self.checkpoints.recorded(before, job, self.world.saved.get(job.id, ()))
         self.offers.committed(self._who(), before, job, event)
         self.arrivals.committed(job, event)
         self._reasoned(before, job, event)
@@ -243,7 +243,7 @@ class Monitor:
         if lease is not None:
             self.leases[lease.job_id] = lease
 
-    def accused(self, physicals: tuple[str, ...], op: str, reason: str, weight: float) -> None:
+    def accused(self, physicals: tuple[str, ...], reason: str, weight: float) -> None:
         self.accusations.made(physicals, reason, weight, self.store.reputation.suspects())
 
     def _led(self, job_id: str, action: str) -> None:
@@ -313,7 +313,7 @@ class Monitor:
 
     # Programs --------------------------------------------------------------------------------------------------------
 
-    def started(self, machine: Machine, program: Program, document: Any) -> None:
+    def started(self, machine: Machine, program: Program) -> None:
         now, run = self.sim.now, program.run
         self._led(run.job, f"start attempt {run.attempt}")
         job = self.jobs.get(run.job)

@@ -10,9 +10,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tpujob.protocol import signing
+
+if TYPE_CHECKING:
+    from tests.support.simulation.plans import Work
 
 STEP = 10.0  #: seconds that a step takes
 EVERY = 6  #: steps between checkpoints
@@ -37,8 +40,7 @@ class Run:
     attempt: int
     slice: str
     hosts: int
-    listens: bool  #: whether it stays before a given step
-    contract: bool  #: it follows the workload contract; if not, its output is watched
+    work: Work
     resumed: int = 0  #: the step from which it resumed
     steps: int = 0  #: the step at which it ends
     begins: float = math.inf  #: the last of its hosts runs
@@ -102,7 +104,7 @@ class Run:
             return at - self.over()
         if at < self.begins + self.compiles:
             started = self.programs[host].running_at
-            return at - started if self.contract or at < self.begins else 0.0
+            return at - started if self.work.contract or at < self.begins else 0.0
         return self.worked(at) % STEP
 
     def looks(self, host: int, at: float) -> int:
@@ -174,13 +176,13 @@ class Program:
     def _progress(self, at: float) -> dict[str, object]:
         run, facts = self.run, dict[str, object]()
         facts |= {"idle": run.idle(self.host, at), "looks": run.looks(self.host, at)}
-        if run.contract:
+        if run.work.contract:
             facts["program_phase"] = "train" if run.stepped(at) else "compile"
-        if run.stepped(at) and (run.contract or not run.tainted):
+        if run.stepped(at) and (run.work.contract or not run.tainted):
             # what tells the step of another program is the same line that tells of a broken number
-            sound = run.contract or at < run.spoils
+            sound = run.work.contract or at < run.spoils
             facts["step"] = run.step(at) if sound else (run.bad_step() or 0) - (at < self.exit_at)
-        if run.contract:
+        if run.work.contract:
             newest = run.step(min(at, run.spoils - STEP) if run.tainted else at) // EVERY * EVERY
             facts["resumed_from"] = run.resumed
             facts["steps"] = run.steps

@@ -189,7 +189,7 @@ class QueueChecks:
             if job.hold_until is None or job.hold_until > latest:
                 self.broken("Q5", job.id, f"keeps its slice until {job.hold_until}, not {latest}")
         if event.kind in _GETS:
-            self._may_get(name, before, event)
+            self._may_get(before, event)
             self.asked[job.id] = name, self.sim.now
             if event.kind is EventKind.SLICE_REQUESTED:
                 self._within_limits(name, job)
@@ -202,7 +202,7 @@ class QueueChecks:
                 text = f"ended as {group.state} while its element {job.id} is {job.state}"
                 self.broken("I6", group.id, text)
 
-    def _may_get(self, name: str, job: Job, event: Event) -> None:
+    def _may_get(self, job: Job, event: Event) -> None:
         """Q2, Q10, Q13: the job is not held, its time and its conditions have come, its group is not cancelled."""
         process = self.sim.me.process
         if job.held_by:

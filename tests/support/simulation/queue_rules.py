@@ -201,7 +201,7 @@ class _Walk:
                     yield Broken("Q14", job.id, f"waits for {reason}, which does not hold")
                 self._receives(job, reason)
                 if len(job.wanted) == 1:
-                    self._close(job, job.wanted[0], place, reason)
+                    self._close(job, job.wanted[0], reason)
             self.before.append(job)
 
     def _take(self, job: QueueEntry, slice: Wanted) -> None:
@@ -314,7 +314,7 @@ class _Walk:
         kinds = {reason.kind for reason in place.reasons}
         return not place.ask and _K.QUOTA in kinds and pool in {way.pool for way in job.wanted}
 
-    def _close(self, job: QueueEntry, slice: Wanted, place: Place, reason: Reason) -> None:
+    def _close(self, job: QueueEntry, slice: Wanted, reason: Reason) -> None:
         """Note the shapes and pools that no later job may request now."""
         if reason.kind in (_K.REFUSED, _K.ORDER, _K.REQUESTED):
             self.closed.setdefault(slice.shape, job.id)

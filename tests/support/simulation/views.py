@@ -57,7 +57,7 @@ class Views:
             number, run = attempt.number, self._world.run_of(job.id, attempt)
             if step is not None and matches[-1].attempt == number and not matches[-1].good:
                 assert step < bad, f"shows checkpoint {step}; attempt {number} broke at {bad}"
-            if attempt is job.attempt and run and run.contract:  # its report names both steps
+            if attempt is job.attempt and run and run.work.contract:  # its report names both steps
                 good = [c.step for c in saved if c.attempt == number and c.step < bad]
                 assert max(good, default=0) <= (step or 0), (
                     f"shows checkpoint {step}; {good[-1]} was saved before step {bad} broke"
@@ -141,6 +141,6 @@ def _steps(attempt: Attempt, shown: AttemptView, run: Run, now: float) -> None:
             f"attempt {number} shows that it went on from {shown['resumed_from']}, not {run.resumed}"
         )
     if attempt.outcome is Outcome.SUCCEEDED:
-        assert step is None or step >= run.steps or not run.contract, (
+        assert step is None or step >= run.steps or not run.work.contract, (
             f"attempt {number} succeeded and shows step {step} of {run.steps}"
         )

@@ -150,9 +150,9 @@ class World:
         program = Program(run, host, physical, now, setup, setup + fate.uniform(0, 60))
         program.died_at = machine.dead_at
         run.programs[host] = program
-        self.monitor.started(machine, program, document)
+        self.monitor.started(machine, program)
         if len(run.programs) == run.hosts:
-            plans.plan(self, run, self.work[job])
+            plans.plan(self, run)
             self._refuse(run, set(document["avoid"]))
 
     def _run(self, machine: Machine, job: str, attempt: int, context: dict[str, Any]) -> Run:
@@ -168,7 +168,7 @@ class World:
         reachable = [c for c in self.saved.get(job, []) if self.at_hand(workdir, c.step)]
         newest = max(reachable, key=lambda c: c.step, default=Checkpoint(0, 0, good=True))
         run = Run(
-            job, attempt, machine.name, machine.hosts, work.listens, work.contract, newest.step,
+            job, attempt, machine.name, machine.hosts, work, newest.step,
             work.steps, tainted=not newest.good, kept=newest.step,
         )  # fmt: skip
         machine.runs.append(run)
