@@ -2,9 +2,7 @@
 
 import re
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -90,27 +88,6 @@ def quotas(project: Project) -> list[str]:
     path = f"v1beta1/projects/{project.id}/services/{TPU}/consumerQuotaMetrics"
     pages = project.google.pages(USAGE, path, "metrics", view="FULL", pageSize="200")
     return [str(metric["metric"]) for metric in pages]
-
-
-def usage(project: Project) -> dict[str, int]:
-    """Return the newest figure of each quota's use, by its name and place. Google has one a day."""
-    now = datetime.now(UTC)
-    answer: Any = project.google.get(
-        MONITORING,
-        f"v3/projects/{project.id}/timeSeries",
-        filter='metric.type="serviceruntime.googleapis.com/quota/allocation/usage" AND '
-        f'resource.type="consumer_quota" AND resource.labels.service="{TPU}"',
-        **{
-            "interval.startTime": (now - timedelta(hours=25)).isoformat(timespec="seconds"),
-            "interval.endTime": now.isoformat(timespec="seconds"),
-        },
-    )
-    figures: dict[str, int] = {}
-    for series in answer.get("timeSeries", ()):
-        labels = series.get("resource", {}).get("labels", {}) | series["metric"].get("labels", {})
-        place = f"{labels['quota_metric']} in {labels.get('location', '')}"
-        figures[place] = int(series["points"][0]["value"]["int64Value"])
-    return figures
 
 
 def test_a_cap_that_is_too_small_asks_for_nothing() -> None:

@@ -4,12 +4,14 @@ import json
 import os
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from google.api_core.exceptions import AlreadyExists, FailedPrecondition, NotFound
 
 from tests.live.project import CALL, JOB, Project
-from tests.live.test_project import usage
+from tests.support import google_server as g
 from tpujob.doctor.quota import unit_of
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.host.plan import plans
@@ -221,7 +223,7 @@ def test_name_reused(held: Project) -> None:
     held.slices.delete(held.slice, timeout=CALL)
 
 
-def test_lost_node(held: Project, request: pytest.FixtureRequest) -> None:
+def test_lost_node(held: Project) -> None:
     """One lost node suspends a request for several, and the rest ends by force. Asked of a real project only with
     TPUJOB_LIVE_PAIR=1, as a request that hangs can be removed by Google alone."""
     if held.emulated is None and not os.environ.get("TPUJOB_LIVE_PAIR"):
@@ -260,3 +262,24 @@ def job(held: Project) -> Job:
         state_since=now, bucket=held.workdir, slices=(held.slice,),
         attempts=(Attempt(1, held.slice.name, now),),
     )  # fmt: skip
+
+
+def usage(project: Project) -> dict[str, int]:
+    """Return the newest figure of each quota's use, by its name and place. Google has one a day."""
+    now = datetime.now(UTC)
+    answer: Any = project.google.get(
+        g.MONITORING,
+        f"v3/projects/{project.id}/timeSeries",
+        filter='metric.type="serviceruntime.googleapis.com/quota/allocation/usage" AND '
+        'resource.type="consumer_quota" AND resource.labels.service="tpu.googleapis.com"',
+        **{
+            "interval.startTime": (now - timedelta(hours=25)).isoformat(timespec="seconds"),
+            "interval.endTime": now.isoformat(timespec="seconds"),
+        },
+    )
+    figures: dict[str, int] = {}
+    for series in answer.get("timeSeries", ()):
+        labels = series.get("resource", {}).get("labels", {}) | series["metric"].get("labels", {})
+        place = f"{labels['quota_metric']} in {labels.get('location', '')}"
+        figures[place] = int(series["points"][0]["value"]["int64Value"])
+    return figures

@@ -31,7 +31,7 @@ JOB = "000042"
 KEY, CACHE_KEY = "0a" * 32, "0b" * 32  #: keys of the attempt and of its owner
 #: fields of a report that may be missing, which means None
 MAY_BE_NONE = ("exit_code", "ran", "cause", "unreached", "saved_in", "verdict", "maintenance")
-#: PATH without installed programs
+#: Python without its variables and site-packages
 AGENT = (sys.executable, "-S", "-E")
 
 #: a folder for PYTHONPATH that makes a Python without libtpu
@@ -111,7 +111,7 @@ class Bucket:
         return [line.partition(" ")[2] for line in lines]
 
     def segments(self, attempt: int = 1) -> list[tuple[str, segment.SegmentFacts | None]]:
-        """The names of the shipped segments, in order, with what they say of their lines."""
+        """Return the names of the shipped segments, in order, with the facts about their lines."""
         prefix = f"jobs/{JOB}/attempts/{attempt}/host-0/log-"
         return [(o["name"], segment.read(o.get("metadata", {}))) for o in self.list(prefix)]
 
@@ -193,7 +193,9 @@ class Host:
         try:
             return json.loads(output)
         except ValueError:
-            raise AssertionError(f"agent {words} said {output.decode(errors='replace')}") from None
+            raise AssertionError(
+                f"agent {words} printed {output.decode(errors='replace')}"
+            ) from None
 
     def start(
         self, command: str | list[str], secrets: dict[str, str] | None = None, **changes: Any
@@ -221,7 +223,7 @@ class Host:
         return self.ended(changes.get("attempt", 1))
 
     def tools(self, scripts: dict[str, str]) -> Path:
-        """Return the folder of programs that precedes this machine's programs on PATH."""
+        """Write programs into a folder that precedes this machine's programs on PATH; return the folder."""
         folder = self.home.parent / "tools"
         folder.mkdir(exist_ok=True)
         for name, text in scripts.items():
@@ -248,7 +250,7 @@ class Host:
         return commands
 
     def close(self) -> None:
-        """Assert that no process of the host is left."""
+        """Kill all processes of the host, and wait for their end."""
 
         def all_gone() -> bool:
             for pid in self.processes():

@@ -71,7 +71,7 @@ class _Everything(Workload[TrainConfig]):
 
 
 def program_on(devices: int, fsdp: int = 1, tensor: int = 1) -> Program:
-    """The program of these checkpoints on the first so many devices."""
+    """Return the program of these checkpoints on the first so many devices."""
     config = TrainConfig(steps=100, batch=_ROWS, fsdp=fsdp, tensor=tensor)
     return Program(_Everything(config), mesh_of(config, jax.devices()[:devices]))
 

@@ -87,7 +87,7 @@ class GoogleServer(LocalServer):
 
 
 def healthy() -> GoogleServer:
-    """A project in which everything is as it should be, with 32 chips of v4 and 64 of v6e."""
+    """Return the server of a correctly set-up project, with 32 chips of v4 and 64 of v6e."""
     link = f"https://www.googleapis.com/compute/v1/projects/{PROJECT}/global/networks/default"
     server = GoogleServer()
     server.answers = {

@@ -1,6 +1,5 @@
-"""An issuer of tokens for tests, in place of Google: keys that rotate, a token endpoint, and an edge that checks and
-strips tokens as Cloud Run does. Real keys and signatures, on loopback; each host of Google's is below its name, as
-`TPUJOB_GOOGLE_ENDPOINT` has it."""
+"""An issuer of tokens for tests, in place of Google: keys that rotate, and a token endpoint. Real keys and signatures,
+on loopback; each host of Google's is below its name, as `TPUJOB_GOOGLE_ENDPOINT` has it."""
 
 import base64
 import hashlib
@@ -88,7 +87,7 @@ class Issuer:
         }
 
     def fetch(self, url: str) -> tuple[bytes, float]:
-        """Return the keys without a network, as a door fetches them."""
+        """Return the keys without a network, as an authenticator fetches them."""
         self.fetches.append(url)
         if self.down:
             raise OSError("the issuer is down")
@@ -220,7 +219,7 @@ class IssuerServer(LocalServer):
                 else:
                     form = {name: values[0] for name, values in parse_qs(body).items()}
                 if self.path.startswith("/accounts.google.com/o/oauth2/v2/auth?"):
-                    self.send_response(302)  # somebody agrees at once
+                    self.send_response(302)  # the user agrees at once
                     self.send_header("location", issuer.consent(self.path, issuer.at_the_browser))
                     self.end_headers()
                     return

@@ -23,8 +23,8 @@ from tpujob.service.runtime_info import RuntimeReader
 SPEC = parse({"name": "mlp", "tpu": {"type": "v4-8"}, "run": {"command": "true"}})
 
 
-class Asked(SqliteStore):
-    """A store that records requests."""
+class RecordingStore(SqliteStore):
+    """A store that records the names of its reads."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -41,7 +41,7 @@ class Desk:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.store, self.clock = Asked(folder / "jobs.db"), Clock()
+        self.store, self.clock = RecordingStore(folder / "jobs.db"), Clock()
         self.live: dict[str, JobRuntime] = {}
         self.index = self.new_index()
 
@@ -84,7 +84,7 @@ def queued(now: float) -> Job:
 
 
 def running(now: float, *, rate: float | None = 2.0, **progress: Any) -> Mapping[str, Any]:
-    """The fields of a job that runs since then on a slice of so many dollars an hour."""
+    """Return the fields of a job that runs since then on a slice of so many dollars an hour."""
     held = a_slice(type="v4-8", usd_per_hour=rate, requested_at=now, ready_at=now)
     attempt = Attempt(
         1,

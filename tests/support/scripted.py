@@ -211,7 +211,7 @@ def log_line(host: int, text: str) -> LogLine:
 
 
 def cost_row(key: str, **fields: Any) -> CostRowView:
-    """A v4-16 that was ready for half an hour, a third of it for nothing."""
+    """Return the costs of a v4-16 that was ready for half an hour, a third of it for nothing."""
     parts = [
         CostPartView(part="productive", chip_hours=8 / 3, list_micros=2_457_333),
         CostPartView(part="waiting", chip_hours=1.0, list_micros=0),
@@ -278,7 +278,7 @@ def channel_view() -> ChannelView:
 
 class ScriptedJobs:
     """Answers from what the test put in; remembers every call. `script` is a story: the views that `get` gives, the
-    next one at each look of somebody who follows."""
+    next one at each look of a follower."""
 
     def __init__(self, *jobs: JobView) -> None:
         self.jobs = {job["id"]: job for job in jobs}
@@ -560,7 +560,7 @@ LIMITLESS = Limits(Rate(1e6, 10**6), Rate(1e6, 10**6), at_once=1000)
 
 
 def scripted_app(api: object, door: Authenticator | None = None, **options: Any) -> FastAPI:
-    """The backend's app around it; this process's user is Ada, unless another door says otherwise."""
+    """Return the backend's app around it; this process's user is Ada, unless another authenticator is given."""
     door = door or PeerAuthenticator(ADA)
     options.setdefault("limits", LIMITLESS)
     return create_app(lambda _: cast(JobsApi, api), door, **options)
@@ -568,7 +568,7 @@ def scripted_app(api: object, door: Authenticator | None = None, **options: Any)
 
 @contextmanager
 def served(front: Front) -> Iterator[str]:
-    """The backend's app around it, on a unix socket; yields its URL."""
+    """Serve the backend's app around it on a unix socket; yield its URL."""
     app = scripted_app(
         front,
         changes=SimpleNamespace(now=lambda: front.now.changes),
@@ -610,7 +610,7 @@ def on_socket(app: ASGIApp) -> Iterator[str]:
 def listening(
     app: ASGIApp, connections: Connections | None = None, place: socket.socket | None = None
 ) -> Iterator[str]:
-    """Any app served as the backend's, on that socket or a free port; yields its URL."""
+    """Serve any app as the backend's, on that socket or a free port; yield its URL."""
     place = place or socket.create_server(("127.0.0.1", 0))
     config = config_of(app, connections or Connections(most=512))
     config.timeout_graceful_shutdown = 1

@@ -40,7 +40,7 @@ SPEC = {
 
 
 class Stage:
-    """A backend, its world, and the verbs that the stories are told in."""
+    """A backend, its world, and the verbs of the stories."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from tpujob.ports import Store
 
 
 def _firestore(place: str) -> Firestore:
-    """A place there: `host:port/project`."""
+    """Open a place: `host:port/project`."""
     endpoint, _, project = place.partition("/")
     return Firestore(project, endpoint=endpoint)
 

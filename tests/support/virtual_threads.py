@@ -82,7 +82,7 @@ class Thread:
 
 @contextlib.contextmanager
 def virtual(sim: Sim, *modules: ModuleType) -> Iterator[None]:
-    """While it is entered, these modules take their time and threads from the simulation.
+    """Let these modules take their time and threads from the simulation.
 
     A thread that an earlier test left behind may still run in one of them. It sleeps in real time: the simulation can
     only suspend its own tasks."""

@@ -32,7 +32,7 @@ class Host:
     attempt: int
 
     def events(self, kind: str | None = None) -> list[Event]:
-        """The events of this attempt so far."""
+        """Return the events of this attempt so far."""
         try:
             lines = (self.out / "events.jsonl").read_text().splitlines(keepends=True)
         except FileNotFoundError:
@@ -42,15 +42,15 @@ class Host:
         return [event for event in mine if kind in (None, event["kind"])]
 
     def numbers(self) -> dict[int, tuple[float, float]]:
-        """The loss and the norm of the gradients of each step of this attempt, with every bit."""
+        """Return the loss and the norm of the gradients of each step of this attempt, with every bit."""
         return {e["step"]: (e["loss"], e["gradient_norm"]) for e in self.events("step")}
 
     def losses(self) -> dict[int, float]:
-        """The loss of each step of this attempt, with every bit."""
+        """Return the loss of each step of this attempt, with every bit."""
         return {event["step"]: event["loss"] for event in self.events("step")}
 
     def until(self, true: Callable[[Host], Any]) -> None:
-        """Wait until something holds. Fails with the log if the process ends before it does."""
+        """Wait until something holds. Fail with the log if the process ends before it does."""
         deadline = time.monotonic() + PATIENCE_S
         while not true(self):
             ended = self.process.poll()
@@ -84,7 +84,7 @@ class Job:
 
     @contextmanager
     def start(self, *flags: str, hosts: int = 1, devices: int = 2) -> Iterator[list[Host]]:
-        """A further attempt, on so many hosts with so many devices each. Killed at the latest on leaving."""
+        """Start a further attempt, on so many hosts with so many devices each; kill it at the latest on leaving."""
         self._attempt += 1
         with reserved() as port:
             address = f"127.0.0.1:{port}" if hosts > 1 else ""

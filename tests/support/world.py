@@ -236,7 +236,7 @@ class HostsOfCloud:
     def listen(
         self, slice: Slice, host: int, *, job: str, attempt: int, timeout: float
     ) -> Listening:
-        raise Transient("nobody follows programs that are only imagined")
+        raise Transient("these programs have no agent to follow")
 
     def forget(self, slice: Slice) -> None:
         self.keys.discard(slice.name)
@@ -464,8 +464,8 @@ def service(
     quotas: Quotas | None = None,
     emulated: bool = False,
 ) -> Jobs:
-    """The way in to a backend over this world. `store`: another one than its own, such as one that is not watched.
-    `setup`: of notifications; left out: there are no channels. `quotas`: left out: there is none to read."""
+    """Return the service of a backend over this world. `store`: another one than its own, such as one that is not
+    watched. `setup`: of notifications; left out: there are no channels. `quotas`: left out: there is none to read."""
 
     def access(slice: Slice, host: int, key: str, holder: str) -> HostAccess:
         """Return the address of a host without a certificate, as these tests use no SSH."""
