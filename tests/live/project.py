@@ -22,6 +22,7 @@ from tests.support import google_server as g
 from tests.support.farm_rig import FarmProcess
 from tests.support.records import a_slice
 from tests.support.tpu_rig import Cloud
+from tests.support.waiting import until
 from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options
 from tpujob.adapters.gcs import GcsBlobs
 from tpujob.adapters.google import identity
@@ -102,12 +103,12 @@ class Project:
 
     def until(self, look: Callable[[], T], what: str, seconds: float) -> T:
         """Return the first true answer of `look`. Fail after `seconds`, or when the money is used up."""
-        ends = time.monotonic() + seconds
-        while not (answer := look()):
+
+        def answer() -> T:
             self.meter.check()
-            assert time.monotonic() < ends, f"after {seconds:.0f} s still not: {what}"
-            time.sleep(self.poll)
-        return answer
+            return look()
+
+        return until(answer, what, seconds, pause=self.poll)
 
     def ask(self, slice: Slice) -> None:
         """Request it, as the backend does."""

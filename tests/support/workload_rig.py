@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.ports import reserved
+from tests.support.waiting import until
 from tests.support.warm import Forked, Warm
 from workloads.contract import ProgramContext
 
@@ -51,12 +51,15 @@ class Host:
 
     def until(self, true: Callable[[Host], Any]) -> None:
         """Wait until something holds. Fail with the log if the process ends before it does."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not true(self):
+
+        def holds() -> bool:
+            if true(self):
+                return True
             ended = self.process.poll()
             assert ended is None, f"ended with {ended} too early:\n{self.log.read_text()}"
-            assert time.monotonic() < deadline, f"waited in vain:\n{self.log.read_text()}"
-            time.sleep(0.01)
+            return False
+
+        until(holds, self.log.read_text, PATIENCE_S)
 
     def code(self) -> int:
         """Wait until the process has ended; return its exit code."""

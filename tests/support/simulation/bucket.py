@@ -110,7 +110,7 @@ class Bucket(PlainBucket):
         return [self.objects[p][1] for p in places if p in self.objects]
 
     def _newest(self) -> Iterator[Run]:
-        """Newest attempts."""
+        """Yield the newest attempts."""
         for job, machines in self.world.of_job.items():
             for machine in machines[-2:]:  # a condemned one beside it at most
                 yield from [run for run in machine.runs if run.job == job][-1:]

@@ -64,7 +64,7 @@ class Effects:
         after: str = "",
         store: bool = False,
     ) -> T:
-        """`before`, `after`: the faults that lose the call, and its reply. The deadline runs from the entry."""
+        """Make a call. `before`, `after`: the faults that lose it, and its reply. The deadline runs from the entry."""
         sim, counts = self.sim, self.counts
         sim.check_alive()
         counts.effects += 1

@@ -29,7 +29,7 @@ from tpujob.ports import Lease
 if TYPE_CHECKING:
     from tests.support.simulation.play import Play
 
-CANARY = "canary-3f9a1c"  #: in every job's environment; must never be told
+CANARY = "canary-3f9a1c"  #: in every job's environment; must never be shown
 #: calls that change the cloud, for one job in one hour
 CALLS = 240
 #: slices of one job that are billed at once: the serving one, one that is condemned, and one that should be gone
@@ -210,7 +210,7 @@ class Monitor:
         # only what was seen counts: a slice that could not be looked at is no reason
         seen = self.seen.get((self._who(), attempt.slice))
         by_slice = ended.cause is Cause.PREEMPTED and ended.host is None
-        reported = any(p.told_at <= self.sim.now for p in programs)
+        reported = any(p.noticed_at <= self.sim.now for p in programs)
         if by_slice and isinstance(seen, Unknown) and not reported:
             self.broken("I12", job.id, f"decided unseen: {event.text}")
 
@@ -330,7 +330,7 @@ class Monitor:
                     continue  # it serves another job since this one was put back into the queue
                 if other is not machine or not same:
                     if other is machine and running.host != program.host:
-                        continue  # its own host is about to be told
+                        continue  # its own host is started soon
                     text = f"was started on {machine.name} while attempt {running.run.attempt}"
                     self.broken("I3", run.job, f"{text} runs on {other.name}")
 

@@ -128,7 +128,7 @@ def _hang(run: Run, at: float) -> None:
 
 
 def _left_behind(run: Run, at: float) -> None:
-    """One host is done, and the others wait for it."""
+    """Let only host 0 end; the others wait for it."""
     run.hangs = at
     for program in run.programs.values():
         if program.host:
@@ -166,7 +166,7 @@ def _maths(run: Run, fate: Random, at: float) -> None:
 
 
 def _line(run: Run, fate: Random, shows: float) -> None:
-    """The agent of host 0 reads it, and stops its program; the others fail for want of their peer, or wait for it."""
+    """Print a line with the number; the agent of host 0 stops its program, and the others fail or wait."""
     line = f"step {run.bad_step()} loss=nan"
     step = run.bad_step() if run.work.tells_step else None
     waits = fate.random() < 0.5

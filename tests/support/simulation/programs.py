@@ -63,18 +63,18 @@ class Run:
     )  #: lets its hosts say what they have to say until then
 
     def over(self) -> float:
-        """The time at which the run stops making progress: it hangs, or a host is missing."""
+        """Return the time at which the run stops making progress: it hangs, or a host is missing."""
         ends = [min(p.exit_at, p.died_at) for p in self.programs.values()]
         return min([self.hangs, *ends])
 
     def saved_at(self) -> float:
-        """The time at which host 0 has saved its whole state, before its program ended by itself."""
+        """Return the time at which host 0 has saved its whole state, before its program ended by itself."""
         first = self.programs.get(0)
         saves = first and first.exit_code in (0, 75) and first.exit_at <= first.died_at
         return first.exit_at if first and saves else math.inf
 
     def worked(self, at: float) -> float:
-        """Seconds of steps."""
+        """Return the seconds that the run has spent in steps."""
         until = min(at, self.over())
         paused = max(0.0, min(until, self.pause[1]) - self.pause[0])
         return max(0.0, until - self.begins - self.compiles - paused)
@@ -139,7 +139,7 @@ class Program:
     died_at: float = math.inf  #: time at which it dies with its host, without a report
     silent_at: float = math.inf  #: time at which its agent dies, while it runs on
     hidden: bool = False  #: whether others have overwritten its last report
-    told_at: float = math.inf  #: time at which its agent saw a notice
+    noticed_at: float = math.inf  #: time at which its agent saw a notice
     saved_in: float | None = None
     wrote: float = -1.0  #: when its newest report in the bucket was written
     wrote_before: float = -1.0  #: and the one before that
@@ -150,7 +150,7 @@ class Program:
 
     def news(self) -> tuple[float, ...]:
         """Return the times of the program's changes that are reported at once."""
-        return self.started, self.setup_at, self.running_at, self.told_at, self.exit_at
+        return self.started, self.setup_at, self.running_at, self.noticed_at, self.exit_at
 
     def end(self, at: float, code: int, why: str = "") -> None:
         if at < self.exit_at:
@@ -160,7 +160,7 @@ class Program:
     def report(self, at: float) -> dict[str, object]:
         phase = "fetching" if at < self.setup_at else "setup" if at < self.running_at else "running"
         report: dict[str, object] = {"phase": phase, "notice": "", "physical": self.physical}
-        if at >= self.told_at:
+        if at >= self.noticed_at:
             report |= {"notice": "preempted"}
         if at >= self.running_at:
             report |= self._progress(at)

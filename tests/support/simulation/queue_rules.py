@@ -212,8 +212,7 @@ class _Walk:
         self.groups[job.group] += 1
 
     def _receives(self, job: QueueEntry, reason: Reason) -> None:
-        """The slice of another owner's job, or of another group's, counts for both; the project has no more chips for
-        that."""
+        """Count the slice of another owner or group for both of them, but its chips once for the project."""
         for giver in self.planned.entries if reason.kind is _K.HANDED_ON else ():
             if giver.id not in reason.jobs or giver.holds is None:
                 continue
@@ -258,14 +257,14 @@ class _Walk:
         return max(times, default=0.0)
 
     def _holds(self, job: QueueEntry, slice: Wanted, reason: Reason) -> bool:
-        """Whether the reason is true: without it, the job could request its first choice, or have another reason."""
+        """Return whether the reason is true: without it, the job could request its first choice, or has another."""
         settings, type = self.planned.settings, reason.what
         match reason.kind:
             case _K.HANDED_ON:
                 givers = [g for g in self.planned.entries if g.id in reason.jobs]
-                anybody = settings.hand_on == "lab"
+                whole_lab = settings.hand_on == "lab"
                 return settings.hand_on != "never" and any(
-                    (anybody or g.owner == job.owner) and g.gives_until > self.planned.now
+                    (whole_lab or g.owner == job.owner) and g.gives_until > self.planned.now
                     for g in givers
                 )
             case _K.RETRY:

@@ -21,7 +21,7 @@ ASKED_IN_VAIN = (NotFound, IllegalInState)
 
 
 def spec(number: int, random: Random) -> dict[str, object]:
-    """Any program: with a pattern for its output, should it not follow the workload contract."""
+    """Return the job file of any program, with a pattern for its output if it does not follow the workload contract."""
     places: list[dict[str, object]] = [
         {"type": "v4-16", "zones": ["us-central2-b"]},
         {"type": "v5p-16", "zones": ["us-east5-a", "us-east5-b"]},
@@ -74,7 +74,7 @@ class User:
     in_vain: tuple[type[TpujobError], ...] = ASKED_IN_VAIN
 
     def __init__(self, play: Play, number: int) -> None:
-        """Give the user an own name where users share the queue: limits hold for each owner."""
+        """Give the user a separate name where users share the queue: limits hold for each owner."""
         self.play, self.number = play, number
         self.who = BACKEND
         if play.profile["lab"]:

@@ -87,8 +87,8 @@ class Views:
 
 
 def _succeeded(attempt: Attempt, run: Run, lists: Sequence[tuple[float, str]]) -> None:
-    """Programs that have all exited with 0, and whose hosts have reported it since, have succeeded; unless reports
-    could not be listed from then on until the slice was gone."""
+    """Assert that programs that have all exited with 0 and reported it have succeeded, unless reports could not be
+    listed from then on until the slice was gone."""
     programs = run.programs.values()
     if (
         attempt.ended_at is None
@@ -97,7 +97,7 @@ def _succeeded(attempt: Attempt, run: Run, lists: Sequence[tuple[float, str]]) -
     ):
         return
     # a program that ends with 0 as its slice is preempted has saved, and is not done
-    plain = all(p.exit_code == 0 and not p.hidden and p.told_at > p.exit_at for p in programs)
+    plain = all(p.exit_code == 0 and not p.hidden and p.noticed_at > p.exit_at for p in programs)
     heard = plain and all(p.wrote >= p.exit_at for p in programs)
     if not heard:
         return

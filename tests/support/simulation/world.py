@@ -160,7 +160,7 @@ class World:
             self.settle(other)
         work = self.work.setdefault(job, self._work(job))
         before = int(context["resume_before"])
-        if before and work.listens:  # and saves those steps anew
+        if before and work.listens:  # and saves those steps again
             older = [c for c in self.saved.get(job, []) if c.step < before]
             self.monitor.rolled_back(job, before, self.saved.get(job, []))
             self.saved[job] = older
@@ -216,7 +216,7 @@ class World:
         program.end(now, -9 if hung else 75, "stopped")
 
     def quiet_until(self, job: str) -> float:
-        """Until when, at the earliest, a look at the job could show something new, if all is well with it; else 0."""
+        """Return until when no look at the job can show something new; 0: it does not run well."""
         now = self.sim.now
         mine = [m for m in self.machines.values() if m.job == job]
         if len(mine) != 1 or mine[0].run is None or mine[0].absent[1] > now:
