@@ -9,11 +9,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
 import paramiko
 
+from tests.support.records import a_slice
 from tests.support.waiting import until as until
 from tpujob.adapters.ssh import FileKeys
 from tpujob.adapters.ssh.keys import public_line
@@ -165,15 +167,5 @@ def alive(pid: int) -> bool:
 
 
 def slice_at(name: str, *addresses: str) -> Slice:
-    """Host i is at the i-th address."""
-    return Slice(
-        name=name,
-        k=1,
-        type="v4-16",
-        zone="us-central2-b",
-        pricing="spot",
-        runtime_version="tpu-ubuntu2204-base",
-        usd_per_hour=None,
-        requested_at=0.0,
-        endpoints=tuple(Endpoint(i, address) for i, address in enumerate(addresses)),
-    )
+    """Return a slice whose host i is at the i-th address."""
+    return a_slice(name=name, endpoints=tuple(starmap(Endpoint, enumerate(addresses))))

@@ -4,10 +4,12 @@ import itertools
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import grpc
+from google.api_core.exceptions import NotFound
 from google.cloud import tpu_v2, tpu_v2alpha1
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport as AlphaTransport
@@ -132,19 +134,14 @@ def queued_name(id: str) -> str:
 
 
 def node_state(client: tpu_v2.TpuClient, id: str) -> str:
-    """Empty: not found."""
-    from google.api_core.exceptions import NotFound
-
-    try:
+    """Return the state of a node; empty: not found."""
+    with suppress(NotFound):
         return client.get_node(name=node_name(id)).state.name
-    except NotFound:
-        return ""
+    return ""
 
 
 def queued_state(client: tpu_v2.TpuClient, id: str) -> str:
-    from google.api_core.exceptions import NotFound
-
-    try:
+    """Return the state of a queued resource; empty: not found."""
+    with suppress(NotFound):
         return client.get_queued_resource(name=queued_name(id)).state.state.name
-    except NotFound:
-        return ""
+    return ""

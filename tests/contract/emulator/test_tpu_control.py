@@ -1,15 +1,14 @@
 """Faults by command: the control interface on its socket, its client, and `tpujob emulator`."""
 
-import http.client
 import itertools
 import json
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.http import ask
 from tests.support.tpu_rig import (
     PARENT,
     QUICK,
@@ -123,14 +122,9 @@ def test_an_invalid_command_is_refused(
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b'{"notice_s": "soon"}', b'{"notice_s": -1}'])
 def test_a_bad_body_gets_one_clear_answer(cloud: Cloud, body: bytes) -> None:
-    connection = http.client.HTTPConnection("localhost")
-    connection.sock = socket.socket(socket.AF_UNIX)
-    connection.sock.connect(str(cloud.control().path))
-    connection.request("POST", "/preempt", body=body)
-    answer = connection.getresponse()
-    assert answer.status == 400
-    assert json.loads(answer.read())["error"]
-    connection.close()
+    status, _, answer = ask(f"unix:{cloud.control().path}", "POST", "/preempt", body=body)
+    assert status == 400
+    assert answer["error"]
 
 
 # The command line ----------------------------------------------------------------------------------------------------

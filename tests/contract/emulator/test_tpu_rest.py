@@ -1,17 +1,16 @@
 """The REST face of the emulated API: by the official client's REST transport, and as HTTP and JSON."""
 
-import http.client
 import json
 import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from google.api_core import exceptions as google
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import tpu_v2
 
+from tests.support import http
 from tests.support.tpu_rig import (
     PARENT,
     PROJECT,
@@ -52,15 +51,10 @@ def client(cloud: Cloud) -> Iterator[tpu_v2.TpuClient]:
 
 
 def ask(cloud: Cloud, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-    """Status and answer of one request with nothing between the test and the wire."""
-    connection = http.client.HTTPConnection(urlsplit(cloud.rest().url).netloc, timeout=20)
-    try:
-        text = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        connection.request(method, path, text, headers)
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
-    finally:
-        connection.close()
+    """Return status and answer of one request with nothing between the test and the wire."""
+    text = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+    status, _, answer = http.ask(cloud.rest().url, method, path, headers, text, timeout=20)
+    return status, answer
 
 
 def asked(id: str, **more: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.changes import broken_by
-from tests.support.records import NOW, SPEC, job_in, respec
+from tests.support.records import NOW, SPEC, a_slice, job_in, respec
 from tpujob.domain import invariants
 from tpujob.domain.events import (
     AboutSlice,
@@ -22,11 +22,6 @@ from tpujob.domain.model import Attempt, Cause, Job, Outcome, Slice, SliceRole, 
 from tpujob.domain.spec import parse
 
 K = EventKind
-
-
-def a_slice(k: int, **changes: Any) -> Slice:
-    plain = Slice(f"tj-000001-{k}", k, "v4-16", "us-central2-b", "spot", "r", 1.0, NOW - 500)
-    return replace(plain, **changes)
 
 
 def refused(k: int) -> Slice:

@@ -67,7 +67,7 @@ def two(following: Callable[..., Followed]) -> Followed:
 def closed(stream: Stream) -> bool:
     """Whether it is within ten seconds."""
     with stream.change:
-        return stream.change.wait_for(lambda: None in stream.said, 10)
+        return stream.change.wait_for(lambda: None in stream.messages, 10)
 
 
 def test_many_readers_share_the_streams_and_they_are_closed_behind_them(

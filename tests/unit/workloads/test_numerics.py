@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
-from tests.support.told import events_of
+from tests.support.program_events import events_of
 from workloads.contract import Exit
 from workloads.frame.launch import code_of
 from workloads.numerics import NumericsConfig, checks, report

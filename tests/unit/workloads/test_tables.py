@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.told import events_of
+from tests.support.program_events import events_of
 from workloads.tables import TablesConfig, report, talks
 
 TINY = TablesConfig(rounds=3, elements=1000, pairs=40, rows=4, loop_s=0.001)
