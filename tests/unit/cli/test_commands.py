@@ -577,7 +577,7 @@ def test_a_backend_that_does_not_answer_is_reported_with_its_log(
     result = tpujob("cancel", "42", code=69)
     assert "tpujob up" in result.err
     assert str(tpujob.state / "run" / "backend.log") in result.err
-    monkeypatch.setattr("tpujob.cli.backend.PAUSES", (0.01, 0.01))
+    monkeypatch.setattr("tpujob.cli.backend.PATIENCE", 0.5)
     assert tpujob("wait", "42", code=69).err.count("trying again") == 1
 
 
