@@ -66,6 +66,9 @@ def test_values_on_the_command_line_make_a_sweep(
     program = "python3 train.py --lr {lr} --of 1,2"
     assert sent(f"run.command={program}")["run"]["command"] == program
     assert "must be KEY=VALUE" in tpujob("create", str(job_file), "--set", "x", code=65).err
+    assert sent("run.env.TAG=")["run"]["env"] == {"TAG": ""}
+    empty = tpujob("create", str(job_file), "--set", "tpu.type=", code=65)
+    assert "tpu.type: '': no such type" in empty.err
     several = tpujob("create", str(job_file), "--set", "tpu.type=v4-8,v4-16", code=65)
     assert "only keys below run.args and run.env" in several.err
     unknown = tpujob("create", str(job_file), "--set", "rum.env.A=1", code=65)

@@ -19,7 +19,7 @@ from tpujob.cli.render.answers import created_text, plan_page, steered_text
 from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import amount_text, clip_middle, paint, wrap
 from tpujob.domain.text import clean, dollars
-from tpujob.errors import BadSpec, NotFound
+from tpujob.errors import BadRequest, BadSpec, NotFound
 
 if TYPE_CHECKING:
     from tpujob.api import EstimateView, JobsApi, JobView, PlanView
@@ -91,6 +91,8 @@ def run(
     """Submit a job without a job file."""
     from tpujob.submit import job_file
 
+    if code and not Path(code).is_dir():
+        raise BadRequest(f"--code: {code} is not a folder", hint="Name the folder of the program.")
     program = command[0] if len(command) == 1 else shlex.join(command)
     pricing = "on-demand" if on_demand else "spot"
     fields = {
