@@ -294,6 +294,11 @@ def test_an_empty_list_says_what_there_is_else(tpujob: Tpujob, api: ScriptedJobs
     assert tpujob("list", "--all", "--user", "bob").out == "There is no job of bob.\n"
 
 
+def test_a_page_of_the_list_that_cannot_be_written(tpujob: Tpujob) -> None:
+    error = tpujob("list", "--html", "/nowhere/x.html", code=2).err
+    assert "cannot write /nowhere/x.html: No such file or directory" in error
+
+
 def test_show_takes_ids_and_names(tpujob: Tpujob) -> None:
     for ref in ("42", "000042", "digits"):
         assert "Job 000042" in tpujob("show", ref).out
