@@ -401,7 +401,8 @@ def test_tracebacks_are_shown_by_their_numbers(tpujob: Tpujob, api: ScriptedJobs
 
 
 @pytest.mark.parametrize(
-    "words", ["--grep x --line 1", "--grep x -f", "--line 1 --tail 3", "--raw --json"]
+    "words",
+    ["--grep x --line 1", "--grep x -f", "--line 1 --tail 3", "--raw --json", "-c", "-E", "-i -f"],
 )
 def test_options_of_logs_that_contradict_each_other_are_refused(tpujob: Tpujob, words: str) -> None:
     assert "go" in tpujob("logs", "42", *words.split(), code=2).err

@@ -77,6 +77,8 @@ def logs(
         raise BadRequest("--grep, --line and --traceback do not go together", hint="Choose one.")
     if searches and (follow or tail is not None or raw):
         raise BadRequest("--grep, --line and --traceback go without --follow, --tail and --raw")
+    if (regexp or ignore_case or count) and not grep:
+        raise BadRequest("--regexp, --ignore-case and --count go with --grep", hint="--grep TEXT")
     if raw and (as_json or tail is not None):
         raise BadRequest("--raw goes without --json and --tail")
     retrying = RetryingClient()
