@@ -145,7 +145,9 @@ def _load_file(db: sqlite3.Connection, number: int, path: Path) -> None:
                         raise ValueError(f"{len(values)} cells instead of {table.width}")
                     db.execute(insert, (number, *values))
     except _UNREADABLE as error:
-        reason = str(getattr(error, "strerror", None) or error)
+        if isinstance(error, OSError) and error.strerror:
+            raise BadRequest(f"{path} cannot be read: {error.strerror}") from None
+        reason = str(error)
         raise BadRequest(
             f"{path}: {place}: {reason.removeprefix('CHECK constraint failed: ')}",
             hint="Nothing of it was used. If it is not an export, export it with: "
