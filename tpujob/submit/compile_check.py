@@ -68,7 +68,7 @@ class BundledProgram:
 
 def check_job(spec: JobSpec, cache: Path) -> list[TargetFinding]:
     """Compile the job's program for each of its types and cache the findings; takes seconds to minutes. Raise the
-    errors of `check` and `require_compiler`."""
+    errors of `program_of`, `require_compiler` and `check`."""
     program = program_of(spec)
     environment.require_compiler()
     findings = check(program, list(targets_of(spec, spec.tpu.types)))

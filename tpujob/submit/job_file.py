@@ -67,7 +67,8 @@ def _apply_setting(keys: dict[str, Any], text: str) -> None:
 
 
 def prepare(keys: dict[str, Any], file: Path) -> JobSpec:
-    """Return the spec of these keys; their paths are relative to the file. Raise BadSpec for a missing folder."""
+    """Return the spec of these keys; their paths are relative to the file. Raise BadSpec for invalid keys, missing
+    files and arguments that the bundled program refuses."""
     spec = jobspec.parse(keys)
     _check_code(spec, file)
     _check_arguments(spec, file)

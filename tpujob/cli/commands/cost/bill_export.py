@@ -91,10 +91,8 @@ DELETE FROM charge WHERE rowid IN (SELECT id FROM (
 """  # noqa: S608
 _UNREADABLE = (OSError, EOFError, ValueError, TypeError, zlib.error, sqlite3.Error, csv.Error)
 _GENERATION = re.compile(r"tpu[ -]?v(\d)\s?(e|p)?(?![0-9a-z])")
-_LETTERS = {
-    "5": "e",
-    "6": "e",
-}  #: number of a generation -> its letter where a description omits the letter
+#: number of a generation -> its letter where a description omits the letter
+_LETTERS = {"5": "e", "6": "e"}
 
 
 class _Table(NamedTuple):
