@@ -67,11 +67,12 @@ def create(
     spec = job_file.read(file, name, cross_region=allow_cross_region, values=values or ())
     if check:
         return _check(next(elements(spec)).spec if spec.is_group else spec, as_json=as_json)
-    command = f"tpujob create {file}" + (f" --name {name}" if name else "")
-    command += "".join(f" --set {shlex.quote(value)}" for value in values or ())
-    command += " --allow-cross-region" if spec.tpu.allow_cross_region else ""
-    command += " --allow-keys" if allow_keys else ""
-    return submit(spec, SubmitOptions(file, command, key, allow_keys, dry_run, follow, as_json))
+    command = ["tpujob", "create", str(file), *(["--name", name] if name else [])]
+    command += [word for value in values or () for word in ("--set", value)]
+    command += ["--allow-cross-region"] if allow_cross_region else []
+    command += ["--allow-keys"] if allow_keys else []
+    again = shlex.join(command)
+    return submit(spec, SubmitOptions(file, again, key, allow_keys, dry_run, follow, as_json))
 
 
 def run(
@@ -184,7 +185,8 @@ def _check(spec: JobSpec, *, as_json: bool) -> int:
 
 
 def _zone_and_price(spec: JobSpec, type: str, prices: PriceList) -> tuple[str, float | None]:
-    """Return the first zone of the job that has the type, and the price of the job's slices there, in USD an hour."""
+    """Return a zone of the type and the price of the job's slices there, in USD an hour: the first zone with a known
+    price, of the job's zones or else of all."""
     from tpujob.domain.hardware import accelerators
 
     zones = [zone for zone in spec.tpu.zones if accelerators.may_have(type, zone)]
