@@ -43,6 +43,26 @@ def test_create_submits_a_job_once_for_each_key(
     assert "name" in tpujob("create", str(job_file), "--name", "A b", code=65).err
 
 
+@pytest.mark.parametrize("kind", [errors.Transient, errors.BackendGone])
+def test_a_create_without_an_answer_can_be_repeated_without_a_second_job(
+    tpujob: Tpujob, api: ScriptedJobs, job_file: Path, kind: type[errors.TpujobError]
+) -> None:
+    create = api.create
+
+    def lose_the_answer(*args: Any, **kwargs: Any) -> None:
+        create(*args, **kwargs)
+        raise kind("the backend did not answer in time", hint="try again")
+
+    api.create = lose_the_answer  # type: ignore[assignment, method-assign]
+    error = tpujob("create", str(job_file), code=kind.exit_code).err
+    assert "The job may have been submitted." in error
+    assert "try again" not in error
+    api.create = create  # type: ignore[method-assign]
+    submitted = len(api.jobs)
+    tpujob(*error.splitlines()[-1].split()[1:])
+    assert len(api.jobs) == submitted
+
+
 def test_dry_run_submits_nothing(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     plan = tpujob("create", str(job_file), "--dry-run", "--json").json
     assert plan["chips"] == 8

@@ -19,7 +19,7 @@ from tpujob.cli.render.answers import created_text, plan_page, steered_text
 from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import amount_text, clip_middle, paint, wrap
 from tpujob.domain.text import clean, dollars
-from tpujob.errors import BadRequest, BadSpec, NotFound
+from tpujob.errors import BackendGone, BadRequest, BadSpec, Busy, NotFound, Transient
 
 if TYPE_CHECKING:
     from tpujob.api import EstimateView, JobsApi, JobView, PlanView
@@ -146,8 +146,15 @@ def submit(spec: JobSpec, options: SubmitOptions) -> int:
     price = plan["usd_per_hour"]
     key = options.key or secrets.token_hex(12)
     unsure = "The job may have been submitted. This command does not submit it twice:"
-    with on_interrupt(unsure, f"  {options.command} --key {key}"):
-        job = _submit(api, spec_fields, bundle, plan["bucket"], key)
+    again = f"  {options.command} --key {key}"
+    with on_interrupt(unsure, again):
+        try:
+            job = _submit(api, spec_fields, bundle, plan["bucket"], key)
+        except Busy:  # nothing was submitted
+            raise
+        except (BackendGone, Transient) as error:
+            error.hint = "\n".join([unsure, again])
+            raise
     if not options.as_json:
         page = page_of(job["id"])
         text = created_text(job, screen.columns, price, color=screen.color, page=page)
