@@ -55,12 +55,11 @@ def list_deliveries(
 @app.command(name="test")
 def send_test(
     channel: Annotated[str, argument("CHANNEL", "Name in the context.")], as_json: Json = False
-) -> None:
+) -> int:
     """Send a test message now."""
     message = connect().test_channel(channel)
     say_json(message) if as_json else say(describe_test(message))
-    if message["state"] != "sent":
-        raise typer.Exit(PROBLEM_FOUND)
+    return 0 if message["state"] == "sent" else PROBLEM_FOUND
 
 
 @app.command()
