@@ -204,12 +204,12 @@ def why_page(
 def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
     place = job.get("place")
     reasons_in_queue = [reason["text"] for reason in place["reasons"]] if place else []
-    in_queue = place is not None and bool(reasons_in_queue or place["position"])
+    in_queue = place and (reasons_in_queue or place["position"])
     explained = job["waiting"] or job.get("copying") or job.get("why") in reasons_in_queue
     reasons = [
         ("Now", "" if explained and job["state"] == "queued" else words.reason(job)),
         ("Data", (job.get("copying") or {}).get("said", "")),
-        *(place_facts(place, now) if in_queue else ()),
+        *(place_facts(place, now) if place and in_queue else ()),
         ("Waiting", job["waiting"]),
         ("Answer", capacity["said"] if (capacity := job.get("capacity")) else ""),
         ("Swap", words.condemned(job)),
