@@ -90,6 +90,7 @@ class Collector:
             self._stored_at = now
         self._position = moved  # from here on it counts as read
         self._read |= reading
+        self._unread -= reading.keys()
         for job_id in late:
             if self._due.get(job_id, now) <= now:
                 self._due.pop(job_id, None)
@@ -137,9 +138,7 @@ class Collector:
                 log.warning("job %s is not reported until it can be read: %s", job_id, error)
             self._unread.add(job_id)
             return []
-        self._unread.discard(job_id)
-        if events:
-            reading[job_id] = events[-1].seq
+        reading[job_id] = events[-1].seq if events else after
         new = [fact for fact in facts if fact.at >= max(since, now - OLDEST)]
         return [message for fact in new for message in self._messages(fact, job)]
 

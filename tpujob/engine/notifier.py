@@ -191,16 +191,17 @@ class Notifier:
             timed = now >= self._poll_at
             if timed or self._poked:
                 self._poked = False
-                self._added |= bool(guarded(self._collector.poll)) or timed
+                if guarded(self._collector.poll) or timed:
+                    self._added = True
             if timed:
                 self._poll_at = now + POLL_EVERY
             begun: list[Future[None]] = []
             if self._added:
                 self._added = False
                 begun = guarded(self.sender.deliver) or []
-                self._begun = [message for message in self._begun if not message.done()] + begun
-                for message in begun:
-                    message.add_done_callback(lambda _: self._wake())
+                self._begun = [future for future in self._begun if not future.done()] + begun
+                for future in begun:
+                    future.add_done_callback(lambda _: self._wake())
             if now >= self._forget_at:
                 guarded(lambda: self._outbox.forget(now, ROUND))
                 self._forget_at = now + FORGET_EVERY
@@ -229,10 +230,8 @@ class Notifier:
         while not self._stopping:
             _, again = self.step()
             with self._wakeup:
-                if self._stopping:
-                    return
-                self._wakeup.wait(APART)
-                if not (self._poked or self._added):
+                self._wakeup.wait_for(lambda: self._stopping, APART)
+                if not (self._stopping or self._poked or self._added):
                     self._wakeup.wait(max(0.0, min(again - self._clock.now(), POLL_EVERY)))
 
 
