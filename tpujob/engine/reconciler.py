@@ -190,6 +190,7 @@ class Reconciler:
             return happened is not None or after is not None
         except (Conflict, Fenced) as error:
             log.info("job %s: %s; reading it again", job.id, error)
+            self.spending.withdraw(job.id)
             return None
         finally:
             self.store.release(lease)
