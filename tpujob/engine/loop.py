@@ -225,8 +225,9 @@ class Loop:
                 if job_id not in self._when and job_id not in self._busy:
                     self._set(job_id, now)
             for job_id in moved:
-                if self._when.get(job_id, 0.0) > now + RESYNC:
-                    self._set(job_id, now)
+                # a tick that is under way may have read the record before the change
+                if job_id in self._busy or self._when.get(job_id, 0.0) > now + RESYNC:
+                    self._schedule(job_id, now)
 
     def _moved(self) -> list[str]:
         """Return the ids of the jobs that any backend has changed since the last call."""

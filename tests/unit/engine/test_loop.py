@@ -95,13 +95,32 @@ def test_a_job_that_may_start_while_it_is_ticked_is_ticked_again(
             monkeypatch.setattr(stage.reconciler.observer, "place", place)
             stage.api.delete("000001")
             stage.until("000001", State.CANCELLED)
-            stage.reconciler.queue.refresh()
+            stage.reconciler.queue.plan()
         return found
 
     monkeypatch.setattr(stage.reconciler.observer, "place", then_falls_free)
     ticks(loop)
     ticks(loop)
     assert stage.job(job).state is not State.QUEUED
+
+
+def test_a_job_that_another_backend_changes_during_its_tick_is_ticked_again(
+    stage: Stage, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass of another caller reads the change while the tick goes on with the record that it has read before."""
+    ticked: list[str] = []
+
+    def tick(job_id: str) -> float:
+        ticked.append(job_id)
+        if len(ticked) == 1:
+            stage.api.cancel(job_id)
+            loop.make_pass()
+        return 3600.0
+
+    monkeypatch.setattr(stage.reconciler, "tick", tick)
+    loop.poke("000002")
+    loop.make_pass()
+    assert ticked == ["000002", "000002"]
 
 
 def test_an_end_is_seen_between_ticks(stage: Stage, loop: Loop) -> None:
