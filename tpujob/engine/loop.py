@@ -5,13 +5,14 @@ RESYNC seconds when another backend does, and every second while a client follow
 requests has no such thread: each call makes one pass.
 """
 
+import contextlib
 import heapq
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -125,7 +126,9 @@ class Loop:
         while self._clock.now() < end and not self._stopping:
             under_way = self._dispatch(self._clock.now())
             ticks += len(under_way)
-            wait(under_way)
+            for tick in under_way:  # `wait` would not return when `stop` cancels one
+                with contextlib.suppress(CancelledError):
+                    tick.exception()
             nearest = self._nearest()
             if nearest is None or nearest > LINGER:
                 break

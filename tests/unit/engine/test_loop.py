@@ -163,6 +163,29 @@ def test_a_bucket_that_refuses_keeps_no_end_in_another_one_from_being_seen(
     assert (bool(refused), news) == (True, [bob])
 
 
+def test_a_pass_ends_when_the_loop_stops_before_all_ticks_have_begun(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2):
+        stage.create(name=f"job-{number}")
+    begun, may_end = threading.Event(), threading.Event()
+
+    def tick(_: str) -> float:
+        begun.set()
+        may_end.wait(10)
+        return 3600.0
+
+    monkeypatch.setattr(stage.reconciler, "tick", tick)
+    loop = Loop(stage.reconciler, stage.store, stage.clock, sweep=list, workers=1)
+    passing = threading.Thread(target=loop.make_pass, daemon=True)
+    passing.start()
+    assert begun.wait(10)
+    threading.Timer(0.2, may_end.set).start()
+    loop.stop()
+    passing.join(5)
+    assert not passing.is_alive()
+
+
 class StuckPool(ThreadPoolExecutor):
     """Begins nothing that it is given."""
 
