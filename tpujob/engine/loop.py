@@ -199,13 +199,13 @@ class Loop:
         next_refresh = 0.0
         while not self._stopping:
             now = self._clock.now()
-            if now >= next_resync:
+            if not 0 < next_resync - now <= RESYNC:  # or the clock was set back
                 self._resync(now)
                 next_resync = now + RESYNC
-            if now >= next_sweep:
+            if not 0 < next_sweep - now <= SWEEP_EVERY:
                 self._pool.submit(guarded, self._sweep)
                 next_sweep = now + SWEEP_EVERY
-            if now >= next_refresh:
+            if not 0 < next_refresh - now <= REFRESH:
                 if not self._refreshing:
                     self._refreshing = True
                     self._pool.submit(self._refresh)
@@ -220,10 +220,14 @@ class Loop:
         self._refreshing = False
 
     def _resync(self, now: float) -> None:
-        """Schedule the jobs that are due, and those that other backends changed since the last time."""
+        """Schedule the jobs that are due, and those that other backends changed since the last time; after the clock
+        was set back, all."""
+        set_back = now < (self._passed_at or 0.0) - RESYNC
         due = guarded(lambda: self._store.due(now)) or []
         moved = guarded(self._moved) or []
         with self._wakeup:
+            for job_id in [*self._when] if set_back else ():
+                self._set(job_id, now)
             for job_id in due:
                 if job_id not in self._when and job_id not in self._busy:
                     self._set(job_id, now)

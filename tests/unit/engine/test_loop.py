@@ -10,13 +10,14 @@ import pytest
 
 from tests.support.callers import caller
 from tests.support.stage import SPEC, Stage
+from tests.support.world import Inline
 from tpujob.domain.access import Role
 from tpujob.domain.capacity.settings import QueueSettings
 from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.money.polling_cost import UNASKED
 from tpujob.domain.observations import Place
 from tpujob.engine import Loop
-from tpujob.engine.loop import AGAIN, HEARD, REFRESH, SELDOM
+from tpujob.engine.loop import AGAIN, HEARD, REFRESH, RESYNC, SELDOM
 from tpujob.errors import Refused, StoreError
 from tpujob.ports import Blob
 
@@ -211,3 +212,34 @@ def test_reports_are_not_looked_at_again_while_the_last_look_goes_on(stage: Stag
     loop.run()
     assert stage.clock.now() > end
     assert pool.given.count("_refresh") == 1
+
+
+def test_ticks_go_on_when_the_clock_is_set_back(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticked: list[float] = []
+    waited: list[float] = []
+
+    def tick(_: str) -> float:
+        ticked.append(stage.clock.now())
+        return 10.0
+
+    class Wakeup(threading.Condition):
+        def wait(self, timeout: float | None = None) -> bool:
+            waited.append(timeout or 0.0)
+            stage.clock.sleep(timeout or 0.0)
+            if len(waited) == 50:
+                stage.clock.sleep(-3600)
+                ticked.clear()
+            if len(waited) == 100:
+                loop.stop()
+            return False
+
+    stage.create()
+    monkeypatch.setattr(stage.reconciler, "tick", tick)
+    loop = Loop(
+        stage.reconciler, stage.store, stage.clock, sweep=list, wakeup=Wakeup(), pool=Inline()
+    )
+    loop.run()
+    assert max(waited) <= RESYNC
+    assert len(ticked) >= 5
