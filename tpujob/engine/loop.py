@@ -36,7 +36,7 @@ PASS = 45.0
 LINGER = 5.0
 #: seconds between ticks of a job that a client follows
 ATTENDED = 1.0
-#: seconds until the tick of a job whose hosts have reported something
+#: seconds until the tick of a job of which a list shows news: an end, a notice, a slice that is lost
 HEARD = 0.2
 #: seconds until a job whose tick failed is ticked again: twice as many each time in a row, up to the most
 AGAIN, SELDOM = 4.0, 30.0

@@ -49,7 +49,7 @@ class NotificationSetup:
 
 
 class Collector:
-    """Used by one thread. All that it keeps beside the outbox can be read again."""
+    """`poll` is called by one thread at a time. All that is kept beside the outbox can be read again."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class Collector:
         self._unread: set[str] = set()  #: jobs that could not be read
 
     def poll(self) -> bool:
-        """Store messages about what happened since the last poll. Returns whether there are any. Raises as the store
-        does; then nothing was missed, and the next poll continues from there."""
+        """Store messages about what happened since the last poll. Returns whether there are any. Raises as the stores
+        do; then nothing was missed, and the next poll continues from there."""
         now = self._clock.now()
         position = self._position or self._begin(now)
         newest, changed = self._store.changes(position.change)

@@ -3,8 +3,8 @@ messages, never jobs. A backend that runs only during requests makes one pass ea
 
 No message is lost, and none is sent twice, with one exception. Messages are made from stored events, and the read
 position moves only after they are stored; ids are functions of job, attempt and cause, so that a message made twice is
-recognised. Delivery and its record are two steps: a process that is killed between them delivers the same message
-again, with the same id.
+recognised. Delivery and its record are two steps: after a kill, or an error of the store, between them the same
+message is delivered again, with the same id.
 """
 
 import logging
@@ -45,7 +45,7 @@ LAST_TRIES = 3.0
 
 
 class Sender:
-    """Sends messages of the outbox, one at a time for each channel. Thread-safe."""
+    """Sends messages of the outbox, one at a time for each channel, tests aside. Thread-safe."""
 
     def __init__(
         self,

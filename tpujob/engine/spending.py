@@ -30,7 +30,7 @@ WRITING = 30.0
 
 
 class Spending:
-    def __init__(self, store: Store, clock: Clock, budgets: Sequence[SharedBudget] = ()) -> None:
+    def __init__(self, store: Store, clock: Clock, budgets: Sequence[SharedBudget]) -> None:
         self._store, self._clock, self.budgets = store, clock, tuple(budgets)
         self._sums: Sums | None = None  #: None: not yet read
         self._accounts: list[Account] = []
