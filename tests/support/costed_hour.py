@@ -219,8 +219,7 @@ class _Hour:
     def _sweeps(self) -> None:
         while True:
             self.sim.sleep(SWEEP_EVERY)
-            orphans(self.stage.reconciler).sweep()
-            self.stage.reconciler.tidy()
+            self.stage.reconciler.tidy(orphans(self.stage.reconciler).sweep().live)
 
     def _follows(self, job: Job, heard: Any) -> None:
         """Follow the log of every host, as `tpujob logs --follow` does."""

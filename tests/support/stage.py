@@ -91,6 +91,10 @@ class Stage:
         """Sweep as the loop does, in these zones or in all."""
         return orphans(self.reconciler, zones).sweep()
 
+    def tidy(self, backend: Reconciler | None = None) -> None:
+        """Remove the reports of attempts that are over, as the loop does after a sweep."""
+        (backend or self.reconciler).tidy(self.store.list(live=True))
+
     @property
     def api(self) -> Jobs:
         return service(
