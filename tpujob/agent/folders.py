@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 
 from tpujob.protocol import paths
 
@@ -56,9 +55,3 @@ def is_below(path: str, folder: str) -> bool:
     """Return whether the path, with all links followed, is `folder` or below it."""
     root = os.path.realpath(folder) + os.sep
     return (os.path.realpath(path) + os.sep).startswith(root)
-
-
-def make_empty(path: str) -> None:
-    """Create the folder, or delete all that is in it."""
-    shutil.rmtree(path, ignore_errors=True)
-    os.makedirs(path)

@@ -13,8 +13,8 @@ from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.attempts import remove_leftovers, stop_others
 from tpujob.agent.base import Failure, Note, take_lock, write_json
 from tpujob.agent.commands import run_before_program
-from tpujob.agent.folders import ATTEMPTS, CACHES, HOST_LOCK, KEPT_WORK, make_empty, on_this_host
-from tpujob.agent.processes import KILL_PATIENCE, attempt_processes, command_of, end_all
+from tpujob.agent.folders import ATTEMPTS, CACHES, HOST_LOCK, KEPT_WORK, on_this_host
+from tpujob.agent.processes import KILL_PATIENCE, attempt_processes, command_of, end_all, make_empty
 from tpujob.agent.setup.bundles import lay_out
 from tpujob.agent.setup.containers import Container, remove_containers
 from tpujob.agent.setup.environments import make_environment
