@@ -10,7 +10,8 @@ ROOT = os.path.join(os.path.expanduser("~"), paths.HOST_FOLDER)
 ATTEMPTS = os.path.join(ROOT, "attempts")
 CACHES = os.path.expanduser(paths.HOST_CACHE)  #: folders that may be deleted at any time
 BUNDLES = os.path.join(ROOT, "bundles")  #: a folder for each hash
-KEPT_WORK = os.path.join(ROOT, "work")  #: folders of programs whose set-up has succeeded
+#: folders of programs with set-up; the file `FOLDER.done` marks that set-up has succeeded
+KEPT_WORK = os.path.join(ROOT, "work")
 ENVS = os.path.join(ROOT, "envs")  #: a folder for each environment's key
 TOOLS = os.path.join(ROOT, "tools")  #: the programs that build environments
 CONTAINERS = os.path.join(ROOT, "containers")  #: a file for each container that may exist

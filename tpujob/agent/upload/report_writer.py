@@ -103,12 +103,12 @@ class ReportWriter:
             if evidence is not None or before != [self._report.get(name) for name in MATTERS]:
                 self._change.notify_all()
 
-    def finish(self, facts: ReportDocument, evidence: bytes, patience: float) -> bool:
-        """Write the last report. Return whether it is in the bucket within `patience` seconds."""
+    def finish(self, facts: ReportDocument, evidence: bytes, patience: float) -> None:
+        """Write the last report, and wait up to `patience` seconds until it is in the bucket."""
         with self._change:
             self._last = True
             self.update(facts, evidence)
-        return self._finished.wait(patience)
+        self._finished.wait(patience)
 
     def _run(self) -> None:
         written: Tuple[ReportDocument, bytes] = ({}, b"")
