@@ -3,7 +3,7 @@
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -499,6 +499,23 @@ def test_a_row_stays_while_the_store_does_not_answer(
         assert desk.ids() == [second.id, first.id]
     desk.change(second.id, message="it answers again")
     assert [row["why"] for row in desk.page()["rows"]] == ["it answers again", "meanwhile"]
+
+
+def test_a_job_that_is_removed_after_a_failed_walk_is_in_no_list(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed, kept = desk.add(), desk.add()
+
+    def failing() -> Iterator[Job]:
+        yield removed
+        raise StoreError("the disk is gone")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(desk.store, "walk", failing)
+        with pytest.raises(StoreError):
+            desk.page()
+    desk.store.remove(removed.id, lease=None)
+    assert desk.ids() == [kept.id]
 
 
 def test_many_threads_see_whole_pages(desk: Desk) -> None:

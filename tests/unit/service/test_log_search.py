@@ -15,7 +15,7 @@ from tpujob.domain.model import State
 from tpujob.errors import BadRequest, Busy
 from tpujob.service.logs.log import Logs
 from tpujob.service.logs.reader import LogReader
-from tpujob.service.logs.search import LogPattern, Searches
+from tpujob.service.logs.search import LogPattern, Searches, matcher
 from tpujob.service.logs.segment_reader import SegmentReader
 from tpujob.service.logs.segments import SegmentLists, Until
 
@@ -228,6 +228,11 @@ def test_a_search_ends_in_time_also_within_what_was_fetched_in_one_go() -> None:
     counted = Searches(segments).count(log, LogPattern("x"), Slow(), until, Late())  # pyright: ignore
     assert looked == 2, "the piece that was begun is the last one"
     assert not counted.complete
+
+
+def test_marks_are_at_the_match_also_behind_a_letter_whose_small_form_is_longer() -> None:
+    by = matcher(LogPattern("loss", ignore_case=True))
+    assert by.spans(["İ Loss, loss"]) == [[(2, 6), (8, 12)]]
 
 
 def test_a_search_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,9 @@ from tpujob.domain.observations import SliceState
 from tpujob.domain.text import seconds
 from tpujob.engine.queue import REFRESH
 from tpujob.errors import BadSpec, Conflict, Forbidden, IllegalInState, Transient
+from tpujob.web.pages.actions import load_action
+from tpujob.web.pages.frame import PageRequest
+from tpujob.web.pages.query import PageQuery
 
 BOB, EVE = caller("bob"), caller("eve")
 V4 = "us-central2-b/v4/spot"
@@ -467,6 +470,34 @@ def test_an_element_whose_group_was_cancelled_names_the_command_that_sets_it_goi
     bob.delete(part)
     stage.until(part, State.CANCELLED)
     assert bob.get(part)["next"]["commands"][0]["command"] == f"tpujob resume {part}"
+
+
+def test_a_group_with_nothing_to_resume_says_so(stage: Stage, bob: JobsApi) -> None:
+    group = submit(bob, "g", array=1)
+    view = bob.get(group)
+    assert [action["name"] for action in view["actions"]] == ["cancel", "delete", "clean"]
+    assert view["refused"] == [
+        {
+            "name": "resume",
+            "why": "none of its elements failed or was cancelled",
+            "forbidden": False,
+        }
+    ]
+    request = PageRequest(bob, PageQuery({}), group, f"/jobs/{group}/resume", stage.clock.now())
+    with pytest.raises(IllegalInState, match="none of its elements"):
+        load_action("resume", request)
+
+
+def test_a_refused_resume_of_an_element_leaves_its_budget(stage: Stage, bob: JobsApi) -> None:
+    group = submit(bob, "g", array=1, budget={"usd": 50})
+    turn(stage, [group], 3)
+    (element,) = (job.id for job in stage.store.list() if job.group == group)
+    bob.cancel(group)
+    stage.until(element, State.CANCELLED)
+    before = stage.job(element)
+    with pytest.raises(IllegalInState, match="its group g was cancelled"):
+        bob.resume(element, budget=100)
+    assert stage.job(element) == before
 
 
 def test_an_element_waits_for_one_that_is_about_to_be_resumed_with_its_group(
