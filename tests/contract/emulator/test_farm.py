@@ -59,7 +59,8 @@ def test_a_shell_on_a_terminal_knows_its_size_and_can_be_interrupted(farm: FarmP
         channel.resize_pty(120, 40)
         channel.send(b"\x03")  # Ctrl-C ends the sleep
         _expect(channel, b"^C")
-        channel.send(b"stty size; exit 5\n")
+        # a background process that holds the terminal does not keep the session open
+        channel.send(b"setsid sleep 1000 & stty size; exit 5\n")
         _expect(channel, b"40 120")
         assert channel.recv_exit_status() == 5
 
