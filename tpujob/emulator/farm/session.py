@@ -75,9 +75,10 @@ async def _feed(session: _Session, sink: asyncio.StreamWriter) -> None:
                 continue
             if not data:
                 return
-            with contextlib.suppress(OSError):
-                sink.write(data)
-                await sink.drain()
+            if not sink.is_closing():
+                with contextlib.suppress(OSError):
+                    sink.write(data)
+                    await sink.drain()
 
 
 async def _on_terminal(session: _Session, login: HostUser) -> subprocess.Popen[bytes]:
