@@ -95,6 +95,7 @@ def test_status_shows_the_faults_that_are_set(cloud: Cloud, control: EmulatorCli
         ("break-host", {"physical": "nowhere-h001"}, "no physical host 'nowhere-h001'"),
         ("break-host", {"physical": f"{ZONE}-h003", "fault": "nan"}, "from which step on"),
         ("slow", {"target": "7", "host": 9}, "hosts 0 to 1, not 9"),
+        ("slow", {"target": "7", "factor": 5000}, "the factor must be from 1 to 1000"),
         ("storage-error", {"status": 418}, "418 is not one of 200, 403"),
         ("storage-error", {"method": "tea"}, "'TEA' is not one of GET"),
         ("delete", {"target": "8"}, "no slice or job '8'"),
