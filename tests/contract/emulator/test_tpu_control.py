@@ -182,6 +182,9 @@ def test_every_command_works(cloud: Cloud, run: Run) -> None:
     assert "2 POST requests for jobs/7 will answer 429" in run(*words.split())
     assert "POST jobs/7 429 before it takes effect, 2 times" in run("status")
     assert "no more faults" in run("storage-error", "--off")
+    run(*words.split())
+    assert "no more faults" in run("storage-error", "--count", "0")
+    assert cloud.world.faults.storage.all() == []
     assert json.loads(run("settings", "--create", "0.03s"))["create"] == 0.03
     assert "gone in 30 s" in run("preempt", "tj-000007-1")
     assert "gone in" in run("status")
