@@ -18,8 +18,9 @@ from tests.support.waiting import T
 from tests.support.waiting import until as until
 from tpujob.emulator.control import ControlServer
 from tpujob.emulator.driver import Driver, FarmApi
+from tpujob.emulator.farm.requests import HostUp, SliceRequest
 from tpujob.emulator.http_server import HttpThread
-from tpujob.emulator.tpu.records import BringUp, Disturb, Latencies
+from tpujob.emulator.tpu.records import Disturb, Latencies
 from tpujob.emulator.tpu.rest import handler
 from tpujob.emulator.tpu.server import TpuServer
 from tpujob.emulator.tpu.world import World
@@ -36,12 +37,10 @@ class NoFarm:
     def __init__(self) -> None:
         self._numbers = itertools.count()
 
-    def bring_up(self, request: BringUp) -> tuple[str, ...]:
+    def bring_up(self, request: SliceRequest) -> list[HostUp]:
         numbers = [next(self._numbers) for _ in request.hosts]
-        return tuple(f"10.{128 + n // 65000}.{n // 250 % 256}.{n % 250 + 2}" for n in numbers)
-
-    def guests(self, slice: str) -> tuple[dict[str, str], ...]:
-        return ()
+        addresses = (f"10.{128 + n // 65000}.{n // 250 % 256}.{n % 250 + 2}" for n in numbers)
+        return [HostUp(address, {}) for address in addresses]
 
     def take_down(self, slice: str) -> None: ...
 

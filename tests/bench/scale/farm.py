@@ -19,7 +19,8 @@ from tests.bench.scale.host import Host
 from tests.bench.scale.ssh import SshServer
 from tpujob.emulator.driver import FarmError
 from tpujob.emulator.farm.metadata import GUEST_ATTRIBUTES, SSH_KEYS
-from tpujob.emulator.tpu.records import BringUp, Disturb
+from tpujob.emulator.farm.requests import HostUp, SliceRequest
+from tpujob.emulator.tpu.records import Disturb
 
 T = TypeVar("T")
 _TIMEOUT_S = 30.0
@@ -75,18 +76,14 @@ class SimulatedFarm:
 
     # Orders, as `FarmApi` promises them
 
-    def bring_up(self, request: BringUp) -> tuple[str, ...]:
-        return self._run(self._bring_up(request))
-
-    def guests(self, slice: str) -> tuple[dict[str, str], ...]:
-        simulated = self._slices.get(slice)
-        if simulated is None or not simulated.publishes:
-            return ()
+    def bring_up(self, request: SliceRequest) -> list[HostUp]:
+        slice = self._run(self._bring_up(request))
         kind, _, key = self._ssh.public_key.partition(" ")
-        return tuple(
-            {f"hostkeys/{kind}": key, "hostkeys/hostname": f"{slice}-w-{number}"}
-            for number in range(len(simulated.hosts))
-        )
+        guests = {f"hostkeys/{kind}": key} if slice.publishes else {}
+        return [
+            HostUp(address, guests and {**guests, "hostkeys/hostname": f"{request.name}-w-{k}"})
+            for k, address in enumerate(slice.addresses)
+        ]
 
     def take_down(self, slice: str) -> None:
         self._run(self._take_down(slice))
@@ -111,18 +108,18 @@ class SimulatedFarm:
 
     # On its thread
 
-    async def _bring_up(self, request: BringUp) -> tuple[str, ...]:
-        if old := self._slices.get(request.slice):
-            return old.addresses
+    async def _bring_up(self, request: SliceRequest) -> SimulatedSlice:
+        if old := self._slices.get(request.name):
+            return old
         facts = {f"{_ATTRIBUTES}{name}": value for name, value in request.metadata.items()}
-        slice = self._slices[request.slice] = SimulatedSlice(
+        slice = self._slices[request.name] = SimulatedSlice(
             tuple(ReportingHost(host.physical) for host in request.hosts),
             tuple([await self._ssh.address(host.index) for host in request.hosts]),
             _public_keys(facts.get(SSH_KEYS, "")),
             facts.get(GUEST_ATTRIBUTES, "").upper() == "TRUE",
         )
         self._by_key.update(dict.fromkeys(slice.keys, slice))
-        return slice.addresses
+        return slice
 
     async def _take_down(self, name: str) -> None:
         if slice := self._slices.pop(name, None):

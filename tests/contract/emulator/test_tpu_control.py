@@ -94,6 +94,7 @@ def test_status_shows_the_faults_that_are_set(cloud: Cloud, control: EmulatorCli
         ("break-host", {"physical": "nowhere-h001"}, "no physical host 'nowhere-h001'"),
         ("break-host", {"physical": f"{ZONE}-h003", "fault": "nan"}, "from which step on"),
         ("slow", {"target": "7", "host": 9}, "hosts 0 to 1, not 9"),
+        ("slow", {"target": "7", "factor": 5000}, "the factor must be from 1 to 1000"),
         ("storage-error", {"status": 418}, "418 is not one of 200, 403"),
         ("storage-error", {"method": "tea"}, "'TEA' is not one of GET"),
         ("delete", {"target": "8"}, "no slice or job '8'"),
@@ -175,6 +176,9 @@ def test_every_command_works(cloud: Cloud, run: Run) -> None:
     assert "2 POST requests for jobs/7 will answer 429" in run(*words.split())
     assert "POST jobs/7 429 before it takes effect, 2 times" in run("status")
     assert "no more faults" in run("storage-error", "--off")
+    run(*words.split())
+    assert "no more faults" in run("storage-error", "--count", "0")
+    assert cloud.world.faults.storage.all() == []
     assert json.loads(run("settings", "--create", "0.03s"))["create"] == 0.03
     assert "gone in 30 s" in run("preempt", "tj-000007-1")
     assert "gone in" in run("status")

@@ -131,7 +131,6 @@ def test_json_is_as_google_spells_it(cloud: Cloud) -> None:
 
 
 ONE, ASK = f"{V2}/nodes?nodeId=one", "queuedResources?queuedResourceId=one"
-OF_THE_SPEC = "'queued_resource.tpu.node_spec[0].node': Cannot find field."
 
 
 @pytest.mark.parametrize(
@@ -141,27 +140,33 @@ OF_THE_SPEC = "'queued_resource.tpu.node_spec[0].node': Cannot find field."
         ("PUT", f"{V2}/nodes/one", {}, "404 NOT_FOUND", "Method not found."),
         ("GET", f"/v1/{PARENT}/nodes", None, "404 NOT_FOUND", "Method not found."),
         ("PATCH", f"{V2}/nodes/one?updateMask=tags", {}, "400 UNIMPLEMENTED", "UpdateNode"),
-        ("POST", ONE, {"node_type": "v4-8"}, "", "\"node_type\" at 'node': Cannot find field."),
+        (
+            "POST",
+            ONE,
+            {"node_type": "v4-8"},
+            "",
+            'no field named "node_type" at "CreateNodeRequest.node"',
+        ),
         (
             "POST",
             f"{V2}/{ASK}",
             {"tpu": {"nodeSpec": [{"node": {"bootDisk": "big"}}]}},
             "",
-            f'Unknown name "bootDisk" at {OF_THE_SPEC}',
+            '"google.cloud.tpu.v2.Node" has no field named "bootDisk" at "CreateQueuedResourceRequest',
         ),
         (
             "POST",
             f"{V2}/{ASK}",
             asked("one", bestEffort={}),
             "",
-            "\"bestEffort\" at 'queued_resource'",
+            'no field named "bestEffort"',
         ),
         (
             "POST",
             f"{ALPHA}/{ASK}",
             asked("one", provisioningModel="FLEX_START"),
             "",
-            "Unknown name \"provisioningModel\" at 'queued_resource'",
+            'no field named "provisioningModel"',
         ),
         (
             "GET",
@@ -178,7 +183,7 @@ OF_THE_SPEC = "'queued_resource.tpu.node_spec[0].node': Cannot find field."
         ("POST", ONE, {"tags": 3}, "", "tags"),
     ],
 )
-def test_a_request_that_google_refuses_is_refused_in_its_words(
+def test_a_request_that_google_refuses_is_refused(
     cloud: Cloud, method: str, path: str, body: Any, code: str, text: str
 ) -> None:
     """`code`: empty: 400 INVALID_ARGUMENT."""
