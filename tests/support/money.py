@@ -31,7 +31,7 @@ def assert_covers(job: Job, now: float, slack: float) -> None:
     reached = moment(job.created_at)
     rests = [(moment(rest.start), moment(rest.end)) for rest in job.rests]
     for start, end in sorted([*((s.start, s.end) for s in spans(job, now)), *rests]):
-        assert start <= reached + slack * US, f"nothing is said of {(start - reached) / US:.1f} s"
+        assert start <= reached + slack * US, f"nothing covers {(start - reached) / US:.1f} s"
         reached = max(reached, end)
     end = now if job.finished_at is None else job.finished_at
     assert abs(moment(end) - reached) <= slack * US

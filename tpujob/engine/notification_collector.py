@@ -48,7 +48,7 @@ class NotificationSetup:
 
 
 class Collector:
-    """Used by one thread. All that it keeps beside the outbox can be read again."""
+    """`poll` is called by one thread at a time. All that is kept beside the outbox can be read again."""
 
     def __init__(
         self,
@@ -69,8 +69,8 @@ class Collector:
         self._unread: set[str] = set()  #: jobs that could not be read
 
     def poll(self) -> bool:
-        """Store messages about what happened since the last poll. Returns whether there are any. Raises as the store
-        does; then nothing was missed, and the next poll continues from there."""
+        """Store messages about what happened since the last poll. Returns whether there are any. Raises as the stores
+        do; then nothing was missed, and the next poll continues from there."""
         now = self._clock.now()
         position = self._position or self._begin(now)
         newest, changed = self._store.changes(position.change)
@@ -89,6 +89,7 @@ class Collector:
             self._stored_at = now
         self._position = moved  # from here on it counts as read
         self._read |= reading
+        self._unread -= reading.keys()
         for job_id in late:
             if self._due.get(job_id, now) <= now:
                 self._due.pop(job_id, None)
@@ -136,9 +137,7 @@ class Collector:
                 log.warning("job %s is not reported until it can be read: %s", job_id, error)
             self._unread.add(job_id)
             return []
-        self._unread.discard(job_id)
-        if events:
-            reading[job_id] = events[-1].seq
+        reading[job_id] = events[-1].seq if events else after
         new = [fact for fact in facts if fact.at >= max(since, now - OLDEST)]
         return [message for fact in new for message in self._messages(fact, job)]
 

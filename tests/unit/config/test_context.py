@@ -86,7 +86,7 @@ def test_slices_get_external_addresses_where_they_are_reached_by_them() -> None:
         ("budgets: {project: {usd: 0}}", "lab.yaml:2: budgets.project.usd: must be from 0.01 to"),
         ("budgets: {project: {usd: 5, per: week}}", "lab.yaml:2: budgets.project.per: week is not a period"),
         ("budgets: {projekt: {usd: 5}}", "budgets.projekt: no such key; did you mean project?"),
-        ("budgets:\n  users:\n    ada: 5", "lab.yaml:4: budgets.users.ada: must be a mapping with keys of"),
+        ("budgets:\n  users:\n    ada: 5", "lab.yaml:4: budgets.users.ada: must be a mapping (keys:"),
         ("budgets: {users: [ada]}", "budgets.users: must be a mapping of users to budgets"),
         ("queue: {shares: {vision: 0}}", "lab.yaml:2: queue.shares.vision: must be from 0.001 to 1000"),
         ("queue: {shares: {vision: .nan}}", "queue.shares.vision: must be from 0.001 to 1000"),

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from email.message import EmailMessage
 from email.parser import BytesParser
 from email.policy import default
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, cast
 
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
 
+from tests.support.local_server import LocalServer
 from tpujob.domain.notifications.delivery import message_for
 from tpujob.domain.notifications.model import Message, Notification, NotificationKind
 
@@ -65,20 +66,9 @@ def web() -> Iterator[Web]:
             except OSError:
                 self.close_connection = True
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    server_state = Web(f"http://127.0.0.1:{server.server_port}/hook?a=b")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with LocalServer(Handler) as server:
+        server_state = Web(f"{server.url}/hook?a=b")
         yield server_state
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @dataclass

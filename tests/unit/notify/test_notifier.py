@@ -1,5 +1,6 @@
 """Messages of a notifier over a real store, while a test advances the clock."""
 
+import time
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from tpujob.domain.notifications.model import KEPT, NotificationKind, Receipt
 from tpujob.domain.notifications.rules import ChannelRule, report_account
 from tpujob.domain.observations import Account
 from tpujob.domain.spec import parse
+from tpujob.engine.notifier import APART
+from tpujob.errors import DamagedRecord
 from tpujob.ports import Owned, Store
 
 DOWN = Receipt("HTTP 503")
@@ -249,6 +252,62 @@ def test_a_backend_that_is_killed_anywhere_loses_nothing(
     assert set(rig.lab.names) == {"one"}
     assert len({message.id for message in rig.lab.got}) == 1
     assert len(rig.lab.got) == (2 if cut == "between delivery and record" else 1)
+
+
+def test_a_damaged_record_is_reported_once_it_is_repaired_though_the_outbox_fails_then(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = rig.job(name="one")
+    rig.run(1)
+    rig.fails(job)
+
+    def fail(*_: object, **__: object) -> object:
+        raise DamagedRecord("the record of job 000001 is damaged")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(rig.store), "peek", fail)
+        rig.run(1)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(rig.store.outbox), "add", fail)
+        rig.run(1)
+    rig.run(60)
+    assert rig.lab.names == ["one"]
+
+
+def test_a_message_that_is_added_during_a_poll_is_sent_in_the_same_step(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes, leak = rig.store.changes, Owned("tj-000009-1", "us-east1-d", "000009", 0.0)
+
+    def changes_after_a_leak(after: int) -> tuple[int, list[str]]:
+        rig.notifier.leaked([leak])
+        return changes(after)
+
+    monkeypatch.setattr(rig.store, "changes", changes_after_a_leak)
+    rig.notifier.poke()
+    rig.notifier.step()
+    assert kinds(rig.lab) == [NotificationKind.LEAK]
+
+
+def test_polls_are_apart_however_often_something_is_committed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(store)
+    polls: list[float] = []
+    step = rig.notifier.step
+
+    def timed_step() -> object:
+        polls.append(time.monotonic())
+        return step()
+
+    monkeypatch.setattr(rig.notifier, "step", timed_step)
+    rig.notifier.start()
+    end = time.monotonic() + 2.5 * APART
+    while time.monotonic() < end:
+        rig.notifier.poke()
+        time.sleep(0.01)
+    rig.notifier.stop()
+    assert 2 <= len(polls) <= 4
 
 
 # Sinks that fail -----------------------------------------------------------------------------------------------------

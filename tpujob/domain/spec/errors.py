@@ -95,8 +95,7 @@ def _problem(error: ErrorDetails, allowed: Allowed, of: str) -> Problem:
         return Problem(path, "is missing, and required")
     if error["type"] == "model_type":
         keys = ", ".join(sorted(allowed[_generic_path(path, allowed)]))
-        text = f"must be a mapping with keys of {keys}; not {describe(error['input'])}"
-        return Problem(path, text)
+        return Problem(path, f"must be a mapping (keys: {keys}), not {describe(error['input'])}")
     if error["type"] == "bool_type":
         return Problem(path, f"must be true or false, not {describe(error['input'])}")
     return Problem(path, f"{describe(error['input'])} is not allowed here")
