@@ -45,13 +45,13 @@ _PROJECT = r"([a-z][-a-z0-9.]{0,60}:)?[a-z][-a-z0-9]{4,28}[a-z0-9]"
 _BUCKET = r"gs://[a-z0-9][-a-z0-9_.]{1,220}[a-z0-9]"
 _SOCKET = r"unix:/[-A-Za-z0-9._~+@%/]{1,106}"
 _URL = r"https://[A-Za-z0-9.\-\[\]:]+(/[-A-Za-z0-9._~/]*)?"
-_ACCOUNT = r"[-a-z0-9.]+@[-a-z0-9.]+"
 _RESOURCE = r"[-a-z0-9_.:/]{1,256}"
 _LABEL = r"[a-z0-9_-]{0,63}"
 
 
 _Region = Annotated[str, kinds.region]
 _Resource = Annotated[str, kinds.or_empty(kinds.matching(_RESOURCE, "the name of a resource"))]
+_account = kinds.matching(r"[-a-z0-9.]+@[-a-z0-9.]+", "the e-mail address of a service account")
 _LabelText = Annotated[str, kinds.matching(_LABEL, "up to 63 of a-z, 0-9, _ and -")]
 
 
@@ -71,7 +71,7 @@ class Budgets(kinds.SpecPart):
     users: Annotated[
         dict[Annotated[str, kinds.text(64)], PeriodBudget],
         kinds.mapping("users to budgets"),
-    ] = Field(default_factory=dict)
+    ] = Field(default={})
 
 
 class Context(kinds.SpecPart):
@@ -100,21 +100,19 @@ class Context(kinds.SpecPart):
             _Region, Annotated[str, kinds.matching(_BUCKET, "a bucket, such as gs://my-lab-europe")]
         ],
         kinds.mapping("regions to buckets"),
-    ] = Field(default_factory=dict)
+    ] = Field(default={})
     network: _Resource = ""
     subnetwork: _Resource = ""
     #: e-mail address of the service account that programs run as
-    service_account: Annotated[
-        str, kinds.or_empty(kinds.matching(_ACCOUNT, "the e-mail address of a service account"))
-    ] = ""
+    service_account: Annotated[str, kinds.or_empty(_account)] = ""
     #: service accounts of single users' programs, by the user's e-mail address
     service_accounts: Annotated[
         dict[
             Annotated[str, kinds.text(320)],
-            Annotated[str, kinds.matching(_ACCOUNT, "the e-mail address of a service account")],
+            Annotated[str, _account],
         ],
         kinds.mapping("users to service accounts"),
-    ] = Field(default_factory=dict)
+    ] = Field(default={})
     #: how hosts are reached: by their external address, by the internal one, or by the tunnel of IAP; `init` writes the
     #: one that `way_in` chooses; files of earlier versions leave it out
     ssh: Annotated[Literal["external", "internal", "iap"], kinds.Word("way to reach a host")] = (
@@ -131,7 +129,7 @@ class Context(kinds.SpecPart):
     ] = ()
     #: labels of the slices, for the bill
     labels: Annotated[dict[_LabelText, _LabelText], kinds.mapping("names to values")] = Field(
-        default_factory=dict
+        default={}
     )
     reservation: _Resource = ""  #: for jobs with `pricing: reserved`
     store: Annotated[Literal["sqlite", "firestore"], kinds.Word("place for the jobs")] = "sqlite"

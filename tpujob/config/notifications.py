@@ -105,7 +105,7 @@ class NotificationSettings(kinds.SpecPart):
     #: the address of the status page, for links
     page: Annotated[str, kinds.or_empty(kinds.matching(_URL, "a URL"))] = ""
     channels: Annotated[dict[_Name, ChannelFile], kinds.mapping("names to channels")] = Field(
-        default_factory=dict
+        default={}
     )
     smtp: MailServer | None = None
     rules: Annotated[tuple[RuleFile, ...], Field(strict=False)] = ()

@@ -56,13 +56,13 @@ class QueueSetting(kinds.SpecPart):
             Annotated[float, Checked(_weight)],
         ],
         kinds.mapping("shares to weights"),
-    ] = Field(default_factory=dict)
+    ] = Field(default={})
     limits: LimitSetting = LimitSetting()
     #: limits for single types of slices
     types: Annotated[
         dict[Annotated[str, kinds.accelerator], LimitSetting],
         kinds.mapping("types to limits"),
-    ] = Field(default_factory=dict)
+    ] = Field(default={})
     #: users who may use the high priority; empty: all
     high: Annotated[tuple[str, ...], kinds.names("a user", kinds.text(320))] = ()
     #: quota of the project: reserves chips for a large job that waits, against small jobs

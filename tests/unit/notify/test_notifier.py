@@ -1,6 +1,7 @@
 """Messages of a notifier over a real store, while a test advances the clock."""
 
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.notify.receivers import a_message
 from tests.unit.notify.rig import LAB, Notes, Rig
 from tpujob.domain.events import BudgetWarned, EventKind, Finished
-from tpujob.domain.model import Attempt, Cause, Proof
+from tpujob.domain.model import Attempt, Cause, Edge, Proof
 from tpujob.domain.notifications import delivery, messages
 from tpujob.domain.notifications.model import KEPT, NotificationKind, Receipt
 from tpujob.domain.notifications.rules import ChannelRule, report_account
@@ -20,6 +21,7 @@ from tpujob.errors import DamagedRecord
 from tpujob.ports import Owned, Store
 
 DOWN = Receipt("HTTP 503")
+SPEC = {"name": "mlp", "tpu": {"type": "v4-8"}, "run": {"command": "true"}}
 
 
 def kinds(sink: Notes) -> list[NotificationKind]:
@@ -81,6 +83,32 @@ def test_a_wait_of_an_hour_for_hardware_is_reported_once(rig: Rig) -> None:
     assert message.notification.kind is NotificationKind.WAITING
     assert message.notification.job == job.id
     assert "has waited for hardware for 60 min" in message.notification.text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"held_by": "ana"},
+        {"edges": (Edge("000001"),)},
+        {"spec": parse({**SPEC, "not_before": "2099-01-01T00:00Z"})},
+    ],
+)
+def test_a_job_that_is_put_off_does_not_wait_for_hardware(
+    rig: Rig, changes: dict[str, Any]
+) -> None:
+    rig.job(**changes)
+    rig.run(7200)
+    assert rig.lab.tried == []
+
+
+def test_a_job_waits_for_hardware_from_its_release_on(rig: Rig) -> None:
+    job = rig.job(held_by="ana")
+    rig.run(7200)
+    rig.happens(job, EventKind.QUEUE_RELEASED)
+    rig.run(3500)
+    assert rig.lab.got == []
+    rig.run(200)
+    assert "has waited for hardware for 60 min" in rig.lab.got[0].notification.text
 
 
 def test_only_a_cancel_by_another_user_is_reported(rig: Rig) -> None:
@@ -147,9 +175,6 @@ def test_rules_of_jobs_users_and_contexts_lead_to_channels(store: Store) -> None
     assert sent["ada"] == [NotificationKind.FAILED]
     assert sorted(sent["ops"]) == [NotificationKind.FAILED, NotificationKind.LEAK]
     assert sent["lab"] == [NotificationKind.BUDGET_WARNED], "its own file names the channel"
-
-
-SPEC = {"name": "mlp", "tpu": {"type": "v4-8"}, "run": {"command": "true"}}
 
 
 # Restarts, kills and several backends --------------------------------------------------------------------------------

@@ -190,8 +190,10 @@ def _deadline(
     match job.state:
         case State.QUEUED if job.spec.is_group or job.group:  # elements may wait for each other
             return None
+        case State.QUEUED if job.held_by or (job.edges and not job.slices):
+            return None  # it waits for a person or another job
         case State.QUEUED | State.PROVISIONING if not datasets.under_way(job):
-            since = circuits.waiting_since(job)
+            since = max(circuits.waiting_since(job), job.queued_at, job.spec.not_before or 0.0)
             return _K.WAITING, since, since + thresholds.waiting, "has waited for hardware"
         case State.PREPARING if job.attempt:
             since = job.attempt.started_at
