@@ -48,13 +48,13 @@ def test_quota_names(project: Project) -> None:
 
 def test_lists(project: Project) -> None:
     """Both lists of a zone are complete, and both take every zone at once."""
+    client = project.client
     for parent in (project.parent, f"projects/{project.id}/locations/-"):
-        nodes = project.client.list_nodes(parent=parent)
-        requests = project.client.list_queued_resources(parent=parent)
-        assert list(nodes) is not None
-        assert list(requests) is not None
-        assert not nodes.unreachable
-        assert not requests.unreachable
+        for pager in (
+            client.list_nodes(parent=parent),
+            client.list_queued_resources(parent=parent),
+        ):
+            assert not any(page.unreachable for page in pager.pages)
 
 
 def test_catalog(project: Project) -> None:

@@ -3,7 +3,6 @@ or Identity-Aware Proxy, which demands a sign-in and adds its assertion."""
 
 import http.client
 import json
-import ssl
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -12,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 
 from tests.support.issuer import CLIENT, REMOVED, Issuer
 from tests.support.local_server import LocalServer
-from tests.support.tls import make_certificate
+from tests.support.tls import server_tls
 from tpujob.web.security import tokens
 
 IAP_AUDIENCE = "/projects/1/locations/europe-west4/services/tpujob"
@@ -26,7 +25,7 @@ class Edge(LocalServer):
         self.invokers = {"ada@example.org"}  #: the users with roles/run.invoker
         self.iap = False
         self.asked: list[dict[str, str]] = []  #: the received headers of every request
-        self.certificate, key = make_certificate(folder)
+        context, self.certificate = server_tls(folder)
         edge = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -37,8 +36,6 @@ class Edge(LocalServer):
 
             do_GET = do_POST = do_PUT = do_DELETE = _any  # noqa: N815
 
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.certificate, key)
         super().__init__(Handler, context)
         self.audiences = {CLIENT, self.url}  #: the URL, and the custom audiences
 

@@ -7,18 +7,16 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
-from cryptography.x509.oid import NameOID
 
 from tests.support.local_server import LocalServer
+from tests.support.tls import self_signed
 
 CLIENT = "1234-lab.apps.googleusercontent.com"
 SECRET = "GOCSPX-of-a-desktop-client"
@@ -33,16 +31,6 @@ def b64(data: bytes) -> str:
 
 def part(value: Any) -> str:
     return b64(json.dumps(value).encode())
-
-
-def certificate(key: Any) -> str:
-    """Return a certificate signed by its own key, the form in which Google publishes keys."""
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "issuer of tests")])
-    now = datetime.now(UTC)
-    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).serial_number(1)
-    made = made.public_key(key.public_key()).not_valid_before(now - timedelta(days=1))
-    made = made.not_valid_after(now + timedelta(days=9)).sign(key, hashes.SHA256())
-    return made.public_bytes(serialization.Encoding.PEM).decode()
 
 
 def pem(key: Any) -> str:
@@ -80,7 +68,7 @@ class Issuer:
         return f"g{self.kid}"
 
     def documents(self) -> dict[str, bytes]:
-        google = {self.google_kid: certificate(self.rsa)}
+        google = {self.google_kid: self_signed(self.rsa).decode()}
         return {
             GOOGLE_KEYS: json.dumps(google).encode(),
             IAP_KEYS: json.dumps({f"i{self.kid}": pem(self.ec)}).encode(),

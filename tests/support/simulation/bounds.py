@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tests.support.records import WITH_SLICE
 from tests.support.simulation.budgets import Budgets
 from tests.support.simulation.effects import HOUR
 from tests.support.simulation.machines import Machine
@@ -38,8 +39,6 @@ SILENT, AGENT_GONE, NEVER_BEGUN = 25 * 60.0, 40 * 60.0, 45 * 60.0
 HANG = 300.0
 #: a backend looks at a job with a slice within a lease, a resync and a patient look
 UNATTENDED = 420.0
-
-_WITH_SLICE = (State.PROVISIONING, State.PREPARING, State.RUNNING, State.HOLDING, State.RELEASING)
 
 
 class Bounds:
@@ -118,7 +117,7 @@ class Bounds:
             if self._age("condemned", slice_.name, stays, CONDEMNED):
                 text = f"{slice_.name} is condemned, and billed for {CONDEMNED / 60:.0f} min"
                 self.broken("I9", job.id, text)
-        with_slice = job.state in _WITH_SLICE or bool(job.condemned)
+        with_slice = job.state in WITH_SLICE or bool(job.condemned)
         if self._age("L3", job.id, with_slice, UNATTENDED):
             self.broken("L3", job.id, f"nobody looked at it for {UNATTENDED:.0f} s")
         kind, limit = self._trouble(job, now)
