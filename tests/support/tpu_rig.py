@@ -18,7 +18,7 @@ from tests.support.waiting import T
 from tests.support.waiting import until as until
 from tpujob.emulator.control import ControlServer
 from tpujob.emulator.driver import Driver, FarmApi
-from tpujob.emulator.farm.requests import HostUp, SliceRequest
+from tpujob.emulator.farm import HostUp, SliceRequest
 from tpujob.emulator.http_server import HttpThread
 from tpujob.emulator.tpu.records import Disturb, Latencies
 from tpujob.emulator.tpu.rest import handler

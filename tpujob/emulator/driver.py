@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tpujob.emulator.client import call_control, read_ready_file
-from tpujob.emulator.farm.requests import HostUp, SliceRequest
+from tpujob.emulator.farm import HostUp, SliceRequest
 from tpujob.emulator.tpu import interruptions, nodes
 from tpujob.emulator.tpu.records import BringUp, Disturb, Effect, SwitchOn, TakeDown
 from tpujob.emulator.tpu.world import World

@@ -7,7 +7,7 @@ import pytest
 from tests.contract.emulator.world_rig import SPEC, ZONE, Model
 from tpujob.emulator import inject, inject_hosts
 from tpujob.emulator.control import status
-from tpujob.emulator.farm.requests import HostUp
+from tpujob.emulator.farm import HostUp
 from tpujob.emulator.tpu import nodes, queue
 from tpujob.emulator.tpu.records import ApiError, BringUp, Disturb, TakeDown
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tpujob.emulator.client import write_ready_file
+from tpujob.emulator.farm import HostSpec, HostUp, SliceRequest
 from tpujob.emulator.farm.farm import Farm
-from tpujob.emulator.farm.requests import HostSpec, HostUp, SliceRequest
 from tpujob.emulator.http_messages import Request, Response, json_response
 from tpujob.emulator.http_server import HttpServer
 from tpujob.errors import NotFound, TpujobError

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tpujob.emulator.farm import image
+from tpujob.emulator.farm import SliceRequest, image
 from tpujob.emulator.farm.hosts import Host
 from tpujob.emulator.farm.metadata import (
     COMING_MAINTENANCE,
@@ -26,7 +26,6 @@ from tpujob.emulator.farm.metadata import (
     vm_facts,
 )
 from tpujob.emulator.farm.processes import Census
-from tpujob.emulator.farm.requests import SliceRequest
 from tpujob.errors import NotFound, TpujobError
 
 

@@ -7,9 +7,8 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-from tpujob.emulator.farm import processes
+from tpujob.emulator.farm import HostSpec, processes
 from tpujob.emulator.farm.metadata import GUEST_ATTRIBUTES, NAME, OS_LOGIN, SSH_KEYS, MetadataServer
-from tpujob.emulator.farm.requests import HostSpec
 from tpujob.emulator.farm.session import HostUser
 from tpujob.emulator.farm.sshd import SshServer
 from tpujob.emulator.http_server import HttpServer

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tpujob.domain.hardware import accelerators
-from tpujob.emulator.farm.requests import HostSpec, HostUp, SliceRequest
+from tpujob.emulator.farm import HostSpec, HostUp, SliceRequest
 from tpujob.emulator.tpu import rules
 from tpujob.emulator.tpu.errors import no_capacity
 from tpujob.emulator.tpu.records import (

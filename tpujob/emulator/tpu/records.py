@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from tpujob.emulator.farm.requests import SliceRequest
+from tpujob.emulator.farm import SliceRequest
 
 Pricing = Literal["spot", "on-demand", "reserved"]
 
