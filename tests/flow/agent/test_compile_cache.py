@@ -76,6 +76,8 @@ def test_entries_come_and_go_once_and_half_written_ones_stay(
     os.utime(folder / "b-cache", (old, old))
     end(compiled, whole=False)  # the program was killed: what it wrote last may be half
     assert names(host) == ["a-cache", "b-cache", "notes"]
+    future = time.time() + 3600  # the clock was put back
+    os.utime(folder / "c-cache", (future, future))
     end(compiled, whole=True)
     assert host.bucket.read("x/c-cache") == b"half"
     assert compiled.finish(whole=True) is None, "nothing is left"

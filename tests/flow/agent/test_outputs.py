@@ -193,6 +193,13 @@ def test_files_go_up_in_the_order_in_which_they_were_written(kept: Kept) -> None
     assert order == ["1", "2", "latest"], "what the bucket has is not sent again"
 
 
+def test_a_file_with_a_time_in_the_future_is_uploaded_during_the_program(kept: Kept) -> None:
+    """The clock may have been put back since. A host that is lost would lose the file."""
+    kept.write("a", "1", age=-3600)
+    assert kept.outputs._upload(module.SETTLED) == ""
+    assert kept.read("kept/out/a") == b"1"
+
+
 def test_a_file_that_changes_while_it_is_sent_is_sent_again(kept: Kept) -> None:
     kept.write("a", "half")
     changes = iter(["whole and longer"])
