@@ -32,8 +32,7 @@ from tpujob.ports import Blobs, Outbox, Store
 from tpujob.protocol import paths, segment
 
 BOB = caller("bob")
-#: when all of this is looked at
-NOW = 1_767_225_600.0  # 1 January 2026
+NOW = 1_767_225_600.0  #: 1 January 2026, the time of the backend
 
 if TYPE_CHECKING:
     from tests.flow.page.conftest import Site
@@ -88,8 +87,8 @@ def job_in(state: State, n: int = 0, *, now: float = NOW, **changes: object) -> 
         _slice(k, tries, state, spec.tpu.types[0], zone, now, age) for k in range(1, tries + 1)
     )
     attempts = tuple(_attempt(k, tries, state, dice, now, age) for k in range(1, tries + 1))
-    told = _MESSAGES.get(state, "").format(tries=tries, kind=kind, zone=zone)
-    outcome, cause, message = _ENDED.get(state, (None, None, told))
+    live_message = _MESSAGES.get(state, "").format(tries=tries, kind=kind, zone=zone)
+    outcome, cause, message = _ENDED.get(state, (None, None, live_message))
     job = Job(
         id="",
         name=spec.name,
@@ -230,7 +229,7 @@ def ship(
 
 
 def output(blobs: Blobs, job: Job) -> None:
-    """What two hosts wrote until one of them failed."""
+    """Store the output of two hosts until one of them failed."""
     for host in range(2):
         steps = [
             b"step %d loss %.4f  %d tokens/s  mfu 0.53"
@@ -260,17 +259,17 @@ def quota(v4: int = 128) -> quotas.QuotaOverview:
 
 
 def say(site: Site, job: Job, message: str, **changes: object) -> Job:
-    """The job has that message from here on."""
+    """Give the job this message."""
     store = site.stage.store
-    found = store.get(job.id)
-    changed = replace(found, message=message, **changes)
-    stored = store.commit(changed, None, expected_version=found.version, op_id=message, lease=None)
+    before = store.get(job.id)
+    changed = replace(before, message=message, **changes)
+    stored = store.commit(changed, None, expected_version=before.version, op_id=message, lease=None)
     site.changes.poke()
     return stored
 
 
 def blame(site: Site, machine: str, weight: float = 1.0) -> None:
-    """A replay names that machine."""
+    """Accuse that machine, as a replay does."""
     site.stage.store.reputation.accuse(
         [machine],
         zone="us-central2-b",
@@ -283,7 +282,7 @@ def blame(site: Site, machine: str, weight: float = 1.0) -> None:
 
 
 def full(now: float = NOW) -> list[Job]:
-    """Some in each state, of two people."""
+    """Return jobs in each state, of two people."""
     states = [
         State.RUNNING,
         State.RUNNING,
@@ -297,14 +296,14 @@ def full(now: float = NOW) -> list[Job]:
 
 
 def failing(now: float = NOW) -> list[Job]:
-    """Nothing but trouble."""
+    """Return failed jobs, and jobs that release their slices."""
     return [job_in(State.FAILED, n, now=now) for n in range(4)] + [
         job_in(State.RELEASING, n, now=now) for n in range(2)
     ]
 
 
 def many(count: int, now: float = NOW) -> Iterator[Job]:
-    """As a lab has them after a year: most have ended."""
+    """Yield jobs as a lab has them after a year: most have ended."""
     ended = (State.SUCCEEDED, State.SUCCEEDED, State.FAILED, State.CANCELLED)
     live = (State.RUNNING, State.QUEUED, State.PROVISIONING, State.PREPARING)
     for n in range(count):

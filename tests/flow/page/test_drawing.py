@@ -14,7 +14,7 @@ NOW = 1_767_225_600.0
 
 
 def job(*spans: tuple[str, float, float | None, int | None]) -> JobView:
-    found = [
+    parts = [
         {
             "kind": kind,
             "start": rfc3339(NOW - before),
@@ -29,7 +29,7 @@ def job(*spans: tuple[str, float, float | None, int | None]) -> JobView:
         }
         for kind, before, until, attempt in spans
     ]
-    return job_view(timeline=found)
+    return job_view(timeline=parts)
 
 
 def test_stretches_fill_the_line_and_the_shortest_can_still_be_seen() -> None:
@@ -92,9 +92,9 @@ def test_a_curve_lies_in_its_box_with_its_lost_part_joined_to_it() -> None:
 def test_an_axis_has_round_values_whose_texts_differ(
     low: float, high: float, texts: list[str]
 ) -> None:
-    found = drawing.ticks(low, high)
-    assert [text for _, text in found] == texts
-    assert all(low - 1e-9 <= value <= high + 1e-9 for value, _ in found)
+    ticks = drawing.ticks(low, high)
+    assert [text for _, text in ticks] == texts
+    assert all(low - 1e-9 <= value <= high + 1e-9 for value, _ in ticks)
     assert [text for _, text in drawing.ticks(1, 3, least=1.0)] == ["1", "2", "3"], "whole steps"
 
 
@@ -115,7 +115,7 @@ def test_what_does_not_change_is_a_level_line(value: float) -> None:
     assert line.points == f"0.0,{drawing.HEIGHT / 2:.2f} 600.0,{drawing.HEIGHT / 2:.2f}"
 
 
-def test_what_was_told_once_is_no_curve() -> None:
+def test_a_single_value_is_no_curve() -> None:
     points = [(step, 0.0, 1.0, 1.0, 1.0) for step in (1, 2)]
 
     def chart(name: str, count: int) -> object:

@@ -10,7 +10,7 @@ from typing import get_args
 import httpx
 import pytest
 
-from tests.flow.page.conftest import Site
+from tests.flow.page.conftest import HTML, Site
 from tests.support.callers import ADA
 from tests.support.records import NOW, V6E, job_in
 from tpujob.api import JobView, NextAction
@@ -56,9 +56,9 @@ def plain(text: str) -> str:
 
 
 def element(page: str, id: str) -> str:
-    found = re.search(rf'id="{id}">(.*?)</(?:p|span)>', page, re.S)
-    assert found, f"#{id} is not on the page"
-    return plain(found[1])
+    match = re.search(rf'id="{id}">(.*?)</(?:p|span)>', page, re.S)
+    assert match, f"#{id} is not on the page"
+    return plain(match[1])
 
 
 @pytest.fixture
@@ -75,16 +75,17 @@ def jobs(site: Site) -> list[JobView]:
 def test_cause_since_and_next_step_are_the_same_sentence_everywhere(
     site: Site, jobs: list[JobView]
 ) -> None:
-    with httpx.Client(base_url=site.url, headers={"accept": "text/html"}) as client:
+    with httpx.Client(base_url=site.url, headers=HTML) as client:
         for job in jobs:
             page = client.get(f"/jobs/{job['id']}").text
             twin: JobView = client.get(f"/jobs/{job['id']}.json").json()["job"]
             terminal = [plain(make(job, [], 80, NOW)) for make in (job_page, why_page)]
             about = f"{job['state']}, {job['wish']}, {job['cause']}"
-            for said, id in ((job["why"], "job-now"), (job["next"]["text"], "job-next")):
-                assert said, about
-                assert element(page, id) == plain(said), about
-                assert all(plain(said) in text for text in terminal), (about, said, terminal)
+            for sentence, id in ((job["why"], "job-now"), (job["next"]["text"], "job-next")):
+                assert sentence, about
+                assert element(page, id) == plain(sentence), about
+                where = (about, sentence, terminal)
+                assert all(plain(sentence) in text for text in terminal), where
             assert (twin["why"], twin["next"]) == (job["why"], job["next"]), about
             assert f'<time datetime="{job["state_since"]}"' in page, about
             if job["cause"] and job["state"] != "queued":

@@ -20,8 +20,6 @@ from tpujob.domain.notifications.rules import ChannelRule
 from tpujob.engine.notification_collector import NotificationSetup
 from tpujob.service.backend import ProcessFacts
 
-HTML = {"accept": "text/html"}
-
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
 def test_an_admin_sees_which_channel_fails_and_tests_it(
@@ -93,7 +91,7 @@ def test_without_channels_the_page_says_how_to_get_one(
         assert written.startswith("notifications:\n  channels:")
         return
     expect(page.locator("main")).to_contain_text(file)
-    found = parse(written, file)
-    assert [*found.channels] == [*found.rules[0].channels] == ["lab"]
+    settings = parse(written, file)
+    assert [*settings.channels] == [*settings.rules[0].channels] == ["lab"]
     for command in ("tpujob down", "tpujob up"):
         expect(page.locator("main code", has_text=command)).to_be_visible()
