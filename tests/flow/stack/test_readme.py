@@ -23,7 +23,7 @@ MOST_WORDS = 1300
 
 
 def commands_of(page: str) -> list[str]:
-    """Return what stands behind each `$ ` of the page's blocks of commands."""
+    """Return the commands in the page's blocks: each line after `$ `."""
     blocks = re.findall(r"```console\n(.*?)```", page, re.S)
     return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
 

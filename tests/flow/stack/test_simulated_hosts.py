@@ -49,7 +49,7 @@ class Lab:
         return self.api.create({**spec, "preflight": False, "stop_grace": "1s"})["id"]
 
     def preempt(self, count: int) -> list[str]:
-        """The ids of so many jobs whose slices get the notice at the same moment."""
+        """Preempt the slices of so many jobs at the same moment, and return the jobs' ids."""
         jobs = random.Random(7).sample(self.jobs, count)
         steps = [{"at": "0s", "do": "preempt", "target": job, "notice": "0.5s"} for job in jobs]
         status, answer = self.control.perform("POST", "/schedule", {"steps": steps})
@@ -57,7 +57,7 @@ class Lab:
         return jobs
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
-        """Asks rarely, as each question takes time from the backend."""
+        """Poll rarely, as each request takes time from the backend."""
         end = time.monotonic() + 120
         while not holds():
             assert time.monotonic() < end, f"never came: {what}; {self.states()}"
@@ -87,13 +87,13 @@ def test_five_of_twenty_jobs_are_preempted_at_once_and_come_back(lab: Lab) -> No
     lab.until(lambda: lab.states() != {"running": JOBS}, "the backend sees it")
     lab.until(lambda: lab.states() == {"running": JOBS}, "all run again")
     for view in map(lab.api.get, jobs):
-        assert [one["cause"] for one in view["attempts"]] == ["PREEMPTED", None]
+        assert [attempt["cause"] for attempt in view["attempts"]] == ["PREEMPTED", None]
     others = set(lab.jobs) - set(jobs)
     assert all(len(lab.api.get(job)["attempts"]) == 1 for job in others)
     assert lab.farm.count()[0] == JOBS, "nothing is left of the five"
 
 
-def test_a_cancelled_job_is_told_over_ssh_and_leaves_nothing(lab: Lab) -> None:
+def test_a_cancelled_job_is_stopped_over_ssh_and_leaves_nothing(lab: Lab) -> None:
     lab.until(lambda: lab.states().get("running") == JOBS, "all run")
     lab.api.cancel(lab.jobs[1], release=True)
     lab.until(lambda: lab.api.get(lab.jobs[1])["state"] == "cancelled", "cancelled")

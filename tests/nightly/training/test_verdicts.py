@@ -126,12 +126,12 @@ class Rig:
         return state[0].layers[0]
 
     def parts_of(self, name: str) -> int:
-        """Into how many parts an array of the first layer is split."""
+        """Return the number of parts of an array of the first layer."""
         spec = self.layer(self.program.shardings)[name].spec
         return math.prod(self.program.mesh.shape[axis] for axis in spec if axis)
 
     def verdict(self, code: int, where: str, places: list[int], *, once: bool) -> StepVerdict:
-        """What is said of a step that is broken in these places: rows of the data, or devices."""
+        """Return the verdict on a step that is broken in these places: rows of the data, or devices."""
         broken = {**self.rows, "fault": np.zeros(ROWS, np.int32)}
         if where == "data":
             broken["fault"][places] = code
@@ -139,7 +139,7 @@ class Rig:
         return self.examined(broken, _spoiler(set(bad), code, once=once))
 
     def examined(self, rows: Rows, spoil: Callable[[Batch], Batch]) -> StepVerdict:
-        """What is said of a step that is not finite with these rows, which leaves the model as it is."""
+        """Return the verdict on a step that is not finite with these rows. The model stays as it is."""
         program = self.program
         batch = program.batch(rows)
         state, outcome = self.step(self.state(), program.all_good(), spoil(batch))
@@ -160,7 +160,7 @@ def _rig(workload: Workload[TrainConfig], rows: Rows) -> Rig:
 
 
 def _spoiler(bad: set[Any], code: int, *, once: bool) -> Callable[[Batch], Batch]:
-    """Makes these devices break, each time or only the first."""
+    """Return a function that breaks these devices, each time or only the first."""
     times = itertools.count()
 
     def spoil(batch: Batch) -> Batch:
@@ -172,7 +172,7 @@ def _spoiler(bad: set[Any], code: int, *, once: bool) -> Callable[[Batch], Batch
 
 
 def _with(array: jax.Array, bad: set[Any], value: float) -> jax.Array:
-    """The array, but these devices hold nothing but this value."""
+    """Return the array with only this value on these devices."""
     pieces = [
         jax.device_put(np.full(shard.data.shape, value, array.dtype), shard.device)
         if shard.device in bad
@@ -210,28 +210,28 @@ def _device(verdict: StepVerdict) -> tuple[str, str, int]:
 class TestTheReplay:
     def test_names_a_device_that_is_broken(self, rig: Rig, kind: str, code: int) -> None:
         for place in range(DEVICES) if EVERY_CASE else [code % DEVICES]:
-            found = rig.verdict(code, "device", [place], once=False)
-            assert _device(found) == ("device", f"device {place} of host 0", 71), found.text
+            verdict = rig.verdict(code, "device", [place], once=False)
+            assert _device(verdict) == ("device", f"device {place} of host 0", 71), verdict.text
 
     def test_names_a_device_that_was_broken_once(self, rig: Rig, kind: str, code: int) -> None:
-        found = rig.verdict(code, "device", [3], once=True)
+        verdict = rig.verdict(code, "device", [3], once=True)
         name = "devices 2, 3" if rig.program.mesh.shape["tensor"] > 1 else "device 3"
-        assert _device(found) == ("device", f"{name} of host 0", 71), found.text
+        assert _device(verdict) == ("device", f"{name} of host 0", 71), verdict.text
 
     @pytest.mark.parametrize("bad", [[9], [0, 4, 8, 12]], ids=["one", "one-on-each-device"])
     def test_names_bad_rows_and_no_others(
         self, rig: Rig, kind: str, code: int, bad: list[int]
     ) -> None:
-        found = rig.verdict(code, "data", bad, once=False)
+        verdict = rig.verdict(code, "data", bad, once=False)
         numbers = tuple(100 + row for row in bad)
-        assert (found.blame, found.rows, found.host) == ("data", numbers, None), found.text
-        assert int(found.code) == 65
+        assert (verdict.blame, verdict.rows, verdict.host) == ("data", numbers, None), verdict.text
+        assert int(verdict.code) == 65
 
     def test_blames_the_model_for_what_is_bad_everywhere(
         self, rig: Rig, kind: str, code: int
     ) -> None:
-        found = rig.verdict(code, "data", list(range(ROWS)), once=False)
-        assert _device(found) == ("model", "", 65), found.text
+        verdict = rig.verdict(code, "data", list(range(ROWS)), once=False)
+        assert _device(verdict) == ("model", "", 65), verdict.text
 
 
 class TestAStateThatIsNotFinite:
@@ -239,17 +239,17 @@ class TestAStateThatIsNotFinite:
 
     @pytest.mark.parametrize("name", ["kernel", "bias"])
     def test_is_the_device_s_whose_copy_differs(self, rig: Rig, name: str) -> None:
-        found = self._examined(rig, name, jax.devices()[3:])
+        verdict = self._examined(rig, name, jax.devices()[3:])
         copies = 4 // max(1, rig.parts_of(name))
         if copies > 1:
-            assert _device(found) == ("device", "device 3 of host 0", 71), found.text
-        else:  # of a part that exists once nobody can tell
-            assert _device(found) == ("", "", 65), found.text
-            assert "device 3 of host 0" in found.text
+            assert _device(verdict) == ("device", "device 3 of host 0", 71), verdict.text
+        else:  # a part that exists once cannot be compared
+            assert _device(verdict) == ("", "", 65), verdict.text
+            assert "device 3 of host 0" in verdict.text
 
     def test_is_the_model_s_if_all_copies_are_alike(self, rig: Rig) -> None:
-        found = self._examined(rig, "kernel", jax.devices())
-        assert _device(found) == ("model", "", 65), found.text
+        verdict = self._examined(rig, "kernel", jax.devices())
+        assert _device(verdict) == ("model", "", 65), verdict.text
 
     def _examined(self, rig: Rig, name: str, bad: list[Any]) -> StepVerdict:
         state = rig.state()
@@ -287,8 +287,8 @@ class TestInjectedIntoTokens:
     )
     def test_it_is_found(self, tokens: Rig, fault: str, said: Any) -> None:
         injection = Injection(faults.parse(f"nan:step=1,{fault}"))
-        found = tokens.examined(injection.rows(1, tokens.rows), partial(injection.batch, 1))
-        assert (found.blame, found.device, found.rows) == said, found.text
+        verdict = tokens.examined(injection.rows(1, tokens.rows), partial(injection.batch, 1))
+        assert (verdict.blame, verdict.device, verdict.rows) == said, verdict.text
 
     def test_rows_that_cannot_hold_a_bad_number_are_refused(self) -> None:
         injection = Injection(faults.parse("nan:step=1,where=data"))
