@@ -1,15 +1,14 @@
 """Faults by command: the control interface on its socket, its client, and `tpujob emulator`."""
 
-import http.client
 import itertools
 import json
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.http import ask
 from tests.support.tpu_rig import (
     PARENT,
     QUICK,
@@ -95,6 +94,7 @@ def test_status_shows_the_faults_that_are_set(cloud: Cloud, control: EmulatorCli
         ("break-host", {"physical": "nowhere-h001"}, "no physical host 'nowhere-h001'"),
         ("break-host", {"physical": f"{ZONE}-h003", "fault": "nan"}, "from which step on"),
         ("slow", {"target": "7", "host": 9}, "hosts 0 to 1, not 9"),
+        ("slow", {"target": "7", "factor": 5000}, "the factor must be from 1 to 1000"),
         ("storage-error", {"status": 418}, "418 is not one of 200, 403"),
         ("storage-error", {"method": "tea"}, "'TEA' is not one of GET"),
         ("delete", {"target": "8"}, "no slice or job '8'"),
@@ -123,14 +123,9 @@ def test_an_invalid_command_is_refused(
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b'{"notice_s": "soon"}', b'{"notice_s": -1}'])
 def test_a_bad_body_gets_one_clear_answer(cloud: Cloud, body: bytes) -> None:
-    connection = http.client.HTTPConnection("localhost")
-    connection.sock = socket.socket(socket.AF_UNIX)
-    connection.sock.connect(str(cloud.control().path))
-    connection.request("POST", "/preempt", body=body)
-    answer = connection.getresponse()
-    assert answer.status == 400
-    assert json.loads(answer.read())["error"]
-    connection.close()
+    status, _, answer = ask(f"unix:{cloud.control().path}", "POST", "/preempt", body=body)
+    assert status == 400
+    assert answer["error"]
 
 
 # The command line ----------------------------------------------------------------------------------------------------
@@ -181,6 +176,9 @@ def test_every_command_works(cloud: Cloud, run: Run) -> None:
     assert "2 POST requests for jobs/7 will answer 429" in run(*words.split())
     assert "POST jobs/7 429 before it takes effect, 2 times" in run("status")
     assert "no more faults" in run("storage-error", "--off")
+    run(*words.split())
+    assert "no more faults" in run("storage-error", "--count", "0")
+    assert cloud.world.faults.storage.all() == []
     assert json.loads(run("settings", "--create", "0.03s"))["create"] == 0.03
     assert "gone in 30 s" in run("preempt", "tj-000007-1")
     assert "gone in" in run("status")

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.agent_host import LocalServer, MetadataServer
+from tests.support.agent_host import MetadataServer
+from tests.support.local_server import LocalServer
 from tpujob.agent import storage as module
 from tpujob.agent.metadata import DIRECT, MetadataClient
 from tpujob.agent.storage import Storage, StorageError, retry

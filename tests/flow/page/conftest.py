@@ -1,7 +1,7 @@
 """A real backend app over a real SQLite store, and a real Chromium in front of it.
 
 `site` is a backend with no jobs; `site.store_jobs(lab.full())` fills it. `tab` is a browser tab whose page may break no
-rule: at its end there was no violation of the policy, no error in its console and no request to another site.
+rule: at its end there was no violation of the policy, no error in its console and no request to anybody else.
 """
 
 import shutil
@@ -35,17 +35,15 @@ __all__ = ["stack"]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 VIEWER = caller("eve", Role.VIEWER)
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
-HTML = {"accept": "text/html,application/xhtml+xml"}  #: the headers of a browser
-ALL = "/?who=everyone&show=all"  #: the page of all jobs
 PATIENCE = 60_000.0  #: ms until what a page must show or do counts as never
 expect.set_options(timeout=PATIENCE)
 httpx.get.__kwdefaults__["timeout"].read = PATIENCE / 1000  # all its functions share this default
-#: a test sends more requests than a person
+#: a test asks more than a person does
 NO_HURRY = Limits(reads=Rate(10_000, 10_000), changes=Rate(10_000, 10_000))
 
 
 class Site:
-    """A backend at an address of this machine, which it keeps across restarts."""
+    """A backend at an address of this machine, which it keeps when it is started again."""
 
     def __init__(self, stage: Stage, port: int = 0) -> None:
         self.stage, self.url = stage, ""
@@ -89,7 +87,7 @@ class Site:
 
 @pytest.fixture(scope="package")
 def port() -> Iterator[int]:
-    """A reserved port for each site of this process, as a browser's context knows one address."""
+    """Each site of this process has it, as a browser's context knows one address. Nobody else is given it meanwhile."""
     with reserved() as port:
         yield port
 
@@ -118,18 +116,19 @@ def chromium() -> Iterator[Browser]:
 
 
 class Watched:
-    """The violations of one context's pages."""
+    """A page under watch: what it must not do, as it happens."""
 
     def __init__(self, context: BrowserContext) -> None:
         self.context, self.closed = context, False
-        #: a page that stays, and with it the window, which costs more than a tab
-        self.blank = context.new_page()
+        self.blank = (
+            context.new_page()
+        )  #: stays, and with it the window, which costs more than a tab
         context.on("close", lambda _: setattr(self, "closed", True))
         self.wrong: list[str] = []
         self.requests: list[str] = []
         self.allowed: list[str] = []  #: parts of what the test expects
         context.on("page", self._page)
-        context.expose_binding("__violated", lambda _, text: self._note(f"policy: {text}"))
+        context.expose_binding("__violated", lambda _, said: self._note(f"policy: {said}"))
         context.add_init_script(
             "document.addEventListener('securitypolicyviolation', (e) => "
             "window.__violated(`${e.violatedDirective} ${e.blockedURI} ${e.sourceFile}:${e.lineNumber}`))"
@@ -148,19 +147,22 @@ class Watched:
         if message.type == "error":
             self._note(f"console: {message.text} at {message.location}")
 
-    def _note(self, error: str) -> None:
-        if not any(part in error for part in self.allowed):
-            self.wrong.append(error)
+    def _note(self, text: str) -> None:
+        if not any(part in text for part in self.allowed):
+            self.wrong.append(text)
 
     def check(self, home: str) -> None:
-        own = (home, "about:", "data:")
-        others = [r for r in self.requests if not r.split(" ")[1].startswith(own)]
-        assert not others, f"the page requested another site: {others}"
+        away = [
+            request
+            for request in self.requests
+            if not request.split(" ")[1].startswith((home, "about:", "data:"))
+        ]
+        assert not away, f"the page asked somebody else: {away}"
         assert not self.wrong, "\n".join(self.wrong)
 
 
 class Contexts:
-    """Contexts of one browser that tests reuse: a new context takes Chromium longer than most pages do."""
+    """The contexts of one browser, for one test after the other: a new one takes Chromium longer than most pages do."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
@@ -176,7 +178,8 @@ class Contexts:
         return Watched(context)
 
     def give_back(self, watched: Watched, home: str, *, scripts: bool) -> None:
-        """As new: without tabs, cookies, storage and cache. A clock cannot be turned back: its context is closed."""
+        """Make the context as new: without tabs, cookies, storage and cache. A clock cannot be turned back: its context
+        is closed."""
         if watched.closed:
             return
         context, blank = watched.context, watched.blank

@@ -32,7 +32,8 @@ from tpujob.ports import Blobs, Outbox, Store
 from tpujob.protocol import paths, segment
 
 BOB = caller("bob")
-NOW = 1_767_225_600.0  #: 1 January 2026, the time of the backend
+#: when all of this is looked at
+NOW = 1_767_225_600.0  # 1 January 2026
 
 if TYPE_CHECKING:
     from tests.flow.page.conftest import Site
@@ -87,8 +88,8 @@ def job_in(state: State, n: int = 0, *, now: float = NOW, **changes: object) -> 
         _slice(k, tries, state, spec.tpu.types[0], zone, now, age) for k in range(1, tries + 1)
     )
     attempts = tuple(_attempt(k, tries, state, dice, now, age) for k in range(1, tries + 1))
-    live_message = _MESSAGES.get(state, "").format(tries=tries, kind=kind, zone=zone)
-    outcome, cause, message = _ENDED.get(state, (None, None, live_message))
+    sentence = _MESSAGES.get(state, "").format(tries=tries, kind=kind, zone=zone)
+    outcome, cause, message = _ENDED.get(state, (None, None, sentence))
     job = Job(
         id="",
         name=spec.name,
@@ -229,7 +230,7 @@ def ship(
 
 
 def output(blobs: Blobs, job: Job) -> None:
-    """Store the output of two hosts until one of them failed."""
+    """Write what two hosts print until one of them fails."""
     for host in range(2):
         steps = [
             b"step %d loss %.4f  %d tokens/s  mfu 0.53"
@@ -244,7 +245,7 @@ def output(blobs: Blobs, job: Job) -> None:
 
 
 def quota(v4: int = 128) -> quotas.QuotaOverview:
-    """As a small lab has it in the zones of these jobs; `v4`: the limit of v4, in cores."""
+    """Return the quota of a small lab in the zones of these jobs; `v4`: the limit of v4, in cores."""
     v4_, v5p, v6e, v5e = (quotas.QuotaKind(name, "spot") for name in ("v4", "v5p", "v6e", "v5e"))
     zones = [zone for _, zone in _PLACES]
     limits = [
@@ -259,17 +260,19 @@ def quota(v4: int = 128) -> quotas.QuotaOverview:
 
 
 def say(site: Site, job: Job, message: str, **changes: object) -> Job:
-    """Give the job this message."""
+    """The job has that message from here on."""
     store = site.stage.store
-    before = store.get(job.id)
-    changed = replace(before, message=message, **changes)
-    stored = store.commit(changed, None, expected_version=before.version, op_id=message, lease=None)
+    current = store.get(job.id)
+    changed = replace(current, message=message, **changes)
+    stored = store.commit(
+        changed, None, expected_version=current.version, op_id=message, lease=None
+    )
     site.changes.poke()
     return stored
 
 
 def blame(site: Site, machine: str, weight: float = 1.0) -> None:
-    """Accuse that machine, as a replay does."""
+    """A replay names that machine."""
     site.stage.store.reputation.accuse(
         [machine],
         zone="us-central2-b",
@@ -282,7 +285,7 @@ def blame(site: Site, machine: str, weight: float = 1.0) -> None:
 
 
 def full(now: float = NOW) -> list[Job]:
-    """Return jobs in each state, of two people."""
+    """Some in each state, of two people."""
     states = [
         State.RUNNING,
         State.RUNNING,
@@ -296,14 +299,14 @@ def full(now: float = NOW) -> list[Job]:
 
 
 def failing(now: float = NOW) -> list[Job]:
-    """Return failed jobs, and jobs that release their slices."""
+    """Nothing but trouble."""
     return [job_in(State.FAILED, n, now=now) for n in range(4)] + [
         job_in(State.RELEASING, n, now=now) for n in range(2)
     ]
 
 
 def many(count: int, now: float = NOW) -> Iterator[Job]:
-    """Yield jobs as a lab has them after a year: most have ended."""
+    """Return the jobs of a lab after a year: most have ended."""
     ended = (State.SUCCEEDED, State.SUCCEEDED, State.FAILED, State.CANCELLED)
     live = (State.RUNNING, State.QUEUED, State.PROVISIONING, State.PREPARING)
     for n in range(count):

@@ -1,4 +1,4 @@
-"""Hostile names and messages are shown as text, and do not move the text beside them."""
+"""Hostile names and messages: they are shown as text, and move nothing that stands beside them."""
 
 import pytest
 from playwright.sync_api import expect
@@ -42,7 +42,7 @@ def test_marks_that_turn_or_hide_text_are_left_out(site: Site, open_tab: OpenTab
     assert page.locator("#rows .summary").inner_text() == "abcgnp.exe!"
 
 
-#: as in a link from a stranger
+#: as somebody might send it in a link
 ADDRESSES = (
     "/?q=%3Cscript%3Ealert(1)%3C/script%3E",
     "/%3Cscript%3Ealert(1)%3C/script%3E",

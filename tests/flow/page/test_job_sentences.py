@@ -10,7 +10,7 @@ from typing import get_args
 import httpx
 import pytest
 
-from tests.flow.page.conftest import HTML, Site
+from tests.flow.page.conftest import Site
 from tests.support.callers import ADA
 from tests.support.records import NOW, V6E, job_in
 from tpujob.api import JobView, NextAction
@@ -63,11 +63,13 @@ def element(page: str, id: str) -> str:
 
 @pytest.fixture
 def jobs(site: Site) -> list[JobView]:
-    """As the API gives them, each stored as it is."""
+    """Return the jobs as the API gives them, each stored as it is."""
     site.stage.clock.time = NOW
-    for one in every_job():
-        owned = replace(one, id="", owner=ADA.id, user=ADA.name, message=one.message or "why not")
-        made = Event(EventKind.CREATED, one.created_at, one.state, "created")
+    for stored in every_job():
+        owned = replace(
+            stored, id="", owner=ADA.id, user=ADA.name, message=stored.message or "why not"
+        )
+        made = Event(EventKind.CREATED, stored.created_at, stored.state, "created")
         site.stage.store.create(owned, made)
     return [site.api.get(job["id"]) for job in site.api.list()["rows"]]
 
@@ -75,7 +77,7 @@ def jobs(site: Site) -> list[JobView]:
 def test_cause_since_and_next_step_are_the_same_sentence_everywhere(
     site: Site, jobs: list[JobView]
 ) -> None:
-    with httpx.Client(base_url=site.url, headers=HTML) as client:
+    with httpx.Client(base_url=site.url, headers={"accept": "text/html"}) as client:
         for job in jobs:
             page = client.get(f"/jobs/{job['id']}").text
             twin: JobView = client.get(f"/jobs/{job['id']}.json").json()["job"]
@@ -84,8 +86,11 @@ def test_cause_since_and_next_step_are_the_same_sentence_everywhere(
             for sentence, id in ((job["why"], "job-now"), (job["next"]["text"], "job-next")):
                 assert sentence, about
                 assert element(page, id) == plain(sentence), about
-                where = (about, sentence, terminal)
-                assert all(plain(sentence) in text for text in terminal), where
+                assert all(plain(sentence) in text for text in terminal), (
+                    about,
+                    sentence,
+                    terminal,
+                )
             assert (twin["why"], twin["next"]) == (job["why"], job["next"]), about
             assert f'<time datetime="{job["state_since"]}"' in page, about
             if job["cause"] and job["state"] != "queued":

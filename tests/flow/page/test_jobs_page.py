@@ -5,14 +5,21 @@ from dataclasses import replace
 from typing import get_args
 
 import httpx
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.flow.page import lab, past
-from tests.flow.page.conftest import ALL, HTML, NARROW, OpenTab, Site
-from tests.flow.page.story import fits, rows
+from tests.flow.page.conftest import NARROW, OpenTab, Site
+from tests.flow.page.story import fits
 from tests.support.callers import ADA
 from tpujob.api import JobOrder
 from tpujob.domain.model import State
+
+ALL = "/?who=everyone&show=all"
+HTML = {"accept": "text/html"}
+
+
+def rows(page: Page) -> list[str]:
+    return page.locator("#rows tr").evaluate_all("rows => rows.map(row => row.dataset.job)")
 
 
 def test_an_empty_store_teaches_the_next_command(site: Site, open_tab: OpenTab):
@@ -90,17 +97,17 @@ def test_a_search_is_in_the_address_and_clears(site: Site, open_tab: OpenTab):
 
 def test_pages_of_each_order_show_every_job_once_and_say_where_they_are(site: Site):
     stored = sorted(job.id for job in site.store_jobs(lab.many(120)))
-    with httpx.Client(headers=HTML) as client:
+    with httpx.Client(headers=HTML) as asking:
         for order in get_args(JobOrder):
             seen: list[str] = []
             ranges: list[str] = []
             link = f"?who=everyone&show=all&order={order}"
             while link:
-                page = client.get(f"{site.url}/{link}").text
+                page = asking.get(f"{site.url}/{link}").text
                 seen += re.findall(r'<tr id="job-(\d+)"', page)
                 ranges += re.findall(r'id="range">([^<]+)<', page)
-                match = re.search(r'href="([^"]+)" rel="next"', page)
-                link = match[1].replace("&amp;", "&") if match else ""
+                next_link = re.search(r'href="([^"]+)" rel="next"', page)
+                link = next_link[1].replace("&amp;", "&") if next_link else ""
             assert sorted(seen) == stored, order
             assert ranges == ["1–50 of 120", "51–100 of 120", "101–120 of 120"], order
 
@@ -112,7 +119,7 @@ def test_a_head_orders_over_all_jobs_and_again_the_other_way(site: Site, open_ta
     expect(spent).not_to_have_attribute("aria-sort", "descending")
     spent.get_by_role("link").click()
     expect(spent).to_have_attribute("aria-sort", "descending")
-    most = page.locator("#rows tr").first.get_attribute("data-job")
+    first = page.locator("#rows tr").first.get_attribute("data-job")
     spent.get_by_role("link").click()
     expect(spent).to_have_attribute("aria-sort", "ascending")
     page.goto("/?who=everyone&order=id")
@@ -120,7 +127,7 @@ def test_a_head_orders_over_all_jobs_and_again_the_other_way(site: Site, open_ta
     page.goto(f"{ALL}&order=spent&reverse=1")
     page.get_by_role("link", name="Next 30").click()
     expect(page.locator("#range")).to_have_text("51–80 of 80")
-    assert page.locator("#rows tr").last.get_attribute("data-job") == most
+    assert page.locator("#rows tr").last.get_attribute("data-job") == first
     page.get_by_role("link", name="First page").click()
     expect(page.locator("#range")).to_have_text("1–50 of 80")
 

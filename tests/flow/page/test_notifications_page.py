@@ -41,7 +41,7 @@ def test_a_viewer_sees_it_without_buttons(open_tab: OpenTab):
 
 
 def test_addresses_are_seen_by_their_owner_and_by_admins(site: Site) -> None:
-    """Where a channel leads, and what its receiver answers, which may name it."""
+    """The address of a channel, and its receiver's answer, which may name it."""
     address, secret = "grace@example.org", "HTTP 404: no such hook /T0/B1/s3cret"
     answer = f"SMTP 550: <{address}> unknown"
     channels = site.stage.setup.channels
@@ -61,10 +61,10 @@ def test_addresses_are_seen_by_their_owner_and_by_admins(site: Site) -> None:
 
     def seen(name: str) -> str:
         paths = ("/notifications", "/notifications.json", "/v1/channels", "/v1/deliveries")
-        who = {"x-test-name": name}
-        found = [httpx.get(site.url + path, headers=who) for path in paths]
-        assert {one.status_code for one in found} == {200}
-        return html.unescape("\n".join(one.text for one in found))
+        headers = {"x-test-name": name}
+        answers = [httpx.get(site.url + path, headers=headers) for path in paths]
+        assert {reply.status_code for reply in answers} == {200}
+        return html.unescape("\n".join(reply.text for reply in answers))
 
     for private in (address, "hooks.example.org", "s3cret"):
         assert private in seen("ada"), "an admin sees all"

@@ -2,7 +2,6 @@
 
 import json
 import random
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from tests.bench.scale.farm import SimulatedFarm
 from tests.support.callers import ADA
 from tests.support.tpu_rig import Cloud
+from tests.support.waiting import until
 from tpujob.config.settings import load
 from tpujob.emulator.control import Control
 from tpujob.emulator.farm.farm import free_everywhere
@@ -49,7 +49,7 @@ class Lab:
         return self.api.create({**spec, "preflight": False, "stop_grace": "1s"})["id"]
 
     def preempt(self, count: int) -> list[str]:
-        """Preempt the slices of so many jobs at the same moment, and return the jobs' ids."""
+        """The ids of so many jobs whose slices get the notice at the same moment."""
         jobs = random.Random(7).sample(self.jobs, count)
         steps = [{"at": "0s", "do": "preempt", "target": job, "notice": "0.5s"} for job in jobs]
         status, answer = self.control.perform("POST", "/schedule", {"steps": steps})
@@ -57,11 +57,8 @@ class Lab:
         return jobs
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
-        """Poll rarely, as each request takes time from the backend."""
-        end = time.monotonic() + 120
-        while not holds():
-            assert time.monotonic() < end, f"never came: {what}; {self.states()}"
-            time.sleep(0.3)
+        """Wait until it holds; ask rarely, as each question takes time from the backend."""
+        until(holds, lambda: f"{what}; {self.states()}", 120, pause=0.3)
 
     def states(self) -> dict[str, int]:
         return self.api.list({"limit": 1})["states"]
@@ -87,13 +84,13 @@ def test_five_of_twenty_jobs_are_preempted_at_once_and_come_back(lab: Lab) -> No
     lab.until(lambda: lab.states() != {"running": JOBS}, "the backend sees it")
     lab.until(lambda: lab.states() == {"running": JOBS}, "all run again")
     for view in map(lab.api.get, jobs):
-        assert [attempt["cause"] for attempt in view["attempts"]] == ["PREEMPTED", None]
+        assert [one["cause"] for one in view["attempts"]] == ["PREEMPTED", None]
     others = set(lab.jobs) - set(jobs)
     assert all(len(lab.api.get(job)["attempts"]) == 1 for job in others)
     assert lab.farm.count()[0] == JOBS, "nothing is left of the five"
 
 
-def test_a_cancelled_job_is_stopped_over_ssh_and_leaves_nothing(lab: Lab) -> None:
+def test_a_cancelled_job_is_told_over_ssh_and_leaves_nothing(lab: Lab) -> None:
     lab.until(lambda: lab.states().get("running") == JOBS, "all run")
     lab.api.cancel(lab.jobs[1], release=True)
     lab.until(lambda: lab.api.get(lab.jobs[1])["state"] == "cancelled", "cancelled")

@@ -17,19 +17,19 @@ LIVE = "document.getElementById('live')?.dataset.state === 'live'"
 
 @contextmanager
 def streams(site: Site) -> Iterator[list[int]]:
-    """How many were open, looked at a hundred times a second."""
-    counts, ended = [0], threading.Event()
+    """Return how many streams were open, counted a hundred times a second."""
+    seen, over = [0], threading.Event()
 
     def look() -> None:
-        while not ended.wait(0.01):
-            counts.append(site.events.streams)
+        while not over.wait(0.01):
+            seen.append(site.events.streams)
 
     looking = threading.Thread(target=look, daemon=True)
     looking.start()
     try:
-        yield counts
+        yield seen
     finally:
-        ended.set()
+        over.set()
         looking.join()
 
 

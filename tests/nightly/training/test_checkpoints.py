@@ -1,4 +1,4 @@
-"""Damaged checkpoints: all hosts skip and move them, and no run resumes from wrong bits."""
+"""Checkpoints that were damaged: passed over by all hosts alike, set aside, and never gone on from with other bits."""
 
 # JAX is typed in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -63,12 +63,12 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(
 
 def test_a_flipped_bit_anywhere_is_harmless_or_seen(bench: Bench) -> None:
     chance = random.Random(FLIPS)
-    steps: list[int] = []
+    seen: list[int] = []
     for _ in range(FLIPS):
         workdir = bench.copy()
-        what = flip_a_bit(workdir / "checkpoints" / str(NEWER), chance)
-        steps.append(bench.check(workdir, what))
-    assert set(steps) == {OLDER, NEWER}, "so many flips are of both kinds"
+        place = flip_a_bit(workdir / "checkpoints" / str(NEWER), chance)
+        seen.append(bench.check(workdir, place))
+    assert set(seen) == {OLDER, NEWER}, "so many flips are of both kinds"
 
 
 def test_a_flipped_bit_in_the_numbers_alone_is_seen_by_their_checksum(bench: Bench) -> None:
@@ -203,9 +203,9 @@ def test_a_copy_with_other_bits_on_one_device_is_seen(bench: Bench) -> None:
     copies[2] = copies[2].at[1].set(jnp.nan)
     array = jax.make_array_from_single_device_arrays((4,), whole, copies)
     sums = Checksums({"a": jax.ShapeDtypeStruct((4,), jnp.float32, sharding=whole)})
-    sums_read = sums.read(sums({"a": array}))
-    assert sums_read.unlike == {"a"}
-    assert sums_read.sound.tolist() == [[True], [True], [False], [True]]
+    result = sums.read(sums({"a": array}))
+    assert result.unlike == {"a"}
+    assert result.sound.tolist() == [[True], [True], [False], [True]]
 
 
 def test_a_state_that_is_not_finite_is_never_committed(bench: Bench, tmp_path: Path) -> None:

@@ -172,11 +172,11 @@ class TestTwoHosts:
             job.on_host[host] = {"TPUJOB_DATA": str(folder)}
         with job.start("--sequence=32", "--batch=8", "--data=", hosts=2) as hosts:
             assert [host.code() for host in hosts] == [Exit.CONFIG] * 2, hosts[0].log.read_text()
-        errors = [host.log.read_text().splitlines()[-1] for host in hosts]
-        assert [line.partition(":")[0] for line in errors] == [
+        last_lines = [host.log.read_text().splitlines()[-1] for host in hosts]
+        assert [line.partition(":")[0] for line in last_lines] == [
             "data of host 1 differs from that of host 0"
         ] * 2
-        assert errors[0] != errors[1], "each names its own data"
+        assert last_lines[0] != last_lines[1], "each says which it has"
 
     @pytest.mark.parametrize("dies", [0, 1])
     def test_when_one_host_is_killed_the_other_ends_too(self, job: Job, dies: int) -> None:
@@ -184,7 +184,7 @@ class TestTwoHosts:
             hosts[0].until(lambda host: host.events("step"))
             hosts[dies].tell(signal.SIGKILL)
             code = hosts[1 - dies].code()
-        # JAX aborts by itself if it notices before the training loop does
+        # JAX aborts by itself when it hears of it before the training loop does
         assert code in (Exit.PEER, -signal.SIGABRT), hosts[1 - dies].log.read_text()
 
     def test_other_devices_with_another_axis_go_on_where_all_left_off(
@@ -197,7 +197,7 @@ class TestTwoHosts:
         [alone] = job.run(*SHORT, "--fsdp=0", devices=4)
         assert "'fsdp': 4" in alone.log.read_text()
         assert _step_of(alone, "resume") == 240
-        expected, numbers = hosts[0].numbers(), alone.numbers()
-        off = {step: np.abs(np.subtract(numbers[step], expected[step])).max() for step in numbers}
+        expected, actual = hosts[0].numbers(), alone.numbers()
+        off = {step: np.abs(np.subtract(actual[step], expected[step])).max() for step in actual}
         assert len(off) == 60
         assert max(off.values()) < 1e-6, off

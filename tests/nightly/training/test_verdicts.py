@@ -126,7 +126,7 @@ class Rig:
         return state[0].layers[0]
 
     def parts_of(self, name: str) -> int:
-        """Return the number of parts of an array of the first layer."""
+        """Into how many parts an array of the first layer is split."""
         spec = self.layer(self.program.shardings)[name].spec
         return math.prod(self.program.mesh.shape[axis] for axis in spec if axis)
 
@@ -139,7 +139,7 @@ class Rig:
         return self.examined(broken, _spoiler(set(bad), code, once=once))
 
     def examined(self, rows: Rows, spoil: Callable[[Batch], Batch]) -> StepVerdict:
-        """Return the verdict on a step that is not finite with these rows. The model stays as it is."""
+        """Return the verdict on a step that is not finite with these rows, which leaves the model as it is."""
         program = self.program
         batch = program.batch(rows)
         state, outcome = self.step(self.state(), program.all_good(), spoil(batch))
@@ -147,8 +147,8 @@ class Rig:
 
         assert not outcome.good
         assert not after.good, "a step after the bad one counts"
-        kept = jax.tree.map(np.array, state[0])
-        jax.tree.map(np.testing.assert_array_equal, kept, self.first[0])
+        state_before = jax.tree.map(np.array, state[0])
+        jax.tree.map(np.testing.assert_array_equal, state_before, self.first[0])
         replay = Replay(program, self.step, state, batch, spoil)
         return examine(replay, evidence(program, outcome), 0, range(100, 100 + ROWS))
 
@@ -160,7 +160,7 @@ def _rig(workload: Workload[TrainConfig], rows: Rows) -> Rig:
 
 
 def _spoiler(bad: set[Any], code: int, *, once: bool) -> Callable[[Batch], Batch]:
-    """Return a function that breaks these devices, each time or only the first."""
+    """Makes these devices break, each time or only the first."""
     times = itertools.count()
 
     def spoil(batch: Batch) -> Batch:
@@ -172,7 +172,7 @@ def _spoiler(bad: set[Any], code: int, *, once: bool) -> Callable[[Batch], Batch
 
 
 def _with(array: jax.Array, bad: set[Any], value: float) -> jax.Array:
-    """Return the array with only this value on these devices."""
+    """The array, but these devices hold nothing but this value."""
     pieces = [
         jax.device_put(np.full(shard.data.shape, value, array.dtype), shard.device)
         if shard.device in bad
@@ -243,7 +243,7 @@ class TestAStateThatIsNotFinite:
         copies = 4 // max(1, rig.parts_of(name))
         if copies > 1:
             assert _device(verdict) == ("device", "device 3 of host 0", 71), verdict.text
-        else:  # a part that exists once cannot be compared
+        else:  # of a part that exists once nobody can tell
             assert _device(verdict) == ("", "", 65), verdict.text
             assert "device 3 of host 0" in verdict.text
 
@@ -274,10 +274,10 @@ def tokens(devices: None) -> Rig:
 
 
 class TestInjectedIntoTokens:
-    """What `TPUJOB_FAULT=nan:...` makes of them."""
+    """Tokens under `TPUJOB_FAULT=nan:...`."""
 
     @pytest.mark.parametrize(
-        ("fault", "said"),
+        ("fault", "expected"),
         [
             ("device=2", ("device", "device 2 of host 0", ())),
             ("device=2,transient=1", ("device", "devices 2, 3 of host 0", ())),
@@ -285,10 +285,10 @@ class TestInjectedIntoTokens:
             ("where=model", ("model", "", ())),
         ],
     )
-    def test_it_is_found(self, tokens: Rig, fault: str, said: Any) -> None:
+    def test_it_is_found(self, tokens: Rig, fault: str, expected: Any) -> None:
         injection = Injection(faults.parse(f"nan:step=1,{fault}"))
         verdict = tokens.examined(injection.rows(1, tokens.rows), partial(injection.batch, 1))
-        assert (verdict.blame, verdict.device, verdict.rows) == said, verdict.text
+        assert (verdict.blame, verdict.device, verdict.rows) == expected, verdict.text
 
     def test_rows_that_cannot_hold_a_bad_number_are_refused(self) -> None:
         injection = Injection(faults.parse("nan:step=1,where=data"))
