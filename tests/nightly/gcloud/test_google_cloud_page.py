@@ -59,17 +59,10 @@ def test_the_page_shows_files_and_enough_commands() -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_command_and_file_that_the_page_names_exists(name: str) -> None:
+def test_every_command_that_the_page_names_exists(name: str) -> None:
     named = set(re.findall(r"(?:`|^|\| |\$ )tpujob ([a-z]+)\b", PAGES[name], re.M))
     assert len(named) > 2
     assert named <= set(COMMANDS), named - set(COMMANDS)
-    here = ROOT / "docs" if name == "google-cloud.md" else ROOT / "deploy"
-    for target in re.findall(r"\]\(([^)#:]+)\)", PAGES[name]):
-        assert (here / target).exists(), target
-    for anchor in re.findall(r"\]\(#([^)]+)\)", PAGES[name]):
-        titles = re.findall(r"^#+ (.*)$", PAGES[name], re.M)
-        slugs = [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
-        assert anchor in slugs, anchor
 
 
 @pytest.fixture
