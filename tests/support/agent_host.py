@@ -288,7 +288,7 @@ def starts(host: Host) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
-def patient(host: Host, *, program: str = PATIENT, **changes: object) -> dict[str, object]:
+def patient(host: Host, *, program: str = PATIENT, **changes: Any) -> dict[str, Any]:
     answer = host.start(["python3", "-c", program], **changes)
     attempt = changes.get("attempt", 1)
     until(lambda: str(attempt) in starts(host), "the start of the program")

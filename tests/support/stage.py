@@ -23,6 +23,7 @@ from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.capacity.settings import ANYTHING
 from tpujob.domain.model import Job, State
 from tpujob.domain.money.shared import SharedBudget
+from tpujob.domain.observations import SliceState
 from tpujob.engine.notification_collector import NotificationSetup
 from tpujob.engine.orphans import Swept
 from tpujob.engine.reconciler import Reconciler
@@ -86,6 +87,11 @@ class Stage:
             report_every=self.report_every,
             queue=self.queue,
         )
+
+    def preempt(self) -> None:
+        """Let the cloud preempt every slice."""
+        for machine in self.cloud.machines.values():
+            machine.state = SliceState.PREEMPTED
 
     def sweep(self, *zones: str) -> Swept:
         """Sweep as the loop does, in these zones or in all."""

@@ -36,24 +36,24 @@ class SecretServer(GoogleServer):
     def answer(self, asked: Asked) -> Any:
         try:
             self.before(asked.verb, asked.path)
-            found = _PATH.fullmatch(asked.path)
-            if found is None:
+            match = _PATH.fullmatch(asked.path)
+            if match is None:
                 return super().answer(asked)
             with self.lock:
-                return self._do(asked.verb, found, asked.params, asked.body)
+                return self._do(asked.verb, match, asked.params, asked.body)
         except Refusal as refusal:
             return refusal.error
 
     def _do(
-        self, method: str, found: re.Match[str], query: dict[str, list[str]], body: dict[str, Any]
+        self, method: str, match: re.Match[str], query: dict[str, list[str]], body: dict[str, Any]
     ) -> dict[str, Any]:
-        id, verb = found["secret"], found["verb"]
+        id, verb = match["secret"], match["verb"]
         name = f"projects/{NUMBER}/secrets/{id}"
         match method, verb:
             case "POST", None if id is None:
                 return self._create(query["secretId"][0], body)
             case "GET", None if id is None:
-                wanted = dict(
+                labels = dict(
                     term.removeprefix("labels.").split("=")
                     for term in query.get("filter", [""])[0].split(" AND ")
                     if term
@@ -62,7 +62,7 @@ class SecretServer(GoogleServer):
                     "secrets": [
                         {"name": f"projects/{NUMBER}/secrets/{i}", **secret.body}
                         for i, secret in self.secrets.items()
-                        if wanted.items() <= secret.body.get("labels", {}).items()
+                        if labels.items() <= secret.body.get("labels", {}).items()
                     ]
                 }
         secret = self.secrets.get(id)
@@ -72,8 +72,8 @@ class SecretServer(GoogleServer):
             case "GET", None:
                 return {"name": name, **secret.body}
             case "PATCH", None:
-                wanted = query["updateMask"][0]
-                secret.body[wanted] = body[wanted]
+                mask = query["updateMask"][0]
+                secret.body[mask] = body[mask]
                 return {"name": name, **secret.body}
             case "DELETE", None:
                 del self.secrets[id]
@@ -81,7 +81,7 @@ class SecretServer(GoogleServer):
             case "POST", "addVersion":
                 secret.versions.append(body["payload"]["data"])
                 return {"name": f"{name}/versions/{len(secret.versions)}", "state": "ENABLED"}
-        number = len(secret.versions) if found["version"] == "latest" else int(found["version"])
+        number = len(secret.versions) if match["version"] == "latest" else int(match["version"])
         where = f"{name}/versions/{number}"
         if not 1 <= number <= len(secret.versions):
             raise Refusal(404, "NOT_FOUND", f"Secret Version [{where}] not found.")
@@ -108,7 +108,7 @@ class SecretServer(GoogleServer):
 
 
 class Refusal(Exception):
-    """An answer that is none."""
+    """An error of the service."""
 
     def __init__(self, code: int, name: str, message: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""An SSH server that notes everything it is told, with a host key of its own, in a thread."""
+"""An SSH server that records all requests, with a host key of its own, in a thread."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class StrangeServer(paramiko.ServerInterface):
 
     @property
     def connections(self) -> int:
-        """How many there have been."""
+        """The number of connections so far."""
         return len(self.met)
 
     def _accept(self) -> None:

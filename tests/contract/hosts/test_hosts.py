@@ -44,7 +44,7 @@ class Rig:
         self.hosts = SshHosts(keys, port=farm.ssh_port, agent=AGENT)
 
     def slice(self, hosts: int = 2) -> Slice:
-        """A slice whose hosts let the adapter and the rig in."""
+        """Return a slice whose hosts accept the keys of adapter and rig."""
         bare = slice_at(f"tj-000001-{next(self.numbers)}")
         both = f"{self.hosts.public_key(bare)}\ntpujob:{self.farm.public_key}"
         return slice_at(bare.name, *self.farm.slice(bare.name, hosts, key=both))
@@ -53,13 +53,13 @@ class Rig:
         return self.farm.run(slice.endpoints[host].address, command)[1].decode()
 
     def program(self, slice: Slice, host: int) -> int:
-        """The pid of what was started there; 0: nothing runs."""
+        """Return the pid of the program there; 0: no program runs."""
         text = self.look(slice, host, "cat ~/.tpujob/state.json 2> /dev/null")
         pid = json.loads(text)["pid"] if text else 0
         return pid if alive(pid) else 0
 
     def touched(self, slice: Slice, host: int) -> bool:
-        """Whether the agent was ever told to start something."""
+        """Return whether the agent ever got a start."""
         return "start" in self.look(slice, host, "cat ~/.tpujob/calls 2> /dev/null")
 
 
@@ -220,16 +220,16 @@ def test_stop_reaches_the_rest_when_one_host_is_gone(rig: Rig):
 
 
 def _listener(rig: Rig, slice: Slice) -> int:
-    """The pid of the agent that tells; 0: there is none."""
+    """Return the pid of the agent that sends; 0: no agent sends."""
     pid = int(rig.look(slice, 0, "cat ~/.tpujob/listened 2> /dev/null") or 0)
     return pid if alive(pid) else 0
 
 
-def test_what_an_agent_tells_comes_as_it_is_said_until_somebody_closes_the_stream(rig: Rig):
+def test_messages_of_an_agent_arrive_at_once_until_the_stream_is_closed(rig: Rig):
     slice = rig.slice(hosts=1)
     with contextlib.closing(rig.hosts.listen(slice, 0, job="42", attempt=1, timeout=30)) as stream:
-        said = list(islice(stream, 5))
-        assert [(x["job"], x["number"]) for x in said] == [("42", n) for n in range(5)]
+        messages = list(islice(stream, 5))
+        assert [(x["job"], x["number"]) for x in messages] == [("42", n) for n in range(5)]
         assert _listener(rig, slice)
     until(lambda: not _listener(rig, slice), "the agent's end")
     ended = rig.hosts.listen(slice, 0, job="42", attempt=3, timeout=30)
@@ -240,11 +240,11 @@ def test_what_an_agent_tells_comes_as_it_is_said_until_somebody_closes_the_strea
 def test_a_silent_stream_is_closed_from_another_thread_at_once(rig: Rig):
     slice = rig.slice(hosts=1)
     stream = rig.hosts.listen(slice, 0, job="42", attempt=2, timeout=30)
-    said = iter(stream)
-    assert next(said)["number"] == 0
+    messages = iter(stream)
+    assert next(messages)["number"] == 0
     threading.Timer(0.2, stream.close).start()
     with contextlib.suppress(Transient):
-        assert list(said) == []
+        assert list(messages) == []
     stream.close()
 
 
@@ -256,11 +256,11 @@ def test_a_stream_from_where_nothing_can_be_followed_is_no_contact(rig: Rig):
     ):
         list(stream)
     with contextlib.closing(rig.hosts.listen(slice, 0, job="42", attempt=2, timeout=30)) as stream:
-        said = iter(stream)
-        next(said)
+        messages = iter(stream)
+        next(messages)
         rig.farm.call("POST", f"/slices/{slice.name}/preempt", {"notice_s": 0})
         with contextlib.suppress(Transient):
-            assert list(said) == [], "the host was switched off"
+            assert list(messages) == [], "the host was switched off"
     until(lambda: 0 not in rig.hosts.alive(slice, timeout=30), "the host refuses connections")
     with pytest.raises(Transient):
         rig.hosts.listen(slice, 0, job="42", attempt=1, timeout=10)
@@ -286,7 +286,7 @@ def test_a_host_that_takes_connections_and_is_silent_is_not_alive(tmp_path: Path
         hosts.close()
 
 
-def test_a_host_that_lets_nobody_do_anything_is_not_alive(tmp_path: Path):
+def test_a_host_that_refuses_every_command_is_not_alive(tmp_path: Path):
     with StrangeServer() as server:
         hosts = SshHosts(tmp_path, port=server.port, agent=AGENT)
         hosts.public_key(slice := slice_at("tj-000009-1", "127.0.0.1"))
@@ -316,8 +316,8 @@ def test_the_first_contact_pins_the_key_and_nothing_is_sent_to_another(tmp_path:
         ):
             with pytest.raises(HostKeyChanged, match=r"host 0 \(127\.0\.0\.1\)"):
                 call()
-    assert impostor.connections >= 2, "the server was not even asked"
-    assert impostor.seen == [], f"it was told something: {impostor.seen}"
+    assert impostor.connections >= 2, "there was no connection to the server"
+    assert impostor.seen == [], f"the server got {impostor.seen}"
     hosts.close()
 
 

@@ -1,4 +1,4 @@
-"""The port Hosts where the cloud has a say: host keys that hosts publish, login users that are late, IAP, many hosts.
+"""The port Hosts with the cloud: host keys that hosts publish, login users that are late, IAP, many hosts.
 
 Real emulated hosts, and the emulated Cloud TPU API in front of them.
 """
@@ -50,20 +50,20 @@ class World:
         self._made: list[SshHosts] = []
 
     def hosts(self, look: Callable[..., Any] | None = None, **more: Any) -> SshHosts:
-        """`look`: what the hosts have published, instead of what the cloud says."""
+        """Return an adapter. `look` returns what the hosts have published, in place of the cloud."""
         guests = self.slices.guest_attributes
-        asked: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "port": self.farm.ssh_port,
             "agent": AGENT,
             "project": PROJECT,
             "guests": SimpleNamespace(look=look or guests.look, obstacle=guests.obstacle),
             "now": lambda: NOW,
         }
-        self._made.append(SshHosts(self.keys, **{**asked, **more}))
+        self._made.append(SshHosts(self.keys, **{**settings, **more}))
         return self._made[-1]
 
     def slice(self, key: str = "", **metadata: str) -> Slice:
-        """Two hosts of a node whose metadata is what we ask for, unless said otherwise."""
+        """Return a slice of two hosts. `metadata` replaces values of the node's metadata, `key` the adapter's key."""
         name = f"tj-000001-{next(self.numbers)}"
         bare = replace(slice_at(name), zone=ZONE)
         own = self.hosts().public_key(bare)
@@ -80,8 +80,8 @@ class World:
         return replace(bare, endpoints=ends, ready_at=NOW)
 
     def close(self) -> None:
-        for made in self._made:
-            made.close()
+        for adapter in self._made:
+            adapter.close()
         self.slices.close()
         self.cloud.stop()
         self.farm.stop()
@@ -127,8 +127,8 @@ def test_nothing_is_sent_to_a_server_whose_key_no_host_has_published(world: Worl
         hosts = world.hosts(port=server.port, look=published)
         with pytest.raises(HostKeyChanged, match=r"host 0 .*has published") as caught:
             hosts.start(lured, _plans(lured), timeout=30)
-        assert server.connections, "the server was not even asked"
-        assert server.seen == [], f"it was told something: {server.seen}"
+        assert server.connections, "there was no connection to the server"
+        assert server.seen == [], f"the server got {server.seen}"
     assert "tpujob cancel --release" in caught.value.hint
     assert FileKeys(world.keys).pinned(slice.name) == {}, "its key was pinned"
 
@@ -173,7 +173,7 @@ def test_without_permission_to_read_published_keys_the_first_contact_counts(worl
     assert world.slices.guest_attributes.look(slice, 20) == ()
     gone = CallFault("GetGuestAttributes", "UNAVAILABLE", count=1)
     world.cloud.world.faults.calls.append(gone)
-    with pytest.raises(Transient):  # it may have been about to say who they are: wait
+    with pytest.raises(Transient):  # the keys may be published soon
         world.hosts().start(slice, _plans(slice), timeout=60)
     assert FileKeys(world.keys).pinned(slice.name) == {}
 
@@ -249,7 +249,7 @@ def test_hosts_are_reached_through_a_tunnel(
 
 
 @pytest.mark.parametrize(
-    ("printed", "said"),
+    ("printed", "message"),
     [
         ("", ""),
         ("ERROR: no way\nWARNING: \n\nTo be faster, consider installing NumPy.\n", "ERROR: no way"),
@@ -258,8 +258,8 @@ def test_hosts_are_reached_through_a_tunnel(
         ("Traceback (most recent call last):\n  x\nKeyError: 'y'\n", "KeyError: 'y'"),
     ],
 )
-def test_what_a_tunnel_advises_is_not_why_it_ended(printed: str, said: str) -> None:
-    assert last_message(printed) == said
+def test_what_a_tunnel_advises_is_not_why_it_ended(printed: str, message: str) -> None:
+    assert last_message(printed) == message
 
 
 def test_a_tunnel_that_is_not_allowed_says_what_iap_needs(
@@ -323,7 +323,7 @@ def test_tunnels_are_bounded(world: World, tmp_path: Path):
 # Many hosts ----------------------------------------------------------------------------------------------------------
 
 
-def test_all_are_asked_to_stop_before_one_is_waited_for(world: World, tmp_path: Path):
+def test_all_hosts_get_the_stop_before_one_is_waited_for(world: World, tmp_path: Path):
     calls, agent = tmp_path / "calls", tmp_path / "agent.py"
     agent.write_text(
         f"import sys\nopen({str(calls)!r}, 'a').write(sys.argv[-1] + ' ')\nprint('{{\"ok\": true}}')\n"

@@ -1,4 +1,4 @@
-"""What every store of SSH keys promises, in files and in Secret Manager; and what is Secret Manager's alone."""
+"""The contract of stores of SSH keys, in files and in Secret Manager; and the behaviour of Secret Manager alone."""
 
 import base64
 import os
@@ -49,7 +49,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
 # Every store ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_key_is_made_once_and_is_the_same_for_everybody(opened: Open):
+def test_the_key_is_made_once_and_is_the_same_for_all(opened: Open):
     stores = [opened() for _ in range(3)]
     with ThreadPoolExecutor(8) as pool:
         keys = set(pool.map(lambda i: stores[i % 3].private_key(SLICE), range(24)))
@@ -93,7 +93,7 @@ def test_forgotten_keys_are_gone(opened: Open):
     assert opened().private_key(SLICE) != before, "the old key came back"
 
 
-def test_a_forgotten_key_is_not_made_again_for_who_only_wants_to_use_it(opened: Open):
+def test_a_forgotten_key_is_not_made_again_for_a_mere_use(opened: Open):
     """Else a reader of logs would leave a key behind for a slice that is gone."""
     store = opened()
     made = store.private_key(SLICE)
@@ -111,7 +111,7 @@ def test_a_name_that_leads_elsewhere_is_refused(opened: Open):
             call("../keys")
 
 
-def test_keys_of_what_hosts_say_come_from_one_secret_that_no_sweep_takes(opened: Open):
+def test_keys_of_reports_come_from_one_secret_that_no_sweep_takes(opened: Open):
     """Backends that share a store of keys make the same ones, at once, also after a restart."""
     hosts = [SshHosts(opened()) for _ in range(3)]
     with ThreadPoolExecutor(8) as pool:

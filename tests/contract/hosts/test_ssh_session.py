@@ -53,13 +53,13 @@ class Rig:
         return self.let_in(self.hosts)
 
     def bring_up(self) -> None:
-        """An attempt that is over at once."""
+        """Start an attempt, and stop it at once."""
         plan = {"job": "000001", "attempt": 1, "command": ["sleep", "1000"]}
         self.hosts.start(self.host, [HostPlan(0, plan)], timeout=30)
         self.hosts.stop(self.host, grace=1, timeout=30)
 
     def asked_at(self, seconds: float, agent: Path | None = AGENT) -> SshHosts:
-        """The same backend, by a clock that is so far ahead of the host's. `agent`: None: the real one."""
+        """Return the same backend with a clock so far ahead of the host's. `agent`: None: the real agent."""
         port, keys = self.farm.ssh_port, self._folder / "keys"
         made = SshHosts(keys, port=port, agent=agent, now=lambda: time.time() + seconds)
         self._made.append(made)
@@ -85,11 +85,11 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     rig.close()
 
 
-@pytest.fixture
-def null() -> Iterator[int]:
-    fd = os.open(os.devnull, os.O_RDWR)
-    yield fd
-    os.close(fd)
+def run(access: HostAccess, key: str, command: list[str]) -> int:
+    """Run a command in a session without input and output, and return its exit code."""
+    with open(os.devnull, "r+b", buffering=0) as null:
+        fd = null.fileno()
+        return open_session(access, key, command, stdin=fd, stdout=fd, stderr=fd)
 
 
 def test_a_command_keeps_its_streams_its_arguments_and_its_exit_code(rig: Rig):
@@ -108,9 +108,9 @@ def test_a_command_keeps_its_streams_its_arguments_and_its_exit_code(rig: Rig):
     assert err == b"hello\n"
 
 
-def test_a_command_that_a_signal_ends_gives_255(rig: Rig, null: int):
+def test_a_command_that_a_signal_ends_gives_255(rig: Rig):
     command = ["sh", "-c", "kill -9 $$"]
-    assert open_session(rig.access, rig.key, command, stdin=null, stdout=null, stderr=null) == 255
+    assert run(rig.access, rig.key, command) == 255
 
 
 def test_a_shell_without_a_terminal_reads_its_commands(rig: Rig):
@@ -149,7 +149,9 @@ def test_a_person_gets_a_terminal_of_the_size_of_the_window(rig: Rig):
 @pytest.mark.parametrize(
     ("address", "inside"), [("10.164.0.9", True), ("34.90.1.2", False), ("127.0.0.1", False)]
 )
-def test_whoever_is_outside_of_the_network_of_a_host_is_told(rig: Rig, address: str, inside: bool):
+def test_a_caller_outside_of_the_network_of_a_host_gets_a_hint(
+    rig: Rig, address: str, inside: bool
+):
     access: HostAccess = {**rig.access, "address": address}
     error = ssh_session._error_in_log(
         access, f"ssh: connect to host {address} port 22: Connection timed out\n"
@@ -160,25 +162,23 @@ def test_whoever_is_outside_of_the_network_of_a_host_is_told(rig: Rig, address: 
     assert ("on a machine there" in error.hint) == inside
 
 
-def test_a_host_that_is_not_pinned_or_has_changed_is_told_nothing(rig: Rig, null: int):
+def test_a_host_that_is_not_pinned_or_has_changed_gets_nothing(rig: Rig):
     with StrangeServer() as server:
         at_server: HostAccess = {**rig.access, "address": "127.0.0.1", "port": server.port}
         with pytest.raises(TpujobError, match="no host key is pinned for \\[127"):
-            open_session(at_server, rig.key, ["true"], stdin=null, stdout=null, stderr=null)
+            run(at_server, rig.key, ["true"])
         (line,) = rig.access["host_keys"]
         stranger: HostAccess = {
             **at_server,
             "host_keys": [f"[127.0.0.1]:{server.port} {line.split(' ', 1)[1]}"],
         }
         with pytest.raises(HostKeyChanged) as caught:
-            open_session(stranger, rig.key, ["true"], stdin=null, stdout=null, stderr=null)
+            run(stranger, rig.key, ["true"])
         assert "tpujob cancel --release" in caught.value.hint, "it does not say what to do"
     assert server.connections == 2
     assert server.seen == []
     with pytest.raises(TpujobError, match="no host key is pinned for host 0"):
-        open_session(
-            {**at_server, "host_keys": []}, rig.key, ["true"], stdin=null, stdout=null, stderr=null
-        )
+        run({**at_server, "host_keys": []}, rig.key, ["true"])
 
 
 # Certificates --------------------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def test_a_host_that_is_not_pinned_or_has_changed_is_told_nothing(rig: Rig, null
         "there is none",
     ],
 )
-def test_no_certificate_lets_in_when(rig: Rig, null: int, why: str):
+def test_no_certificate_lets_in_when(rig: Rig, why: str):
     at = {"it has expired": -LIFETIME - 5, "it is not valid yet": SKEW + 60}.get(why, 0.0)
     hosts = rig.asked_at(at)
     key = new_private_key() if "another key" in why else rig.key
@@ -209,19 +209,18 @@ def test_no_certificate_lets_in_when(rig: Rig, null: int, why: str):
         "certificate": "" if "none" in why else certificate,
     }
     with pytest.raises(Transient, match="does not accept the certificate") as refused:
-        open_session(access, key, ["true"], stdin=null, stdout=null, stderr=null)
+        run(access, key, ["true"])
     assert "clock" in refused.value.hint
 
 
-def test_a_session_outlives_its_certificate_and_clocks_may_differ_a_little(rig: Rig, null: int):
+def test_a_session_outlives_its_certificate_and_clocks_may_differ_a_little(rig: Rig):
     for at in (-LIFETIME + 30, SKEW - 30):
         access = rig.let_in(rig.asked_at(at))
-        assert open_session(access, rig.key, ["true"], stdin=null, stdout=null, stderr=null) == 0
+        assert run(access, rig.key, ["true"]) == 0
     soon = rig.let_in(rig.asked_at(-LIFETIME + 2))
     lasts = ["sh", "-c", "while [ $(date +%s) -le $1 ]; do :; done; exit 9", "sh"]
     over = str(int(time.time()) + 3)
-    streams = {"stdin": null, "stdout": null, "stderr": null}
-    assert open_session(soon, rig.key, [*lasts, over], **streams) == 9
+    assert run(soon, rig.key, [*lasts, over]) == 9
 
 
 def test_a_certificate_says_whose_it_is_and_allows_a_terminal_alone(rig: Rig, tmp_path: Path):
@@ -237,7 +236,7 @@ def test_a_certificate_says_whose_it_is_and_allows_a_terminal_alone(rig: Rig, tm
 
 
 @pytest.mark.parametrize("key", ["", "ssh-ed25519 AAAA", "ssh-rsa AAAA", "ssh-ed25519 \u00e4"])
-def test_what_is_no_key_is_let_in_nowhere(rig: Rig, key: str):
+def test_an_invalid_key_gets_no_certificate(rig: Rig, key: str):
     with pytest.raises(BadRequest, match="not a public key of type ssh-ed25519") as refused:
         rig.hosts.access(rig.host, 0, key, "ada")
     assert "ssh-keygen" in refused.value.hint
@@ -259,9 +258,9 @@ def test_a_plan_adds_the_authority_once_and_leaves_other_keys_alone(rig: Rig):
 
 
 @pytest.mark.slow
-def test_nothing_of_an_owner_is_left_after_a_hand_over_to_another(rig: Rig, null: int):
-    """The real agent wipes a host: its owner's files, key, open session and program go, and a certificate that is still
-    valid lets in no more, also when the next job has started."""
+def test_nothing_of_an_owner_is_left_after_a_hand_over_to_another(rig: Rig):
+    """The real agent wipes a host: its owner's files, key, open session and program are gone, and a certificate that is
+    still valid is refused, also when the next job has started."""
     bare = slice_at("tj-000003-1")
     both = f"{rig.hosts.public_key(bare)}\ntpujob:{rig.farm.public_key}"
     slice = slice_at(bare.name, *rig.farm.slice(bare.name, key=both))
@@ -269,14 +268,15 @@ def test_nothing_of_an_owner_is_left_after_a_hand_over_to_another(rig: Rig, null
     plan = {"job": "000001", "attempt": 1, "command": ["sleep", "1000"]}
     rig.hosts.start(slice, [HostPlan(0, plan)], timeout=30)
     access = rig.hosts.access(slice, 0, public_line(rig.key), "ada for job 000001")
-    streams = {"stdin": null, "stdout": null, "stderr": null}
     leave = (
         "echo 'ssh-ed25519 AAAA mine' >> ~/.ssh/authorized_keys; mkdir -p ~/.config/gcloud;"
         "echo canary | tee ~/.config/gcloud/key ~/.netrc $TMPDIR/x"
     )
-    assert open_session(access, rig.key, ["sh", "-c", leave], **streams) == 0
+    assert run(access, rig.key, ["sh", "-c", leave]) == 0
     text = json.dumps([access, rig.key, ["sh", "-c", "touch ~/up; sleep 1000"]])
-    session = subprocess.Popen([sys.executable, "-c", CLIENT, text], **streams)
+    null = subprocess.DEVNULL
+    client = [sys.executable, "-c", CLIENT, text]
+    session = subprocess.Popen(client, stdin=null, stdout=null, stderr=null)
     until(lambda: rig.farm.run(address, "test -e ~/up")[0] == 0, "the session")
     (pid,) = re.findall(rb'"pid": (\d+)', rig.farm.run(address, "cat ~/.tpujob/state.json")[1])
 
@@ -291,7 +291,7 @@ def test_nothing_of_an_owner_is_left_after_a_hand_over_to_another(rig: Rig, null
     heirs = replace(slice, epoch=1)
     for _ in range(2):
         with pytest.raises(Transient, match="does not accept the certificate"):
-            open_session(access, rig.key, ["true"], **streams)
+            run(access, rig.key, ["true"])
         rig.hosts.start(heirs, [HostPlan(0, {**plan, "job": "000002"})], timeout=30)
     theirs = rig.hosts.access(heirs, 0, public_line(rig.key), "bob for job 000002")
-    assert open_session(theirs, rig.key, ["true"], **streams) == 0
+    assert run(theirs, rig.key, ["true"]) == 0

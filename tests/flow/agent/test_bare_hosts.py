@@ -50,8 +50,8 @@ def test_this_checkout_has_what_the_bundled_programs_are_locked_to(
 
 def test_the_lock_has_the_whole_extra_and_what_a_tpu_needs() -> None:
     project = tomllib.loads((LOCK.parents[1] / "pyproject.toml").read_text())["project"]
-    asked = project["optional-dependencies"]["workloads"]
-    direct = {re.split(r"[^a-z-]", line)[0] for line in asked} | {"libtpu"}
+    requirements = project["optional-dependencies"]["workloads"]
+    direct = {re.split(r"[^a-z-]", line)[0] for line in requirements} | {"libtpu"}
     locked = set(re.findall(r"^([a-z0-9-]+)==", LOCK.read_text(), re.MULTILINE))
     assert direct <= locked, f"run `make lock`: {direct - locked}"
     assert "//" not in LOCK.read_text(), "no address, as every site has its own index"
@@ -101,10 +101,10 @@ def test_uv_comes_from_its_archive_and_what_only_a_tpu_needs_is_left_out(
     plan["environment"]["unless_installed"] = True
     report = run(bare, env=archive, **plan)
     assert report["exit_code"] == 0, bare.bucket.log()
-    said = notes(bare)
-    assert said[0].startswith("this host's Python 3.1"), said
-    assert said[0].endswith("so one is made of requirements.txt")
-    assert said[1] == f"uv is from {archive['UV_DOWNLOAD_URL'].partition('#')[0]}/{uv_archive()}"
+    lines = notes(bare)
+    assert lines[0].startswith("this host's Python 3.1"), lines
+    assert lines[0].endswith("so one is made of requirements.txt")
+    assert lines[1] == f"uv is from {archive['UV_DOWNLOAD_URL'].partition('#')[0]}/{uv_archive()}"
     assert (bare.home / ".tpujob" / "tools" / "uv" / "bin" / "uv").exists()
     run(bare, 2, "command -v uv", env={}, **wanted(bare, "uv", PLAIN))
     assert bare.bucket.log(2)[-1].endswith("/.tpujob/tools/uv/bin/uv"), "kept for later attempts"

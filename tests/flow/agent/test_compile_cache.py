@@ -43,13 +43,13 @@ def storage(host: Host, monkeypatch: pytest.MonkeyPatch) -> Storage:
 
 
 def left(storage: Storage, tmp_path: Path, name: str, data: bytes, key: str = "k") -> None:
-    """A host with that key has left this."""
+    """Upload a file as a host with that key."""
     (tmp_path / "left").write_bytes(data)
     SealedFiles(storage, PLACE, key).put(name, str(tmp_path / "left"))
 
 
 def names(host: Host) -> list[str]:
-    return [str(one["name"]).removeprefix("x/") for one in host.bucket.list("x/")]
+    return [str(item["name"]).removeprefix("x/") for item in host.bucket.list("x/")]
 
 
 def end(compiled: CompileCache, *, whole: bool) -> None:
@@ -61,14 +61,14 @@ def end(compiled: CompileCache, *, whole: bool) -> None:
 def test_entries_come_and_go_once_and_half_written_ones_stay(
     host: Host, storage: Storage, tmp_path: Path
 ) -> None:
-    said = list[str]()
+    notes = list[str]()
     left(storage, tmp_path, "a-cache", b"AAA")
     left(storage, tmp_path, "notes", b"no entry")
     folder = tmp_path / "cache"
-    compiled = CompileCache(SealedFiles(storage, PLACE, "k"), str(folder), said.append)
+    compiled = CompileCache(SealedFiles(storage, PLACE, "k"), str(folder), notes.append)
     compiled.fill()
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == {"a-cache": b"AAA"}
-    assert said == ["compiled programs fetched from the bucket: 1"]
+    assert notes == ["compiled programs fetched from the bucket: 1"]
     (folder / "b-cache").write_bytes(b"BBB")
     (folder / "b-atime").write_bytes(b"1")
     (folder / "c-cache").write_bytes(b"half")
@@ -76,6 +76,8 @@ def test_entries_come_and_go_once_and_half_written_ones_stay(
     os.utime(folder / "b-cache", (old, old))
     end(compiled, whole=False)  # the program was killed: what it wrote last may be half
     assert names(host) == ["a-cache", "b-cache", "notes"]
+    future = time.time() + 3600  # the clock was put back
+    os.utime(folder / "c-cache", (future, future))
     end(compiled, whole=True)
     assert host.bucket.read("x/c-cache") == b"half"
     assert compiled.finish(whole=True) is None, "nothing is left"
@@ -83,7 +85,7 @@ def test_entries_come_and_go_once_and_half_written_ones_stay(
     (folder / "d-cache").write_bytes(b"D")
     end(compiled, whole=True)
     compiled.fill()
-    assert [text.partition(":")[0] for text in said[1:]] == [
+    assert [text.partition(":")[0] for text in notes[1:]] == [
         "compiled programs cannot be kept",
         "compiled programs cannot be fetched",
     ]
@@ -92,11 +94,11 @@ def test_entries_come_and_go_once_and_half_written_ones_stay(
 def test_what_the_owners_hosts_have_not_sealed_is_never_used(
     storage: Storage, tmp_path: Path
 ) -> None:
-    """Programs are code: whoever can write to the bucket could have them run by every host that reads them."""
-    said, key = list[str](), "k"
+    """Otherwise another user of the bucket could run code on every host that reads them."""
+    notes, key = list[str](), "k"
     for name in ("a-cache", "b-cache", "d-cache"):
         left(storage, tmp_path, name, b"ours")
-    seals = {one.name: dict(one.metadata) for one in storage.objects(PLACE)}
+    seals = {file.name: dict(file.metadata) for file in storage.objects(PLACE)}
     storage.put(PLACE + "a-cache", b"planted")
     storage.put(PLACE + "b-cache", b"planted", seals["b-cache"])
     storage.put(PLACE + "c-cache", b"ours", seals["d-cache"])  # sealed, and for another name
@@ -104,19 +106,19 @@ def test_what_the_owners_hosts_have_not_sealed_is_never_used(
     left(storage, tmp_path, "e-cache", b"planted", key="of another owner")
     left(storage, tmp_path, "f-cache", b"planted", key="")
     folder = tmp_path / "cache"
-    compiled = CompileCache(SealedFiles(storage, PLACE, key), str(folder), said.append)
+    compiled = CompileCache(SealedFiles(storage, PLACE, key), str(folder), notes.append)
     compiled.fill()
-    nothing = CompileCache(SealedFiles(storage, PLACE, ""), str(folder), said.append)
+    nothing = CompileCache(SealedFiles(storage, PLACE, ""), str(folder), notes.append)
     nothing.fill()
     assert [p.name for p in folder.iterdir()] == []
     text = (
         "a compiled program is not used: gs://shed/x/b-cache has another SHA-256 than it may have"
     )
-    assert said == [text]
+    assert notes == [text]
     for name in ("a-cache", "b-cache", "e-cache"):
         (folder / name).write_bytes(b"compiled here")
     end(compiled, whole=True)
-    again = CompileCache(SealedFiles(storage, PLACE, key), str(tmp_path / "other"), said.append)
+    again = CompileCache(SealedFiles(storage, PLACE, key), str(tmp_path / "other"), notes.append)
     again.fill()
     kept = {p.name: p.read_bytes() for p in (tmp_path / "other").iterdir()}
     expected = dict.fromkeys(("a-cache", "b-cache", "e-cache"), b"compiled here")
@@ -124,7 +126,7 @@ def test_what_the_owners_hosts_have_not_sealed_is_never_used(
 
 
 def test_no_more_bytes_are_read_than_were_sealed(storage: Storage, tmp_path: Path) -> None:
-    said, sent = list[str](), list[int]()
+    notes, sent = list[str](), list[int]()
     left(storage, tmp_path, "a-cache", b"ours")
 
     def endless(path: str, take: Any, generation: str) -> None:
@@ -133,9 +135,9 @@ def test_no_more_bytes_are_read_than_were_sealed(storage: Storage, tmp_path: Pat
             take(b"xxx")
 
     storage.read = endless  # type: ignore[method-assign]
-    CompileCache(SealedFiles(storage, PLACE, "k"), str(tmp_path / "cache"), said.append).fill()
+    CompileCache(SealedFiles(storage, PLACE, "k"), str(tmp_path / "cache"), notes.append).fill()
     assert list((tmp_path / "cache").iterdir()) == []
-    assert "has more bytes than were listed" in said[0]
+    assert "has more bytes than were listed" in notes[0]
     assert len(sent) == 2
 
 

@@ -1,5 +1,5 @@
-"""Programs in a container. A stand-in for docker runs what it is given as a process of this machine, and keeps what it
-was told; that a real container sees a TPU is not shown here.
+"""Programs in a container. A stand-in for docker runs commands as processes of this machine, and records its command
+lines; no test shows that a real container sees a TPU.
 """
 
 from pathlib import Path
@@ -43,25 +43,27 @@ elif words[0] == "run":
 
 
 @pytest.fixture
-def told(host: Host) -> Path:
-    """Return docker's command lines."""
+def call_log(host: Host) -> Path:
+    """Return the file with docker's command lines."""
     host.tools({"docker": DOCKER})
-    told = host.home / "told"
-    host.env.update(TOLD=str(told), IMAGE=IMAGE)
-    return told
+    call_log = host.home / "told"
+    host.env.update(TOLD=str(call_log), IMAGE=IMAGE)
+    return call_log
 
 
 def image(**more: Any) -> dict[str, Any]:
     """Return the plan's order for an image."""
-    asked = {"kind": "docker", "image": IMAGE, "args": ["--shm-size=1g"]}
-    return {"environment": asked, "shared": "gs://shed/cache", **more}
+    order = {"kind": "docker", "image": IMAGE, "args": ["--shm-size=1g"]}
+    return {"environment": order, "shared": "gs://shed/cache", **more}
 
 
-def calls(told: Path, verb: str) -> list[str]:
-    return [line for line in told.read_text().splitlines() if line.startswith(verb + " ")]
+def calls(call_log: Path, verb: str) -> list[str]:
+    return [line for line in call_log.read_text().splitlines() if line.startswith(verb + " ")]
 
 
-def test_set_up_and_program_run_in_the_image_with_the_host_at_hand(host: Host, told: Path) -> None:
+def test_set_up_and_program_run_in_the_image_with_the_host_at_hand(
+    host: Host, call_log: Path
+) -> None:
     program = "echo $TPUJOB_JOB $COLOUR $HOME; pwd"
     report = host.run(program, env={"COLOUR": "a b"}, setup="echo prepared", **image())
     assert report["exit_code"] == 0, host.bucket.log()
@@ -71,31 +73,31 @@ def test_set_up_and_program_run_in_the_image_with_the_host_at_hand(host: Host, t
     assert "[setup] prepared" in log
     home = host.home / ".tpujob"
     assert f"000042 a b {home}/home" in log
-    _, run = calls(told, "run")
+    _, run = calls(call_log, "run")
     options, _, command = run.partition(f" --shm-size=1g {IMAGE} ")
     assert command == f"bash -c {program}"
     for option in ("--rm", "--init", "--privileged", "--net=host", f"--volume={home}:{home}"):
         assert option in options.split()
     assert "COLOUR" not in options, "other users see a command line"
-    assert len(calls(told, "rm")) == 2, "nothing of it is left"
+    assert len(calls(call_log, "rm")) == 2, "no container is left"
     assert list((home / "containers").iterdir()) == []
     host.run("true", attempt=2, **image())
-    assert len(calls(told, "pull")) == 1
+    assert len(calls(call_log, "pull")) == 1
 
 
-def test_a_stop_is_told_to_the_container(host: Host, told: Path) -> None:
+def test_a_stop_reaches_the_container(host: Host, call_log: Path) -> None:
     program = "trap 'echo saving; exit 75' TERM; echo up; while :; do sleep 0.05; done"
     host.start(program, **image())
     until(lambda: "up" in host.bucket.log(), "the program's first line")
     host.agent("stop", "--grace", 60)
     assert host.ended()["exit_code"] == 75
     assert "saving" in host.bucket.log()
-    (kill,) = calls(told, "kill")
+    (kill,) = calls(call_log, "kill")
     assert kill.startswith("kill --signal=SIGTERM tpujob-000042-1-")
-    assert calls(told, "rm")
+    assert calls(call_log, "rm")
 
 
-def test_a_container_gets_secrets_by_a_pipe_that_nothing_keeps(host: Host, told: Path) -> None:
+def test_a_container_gets_secrets_by_a_pipe_that_nothing_keeps(host: Host, call_log: Path) -> None:
     secrets = {"WANDB_API_KEY": "canary-4711"}
     report = host.run("echo it has ${#WANDB_API_KEY}", secrets=secrets, setup="true", **image())
     assert report["exit_code"] == 0, host.bucket.log()
@@ -105,18 +107,18 @@ def test_a_container_gets_secrets_by_a_pipe_that_nothing_keeps(host: Host, told:
     assert not [path for path in host.home.rglob("*") if path.is_fifo()], "the pipe is left"
 
 
-def test_a_secret_of_several_lines_never_gets_on_a_command_line(host: Host, told: Path) -> None:
+def test_a_secret_of_several_lines_never_gets_on_a_command_line(host: Host, call_log: Path) -> None:
     report = host.run("true", secrets={"SSH_KEY": "canary\n4711"}, **image())
     assert "SSH_KEY has several lines" in report["error"]
-    assert not calls(told, "run")
+    assert not calls(call_log, "run")
 
 
-def test_what_a_dead_agent_left_running_is_removed(host: Host, told: Path) -> None:
+def test_what_a_dead_agent_left_running_is_removed(host: Host, call_log: Path) -> None:
     names = host.home / ".tpujob" / "containers"
     names.mkdir(parents=True)
     (names / "tpujob-000041-1-9-1").touch()
     host.run("true")
-    assert calls(told, "rm") == ["rm --force tpujob-000041-1-9-1"]
+    assert calls(call_log, "rm") == ["rm --force tpujob-000041-1-9-1"]
     assert list(names.iterdir()) == []
 
 

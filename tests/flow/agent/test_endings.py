@@ -54,7 +54,7 @@ def test_the_next_attempt_meets_while_the_last_one_still_uploads(pair: tuple[Hos
     os.close(descriptor)
 
 
-def test_an_exit_and_a_whole_log_are_told_before_an_upload_ends(host: Host) -> None:
+def test_an_exit_and_a_whole_log_are_reported_before_an_upload_ends(host: Host) -> None:
     host.run(f"{SLOW}; echo printed", **versioned(host))
     assert host.bucket.log()[-1] == "printed"
     assert [facts.open for _, facts in host.bucket.segments()[-1:] if facts] == [False]
@@ -62,4 +62,4 @@ def test_an_exit_and_a_whole_log_are_told_before_an_upload_ends(host: Host) -> N
     entry(host).unlink()  # it cannot be put into the bucket
     os.close(descriptor)
     own = host.out().parent / "agent.log"
-    until(lambda: "[tpujob] compiled programs cannot be kept: " in own.read_text(), "a word of it")
+    until(lambda: "[tpujob] compiled programs cannot be kept: " in own.read_text(), "the note")

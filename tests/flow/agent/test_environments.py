@@ -1,6 +1,6 @@
-"""The environment that a job names: built once on a host, found again, kept in the bucket, never half taken for whole.
+"""The environment that a job names: built once on a host, reused, kept in the bucket, never used half-built.
 
-Real `uv`, with a package that the bundle itself brings, so that no index is asked.
+Real `uv`, with a package in the bundle itself, so that no index is needed.
 """
 
 import hashlib
@@ -55,10 +55,10 @@ PLAIN = "--no-index\n--find-links wheels\ntinypkg\n"
 
 def wanted(host: Host, kind: str = "pip", text: str = PLAIN, **more: Any) -> dict[str, Any]:
     """Return the plan's order for an environment from such a file."""
-    asked = {"kind": kind, "file": "requirements.txt", "python": None}
+    order = {"kind": kind, "file": "requirements.txt", "python": None}
     return {
         "bundles": bundle(host, requirements_txt=text),
-        "environment": asked,
+        "environment": order,
         "shared": "gs://shed/cache",
         **more,
     }
@@ -81,15 +81,14 @@ def run(host: Host, attempt: int = 1, command: str = ASK, **plan: Any) -> dict[s
 
 
 def forget(host: Host, *folders: Path) -> None:
-    """As on a new machine: they are gone. The agent's process ends when the environment is in the bucket; until then it
-    removes files of its own beside it."""
+    """Delete the folders, as on a new machine, once the agent has ended: until then it removes files beside them."""
     until(lambda: not host.processes(), "the end of the agent", 120)
     for folder in folders:
         shutil.rmtree(folder)
 
 
 def quick_uv(host: Host, then: str = "") -> Host:
-    """A stand-in for uv: it makes real environments, with nothing in them, and says what it was told."""
+    """A stand-in for uv: it makes real environments without packages, and prints its arguments."""
     make = '[ "$1" = venv ] && exec python3 -I -m venv --without-pip "$2"'
     host.tools({"uv": f"#!/bin/sh\necho uv $*\n{then}\n{make}\nexit 0\n"})
     return host
@@ -150,8 +149,8 @@ def built_elsewhere(host: Host) -> tuple[dict[str, Any], Path, dict[str, Any]]:
 def test_the_next_slice_fetches_what_host_0_has_built(host: Host) -> None:
     plan, folder, kept = built_elsewhere(host)
     run(host, 2, "echo in $VIRTUAL_ENV", **plan)
-    (said,) = notes(host, 2)
-    assert said.startswith(f"{folder.name} was fetched from the bucket in ")
+    (note,) = notes(host, 2)
+    assert note.startswith(f"{folder.name} was fetched from the bucket in ")
     assert host.bucket.log(2)[-1] == f"in {folder}/prefix"
     shutil.rmtree(folder)
     host.bucket.put(kept["name"], host.bucket.read(kept["name"])[:3000])  # cut off
@@ -159,8 +158,8 @@ def test_the_next_slice_fetches_what_host_0_has_built(host: Host) -> None:
     assert notes(host, 3)[-1].startswith(f"{folder.name} was built with uv in ")
 
 
-def test_an_environment_that_somebody_planted_is_neither_unpacked_nor_run(host: Host) -> None:
-    """Whoever can write to the bucket could have its `python` run by every host, or write outside of its folder."""
+def test_a_planted_environment_is_neither_unpacked_nor_run(host: Host) -> None:
+    """Otherwise another user of the bucket could run code on every host, or write outside of the folder."""
     plan, folder, kept = built_elsewhere(host)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
@@ -184,8 +183,8 @@ def test_a_step_that_fails_is_named_and_the_program_is_not_started(host: Host) -
     quick_uv(host, then='[ "$1" = pip ] && exit 3')
     report = run(host, 1, "echo never", **wanted(host, "uv", hashed()))
     assert (report["exit_code"], report["cause"]) == (None, "SETUP")
-    said = "the environment cannot be made: `uv pip install --python ...` ended with exit code 3"
-    assert report["error"].startswith(said)
+    error = "the environment cannot be made: `uv pip install --python ...` ended with exit code 3"
+    assert report["error"].startswith(error)
     log = host.bucket.log()
     assert "never" not in log
     assert any("--require-hashes -r requirements.txt" in line for line in log)

@@ -12,39 +12,40 @@ from pathlib import Path
 
 import pytest
 
+from tests.flow.agent.gate import open_gate, start_at_gate
 from tests.support.agent_host import AGENT, JOB, Host, agent_as_files, until
 from tpujob.protocol import live
 from tpujob.protocol.live import TailMessage
 
 
 class Follower:
-    """Somebody who reads what `agent live` prints."""
+    """A reader of the output of `agent live`."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
         self.tails: list[TailMessage] = []
-        self.speaks_for: list[int] = []
+        self.hosts: list[int] = []
         self.thread = threading.Thread(target=self._read, daemon=True)
         self.thread.start()
 
     def _read(self) -> None:
         assert self.process.stdout
         for line in self.process.stdout:
-            said = json.loads(line)
-            self.speaks_for = live.read_hosts(said) or self.speaks_for
-            tail = live.read_tail(said)
+            message = json.loads(line)
+            self.hosts = live.read_hosts(message) or self.hosts
+            tail = live.read_tail(message)
             if tail:
                 self.tails.append(tail)
 
     @property
     def texts(self) -> dict[int, str]:
         """Return the received lines by number. Fails if a line was sent twice."""
-        found: dict[int, str] = {}
+        lines: dict[int, str] = {}
         for tail in list(self.tails):
             for i, line in enumerate(tail.data.decode().splitlines()):
-                assert tail.line + i not in found, f"line {tail.line + i} was told twice"
-                found[tail.line + i] = line.partition(" ")[2]
-        return found
+                assert tail.line + i not in lines, f"line {tail.line + i} was sent twice"
+                lines[tail.line + i] = line.partition(" ")[2]
+        return lines
 
 
 @contextmanager
@@ -65,27 +66,26 @@ def following(host: Host) -> Iterator[Follower]:
             pipe.close()
 
 
-def test_a_follower_is_told_what_the_bucket_does_not_have(host: Host) -> None:
-    host.start("touch ~/up; until [ -e ~/go ]; do sleep 0.05; done; seq 50000; sleep 1000")
-    until((host.home / "up").exists, "the start of the program")
+def test_a_follower_gets_the_lines_that_the_bucket_does_not_have(host: Host) -> None:
+    start_at_gate(host, "seq 50000; sleep 1000")
     host.bucket.away()
-    (host.home / "go").touch()
+    open_gate(host)
     with following(host) as follower:
         until(lambda: len(follower.texts) == 50_000, "every line, with no storage")
-        assert follower.speaks_for == [0]
+        assert follower.hosts == [0]
         assert follower.texts == {i: str(i) for i in range(1, 50_001)}
         host.bucket.back()
         until(lambda: follower.tails[-1].settled == 50_000, "that the bucket has them")
     assert host.bucket.log()[-1] == "50000"
     with following(host) as late:
-        until(lambda: late.tails, "a word for who comes later")
+        until(lambda: late.tails, "the first message to a later follower")
         assert not late.texts, "what is in the bucket is read there"
         assert late.tails[0].settled == 50_000
     host.agent("stop", "--grace", 1)
 
 
-def test_a_follower_that_does_not_read_delays_nobody(host: Host) -> None:
-    host.start("until [ -e ~/go ]; do sleep 0.05; done; seq -f %0200.0f 100000; exit 3")
+def test_a_follower_that_does_not_read_delays_no_program(host: Host) -> None:
+    start_at_gate(host, "seq -f %0200.0f 100000; exit 3")
     folder = host.out().parent
     until((folder / "live").exists, "the socket")
     with socket.socket(socket.AF_UNIX) as deaf:
@@ -94,7 +94,7 @@ def test_a_follower_that_does_not_read_delays_nobody(host: Host) -> None:
             deaf.connect(f"/tmp/live-{os.getpid()}/live")
         finally:
             os.unlink(f"/tmp/live-{os.getpid()}")
-        (host.home / "go").touch()
+        open_gate(host)
         assert host.ended()["exit_code"] == 3
     assert len(host.bucket.log()) == 100_000
 
@@ -105,27 +105,27 @@ def test_only_the_owner_of_the_host_may_follow(host: Host) -> None:
     until(path.exists, "the socket")
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     if os.geteuid():
-        pytest.skip("only root can be somebody else")
+        pytest.skip("only root can become another user")
     probe = f"import os, socket; os.chdir({str(path.parent)!r}); os.chmod('live', 0o666)\n"
     probe += "os.chmod('.', 0o711); os.setuid(65534)\n"
     probe += "s = socket.socket(socket.AF_UNIX); s.connect('live'); print(s.recv(100))"
-    said = subprocess.run(["python3", "-c", probe], capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "b''", "somebody else was told"
+    result = subprocess.run(["python3", "-c", probe], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "b''", "another user got a message"
 
 
-def test_a_follower_hears_that_the_agent_ends_and_that_there_is_none(host: Host) -> None:
+def test_a_follower_learns_that_the_agent_has_ended_or_is_absent(host: Host) -> None:
     pid = host.start("echo early; sleep 1000")["pid"]
     with following(host) as follower:
-        until(lambda: follower.tails, "the first word")
+        until(lambda: follower.tails, "the first message")
         os.kill(pid, signal.SIGKILL)
         assert follower.process.wait(10) == 0
     assert host.agent("live", JOB, 1)["error"].startswith("nothing can be followed here")
 
 
-def test_who_hangs_up_leaves_nothing_behind(host: Host, tmp_path: Path) -> None:
+def test_a_follower_that_hangs_up_leaves_no_process(host: Host, tmp_path: Path) -> None:
     host.start("sleep 1000")
     with following(host) as follower:
-        until(lambda: follower.tails, "the first word")
+        until(lambda: follower.tails, "the first message")
         assert follower.process.stdin
         follower.process.stdin.close()
         assert follower.process.wait(10) == 0

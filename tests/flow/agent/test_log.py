@@ -1,4 +1,4 @@
-"""The program's output on its way to the bucket: much of it, strange bytes, a storage that is away."""
+"""The upload of a program's output: much output, strange bytes, a storage outage."""
 
 import itertools
 from collections.abc import Iterator
@@ -8,15 +8,13 @@ from unittest import mock
 
 import pytest
 
+from tests.flow.agent.gate import open_gate, start_at_gate
 from tests.support.agent_host import Host, until
 from tests.support.simulation.sim import Sim
 from tests.support.virtual_threads import virtual
 from tpujob.agent.storage import StorageError
 from tpujob.agent.upload import Log, Redactor, log, spool
 from tpujob.protocol import segment
-
-#: until the test has taken the storage away, or not
-WAITS = "touch ~/up; until [ -e ~/go ]; do sleep 0.05; done"
 
 
 def test_strange_output_becomes_lines(host: Host) -> None:
@@ -31,11 +29,10 @@ def test_a_line_without_an_end_is_cut_into_pieces(host: Host) -> None:
     assert max(map(len, lines)) == 64 * 1024
 
 
-def test_a_storage_outage_loses_no_log_and_blocks_nobody(host: Host) -> None:
-    host.start(f"{WAITS}; seq 300000; touch ~/done; exit 7")
-    until((host.home / "up").exists, "the start of the program")
+def test_a_storage_outage_loses_no_log_and_blocks_no_program(host: Host) -> None:
+    start_at_gate(host, "seq 300000; touch ~/done; exit 7")
     host.bucket.away()
-    (host.home / "go").touch()
+    open_gate(host)
     until((host.home / "done").exists, "the end of the program, with no storage")
     host.bucket.back()
     assert host.ended(seconds=90)["exit_code"] == 7
@@ -51,11 +48,10 @@ def gaps(numbers: list[int]) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("storage", ["there", "away"])
 def test_a_very_long_log_keeps_its_head_and_its_tail(host: Host, storage: str) -> None:
     count = 400_000
-    host.start(f"{WAITS}; seq -f %040.0f {count}; touch ~/done", log_bytes=4 * 1024 * 1024)
-    until((host.home / "up").exists, "the start of the program")
+    start_at_gate(host, f"seq -f %040.0f {count}; touch ~/done", log_bytes=4 * 1024 * 1024)
     if storage == "away":  # lines are dropped before any is shipped
         host.bucket.away()
-    (host.home / "go").touch()
+    open_gate(host)
     until((host.home / "done").exists, "the end of the program")
     if storage == "away":
         host.bucket.back()
@@ -155,9 +151,7 @@ def test_four_mebibytes_are_shipped_at_once_in_one_object(played: tuple[Sim, Kep
 
 
 @pytest.mark.parametrize("doomed", [False, True])
-def test_who_stops_or_gets_a_notice_ships_at_once(
-    played: tuple[Sim, Kept, Log], doomed: bool
-) -> None:
+def test_a_stop_or_a_notice_uploads_at_once(played: tuple[Sim, Kept, Log], doomed: bool) -> None:
     sim, kept, written = played
     sim.spawn(lambda: written.note("before", ""))
     after(sim, 1)

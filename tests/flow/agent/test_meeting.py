@@ -23,22 +23,22 @@ HOSTS = 40
 
 
 class Slice:
-    """The hosts of a slice, and what they meet with."""
+    """The hosts of a slice, with the address and threads for their meetings."""
 
     def __init__(self, hosts: int) -> None:
         (self.address,) = free_addresses(1)
         self.hosts = hosts
         self.pool, self.open = ThreadPoolExecutor(hosts), contextlib.ExitStack()
 
-    def host(self, number: int, key: str = KEY) -> Met:
-        made = Met(number, self.hosts, self.address, key)
+    def host(self, number: int, key: str = KEY) -> HostMeetings:
+        made = HostMeetings(number, self.hosts, self.address, key)
         self.open.callback(made.close)
         return made
 
 
-class Met(Meetings):
-    def say(self, patience: float = 20, **said: Any) -> list[dict[str, Any]]:
-        return self.meet(said, patience, lambda: None)
+class HostMeetings(Meetings):
+    def exchange(self, patience: float = 20, **message: Any) -> list[dict[str, Any]]:
+        return self.meet(message, patience, lambda: None)
 
 
 @pytest.fixture
@@ -48,20 +48,20 @@ def pair() -> Iterator[Slice]:
         yield made
 
 
-def test_all_hosts_get_what_each_has_said_round_after_round(pair: Slice) -> None:
+def test_all_hosts_get_all_messages_in_each_round(pair: Slice) -> None:
     hosts = [pair.host(0), pair.host(1)]
     for stage in ("facts", "devices"):
-        met = [*pair.pool.map(lambda one, stage=stage: one.say(stage=stage), hosts)]
-        assert met == [[{"host": 0, "stage": stage}, {"host": 1, "stage": stage}]] * 2
+        results = [*pair.pool.map(lambda host, stage=stage: host.exchange(stage=stage), hosts)]
+        assert results == [[{"host": 0, "stage": stage}, {"host": 1, "stage": stage}]] * 2
 
 
-def test_who_comes_late_learns_that_host_0_has_not_waited(pair: Slice) -> None:
+def test_a_late_host_learns_that_host_0_has_not_waited(pair: Slice) -> None:
     host_0 = pair.host(0)
-    with pytest.raises(Failure, match="host 1 did not come to the pre-flight") as found:
-        host_0.say(0.1)
-    assert found.value.late
+    with pytest.raises(Failure, match="host 1 did not come to the pre-flight") as error:
+        host_0.exchange(0.1)
+    assert error.value.late
     with pytest.raises(Failure, match="host 1 did not come to the pre-flight"):
-        pair.host(1).say()
+        pair.host(1).exchange()
 
 
 def question(number: str, host: int = 1, key: str = KEY) -> bytes:
@@ -88,7 +88,7 @@ def test_a_question_of_a_stranger_or_of_another_connection_is_not_believed(pair:
             answers.append(sock.recv(100))
     assert answers == [b""] * 6
     with pytest.raises(Failure, match="host 1 did not come"):
-        host_0.say(0.1)
+        host_0.exchange(0.1)
 
 
 def connected(address: tuple[str, int]) -> socket.socket | None:
@@ -97,15 +97,15 @@ def connected(address: tuple[str, int]) -> socket.socket | None:
     return None
 
 
-def test_who_does_not_have_the_key_takes_nobodys_place(pair: Slice) -> None:
-    """The port is open to whoever is in the network."""
-    host_0 = pair.pool.submit(pair.host(0).say, of="the slice")
+def test_a_host_without_the_key_takes_no_place(pair: Slice) -> None:
+    """The port is open to the whole network."""
+    host_0 = pair.pool.submit(pair.host(0).exchange, of="the slice")
     stranger = pair.host(1, key="0b" * 32)
     with pytest.raises(Failure, match="host 0 did not come"):
-        stranger.say(0.5, of="elsewhere")
+        stranger.exchange(0.5, of="elsewhere")
     host_1 = pair.host(1)
-    assert host_1.say(of="the slice") == host_0.result()
-    assert {word["of"] for word in host_0.result()} == {"the slice"}
+    assert host_1.exchange(of="the slice") == host_0.result()
+    assert {message["of"] for message in host_0.result()} == {"the slice"}
 
 
 # Many hosts ----------------------------------------------------------------------------------------------------------
@@ -116,8 +116,8 @@ def test_many_hosts_can_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     slice = Slice(HOSTS)
     with slice.open, slice.pool:
         hosts = [slice.host(number) for number in range(HOSTS)]
-        met = [*slice.pool.map(lambda one: one.say(120), hosts)]
-    assert all([word["host"] for word in words] == [*range(HOSTS)] for words in met)
+        results = [*slice.pool.map(lambda host: host.exchange(120), hosts)]
+    assert all([message["host"] for message in messages] == [*range(HOSTS)] for messages in results)
 
 
 # Hosts that cannot reach each other ----------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_many_hosts_can_meet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def closed() -> Iterator[int]:
-    """A port of this machine that answers nobody, as one behind a firewall: its queue of connections is full."""
+    """A port of this machine that gives no answer, as behind a firewall: its queue of connections is full."""
     with contextlib.ExitStack() as opened:
         listener = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         port = listener.getsockname()[1]
@@ -149,19 +149,19 @@ def test_a_host_that_gets_no_answer_at_all_says_which_port_is_closed(
     pair: Slice, closed: int
 ) -> None:
     pair.address = ("127.0.0.1", closed)
-    with pytest.raises(Failure, match=f"host 1 cannot reach host 0 on TCP port {closed}") as found:
-        pair.host(1).say(600)
-    assert found.value.cause == "SETUP"
-    assert found.value.unreached == {"source": 1, "target": 0, "port": closed}
-    assert not found.value.late
+    with pytest.raises(Failure, match=f"host 1 cannot reach host 0 on TCP port {closed}") as error:
+        pair.host(1).exchange(600)
+    assert error.value.cause == "SETUP"
+    assert error.value.unreached == {"source": 1, "target": 0, "port": closed}
+    assert not error.value.late
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_host_0_that_does_not_listen_yet_is_only_late(pair: Slice) -> None:
     """A refused connection shows that packets get through."""
-    with pytest.raises(Failure, match="host 0 did not come") as found:
-        pair.host(1).say(1.5)
-    assert (found.value.cause, found.value.late, found.value.unreached) == ("PREFLIGHT", True, None)
+    with pytest.raises(Failure, match="host 0 did not come") as error:
+        pair.host(1).exchange(1.5)
+    assert (error.value.cause, error.value.late, error.value.unreached) == ("PREFLIGHT", True, None)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -175,9 +175,9 @@ def test_the_ports_of_programs_are_tried_as_well(closed: int) -> None:
 
 
 def test_all_hosts_name_the_same_closed_port() -> None:
-    words = [{"host": 0}, {"host": 1, "closed": None}, {"host": 2, "closed": 8476}]
-    words.append({"host": 3, "closed": 8080})
-    failure = meeting.closed_port_failure(words)
+    messages = [{"host": 0}, {"host": 1, "closed": None}, {"host": 2, "closed": 8476}]
+    messages.append({"host": 3, "closed": 8080})
+    failure = meeting.closed_port_failure(messages)
     assert failure is not None
     assert failure.unreached == {"source": 2, "target": 0, "port": 8476}
-    assert meeting.closed_port_failure(words[:2]) is None
+    assert meeting.closed_port_failure(messages[:2]) is None

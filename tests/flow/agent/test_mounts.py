@@ -1,5 +1,5 @@
-"""Buckets as folders. The real gcsfuse needs the kernel's FUSE and Google Cloud, which tests have not: a stand-in keeps
-what it is told and a table of what is mounted, which the agent reads in place of the kernel's.
+"""Mounted buckets. The real gcsfuse needs the kernel's FUSE and Google Cloud, which tests lack: a stand-in records its
+command lines, and keeps a table of mounts that the agent reads in place of the kernel's.
 """
 
 import json
@@ -28,13 +28,13 @@ mv "$TPUJOB_MOUNTED.new" "$TPUJOB_MOUNTED"
 
 
 @pytest.fixture
-def told(host: Host) -> Path:
-    """Return the stand-in's command lines."""
+def log(host: Host) -> Path:
+    """Return the file with the stand-in's command lines."""
     host.tools({"gcsfuse": GCSFUSE, "fusermount3": FUSERMOUNT})
-    told = host.home / "told"
+    log = host.home / "told"
     (host.home / "mounted").write_text("proc /proc proc rw 0 0\n")
-    host.env.update(TOLD=str(told), TPUJOB_MOUNTED=str(host.home / "mounted"))
-    return told
+    host.env.update(TOLD=str(log), TPUJOB_MOUNTED=str(host.home / "mounted"))
+    return log
 
 
 def data(**changes: Any) -> list[dict[str, Any]]:
@@ -48,7 +48,7 @@ def notes(host: Host, attempt: int = 1) -> list[str]:
     return [line[len(mark) :] for line in host.bucket.log(attempt) if line.startswith(mark)]
 
 
-def test_a_bucket_is_there_before_set_up_and_gone_after_the_program(host: Host, told: Path) -> None:
+def test_a_bucket_is_there_before_set_up_and_gone_after_the_program(host: Host, log: Path) -> None:
     mount = data(only_dir="c4", cache={"mib": 51200, "ttl": 3600})
     see = "grep -c lab-data $TPUJOB_MOUNTED; test -d ~/data && echo folder"
     report = host.run(see, mounts=mount, setup=see)
@@ -59,12 +59,12 @@ def test_a_bucket_is_there_before_set_up_and_gone_after_the_program(host: Host, 
         "1",
         "folder",
     ]
-    made, gone = told.read_text().splitlines()
+    made, gone = log.read_text().splitlines()
     place = host.home / "data"
     assert made.startswith(f"--config-file {host.home}/.tpujob/gcsfuse-")
     assert made.endswith(f".json -o ro lab-data {place}")
     assert gone == f"umount -u {place}"
-    config = json.loads(Path(f"{told}.config").read_text())
+    config = json.loads(Path(f"{log}.config").read_text())
     assert config["only-dir"] == "c4"
     assert config["file-cache"]["max-size-mb"] == 51200
     assert config["metadata-cache"] == {"ttl-secs": 3600}
@@ -73,15 +73,15 @@ def test_a_bucket_is_there_before_set_up_and_gone_after_the_program(host: Host, 
 
 
 def test_a_mount_without_a_cache_keeps_nothing_and_a_writable_one_is_not_read_only(
-    host: Host, told: Path
+    host: Host, log: Path
 ) -> None:
     host.run("true", mounts=data(read_only=False))
-    config = json.loads(Path(f"{told}.config").read_text())
+    config = json.loads(Path(f"{log}.config").read_text())
     assert {"cache-dir", "file-cache", "only-dir"}.isdisjoint(config)
-    assert " -o ro " not in told.read_text()
+    assert " -o ro " not in log.read_text()
 
 
-def test_mounts_of_a_dead_agent_are_removed_before_the_next_attempt(host: Host, told: Path) -> None:
+def test_mounts_of_a_dead_agent_are_removed_before_the_next_attempt(host: Host, log: Path) -> None:
     """A killed agent leaves its mount and its record."""
     left = {**data()[0], "to": "~/old"}
     (host.home / ".tpujob").mkdir(exist_ok=True)
@@ -90,39 +90,39 @@ def test_mounts_of_a_dead_agent_are_removed_before_the_next_attempt(host: Host, 
     with (host.home / "mounted").open("a") as table:
         table.write(f"lab-data {old} fuse.gcsfuse rw 0 0\n")
     host.run("true")
-    assert told.read_text() == f"umount -u {old}\n"
+    assert log.read_text() == f"umount -u {old}\n"
     assert json.loads((host.home / ".tpujob" / "mounts.json").read_text()) == {}
 
 
-def test_a_mount_made_by_somebody_else_is_used_and_left_in_place(host: Host, told: Path) -> None:
+def test_a_mount_made_by_somebody_else_is_used_and_left_in_place(host: Host, log: Path) -> None:
     place = host.home / "data"
     place.mkdir()
     with (host.home / "mounted").open("a") as table:
         table.write(f"lab-data {place} fuse.gcsfuse rw 0 0\n")
     assert host.run("true", mounts=data())["exit_code"] == 0
     assert notes(host) == [f"gs://lab-data is at {place} already"]
-    assert not told.exists()
+    assert not log.exists()
     report = host.run("echo never", mounts=data(bucket="gs://other"), attempt=2)
     assert report["error"] == "gs://other cannot be mounted: lab-data is mounted there"
 
 
-def test_what_keeps_a_mount_from_being_made_is_the_error(host: Host, told: Path) -> None:
-    where = host.home / "data"
-    where.mkdir()
-    (where / "mine").touch()
+def test_what_keeps_a_mount_from_being_made_is_the_error(host: Host, log: Path) -> None:
+    folder = host.home / "data"
+    folder.mkdir()
+    (folder / "mine").touch()
     report = host.run("echo never", mounts=data())
     assert report["cause"] == "SETUP"
     assert report["error"].endswith("holds files, which a mount would hide; mount elsewhere")
-    assert not told.exists()
-    (where / "mine").unlink()
-    Path(f"{told}.refuse").touch()
+    assert not log.exists()
+    (folder / "mine").unlink()
+    Path(f"{log}.refuse").touch()
     report = host.run("echo never", mounts=data(), attempt=2)
-    said = f"gs://lab-data cannot be mounted at {where}: bucket lab-data: 403 denied; exit code 1"
-    assert (report["cause"], report["error"]) == ("SETUP", said)
+    error = f"gs://lab-data cannot be mounted at {folder}: bucket lab-data: 403 denied; exit code 1"
+    assert (report["cause"], report["error"]) == ("SETUP", error)
     assert notes(host, 2)[0] == "bucket lab-data: 403 denied"
 
 
-def test_a_host_that_cannot_install_gcsfuse_fails_with_that_reason(host: Host, told: Path) -> None:
+def test_a_host_that_cannot_install_gcsfuse_fails_with_that_reason(host: Host, log: Path) -> None:
     """apt is a stand-in, too: no test changes this machine."""
     refused = "#!/bin/sh\necho refused here\nexit 1\n"
     tools = host.tools(dict.fromkeys(("curl", "apt-get", "sudo"), refused))

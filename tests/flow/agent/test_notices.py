@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.flow.agent.gate import open_gate, start_at_gate
 from tests.support.agent_host import Host, MetadataServer, until
 from tpujob.agent.metadata import MetadataClient
 
@@ -64,8 +65,8 @@ def test_maintenance_is_announced_in_either_spelling(
 
 def test_announced_maintenance_is_in_the_report_and_the_program_is_told_nothing(host: Host) -> None:
     host.metadata.facts[UPCOMING] = json.dumps(ANNOUNCED)
-    host.start("trap 'exit 75' TERM; until [ -e ~/go ]; do sleep 0.05; done; exit 0")
-    until(lambda: host.bucket.report().get("maintenance"), "what is announced")
-    (host.home / "go").touch()
+    start_at_gate(host, "exit 0")
+    until(lambda: host.bucket.report().get("maintenance"), "the announced maintenance")
+    open_gate(host)
     report = host.ended()
     assert (report["exit_code"], report["notice"], report["maintenance"]) == (0, "", READ)

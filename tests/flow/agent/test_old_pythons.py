@@ -15,21 +15,21 @@ from tpujob.domain.model import Cause
 from tpujob.errors import Refused
 
 
-def test_a_host_without_python_is_told_apart() -> None:
-    said = Output(127, "sh: 1: exec: python3: not found\n")
-    with pytest.raises(Refused, match="the host has no python3") as caught:
-        agent_calls._parse_answer(said)  # pyright: ignore[reportPrivateUsage]
-    assert caught.value.cause is Cause.SETUP
+def test_a_host_without_python_has_its_own_message() -> None:
+    output = Output(127, "sh: 1: exec: python3: not found\n")
+    with pytest.raises(Refused, match="the host has no python3") as refusal:
+        agent_calls._parse_answer(output)  # pyright: ignore[reportPrivateUsage]
+    assert refusal.value.cause is Cause.SETUP
 
 
 def python(version: str) -> str:
-    """One of this machine. Skips the test if there is none."""
-    kept = Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}")
-    found = next(map(str, kept), None) or shutil.which(f"python{version}")
+    """Return a Python of this machine. Skips the test if there is none."""
+    installed = Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}")
+    path = next(map(str, installed), None) or shutil.which(f"python{version}")
     # a command of that name may only say that no such Python is chosen
-    if found is None or subprocess.run([found, "-c", ""], capture_output=True).returncode:
+    if path is None or subprocess.run([path, "-c", ""], capture_output=True).returncode:
         pytest.skip(f"NOT TESTED: there is no Python {version} here")
-    return found
+    return path
 
 
 def test_the_python_of_a_program_may_be_older_than_that_of_the_agent(tmp_path: Path) -> None:
@@ -40,10 +40,10 @@ def test_the_python_of_a_program_may_be_older_than_that_of_the_agent(tmp_path: P
 
 @pytest.mark.parametrize("version", ["3.6", "3.7"])
 def test_a_python_that_is_too_old_is_named(tmp_path: Path, version: str) -> None:
-    found = python(version)
+    path = python(version)
     agent = tmp_path / "agent"
     agent.write_bytes(build_archive())
-    done = subprocess.run([found, agent, "status"], capture_output=True, text=True, timeout=60)
-    said = json.loads(done.stdout)
-    assert (said["ok"], said["cause"]) == (False, "SETUP")
-    assert said["error"].startswith(f"the host has Python {version}, and the agent needs 3.8; ")
+    result = subprocess.run([path, agent, "status"], capture_output=True, text=True, timeout=60)
+    answer = json.loads(result.stdout)
+    assert (answer["ok"], answer["cause"]) == (False, "SETUP")
+    assert answer["error"].startswith(f"the host has Python {version}, and the agent needs 3.8; ")

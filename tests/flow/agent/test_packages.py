@@ -1,4 +1,4 @@
-"""A set-up that may install system packages waits for whoever does so already."""
+"""A set-up that may install system packages waits for another process that does so."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ def lock(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def other_apt(lock: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Holds the lock until it is told to let go."""
+    """A process that holds the lock until its standard input ends."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     process = subprocess.Popen([sys.executable, "-c", HOLD, str(lock)], **pipes)
     assert process.stdout is not None
@@ -50,9 +50,9 @@ def test_set_up_begins_when_another_apt_has_ended(
     report = host.ended()
     assert report["exit_code"] == 0, report
     assert began.exists()
-    said = " ".join(host.bucket.log())
-    assert f"(pid {other_apt.pid}), which installs packages ({lock})" in said
-    assert "the package locks are free" in said
+    log = " ".join(host.bucket.log())
+    assert f"(pid {other_apt.pid}), which installs packages ({lock})" in log
+    assert "the package locks are free" in log
 
 
 def test_the_wait_for_apt_is_bounded(
@@ -60,14 +60,14 @@ def test_the_wait_for_apt_is_bounded(
 ) -> None:
     monkeypatch.setenv("TPUJOB_PACKAGE_LOCKS", str(lock))
     monkeypatch.setattr(steps, "PAUSE", 0.01)
-    said: list[str] = []
-    steps.wait_for_package_locks(said.append, patience=0.05)
-    assert "continuing" in said[-1]
+    notes: list[str] = []
+    steps.wait_for_package_locks(notes.append, patience=0.05)
+    assert "continuing" in notes[-1]
     assert other_apt.poll() is None
     other_apt.communicate(b"")
-    said.clear()
-    steps.wait_for_package_locks(said.append)
-    assert said == []
+    notes.clear()
+    steps.wait_for_package_locks(notes.append)
+    assert notes == []
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,4 @@
-"""The check before a program starts: what it finds, what it lets pass, and that hosts wait for each other in vain only
-for so long.
-"""
+"""The preflight: what it finds, what passes, and how long hosts wait for each other."""
 
 import json
 from typing import Any
@@ -13,20 +11,20 @@ from tpujob.agent.setup import preflight
 from tpujob.domain.host import reports
 
 
-def asked(**changes: Any) -> dict[str, Any]:
+def order(**changes: Any) -> dict[str, Any]:
     """Return the plan's order for the preflight of one host with four chips."""
     default = {"slice": "tj-000042-1", "chips": 4, "hosts": 1, "coordinator": "", "seconds": 120}
     return {**default, "required": True, **changes}
 
 
 def emulated(host: Host) -> Host:
-    """JAX works on it, with four devices."""
+    """Give the host a JAX with four devices."""
     host.env.update(JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="4")
     return host
 
 
-def said(host: Host, attempt: int = 1) -> dict[str, str]:
-    """The lines of the check in the log, by what was checked."""
+def notes(host: Host, attempt: int = 1) -> dict[str, str]:
+    """Return the lines of the preflight in the log, by the name of the check."""
     lines = [line.split(": ", 2) for line in host.bucket.log(attempt)]
     return {
         line[1]: line[2] for line in lines if line[0] == "[tpujob] pre-flight" and len(line) > 2
@@ -36,9 +34,9 @@ def said(host: Host, attempt: int = 1) -> dict[str, str]:
 def together(
     pair: tuple[Host, Host], attempt: int = 1, command: str = "echo ran", **changes: Any
 ) -> list[dict[str, Any]]:
-    """The last reports of a pair that is started at once."""
+    """Start both hosts at once, and return their last reports."""
     places = {"coordinator": free_address(), "meeting": free_address()}
-    check = asked(**{"hosts": 2, "chips": 8, **places, **changes})
+    check = order(**{"hosts": 2, "chips": 8, **places, **changes})
     for number, host in enumerate(pair):
         host.start(command, host=number, hosts=2, attempt=attempt, preflight=check)
     bucket = pair[0].bucket
@@ -55,9 +53,9 @@ def together(
 
 def test_each_check_is_one_line(host: Host) -> None:
     host.env["PYTHONPATH"] = NO_LIBTPU
-    report = host.run("echo ran", preflight=asked(required=False))
+    report = host.run("echo ran", preflight=order(required=False))
     assert (report["exit_code"], report["cause"]) == (0, None)
-    lines = said(host)
+    lines = notes(host)
     assert [*lines] == ["disk", "workdir", "clock", "device", "versions", "devices"]
     assert "were not checked" in lines["devices"]
     assert host.bucket.list(f"jobs/{JOB}/attempts/1/preflight") == [], "it left something behind"
@@ -66,7 +64,7 @@ def test_each_check_is_one_line(host: Host) -> None:
 
 def test_a_program_that_needs_jax_is_not_started_without_it(host: Host) -> None:
     host.env["PYTHONPATH"] = NO_LIBTPU
-    report = host.run(["python3", "-c", "print('ran')"], preflight=asked())
+    report = host.run(["python3", "-c", "print('ran')"], preflight=order())
     assert (report["cause"], report["exit_code"]) == ("SETUP", None), "no fault of the machine"
     assert report["error"] == (
         "jax has no libtpu to reach a TPU on host 0, in the host's own Python; add jax[tpu] to it, "
@@ -76,7 +74,7 @@ def test_a_program_that_needs_jax_is_not_started_without_it(host: Host) -> None:
 
 
 def test_a_stop_ends_the_check(host: Host) -> None:
-    check = asked(hosts=2, coordinator=free_address(), meeting=free_address(), seconds=100)
+    check = order(hosts=2, coordinator=free_address(), meeting=free_address(), seconds=100)
     host.start("echo never", host=0, hosts=2, preflight=check)
     host.phase("preflight")
     host.agent("stop", "--grace", 1)
@@ -92,10 +90,10 @@ def test_two_hosts_check_together_and_agree_to_skip_it_for_an_hour(pair: tuple[H
     for host in pair:
         emulated(host)
     assert [r["exit_code"] for r in together(pair, command="exit 75")] == [75, 75]
-    assert said(pair[0])["devices"] == "4 of cpu, 8 in all, gave right answers"
+    assert notes(pair[0])["devices"] == "4 of cpu, 8 in all, gave right answers"
     (pair[1].home / "code").write_text("70")
     ends = together(pair, attempt=2, command="exit $(cat ~/code || echo 0)")
-    assert "less than an hour ago" in said(pair[0], 2)["devices"]
+    assert "less than an hour ago" in notes(pair[0], 2)["devices"]
     assert [r["exit_code"] for r in ends] == [0, 70]
     # a bad end casts doubt on the devices; one such host is enough for both to check again
     for host in pair:
@@ -132,7 +130,7 @@ def test_a_check_that_hangs_is_ended_and_says_where(host: Host) -> None:
     stuck.mkdir()
     (stuck / "jax.py").write_text("import time\ntime.sleep(1000)")
     emulated(host).env["PYTHONPATH"] = str(stuck)
-    report = host.run("echo never", preflight=asked(seconds=20))
+    report = host.run("echo never", preflight=order(seconds=20))
     assert report["cause"] == "PREFLIGHT"
     assert report["error"].startswith("the check of the devices was not done within ")
     assert report["error"].endswith(" s, at the import of jax")
@@ -141,7 +139,7 @@ def test_a_check_that_hangs_is_ended_and_says_where(host: Host) -> None:
 
 
 def test_a_host_that_never_joins_the_check_is_named(host: Host) -> None:
-    check = asked(
+    check = order(
         hosts=2, coordinator=free_address(), meeting=free_address(), seconds=0.5, required=False
     )
     report = host.run("echo never", host=0, hosts=2, preflight=check)
@@ -169,22 +167,22 @@ def test_hosts_with_different_versions_are_named(pair: tuple[Host, Host]) -> Non
 # Parts ---------------------------------------------------------------------------------------------------------------
 
 
-def word(host: int, jax: str = "1", code: str = "a") -> dict[str, Any]:
+def message(host: int, jax: str = "1", code: str = "a") -> dict[str, Any]:
     return {"host": host, "versions": {"jax": jax}, "bundles": [code]}
 
 
 @pytest.mark.parametrize(
-    ("words", "odd"),
+    ("messages", "odd"),
     [
-        ([word(0), word(1), word(2)], ""),
-        ([word(0), word(1, "2"), word(2)], "host 1 has jax 2, and 1 is expected"),
-        ([word(0, "2"), word(1), word(2)], "host 0 has jax 2, and 1 is expected"),
-        ([word(0, "2"), word(1)], "host 1 has jax 1, and 2 is expected"),
-        ([word(0), word(1, "")], "host 1 has jax none, and 1 is expected"),
-        ([word(0), word(1, code="b")], "host 1 has code b, and a is expected"),
+        ([message(0), message(1), message(2)], ""),
+        ([message(0), message(1, "2"), message(2)], "host 1 has jax 2, and 1 is expected"),
+        ([message(0, "2"), message(1), message(2)], "host 0 has jax 2, and 1 is expected"),
+        ([message(0, "2"), message(1)], "host 1 has jax 1, and 2 is expected"),
+        ([message(0), message(1, "")], "host 1 has jax none, and 1 is expected"),
+        ([message(0), message(1, code="b")], "host 1 has code b, and a is expected"),
     ],
 )
 def test_the_host_that_differs_from_the_others_is_named(
-    words: list[dict[str, Any]], odd: str
+    messages: list[dict[str, Any]], odd: str
 ) -> None:
-    assert preflight.find_difference(words) == odd
+    assert preflight.find_difference(messages) == odd

@@ -1,4 +1,4 @@
-"""A program on a host: how it is started, what it is given, how its end is told."""
+"""A program on a host: its start, its arguments and variables, and the report of its end."""
 
 import ast
 import io
@@ -25,11 +25,11 @@ def test_the_agent_is_one_archive_for_python_3_8() -> None:
     }
     for name, source in sources.items():
         tree = ast.parse(source, name, feature_version=(3, 8))
-        found = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-        found |= {str(n.module) for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
-        more = {"jax", "numpy"} if name.endswith("/devices.py") else set()
-        allowed = {*sys.stdlib_module_names, *more}
-        other = {m for m in found - shipped if m.partition(".")[0] not in allowed}
+        imports = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+        imports |= {str(n.module) for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+        extra = {"jax", "numpy"} if name.endswith("/devices.py") else set()
+        allowed = {*sys.stdlib_module_names, *extra}
+        other = {m for m in imports - shipped if m.partition(".")[0] not in allowed}
         assert not other, f"{name} imports {other}, which do not travel with it"
 
 
@@ -58,14 +58,14 @@ def test_a_program_reads_its_context_its_env_and_its_code(host: Host) -> None:
     bundle = host.bucket.bundle(archive(("mine/__init__.py", ""), ("mine/tell.py", code)))
     host.run(["python3", "-m", "mine.tell"], bundles=[bundle], env={"COLOUR": "a 'b' $C"})
     environment, folder = host.bucket.log()
-    seen = json.loads(environment)
-    context = ProgramContext.from_env(seen)
+    variables = json.loads(environment)
+    context = ProgramContext.from_env(variables)
     assert (context.job, context.attempt, context.workdir) == (JOB, 1, f"gs://shed/jobs/{JOB}")
     assert Path(context.out) == host.out()
     assert Path(context.cache) == host.home / ".tpujob" / "cache"
     assert Path(context.cache).is_dir()
-    assert seen["COLOUR"] == "a 'b' $C"
-    assert seen["PYTHONPATH"].split(":")[0] == folder
+    assert variables["COLOUR"] == "a 'b' $C"
+    assert variables["PYTHONPATH"].split(":")[0] == folder
 
 
 def test_what_the_program_reports_is_in_the_report_and_its_files_are_kept(host: Host) -> None:
@@ -82,7 +82,7 @@ report.verdict(step=6, device=1)
 """
     host.env["PYTHONPATH"] = str(ROOT)
     report = host.run(["python3", "-c", program])
-    told = {
+    expected = {
         "first_step": 6,
         "step": 7,
         "steps": 9,
@@ -90,8 +90,8 @@ report.verdict(step=6, device=1)
         "checkpoint": 6,
         "resumed_from": 5,
     }
-    told |= {"program_phase": "train", "metrics": {"accuracy": 0.5}}
-    assert {name: report[name] for name in told} == told
+    expected |= {"program_phase": "train", "metrics": {"accuracy": 0.5}}
+    assert {name: report[name] for name in expected} == expected
     folder = f"jobs/{JOB}/attempts/1/host-0"
     until(lambda: host.bucket.list(f"{folder}/verdict"), "the verdict in the bucket")
     assert json.loads(host.bucket.read(f"{folder}/verdict.json"))["device"] == 1
@@ -100,8 +100,8 @@ report.verdict(step=6, device=1)
 
 def test_invalid_events_of_the_program_are_ignored(host: Host) -> None:
     lines = ["{", "[]", '{"kind": []}', '{"kind":"step","step":"7","loss":NaN}', "\\xff\\x00"]
-    told = " ".join(f"'{line}'" for line in (*lines, '{"kind":"step","step":1}'))
-    report = host.run(f"printf '%b\\n' {told} > $TPUJOB_OUT/events.jsonl")
+    arguments = " ".join(f"'{line}'" for line in (*lines, '{"kind":"step","step":1}'))
+    report = host.run(f"printf '%b\\n' {arguments} > $TPUJOB_OUT/events.jsonl")
     assert (report["exit_code"], report["step"]) == (0, 1)
 
 

@@ -110,7 +110,7 @@ class Rig:
     def update(self, **facts: Any) -> None:
         self.writer.update(cast(ReportDocument, facts))
 
-    def says(self, name: str, value: object) -> bool:
+    def has(self, name: str, value: object) -> bool:
         return bool(self.bucket.report().get(name) == value)
 
 
@@ -120,7 +120,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     bucket = Bucket(tmp_path / "storage")
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", bucket.url)
     made = Rig(bucket)
-    until(lambda: made.says("phase", "running"), "the first report")
+    until(lambda: made.has("phase", "running"), "the first report")
     yield made
     made.writer.finish({}, b"", 20)
     bucket.close()
@@ -129,9 +129,9 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
 def test_secrets_are_replaced_in_texts_and_not_in_names_of_fields_or_numbers(rig: Rig) -> None:
     rig.update(checkpoint=12345678, metrics={"x12345678": 12345678}, error="no checkpoint")
     error = "no [secret METRIC_KEY]"
-    until(lambda: rig.says("error", error), "the next report")
-    assert rig.says("checkpoint", 12345678)
-    assert rig.says("metrics", {"x[secret SEED_KEY]": 12345678})
+    until(lambda: rig.has("error", error), "the next report")
+    assert rig.has("checkpoint", 12345678)
+    assert rig.has("metrics", {"x[secret SEED_KEY]": 12345678})
 
 
 def test_a_report_has_its_time_by_the_clock_of_the_storage(
@@ -141,7 +141,7 @@ def test_a_report_has_its_time_by_the_clock_of_the_storage(
         wrong = SimpleNamespace(time=lambda off=off: time.time() + off, monotonic=time.monotonic)
         monkeypatch.setattr(storage, "time", wrong)
         rig.update(error=str(off))
-        until(lambda off=off: rig.says("error", str(off)), "the next report")
+        until(lambda off=off: rig.has("error", str(off)), "the next report")
         assert abs(rig.bucket.report()["at"] - time.time()) < 5
 
 
@@ -153,6 +153,6 @@ def test_numbers_grow_when_the_clock_is_put_back(rig: Rig, monkeypatch: pytest.M
         monkeypatch.setattr(report_writer, "time", wrong)
         error = str(len(numbers))
         rig.update(error=error)
-        until(lambda error=error: rig.says("error", error), "the next report")
+        until(lambda error=error: rig.has("error", error), "the next report")
         numbers.append(rig.bucket.report()["seq"])
     assert numbers == sorted(set(numbers))

@@ -1,4 +1,4 @@
-"""Secrets on a host: they come by standard input, the program has them, and nothing that stays or leaves does."""
+"""Secrets on a host come by standard input; only the program has them, and no file or upload."""
 
 import base64
 import contextlib
@@ -18,8 +18,8 @@ CANARY = 'canary-1f6b/"\\ä-yellow'
 MARK = "[secret WANDB_API_KEY]"
 
 
-def shown(known: dict[str, str], text: bytes) -> bytes:
-    return Redactor(known).redact(text)
+def redact(secrets: dict[str, str], text: bytes) -> bytes:
+    return Redactor(secrets).redact(text)
 
 
 # The net -------------------------------------------------------------------------------------------------------------
@@ -28,33 +28,33 @@ def shown(known: dict[str, str], text: bytes) -> bytes:
 def test_a_value_is_found_wherever_it_stands() -> None:
     text = f"key={CANARY}, and {CANARY[:9]} alone\n{CANARY}".encode()
     wanted = f"key={MARK}, and {CANARY[:9]} alone\n{MARK}".encode()
-    assert shown({"WANDB_API_KEY": CANARY}, text) == wanted
+    assert redact({"WANDB_API_KEY": CANARY}, text) == wanted
 
 
 def test_no_value_is_left_in_any_text() -> None:
     draw = random.Random(4)
     for _ in range(400):
-        known = {n: "".join(draw.choices("ab", k=draw.randint(8, 11))) for n in "XYZ"}
+        secrets = {n: "".join(draw.choices("ab", k=draw.randint(8, 11))) for n in "XYZ"}
         text = "".join(draw.choices("ab\n", (9, 9, 1), k=90)).encode()
-        whole = shown(known, text)
-        assert not [v for v in known.values() if v.encode() in whole], (known, text)
+        whole = redact(secrets, text)
+        assert not [v for v in secrets.values() if v.encode() in whole], (secrets, text)
 
 
 def test_values_that_overlap_leave_no_part_of_either() -> None:
-    known = {"A": "abcdefgh", "B": "efghijkl", "C": "abcdefghijklmnop"}
+    secrets = {"A": "abcdefgh", "B": "efghijkl", "C": "abcdefghijklmnop"}
     for text in (b"abcdefghijkl.", b"abcdefgh.", b"efghijkl.", b"abcdefghijklmnop."):
-        assert shown(known, text) in (b"[secret A].", b"[secret B].", b"[secret C].")
+        assert redact(secrets, text) in (b"[secret A].", b"[secret B].", b"[secret C].")
 
 
 def test_each_line_of_a_value_of_several_is_a_secret() -> None:
-    known = {"SSH_KEY": "-----BEGIN KEY-----\nc2VjcmV0LWxpbmU=\nend\n"}
-    assert shown(known, b"got c2VjcmV0LWxpbmU=\r\nend\n") == b"got [secret SSH_KEY]\r\nend\n"
+    secrets = {"SSH_KEY": "-----BEGIN KEY-----\nc2VjcmV0LWxpbmU=\nend\n"}
+    assert redact(secrets, b"got c2VjcmV0LWxpbmU=\r\nend\n") == b"got [secret SSH_KEY]\r\nend\n"
 
 
 def test_a_value_is_also_found_as_json_escapes_it() -> None:
     assert CANARY not in json.dumps(CANARY)
-    said = shown({"K": CANARY}, json.dumps({"K": CANARY}).encode())
-    assert json.loads(said) == {"K": "[secret K]"}
+    text = redact({"K": CANARY}, json.dumps({"K": CANARY}).encode())
+    assert json.loads(text) == {"K": "[secret K]"}
 
 
 @pytest.mark.parametrize(
@@ -66,27 +66,27 @@ def test_a_value_is_found_as_urls_and_basic_auth_spell_it(value: str) -> None:
     spelt += [re.sub("%..", lambda code: code[0].lower(), text) for text in spelt]
     for text in spelt:
         line = f"GET https://api.example.com/?key={text}&step=1\n"
-        assert shown({"K": value}, line.encode()) == line.replace(text, "[secret K]").encode()
+        assert redact({"K": value}, line.encode()) == line.replace(text, "[secret K]").encode()
     for before in (b"", b"a", b"ab", b"user:", b"somebody:"):
         for after in (b"", b"\n", b" and more"):
             for encode in (base64.b64encode, base64.urlsafe_b64encode):
                 text = encode(before + data + after)
-                said = shown({"K": value}, b"Authorization: Basic " + text + b"\n")
-                assert said.count(b"[secret K]") == 1, (text, said)
-                left = said.replace(b"[secret K]", b"").removeprefix(b"Authorization: Basic ")
+                redacted = redact({"K": value}, b"Authorization: Basic " + text + b"\n")
+                assert redacted.count(b"[secret K]") == 1, (text, redacted)
+                left = redacted.replace(b"[secret K]", b"").removeprefix(b"Authorization: Basic ")
                 around = len(encode(before)) + len(encode(after))
-                assert len(left.strip()) <= around + 4, "the letters beside it say something else"
+                assert len(left.strip()) <= around + 4, "too many letters beside it are left"
 
 
 def test_short_values_are_words_and_are_left_alone() -> None:
-    assert shown({"A": "true", "B": "1234567"}, b"true 1234567") == b"true 1234567"
+    assert redact({"A": "true", "B": "1234567"}, b"true 1234567") == b"true 1234567"
 
 
 def test_names_of_variables_tell_which_values_are_secret() -> None:
     secret = "HF_TOKEN wandb_api_key MY_PASSWORD DB_PASSWORDS AWS_SECRET_ACCESS_KEY AUTHTOKEN GOOGLE_CREDENTIALS KEY2"
     plain = "TOKENIZER MAX_TOKENS KEYBOARD PATH STEPS MONKEYPATCH"
-    found = secret_variables(dict.fromkeys(f"{secret} {plain}".split(), "x"))
-    assert set(found) == set(secret.split())
+    names = secret_variables(dict.fromkeys(f"{secret} {plain}".split(), "x"))
+    assert set(names) == set(secret.split())
 
 
 # The host ------------------------------------------------------------------------------------------------------------
@@ -113,10 +113,10 @@ def written(host: Host, *values: str) -> list[str]:
 
 
 def test_a_program_has_its_secrets_and_nothing_else_does(host: Host) -> None:
-    told = "hf_0123456789abcdef"
-    given, setup = {"WANDB_API_KEY": CANARY}, "echo $WANDB_API_KEY"
+    token = "hf_0123456789abcdef"
+    secrets, setup = {"WANDB_API_KEY": CANARY}, "echo $WANDB_API_KEY"
     program = ["python3", "-c", PROGRAM]
-    report = host.run(program, secrets=given, env={"HF_TOKEN": told}, setup=setup)
+    report = host.run(program, secrets=secrets, env={"HF_TOKEN": token}, setup=setup)
     log = host.bucket.log()
     assert f"[setup] {MARK}" in log
     assert log.count(f"{MARK} [secret HF_TOKEN]") == len(CANARY), log
@@ -128,24 +128,24 @@ def test_a_program_has_its_secrets_and_nothing_else_does(host: Host) -> None:
     for own in (host.home / "had", host.out() / "events.jsonl", *host.home.glob("plan-*")):
         own.unlink()
     assert (host.home / ".tpujob").is_dir()
-    assert written(host, CANARY, told) == []
+    assert written(host, CANARY, token) == []
 
 
 def holding(host: Host) -> dict[int, str]:
-    """The processes of the host that have the canary, by number."""
-    found: dict[int, str] = {}
+    """Return the commands of the host's processes that have the canary, by pid."""
+    commands: dict[int, str] = {}
     for pid in host.processes():
         here = Path(f"/proc/{pid}")
         with contextlib.suppress(OSError):
-            told = (here / "environ").read_bytes() + (here / "cmdline").read_bytes()
-            if CANARY.encode() in told:
-                found[pid] = (here / "comm").read_text().strip()
-    return found
+            content = (here / "environ").read_bytes() + (here / "cmdline").read_bytes()
+            if CANARY.encode() in content:
+                commands[pid] = (here / "comm").read_text().strip()
+    return commands
 
 
 def test_only_the_program_has_them_while_it_runs(host: Host) -> None:
-    given = {"WANDB_API_KEY": CANARY}
-    daemon = host.start("touch ~/up; sleep 1000; true", secrets=given)["pid"]
+    secrets = {"WANDB_API_KEY": CANARY}
+    daemon = host.start("touch ~/up; sleep 1000; true", secrets=secrets)["pid"]
     until((host.home / "up").exists, "the program")
     until(lambda: set(holding(host).values()) == {"bash", "sleep"}, f"{holding(host)}")
     assert daemon not in holding(host)
@@ -153,8 +153,8 @@ def test_only_the_program_has_them_while_it_runs(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["", "[1]", '{"key": "", "cache_key": "", "secrets": {"A": 1}}', '{"key": ""}', "{"]
+    "text", ["", "[1]", '{"key": "", "cache_key": "", "secrets": {"A": 1}}', '{"key": ""}', "{"]
 )
-def test_secrets_that_did_not_arrive_start_nothing(host: Host, given: str) -> None:
-    said = host.agent("start", host.plan("true"), "--told", input=given)
-    assert (said["ok"], said["error"]) == (False, "the keys and secrets did not arrive")
+def test_secrets_that_did_not_arrive_start_nothing(host: Host, text: str) -> None:
+    answer = host.agent("start", host.plan("true"), "--told", input=text)
+    assert (answer["ok"], answer["error"]) == (False, "the keys and secrets did not arrive")

@@ -1,4 +1,4 @@
-"""Curves of bounded size: whatever a program tells, and that the backend reads back what a host wrote."""
+"""Curves: of bounded size for any program, and readable by the backend."""
 
 import json
 import random
@@ -18,8 +18,10 @@ from tpujob.protocol.report import MAX_NAMES, MAX_ROWS, MAX_SERIES
 def of_steps(count: int, names: int = 1) -> Series:
     series, chance = Series(), random.Random(7)
     for step in range(1, count + 1):
-        told = {f"n{i}": chance.gauss(0, 1) * 10.0 ** chance.randint(-9, 9) for i in range(names)}
-        series.step(step, 1.8e9 + step / 7, {"step": step, "loss": 1000 / step, **told})
+        metrics = {
+            f"n{i}": chance.gauss(0, 1) * 10.0 ** chance.randint(-9, 9) for i in range(names)
+        }
+        series.step(step, 1.8e9 + step / 7, {"step": step, "loss": 1000 / step, **metrics})
     return series
 
 
@@ -56,7 +58,7 @@ def test_metrics_belong_to_the_newest_step_and_what_is_no_number_is_left_out() -
         "ms": [Point(1, 1.0, 12.0, 12.0, 12.0)],
         "mfu": [Point(1, 1.0, 0.41, 0.41, 0.41)],
     }
-    assert Series().line() == b"", "nothing was told"
+    assert Series().line() == b"", "there are no steps"
 
 
 def test_long_names_of_metrics_are_shortened() -> None:
@@ -79,16 +81,16 @@ def test_a_loss_of_any_size_is_read(tmp_path: Path, loss: str, is_nonfinite: boo
     assert reader.facts["loss"] is None, "a report cannot have it"
 
 
-def test_a_host_ships_its_curves_beside_what_proves_its_end(host: Host) -> None:
+def test_a_report_has_curves_and_evidence(host: Host) -> None:
     steps = """for n in 1 2 3; do
         echo '{"kind": "step", "step": '$n', "loss": 0.'$n'}' >> $TPUJOB_OUT/events.jsonl
     done; echo "TypeError: no" >&2; exit 1"""
     host.start(steps, host=1)
     until(lambda: host.bucket.report(host=1).get("phase") == "exited", "the end of host 1")
     body = host.bucket.read(host.bucket.report_name(by=1))
-    found = read_curves(body, KEY)
-    assert found is not None
-    loss = read_series(found.line)["loss"]
+    curves = read_curves(body, KEY)
+    assert curves is not None
+    loss = read_series(curves.line)["loss"]
     assert [(point.step, point.last) for point in loss] == [(1, 0.1), (2, 0.2), (3, 0.3)]
     assert "TypeError: no" in read_evidence(body)
 
@@ -104,11 +106,11 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("said", HOSTILE)
-def test_what_a_stranger_writes_there_is_passed_over(said: object) -> None:
-    found = read_series(json.dumps(said).encode())
-    assert all(point.step < 2**53 for points in found.values() for point in points)
-    assert "loss" not in found
+@pytest.mark.parametrize("document", HOSTILE)
+def test_malformed_curves_are_ignored(document: object) -> None:
+    series = read_series(json.dumps(document).encode())
+    assert all(point.step < 2**53 for points in series.values() for point in points)
+    assert "loss" not in series
 
 
 @given(st.binary(max_size=300))

@@ -1,4 +1,4 @@
-"""Data is on the host before the program starts: once for each host, verified, without what no file can be called."""
+"""Data is on the host before the program starts: once for each host, verified, without objects that cannot be files."""
 
 import json
 import time
@@ -15,6 +15,7 @@ from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.setup import staging
 from tpujob.agent.setup.staging import Staging
 from tpujob.agent.storage import Storage, StorageError, retry
+from tpujob.protocol import StageOrder
 
 
 class Shelf:
@@ -22,19 +23,20 @@ class Shelf:
 
     def __init__(self, tmp_path: Path, bucket: Bucket) -> None:
         self.bucket, self.folder = bucket, tmp_path / "data" / "set"
-        self.storage, self.said = Storage(MetadataClient()), list[str]()
+        self.storage, self.notes = Storage(MetadataClient()), list[str]()
 
     def stage(self, **changes: Any) -> None:
         for name, change in changes.items():
             setattr(self.storage, name, change)
-        order: Any = {
-            "name": "set", "source": "gs://shed/set", "to": str(self.folder),
-        }  # fmt: skip
-        Staging(order, self.storage, self.said.append).run()
+        self.copy("gs://shed/set")
+
+    def copy(self, source: str) -> None:
+        order: StageOrder = {"name": "set", "source": source, "to": str(self.folder)}
+        Staging(order, self.storage, self.notes.append).run()
 
     def files(self) -> dict[str, bytes]:
-        there = (p for p in self.folder.rglob("*") if p.is_file())
-        return {str(p.relative_to(self.folder)): p.read_bytes() for p in there}
+        paths = (p for p in self.folder.rglob("*") if p.is_file())
+        return {str(p.relative_to(self.folder)): p.read_bytes() for p in paths}
 
 
 @pytest.fixture
@@ -55,21 +57,21 @@ WHOLE = {"a.bin": b"a" * 2500, "deep/er/b.txt": b"b", "empty": b""}
 def test_a_folder_becomes_what_the_bucket_has_and_only_changes_are_fetched(shelf: Shelf) -> None:
     shelf.stage()
     assert shelf.files() == WHOLE
-    assert "2.4 KiB in 3 files came to" in shelf.said[-1]
+    assert "2.4 KiB in 3 files came to" in shelf.notes[-1]
     shelf.bucket.put("set/deep/er/b.txt", b"new")
     (shelf.folder / "stray").write_text("of an earlier version")
-    read, asked = shelf.storage.read, list[str]()
+    read, requested = shelf.storage.read, list[str]()
 
     def counted(path: str, *rest: Any) -> None:
-        asked.append(path)
+        requested.append(path)
         read(path, *rest)
 
     shelf.stage(read=counted)
-    assert asked == ["gs://shed/set/deep/er/b.txt"]
+    assert requested == ["gs://shed/set/deep/er/b.txt"]
     assert shelf.files() == WHOLE | {"deep/er/b.txt": b"new"}
     (shelf.folder / "a.bin").write_bytes(b"x" * 2500)
     shelf.stage()
-    assert shelf.files()["a.bin"] == b"a" * 2500, "a file that somebody changed is fetched anew"
+    assert shelf.files()["a.bin"] == b"a" * 2500, "a file that has changed is fetched again"
 
 
 def test_bytes_that_came_wrong_are_fetched_again_and_never_get_a_name(shelf: Shelf) -> None:
@@ -94,10 +96,10 @@ def test_when_one_file_cannot_come_the_others_end_at_once(
     monkeypatch.setattr(staging, "THREADS", 2)
     for number in range(20):
         shelf.bucket.put(f"set/more/{number}", b"m")
-    asked = list[str]()
+    requested = list[str]()
 
     def slow(path: str, take: Any, *_: Any) -> None:
-        asked.append(path)
+        requested.append(path)
         if path.endswith("b.txt"):
             raise StorageError("HTTP 403: no", 403)
         for _ in range(500):
@@ -106,16 +108,18 @@ def test_when_one_file_cannot_come_the_others_end_at_once(
 
     with pytest.raises(Failure, match="HTTP 403"):
         shelf.stage(read=slow)
-    assert len(asked) == len({*asked}) <= 3, "none is asked for again, nor are those that wait"
+    assert len(requested) == len({*requested}) <= 3, (
+        "no request is repeated, and waiting ones are dropped"
+    )
 
 
-def test_what_no_file_can_be_called_is_left_out_and_told(shelf: Shelf) -> None:
+def test_objects_that_cannot_be_files_are_left_out_and_noted(shelf: Shelf) -> None:
     for name in ("set/x/../../out", "set/a//b", "set/empty/below", "set/folder/"):
         shelf.bucket.put(name, b"" if name.endswith("/") else b"1")
     shelf.stage()
     assert shelf.files() == WHOLE
     assert not (shelf.folder.parent / "out").exists()
-    assert "3 names that no file can have: 'a//b', 'x/../../out', 'empty/below'" in shelf.said[0]
+    assert "3 names that no file can have: 'a//b', 'x/../../out', 'empty/below'" in shelf.notes[0]
 
 
 def test_a_disk_need_hold_neither_two_versions_nor_room_for_what_is_there(
@@ -152,21 +156,15 @@ def test_a_source_with_nothing_in_it_is_an_error_and_an_object_that_is_replaced_
 
     shelf.stage(read=replacing)
     assert shelf.files()["a.bin"] == b"c" * 2500
-    nothing: Any = {"name": "n", "source": "gs://shed/no", "to": str(shelf.folder)}
     with pytest.raises(Failure, match="nothing below gs://shed/no/"):
-        Staging(nothing, shelf.storage, print).run()
-    lost: Any = nothing | {"source": "gs://nobody/no"}
-    with pytest.raises(Failure, match="gs://nobody/no/ cannot be copied to this host: HTTP 404"):
-        Staging(lost, shelf.storage, print).run()
+        shelf.copy("gs://shed/no")
+    with pytest.raises(Failure, match="gs://absent/no/ cannot be copied to this host: HTTP 404"):
+        shelf.copy("gs://absent/no")
 
 
-def test_the_program_is_told_the_folder(host: Host) -> None:
+def test_the_program_gets_the_folder_in_a_variable(host: Host) -> None:
     host.bucket.put("set/name.txt", b"of the data")
-    order = {
-        "name": "set",
-        "source": "gs://shed/set",
-        "to": "~/.tpujob/data/set",
-    }
+    order = {"name": "set", "source": "gs://shed/set", "to": "~/.tpujob/data/set"}
     folders = dict.fromkeys(("TPUJOB_DATA", "TPUJOB_DATA_SET"), order["to"])
     program = "cat $TPUJOB_DATA/name.txt; echo; echo $TPUJOB_DATA_SET"
     assert host.run(program, stage=[order], folders=folders)["exit_code"] == 0

@@ -1,4 +1,4 @@
-"""A program that does not go on: how long that is so, and what its processes were doing."""
+"""A program without progress: for how long, and the stacks of its processes."""
 
 from typing import Any
 
@@ -34,14 +34,14 @@ SHORT = {"seconds": 5, "first": 5, "looks": 5}
 
 
 def idle(host: Host, seconds: float, looks: int = 0) -> dict[str, Any]:
-    """The first report that says so, after as many looks in vain."""
+    """Return the first report of so many idle seconds and polls."""
 
-    def said() -> dict[str, Any] | None:
+    def idle_report() -> dict[str, Any] | None:
         report = host.bucket.report()
         long = (report.get("idle") or 0) >= seconds and report.get("looks", 0) >= looks
         return report if long else None
 
-    return until(said, f"{seconds} s of idleness; the report is {host.bucket.report()}")
+    return until(idle_report, f"{seconds} s of idleness; the report is {host.bucket.report()}")
 
 
 @pytest.mark.slow
@@ -51,15 +51,15 @@ def test_the_report_of_a_hang_has_its_stacks(host: Host) -> None:
     report = idle(host, 5)
     assert (report["phase"], report["step"]) == ("running", 2)
     assert report["looks"] >= 5
-    said = until(
+    stacks = until(
         lambda: host.bucket.evidence(), "the stacks, which take a moment on a busy machine"
     )
-    assert said[0].startswith("Current thread"), said
-    assert any("all_reduce" in line for line in said[:6]), said
-    assert any(line.startswith("process ") and "python3" in line for line in said), said
+    assert stacks[0].startswith("Current thread"), stacks
+    assert any("all_reduce" in line for line in stacks[:6]), stacks
+    assert any(line.startswith("process ") and "python3" in line for line in stacks), stacks
     host.agent("stop", "--grace", 1)
     assert "idle" not in host.ended(), "nothing runs that could be idle"
-    assert host.bucket.evidence() == said, "what it hung in is the evidence of its end"
+    assert host.bucket.evidence() == stacks, "what it hung in is the evidence of its end"
     log = host.bucket.log()
     assert any(line.startswith("[tpujob] no progress for ") for line in log)
     assert any(line.startswith("[stack] process ") for line in log)

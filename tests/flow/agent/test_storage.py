@@ -20,17 +20,17 @@ TOKEN = "service-accounts/default/token"
 
 
 class Guarded(LocalServer):
-    """A storage that gives `data` to whoever shows the token `good`. If it is `packed`, that is stored with the
-    contentEncoding gzip, and comes unpacked unless it is asked for as it is stored."""
+    """A storage that answers requests with the token `good`. If `packed`, it has `data` stored as gzip, and unpacks it
+    unless the request accepts gzip."""
 
     def __init__(self) -> None:
-        self.shown: list[str | None] = []
+        self.tokens: list[str | None] = []
         self.data, self.packed, server = b"data", False, self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                server.shown.append(self.headers.get("Authorization"))
-                self.send_response(200 if server.shown[-1] == "Bearer good" else 401)
+                server.tokens.append(self.headers.get("Authorization"))
+                self.send_response(200 if server.tokens[-1] == "Bearer good" else 401)
                 data = server.data
                 if server.packed and "gzip" not in self.headers.get("Accept-Encoding", ""):
                     data = gzip.decompress(data)
@@ -77,12 +77,12 @@ def read(storage: Storage) -> bytes:
 
 
 def refused(storage: Storage) -> StorageError:
-    with pytest.raises(StorageError) as told:
+    with pytest.raises(StorageError) as error:
         read(storage)
-    return told.value
+    return error.value
 
 
-def test_nothing_is_asked_without_a_token_while_the_metadata_server_is_silent(
+def test_no_request_is_sent_without_a_token_while_the_metadata_server_is_silent(
     monkeypatch: pytest.MonkeyPatch,
     guarded: Guarded,
     metadata: MetadataServer,
@@ -92,8 +92,8 @@ def test_nothing_is_asked_without_a_token_while_the_metadata_server_is_silent(
     with monkeypatch.context() as away:
         away.setattr(storage._metadata, "_base", "http://127.0.0.1:9/")
         error = refused(storage)
-    assert (error.is_permanent, guarded.shown) == (False, []), (
-        "a moment's silence was taken for a no"
+    assert (error.is_permanent, guarded.tokens) == (False, []), (
+        "a moment's silence counted as a refusal"
     )
     assert read(storage) == b"data"
 
@@ -112,12 +112,10 @@ def test_a_host_without_an_account_is_refused_for_good(
 ) -> None:
     assert metadata.facts.get(TOKEN) is None
     assert refused(storage).is_permanent
-    assert guarded.shown == [None]
+    assert guarded.tokens == [None]
 
 
-def test_a_token_that_is_refused_is_asked_for_once_more(
-    metadata: MetadataServer, storage: Storage
-) -> None:
+def test_a_refused_token_is_renewed_once(metadata: MetadataServer, storage: Storage) -> None:
     metadata.facts[TOKEN] = token("old")
     assert not refused(storage).is_permanent
     assert storage._drop_token("old"), "it was refused for another thread, too"

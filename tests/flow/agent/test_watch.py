@@ -26,7 +26,7 @@ def test_a_program_whose_loss_is_nan_is_killed_and_its_line_is_the_verdict(host:
 
 
 @pytest.mark.parametrize(
-    ("program", "plan", "said"),
+    ("program", "plan", "expected"),
     [
         pytest.param(
             "sleep 0.5; echo loss: nan; exit 1", {}, ("NONFINITE", 1, False), id="the last line of a crash"
@@ -36,11 +36,11 @@ def test_a_program_whose_loss_is_nan_is_killed_and_its_line_is_the_verdict(host:
     ],
 )  # fmt: skip
 def test_which_output_is_searched(
-    host: Host, program: str, plan: dict[str, Any], said: tuple[object, ...]
+    host: Host, program: str, plan: dict[str, Any], expected: tuple[object, ...]
 ) -> None:
     report = host.run(program, watch={"nonfinite": "loss: nan"}, **plan)
-    assert (report["cause"], report["exit_code"], report["signalled"]) == said
-    assert (report["verdict"] is None) == (said[0] is None)
+    assert (report["cause"], report["exit_code"], report["signalled"]) == expected
+    assert (report["verdict"] is None) == (expected[0] is None)
     assert (report["ran"] >= 0.5) == ("sleep" in program)
 
 
@@ -68,7 +68,7 @@ def test_a_program_that_replays_a_step_may_finish_its_verdict(host: Host) -> Non
     report = host.run(program, watch={"nonfinite": "nan"}, grace=60)
     assert (report["exit_code"], report["cause"]) == (65, None)
     assert report["verdict"]["blame"] == "model"
-    assert "told" not in host.bucket.log(), "nor is it told to save"
+    assert "told" not in host.bucket.log(), "SIGTERM would make it save"
 
 
 def test_after_a_bad_step_the_report_names_the_newest_checkpoint_before_it(host: Host) -> None:
@@ -89,15 +89,15 @@ def test_patterns_name_steps_the_checkpoint_and_where_it_goes_on_from(host: Host
     }
     lines = ("going on from 40", "it[41]", "it[42]", "saved 42", "it[5] x\\rit[1,006] y", "it[7")
     report = host.run("; ".join(f"printf '{line}\\n'" for line in lines), watch=watch)
-    told = ("resumed_from", "first_step", "step", "checkpoint")
-    assert [report[name] for name in told] == [40, 41, 1006, 42]
+    names = ("resumed_from", "first_step", "step", "checkpoint")
+    assert [report[name] for name in names] == [40, 41, 1006, 42]
 
 
 def test_a_checkpoint_that_a_line_names_counts_once_the_bucket_has_its_files(host: Host) -> None:
     watch = {"checkpoint": r"saved (?P<step>\d+)"}
     report = host.run("echo 7 > kept/it; echo saved 7", watch=watch, outputs=["kept"])
     assert report["checkpoint"] == 7
-    assert [one["name"][-7:] for one in host.bucket.list("")].count("kept/it") == 1
+    assert [item["name"][-7:] for item in host.bucket.list("")].count("kept/it") == 1
 
 
 def test_a_pattern_that_takes_for_ever_is_given_up_and_the_log_goes_on(host: Host) -> None:

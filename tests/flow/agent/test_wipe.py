@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.flow.agent.gate import open_gate, start_at_gate
 from tests.support.agent_host import Host, patient, told_json, until
 from tpujob.agent.base import Failure
 from tpujob.agent.setup import wipe
@@ -187,11 +188,9 @@ def test_a_file_that_cannot_be_removed_is_a_failure(emulated: Host) -> None:
 
 @pytest.mark.slow
 def test_the_rest_of_a_log_is_shipped_first(emulated: Host) -> None:
-    wait = "touch ~/up; until [ -e ~/go ]; do sleep 0.05; done"
-    emulated.start(f"{wait}; echo the end; touch ~/done")
-    until((emulated.home / "up").exists, "the start of the program")
+    start_at_gate(emulated, "echo the end; touch ~/done")
     emulated.bucket.away()
-    (emulated.home / "go").touch()
+    open_gate(emulated)
     until((emulated.home / "done").exists, "the end of the program")
     back = threading.Timer(6, emulated.bucket.back)
     back.start()

@@ -1,7 +1,7 @@
 """A real backend app over a real SQLite store, and a real Chromium in front of it.
 
 `site` is a backend with no jobs; `site.store_jobs(lab.full())` fills it. `tab` is a browser tab whose page may break no
-rule: at its end there was no violation of the policy, no error in its console and no request to anybody else.
+rule: at its end there was no violation of the policy, no error in its console and no request to another site.
 """
 
 import shutil
@@ -35,15 +35,17 @@ __all__ = ["stack"]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 VIEWER = caller("eve", Role.VIEWER)
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
+HTML = {"accept": "text/html,application/xhtml+xml"}  #: the headers of a browser
+ALL = "/?who=everyone&show=all"  #: the page of all jobs
 PATIENCE = 60_000.0  #: ms until what a page must show or do counts as never
 expect.set_options(timeout=PATIENCE)
 httpx.get.__kwdefaults__["timeout"].read = PATIENCE / 1000  # all its functions share this default
-#: a test asks more than a person does
+#: a test sends more requests than a person
 NO_HURRY = Limits(reads=Rate(10_000, 10_000), changes=Rate(10_000, 10_000))
 
 
 class Site:
-    """A backend at an address of this machine, which it keeps when it is started again."""
+    """A backend at an address of this machine, which it keeps across restarts."""
 
     def __init__(self, stage: Stage, port: int = 0) -> None:
         self.stage, self.url = stage, ""
@@ -87,7 +89,7 @@ class Site:
 
 @pytest.fixture(scope="package")
 def port() -> Iterator[int]:
-    """Each site of this process has it, as a browser's context knows one address. Nobody else is given it meanwhile."""
+    """A reserved port for each site of this process, as a browser's context knows one address."""
     with reserved() as port:
         yield port
 
@@ -120,15 +122,14 @@ class Watched:
 
     def __init__(self, context: BrowserContext) -> None:
         self.context, self.closed = context, False
-        self.blank = (
-            context.new_page()
-        )  #: stays, and with it the window, which costs more than a tab
+        #: a page that stays, and with it the window, which costs more than a tab
+        self.blank = context.new_page()
         context.on("close", lambda _: setattr(self, "closed", True))
         self.wrong: list[str] = []
         self.requests: list[str] = []
         self.allowed: list[str] = []  #: parts of what the test expects
         context.on("page", self._page)
-        context.expose_binding("__violated", lambda _, said: self._note(f"policy: {said}"))
+        context.expose_binding("__violated", lambda _, text: self._note(f"policy: {text}"))
         context.add_init_script(
             "document.addEventListener('securitypolicyviolation', (e) => "
             "window.__violated(`${e.violatedDirective} ${e.blockedURI} ${e.sourceFile}:${e.lineNumber}`))"
@@ -152,12 +153,9 @@ class Watched:
             self.wrong.append(text)
 
     def check(self, home: str) -> None:
-        away = [
-            request
-            for request in self.requests
-            if not request.split(" ")[1].startswith((home, "about:", "data:"))
-        ]
-        assert not away, f"the page asked somebody else: {away}"
+        own = (home, "about:", "data:")
+        others = [r for r in self.requests if not r.split(" ")[1].startswith(own)]
+        assert not others, f"the page requested another site: {others}"
         assert not self.wrong, "\n".join(self.wrong)
 
 

@@ -32,8 +32,7 @@ from tpujob.ports import Blobs, Outbox, Store
 from tpujob.protocol import paths, segment
 
 BOB = caller("bob")
-#: when all of this is looked at
-NOW = 1_767_225_600.0  # 1 January 2026
+NOW = 1_767_225_600.0  #: 1 January 2026, the time of the backend
 
 if TYPE_CHECKING:
     from tests.flow.page.conftest import Site
@@ -260,7 +259,7 @@ def quota(v4: int = 128) -> quotas.QuotaOverview:
 
 
 def say(site: Site, job: Job, message: str, **changes: object) -> Job:
-    """The job has that message from here on."""
+    """Give the job this message."""
     store = site.stage.store
     current = store.get(job.id)
     changed = replace(current, message=message, **changes)
@@ -272,7 +271,7 @@ def say(site: Site, job: Job, message: str, **changes: object) -> Job:
 
 
 def blame(site: Site, machine: str, weight: float = 1.0) -> None:
-    """A replay names that machine."""
+    """Accuse that machine, as a replay does."""
     site.stage.store.reputation.accuse(
         [machine],
         zone="us-central2-b",
@@ -285,7 +284,7 @@ def blame(site: Site, machine: str, weight: float = 1.0) -> None:
 
 
 def full(now: float = NOW) -> list[Job]:
-    """Some in each state, of two people."""
+    """Return jobs in each state, of two people."""
     states = [
         State.RUNNING,
         State.RUNNING,
@@ -299,7 +298,7 @@ def full(now: float = NOW) -> list[Job]:
 
 
 def failing(now: float = NOW) -> list[Job]:
-    """Nothing but trouble."""
+    """Return failed jobs, and jobs that release their slices."""
     return [job_in(State.FAILED, n, now=now) for n in range(4)] + [
         job_in(State.RELEASING, n, now=now) for n in range(2)
     ]

@@ -1,4 +1,4 @@
-"""Every page, for the tests that hold of all: whoever adds a page adds a line."""
+"""Every page, for the tests of all pages: a new page needs a line."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 class Shown(NamedTuple):
     path: str
     name: str
-    said: tuple[str, ...] = ()  #: parts of what the browser's console says, as it should
+    console: tuple[str, ...] = ()  #: parts of the expected errors in the browser's console
     picture: bool = False  #: a document shows it: docs/page/NAME.png
 
 

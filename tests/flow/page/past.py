@@ -1,4 +1,4 @@
-"""A job with a past, told by a real backend: crashes and preemptions, steps that were lost, hosts, curves, evidence."""
+"""A job with a past on a real backend: a crash, a preemption, lost steps, hosts, curves, evidence."""
 
 import math
 import random
@@ -50,7 +50,7 @@ def preempted(stage: Stage, principal: Principal, **changes: Any) -> str:
 
 
 def report_of(stage: Stage, job_id: str) -> str:
-    """The path of host 0's newest report."""
+    """Return the path of host 0's newest report."""
     job = stage.job(job_id)
     return paths.report_path(job.workdir, len(job.attempts), 0)
 
@@ -58,7 +58,7 @@ def report_of(stage: Stage, job_id: str) -> str:
 def tell(
     stage: Stage, job_id: str, first: int, last: int, *, seconds: float, **fields: Any
 ) -> None:
-    """The program of the newest attempt makes these steps in that time."""
+    """Let the program of the newest attempt make these steps in that time."""
     series, begun, chance = Series(), stage.clock.now(), random.Random(first)
     for step in range(first, last + 1):
         wobble = chance.gauss(0, 0.03)

@@ -30,6 +30,11 @@ def no_inline(page: Page) -> None:
     assert not inline, inline
 
 
+def rows(page: Page) -> list[str]:
+    """Return the ids of the jobs in the list, in their order."""
+    return page.locator("#rows tr").evaluate_all("rows => rows.map(row => row.dataset.job)")
+
+
 def fits(page: Page) -> None:
     """Fails when the page is wider than the window."""
     wide = page.evaluate(

@@ -1,6 +1,6 @@
 """Tabs of one real browser window, of which one is shown and the others are hidden.
 
-Playwright tells every page that it is shown; so this speaks the browser's own protocol, over a pipe.
+To Playwright every page is a shown page; so this module uses the browser's own protocol, over a pipe.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Tab:
         return result["result"].get("value")
 
     def until(self, expression: str, seconds: float = 10) -> float:
-        """Waits until it is true; returns for how many seconds."""
+        """Wait until the expression is true, and return the seconds."""
         began = time.monotonic()
         while not self.value(expression):
             assert time.monotonic() < began + seconds, f"not within {seconds} s: {expression}"
@@ -45,7 +45,7 @@ class Tab:
 
 class Window:
     def __init__(self, chromium: str, profile: Path) -> None:
-        (read, tell), (hear, write) = os.pipe(), os.pipe()
+        (read, requests), (answers, write) = os.pipe(), os.pipe()
 
         def connect() -> None:  # the browser reads from 3 and writes to 4
             os.dup2(read, 13), os.dup2(write, 14)
@@ -56,20 +56,20 @@ class Window:
             command, preexec_fn=connect, close_fds=False, stderr=subprocess.DEVNULL
         )
         os.close(read), os.close(write)
-        self._tell, self._hear = tell, hear
-        self._numbers, self._heard = itertools.count(1), b""
+        self._requests, self._answers = requests, answers
+        self._numbers, self._buffer = itertools.count(1), b""
 
     def call(self, method: str, session: str = "", **params: Any) -> dict[str, Any]:
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": params}
         os.write(
-            self._tell,
+            self._requests,
             json.dumps(message | ({"sessionId": session} if session else {})).encode() + b"\0",
         )
         while True:
-            while b"\0" not in self._heard:
-                self._heard += os.read(self._hear, 1 << 16)
-            frame, _, self._heard = self._heard.partition(b"\0")
+            while b"\0" not in self._buffer:
+                self._buffer += os.read(self._answers, 1 << 16)
+            frame, _, self._buffer = self._buffer.partition(b"\0")
             answer = json.loads(frame)
             if answer.get("id") == number:
                 assert "error" not in answer, answer
@@ -78,7 +78,7 @@ class Window:
     def close(self) -> None:
         self.call("Browser.close")
         self._process.wait(20)
-        os.close(self._tell), os.close(self._hear)
+        os.close(self._requests), os.close(self._answers)
 
 
 @contextmanager

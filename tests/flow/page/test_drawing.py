@@ -115,7 +115,7 @@ def test_what_does_not_change_is_a_level_line(value: float) -> None:
     assert line.points == f"0.0,{drawing.HEIGHT / 2:.2f} 600.0,{drawing.HEIGHT / 2:.2f}"
 
 
-def test_what_was_told_once_is_no_curve() -> None:
+def test_a_single_value_is_no_curve() -> None:
     points = [(step, 0.0, 1.0, 1.0, 1.0) for step in (1, 2)]
 
     def chart(name: str, count: int) -> object:

@@ -1,4 +1,4 @@
-"""The stream that tells open pages what has changed: ids, to those who may know them, until it ends."""
+"""The stream of changes for open pages: ids, to callers with the right to watch, until it ends."""
 
 import asyncio
 import json
@@ -13,13 +13,10 @@ import httpx
 import pytest
 
 from tests.flow.page import lab
-from tests.flow.page.conftest import VIEWER, Site
+from tests.flow.page.conftest import ALL, HTML, VIEWER, Site
 from tests.support.callers import ADA, caller
 from tpujob.domain.model import State
 from tpujob.web.events import Events, EventStream, StreamTimes
-
-HTML = {"accept": "text/html"}
-ALL = "/?who=everyone&show=all"
 
 
 @contextmanager
@@ -56,7 +53,7 @@ def restart(site: Site, **times: float) -> None:
     site.start()
 
 
-def test_a_stream_tells_the_ids_of_jobs_that_have_changed_and_nothing_else(site: Site) -> None:
+def test_a_stream_has_the_ids_of_changed_jobs_and_nothing_else(site: Site) -> None:
     first, second = site.store_jobs([lab.job_in(State.RUNNING, n) for n in range(2)])
     with stream(site) as ada, stream(site, VIEWER.name) as eve:
         assert jobs_of(ada) is jobs_of(eve) is None
@@ -143,7 +140,7 @@ def test_a_reader_that_takes_nothing_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("count", [100, 101])
-def test_many_changes_are_told_as_one(count: int) -> None:
+def test_many_changes_are_one_event(count: int) -> None:
     events = Events(Any, lambda: False)  # pyright: ignore[reportArgumentType]
     stream_ = EventStream(events, {})
     stream_.note([f"{n:06}" for n in range(count)])

@@ -8,12 +8,11 @@ import httpx
 import pytest
 from playwright.sync_api import Browser
 
-from tests.flow.page.conftest import Site, Watched
+from tests.flow.page.conftest import HTML, Site, Watched
 from tests.support.paths import ROOT
 from tpujob.web.pages.frame import POLICY, assets
 
 VENDOR = ROOT / "tpujob" / "web" / "static" / "vendor"
-HTML = {"accept": "text/html"}
 
 
 def test_what_is_vendored_is_what_the_lock_says():
@@ -57,7 +56,7 @@ TRIES = {
     "an inline handler": "document.body.setAttribute('onclick', 'ran = 1'); document.body.click()",
     "a style attribute": "document.body.setAttribute('style', 'color: red')",
     "a picture from elsewhere": "document.body.append(Object.assign(new Image(), {src: 'http://127.0.0.1:9/x.png'}))",
-    "a request to somebody else": "fetch('http://127.0.0.1:9/').catch(() => 0)",
+    "a request to another site": "fetch('http://127.0.0.1:9/').catch(() => 0)",
 }
 
 
@@ -68,12 +67,12 @@ def test_what_the_policy_forbids_is_refused_and_noticed(chromium: Browser, site:
     page = context.new_page()
     page.goto("/")
     page.evaluate(
-        f"""() => new Promise((told) => {{
-            document.addEventListener('securitypolicyviolation', () => setTimeout(told));
+        f"""() => new Promise((resolve) => {{
+            document.addEventListener('securitypolicyviolation', () => setTimeout(resolve));
             {TRIES[tried]};
         }})"""
     )
     assert page.evaluate("window.ran") is None
-    with pytest.raises(AssertionError, match=r"policy: |asked somebody else"):
+    with pytest.raises(AssertionError, match=r"policy: |requested another site"):
         watched.check(site.url)
     context.close()

@@ -42,7 +42,7 @@ def test_marks_that_turn_or_hide_text_are_left_out(site: Site, open_tab: OpenTab
     assert page.locator("#rows .summary").inner_text() == "abcgnp.exe!"
 
 
-#: as somebody might send it in a link
+#: as in a link from a stranger
 ADDRESSES = (
     "/?q=%3Cscript%3Ealert(1)%3C/script%3E",
     "/%3Cscript%3Ealert(1)%3C/script%3E",

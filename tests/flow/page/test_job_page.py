@@ -1,4 +1,4 @@
-"""The page of a job in a browser: what it tells, and how a job is steered from it."""
+"""The page of a job in a browser: what it shows, and its buttons."""
 
 import re
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.flow.page import lab, past
-from tests.flow.page.conftest import NARROW, OpenTab, Site
+from tests.flow.page.conftest import HTML, NARROW, OpenTab, Site
 from tests.flow.page.story import axe
 from tests.support.callers import ADA
 from tests.support.stage import SPEC
@@ -18,9 +18,7 @@ from tpujob.domain.observations import SliceState
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>{{ 7*7 }}\u202etxt.exe'\"`</td>"
 
 
-def test_a_job_tells_what_it_does_where_its_time_went_and_how_its_numbers_go(
-    site: Site, open_tab: OpenTab
-) -> None:
+def test_the_page_shows_state_times_and_curves_of_a_job(site: Site, open_tab: OpenTab) -> None:
     job = past.preempted(site.stage, ADA)
     page = open_tab(f"/jobs/{job}", allowed=["404"])
     view = site.api.get(job)
@@ -57,14 +55,14 @@ def test_retries_and_the_steps_of_an_attempt_are_those_of_the_terminal(site: Sit
     job = stage.started(recovery={"failures": 0, "hangs": 2})
     stage.reports(job, step=30, resumed_from=25)
     stage.step(job)
-    page = httpx.get(f"{site.url}/jobs/{job}", headers={"accept": "text/html"}).text
+    page = httpx.get(f"{site.url}/jobs/{job}", headers=HTML).text
     assert ">failures: no retry is allowed<" in page
     assert ">hangs 0 of 2<" in page
     assert '<td class="num">26</td><td class="num">30</td>' in page, "the first step that it made"
 
 
 @pytest.mark.parametrize("path", ["", "/metrics"])
-def test_a_curve_grows_while_somebody_looks_at_it(site: Site, open_tab: OpenTab, path: str) -> None:
+def test_a_curve_grows_on_an_open_page(site: Site, open_tab: OpenTab, path: str) -> None:
     """Steps that turn out to be lost are drawn as lost."""
     stage = site.stage
     job = site.api.create(SPEC)["id"]
@@ -120,14 +118,14 @@ def test_a_job_is_cancelled_and_resumed_without_scripts(site: Site, open_tab: Op
     assert width <= NARROW["width"], "nothing sticks out of a narrow screen"
 
 
-def test_who_cleans_a_job_is_led_to_the_list_which_stays_there(site: Site) -> None:
+def test_a_clean_leads_to_the_list(site: Site) -> None:
     (job,) = site.store_jobs([lab.job_in(State.FAILED)])
     form = {"content-type": "application/x-www-form-urlencoded"}
     done = httpx.post(f"{site.url}/jobs/{job.id}/clean", headers=form)
     assert (done.status_code, str(done.url.join(done.headers["location"]))) == (303, f"{site.url}/")
 
 
-def test_who_may_only_look_finds_no_button(site: Site, open_tab: OpenTab) -> None:
+def test_a_viewer_finds_no_button(site: Site, open_tab: OpenTab) -> None:
     (job,) = site.store_jobs([lab.job_in(State.RUNNING)])
     page = open_tab(f"/jobs/{job.id}", scripts=False, name="eve", allowed=["403"])
     expect(page.locator(".act")).to_have_count(0)
@@ -136,7 +134,7 @@ def test_who_may_only_look_finds_no_button(site: Site, open_tab: OpenTab) -> Non
     expect(page.get_by_role("heading", name="That is not allowed")).to_be_visible()
 
 
-def test_whatever_a_stranger_wrote_is_text(site: Site, open_tab: OpenTab) -> None:
+def test_hostile_text_is_shown_as_text(site: Site, open_tab: OpenTab) -> None:
     plain = lab.job_in(State.RUNNING)
     changed = replace(
         plain.attempts[-1],

@@ -10,7 +10,7 @@ from typing import get_args
 import httpx
 import pytest
 
-from tests.flow.page.conftest import Site
+from tests.flow.page.conftest import HTML, Site
 from tests.support.callers import ADA
 from tests.support.records import NOW, V6E, job_in
 from tpujob.api import JobView, NextAction
@@ -77,7 +77,7 @@ def jobs(site: Site) -> list[JobView]:
 def test_cause_since_and_next_step_are_the_same_sentence_everywhere(
     site: Site, jobs: list[JobView]
 ) -> None:
-    with httpx.Client(base_url=site.url, headers={"accept": "text/html"}) as client:
+    with httpx.Client(base_url=site.url, headers=HTML) as client:
         for job in jobs:
             page = client.get(f"/jobs/{job['id']}").text
             twin: JobView = client.get(f"/jobs/{job['id']}.json").json()["job"]

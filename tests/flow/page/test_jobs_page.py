@@ -5,21 +5,14 @@ from dataclasses import replace
 from typing import get_args
 
 import httpx
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests.flow.page import lab, past
-from tests.flow.page.conftest import NARROW, OpenTab, Site
-from tests.flow.page.story import fits
+from tests.flow.page.conftest import ALL, HTML, NARROW, OpenTab, Site
+from tests.flow.page.story import fits, rows
 from tests.support.callers import ADA
 from tpujob.api import JobOrder
 from tpujob.domain.model import State
-
-ALL = "/?who=everyone&show=all"
-HTML = {"accept": "text/html"}
-
-
-def rows(page: Page) -> list[str]:
-    return page.locator("#rows tr").evaluate_all("rows => rows.map(row => row.dataset.job)")
 
 
 def test_an_empty_store_teaches_the_next_command(site: Site, open_tab: OpenTab):
@@ -97,13 +90,13 @@ def test_a_search_is_in_the_address_and_clears(site: Site, open_tab: OpenTab):
 
 def test_pages_of_each_order_show_every_job_once_and_say_where_they_are(site: Site):
     stored = sorted(job.id for job in site.store_jobs(lab.many(120)))
-    with httpx.Client(headers=HTML) as asking:
+    with httpx.Client(headers=HTML) as client:
         for order in get_args(JobOrder):
             seen: list[str] = []
             ranges: list[str] = []
             link = f"?who=everyone&show=all&order={order}"
             while link:
-                page = asking.get(f"{site.url}/{link}").text
+                page = client.get(f"{site.url}/{link}").text
                 seen += re.findall(r'<tr id="job-(\d+)"', page)
                 ranges += re.findall(r'id="range">([^<]+)<', page)
                 next_link = re.search(r'href="([^"]+)" rel="next"', page)

@@ -3,10 +3,8 @@
 from playwright.sync_api import Page, expect
 
 from tests.flow.page import lab
-from tests.flow.page.conftest import OpenTab, Site
+from tests.flow.page.conftest import ALL, OpenTab, Site
 from tpujob.domain.model import DesiredState, State
-
-ALL = "/?who=everyone&show=all"
 
 
 def tab_to(page: Page, name: str) -> None:
@@ -54,7 +52,7 @@ def test_keys_go_through_the_rows_and_open_one(site: Site, open_tab: OpenTab):
     page.wait_for_url("**/jobs/000015")
 
 
-def test_keys_are_letters_while_somebody_types(site: Site, open_tab: OpenTab):
+def test_keys_are_letters_in_a_text_field(site: Site, open_tab: OpenTab):
     site.store_jobs(lab.full())
     page = open_tab(ALL)
     page.keyboard.press("/")

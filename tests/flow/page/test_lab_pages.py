@@ -65,7 +65,7 @@ def test_capacity_looks_for_what_is_left_over_only_when_asked(site: Site) -> Non
         assert (left_over and left_over["deleted"]) == shown
 
 
-def test_spend_is_told_by_user_and_leads_to_the_jobs_of_one(site: Site, open_tab: OpenTab) -> None:
+def test_spend_by_user_leads_to_the_jobs_of_one(site: Site, open_tab: OpenTab) -> None:
     site.store_jobs(lab.full())
     page = open_tab("/spend", scripts=False)
     expect(page.locator("tbody tr")).to_have_count(3)  # all, and two users

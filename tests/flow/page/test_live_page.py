@@ -1,20 +1,13 @@
-"""A live page in a browser: what it shows while jobs change, and while nobody answers."""
+"""A live page in a browser: what it shows while jobs change, and without an answer."""
 
 from playwright.sync_api import Page, expect
 
 from tests.flow.page import lab
-from tests.flow.page.conftest import NARROW, OpenTab, Site
-from tests.flow.page.story import fits
+from tests.flow.page.conftest import ALL, NARROW, OpenTab, Site
+from tests.flow.page.story import fits, rows
 from tests.support.stage import SPEC
 from tpujob.domain.model import Job, State
 from tpujob.service.backend import capacity
-
-ROWS = "rows => rows.map(row => row.id.slice(4))"
-EVERYONE = "/?who=everyone&show=all"
-
-
-def rows(page: Page) -> list[str]:
-    return page.locator("#rows tr").evaluate_all(ROWS)
 
 
 def add(site: Site, state: State = State.RUNNING, n: int = 0) -> Job:
@@ -28,7 +21,7 @@ def live(page: Page) -> None:
 
 
 def test_jobs_come_move_and_go(site: Site, open_tab: OpenTab) -> None:
-    page = open_tab(EVERYONE)
+    page = open_tab(ALL)
     expect(page.get_by_text("There are no jobs yet.")).to_be_visible()
     live(page)
     first = add(site)
@@ -43,9 +36,9 @@ def test_jobs_come_move_and_go(site: Site, open_tab: OpenTab) -> None:
     expect(page.get_by_text("There are no jobs yet.")).to_be_visible()
 
 
-def test_rows_keep_their_order_while_somebody_points_at_them(site: Site, open_tab: OpenTab) -> None:
+def test_rows_keep_their_order_under_the_pointer(site: Site, open_tab: OpenTab) -> None:
     first, second = add(site), add(site, n=1)
-    page = open_tab(EVERYONE)
+    page = open_tab(ALL)
     live(page)
     page.locator(f"#job-{first.id} .why").hover()
     third = add(site, n=2)
@@ -81,7 +74,7 @@ KEPT = """() => ({
 
 def test_focus_selection_and_scroll_survive_changes(site: Site, open_tab: OpenTab) -> None:
     jobs = [add(site, n=n) for n in range(30)]
-    page = open_tab(EVERYONE)
+    page = open_tab(ALL)
     live(page)
     page.locator(f"#job-{jobs[20].id} input").check()
     page.locator(f"#job-{jobs[20].id} .name a").focus()
@@ -106,26 +99,26 @@ def test_focus_selection_and_scroll_survive_changes(site: Site, open_tab: OpenTa
 
 def test_a_pause_stops_every_change(site: Site, open_tab: OpenTab) -> None:
     first = add(site)
-    page = open_tab(EVERYONE)
+    page = open_tab(ALL)
     live(page)
     page.get_by_role("button", name="Pause").click()
     expect(page.locator("#live .badge")).to_contain_text("paused at")
     shown = page.locator("#main").inner_html()
     lab.say(site, first, "attempt 7 runs on 4 hosts")
     add(site, n=1)
-    watched = open_tab(EVERYONE)
-    expect(watched.locator("#rows tr")).to_have_count(2)  # somebody else has seen it all
+    watched = open_tab(ALL)
+    expect(watched.locator("#rows tr")).to_have_count(2)  # another tab shows it all
     assert page.locator("#main").inner_html() == shown
     page.get_by_role("button", name="Resume").click()
     expect(page.locator("#rows tr")).to_have_count(2)
     expect(page.locator(f"#job-{first.id} .why")).to_contain_text("attempt 7")
 
 
-def test_the_status_line_tells_what_changed_and_seldom(site: Site, open_tab: OpenTab) -> None:
+def test_the_status_line_shows_changes_and_seldom(site: Site, open_tab: OpenTab) -> None:
     jobs = [add(site, n=n) for n in range(4)]
     page = open_tab()
     page.clock.install()
-    page.goto(EVERYONE)
+    page.goto(ALL)
     live(page)
     page.evaluate(
         """() => {
@@ -148,10 +141,14 @@ def test_the_status_line_tells_what_changed_and_seldom(site: Site, open_tab: Ope
     assert page.evaluate("words") == ["4 jobs changed, 1 failed.", "1 job changed."]
 
 
+def mark(page: Page) -> None:
+    page.evaluate("window.same = true")
+
+
 def watch(page: Page, path: str) -> None:
     page.goto(path)
     live(page)
-    page.evaluate("window.same = true")
+    mark(page)
 
 
 def same(page: Page) -> None:
@@ -207,9 +204,9 @@ def test_each_page_of_the_lab_shows_what_has_changed(site: Site, open_tab: OpenT
 
 def test_a_backend_that_comes_back_is_found(site: Site, open_tab: OpenTab) -> None:
     first = add(site)
-    page = open_tab(EVERYONE, allowed=["ERR_CONNECTION_REFUSED"])
+    page = open_tab(ALL, allowed=["ERR_CONNECTION_REFUSED"])
     live(page)
-    page.evaluate("window.same = true")
+    mark(page)
     page.set_viewport_size(NARROW)
     site.stop()
     expect(page.locator("#live")).to_have_attribute("data-state", "stale")
@@ -218,7 +215,7 @@ def test_a_backend_that_comes_back_is_found(site: Site, open_tab: OpenTab) -> No
     site.start()
     live(page)
     expect(page.locator(f"#job-{first.id} .why")).to_contain_text("attempt 7")
-    assert page.evaluate("window.same"), "the page was loaded again"
+    same(page)
 
 
 def test_without_a_stream_the_page_asks_by_itself(site: Site, open_tab: OpenTab) -> None:
@@ -226,7 +223,7 @@ def test_without_a_stream_the_page_asks_by_itself(site: Site, open_tab: OpenTab)
     first = add(site)
     page = open_tab(allowed=["503"])
     page.route("**/live", lambda route: route.fulfill(status=503, body="no healthy upstream"))
-    page.goto(EVERYONE)
+    page.goto(ALL)
     lab.say(site, first, "attempt 7 runs on 4 hosts")
     expect(page.locator(f"#job-{first.id} .why")).to_contain_text("attempt 7")
     live(page)
@@ -241,7 +238,7 @@ def test_a_fetch_that_fails_is_shown_and_what_was_shown_stays(
     site: Site, open_tab: OpenTab
 ) -> None:
     first = add(site)
-    page = open_tab(EVERYONE, allowed=["503"])
+    page = open_tab(ALL, allowed=["503"])
     page.route("**/?who=*", lambda route: route.fulfill(status=503, body="upstream connect error"))
     badge = page.locator("#live")
     expect(badge).to_have_attribute("data-state", "stale")
@@ -253,9 +250,9 @@ def test_a_fetch_that_fails_is_shown_and_what_was_shown_stays(
     live(page)
 
 
-def test_who_may_not_watch_any_more_is_told_and_led_on(site: Site, open_tab: OpenTab) -> None:
+def test_a_caller_without_the_right_to_watch_gets_a_link(site: Site, open_tab: OpenTab) -> None:
     add(site)
-    page = open_tab(EVERYONE, name="bob", allowed=["401"])
+    page = open_tab(ALL, name="bob", allowed=["401"])
     live(page)
     site.door.forget("bob")
     box = page.get_by_role("alert")

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.flow.page import lab
-from tests.flow.page.conftest import OpenTab, Site
+from tests.flow.page.conftest import ALL, OpenTab, Site
 from tests.support.stage import Stage
 from tests.support.world import service
 from tpujob.domain.model import State
@@ -20,7 +20,6 @@ from tpujob.errors import StoreError
 #: methods of a store that read it
 READS = ("get", "peek", "list", "walk", "events", "changes", "newest", "due", "damaged", "recent")
 WHY = re.compile("the disk is gone|the store has not answered since")
-ALL = "/?who=everyone&show=all"
 
 
 class Shaky:
@@ -70,12 +69,12 @@ def test_open_pages_say_since_when_the_store_does_not_answer_and_recover(
         expect(tab.locator("#live .badge")).to_have_text("live")
         tab.evaluate("window.same = true")
     store.broken = True
-    lab.say(site, job, "nobody can read this")
+    lab.say(site, job, "while the store fails")
     for tab in tabs:
         expect(tab.locator("#live .badge")).to_contain_text("as of")
         expect(tab.locator("#live .badge")).to_contain_text(WHY)
         expect(tab.locator("main")).to_contain_text(job.name)
-        expect(tab.locator("main")).not_to_contain_text("nobody can read this")
+        expect(tab.locator("main")).not_to_contain_text("while the store fails")
     store.broken = False
     lab.say(site, job, "it is back")
     for tab in tabs:

@@ -10,11 +10,10 @@ import httpx
 from playwright.sync_api import Page, expect
 
 from tests.flow.page import lab
-from tests.flow.page.conftest import NARROW, OpenTab, Site
+from tests.flow.page.conftest import HTML, NARROW, OpenTab, Site
 from tests.flow.page.story import axe, fits
 from tpujob.domain.model import Endpoint, Job
 
-HTML = {"accept": "text/html"}
 EVERY_NODE = """() => {
   const walk = document.createTreeWalker(document, NodeFilter.SHOW_ALL);
   let nodes = 0;
@@ -132,7 +131,7 @@ def test_scrolling_loads_what_is_beyond_and_keeps_few_nodes(site: Site, open_tab
     assert box.evaluate("box => box.scrollHeight") <= 10_000_000
 
 
-def test_following_shows_new_lines_and_lets_go_when_somebody_scrolls(site: Site, open_tab: OpenTab):
+def test_following_shows_new_lines_and_stops_at_a_scroll(site: Site, open_tab: OpenTab):
     job = job_with_logs(site)
     lab.ship(site.stage.bucket, job, 0, numbered(1000))
     tab = open_tab(f"/jobs/{job.id}/logs?host=0")
@@ -209,7 +208,7 @@ def test_hostile_and_binary_lines_are_text(site: Site, open_tab: OpenTab):
     )
 
 
-def test_times_are_told_as_one_likes(site: Site, open_tab: OpenTab):
+def test_times_are_shown_as_chosen(site: Site, open_tab: OpenTab):
     job = job_with_logs(site)
     lab.ship(site.stage.bucket, job, 0, numbered(3))
     tab = open_tab(f"/jobs/{job.id}/logs?host=0")

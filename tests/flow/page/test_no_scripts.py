@@ -8,7 +8,7 @@ from tpujob.domain.model import State
 
 
 def act(page: Page, job: str, action: str) -> None:
-    """Selects the row, takes the action, confirms it and goes back."""
+    """Select the row, choose the action, confirm it and go back."""
     page.goto("/")
     page.get_by_label(f"Select job {job}").check()
     page.get_by_role("button", name=f"{action}…").click()

@@ -20,8 +20,6 @@ from tpujob.domain.notifications.rules import ChannelRule
 from tpujob.engine.notification_collector import NotificationSetup
 from tpujob.service.backend import ProcessFacts
 
-HTML = {"accept": "text/html"}
-
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
 def test_an_admin_sees_which_channel_fails_and_tests_it(

@@ -5,11 +5,10 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.flow.page import lab
-from tests.flow.page.conftest import OpenTab, Site
+from tests.flow.page.conftest import HTML, OpenTab, Site
 from tpujob.domain.model import State
 from tpujob.web.security.limits import Limits, Rate
 
-HTML = {"accept": "text/html,application/xhtml+xml"}
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
@@ -61,7 +60,7 @@ def test_what_is_not_allowed_is_not_offered(site: Site, open_tab: OpenTab):
     assert page.get_by_role("button", name="Cancel…").count() == 0
 
 
-def test_somebody_elses_job_says_why_it_stays(site: Site):
+def test_a_job_of_another_user_says_why_it_stays(site: Site):
     [job] = site.store_jobs([lab.job_in(State.QUEUED, owner=lab.ADA.id, user="ada")])
     page = httpx.get(
         f"{site.url}/confirm/cancel?job={job.id}", headers={**HTML, "x-test-name": "bob"}
@@ -81,7 +80,7 @@ def test_what_is_no_form_changes_nothing(site: Site):
     assert site.stage.job(job.id).wish == "run"
 
 
-def test_a_job_that_is_gone_meanwhile_is_told_among_the_results(site: Site):
+def test_a_job_that_is_gone_meanwhile_is_among_the_results(site: Site):
     first, second = site.store_jobs(lab.job_in(State.QUEUED, n) for n in range(2))
     site.stage.store.remove(first.id, lease=None)
     jobs = f"job={first.id}&job={second.id}"
@@ -89,14 +88,14 @@ def test_a_job_that_is_gone_meanwhile_is_told_among_the_results(site: Site):
     assert f"there is no job {first.id}" in answer.text
     assert "Cancel 1 job" in answer.text
     assert f"<code>tpujob cancel {second.id}</code>" in answer.text, "the same in a terminal"
-    done = httpx.post(f"{site.url}/do/cancel", headers={**HTML, **FORM}, content=jobs)
-    assert done.status_code == 200
-    assert "not done" in done.text
-    assert "as JSON" not in done.text, "no address has the same as JSON"
-    assert "cancel asked" in done.text
+    result = httpx.post(f"{site.url}/do/cancel", headers={**HTML, **FORM}, content=jobs)
+    assert result.status_code == 200
+    assert "not done" in result.text
+    assert "as JSON" not in result.text, "no address has the same as JSON"
+    assert "cancel asked" in result.text
 
 
-def test_whoever_asks_too_often_gets_a_page_that_comes_back(site: Site):
+def test_a_caller_above_the_limit_gets_a_page_that_refreshes(site: Site):
     site.limits = Limits(reads=Rate(0.5, 1))
     site.stop()
     site.start()
@@ -108,10 +107,10 @@ def test_whoever_asks_too_often_gets_a_page_that_comes_back(site: Site):
 
 
 @pytest.mark.parametrize("path", ["/health", "/healthz"])
-def test_a_path_that_answers_strangers_tells_them_of_a_mistake_as_well(
+def test_a_path_without_sign_in_answers_a_wrong_method_with_a_page(
     site: Site, path: str, caplog: pytest.LogCaptureFixture
 ):
     page = httpx.post(site.url + path, headers={**HTML, "x-test-name": "stranger"})
-    assert page.status_code == 405, "nobody knows who asks, and nothing fails"
+    assert page.status_code == 405, "the caller is unknown, and nothing fails"
     assert "POST is not allowed here" in page.text
     assert "failed" not in caplog.text, "a stranger cannot fill the log"

@@ -75,8 +75,8 @@ def test_a_preempted_job_gets_another_slice_and_nothing_of_the_old_one_lives(
 @pytest.mark.slow
 def test_several_slices_run_one_program_and_are_lost_as_one(stack: LocalStack) -> None:
     """Multislice: four hosts on two slices; one of these is preempted, so both are replaced."""
-    told = 'echo "$TPUJOB_HOST of $TPUJOB_HOSTS on $MEGASCALE_SLICE_ID of $MEGASCALE_NUM_SLICES'
-    command = f'{told}, first $MEGASCALE_COORDINATOR_ADDRESS"; [ $TPUJOB_ATTEMPT = 2 ] || sleep 600'
+    line = 'echo "$TPUJOB_HOST of $TPUJOB_HOSTS on $MEGASCALE_SLICE_ID of $MEGASCALE_NUM_SLICES'
+    command = f'{line}, first $MEGASCALE_COORDINATOR_ADDRESS"; [ $TPUJOB_ATTEMPT = 2 ] || sleep 600'
     job_id = stack.create("several", command, tpu={"type": "v4-16", "slices": 2})
     view = stack.until(job_id, "running")
     assert (view["tpu_slices"], view["hosts"], view["chips"]) == (2, 4, 16)
@@ -96,9 +96,9 @@ def test_several_slices_run_one_program_and_are_lost_as_one(stack: LocalStack) -
         (name.replace(f"tj-{job_id}-1", f"tj-{job_id}-2"), True),
     ]
     first = view["slices"][1]["hosts"][0]
-    said = stack.run("logs", job_id, "--attempt", "2")
+    log = stack.run("logs", job_id, "--attempt", "2")
     for host, of in enumerate((0, 0, 1, 1)):
-        assert f"{host} of 4 on {of} of 2, first {first}:8080" in said
+        assert f"{host} of 4 on {of} of 2, first {first}:8080" in log
     assert f"tj-{job_id}" not in stack.run("emulator", "status"), "nothing is left of either"
 
 
@@ -151,9 +151,9 @@ def test_two_backends_on_one_state_folder_act_as_one(stack: LocalStack) -> None:
         second.terminate()
         code = second.wait(timeout=60)
     assert code == 0, "it did not finish what it was doing"
-    door = Path(json.loads(ready.read_text())["url"].removeprefix("unix:"))
-    assert door.parent != ready.parent, "it took the first one's door away"
-    assert not door.parent.exists(), "it left its own behind"
+    socket = Path(json.loads(ready.read_text())["url"].removeprefix("unix:"))
+    assert socket.parent != ready.parent, "it took the socket of the first backend"
+    assert not socket.parent.exists(), "it left its own socket"
 
 
 @pytest.mark.slow
@@ -181,7 +181,7 @@ def test_ssh_opens_a_real_session_on_the_host_that_is_named(stack: LocalStack) -
 
 @pytest.mark.slow
 def test_a_users_own_script_travels_with_the_job_and_resumes(stack: LocalStack) -> None:
-    """What the README tells: a folder of one's own, `code: .`, cancelled and resumed."""
+    """As README.md shows: a folder of one's own, `code: .`, cancelled and resumed."""
     folder = ROOT / "configs" / "own-script"
     spec = yaml.safe_load((folder / "job.yaml").read_text())
     spec["code"] = str(folder)
@@ -231,9 +231,9 @@ def test_a_type_and_a_zone_that_no_table_has_work_without_a_release(stack: Local
     )
     assert (view["usd_per_hour"], view["usd_spent"]) == (None, None), "unknown, not free"
     for command in (["list"], ["show", job_id], ["why", job_id]):
-        said = stack.run(*command)
-        assert "$0" not in said, said
-        assert "unknown" in said or command == ["list"], said
+        output = stack.run(*command)
+        assert "$0" not in output, output
+        assert "unknown" in output or command == ["list"], output
     file = str(stack.folder / "newest.yaml")
     assert "price unknown" in stack.run("create", file, "--dry-run")
     stack.run("delete", job_id, "--yes")
@@ -265,9 +265,9 @@ def test_data_of_another_region_and_of_a_folder_is_read_in_the_region_of_the_sli
         (folder / f"part-{part}").write_bytes(bytes([part]) * 4096)
     stack.run("data", "sync", "./corpus", "gs://corpora/c4")  # in us-central2
     tpu = {"type": "v5e-4", "zones": ["us-west4-a"]}
-    told = "echo $TPUJOB_DATA_C4 and $TPUJOB_DATA_OWN"
+    command = "echo $TPUJOB_DATA_C4 and $TPUJOB_DATA_OWN"
     data = ["gs://corpora/c4", {"from": "./corpus", "to": "own"}]
-    job_id = stack.create("reader", told, tpu=tpu, data=data)
+    job_id = stack.create("reader", command, tpu=tpu, data=data)
     assert "succeeded" in stack.run("wait", job_id)
     log = stack.run("logs", job_id)
     assert "gs://tpujob-us-west4/datasets/c4-" in log

@@ -27,11 +27,11 @@ def local(tmp_path: Path) -> Iterator[LocalStack]:
 
 
 def slices(local: LocalStack) -> list[str]:
-    return [one["name"] for one in local.json("emulator", "status")["slices"]]
+    return [slice["name"] for slice in local.json("emulator", "status")["slices"]]
 
 
 def stop_backend(local: LocalStack) -> None:
-    """Afterwards it has ended; the emulated cloud and its slices go on, as Google's do."""
+    """Stop the backend alone; the emulated cloud and its slices continue, as Google's do."""
     process = local.ready("backend")["pid"]
     os.kill(process, signal.SIGTERM)
     with contextlib.suppress(ProcessLookupError):
@@ -51,26 +51,26 @@ def test_a_lost_store_is_refused_and_no_job_gets_the_data_of_another(
     ended = create(local, "first", "true")
     local.until(ended, "succeeded")
     running = create(local, "going", "sleep 3000")
-    (old,) = [one["name"] for one in local.until(running, "running")["slices"]]
+    (old,) = [view["name"] for view in local.until(running, "running")["slices"]]
     stop_backend(local)
     (db,), backup = local.state.glob("jobs.db*"), tmp_path / "backup.db"
     db.replace(backup)
     for _ in range(2):
-        said = local.run("list", code=69)
-        assert f"{db} is missing or empty" in said
+        message = local.run("list", code=69)
+        assert f"{db} is missing or empty" in message
     db.write_bytes(b"")
-    said = local.run("create", str(tmp_path / "first.yaml"), code=69)
-    assert f"{db} is missing or empty" in said
-    assert slices(local) == [old], "nothing is deleted before somebody has chosen"
+    message = local.run("create", str(tmp_path / "first.yaml"), code=69)
+    assert f"{db} is missing or empty" in message
+    assert slices(local) == [old], "nothing is deleted before a user has chosen"
     db.write_bytes(backup.read_bytes())
     local.run("up")
     assert local.job(running)["state"] == "running"
     assert local.job(ended)["state"] == "succeeded"
     stop_backend(local)
     os.truncate(db, 0)
-    said = local.run("list", code=69)
+    message = local.run("list", code=69)
     assert slices(local) == [old]
-    (identity,) = set(re.findall(r"--replace-store ([0-9a-f]{16})", said))
+    (identity,) = set(re.findall(r"--replace-store ([0-9a-f]{16})", message))
     local.run("up", "--replace-store", identity)
     assert local.json("list", "--all") == []
     other = create(local, "other", "test ! -e out/first")

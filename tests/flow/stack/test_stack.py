@@ -47,14 +47,14 @@ class Rig:
         return stack_processes.down(self.settings, self.parts, grace=grace)
 
     def pids(self) -> list[int | None]:
-        return [each.pid for each in stack_processes.status(self.settings, self.parts)]
+        return [part.pid for part in stack_processes.status(self.settings, self.parts)]
 
     def story(self) -> list[str]:
         path = self.folder / "story"
         return path.read_text().splitlines() if path.exists() else []
 
     def elsewhere(self) -> subprocess.Popen[str]:
-        """Another terminal in which somebody says `tpujob up`."""
+        """Run `tpujob up` in another terminal."""
         script = (
             "import sys; from pathlib import Path; from tests.flow.stack.test_stack import Rig\n"
             "rig = Rig(Path(sys.argv[1])); rig.how = eval(sys.argv[2]); rig.up()"
@@ -77,7 +77,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """Somebody else's process."""
+    """A process of another program."""
     process = subprocess.Popen(["sleep", "1000"])
     yield process
     process.kill()
@@ -93,18 +93,18 @@ def test_everything_is_started_in_order_and_only_once_and_stands_on_its_own(rig:
     assert rig.pids() == pids
     names = ("farm", "emulator", "backend")
     assert rig.story() == [f"{name} {what}" for name in names for what in ("began", "up")]
-    for each in stack_processes.status(rig.settings, rig.parts):
-        assert each.ready
-        facts = [each.ready[name] for name in ("session", "stdin", "folder")]
-        assert facts == [each.pid, "/dev/null", "/"]
-        assert each.log.stat().st_mode & 0o777 == 0o600
+    for part in stack_processes.status(rig.settings, rig.parts):
+        assert part.ready
+        facts = [part.ready[name] for name in ("session", "stdin", "folder")]
+        assert facts == [part.pid, "/dev/null", "/"]
+        assert part.log.stat().st_mode & 0o777 == 0o600
 
 
 def test_several_terminals_at_once_start_one_stack_that_outlives_them(rig: Rig) -> None:
     terminals = [rig.elsewhere() for _ in range(3)]
     for terminal in terminals:
-        _, said = terminal.communicate(timeout=LONG)
-        assert terminal.returncode == 0, said
+        _, errors = terminal.communicate(timeout=LONG)
+        assert terminal.returncode == 0, errors
     assert rig.story().count("farm began") == 1
     assert rig.story().count("backend began") == 1
     pids = rig.pids()
@@ -184,7 +184,7 @@ def test_a_ready_file_or_a_reused_pid_proves_nothing(
         assert rig.pids() == [None, None, None]
         assert rig.down() == []
         ready.write_text(json.dumps({"pid": sleeper.pid, "url": "unix:/old"}))
-    assert sleeper.poll() is None, "somebody else's process was ended"
+    assert sleeper.poll() is None, "a process of another program was ended"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", '{"pid": "1"}', '{"pid": -1}', '{"pid": 0}'])
@@ -264,10 +264,10 @@ def test_a_backend_that_was_killed_is_replaced_when_it_refuses_a_connection(
     monkeypatch.setattr(stack_processes, "DYING", LONG)
     killer = threading.Timer(0.05, os.kill, (first, signal.SIGKILL))
     killer.start()
-    found = stack_processes.backend_after(rig.settings, refused, rig.parts)
-    assert found
-    assert (found.url, found.pid) == (refused.url, rig.pids()[2]), "at the same address"
-    assert found.pid != first
+    access = stack_processes.backend_after(rig.settings, refused, rig.parts)
+    assert access
+    assert (access.url, access.pid) == (refused.url, rig.pids()[2]), "at the same address"
+    assert access.pid != first
 
 
 def test_the_real_stack_is_farm_then_emulator_then_backend(rig: Rig) -> None:

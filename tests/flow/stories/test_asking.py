@@ -1,4 +1,4 @@
-"""What a person asks of one job: which one is meant, what is refused and why, and who wrote in between."""
+"""Requests for one job: which job a name means, what is refused and why, and writes of others meanwhile."""
 
 import time
 from typing import Any
@@ -16,18 +16,16 @@ from tpujob.ports import Store
 
 def test_a_job_is_named_by_its_id_with_or_without_zeros_or_by_its_name(stage: Stage) -> None:
     first, second = stage.create(), stage.create(name="other")
-    for asked in (first, "1", "0001", "digits"):
-        assert stage.api.get(asked)["id"] == first
+    for name in (first, "1", "0001", "digits"):
+        assert stage.api.get(name)["id"] == first
     assert stage.api.get("other")["id"] == second
 
 
 def test_a_name_means_the_live_job_and_the_ended_one_where_none_lives(stage: Stage) -> None:
     first, second = stage.create(), stage.create()
-    with pytest.raises(
-        BadRequest, match=r"^2 jobs are called 'digits': 000002, 000001$"
-    ) as refused:
+    with pytest.raises(BadRequest, match=r"^2 jobs are called 'digits': 000002, 000001$") as error:
         stage.api.cancel("digits")
-    assert refused.value.hint == "Use the id."
+    assert error.value.hint == "Use the id."
     assert stage.job(first).wish is stage.job(second).wish is DesiredState.RUN
     stage.api.delete(first)
     stage.until(first, State.CANCELLED)
@@ -56,17 +54,19 @@ def test_a_follower_misses_no_change_between_two_looks(stage: Stage) -> None:
     api, job_id = service(stage.reconciler, loop=loop), stage.create()
     follower = api.follow("digits", timeout=60)
     next(follower)
-    assert loop.attended == [], "nobody waits yet"
+    assert loop.attended == [], "no follower waits yet"
     api.cancel(job_id)
     began = time.monotonic()
     next(follower)
     assert time.monotonic() - began < 30, "it was changed before the wait began"
-    assert loop.attended == [(job_id, 65)], "it is looked after for as long as somebody waits"
+    assert loop.attended == [(job_id, 65)], (
+        "its backend attends to it for as long as a follower waits"
+    )
     of_all = api.follow(timeout=0.01)
     next(of_all), next(of_all)
-    assert len(loop.attended) == 1, "nobody looks at one job"
+    assert len(loop.attended) == 1, "no follower waits for one job"
     with pytest.raises(NotFound):
-        next(api.follow("nobody"))
+        next(api.follow("absent"))
 
 
 # What is refused -----------------------------------------------------------------------------------------------------
@@ -87,9 +87,9 @@ def test_a_job_that_succeeded_or_is_being_cleaned_cannot_be_resumed(stage: Stage
 def test_a_wish_that_is_already_fulfilled_is_not_written_again(stage: Stage) -> None:
     job_id = stage.started()
 
-    def written(asked: Any) -> int:
+    def written(request: Any) -> int:
         before = stage.job(job_id).version
-        asked()
+        request()
         return stage.job(job_id).version - before
 
     assert written(lambda: stage.api.resume(job_id)) == 0
@@ -112,9 +112,9 @@ KEY = "ssh-ed25519 AAAA"
 
 def test_a_host_is_reached_only_where_there_is_one(stage: Stage) -> None:
     job_id = stage.create()
-    with pytest.raises(IllegalInState, match="job 000001 is queued: it has no host") as refused:
+    with pytest.raises(IllegalInState, match="job 000001 is queued: it has no host") as error:
         stage.api.access(job_id, key=KEY)
-    assert "`tpujob logs 000001`" in refused.value.hint
+    assert "`tpujob logs 000001`" in error.value.hint
     stage.running(job_id)
     assert stage.api.access(job_id, key=KEY)["address"] == "10.0.1.0"
     assert stage.api.access(job_id, host=1, key=KEY)["address"] == "10.0.1.1"
@@ -134,7 +134,7 @@ def test_a_host_is_reached_only_where_there_is_one(stage: Stage) -> None:
 
 
 class Busy:
-    """The store, where others move the job on between a look at it and a commit, so many times."""
+    """A store in which others change the job between a read and a commit, so many times."""
 
     def __init__(self, stage: Stage, times: int) -> None:
         self._stage, self._times = stage, times
@@ -143,14 +143,12 @@ class Busy:
         return getattr(self._stage.store, name)
 
     def get(self, job_id: str) -> Job:
-        found = self._stage.store.get(job_id)
+        job = self._stage.store.get(job_id)
         if self._times > 0:
             self._times -= 1
             op = f"busy-{self._times}"
-            self._stage.store.commit(
-                found, None, expected_version=found.version, op_id=op, lease=None
-            )
-        return found
+            self._stage.store.commit(job, None, expected_version=job.version, op_id=op, lease=None)
+        return job
 
 
 def busy(stage: Stage, times: int) -> Any:
@@ -167,9 +165,9 @@ def test_a_wish_is_written_though_the_backend_writes_at_the_same_time(stage: Sta
 
 def test_a_write_that_always_conflicts_is_reported(stage: Stage) -> None:
     job_id = stage.create()
-    with pytest.raises(Conflict, match="could not be changed") as refused:
+    with pytest.raises(Conflict, match="could not be changed") as error:
         busy(stage, 8).cancel(job_id)
-    assert refused.value.hint == "Try again in a moment."
+    assert error.value.hint == "Try again in a moment."
     assert stage.job(job_id).wish is DesiredState.RUN
 
 

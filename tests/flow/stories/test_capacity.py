@@ -21,7 +21,7 @@ def test_a_stockout_sends_the_job_to_the_next_zone_at_once(stage: Stage) -> None
     before = stage.clock.now()
     job = stage.running(job_id)
     assert asked(stage, job_id) == ["b", "a"]
-    assert stage.clock.now() - before < 30, "nobody waits while another zone has room"
+    assert stage.clock.now() - before < 30, "no job waits while another zone has room"
     assert job.spent == {}, "a stockout is no failure of the job"
 
 

@@ -1,4 +1,4 @@
-"""A job runs the code that was submitted, whatever happens to the folder afterwards, and says which it was."""
+"""A job runs the submitted code, even if the folder changes afterwards, and shows which code it is."""
 
 import hashlib
 import io
@@ -11,7 +11,6 @@ import pytest
 from tests.support.stage import Stage
 from tpujob.api import JobView
 from tpujob.domain.model import State
-from tpujob.domain.observations import SliceState
 from tpujob.errors import NotFound
 from tpujob.submit.archive import pack
 
@@ -48,7 +47,7 @@ def test_a_requeued_job_runs_what_was_submitted_though_the_branch_has_moved(
     first = stage.running(job_id)
     (checkout / "train.py").write_text("print('two')\n")
     git(checkout, "commit", "-qa", "--no-gpg-sign", "-m", "two")
-    stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
+    stage.preempt()
     second = stage.running(job_id, 2)
     assert second.bundles == first.bundles
     assert second.code == first.code
@@ -82,11 +81,11 @@ def test_two_jobs_are_compared(stage: Stage, checkout: Path) -> None:
     b = submit(stage, checkout)["id"]
     stage.api.delete(b)
     stage.until(b, State.CANCELLED)
-    found = stage.api.diff(a, b)
-    assert [side["id"] for side in (found["a"], found["b"])] == [a, b]
-    assert found["spec"] == []
-    assert {c["key"]: c["b"] for c in found["outcome"]}["state"] == "cancelled"
-    (file,) = found["files"]
+    diff = stage.api.diff(a, b)
+    assert [side["id"] for side in (diff["a"], diff["b"])] == [a, b]
+    assert diff["spec"] == []
+    assert {c["key"]: c["b"] for c in diff["outcome"]}["state"] == "cancelled"
+    (file,) = diff["files"]
     assert (file["path"], file["change"]) == ("train.py", "changed")
     assert "-print('one')\n+print('two')\n" in file["diff"]
     assert stage.api.diff(a, a)["files"] == []
@@ -99,9 +98,9 @@ def test_a_bundle_that_is_gone_is_reported(stage: Stage, checkout: Path) -> None
     (checkout / "new.py").write_text("")
     b = submit(stage, checkout)
     stage.bucket.delete(a["bundles"][0], timeout=1)
-    found = stage.api.diff(a["id"], b["id"])
-    assert found["files"] == []
-    assert "gone" in found["files_unknown"]
+    diff = stage.api.diff(a["id"], b["id"])
+    assert diff["files"] == []
+    assert "gone" in diff["files_unknown"]
 
 
 def _file(archive: bytes, name: str) -> bytes:

@@ -31,7 +31,7 @@ DAY = 24 * 3600.0
 
 
 class CountedFaults(Faults):
-    """Every call of the API passes here."""
+    """Faults that count all calls of the API."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ def real(tmp_path: Path) -> Iterator[Stage]:
 
 
 def row(number: int) -> str:
-    """The last cell of a row of the table: what tpujob does."""
+    """Return the last cell of a row of the table: what tpujob does."""
     lines = [line for line in DOC.read_text().splitlines() if line.startswith(f"| {number}. ")]
     assert len(lines) == 1, f"docs/recovery.md needs one row that begins with `| {number}. `"
     return lines[0].strip("| ").split(" | ")[-1]
@@ -108,10 +108,8 @@ def test_an_api_that_answers_503_costs_no_slice(real: Stage) -> None:
         real.step(job_id)
     job = real.job(job_id)
     assert job.state is State.RUNNING
-    found = (
-        f"{real.cloud.asked('Delete')} deletes; the program runs on, attempt {len(job.attempts)}"
-    )
-    assert row(1) == found
+    text = f"{real.cloud.asked('Delete')} deletes; the program runs on, attempt {len(job.attempts)}"
+    assert row(1) == text
 
 
 def test_a_delete_that_answers_503_is_repeated_until_the_slice_is_gone(real: Stage) -> None:
@@ -121,7 +119,7 @@ def test_a_delete_that_answers_503_is_repeated_until_the_slice_is_gone(real: Sta
     real.cloud.fail("DeleteQueuedResource", 5)
     real.api.cancel(job_id, release=True)
     real.until(job_id, State.CANCELLED)
-    assert not isinstance(real.job(job_id).slices[0].gone_at, type(None))
+    assert real.job(job_id).slices[0].gone_at is not None
     tries = real.cloud.asked("Delete") - before
     assert row(2) == f"asked {tries} times until it worked; {real.cloud.left()} resources left"
 
@@ -137,8 +135,8 @@ def test_a_day_without_capacity_is_waited_out_with_pauses(real: Stage) -> None:
     shortest = min(b - a for a, b in zip(asked[-20:], asked[-19:], strict=False)) / 60
     assert real.cloud.left() <= 1
     assert creates <= 12 * 24, f"{creates} creates in a day"
-    found = f"about {round(creates, -1)} creates in 24 h, {shortest:.0f} min apart or more once it lasts"
-    assert row(3) == found
+    text = f"about {round(creates, -1)} creates in 24 h, {shortest:.0f} min apart or more once it lasts"
+    assert row(3) == text
 
 
 class RealAgent(HostsOfCloud):

@@ -113,12 +113,12 @@ def test_jobs_of_the_same_id_share_neither_slice_nor_folder(
     assert len(nodes(cloud)) == 2
 
 
-def test_a_bucket_that_is_missing_or_lies_elsewhere_is_refused_before_anything_is_asked_for(
+def test_a_bucket_that_is_missing_or_lies_elsewhere_is_refused_before_any_request(
     cloud: Cloud, people: list[Person]
 ) -> None:
     ada, _ = people
     lied = context.current(ada.settings)
-    for bucket, said in (
+    for bucket, message in (
         ("gs://none", "there is no bucket gs://none/ada-.*, which the context lab names for europe"),
         ("gs://lab-us", r"gs://lab-us/ada-.* is in us-central2, but europe-west4-b in europe-west4: .*\$0\.05"),
     ):  # fmt: skip
@@ -127,7 +127,7 @@ def test_a_bucket_that_is_missing_or_lies_elsewhere_is_refused_before_anything_i
         backend = wiring.backend(ada.settings)
         spec = {"name": "a", "tpu": {"type": "v5e-8"}, "run": {"command": "x"}}
         for act in (backend.api.plan, lambda s, b=backend: b.api.create(s)):
-            with pytest.raises(BadSpec, match=said):
+            with pytest.raises(BadSpec, match=message):
                 act(spec)
         backend.stop()
     assert nodes(cloud, EU) == []

@@ -119,7 +119,7 @@ def test_a_region_that_refuses_the_copy_makes_way_for_the_next(lab: Stage) -> No
     assert "copy_refused" in lab.kinds(job_id)
 
 
-def test_the_wait_for_data_is_told_with_its_size(lab: Stage) -> None:
+def test_the_wait_for_data_is_shown_with_its_size(lab: Stage) -> None:
     job_id = create(lab, EAST)
     lab.until(job_id, lambda j: bool(j.copies) and j.copies[0].progress.objects == 2)
     view = lab.api.get(job_id)
@@ -134,7 +134,7 @@ def test_the_wait_for_data_is_told_with_its_size(lab: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         ("gs://nowhere/x", "there is no bucket gs://nowhere"),
         ("gs://corpus/nothing", "there is nothing below gs://corpus/nothing/"),
@@ -142,11 +142,11 @@ def test_the_wait_for_data_is_told_with_its_size(lab: Stage) -> None:
     ],
 )
 def test_data_that_is_not_there_is_refused_before_there_is_a_job(
-    lab: Stage, data: str, said: str
+    lab: Stage, data: str, message: str
 ) -> None:
     with pytest.raises(BadSpec) as error:
         create(lab, EAST, data=data)
-    assert said in error.value.message
+    assert message in error.value.message
     assert lab.store.list() == []
     if data.startswith("s3"):
         assert error.value.hint.startswith("tpujob data sync s3://elsewhere/x gs://tpujob-us-east5")

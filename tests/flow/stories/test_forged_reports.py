@@ -14,7 +14,7 @@ WRONG = {"step": 41, "host": 0, "device": "device 2", "blame": "device", "text":
 
 
 def forge(stage: Stage, victim: str, key: str = "", **fields: Any) -> None:
-    """On both hosts, newer than whatever they said."""
+    """Replace the reports of both hosts by newer ones."""
     job = stage.job(victim)
     assert job.attempt is not None
     for host in range(2):
@@ -25,7 +25,7 @@ def forge(stage: Stage, victim: str, key: str = "", **fields: Any) -> None:
         stage.bucket.put(path, b"", metadata=signed, timeout=1)
 
 
-def test_nobody_else_can_end_a_job_as_succeeded(stage: Stage) -> None:
+def test_no_other_program_can_end_a_job_as_succeeded(stage: Stage) -> None:
     stage.running(victim := stage.create())
     own = next(iter(stage.bucket.pens.values()))
     attackers = stage.running(stage.create(name="attacker"))
@@ -40,11 +40,11 @@ def test_nobody_else_can_end_a_job_as_succeeded(stage: Stage) -> None:
     assert stage.api.get(victim)["ignored"] == {"unverified": 4, "replayed": 0}
     stage.succeed(victim)
     assert stage.api.get(victim)["ignored"] == {"unverified": 4, "replayed": 0}, "it is stored"
-    said = [e.text for e in stage.store.events(victim) if e.kind is EventKind.REPORTS_IGNORED]
-    assert said == [f"{n} reports of attempt 1 ignored: not sent by its hosts" for n in (2, 4)]
+    events = [e.text for e in stage.store.events(victim) if e.kind is EventKind.REPORTS_IGNORED]
+    assert events == [f"{n} reports of attempt 1 ignored: not sent by its hosts" for n in (2, 4)]
 
 
-def test_what_was_not_believed_is_stored_now_and_then_and_outlives_the_backend(
+def test_the_number_of_ignored_reports_is_stored_at_times_and_outlives_the_backend(
     stage: Stage,
 ) -> None:
     stage.running(victim := stage.create())
@@ -56,9 +56,9 @@ def test_what_was_not_believed_is_stored_now_and_then_and_outlives_the_backend(
     stage.reconciler = stage.new_backend()
     for _ in range(2):
         stage.step(victim)
-    found = stage.api.get(victim)["ignored"]
-    assert found is not None
-    assert found["unverified"] >= 20
+    ignored = stage.api.get(victim)["ignored"]
+    assert ignored is not None
+    assert ignored["unverified"] >= 20
 
 
 @pytest.mark.parametrize("at", ['"y"', "NaN", "Infinity", "-Infinity", "[]"])

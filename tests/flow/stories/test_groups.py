@@ -24,8 +24,8 @@ ENDED = (State.SUCCEEDED, State.FAILED, State.CANCELLED)
 
 
 def elements(stage: Stage, group: str) -> list[Job]:
-    found = [job for job in stage.store.list() if job.group == group]
-    return sorted(found, key=lambda job: job.index or 0)
+    jobs = [job for job in stage.store.list() if job.group == group]
+    return sorted(jobs, key=lambda job: job.index or 0)
 
 
 def states(stage: Stage, group: str) -> Counter[State]:
@@ -33,14 +33,14 @@ def states(stage: Stage, group: str) -> Counter[State]:
 
 
 def made(stage: Stage, **changes: Any) -> str:
-    """A group whose elements are all there."""
+    """Return a group whose elements have all been created."""
     group = stage.create(**{**SWEEP, **changes})
     stage.until(group, lambda job: job.submitted == job.group_size)
     return group
 
 
 def round_of(stage: Stage, group: str, rounds: int = 1) -> None:
-    """Each job is ticked once."""
+    """Tick each job once a round."""
     for _ in range(rounds):
         for job in elements(stage, group):
             stage.reconciler.tick(job.id)
@@ -49,24 +49,24 @@ def round_of(stage: Stage, group: str, rounds: int = 1) -> None:
 
 
 def sound(stage: Stage) -> None:
-    """No rule of the records is broken."""
+    """Assert that no invariant is broken."""
     jobs = stage.store.list()
-    found = [broken for job in jobs for broken in invariants.of_job(job)]
+    errors = [broken for job in jobs for broken in invariants.of_job(job)]
     for job in jobs:
         first = invariants.first_record(job)
-        found += invariants.of_history(first, stage.store.events(job.id), job)
-    assert found + invariants.of_groups(jobs) == []
+        errors += invariants.of_history(first, stage.store.events(job.id), job)
+    assert errors + invariants.of_groups(jobs) == []
 
 
 def end(stage: Stage, job: Job, code: int = 0) -> None:
-    """A running program ends, and its job is followed to its end."""
+    """Let the program run and end, and tick until its job has ended."""
     stage.running(job.id)
     stage.finish(job.id, code, code)
     stage.until(job.id, lambda j: j.state in ENDED)
 
 
 def actions(stage: Stage) -> list[str]:
-    return [one["name"] for one in stage.api.get("sweep").get("actions", [])]
+    return [action["name"] for action in stage.api.get("sweep").get("actions", [])]
 
 
 def test_a_sweep_makes_its_jobs_and_succeeds_when_all_have(stage: Stage) -> None:
@@ -98,11 +98,11 @@ def test_two_elements_that_ask_at_the_same_moment_do_not_both_get_the_last_place
     first, second = elements(stage, group)[:2]
     commit, nested = stage.store.commit, list[bool]()
 
-    def other_first(*given: Any, **more: Any) -> Job:
-        if not nested and given[1].kind == "slice_requested":
+    def other_first(*arguments: Any, **options: Any) -> Job:
+        if not nested and arguments[1].kind == "slice_requested":
             nested.append(True)
             stage.reconciler.tick(second.id)
-        return commit(*given, **more)
+        return commit(*arguments, **options)
 
     monkeypatch.setattr(stage.store, "commit", other_first)
     stage.until(first.id, State.PROVISIONING)
@@ -115,8 +115,8 @@ def test_a_cancel_while_half_is_made_lets_none_start(stage: Stage) -> None:
     stage.faults.kill_at = None
     make, batches = stage.reconciler.groups.make, list[int]()
 
-    def cancelled_after_two(*given: Any) -> int:
-        batches.append(make(*given))
+    def cancelled_after_two(*arguments: Any) -> int:
+        batches.append(make(*arguments))
         if len(batches) == 2:
             stage.api.cancel(group)
         return batches[-1]
@@ -143,9 +143,9 @@ def test_an_element_whose_group_was_cancelled_just_now_asks_for_no_slice(
     job = elements(stage, group)[0]
     lease = stage.store.lease
 
-    def cancelled_first(*given: Any, **more: Any) -> Any:
+    def cancelled_first(*arguments: Any, **options: Any) -> Any:
         stage.api.cancel(group)
-        return lease(*given, **more)
+        return lease(*arguments, **options)
 
     monkeypatch.setattr(stage.store, "lease", cancelled_first)
     stage.reconciler.tick(job.id)
@@ -179,12 +179,12 @@ def test_a_backend_that_dies_between_batches_loses_and_doubles_nothing(
     def dying(name: str) -> Any:
         real = getattr(stage.store, name)
 
-        def call(*given: Any, **more: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
             nonlocal writes
             writes += 1
             if writes == kill:
                 raise Killed
-            result = real(*given, **more)
+            result = real(*arguments, **options)
             writes += 1
             if writes == kill:
                 raise Killed
@@ -309,8 +309,8 @@ def test_a_list_has_the_group_for_its_elements(stage: Stage) -> None:
     row = page["rows"][1]
     assert (row.get("elements"), row["why"]) == ({"queued": 6}, "0 of 6 ended; 6 queued")
     jobs = [job.id for job in elements(stage, group)]
-    for asked in (group, group.lstrip("0"), "sweep"):
-        rows = stage.api.list({"group": asked, "recent": True, "order": "id", "reverse": True})
+    for name in (group, group.lstrip("0"), "sweep"):
+        rows = stage.api.list({"group": name, "recent": True, "order": "id", "reverse": True})
         assert [row["id"] for row in rows["rows"]] == jobs
     assert rows["rows"][4].get("params") == {"lr": "0.0003", "seed": "1"}
     stranger = stage.api.acting_for(caller("eve", Role.VIEWER)).list({"group": group})
@@ -335,8 +335,8 @@ def test_a_group_is_shown_as_what_its_elements_do(stage: Stage) -> None:
         states = Counter(job.state.value for job in elements(stage, group))
         states[row["state"]] += 1
         assert stage.api.list()["states"] == {state: n for state, n in states.items() if n}
-        found = stage.api.list({"states": [row["state"]], "recent": True})["rows"]
-        assert [row["id"] for row in found] == [group]
+        rows = stage.api.list({"states": [row["state"]], "recent": True})["rows"]
+        assert [row["id"] for row in rows] == [group]
         return row["state"], row["why"], view.get("place") and "in the queue"
 
     assert shown() == ("queued", "0 of 6 ended; 6 queued", None)

@@ -10,7 +10,7 @@ from tpujob.domain.capacity import planning
 from tpujob.domain.capacity.settings import OwnerLimits, QueueSettings
 from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.money.ledger import usd_of_job
-from tpujob.domain.observations import ReasonKind, SliceState
+from tpujob.domain.observations import ReasonKind
 from tpujob.engine import queue
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
 
@@ -19,7 +19,7 @@ BOB = caller("bob", Role.SUBMITTER)
 
 
 def full(stage: Stage, **spec: object) -> str:
-    """A job of Ada that has the last slice of its zone."""
+    """Return a job of Ada that has the last slice of its zone."""
     first = stage.api.acting_for(ADA).create({**SPEC, **spec})["id"]
     stage.running(first)
     stage.cloud.full.add(ZONE)
@@ -27,14 +27,14 @@ def full(stage: Stage, **spec: object) -> str:
 
 
 def waiting(stage: Stage, owner: Principal = ADA, name: str = "second", **spec: object) -> str:
-    """A job that waits for a slice, of which the cloud has no more."""
+    """Return a job that waits for a slice while the cloud has none."""
     job_id = stage.api.acting_for(owner).create({**SPEC, "name": name, **spec})["id"]
     stage.until(job_id, lambda j: j.state is State.QUEUED and bool(j.slices))
     return job_id
 
 
 def waits_beside(stage: Stage, **spec: object) -> tuple[str, str]:
-    """A job that runs, and one that waits for the same, of which the cloud has no more."""
+    """Return a job that runs, and a job that waits for such a slice while the cloud has none."""
     return full(stage), waiting(stage, **spec)
 
 
@@ -85,16 +85,16 @@ def test_a_job_that_is_held_while_hosts_are_stopped_for_it_does_not_get_the_slic
     first, second = waits_beside(stage)
     stop = stage.hosts.stop
 
-    def stops(*given: object, **more: object) -> None:
+    def stops(*arguments: object, **options: object) -> None:
         stage.api.acting_for(ADA).hold(second)
-        stop(*given, **more)  # type: ignore[arg-type]
+        stop(*arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(stage.hosts, "stop", stops)
     end(stage, first)
     deleted(stage, first, second)
 
 
-def test_each_job_shows_from_whom_its_slice_came_and_to_whom_it_went(stage: Stage) -> None:
+def test_each_job_shows_all_jobs_of_its_slice(stage: Stage) -> None:
     first, second = waits_beside(stage)
     assert stage.api.get(first)["slices"][-1].get("jobs") == []
     third = stage.api.acting_for(ADA).create({**SPEC, "name": "third"})["id"]
@@ -104,20 +104,20 @@ def test_each_job_shows_from_whom_its_slice_came_and_to_whom_it_went(stage: Stag
     stage.clock.sleep(1800)
     end(stage, second)
     stage.running(third)
-    seen = [stage.api.get(job)["slices"][-1].get("jobs") for job in (first, second, third)]
-    assert seen[0] == seen[1] == seen[2]
-    assert seen[0] is not None
-    assert [(one["id"], one["name"], one["now"]) for one in seen[0]] == [
+    views = [stage.api.get(job)["slices"][-1].get("jobs") for job in (first, second, third)]
+    assert views[0] == views[1] == views[2]
+    assert views[0] is not None
+    assert [(view["id"], view["name"], view["now"]) for view in views[0]] == [
         (first, "digits", False),
         (second, "second", False),
         (third, "third", True),
     ]
-    assert 3600 < seen[0][0]["seconds"] < 3900
-    assert 1800 < seen[0][1]["seconds"] < 1900
+    assert 3600 < views[0][0]["seconds"] < 3900
+    assert 1800 < views[0][1]["seconds"] < 1900
     stage.store.remove(first, lease=None)
     left = stage.api.get(third)["slices"][-1].get("jobs")
     assert left is not None
-    assert [one["id"] for one in left] == [second, third]
+    assert [view["id"] for view in left] == [second, third]
 
 
 @pytest.mark.parametrize("code", [1, 78])
@@ -137,9 +137,9 @@ def test_a_job_starts_on_the_slice_of_the_one_that_it_waits_for(stage: Stage) ->
     stage.finish(first, 0, 0)
     stage.faults.kill_at = (stage.faults.effects + 1, "before")
     gave = stage.until(first, State.RELEASING)
-    asked = stage.reconciler.queue.of(stage.job(then))
-    assert not asked.ask, "it requests no slice of its own"
-    assert [(r.kind, r.jobs) for r in asked.reasons] == [(ReasonKind.HANDED_ON, (first,))]
+    position = stage.reconciler.queue.of(stage.job(then))
+    assert not position.ask, "it requests no slice of its own"
+    assert [(r.kind, r.jobs) for r in position.reasons] == [(ReasonKind.HANDED_ON, (first,))]
     stage.step(then)
     stage.until(first, State.SUCCEEDED)
     assert stage.running(then).slices[-1].name == gave.slices[-1].name
@@ -161,7 +161,7 @@ def test_a_job_that_was_to_get_a_slice_requests_its_own_when_the_hosts_do_not_an
 
 
 def deleted(stage: Stage, first: str, second: str) -> None:
-    """The slice was not handed on."""
+    """Assert that the slice was not handed on."""
     gave = stage.job(first)
     assert gave.slices[-1].handed_to == ""
     assert stage.job(second).state is State.QUEUED
@@ -199,8 +199,7 @@ def test_it_passes_the_job_of_another_owner_who_waits_so_many_times_and_goes_to_
 
 def test_a_slice_that_was_preempted_meanwhile_is_not_handed_on(stage: Stage) -> None:
     first, second = waits_beside(stage)
-    (machine,) = stage.cloud.machines.values()
-    machine.state = SliceState.PREEMPTED
+    stage.preempt()
     end(stage, first)
     deleted(stage, first, second)
 
@@ -232,7 +231,7 @@ def test_a_cancelled_heir_gets_nothing(stage: Stage) -> None:
 
 
 def kept(stage: Stage, keep: float = 600.0, **settings: object) -> str:
-    """A job of Ada that has succeeded, and whose slice is kept."""
+    """Return a job of Ada that has succeeded, and whose slice is kept."""
     in_a_lab(stage, "owner", keep=keep, **settings)
     first = stage.api.acting_for(ADA).create({**SPEC, "recovery": {"failures": 0}})["id"]
     stage.running(first)
@@ -303,8 +302,7 @@ def test_a_slice_is_kept_no_longer_than_the_budget_pays_for(stage: Stage) -> Non
 
 def test_a_slice_that_is_lost_while_it_is_kept_is_given_back(stage: Stage) -> None:
     first = kept(stage)
-    for machine in stage.cloud.machines.values():
-        machine.state = SliceState.PREEMPTED
+    stage.preempt()
     stage.step(first)
     assert stage.job(first).slices[-1].delete_asked_at
     assert stage.until(first, State.SUCCEEDED).outcome

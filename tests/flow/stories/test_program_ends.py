@@ -7,7 +7,6 @@ import pytest
 from tests.support.stage import Stage
 from tpujob.domain.decide.holding import REPORTED_WITHIN
 from tpujob.domain.model import Cause, Outcome, State
-from tpujob.domain.observations import SliceState
 from tpujob.protocol import paths
 from tpujob.service.jobs import Jobs
 
@@ -75,16 +74,16 @@ def saved(stage: Stage, job_id: str, *hosts: int) -> None:
 
 
 @wishes
-@pytest.mark.parametrize("lost", [SliceState.PREEMPTED, None], ids=["preempted", "gone"])
+@pytest.mark.parametrize("lost", ["preempted", "gone"])
 def test_what_a_program_saved_is_kept_when_its_slice_is_lost_before_a_look(
-    stage: Stage, wish: str, lost: SliceState | None
+    stage: Stage, wish: str, lost: str
 ) -> None:
     job_id = stopping(stage, wish)
     saved(stage, job_id, 0, 1)
-    if lost:
-        stage.cloud.machines["tj-000001-1"].state = lost
+    if lost == "preempted":
+        stage.preempt()
     else:
-        del stage.cloud.machines["tj-000001-1"]
+        stage.cloud.machines.clear()
     stage.until(job_id, State.CANCELLED)
     view = stage.api.get(job_id)
     assert (view["step"], view["checkpoint"]) == (79, 79)
@@ -98,7 +97,7 @@ def test_what_one_host_reported_is_kept_though_the_other_one_is_silent(
     job_id = stopping(stage, wish)
     saved(stage, job_id, 0)
     if other == "is killed with its slice":
-        stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
+        stage.preempt()
     job = stage.until(job_id, lambda job: job.attempts[0].progress.checkpoint == 79)
     assert stage.clock.now() - (job.attempts[0].ended_at or 0) >= 10 + REPORTED_WITHIN
     assert stage.kinds(job_id).count("progressed") == 2, "its first step, and how it ended"

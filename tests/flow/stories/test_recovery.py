@@ -10,14 +10,13 @@ import pytest
 from tests.support.bundles import bundle_of
 from tests.support.stage import SPEC, Stage, bad_device
 from tpujob.domain.model import Cause, DesiredState, Outcome, Proof, Slice, State
-from tpujob.domain.observations import SliceState
 from tpujob.engine.loop import RESYNC, Loop
 from tpujob.errors import BadRequest, Refused
 
 
 def test_a_preempted_slice_is_replaced_and_the_failure_budget_is_untouched(stage: Stage) -> None:
     job_id = stage.started()
-    stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
+    stage.preempt()
     stage.clock.sleep(60)  # its reports fall silent
     job = stage.running(job_id, attempt=2)
     first = job.attempts[0]
@@ -32,7 +31,7 @@ def test_a_preempted_slice_is_replaced_and_the_failure_budget_is_untouched(stage
 def test_a_preempted_host_that_still_reports_is_not_cut_off_while_it_saves(stage: Stage) -> None:
     job_id = stage.started()
     stage.reports(job_id, notice="preempted")
-    stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
+    stage.preempt()
     stage.step(job_id)
     assert "tj-000001-1" in stage.cloud.machines
     stage.finish(job_id, 75, 75)
@@ -50,7 +49,7 @@ def test_after_a_long_outage_of_the_storage_the_hosts_get_time_to_report_again(
     stage.faults.broken.clear()
     stage.step(job_id)
     assert stage.job(job_id).state is State.RUNNING, (
-        "old reports after an outage are nobody's silence"
+        "old reports after an outage do not mean silent hosts"
     )
     stage.reports(job_id, step=5)
     for _ in range(20):
@@ -98,8 +97,8 @@ def test_nothing_is_done_once_the_lease_has_run_out(stage: Stage) -> None:
     job_id = stage.create()
     lease = stage.store.lease
 
-    def held_up(*given, **more):
-        granted = lease(*given, **more)
+    def held_up(*arguments, **options):
+        granted = lease(*arguments, **options)
         stage.clock.sleep(300)
         return granted
 
@@ -132,7 +131,7 @@ def test_every_way_out_from_every_state_ends_with_nothing_billed(
         stage.faults.broken.add("start")
     if state is State.RELEASING:
         stage.running(job_id)
-        stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
+        stage.preempt()
         stage.clock.sleep(60)
         stage.faults.broken.add("delete")
     stage.until(job_id, state)
@@ -179,7 +178,7 @@ def test_a_bundle_is_stored_only_in_a_bucket_of_a_plan(stage: Stage) -> None:
         "the same content is stored once"
     )
     with pytest.raises(BadRequest, match="not a bucket of this backend"):
-        stage.api.put_bundle(sha256, data, bucket="gs://of-somebody-else")
+        stage.api.put_bundle(sha256, data, bucket="gs://of-another-backend")
     with pytest.raises(BadRequest, match="does not have the hash"):
         stage.api.put_bundle(sha256, b"other", bucket=bucket)
 
@@ -192,7 +191,7 @@ def _happy(stage: Stage, job_id: str) -> None:
 
 
 def _preempted(stage: Stage, job_id: str) -> None:
-    stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
+    stage.preempt()
     stage.clock.sleep(60)
     stage.running(job_id, attempt=2)
     stage.succeed(job_id)

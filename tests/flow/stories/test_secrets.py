@@ -1,4 +1,4 @@
-"""Secrets and shipped code in the life of a job: who is told a value, when a job is refused, what cleaning removes."""
+"""Secrets and shipped code in the life of a job: who gets a value, when a job is refused, what cleaning removes."""
 
 import json
 from collections.abc import Callable
@@ -21,23 +21,23 @@ RUN = {"command": "python3 train.py", "secrets": ["WANDB_API_KEY"]}
 KEYS: dict[str, Any] = {**SPEC, "run": RUN}
 
 
-# Told to programs ----------------------------------------------------------------------------------------------------
+# Passed to programs --------------------------------------------------------------------------------------------------
 
 
-def test_hosts_are_told_the_values_and_no_record_has_one(stage: Stage) -> None:
-    told: list[HostPlan] = []
+def test_hosts_get_the_values_and_no_record_has_one(stage: Stage) -> None:
+    started: list[HostPlan] = []
     start = stage.hosts.start
     stage.hosts.start = lambda slice, plans, *, timeout: (  # pyright: ignore[reportAttributeAccessIssue]
-        told.extend(plans),
+        started.extend(plans),
         start(slice, plans, timeout=timeout),
     )[1]
     stage.api.set_secret("WANDB_API_KEY", "an older value")
     job_id = stage.create(run=RUN)
     stage.api.set_secret("WANDB_API_KEY", CANARY)
     stage.running(job_id)
-    assert [plan.secrets for plan in told] == [{"WANDB_API_KEY": CANARY}] * 2
-    assert CANARY not in repr(told), "a log of a plan would show it"
-    assert CANARY not in json.dumps([plan.document for plan in told])
+    assert [plan.secrets for plan in started] == [{"WANDB_API_KEY": CANARY}] * 2
+    assert CANARY not in repr(started), "a log of a plan would show it"
+    assert CANARY not in json.dumps([plan.document for plan in started])
     shown = [stage.api.get(job_id), stage.api.events(job_id), stage.api.secrets()]
     assert CANARY not in json.dumps(shown)
     database = b"".join(path.read_bytes() for path in stage.folder.glob("tpujob.db*"))
@@ -103,7 +103,7 @@ def test_a_secret_that_a_live_job_names_stays(stage: Stage) -> None:
 def test_secrets_are_their_owners_alone(stage: Stage) -> None:
     ada, bob = stage.api.acting_for(ADA), stage.api.acting_for(BOB)
     ada.set_secret("WANDB_API_KEY", CANARY)
-    assert [one["name"] for one in ada.secrets()] == ["WANDB_API_KEY"]
+    assert [secret["name"] for secret in ada.secrets()] == ["WANDB_API_KEY"]
     assert bob.secrets() == []
     with pytest.raises(NotFound):
         bob.remove_secret("WANDB_API_KEY")
@@ -138,15 +138,15 @@ def test_what_can_be_no_secret_is_refused_without_its_value(
 
 def test_values_of_variables_with_a_name_like_a_secret_are_not_given_back(stage: Stage) -> None:
     run = {"command": "true", "env": {"LR": "0.1", "WANDB_API_KEY": CANARY}}
-    one = stage.create(run=run)
-    other = stage.create(run={**run, "env": {"LR": "0.2", "WANDB_API_KEY": CANARY + "2"}})
-    assert stage.api.get(one)["spec"]["run"]["env"] == {"LR": "set", "WANDB_API_KEY": "set"}
-    found = stage.api.diff(one, other)
-    assert [(c["key"], c["a"], c["b"]) for c in found["spec"]] == [
+    first = stage.create(run=run)
+    second = stage.create(run={**run, "env": {"LR": "0.2", "WANDB_API_KEY": CANARY + "2"}})
+    assert stage.api.get(first)["spec"]["run"]["env"] == {"LR": "set", "WANDB_API_KEY": "set"}
+    diff = stage.api.diff(first, second)
+    assert [(c["key"], c["a"], c["b"]) for c in diff["spec"]] == [
         ("run.env.LR", "0.1", "0.2"),
         ("run.env.WANDB_API_KEY", "set", "changed"),
     ]
-    everything = [stage.api.list()["rows"], stage.api.events(one), found, stage.api.get(other)]
+    everything = [stage.api.list()["rows"], stage.api.events(first), diff, stage.api.get(second)]
     assert CANARY not in json.dumps(everything)
     warned = stage.api.plan({**SPEC, "run": run})["warnings"]
     assert [w for w in warned if "tpujob secret set WANDB_API_KEY" in w]
@@ -219,7 +219,7 @@ def test_a_bucket_that_is_busy_does_not_refuse_a_job_that_is_stored(
 def interleave(
     patch: pytest.MonkeyPatch, target: object, name: str, then: Callable[[], None]
 ) -> None:
-    """Once, before the next call of that method, something else happens."""
+    """Call `then` once, before the next call of that method."""
     real = getattr(target, name)
 
     def call(*args: Any, **more: Any) -> Any:

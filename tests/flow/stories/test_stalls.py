@@ -9,7 +9,7 @@ def quiet(stage: Stage, job_id: str, idle: float) -> None:
 
 
 def pass_time(stage: Stage, job_id: str, seconds: float, idle: float = 0.0) -> None:
-    """Time goes by, and the agents report every 15 seconds."""
+    """Let time pass while the agents report every 15 seconds."""
     until = stage.clock.now() + seconds
     while stage.clock.now() < until:
         idle += 15 if idle else 0
@@ -33,7 +33,7 @@ def test_a_hang_is_ended_named_and_started_again_on_the_same_slice(stage: Stage)
     job = stage.job(job_id)
     assert [a.cause for a in job.attempts] == [Cause.HANG, None]
     assert 300 <= stage.clock.now() - began <= 330, "found at the stall, not long after"
-    assert any("psum" in said.text for said in job.attempts[0].evidence), job.attempts[0].evidence
+    assert any("psum" in line.text for line in job.attempts[0].evidence), job.attempts[0].evidence
     assert job.attempts[1].slice == job.attempts[0].slice
     assert job.spent == {"hangs": 1}
 
@@ -86,7 +86,7 @@ def test_a_set_up_without_an_end_is_not_billed_for_ever(stage: Stage) -> None:
 
 
 def called_once_a_minute(stage: Stage, job_id: str, minutes: int) -> Job:
-    """By a backend that is started anew each time."""
+    """Tick once a minute, with a new backend each time."""
     for _ in range(minutes):
         stage.reconciler = stage.new_backend()
         stage.reconciler.tick(job_id)

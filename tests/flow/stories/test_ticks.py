@@ -1,4 +1,4 @@
-"""One tick, and what may come between its look, its commit and its deed: slow calls, refusals, deaf hosts."""
+"""One tick, and what may happen between its poll, its commit and its action: slow calls, refusals, silent hosts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,6 @@ from tests.support.stage import Stage
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.decide.condemned import STOP_PATIENCE
 from tpujob.domain.model import Cause, Slice, State
-from tpujob.domain.observations import SliceState
 from tpujob.engine.actor import MARGIN, PATIENCE
 from tpujob.engine.reconciler import LEASE
 from tpujob.errors import HostKeyChanged
@@ -24,20 +23,20 @@ def test_every_call_ends_before_its_lease_does(
     left: list[float] = []
     lease, commit, create = stage.store.lease, stage.store.commit, stage.cloud.create
 
-    def noted(*given: Any, **more: Any) -> Lease | None:
-        found = lease(*given, **more)
-        granted.extend([found] if found else [])
-        return found
+    def noted(*arguments: Any, **options: Any) -> Lease | None:
+        grant = lease(*arguments, **options)
+        granted.extend([grant] if grant else [])
+        return grant
 
-    def slow(*given: Any, **more: Any) -> Any:
-        stored = commit(*given, **more)
+    def slow(*arguments: Any, **options: Any) -> Any:
+        stored = commit(*arguments, **options)
         stage.clock.sleep(LEASE - MARGIN)
         return stored
 
-    def timed(slice: Slice, *, timeout: float, **more: Any) -> None:
+    def timed(slice: Slice, *, timeout: float, **options: Any) -> None:
         left.append(granted[-1].until - stage.clock.now() - timeout)
         assert timeout > 0
-        create(slice, timeout=timeout, **more)
+        create(slice, timeout=timeout, **options)
 
     monkeypatch.setattr(stage.store, "lease", noted)
     monkeypatch.setattr(stage.store, "commit", slow)
@@ -103,7 +102,7 @@ def test_a_host_with_another_key_gets_nothing_and_the_job_another_slice(
     assert [a.slice for a in job.attempts] == ["tj-000001-1", "tj-000001-2"]
 
 
-def test_a_slice_is_not_taken_from_a_program_that_cannot_be_told_to_stop_before_its_time(
+def test_a_slice_is_not_taken_from_a_program_that_cannot_be_stopped_before_its_time(
     stage: Stage,
 ) -> None:
     job_id = stage.started(stop_grace="30s")
@@ -129,7 +128,7 @@ def test_a_checkpoint_saved_during_a_stop_is_in_the_record(stage: Stage) -> None
     stage.report(job_id, 1, phase="exited", exit_code=75, step=42, checkpoint=42)
     job = stage.until(job_id, lambda j: bool(j.attempts[0].progress.checkpoint == 42))
     assert (job.state, job.attempts[0].progress.step) == (State.HOLDING, 42)
-    assert stage.kinds(job_id).count("progressed") == 1, "and that is said once"
+    assert stage.kinds(job_id).count("progressed") == 1, "and there is one event for it"
 
 
 def test_cleaning_that_takes_long_goes_on_until_all_is_gone(
@@ -169,8 +168,10 @@ def test_the_keys_of_a_slice_that_is_not_there_yet_stay(stage: Stage) -> None:
     assert stage.api.sweep()["keys"] == []
     stage.faults.broken.clear()
     stage.running(job_id)
-    stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
+    stage.preempt()
     stage.clock.sleep(60)
     stage.running(job_id, attempt=2)
-    stage.reconciler.actor.hosts.keys.add("tj-000001-1")  # whoever forgot them was killed
+    stage.reconciler.actor.hosts.keys.add(
+        "tj-000001-1"
+    )  # the backend that deleted it was killed before it forgot them
     assert stage.api.sweep()["keys"] == ["tj-000001-1"], "that one is gone, its job goes on"

@@ -1,4 +1,4 @@
-"""What a user is told of a job while it is going on: what is in the way, since when, and when the next try is due."""
+"""The page on a running job: what prevents progress, since when, and when the next try is due."""
 
 import json
 

@@ -22,7 +22,7 @@ CONFIGS = ROOT / "configs"
 
 
 def runs_here(text: str) -> bool:
-    """Not a trainer that wants a real TPU, nor a job whose data its user has to make first."""
+    """Return whether the job needs neither a real TPU nor data that its user has to make first."""
     return "Not tested on a TPU." not in text and "data" not in yaml.safe_load(text)
 
 
@@ -42,8 +42,8 @@ class BareStack(LocalStack):
         super().__init__(folder)
         self.variables = mirror.variables(folder / "mirror")
         self.run("up")
-        said = self.run("emulator", "profile", "bare")
-        assert "hosts that come up from now on are bare" in said
+        lines = self.run("emulator", "profile", "bare")
+        assert "hosts that come up from now on are bare" in lines
 
     def submit(self, config: str, **changes: Any) -> str:
         """A job of a file in `configs/`, with these values instead of its own; its id."""
@@ -59,19 +59,19 @@ class BareStack(LocalStack):
         return self._submit({"stop_grace": "3s", "preflight": False, **spec})
 
     def _submit(self, spec: Mapping[str, Any]) -> str:
-        given = {**spec["run"], "env": {**spec["run"].get("env", {}), **self.variables}}
+        run = {**spec["run"], "env": {**spec["run"].get("env", {}), **self.variables}}
         file = self.folder / f"{spec['name']}.yaml"
-        file.write_text(yaml.safe_dump({**spec, "run": given}))
+        file.write_text(yaml.safe_dump({**spec, "run": run}))
         return self.json("create", str(file))["id"]
 
     def ended(self, job: str) -> Mapping[str, Any]:
-        """Its view once it is over."""
+        """Return the job's view once it has ended."""
         return self.until(job, lambda view: view["state"] in ("succeeded", "failed"), LONG)
 
     def notes(self, job: str, attempt: int = 1) -> list[str]:
-        """What the agents say of environments."""
-        said = self.run("logs", job, "--attempt", str(attempt)).splitlines()
-        return [line.partition(PREFIX)[2] for line in said if PREFIX in line]
+        """Return the notes of the agents on environments."""
+        lines = self.run("logs", job, "--attempt", str(attempt)).splitlines()
+        return [line.partition(PREFIX)[2] for line in lines if PREFIX in line]
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +84,8 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareStack]:
 
 
 def brief(view: Mapping[str, Any]) -> list[tuple[str, str | None]]:
-    """How its attempts ended."""
-    return [(one["outcome"], one["cause"]) for one in view["attempts"]]
+    """Return outcome and cause of each attempt."""
+    return [(attempt["outcome"], attempt["cause"]) for attempt in view["attempts"]]
 
 
 # The bundled programs ------------------------------------------------------------------------------------------------
@@ -96,14 +96,15 @@ def brief(view: Mapping[str, Any]) -> list[tuple[str, str | None]]:
 def test_a_bundled_program_brings_what_it_needs_and_later_slices_fetch_it(bare: BareStack) -> None:
     run = {"workload": "mlp", "args": {"dataset": "synthetic", "hidden": "32", "steps": 20}}
     first = bare.submit("mlp.yaml", run=run, name="small")
-    done = bare.ended(first)
-    assert brief(done) == [("succeeded", None)], bare.run("why", first)
-    said = bare.notes(first)
+    view = bare.ended(first)
+    assert brief(view) == [("succeeded", None)], bare.run("why", first)
+    notes = bare.notes(first)
     assert re.match(
-        r"this host's Python \S+ has no jax \(\d+ packages differ\)|this host has Python 3", said[0]
+        r"this host's Python \S+ has no jax \(\d+ packages differ\)|this host has Python 3",
+        notes[0],
     )
-    assert said[0].endswith("so one is made of workloads/requirements.lock")
-    assert any(" was built with uv in " in line for line in said)
+    assert notes[0].endswith("so one is made of workloads/requirements.lock")
+    assert any(" was built with uv in " in line for line in notes)
     second = bare.submit("mlp.yaml", run=run, name="again")
     assert brief(bare.ended(second)) == [("succeeded", None)], bare.run("why", second)
     assert " was fetched from the bucket in " in bare.notes(second)[-1]
@@ -178,8 +179,8 @@ def test_conda_makes_an_environment(bare: BareStack, code: Path) -> None:
 @pytest.mark.long
 def test_an_image_runs(bare: BareStack) -> None:
     """On hosts with this machine's programs: a user of a bare one is not in docker's group."""
-    asked = ["docker", "image", "inspect", "--format", "{{.Id}}", "python:3.11-slim"]
-    if not shutil.which("docker") or subprocess.run(asked, capture_output=True).returncode:
+    command = ["docker", "image", "inspect", "--format", "{{.Id}}", "python:3.11-slim"]
+    if not shutil.which("docker") or subprocess.run(command, capture_output=True).returncode:
         pytest.skip("NOT TESTED: no daemon of docker that has the image python:3.11-slim")
     bare.run("emulator", "profile", "default")
     try:

@@ -1,4 +1,4 @@
-"""What another user of the machine gets from the processes of the emulator: nothing."""
+"""Another user of the machine gets nothing from the processes of the emulator."""
 
 import os
 import urllib.request
@@ -49,7 +49,7 @@ class Emulator:
         self.address = self.farm.slice("tj-door")[0]
 
     def ports(self) -> list[tuple[str, int]]:
-        """Of every listening socket of TCP; gRPC listens on IPv6, too, if nobody stops it."""
+        """Return every listening TCP port; gRPC by itself listens on IPv6, too."""
         return [
             *_listening(self.process.pid, "tcp"),
             *_listening(self.process.pid, "tcp6"),
@@ -64,7 +64,7 @@ class Emulator:
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
     folder = tmp_path_factory.mktemp("doors")
     for above in (folder, *folder.parents[:2]):
-        above.chmod(0o755)  # nothing but the emulator's own folders keeps anybody out
+        above.chmod(0o755)  # only the emulator's own folders keep other users out
     made = Emulator(folder)
     yield made
     made.stop()
@@ -76,9 +76,9 @@ def test_another_user_gets_nothing_at_any_port_or_socket(emulator: Emulator) -> 
     assert len(ports) == 3, f"the REST face, the storage, a metadata server, and not {ports}"
     sockets = [emulator.ready["tpu"].removeprefix("unix:"), emulator.ready["control"]]
     sockets.append(emulator.farm.ready["control"])
-    said = stranger.run(KNOCK, {"ports": ports, "sockets": sockets, "paths": PATHS})
-    assert len(said) == (len(ports) + len(sockets)) * (len(PATHS) + 1)
-    for where, answer in said:
+    answers = stranger.run(KNOCK, {"ports": ports, "sockets": sockets, "paths": PATHS})
+    assert len(answers) == (len(ports) + len(sockets)) * (len(PATHS) + 1)
+    for where, answer in answers:
         if where in sockets:
             assert answer == "PermissionError", f"{where} let a stranger in: {answer!r}"
         else:
@@ -96,16 +96,16 @@ def test_its_own_user_is_served_at_every_port(emulator: Emulator) -> None:
 
 
 def _listening(pid: int, family: str) -> list[tuple[str, int]]:
-    """From the kernel's table, which everybody can read; whose sockets they are, only their owner."""
-    open_ones: set[str] = set()
+    """Return the listening addresses of a process, from the kernel's table and the process's descriptors."""
+    sockets: set[str] = set()
     for link in Path(f"/proc/{pid}/fd").iterdir():
-        open_ones.add(os.readlink(link))
-    found: list[tuple[str, int]] = []
+        sockets.add(os.readlink(link))
+    addresses: list[tuple[str, int]] = []
     for line in Path(f"/proc/{pid}/net/{family}").read_text().splitlines()[1:]:
         words = line.split()
-        if words[3] == "0A" and f"socket:[{words[9]}]" in open_ones:
+        if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
             address, port = words[1].split(":")
             octets = reversed(bytes.fromhex(address[-8:]))
             place = "127.0.0.1" if family == "tcp6" else ".".join(map(str, octets))
-            found.append((place, int(port, 16)))
-    return found
+            addresses.append((place, int(port, 16)))
+    return addresses

@@ -1,4 +1,4 @@
-"""Others that speak to Cloud Storage find the emulated one just as good: gcsfs, TensorStore, Orbax."""
+"""Other clients of Cloud Storage work with the emulated one: gcsfs, TensorStore, Orbax."""
 
 import os
 import subprocess
@@ -17,8 +17,8 @@ Script = Callable[[str], None]
 
 @pytest.fixture
 def run_script(tmp_path: Path) -> Iterator[Script]:
-    """Runs Python with the environment that an emulated host has. These libraries keep threads and event loops, so
-    they get a process of their own."""
+    """Run Python with the variables of an emulated host. These libraries keep threads and event loops, so they get a
+    process of their own."""
     with running(tmp_path / "storage") as server, official(server.url):
         env = {
             "PATH": os.environ["PATH"],

@@ -1,4 +1,4 @@
-"""Input that nobody would write: 1,000 cases, always the same, in `make nightly`; 100,000 in `make fuzz`."""
+"""Input that no person would write: 1,000 cases, always the same, in `make nightly`; 100,000 in `make fuzz`."""
 
 import os
 from collections.abc import Callable
@@ -13,7 +13,7 @@ LONG = "TPUJOB_FUZZ" in os.environ
 
 
 def cases(share: float) -> Callable[[T], T]:
-    """So large a part of all cases; without CASES they can be repeated, as they depend on nothing but the code."""
+    """Use this share of all cases. Without TPUJOB_FUZZ they depend on the code alone and can be repeated."""
     return settings(
         max_examples=max(1, round(FUZZ * share)),
         derandomize=not LONG,

@@ -29,7 +29,7 @@ from tpujob.web.security.browser import Sessions
 
 
 class Backend:
-    """Its app over the world in memory, and requests to it without a network between."""
+    """A backend's app over the world in memory, and requests to it without a network."""
 
     def __init__(self, folder: Path) -> None:
         self.stage = Stage(folder)
@@ -55,7 +55,7 @@ class Backend:
         body: bytes = b"",
         headers: list[tuple[bytes, bytes]] | None = None,
     ) -> tuple[int, bytes]:
-        given = [
+        sent_headers = [
             (b"host", b"localhost"),
             (b"authorization", f"Bearer {TOKEN}".encode()),
             *(headers or [(b"content-type", b"application/json")]),
@@ -65,22 +65,22 @@ class Backend:
             "method": method,
             "path": path,
             "query_string": urlencode(query or {}, doseq=True, errors="replace").encode(),
-            "headers": [*given, (b"content-length", b"%d" % len(body))],
+            "headers": [*sent_headers, (b"content-length", b"%d" % len(body))],
         }
         return self.runner.run(self._call(scope, body))
 
     async def _call(self, scope: dict[str, Any], body: bytes) -> tuple[int, bytes]:
-        answered: list[Any] = []
+        messages: list[Any] = []
         sent = iter([{"type": "http.request", "body": body}])
 
         async def receive() -> Any:
             return next(sent, {"type": "http.disconnect"})
 
         async def send(message: Any) -> None:
-            answered.append(message)
+            messages.append(message)
 
         await self.app(scope, receive, send)
-        return answered[0]["status"], b"".join(m.get("body", b"") for m in answered[1:])
+        return messages[0]["status"], b"".join(m.get("body", b"") for m in messages[1:])
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
 
 
 def fails(status: int, answer: bytes) -> str:
-    """What is wrong with an answer; empty: nothing."""
+    """Return the fault of an answer; empty: none."""
     if status >= 500:
         return f"HTTP {status}"
     if b"Traceback" in answer or b'File "' in answer:
@@ -110,27 +110,27 @@ ROUTES = [(method.upper(), path) for path, methods in DOCUMENT.items() for metho
 
 def modes(method: str, path: str) -> list[GenerationMode]:
     """A name in a path may be anything: only a query, a header or a body can be wrong."""
-    given = DOCUMENT[path][method.lower()]
-    can_be_wrong = "requestBody" in given or any(
-        one["in"] != "path" for one in given.get("parameters", ())
+    operation = DOCUMENT[path][method.lower()]
+    can_be_wrong = "requestBody" in operation or any(
+        parameter["in"] != "path" for parameter in operation.get("parameters", ())
     )
     return list(GenerationMode) if can_be_wrong else [GenerationMode.POSITIVE]
 
 
-ASKED_FOR = [(*route, mode) for route in ROUTES for mode in modes(*route)]
+REQUESTS = [(*route, mode) for route in ROUTES for mode in modes(*route)]
 
 
 @pytest.mark.parametrize(
     ("method", "path", "mode"),
-    ASKED_FOR,
-    ids=[f"{m} {p}-{g.name.lower()}" for m, p, g in ASKED_FOR],
+    REQUESTS,
+    ids=[f"{m} {p}-{g.name.lower()}" for m, p, g in REQUESTS],
 )
 def test_no_request_makes_the_backend_fail(
     backend: Backend, method: str, path: str, mode: GenerationMode
 ) -> None:
     operation = backend.schema[path][method]
 
-    @cases(0.5 / len(ASKED_FOR))
+    @cases(0.5 / len(REQUESTS))
     @given(case=operation.as_strategy(generation_mode=mode), real=st.booleans())
     def ask(case: Case, real: bool) -> None:
         where = path
@@ -226,15 +226,15 @@ def test_no_header_makes_the_backend_fail(
         assert not fails(status, answer), (method, headers, body, answer[:500])
 
 
-#: what addresses and forms of pages have, by its name
-ASKED = [
+#: the names of parameters in addresses and forms of pages
+PARAMETERS = [
     "view", "to", "who", "show", "state", "cause", "type", "zone", "user", "q", "order",
     "reverse", "after", "attempt", "host", "of", "line", "part", "side", "re", "i", "tb",
     "whole", "times", "before", "kind", "channel", "by", "leaks", "a", "b", "job", "budget",
     "machine", "do", "id",
 ]  # fmt: skip
 PLACES = ("/jobs/1", "/jobs/1/logs", "/", "/events", "//[", "http://[x/", "/jobs/\ud800?before=1")
-SAID = (
+VALUES = (
     st.text(max_size=30)
     | ODD
     | st.sampled_from(["0", "1", "9" * 12, "nan", "-1", "spent", *PLACES])
@@ -245,21 +245,21 @@ SAID = (
 @given(
     place=st.integers(0, 99),
     job=st.sampled_from(["1", "x", "000001", "9" * 30, "../1", "\u0663"]) | ODD,
-    asked=st.dictionaries(st.sampled_from(ASKED), SAID, max_size=3),
+    parameters=st.dictionaries(st.sampled_from(PARAMETERS), VALUES, max_size=3),
     accept=st.sampled_from([b"text/html", b"application/json"]),
 )
 def test_no_address_and_no_form_makes_a_page_fail(
-    backend: Backend, place: int, job: str, asked: dict[str, str], accept: bytes
+    backend: Backend, place: int, job: str, parameters: dict[str, str], accept: bytes
 ) -> None:
-    """Every route of a page, live views and the way in among them; each tells what is wrong with what it was asked."""
+    """Every route of a page, with live views and sign-in; each describes what is wrong with the parameters."""
     described = {"/openapi.json", *(path for _, path in ROUTES)}
     pages = [r for r in backend.app.routes if isinstance(r, Route) and r.path not in described]
     route = pages[place % len(pages)]
     name = job.encode(errors="replace").decode()  # as the server decodes the path
     path = re.sub(r"{[a-z]+}", lambda _: name, route.path)
     for method in (route.methods or {"GET"}) & {"GET", "POST"}:
-        form = urlencode(asked, errors="replace").encode() if method == "POST" else b""
+        form = urlencode(parameters, errors="replace").encode() if method == "POST" else b""
         headers = [(b"accept", accept), (b"content-type", b"application/x-www-form-urlencoded")]
-        query = {} if form else asked
+        query = {} if form else parameters
         status, answer = backend.ask(method, path, query, form, headers)
-        assert not fails(status, answer), (method, path, asked, answer[:500])
+        assert not fails(status, answer), (method, path, parameters, answer[:500])

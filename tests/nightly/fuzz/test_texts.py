@@ -1,4 +1,4 @@
-"""Texts that others wrote: job files, contexts, what hosts say, and what programs print."""
+"""Untrusted texts: job files, contexts, answers and reports of hosts, and output of programs."""
 
 import json
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def changed(whole: str, at: int, length: int, by: str) -> str:
 
 
 def refusal(kind: type[TpujobError], act: Callable[[], object]) -> str | None:
-    """What it says; None: it was done. Any other error is passed on."""
+    """Return the message of the expected error; None: no error. Other errors are passed on."""
     try:
         act()
     except kind as error:
@@ -54,8 +54,8 @@ def refusal(kind: type[TpujobError], act: Callable[[], object]) -> str | None:
 @example(at=30, length=0, by=DEEP)
 def test_a_job_file_is_read_or_refused_by_one_error(at: int, length: int, by: str) -> None:
     for text in (changed(FILE, at, length, by), by):
-        told = refusal(BadSpec, lambda text=text: jobspec.load(text, "job.yaml"))
-        assert told is None or told.startswith("job.yaml")
+        message = refusal(BadSpec, lambda text=text: jobspec.load(text, "job.yaml"))
+        assert message is None or message.startswith("job.yaml")
 
 
 @cases(0.03)
@@ -67,13 +67,13 @@ def test_a_context_is_read_or_refused_by_one_error(at: int, length: int, by: str
 
 
 @cases(0.03)
-@given(said=st.text(max_size=200) | JSON.map(json.dumps), code=st.integers(0, 255))
-@example(said=DEEP, code=0)
-@example(said='{"ok": ' + DEEP, code=0)
-@example(said='{"ok": true, "a": ' + DEEP + "]" * 60_000 + "}", code=0)
-def test_what_an_agent_says_is_an_answer_or_an_error(said: str, code: int) -> None:
-    told = refusal(TpujobError, lambda: agent_calls._parse_answer(Output(code, said)))  # pyright: ignore[reportPrivateUsage]
-    assert told is None or clean(told) == told
+@given(output=st.text(max_size=200) | JSON.map(json.dumps), code=st.integers(0, 255))
+@example(output=DEEP, code=0)
+@example(output='{"ok": ' + DEEP, code=0)
+@example(output='{"ok": true, "a": ' + DEEP + "]" * 60_000 + "}", code=0)
+def test_the_output_of_an_agent_is_an_answer_or_an_error(output: str, code: int) -> None:
+    message = refusal(TpujobError, lambda: agent_calls._parse_answer(Output(code, output)))  # pyright: ignore[reportPrivateUsage]
+    assert message is None or clean(message) == message
 
 
 REPORT = {
@@ -93,7 +93,7 @@ REPORT = {
         st.sampled_from([*REPORT, "error", "metrics", "verdict", "cause"]), JSON
     )
 )
-def test_what_a_host_reports_is_read_or_passed_over(document: dict[str, Any]) -> None:
+def test_a_report_of_a_host_is_read_or_ignored(document: dict[str, Any]) -> None:
     for text in (json.dumps(document), json.dumps(REPORT | document), DEEP):
         reports.read_report(0, text, age=1.0)
 

@@ -1,4 +1,4 @@
-"""`tpujob emulator env`: in a terminal that has exported it, everything of Google's is led to the local stack."""
+"""`tpujob emulator env`: in a terminal with these variables, Google's clients use the local stack."""
 
 import json
 import re
@@ -17,18 +17,18 @@ ZONE = "us-central2-b"
 
 
 def exported(local: LocalStack) -> dict[str, str]:
-    """What a shell has in its environment after the eval of the page, and had not before."""
-    said = local.run("emulator", "env")
+    """Return the variables that a shell has after the `eval` of the page, and not before."""
+    script = local.run("emulator", "env")
     look = [sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))"]
-    done = subprocess.run(
-        ["bash", "-euc", 'eval "$1"; shift; exec "$@"', "bash", said, *look],
+    result = subprocess.run(
+        ["bash", "-euc", 'eval "$1"; shift; exec "$@"', "bash", script, *look],
         env={"PATH": local.env["PATH"]},
         capture_output=True,
         text=True,
         check=True,
     )
-    found: dict[str, str] = json.loads(done.stdout)
-    return {k: v for k, v in found.items() if f"export {k}=" in said}
+    variables: dict[str, str] = json.loads(result.stdout)
+    return {k: v for k, v in variables.items() if f"export {k}=" in script}
 
 
 def test_a_shell_exports_what_json_says_and_unsets_all_of_it(stack: LocalStack) -> None:
@@ -50,7 +50,7 @@ def test_a_context_brings_its_project_and_a_project_can_be_given(stack: LocalSta
 
 
 PAGE = ROOT / "docs" / "google-cloud.md"
-#: a client of Cloud Storage as everybody makes it, and what the page says for Cloud TPU
+#: a usual client of Cloud Storage, and the page's example for Cloud TPU
 PYTHON = """
 from google.cloud import storage
 
@@ -82,7 +82,7 @@ def test_gcloud_finds_storage_tpus_and_their_hosts(stack: LocalStack) -> None:
     queued = ("compute", "tpus", "queued-resources")
     what = ("--accelerator-type=v4-16", "--runtime-version=tpu-ubuntu2204-base", "--spot")
     gcloud(*queued, "create", "mine", "--node-id=mine", *what, f"--zone={ZONE}")
-    (seen,) = stack.json("emulator", "status")["slices"]
-    assert (seen["name"], seen["type"], seen["pricing"]) == ("mine", "v4-16", "spot")
+    (slice,) = stack.json("emulator", "status")["slices"]
+    assert (slice["name"], slice["type"], slice["pricing"]) == ("mine", "v4-16", "spot")
     gcloud(*queued, "delete", "mine", "--force", f"--zone={ZONE}")
     assert stack.json("emulator", "status")["slices"] == []

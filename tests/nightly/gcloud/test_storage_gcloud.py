@@ -33,9 +33,9 @@ class Storage(Gcloud):
         return super().__call__("storage", *words, code=code)
 
     def names(self) -> list[str]:
-        """Of all objects in the bucket, looked up without gcloud."""
-        found = json.loads(ask(self.server, "GET", f"/storage/v1/b/{BUCKET[5:]}/o")[2])
-        return [one["name"] for one in found.get("items", [])]
+        """Return the names of all objects in the bucket, read without gcloud."""
+        answer = json.loads(ask(self.server, "GET", f"/storage/v1/b/{BUCKET[5:]}/o")[2])
+        return [item["name"] for item in answer.get("items", [])]
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_gcloud_copies_shows_moves_joins_and_removes(gcloud: Storage) -> None:
     shown = gcloud.json("objects", "describe", f"{BUCKET}/whole")
     assert (shown["size"], shown["custom_fields"]) == (8, {"step": "7"})
     listed = gcloud.json("objects", "list", f"{BUCKET}/**")
-    assert [one["name"] for one in listed] == ["run/three", "run/two", "whole"]
+    assert [item["name"] for item in listed] == ["run/three", "run/two", "whole"]
 
     role, member = "roles/storage.objectUser", "serviceAccount:vm@lab.iam.gserviceaccount.com"
     gcloud("buckets", "add-iam-policy-binding", BUCKET, f"--role={role}", f"--member={member}")

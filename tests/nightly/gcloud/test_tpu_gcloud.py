@@ -42,7 +42,7 @@ class Sent:
 
 
 class Stage:
-    """An emulated API behind a recorder, and a gcloud that knows nothing else."""
+    """An emulated API behind a recorder, and a gcloud that uses it."""
 
     def __init__(self, folder: Path) -> None:
         self.sent: list[Sent] = []
@@ -60,8 +60,8 @@ class Stage:
     async def _record(self, request: Request) -> Response:
         body = await request.body.read()
         request.body = Body(body)
-        given = json.loads(body) if body else None
-        self.sent.append(Sent(request.method, request.path, dict(request.query), given))
+        message = json.loads(body) if body else None
+        self.sent.append(Sent(request.method, request.path, dict(request.query), message))
         return await self._answer(request)
 
     def get(self, path: str) -> Any:
@@ -69,8 +69,8 @@ class Stage:
             return json.load(answer)
 
     def queued_state(self, id: str) -> str:
-        found = self.cloud.world.queued.get(f"{PARENT}/queuedResources/{id}")
-        return str(found.state) if found else ""
+        resource = self.cloud.world.queued.get(f"{PARENT}/queuedResources/{id}")
+        return str(resource.state) if resource else ""
 
     def stop(self) -> None:
         self._http.stop()
@@ -127,13 +127,13 @@ TIERS = {
 
 
 @pytest.mark.parametrize("name", TIERS)
-def test_a_slice_is_asked_for_with_the_fields_that_gcloud_sends(stage: Stage, name: str) -> None:
+def test_a_slice_is_requested_with_the_fields_that_gcloud_sends(stage: Stage, name: str) -> None:
     tier = TIERS[name]
     several = (f"--node-count={tier.nodes}", f"--node-prefix={name}")
     which = several if tier.nodes > 1 else (f"--node-id={name}",)
     what = ("--accelerator-type=v4-8", f"--runtime-version={RUNTIME}", IN_ZONE, "--async")
     stage.gcloud(*QUEUED, "create", name, *which, *what, *tier.words)
-    (create,) = [one for one in stage.sent if one.query.get("queuedResourceId") == name]
+    (create,) = [request for request in stage.sent if request.query.get("queuedResourceId") == name]
     assert (create.method, create.path) == ("POST", f"/v2/{PARENT}/queuedResources")
     theirs = fields({**create.query, "queuedResource": create.body})
     theirs.pop("alt")  # of HTTP
@@ -146,28 +146,28 @@ def test_a_slice_is_asked_for_with_the_fields_that_gcloud_sends(stage: Stage, na
 
 
 def our_request(name: str, tier: Tier) -> dict[str, Any]:
-    """As JSON, what the client library would send."""
+    """Return the request of the client library, as JSON."""
     slice = Slice(name, 1, "v4-8", ZONE, tier.pricing, RUNTIME, None, 0.0, tpu_slices=tier.nodes)
-    asked = queued_request(
+    request = queued_request(
         slice, tier.options, project=PROJECT, owner="ada", job_id="000007", public_key=KEY
     )
     kind = tpu_v2.CreateQueuedResourceRequest
-    return json_format.MessageToDict(kind.pb(kind(asked)))
+    return json_format.MessageToDict(kind.pb(kind(request)))
 
 
 def fields(value: Any, place: str = "") -> dict[str, Any]:
     """Every field by its path; a message or a list without fields is one, too."""
     if isinstance(value, dict) and value:
-        inner = [(f"{place}.{key}" if place else key, one) for key, one in value.items()]
+        inner = [(f"{place}.{key}" if place else key, item) for key, item in value.items()]
     elif isinstance(value, list) and value:
-        inner = [(f"{place}[{at}]", one) for at, one in enumerate(value)]
+        inner = [(f"{place}[{at}]", item) for at, item in enumerate(value)]
     else:
         return {place: value}
-    return {path: one for at, nested in inner for path, one in fields(nested, at).items()}
+    return {path: item for at, nested in inner for path, item in fields(nested, at).items()}
 
 
 def listed(path: str, reasons: dict[str, str]) -> bool:
-    return any(path == known or path.startswith(f"{known}.") for known in reasons)
+    return any(path == field or path.startswith(f"{field}.") for field in reasons)
 
 
 # The commands ---------------------------------------------------------------------------------------------------------
@@ -204,8 +204,8 @@ def test_gcloud_sees_every_node_of_a_multislice(stage: Stage) -> None:
     before = len(stage.sent)
     ssh = ("ssh", "pair", IN_ZONE, "--node=all", "--command=true", "--dry-run")
     gcloud("alpha", *QUEUED, *ssh)
-    asked = {one.path for one in stage.sent[before:]}
-    assert asked >= {f"/v2alpha1/{PARENT}/nodes/pair-{place}" for place in range(2)}
+    paths = {request.path for request in stage.sent[before:]}
+    assert paths >= {f"/v2alpha1/{PARENT}/nodes/pair-{place}" for place in range(2)}
 
 
 def test_gcloud_makes_stops_starts_and_deletes_a_tpu_vm(stage: Stage) -> None:
@@ -237,8 +237,8 @@ def test_gcloud_lists_what_a_zone_offers(stage: Stage) -> None:
 def test_the_http_rules_are_those_that_gcloud_was_generated_from(version: str) -> None:
     generated = Path("lib/googlecloudsdk/generated_clients/apis/tpu", version)
     text = (sdk.folder() / generated / f"tpu_{version}_client.py").read_text()
-    found = re.findall(r"flat_path='([^']+)',\s+http_method='(\w+)'", text)
-    theirs = {(method, "/" + re.sub(r"\{\w+\}", "*", path)) for path, method in found}
+    rules = re.findall(r"flat_path='([^']+)',\s+http_method='(\w+)'", text)
+    theirs = {(method, "/" + re.sub(r"\{\w+\}", "*", path)) for path, method in rules}
     ours = {
         (rule.method, re.sub(r"\{[\w.]+=([^}]+)\}", r"\1", rule.uri))
         for rule in rest.http_rules()
@@ -294,9 +294,8 @@ def test_gcloud_knows_every_field_that_the_emulator_answers(stage: Stage) -> Non
             answer = stage.get(f"/{version}/{PARENT}/{path}")
             answers.append((version, name, answer))
             if name == "ListOperationsResponse":
-                done = [one["response"] for one in answer["operations"] if "response" in one]
-                kept = [one for one in done if one["@type"].endswith("QueuedResource")]
-                answers += [packed(one) for one in kept]
+                done = [o["response"] for o in answer["operations"] if "response" in o]
+                answers += [packed(r) for r in done if r["@type"].endswith("QueuedResource")]
         locations = stage.get(f"/{version}/projects/{PROJECT}/locations")
         answers.append((version, "ListLocationsResponse", locations))
     assert unknown_to_gcloud(answers) == []
@@ -305,7 +304,7 @@ def test_gcloud_knows_every_field_that_the_emulator_answers(stage: Stage) -> Non
 
 
 def packed(answer: dict[str, Any]) -> tuple[str, str, Any]:
-    """What an operation made, of the version that it was asked for in."""
+    """Return version, message and content of an operation's result."""
     _, version, name = answer["@type"].rsplit(".", 2)
     return version, name, {key: value for key, value in answer.items() if key != "@type"}
 

@@ -17,7 +17,7 @@ def test_a_page_is_accessible_whatever_is_in_it(
     site: Site, open_tab: OpenTab, shown: Shown, store: str, dark: bool
 ):
     site.store_jobs(STORES[store]())
-    page = open_tab(shown.path, dark=dark, allowed=shown.said)
+    page = open_tab(shown.path, dark=dark, allowed=shown.console)
     axe(page)
     no_inline(page)
     fits(page)

@@ -17,7 +17,7 @@ KEEP = bool(os.environ.get("TPUJOB_SCREENSHOTS"))
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.parametrize("shown", [one for one in PAGES if one.picture], ids=lambda one: one.name)
+@pytest.mark.parametrize("shown", [p for p in PAGES if p.picture], ids=lambda p: p.name)
 def test_a_page_has_its_picture(site: Site, open_tab: OpenTab, tmp_path: Path, shown: Shown):
     if shown.path.startswith("/jobs/000001"):  # the job 000001 then has a past to show
         past.preempted(site.stage, ADA)
@@ -25,7 +25,7 @@ def test_a_page_has_its_picture(site: Site, open_tab: OpenTab, tmp_path: Path, s
     lab.output(site.stage.bucket, site.stage.job("000001"))
     folder = FOLDER if KEEP else tmp_path
     folder.mkdir(exist_ok=True)
-    page = open_tab(shown.path, allowed=shown.said, dark=False, view=WIDE)
+    page = open_tab(shown.path, allowed=shown.console, dark=False, view=WIDE)
     expect(page.locator("main h1, main .empty")).not_to_have_count(0)
     if page.locator("body[data-live]").count():
         expect(page.locator("#live")).to_have_attribute("data-state", "live")

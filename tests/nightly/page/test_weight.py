@@ -8,13 +8,11 @@ import httpx
 from playwright.sync_api import Page, Request, expect
 
 from tests.flow.page import lab
-from tests.flow.page.conftest import OpenTab, Site
+from tests.flow.page.conftest import ALL, HTML, OpenTab, Site
 
 MOST_BYTES, MOST_REQUESTS, MOST_GROWTH = 60_000, 8, 1.05
 #: by then a new page has asked for what it asks for
 STREAMED = "new Promise((done) => setTimeout(done, 600, true))"
-HTML = {"accept": "text/html"}
-VIEW = "/?who=everyone&show=all"
 
 
 def first_view(page: Page, path: str) -> tuple[int, list[str]]:
@@ -46,7 +44,7 @@ def first_view(page: Page, path: str) -> tuple[int, list[str]]:
     return sum(sizes), urls
 
 
-def html(site: Site, path: str = VIEW) -> bytes:
+def html(site: Site, path: str = ALL) -> bytes:
     """Return the page as it is sent: compressed."""
     with httpx.stream("GET", site.url + path, headers=HTML, timeout=60) as answer:
         return b"".join(answer.iter_raw())
@@ -55,7 +53,7 @@ def html(site: Site, path: str = VIEW) -> bytes:
 def test_the_first_view_is_light(site: Site, open_tab: OpenTab):
     site.store_jobs(lab.many(60))
     page = open_tab()
-    size, urls = first_view(page, VIEW)
+    size, urls = first_view(page, ALL)
     expect(page.locator("#rows tr")).to_have_count(50)
     assert len({*urls}) <= MOST_REQUESTS, urls
     assert size <= MOST_BYTES, f"{size:,} bytes"
@@ -72,7 +70,7 @@ def test_a_page_does_not_grow_with_the_jobs_that_there_are(site: Site):
 
 def test_a_change_of_view_is_one_request(site: Site, open_tab: OpenTab):
     site.store_jobs(lab.many(120))
-    page = open_tab(VIEW)
+    page = open_tab(ALL)
     expect(page.locator("html.js")).to_have_count(1)
     urls: list[str] = []
 

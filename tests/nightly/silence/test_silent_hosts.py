@@ -15,8 +15,8 @@ COUNT = "for i in $(seq 1 600); do echo count $i; sleep 0.2; done"
 
 def agent_of(stack: LocalStack, job_id: str, host: int) -> int:
     """The pid of its daemon."""
-    found = stack.state.rglob(f"{job_id}-1/state.json")
-    return json.loads(next(s for s in found if f"host-{host}" in str(s)).read_text())["pid"]
+    records = stack.state.rglob(f"{job_id}-1/state.json")
+    return json.loads(next(s for s in records if f"host-{host}" in str(s)).read_text())["pid"]
 
 
 def test_a_host_whose_agent_hangs_is_told_from_those_that_report(stack: LocalStack) -> None:

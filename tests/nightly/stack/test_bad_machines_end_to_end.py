@@ -23,7 +23,7 @@ MLP = {
 
 
 def submit(stack: LocalStack, **changes: object) -> str:
-    """The bundled program on two hosts; the job's id."""
+    """Submit the bundled program on two hosts, and return the job's id."""
     file = stack.folder / "mlp.yaml"
     file.write_text(json.dumps({**MLP, **changes}))  # JSON is YAML
     return stack.json("create", str(file))["id"]
@@ -43,7 +43,7 @@ def test_a_hang_in_a_collective_is_ended_with_its_stacks_and_started_again(
     assert view["state"] == "succeeded"
     assert [a["cause"] for a in view["attempts"]] == ["HANG", None]
     assert len(view["slices"]) == 1, "the slice is not to blame"
-    stacks = "\n".join(said["text"] for said in view["attempts"][0]["evidence"])
+    stacks = "\n".join(line["text"] for line in view["attempts"][0]["evidence"])
     assert "engine/loop.py" in stacks or "fault_injection.py" in stacks, (
         f"what it was doing is kept:\n{stacks}"
     )
@@ -69,7 +69,7 @@ def test_a_bad_host_is_found_swapped_and_remembered(stack: LocalStack) -> None:
     stack.run("hosts", "clear", "us-central2-b-h001")
 
 
-#: saves every ten steps and when it is told to stop; its loss is nan from step 45 on, wherever it runs
+#: saves every ten steps and at SIGTERM; its loss is nan from step 45 on, on any host
 BREAKS_AT_45 = """
 import json, os, pathlib, signal, sys, time
 events = open(os.environ["TPUJOB_OUT"] + "/events.jsonl", "a", buffering=1)

@@ -30,17 +30,17 @@ def test_planted_objects_are_left_out_at_a_resume(stack: LocalStack, tmp_path: P
             return json.load(answer)
 
     def plant(name: str, data: bytes, **metadata: str) -> None:
-        about = json.dumps({"name": f"{folder}/out/{name}", "metadata": metadata}).encode()
+        facts = json.dumps({"name": f"{folder}/out/{name}", "metadata": metadata}).encode()
         body = b"--x\r\nContent-Type: application/json\r\n\r\n%s\r\n--x\r\n\r\n%s\r\n--x--"
-        ask(f"/upload/storage/v1/b/{bucket}/o?uploadType=multipart", body % (about, data))
+        ask(f"/upload/storage/v1/b/{bucket}/o?uploadType=multipart", body % (facts, data))
 
-    found = [
-        (bucket["name"], one["name"].removesuffix(".list"))
+    lists = [
+        (bucket["name"], item["name"].removesuffix(".list"))
         for bucket in ask("/storage/v1/b")["items"]
-        for one in ask(f"/storage/v1/b/{bucket['name']}/o").get("items", [])
-        if re.search(rf"/jobs/{job_id}-\w+/outputs/host-0\.list$", one["name"])
+        for item in ask(f"/storage/v1/b/{bucket['name']}/o").get("items", [])
+        if re.search(rf"/jobs/{job_id}-\w+/outputs/host-0\.list$", item["name"])
     ]
-    ((bucket, folder),) = found
+    ((bucket, folder),) = lists
     (victim := tmp_path / "victim").mkdir()
     plant("a", b"", **{"tpujob-link": str(victim)})
     for n in range(40):
@@ -49,8 +49,8 @@ def test_planted_objects_are_left_out_at_a_resume(stack: LocalStack, tmp_path: P
     plant("weights", b"8\n")
     stack.run("resume", job_id)
     assert "succeeded" in stack.run("wait", job_id)
-    said = stack.run("logs", job_id, "--attempt", "2")
-    assert "outputs: 1 file," in said
-    assert "outputs: left out, not as this host has listed them: 43 ('out/a', 'out/a-000'" in said
-    assert "authorized_keys" not in said
+    log = stack.run("logs", job_id, "--attempt", "2")
+    assert "outputs: 1 file," in log
+    assert "outputs: left out, not as this host has listed them: 43 ('out/a', 'out/a-000'" in log
+    assert "authorized_keys" not in log
     assert list(victim.iterdir()) == []

@@ -118,7 +118,8 @@ class CompileCache:
         """Yield the names of entries that are not in the bucket. Raises OSError."""
         for name in sorted(set(filter(_is_entry, os.listdir(self.folder))) - self._uploaded):
             status = os.stat(os.path.join(self.folder, name))
-            if time.time() - status.st_mtime >= age and status.st_size <= MAX_ENTRY:
+            is_complete = not age or time.time() - status.st_mtime >= age
+            if is_complete and status.st_size <= MAX_ENTRY:
                 yield name
 
 

@@ -281,7 +281,7 @@ class Outputs:
         """Upload changed files and delete the objects of deleted files, oldest changes first. Return whether the bucket
         is up to date; otherwise files are too young or changed meanwhile. Raises StorageError, OSError."""
         files = dict(self._files())
-        newest_allowed, complete = time.time() - age, True
+        now, complete = time.time(), True
         changed = [
             (version.mtime_ns, name)
             for name, version in files.items()
@@ -293,7 +293,8 @@ class Outputs:
         batch: List[_Change] = []
         size = 0
         for mtime_ns, name in sorted(changed):
-            if age and mtime_ns / 1e9 > newest_allowed:
+            # a time in the future shows that the clock was put back
+            if now - age < mtime_ns / 1e9 <= now:
                 complete = False
                 continue
             try:
