@@ -97,7 +97,7 @@ def test_the_project_is_guessed_where_credentials_name_one(
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (("--project", "NOT ONE"), 65, "project: must be a project's id"),
         (("--bucket", "gs://a-a", "--bucket", "gs://b-b"), 2, "two buckets are given for us-central2"),
@@ -107,10 +107,10 @@ def test_the_project_is_guessed_where_credentials_name_one(
     ],
 )  # fmt: skip
 def test_invalid_values_are_refused_and_nothing_is_written(
-    tpujob: Tpujob, tpujob_state: Path, words: tuple[str, ...], code: int, said: str
+    tpujob: Tpujob, tpujob_state: Path, words: tuple[str, ...], code: int, message: str
 ) -> None:
     name = () if "--name" in words else ("--name", "lab")
-    assert said in tpujob(*LAB, *name, *words, code=code).err
+    assert message in tpujob(*LAB, *name, *words, code=code).err
     assert context.names(settings.load(tpujob_state)) == []
     assert settings.load(tpujob_state).context == "local"
 
@@ -187,19 +187,19 @@ def test_how_one_signs_in_is_kept_when_a_backend_is_chosen_again(
     tpujob("use", f"{url}/", "--door", "iap")
     made = written(tpujob_state, "tpujob")
     assert (made.door, made.sign_in.client_id, made.sign_in.client_secret) == ("iap", client, "s")
-    for option, said in (
+    for option, message in (
         (("--client-id", "me"), "an OAuth client's id"),
         (("--door", "open"), "allowed: iam, iap, public"),
         (("--account", "?"), "machine, or the e-mail"),
     ):
-        assert said in tpujob("use", url, *option, code=65).err
+        assert message in tpujob("use", url, *option, code=65).err
     assert "with these options" in tpujob("use", "tpujob", "--door", "iam", code=2).err
     assert written(tpujob_state, "tpujob") == made
     tpujob("use", "https://b.example.org", "--name", "b")
     assert "names no OAuth client" in tpujob("login", code=2).err
     assert "https://b.example.org: it is not stopped here" in tpujob("down", code=2).err
-    said = tpujob("use", "http://127.0.0.1:8080", code=65).err
-    assert "backend: must be an https address" in said, "no token in the clear"
+    message = tpujob("use", "http://127.0.0.1:8080", code=65).err
+    assert "backend: must be an https address" in message, "no token in the clear"
 
 
 # Where a command takes effect ----------------------------------------------------------------------------------------
@@ -220,8 +220,8 @@ def test_traffic_between_regions_is_allowed_for_one_job(
 ) -> None:
     tpujob("create", str(job_file), "--dry-run")
     tpujob("create", str(job_file), "--dry-run", "--allow-cross-region")
-    asked = [call["spec"]["tpu"]["allow_cross_region"] for call in api.named("plan")]
-    assert asked == [False, True]
+    allowed = [call["spec"]["tpu"]["allow_cross_region"] for call in api.named("plan")]
+    assert allowed == [False, True]
 
 
 # bucket --------------------------------------------------------------------------------------------------------------
@@ -240,9 +240,9 @@ def test_a_bucket_is_made_for_a_region_and_kept_in_the_context(
         "us-central2": "gs://my-lab-1-tpujob-us-central2",
         "europe-west4": "gs://ours",
     }
-    shown = {one["name"]: one for one in tpujob("bucket", "show", "--json").json}
-    assert shown["ours"]["log_days"] is None
-    assert shown["my-lab-1-tpujob-us-central2"]["region"] == "us-central2"
+    buckets = {bucket["name"]: bucket for bucket in tpujob("bucket", "show", "--json").json}
+    assert buckets["ours"]["log_days"] is None
+    assert buckets["my-lab-1-tpujob-us-central2"]["region"] == "us-central2"
     assert tpujob("bucket", "show").out.count("public      never") == 2
 
 

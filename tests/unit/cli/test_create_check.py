@@ -37,7 +37,7 @@ def finding(target: str = "v4-8", **changed: object) -> TargetFinding:
     takes = {"mxu": 1, "hbm": 2, "ici": 0, "dcn": 0, "model": 1, "bound": 2, "apart": 3}
     pace = {"step": [4.0, 6.0], "per_second": [16.0, 10.7], "work": 9000, "unit": "steps"}
     pace |= {"hours": [10.0, 15.0], "chip_hours": [40.0, 60.0]}
-    found: dict[str, object] = {
+    facts: dict[str, object] = {
         "target": target,
         "chips": 4,
         "fit": "yes",
@@ -53,7 +53,7 @@ def finding(target: str = "v4-8", **changed: object) -> TargetFinding:
         "step_seconds": takes,
         "pace": pace,
     }
-    return cast(TargetFinding, {**found, **changed})
+    return cast(TargetFinding, {**facts, **changed})
 
 
 @NEEDS_LIBTPU

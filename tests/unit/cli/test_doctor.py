@@ -37,8 +37,8 @@ grants: [{{type: v4, zone: {g.ZONE}, pricing: spot, chips: 32}}]
 @pytest.fixture(autouse=True)
 def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is installed where the tests run."""
-    seen = Software((3, 11, 7), ["google-cloud-tpu>=1.28"], {"google-cloud-tpu": "1.28.0"})
-    monkeypatch.setattr(this_machine, "software", lambda: seen)
+    software = Software((3, 11, 7), ["google-cloud-tpu>=1.28"], {"google-cloud-tpu": "1.28.0"})
+    monkeypatch.setattr(this_machine, "software", lambda: software)
 
 
 @pytest.fixture(name="cloud")
@@ -92,8 +92,8 @@ def test_what_is_wrong_comes_with_a_cure_and_exit_code_6(
 def test_a_check_without_a_result_is_no_success(tpujob: Tpujob, google: GoogleServer) -> None:
     google.answers[g.SERVICES] = g.UNAVAILABLE
     record = tpujob("doctor", "--json", code=75).json
-    [one] = [one for one in record if one["verdict"] != "ok"]
-    assert one == {
+    [check] = [check for check in record if check["verdict"] != "ok"]
+    assert check == {
         "name": "APIs",
         "verdict": "unknown",
         "what": "could not be checked: serviceusage.googleapis.com: The service is currently unavailable",
@@ -197,24 +197,24 @@ def test_the_emulator_has_quotas(tpujob: Tpujob, cloud: Cloud) -> None:
 
 def test_the_installed_packages_satisfy_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    seen = this_machine.software()
-    assert seen.python == sys.version_info[:3]
-    assert seen.installed.keys() >= {"google-cloud-tpu", "google-cloud-storage", "fabric"}
+    software = this_machine.software()
+    assert software.python == sys.version_info[:3]
+    assert software.installed.keys() >= {"google-cloud-tpu", "google-cloud-storage", "fabric"}
 
 
 def test_a_page_fits_its_width_and_shows_nothing_harmful() -> None:
     long = "a very long sentence that goes on " * 6
-    found = [
+    findings = [
         ok(long).named("clock"),
         warn("\x1b[31m" + long, "do\nthis").named("x" * 20),
         fail("c", "d").named("b"),
         unknown(NotSeen("f")).named("e"),
     ]
-    page = doctor_page("lab", found, 60)
+    page = doctor_page("lab", findings, 60)
     assert max(width(line) for line in page.splitlines()) <= 60
     assert "\x1b" not in page
     assert "     -> do this" in page.splitlines()
-    assert "\x1b[31mFAIL" in doctor_page("lab", found, 60, color=True)
+    assert "\x1b[31mFAIL" in doctor_page("lab", findings, 60, color=True)
 
 
 def test_the_widest_row_fits_80_columns() -> None:

@@ -30,8 +30,8 @@ def git(folder: Path, *words: str) -> None:
 
 def commit(folder: Path) -> None:
     git(folder, "add", "-A")
-    who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
-    git(folder, *who, "commit", "-q", "--no-gpg-sign", "-m", "one more")
+    identity = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    git(folder, *identity, "commit", "-q", "--no-gpg-sign", "-m", "one more")
 
 
 def opened(data: bytes) -> tarfile.TarFile:
@@ -43,11 +43,11 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
         write(tmp_path / name, "b.py", "a/x.py", "ä 'q'.txt")
         for path in (tmp_path / name).rglob("*.*"):
             os.utime(path, (seconds, seconds))
-    one, two = pack(tmp_path / "one"), pack(tmp_path / "two")
-    assert one == two
-    assert one.sha256 == hashlib.sha256(one.data).hexdigest()
-    assert one.files == ("a/x.py", "b.py", "ä 'q'.txt")
-    with opened(one.data) as tar:
+    first, second = pack(tmp_path / "one"), pack(tmp_path / "two")
+    assert first == second
+    assert first.sha256 == hashlib.sha256(first.data).hexdigest()
+    assert first.files == ("a/x.py", "b.py", "ä 'q'.txt")
+    with opened(first.data) as tar:
         content = tar.extractfile("a/x.py")
         assert content is not None
         assert content.read() == b"this is a/x.py\n"
