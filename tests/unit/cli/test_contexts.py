@@ -194,6 +194,7 @@ def test_how_one_signs_in_is_kept_when_a_backend_is_chosen_again(
     ):
         assert message in tpujob("use", url, *option, code=65).err
     assert "with these options" in tpujob("use", "tpujob", "--door", "iam", code=2).err
+    assert "a URL or a PATH" in tpujob("use", "tpujob", "--name", "other", code=2).err
     assert written(tpujob_state, "tpujob") == made
     tpujob("use", "https://b.example.org", "--name", "b")
     assert "names no OAuth client" in tpujob("login", code=2).err

@@ -41,13 +41,15 @@ def use(
     if not where:
         _list(settings, as_json=as_json)
         return
-    deployed = "://" in where
+    deployed, shared = "://" in where, where.startswith(("/", "unix:"))
+    if name and not (deployed or shared):
+        raise BadRequest("--name goes with a URL or a PATH", hint=f"tpujob use {where}")
     if (client_id or client_secret or account or door) and not deployed:
         raise BadRequest(
             "--client-id, --client-secret, --account and --door go with the URL of a backend",
             hint="tpujob use URL --name NAME, with these options, changes a context.",
         )
-    if where.startswith(("/", "unix:")):
+    if shared:
         where = _write_socket_context(settings, where.removeprefix("unix:"), name)
     elif deployed:
         sign_in = {"client_id": client_id, "client_secret": client_secret, "account": account}
