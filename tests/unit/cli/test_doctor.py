@@ -4,7 +4,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -64,6 +64,11 @@ def _google(
     server.stop()
 
 
+def checks(tpujob: Tpujob, code: int = 0) -> dict[str, Any]:
+    """Return the findings of `tpujob doctor` by the name of the check."""
+    return {check["name"]: check for check in tpujob("doctor", "--json", code=code).json}
+
+
 def test_a_healthy_context(tpujob: Tpujob, google: GoogleServer) -> None:
     golden("doctor", tpujob("doctor").out)
     google.answers[g.BUCKET_PATH]["softDeletePolicy"]["retentionDurationSeconds"] = "604800"
@@ -91,8 +96,7 @@ def test_what_is_wrong_comes_with_a_cure_and_exit_code_6(
 
 def test_a_check_without_a_result_is_no_success(tpujob: Tpujob, google: GoogleServer) -> None:
     google.answers[g.SERVICES] = g.UNAVAILABLE
-    record = tpujob("doctor", "--json", code=75).json
-    [check] = [check for check in record if check["verdict"] != "ok"]
+    [check] = [check for check in checks(tpujob, 75).values() if check["verdict"] != "ok"]
     assert check == {
         "name": "APIs",
         "verdict": "unknown",
@@ -159,29 +163,27 @@ def test_a_deployed_backend(
     assert "does not say which project" in tpujob("quota", code=2).err
 
     lab.with_suffix(".yaml").write_text(f"{LAB}\nbackend: {edge}\n")
-    named = {one["name"]: one for one in tpujob("doctor", "--json").json}
-    assert {"backend", "project", "SSH"} <= named.keys()
-    assert not {"permissions", "objects", "hosts' account"} & named.keys(), "it has its own rights"
+    names = checks(tpujob).keys()
+    assert {"backend", "project", "SSH"} <= names
+    assert not {"permissions", "objects", "hosts' account"} & names, "it has its own rights"
     monkeypatch.delenv("TPUJOB_GOOGLE_ENDPOINT")
     without_credentials(monkeypatch, lab)
-    named = {one["name"]: one for one in tpujob("doctor", "--json", code=75).json}
-    assert named["backend"]["verdict"] == "ok"
-    assert "to look at the project of the backend with" in named["credentials"]["what"]
+    findings = checks(tpujob, 75)
+    assert findings["backend"]["verdict"] == "ok"
+    assert "to look at the project of the backend with" in findings["credentials"]["what"]
 
 
 def test_this_machine(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     tpujob.state.chmod(0o755)
-    record = tpujob("doctor", "--json", code=6).json
-    named = {one["name"]: one for one in record}
-    assert list(named) == [
-        "Python", "packages", "loopback", "disk", "state", "SSH", "local stack",
-    ]  # fmt: skip
-    assert named["state"]["cure"] == f"chmod 700 '{tpujob.state}'"
+    findings = checks(tpujob, 6)
+    names = ["Python", "packages", "loopback", "disk", "state", "SSH", "local stack"]
+    assert list(findings) == names
+    assert findings["state"]["cure"] == f"chmod 700 '{tpujob.state}'"
     tpujob.state.chmod(0o700)
-    record = tpujob("doctor", "--json").json
-    assert {one["name"]: one["verdict"] for one in record}["state"] == "ok"
-    assert {one["name"]: one["what"] for one in record}["SSH"] == "/usr/bin/ssh"
+    findings = checks(tpujob)
+    assert findings["state"]["verdict"] == "ok"
+    assert findings["SSH"]["what"] == "/usr/bin/ssh"
 
 
 def test_the_emulator_has_quotas(tpujob: Tpujob, cloud: Cloud) -> None:
