@@ -216,6 +216,17 @@ def test_without_credentials_every_command_says_what_to_run_and_starts_nothing(
     assert not list((tpujob_state / "contexts" / "my-lab-1").glob("run/*.process"))
 
 
+def test_a_backend_is_stopped_after_the_file_of_its_context_is_gone(
+    tpujob: Tpujob, tpujob_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tpujob(*LAB)
+    (tpujob_state / "contexts" / "my-lab-1.yaml").unlink()
+    assert "there is no context 'my-lab-1'" in tpujob("down", code=3).err
+    with monkeypatch.context() as running:
+        running.setattr("tpujob.config.stack_processes.down", lambda _: ["backend"])
+        assert tpujob("down").out == "Stopped: backend.\n"
+
+
 def test_traffic_between_regions_is_allowed_for_one_job(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path
 ) -> None:

@@ -49,14 +49,15 @@ def down() -> None:
     from tpujob.wiring import client
 
     settings = current_settings()
-    if url := client.deployed_at(settings):
+    if ended := stack_processes.down(settings):  # also where the file of the context is gone
+        say(f"Stopped: {', '.join(ended)}.")
+    elif url := client.deployed_at(settings):
         raise BadRequest(
             f"the backend of {settings.context} is at {url}: it is not stopped here",
             hint="`tpujob use local`, then `tpujob down`, stops the local stack",
         )
-    ended = stack_processes.down(settings)
-    stopped = f"Stopped: {', '.join(ended)}."
-    say(stopped if ended else f"Nothing to stop: {name_of_stack(settings)} is down.")
+    else:
+        say(f"Nothing to stop: {name_of_stack(settings)} is down.")
 
 
 def serve(
