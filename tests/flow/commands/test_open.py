@@ -147,10 +147,10 @@ def test_the_page_of_a_login_node_is_there_until_ctrl_c(tpujob: Tpujob, node: Sc
     assert entered, "at the port of the last time, and with a code"
     assert ask(match[1], "GET", entered[1])[0] == 303
     again.kill()
-    until(lambda: not answers(match[1]), lambda: "what it had started ends, though nobody tells it")
+    until(lambda: not answers(match[1]), lambda: "the process that it started ends by itself")
 
 
-def test_whoever_serves_a_login_node_sees_its_page_as_others_do(
+def test_the_user_who_serves_a_login_node_sees_its_page_as_others_do(
     tpujob: Tpujob, here: dict[str, object]
 ) -> None:
     say(tpujob, here, page="", shared=True)

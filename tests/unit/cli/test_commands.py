@@ -148,7 +148,7 @@ def test_create_refuses_what_the_plan_refuses_once_and_before_the_code_is_shippe
     assert f"{why}; the job cannot be submitted before it can be read" in " ".join(output.split())
 
 
-def test_create_ships_what_looks_like_a_key_only_if_told_to(
+def test_create_ships_what_looks_like_a_key_only_if_it_is_allowed(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path
 ) -> None:
     (job_file.parent / ".env").write_text("TOKEN=1")

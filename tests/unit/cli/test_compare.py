@@ -35,7 +35,7 @@ def page_of(jobs: Sequence[Job] = (), **options: float) -> str:
     return estimate_page(estimate_view(SPEC, {"hours": 1, **options}, jobs), 400, explained=True)  # type: ignore[typeddict-item]
 
 
-def test_what_no_job_was_measured_for_is_said_to_be_a_guess() -> None:
+def test_what_no_job_was_measured_for_is_called_a_guess() -> None:
     page = page_of()
     assert "Not measured yet: the time of the set-up and the release." in page
     for what in ("set-up      ", "release     "):
@@ -52,7 +52,7 @@ def test_an_average_leaves_out_what_is_nothing() -> None:
     assert re.search(average, page)
 
 
-def test_where_waits_come_from_is_said_where_no_job_has_had_such_a_slice() -> None:
+def test_the_source_of_waits_is_shown_where_no_job_has_had_such_a_slice() -> None:
     new = "No job has had such a slice there yet"
     assert f"{new}. Preemptions are guessed from records of spot machines" in page_of()
     other = [earlier(1, type="v4-32")]
@@ -82,7 +82,7 @@ def test_types_are_compared(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -
     assert tpujob(*words, "--json").json["ways"][0]["type"] in output
 
 
-def test_a_type_that_nobody_ran_says_so() -> None:
+def test_a_type_that_no_job_has_used_has_a_note() -> None:
     page = compare_page(compare_view(SPEC, {}, {"amount": 1000.0}), 100)
     assert "unknown" in page.splitlines()[3]
     assert "no job ran it on v4-16: --throughput v4-16=N" in page

@@ -20,7 +20,7 @@ LOGIN = "gcloud auth application-default login"
 
 @pytest.fixture(autouse=True)
 def no_google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without credentials, on which nobody looks for a metadata server."""
+    """Provide a machine without credentials, on which no client looks for a metadata server."""
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "gcloud"))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -63,7 +63,7 @@ def test_a_context_is_written_shown_and_used_from_then_on(
 
 
 @pytest.mark.parametrize(("endpoint", "way"), [("", "iap"), ("unix:/somewhere", "internal")])
-def test_a_new_context_reaches_no_host_over_the_open_internet_unless_it_is_told_to(
+def test_a_new_context_reaches_no_host_over_the_open_internet_by_default(
     tpujob: Tpujob, tpujob_state: Path, monkeypatch: pytest.MonkeyPatch, endpoint: str, way: str
 ) -> None:
     monkeypatch.setenv("TPUJOB_TPU_ENDPOINT", endpoint)
@@ -157,7 +157,7 @@ def test_a_missing_or_broken_context_is_not_chosen(tpujob: Tpujob, tpujob_state:
     assert written(tpujob_state).zones == ("us-central2-x",)
 
 
-def test_a_deployed_backend_is_used_by_whoever_has_signed_in(
+def test_a_deployed_backend_is_used_by_a_person_who_has_signed_in(
     tpujob: Tpujob, tpujob_state: Path, edge: str
 ) -> None:
     tpujob("use", edge, "--name", "prod")

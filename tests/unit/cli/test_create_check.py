@@ -192,7 +192,7 @@ def test_a_python_without_the_compiler_says_what_to_install(
 
 
 @pytest.mark.parametrize(("system", "machine"), [("darwin", "arm64"), ("linux", "aarch64")])
-def test_where_the_compiler_cannot_run_is_said(
+def test_a_machine_where_the_compiler_cannot_run_is_refused(
     system: str, machine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "platform", system)

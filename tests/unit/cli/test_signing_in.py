@@ -61,7 +61,7 @@ class Cloud:
         return self.settings.home / "sign-in.json"
 
     def write(self, **more: Any) -> None:
-        """The context of somebody who has typed `tpujob use URL`, but has not signed in."""
+        """Write the context of a person who has typed `tpujob use URL`, but has not signed in."""
         client = {"client_id": CLIENT, "client_secret": SECRET} | more.pop("sign_in", {})
         fields = {"name": "lab", "backend": self.edge.url, "sign_in": client} | more
         now = settings.load(self.state)
@@ -308,7 +308,7 @@ def test_a_clock_ten_minutes_off_signs_in_and_renews_as_any_other(
         ("no connection", 75, "cannot request a token from Google"),
     ],
 )
-def test_what_google_refuses_is_said_and_only_a_revoked_sign_in_is_forgotten(
+def test_what_google_refuses_is_reported_and_only_a_revoked_sign_in_is_forgotten(
     cloud: Cloud,
     tpujob: Tpujob,
     monkeypatch: pytest.MonkeyPatch,
@@ -337,7 +337,7 @@ def _outdate(file: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["link", "open", "folder"])
-def test_a_file_that_others_may_have_put_there_is_not_believed(
+def test_a_file_that_others_may_have_written_is_not_trusted(
     cloud: Cloud, tpujob: Tpujob, how: str, tmp_path: Path
 ) -> None:
     cloud.paste()
@@ -356,7 +356,7 @@ def test_a_file_that_others_may_have_put_there_is_not_believed(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can give a file to others")
-def test_a_file_of_somebody_else_is_not_believed(cloud: Cloud) -> None:
+def test_a_file_of_another_user_is_not_trusted(cloud: Cloud) -> None:
     cloud.paste()
     os.chown(cloud.file, 65534, 65534)
     with pytest.raises(StoreError, match="not a file of yours"):

@@ -149,7 +149,7 @@ def test_where_there_is_no_room_for_all_evidence_the_line_that_says_most_is_show
     assert left_out in whole
 
 
-def test_announced_maintenance_is_told_with_its_window() -> None:
+def test_announced_maintenance_is_shown_with_its_window() -> None:
     coming = {"starts": "2026-01-08T04:00:00.000Z", "ends": "2026-01-08T08:00:00.000Z"}
     coming |= {"latest": None, "kind": "SCHEDULED", "status": "PENDING"}
     sentence = (

@@ -170,7 +170,7 @@ def test_running_tasks_are_an_error_until_jobman_has_stopped() -> None:
         ("{id: a, run: x, repo: r, workdir: ../..}", "tasks[].workdir: '../..' is not the name"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_with_its_line(text: str, message: str) -> None:
+def test_a_mistake_is_reported_with_its_line(text: str, message: str) -> None:
     with pytest.raises(BadSpec) as caught:
         read("repos: {r: https://x}\n" + TASK.format(text))
     assert caught.value.message.startswith("tasks.yaml:2: ")

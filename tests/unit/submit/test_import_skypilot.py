@@ -176,7 +176,7 @@ def test_a_repository_is_cloned_by_setup() -> None:
         (f"{V6E}run: x\n---\n{V6E}run: [y", "t.yaml:5: not valid YAML"),
     ],
 )  # fmt: skip
-def test_what_has_no_equal_is_said_with_its_line(text: str, message: str) -> None:
+def test_what_has_no_equal_is_refused_with_its_line(text: str, message: str) -> None:
     with pytest.raises(BadSpec) as caught:
         read_skypilot(text, "t.yaml")
     assert caught.value.message.startswith(message)
