@@ -193,8 +193,8 @@ def test_how_one_signs_in_is_kept_when_a_backend_is_chosen_again(
         (("--account", "?"), "machine, or the e-mail"),
     ):
         assert message in tpujob("use", url, *option, code=65).err
-    assert "with these options" in tpujob("use", "tpujob", "--door", "iam", code=2).err
-    assert "a URL or a PATH" in tpujob("use", "tpujob", "--name", "other", code=2).err
+    for option in (("--door", "iam"), ("--name", "other")):
+        assert "go with the URL of a backend" in tpujob("use", "tpujob", *option, code=2).err
     assert written(tpujob_state, "tpujob") == made
     tpujob("use", "https://b.example.org", "--name", "b")
     assert "names no OAuth client" in tpujob("login", code=2).err

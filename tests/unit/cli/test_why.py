@@ -152,13 +152,11 @@ def test_where_there_is_no_room_for_all_evidence_the_line_that_says_most_is_show
 def test_announced_maintenance_is_shown_with_its_window() -> None:
     coming = {"starts": "2026-01-08T04:00:00.000Z", "ends": "2026-01-08T08:00:00.000Z"}
     coming |= {"latest": None, "kind": "SCHEDULED", "status": "PENDING"}
-    sentence = (
-        "scheduled maintenance of its hosts from 2026-01-08 04:00 to 2026-01-08 08:00 UTC, in 6d"
-    )
+    text = "scheduled maintenance of its hosts from 2026-01-08 04:00 to 2026-01-08 08:00 UTC, in 6d"
     job = job_view(maintenance=coming)
     for page in (why_page(job, [], 200, NOW), job_page(job, [], 200, NOW)):
         (line,) = [line for line in page.splitlines() if line.startswith("  Upcoming")]
-        assert sentence in line
+        assert text in line
     over = job_view(maintenance=coming | {"starts": "2026-01-01T00:00:00.000Z"})
     assert "which has begun" in why_page(over, [], 200, NOW)
     assert "Upcoming" not in why_page(job_view(), [], 200, NOW)
