@@ -18,8 +18,8 @@ from cryptography.x509.oid import NameOID
 
 @contextlib.contextmanager
 def https(url: str, folder: Path) -> Generator[tuple[str, Path]]:
-    """The URL of an edge that passes every connection on to the server at `url`, and a file for `SSL_CERT_FILE`, by
-    which clients trust it."""
+    """Yield the URL of an edge that passes every connection on to the server at `url`, and a file for `SSL_CERT_FILE`,
+    by which clients trust it."""
     certificate, key = make_certificate(folder)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)

@@ -130,7 +130,7 @@ class Actor:
                     "key": self.hosts.key(keys.of_attempt(job)),
                     "cache_key": self.hosts.key(keys.of_caches(job)),
                 }
-                plans = [replace(one, **values) for one in plans]
+                plans = [replace(host_plan, **values) for host_plan in plans]
                 self.hosts.start(_serving(job), plans, timeout=self._left(lease))
                 live = self._live[job.id]
                 live.turn_to(job)  # an attempt is started before its reports are read

@@ -150,16 +150,17 @@ class Groups:
     # Elements --------------------------------------------------------------------------------------------------------
 
     def make(self, group: Job, first: int, count: int) -> int:
-        """Store elements from `first` on, as many as one commit holds, and return how many were stored."""
+        """Store elements from `first` on, as many as one commit holds, and return their number. A repeat returns the
+        same number, although elements of the first call may have been removed since: the number depends on no time."""
+        batch = list(elements(group.spec, first, count))
+        timeless, _ = _element(group, batch[0], 0.0)
+        batch = batch[: max(1, BYTES // len(to_text(timeless)))]
         now = self._clock.now()
-        new = [_element(group, element, now) for element in elements(group.spec, first, count)]
-        fit = max(1, BYTES // len(to_text(new[0][0])))
         key = f"group:{group.id}:{group.word}:{first}"
-        stored = self._store.create_many(new[:fit], key=key)
-        for job in stored:
+        for job in self._store.create_many([_element(group, e, now) for e in batch], key=key):
             self.note(job)
             self.news(job.id)
-        return len(stored)
+        return len(batch)
 
     def resume(self, group: Job) -> None:
         """Resume the elements that had ended before their group was resumed. Raises Conflict."""

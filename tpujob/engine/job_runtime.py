@@ -21,12 +21,12 @@ from tpujob.domain.observations import (
 class JobRuntime:
     """Times are by this process's clock, unless another process has stored them."""
 
-    #: the attempt that `progress` and what follows it are about
+    #: the attempt that `progress`, `moved_at`, `reports` and `maintenance` are about
     attempt: int = 0
     progress: Progress = field(default_factory=Progress)
     #: when the step was last seen to change
     moved_at: float | None = None
-    #: the last that could be read, of each host, and when
+    #: of each host the last that could be read, and when they were read
     reports: tuple[HostReport, ...] = ()
     heard_at: float = 0.0
     #: the first that is announced for a host
@@ -65,7 +65,7 @@ class JobRuntime:
             self.trouble = ""
 
     def turn_to(self, job: Job) -> None:
-        """Forget everything about attempts other than this one."""
+        """Forget what hosts reported and answered in an earlier attempt."""
         if job.attempt and self.verified.attempt != job.attempt.number:
             self.verified = VerifiedReports(job.attempt.number)
             self.dead, self.abandoned = {}, frozenset()

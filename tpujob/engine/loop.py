@@ -5,13 +5,14 @@ RESYNC seconds when another backend does, and every second while a client follow
 requests has no such thread: each call makes one pass.
 """
 
+import contextlib
 import heapq
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -35,7 +36,7 @@ PASS = 45.0
 LINGER = 5.0
 #: seconds between ticks of a job that a client follows
 ATTENDED = 1.0
-#: seconds until the tick of a job whose hosts have reported something
+#: seconds until the tick of a job of which a list shows news: an end, a notice, a slice that is lost
 HEARD = 0.2
 #: seconds until a job whose tick failed is ticked again: twice as many each time in a row, up to the most
 AGAIN, SELDOM = 4.0, 30.0
@@ -125,7 +126,9 @@ class Loop:
         while self._clock.now() < end and not self._stopping:
             under_way = self._dispatch(self._clock.now())
             ticks += len(under_way)
-            wait(under_way)
+            for tick in under_way:  # `wait` would not return when `stop` cancels one
+                with contextlib.suppress(CancelledError):
+                    tick.exception()
             nearest = self._nearest()
             if nearest is None or nearest > LINGER:
                 break
@@ -196,13 +199,13 @@ class Loop:
         next_refresh = 0.0
         while not self._stopping:
             now = self._clock.now()
-            if now >= next_resync:
+            if not 0 < next_resync - now <= RESYNC:  # or the clock was set back
                 self._resync(now)
                 next_resync = now + RESYNC
-            if now >= next_sweep:
+            if not 0 < next_sweep - now <= SWEEP_EVERY:
                 self._pool.submit(guarded, self._sweep)
                 next_sweep = now + SWEEP_EVERY
-            if now >= next_refresh:
+            if not 0 < next_refresh - now <= REFRESH:
                 if not self._refreshing:
                     self._refreshing = True
                     self._pool.submit(self._refresh)
@@ -217,16 +220,21 @@ class Loop:
         self._refreshing = False
 
     def _resync(self, now: float) -> None:
-        """Schedule the jobs that are due, and those that other backends changed since the last time."""
+        """Schedule the jobs that are due, and those that other backends changed since the last time; after the clock
+        was set back, all."""
+        set_back = now < (self._passed_at or 0.0) - RESYNC
         due = guarded(lambda: self._store.due(now)) or []
         moved = guarded(self._moved) or []
         with self._wakeup:
+            for job_id in [*self._when] if set_back else ():
+                self._set(job_id, now)
             for job_id in due:
                 if job_id not in self._when and job_id not in self._busy:
                     self._set(job_id, now)
             for job_id in moved:
-                if self._when.get(job_id, 0.0) > now + RESYNC:
-                    self._set(job_id, now)
+                # a tick that is under way may have read the record before the change
+                if job_id in self._busy or self._when.get(job_id, 0.0) > now + RESYNC:
+                    self._schedule(job_id, now)
 
     def _moved(self) -> list[str]:
         """Return the ids of the jobs that any backend has changed since the last call."""

@@ -8,7 +8,6 @@ from typing import Literal
 
 from tpujob.domain.events import EventKind
 from tpujob.domain.model import Job
-from tpujob.domain.money import budget
 from tpujob.domain.notifications import rules
 from tpujob.domain.notifications.delivery import message_for
 from tpujob.domain.notifications.model import KEPT, Message, Notification, ReadPosition
@@ -49,7 +48,7 @@ class NotificationSetup:
 
 
 class Collector:
-    """Used by one thread. All that it keeps beside the outbox can be read again."""
+    """`poll` is called by one thread at a time. All that is kept beside the outbox can be read again."""
 
     def __init__(
         self,
@@ -70,8 +69,8 @@ class Collector:
         self._unread: set[str] = set()  #: jobs that could not be read
 
     def poll(self) -> bool:
-        """Store messages about what happened since the last poll. Returns whether there are any. Raises as the store
-        does; then nothing was missed, and the next poll continues from there."""
+        """Store messages about what happened since the last poll. Returns whether there are any. Raises as the stores
+        do; then nothing was missed, and the next poll continues from there."""
         now = self._clock.now()
         position = self._position or self._begin(now)
         newest, changed = self._store.changes(position.change)
@@ -90,6 +89,7 @@ class Collector:
             self._stored_at = now
         self._position = moved  # from here on it counts as read
         self._read |= reading
+        self._unread -= reading.keys()
         for job_id in late:
             if self._due.get(job_id, now) <= now:
                 self._due.pop(job_id, None)
@@ -137,9 +137,7 @@ class Collector:
                 log.warning("job %s is not reported until it can be read: %s", job_id, error)
             self._unread.add(job_id)
             return []
-        self._unread.discard(job_id)
-        if events:
-            reading[job_id] = events[-1].seq
+        reading[job_id] = events[-1].seq if events else after
         new = [fact for fact in facts if fact.at >= max(since, now - OLDEST)]
         return [message for fact in new for message in self._messages(fact, job)]
 
@@ -164,12 +162,7 @@ class Collector:
         if 0 <= now - self._money_at < MONEY_EVERY:
             return []
         self._money_at = now
-        facts = [
-            rules.report_account(
-                account, warns=budget.warns(account), used_up=budget.used_up(account)
-            )
-            for account in self._accounts()
-        ]
+        facts = map(rules.report_account, self._accounts())
         return [message for fact in facts if fact for message in self._messages(fact)]
 
     def _messages(self, fact: Notification, job: Job | None = None) -> list[Message]:

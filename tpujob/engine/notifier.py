@@ -3,8 +3,8 @@ messages, never jobs. A backend that runs only during requests makes one pass ea
 
 No message is lost, and none is sent twice, with one exception. Messages are made from stored events, and the read
 position moves only after they are stored; ids are functions of job, attempt and cause, so that a message made twice is
-recognised. Delivery and its record are two steps: a process that is killed between them delivers the same message
-again, with the same id.
+recognised. Delivery and its record are two steps: after a kill, or an error of the store, between them the same
+message is delivered again, with the same id.
 """
 
 import logging
@@ -45,7 +45,7 @@ LAST_TRIES = 3.0
 
 
 class Sender:
-    """Sends messages of the outbox, one at a time for each channel. Thread-safe."""
+    """Sends messages of the outbox, one at a time for each channel, tests aside. Thread-safe."""
 
     def __init__(
         self,
@@ -191,16 +191,17 @@ class Notifier:
             timed = now >= self._poll_at
             if timed or self._poked:
                 self._poked = False
-                self._added |= bool(guarded(self._collector.poll)) or timed
+                if guarded(self._collector.poll) or timed:
+                    self._added = True
             if timed:
                 self._poll_at = now + POLL_EVERY
             begun: list[Future[None]] = []
             if self._added:
                 self._added = False
                 begun = guarded(self.sender.deliver) or []
-                self._begun = [message for message in self._begun if not message.done()] + begun
-                for message in begun:
-                    message.add_done_callback(lambda _: self._wake())
+                self._begun = [future for future in self._begun if not future.done()] + begun
+                for future in begun:
+                    future.add_done_callback(lambda _: self._wake())
             if now >= self._forget_at:
                 guarded(lambda: self._outbox.forget(now, ROUND))
                 self._forget_at = now + FORGET_EVERY
@@ -229,10 +230,8 @@ class Notifier:
         while not self._stopping:
             _, again = self.step()
             with self._wakeup:
-                if self._stopping:
-                    return
-                self._wakeup.wait(APART)
-                if not (self._poked or self._added):
+                self._wakeup.wait_for(lambda: self._stopping, APART)
+                if not (self._stopping or self._poked or self._added):
                     self._wakeup.wait(max(0.0, min(again - self._clock.now(), POLL_EVERY)))
 
 

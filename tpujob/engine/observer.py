@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tpujob.domain.actions import Needs
 from tpujob.domain.failures import stall, triage
-from tpujob.domain.hardware.prices import LIST, PriceList
+from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.host import keys
 from tpujob.domain.host import reports as host_reports
 from tpujob.domain.host.report_verifier import add_reports
@@ -50,7 +50,7 @@ PROBED = 16
 
 
 def _quiet(report: HostReport, every: float) -> bool:
-    """Return whether a host has not reported lately."""
+    """Return whether a host has not reported lately, although its program has not exited."""
     return report.age > PROBE_AFTER * stall.pace(every) and report.phase != Phase.EXITED
 
 
@@ -61,17 +61,18 @@ _ASKING = frozenset({State.QUEUED, State.PROVISIONING, State.RELEASING})
 
 
 class Observer:
-    """Observes one job at a time, and remembers what a single observation cannot tell: since when."""
+    """Observes jobs, and remembers what a single observation cannot show: since when. Threads may share it, each for
+    another job."""
 
     def __init__(
         self,
         ports: Ports,
         circuits: Callable[[], Mapping[str, Circuit]],
         report_every: float,
-        prices: PriceList = LIST,
-        funds: Callable[[Job], Funds] = lambda _: NO_FUNDS,
-        place: Callable[[Job], Place | None] = lambda _: None,
-        hand_over: Callable[[Job], HandOver] = lambda _: NO_HAND_OVER,
+        prices: PriceList,
+        funds: Callable[[Job], Funds],
+        place: Callable[[Job], Place],
+        hand_over: Callable[[Job], HandOver],
     ) -> None:
         self.hosts, self.blobs, self.clock = ports.hosts, ports.blobs, ports.clock
         self.circuits, self.prices, self.funds = circuits, prices, funds
@@ -185,7 +186,8 @@ class Observer:
         return {host: Silence(now - since, n) for host, (since, n) in silences.items()}
 
     def _reports(self, job: Job, live: JobRuntime) -> tuple[HostReport, ...] | Unknown:
-        """Return every host's report of the newest attempt, and remember them."""
+        """Return the newest attempt's reports, and remember them; Unknown: they cannot be read. While it runs, a host
+        without a report has a silent one."""
         try:
             blobs, storage_now = self.report_cache.reports_of(job, timeout=LOOK)
             key = self.hosts.key(keys.of_attempt(job))

@@ -4,11 +4,12 @@ The loop, `tpujob sweep` and `tpujob leaks` share this rule. A zone that could n
 """
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tpujob.domain import invariants
 from tpujob.domain.decide import SUSPENDED_WITHIN
+from tpujob.domain.events import SliceReceived
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job, Slice
 from tpujob.engine.counters import Counters
@@ -76,8 +77,8 @@ class Orphans:
         now, jobs = self.clock.now(), self.store.list(live=True)
         swept.live.extend(jobs)
         lost, unused = unclaimed(slices, jobs), unused_keys(names, slices, jobs)
-        damaged = self._damaged({*(o.job_id for o in lost), *map(_job_of, unused)})
-        lost = [o for o in lost if o.job_id not in damaged]
+        unsure = self._unsure({o.name: o.job_id for o in lost} | {n: _job_of(n) for n in unused})
+        lost = [o for o in lost if o.name not in unsure]
         old = [orphan for orphan in lost if now - orphan.created_at > GRACE]
         swept.kept.extend(o for o in lost if now - o.created_at <= GRACE)
         if dry_run:
@@ -87,26 +88,40 @@ class Orphans:
             for orphan in old:
                 self._delete(orphan, swept)
         for name in () if swept.unlisted else unused:
-            if _job_of(name) in damaged:
-                continue
-            if dry_run or self._forget(name):
+            if name not in unsure and (dry_run or self._forget(name)):
                 swept.keys.append(name)
         return swept
 
-    def _damaged(self, job_ids: Collection[str]) -> set[str]:
-        """Return those of these jobs whose record, or that of a job with a slice of theirs, cannot be read: it may
-        claim any slice of its own. Only these records are read, as reads are billed."""
-        return {job_id for job_id in filter(str.isdecimal, job_ids) if self._unreadable(job_id)}
+    def _unsure(self, jobs: Mapping[str, str]) -> set[str]:
+        """Return those of these slices, each with its job, that a damaged record may claim. As reads are billed, all
+        records are read only for a slice that was handed on, or may have been by a job that was removed."""
+        unsure: set[str] = set()
+        handed_on: set[str] = set()
+        for name, job_id in jobs.items():
+            if not job_id.isdecimal():
+                continue
+            try:
+                job = self.store.get(job_id)
+            except NotFound:
+                handed_on.add(name)
+            except StoreError as error:
+                log.warning("sweep: %s", error.message)
+                unsure.add(name)
+            else:
+                handed_on |= {name} if any(slice.handed_to for slice in job.slices) else set()
+        return unsure | self._received(handed_on) if handed_on else unsure
 
-    def _unreadable(self, job_id: str) -> bool:
-        try:
-            job = self.store.get(job_id)
-        except NotFound:
-            return False
-        except StoreError as error:
-            log.warning("sweep: %s", error.message)
-            return True
-        return any(self._unreadable(slice.handed_to) for slice in job.slices if slice.handed_to)
+    def _received(self, names: set[str]) -> set[str]:
+        """Return those of these slices that jobs with a damaged record have received, or may have."""
+        received: set[str] = set()
+        for job_id, _ in self.store.damaged():
+            try:
+                payloads = [event.payload for event in self.store.events(job_id)]
+            except StoreError as error:
+                log.warning("sweep: %s", error.message)
+                return names
+            received |= {p.slice.name for p in payloads if isinstance(p, SliceReceived)}
+        return names & received
 
     def _keys(self, swept: Swept) -> list[str]:
         try:
@@ -169,7 +184,7 @@ class Orphans:
 
 
 def unclaimed(slices: Sequence[Owned], jobs: Sequence[Job]) -> list[Owned]:
-    """Return those of `found` that none of these live jobs expects to exist."""
+    """Return the slices that none of these live jobs expects to exist."""
     lost = set(invariants.unclaimed((o.name for o in slices), jobs))
     return [o for o in slices if o.name in lost]
 

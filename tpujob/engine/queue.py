@@ -21,7 +21,7 @@ from tpujob.domain.capacity.planning import QueuePlan, plan
 from tpujob.domain.capacity.settings import QueueSettings
 from tpujob.domain.capacity.usage import RecentUsage, fade, sums, used
 from tpujob.domain.events import Event, EventKind
-from tpujob.domain.hardware.prices import LIST, PriceList
+from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.model import Job, State
 from tpujob.domain.observations import Circuit, HandOver, Place, ReasonKind
 from tpujob.domain.spec.elements import at_once
@@ -72,7 +72,7 @@ class Queue:
         circuits: Callable[[], Mapping[str, Circuit]],
         groups: Groups,
         settings: QueueSettings,
-        prices: PriceList = LIST,
+        prices: PriceList,
     ) -> None:
         self._store, self._clock, self._circuits = store, clock, circuits
         self._groups = groups
@@ -84,7 +84,7 @@ class Queue:
         self._noted: dict[str, float] = {}  #: when: about to be written, and perhaps it was not
         self._ended = set[str]()  #: jobs whose slices may be handed on, and that no plan knows yet
         self.overtaken = Counter[str]()  #: jobs that wait, by how often they were passed
-        self._ends: dict[str, JobEnd | None] = {}  #: of every job that was asked for
+        self._ends: dict[str, JobEnd | None] = {}  #: of every job that was read, or asked for
         self._limits: dict[str, tuple[str, int] | None] = {}  #: as `group` returns them
         self._past: _PastUsage | None = None  #: None: usage was not needed yet
         self._plan = QueuePlan({}, (), inf)
@@ -95,7 +95,7 @@ class Queue:
 
     def of(self, job: Job) -> Place:
         """Return the place of a job that waits, by the newest plan that is possible. Raises an error of the store when
-        nothing was read yet."""
+        neither the other jobs nor this one were read yet."""
         with self._lock:
             self._read()
             self._learn_again(job)
@@ -128,9 +128,7 @@ class Queue:
     def read(self) -> None:
         """Read what has changed up to now. Raises an error of the store."""
         with self._lock:
-            self._read_at = -inf
-            self._read()
-            if self._read_at == -inf:
+            if not self._read(at_once=True):
                 raise Transient("what has changed cannot be read")
 
     def learn(self, job: Job) -> None:
@@ -159,7 +157,7 @@ class Queue:
 
     def note(self, before: Job, after: Job, happened: Event) -> None:
         """Include an event that is about to give a job a slice; other events count once they are written. Raises
-        Conflict for a request that the plan does not allow any more."""
+        Conflict for a record that was changed, and for a request that the plan does not allow any more."""
         if before.state is after.state and before.slice == after.slice:
             return
         with self._lock:
@@ -221,7 +219,8 @@ class Queue:
             self._limits[group] = None if limit is None else (record.name, limit)
         return self._limits[group]
 
-    def _read(self) -> None:
+    def _read(self, *, at_once: bool = False) -> bool:
+        """Read what has changed, after some seconds or `at_once`. Returns False for a read that failed."""
         if self._jobs is None:
             began = self._clock.now()
             # before the list: what changes meanwhile is read again
@@ -231,19 +230,21 @@ class Queue:
             for job in jobs:
                 self._put(job)
                 self._groups.note(job)
+            return True
         now = self._clock.now()
-        if 0 <= now - self._read_at < REFRESH:
-            return
+        if not at_once and 0 <= now - self._read_at < REFRESH:
+            return True
         try:
             newest, moved = self._store.changes(self._change)
             unsure = [job for job, at in self._noted.items() if not 0 <= now - at < REFRESH]
             self._read_again(dict.fromkeys((*moved, *unsure)))
         except TpujobError as error:
             log.warning("the queue is %.0f s old: %s", now - self._read_at, error)
-            return
+            return False
         self._change, self._read_at = newest, now  # after the reads: one that fails is made again
         for job_id in unsure:
             del self._noted[job_id]
+        return True
 
     def _read_again(self, moved: Iterable[str]) -> None:
         assert self._jobs is not None

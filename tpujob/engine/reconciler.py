@@ -96,7 +96,7 @@ class Reconciler:
 
     def tick(self, job_id: str) -> float | None:
         """Bring one job as far as it goes now. Returns the seconds until the next tick; None: the job is gone or
-        finished. Never raises for an error of a cloud or a host. Conflict: another backend was first; tick again."""
+        finished. Raises StoreError and Transient of the store, and nothing for an error of a cloud or a host."""
         wake_in = 0.0
         for _ in range(ROUNDS):
             try:
@@ -118,7 +118,8 @@ class Reconciler:
     def _step(
         self, job: Job, decide: Callable[[Job, Observation, float], Decision]
     ) -> tuple[Decision, bool | None]:
-        """Observe until nothing more is needed for the decision, and carry it out. The second is as of `_carry_out`."""
+        """Observe until nothing more is needed for the decision, and carry it out. The second value is that of
+        `_carry_out`; False also when there is nothing to do."""
         if job.spec.is_group:
             self.queue.read()  # also elements that another backend has just made, or changed
         seen = self.groups.observe(job, self.observer.look(job))
@@ -131,10 +132,9 @@ class Reconciler:
             return decision, False
         return decision, self._carry_out(job, seen, decision.event, action)
 
-    def tidy(self, live: Sequence[Job] | None = None) -> None:
+    def tidy(self, live: Sequence[Job]) -> None:
         """Remove reports of attempts that are over; from time to time. `live`: the jobs that go on, as they were some
-        minutes ago at most; None: they are read. Raises StoreError."""
-        live = self.store.list(live=True) if live is None else live
+        minutes ago at most."""
         self.observer.report_cache.tidy(live, self._key_of)
 
     def _key_of(self, job_id: str, number: int) -> str | None:
@@ -160,8 +160,8 @@ class Reconciler:
     def _carry_out(
         self, job: Job, seen: Observation, happened: Event | None, action: Action | None
     ) -> bool | None:
-        """Commit, then act, under one lease. True: an event was stored; False: none; None: another backend acts, or the
-        observation is too old."""
+        """Commit, then act, under one lease. True: an event was stored; False: none, or only that of a copy that goes
+        on; None: another backend acts or wrote first, or the observation is too old."""
         extra = WIPING if isinstance(action, HandOn) else 0.0
         extra = job.spec.stop_grace if isinstance(action, StopProgram) else extra
         lease = self.store.lease(job.id, self.owner, ttl=LEASE + extra, now=self.clock.now())
@@ -190,6 +190,7 @@ class Reconciler:
             return happened is not None or after is not None
         except (Conflict, Fenced) as error:
             log.info("job %s: %s; reading it again", job.id, error)
+            self.spending.withdraw(job.id)
             return None
         finally:
             self.store.release(lease)
@@ -246,8 +247,8 @@ class Reconciler:
         return stored
 
     def _prepare(self, job: Job, happened: Event, lease: Lease) -> Write:
-        """Return what is to be written. What is counted over all jobs knows of it before that, as a commit whose reply
-        is lost may have been written. Raises Conflict when other jobs, or its group, do not allow it any more."""
+        """Return what is to be written. The queue, the budgets and the circuits count it before that, as a commit whose
+        reply is lost may have been written. Raises Conflict when other jobs, or its group, do not allow it any more."""
         self.groups.check(job, happened)
         after = apply(job, happened)
         self.spending.note(job, after, happened)

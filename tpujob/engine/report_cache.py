@@ -22,7 +22,7 @@ from tpujob.protocol import limits, paths
 #: seconds for one call
 TIMEOUT = 10.0
 
-#: returns the key with which the hosts of that attempt of that job sign; None: the job is not in the store
+#: returns the key with which the hosts of that attempt of that job sign; None: no record has the attempt
 KeyOf = Callable[[str, int], str | None]
 
 log = logging.getLogger(__name__)

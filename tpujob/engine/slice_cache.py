@@ -61,8 +61,8 @@ class SliceCache:
         self._newest: _Listed | None = None
         self._making = False
         self._zones: dict[str, float] = {}  #: when a slice there was last looked at
-        self._asked: dict[str, float] = {}  #: when a slice was last looked at by name
-        #: what was seen then, and when it was asked
+        self._asked: dict[str, float] = {}  #: when the last look at a slice by name ended
+        #: when a slice was last looked at by name, and what was seen
         self._named: dict[str, tuple[float, Present]] = {}
         self._unshown: dict[str, float] = {}  #: when a slice was last looked for in vain
         #: for which job a slice was last looked at, and when
@@ -74,7 +74,7 @@ class SliceCache:
     def look(
         self, slice: Slice, *, timeout: float, job_id: str = "", by_name: bool = False
     ) -> tuple[SliceSeen, bool]:
-        """Return what is known of the slice, and whether that is from a list of some seconds ago. Never raises."""
+        """Return what is known of the slice, and whether that may be some seconds old. Never raises."""
         now = self._clock.now()
         self._zones[slice.zone] = now
         self._looked[slice.name] = job_id, now

@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 from tpujob.domain.capacity import circuits
 from tpujob.domain.events import Event, EventKind
@@ -17,24 +18,27 @@ from tpujob.domain.money import budget, shared
 from tpujob.domain.money.ledger import Key, covered
 from tpujob.domain.money.shared import SharedBudget, Sums
 from tpujob.domain.observations import NO_FUNDS, Account, Circuit, Funds
-from tpujob.errors import Conflict, NotFound, TpujobError
+from tpujob.errors import Conflict, DamagedRecord, NotFound, TpujobError
 from tpujob.ports import Clock, Store
 
 log = logging.getLogger(__name__)
 
 #: seconds for which the sums may be old, but for what this backend has written itself
 REFRESH = 5.0
+#: seconds that the store may take for a write; after them the record shows whether it was written
+WRITING = 30.0
 
 
 class Spending:
-    def __init__(self, store: Store, clock: Clock, budgets: Sequence[SharedBudget] = ()) -> None:
+    def __init__(self, store: Store, clock: Clock, budgets: Sequence[SharedBudget]) -> None:
         self._store, self._clock, self.budgets = store, clock, tuple(budgets)
         self._sums: Sums | None = None  #: None: not yet read
         self._accounts: list[Account] = []
         self._covered: frozenset[Key] = frozenset()
         self._holders: dict[str, Job] = {}  #: jobs with grants, without what grants do not need
         self._change, self._read_at = 0, 0.0
-        self._again: set[str] = set()  #: what was about to be written, and may not have been
+        #: of jobs with a write that may be under way: the version before it, and when it was noted
+        self._noted: dict[str, tuple[int, float]] = {}
         self._lock = threading.RLock()
 
     def of(self, job: Job) -> Funds:
@@ -46,8 +50,8 @@ class Spending:
             self._refresh()
             mine = [
                 account
-                for slice, account in zip(self.budgets, self._accounts, strict=True)
-                if slice.user in ("", job.user)
+                for shared_budget, account in zip(self.budgets, self._accounts, strict=True)
+                if shared_budget.user in ("", job.user)
             ]
             names = (slice.name for slice in job.slices)
             granted = frozenset(name for name in names if (job.id, name) in self._covered)
@@ -69,15 +73,21 @@ class Spending:
         with self._lock:
             if happened.kind is EventKind.SLICE_REQUESTED and after.slice:
                 self._still_paid_for(after, after.slice)
-            self._again.add(after.id)
+            self._noted[after.id] = before.version, self._clock.now()
             self._put(after)
+
+    def withdraw(self, job_id: str) -> None:
+        """Read a job again with the next refresh: what was noted of it was not written."""
+        with self._lock:
+            if job_id in self._noted:
+                self._noted[job_id] = -1, -inf
 
     def _still_paid_for(self, job: Job, slice: Slice) -> None:
         assert self._sums is not None
-        for one in self.budgets:
-            if one.user not in ("", job.user):
+        for shared_budget in self.budgets:
+            if shared_budget.user not in ("", job.user):
                 continue
-            account = self._sums.account(one, self._clock.now())
+            account = self._sums.account(shared_budget, self._clock.now())
             if not budget.pays_for(account, slice, job.spec.stop_grace):
                 raise Conflict(f"other jobs have taken what was left of {budget.name(account)}")
 
@@ -87,7 +97,7 @@ class Spending:
             self._read_all(now)
         elif now - self._read_at >= REFRESH or now < self._read_at:
             try:
-                self._read_changed()
+                self._read_changed(now)
             except TpujobError as error:
                 log.warning(
                     "the sums of the budgets are %.0f s old: %s", now - self._read_at, error
@@ -97,7 +107,7 @@ class Spending:
             return
         self._read_at = now
         assert self._sums is not None
-        self._accounts = [self._sums.account(budget, now) for budget in self.budgets]
+        self._accounts = [self._sums.account(each, now) for each in self.budgets]
 
     def _read_all(self, now: float) -> None:
         # before the records: what changes meanwhile is read again
@@ -109,16 +119,25 @@ class Spending:
         for job in jobs:
             self._put(job)
 
-    def _read_changed(self) -> None:
+    def _read_changed(self, now: float) -> None:
         change, moved = self._store.changes(self._change)
+        overdue = {job_id for job_id, (_, at) in self._noted.items() if not 0 <= now - at < WRITING}
         changed: list[Job] = []
         assert self._sums is not None
-        for job_id in {*moved, *self._again}:
+        for job_id in {*moved, *overdue}:
             try:
-                changed.append(self._store.get(job_id))
+                job = self._store.get(job_id)
             except NotFound:
                 self._sums.put(job_id, None)
-        self._change, self._again = change, set()
+            except DamagedRecord as error:
+                log.warning("the sums of the budgets have job %s as it was: %s", job_id, error)
+            else:
+                before, _ = self._noted.get(job_id, (-1, 0.0))
+                if job.version > before or job_id in overdue:
+                    changed.append(job)
+        self._change = change
+        for job_id in {*overdue, *(job.id for job in changed)}:
+            self._noted.pop(job_id, None)
         if any(self._moves_grants(job) for job in changed):
             self._holders |= {job.id: _bare(job) for job in changed if job.grants}
             was, self._covered = self._covered, covered(self._holders.values())

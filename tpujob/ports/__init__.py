@@ -1,7 +1,7 @@
 """The ports: everything that touches the world, as the smallest protocol that serves its caller.
 
-Every call takes `timeout`, in seconds, and returns or raises by then. Adapters raise `Transient` (may succeed later;
-nothing is known) or `Refused` (a definite refusal), never a vendor's own error.
+A call with a `timeout`, in seconds, returns or raises by then. Adapters never raise a vendor's own error, but errors of
+`errors.py`: mostly `Transient` (may succeed later; nothing is known) or `Refused` (a definite refusal).
 """
 
 from tpujob.ports.backend import Clock, Ports

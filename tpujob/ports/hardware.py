@@ -90,7 +90,8 @@ class Listening(Protocol):
 
 
 class Hosts(Protocol):
-    """Access to hosts over SSH. Only `public_key` makes a slice's key; without a key, other methods raise NotFound."""
+    """Access to hosts over SSH. Only `public_key` makes a slice's key; without a key, `start`, `stop`, `wipe` and
+    `listen` raise NotFound."""
 
     def public_key(self, slice: Slice) -> str:
         """Return the OpenSSH public key of the slice's own key pair, made on the first call. Safe to repeat."""

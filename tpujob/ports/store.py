@@ -109,7 +109,8 @@ class Store(Protocol):
         ...
 
     def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:
-        """Return a new lease; None: another owner's lease is in force. The same owner gets a new, higher token."""
+        """Return a new lease; None: another owner's lease is in force, or there is no such job. The same owner gets a
+        new, higher token."""
         ...
 
     def release(self, lease: Lease) -> None:

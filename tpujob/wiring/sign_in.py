@@ -47,7 +47,8 @@ def login(
 
 
 def logout(settings: Settings) -> bool:
-    """Remove the context's sign-in from this machine, and revoke it. Return whether there was one."""
+    """Remove the context's sign-in from this machine, and revoke it. Return whether there was one. Raises BadRequest
+    for a context without sign-in; Transient, after the removal, if Google does not answer."""
     return session.end(_place(settings, _deployed(settings)))
 
 

@@ -1,7 +1,6 @@
 """Builds the adapters of the service from a context's settings: for the emulator, or for Google Cloud.
 
-The local stack and the cloud differ here, in `wiring/client.py`, in `wiring/doctor.py` and in
-`config/stack_processes.py` alone.
+A backend of the local stack differs from one of the cloud by what this room builds, and nowhere else.
 """
 
 from __future__ import annotations

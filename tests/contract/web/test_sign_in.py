@@ -1,4 +1,4 @@
-"""Who gets into a deployed backend: every token that must be refused is, with the status that says why; real keys, real
+"""Admission to a deployed backend: every token that must be refused is, with the status that says why; real keys, real
 signatures, and an issuer that rotates them."""
 
 import base64
@@ -103,7 +103,7 @@ def checked(token: str) -> tuple[str, str]:
 
 
 def stripped(token: str) -> str:
-    """As Cloud Run passes on a token that it has checked."""
+    """Return a token as Cloud Run passes it on after its check."""
     return f"{token.rpartition('.')[0]}.{REMOVED}"
 
 

@@ -135,7 +135,7 @@ class Backend:
 
     def __init__(self, play: Play, *, name: str, skew: float) -> None:
         sim, world, store = play.sim, play.world, play.store
-        self.sim, self.process = sim, Process(name, skew, born=sim.now)
+        self.sim, self.process = sim, Process(name, skew)
         self.clock = clock = SimClock(sim, self.process)
         ports = Ports(
             store,

@@ -299,7 +299,7 @@ def test_show_says_how_the_jobs_of_a_sweep_stand(tpujob: Tpujob, api: ScriptedJo
     best = {"id": "000053", "name": "sweep-3", "loss": 0.25, "params": {"lr": "0.001", "seed": "1"}}
     api.jobs["000042"] = job_view(state="running", group_size=24, attempts=[], step=None, best=best)
     assert "Best      sweep-3 (000053), loss 0.25: lr=0.001 seed=1" in tpujob("show", "42").out
-    assert "reports no steps" not in tpujob("why", "42").out
+    assert "no step reported" not in tpujob("why", "42").out
     params = {"lr": "0.001", "seed": "0"}
     api.jobs["000042"] = job_view(group="000041", index=7, group_size=24, params=params)
     assert "Element   7 of 24 of job 000041: lr=0.001 seed=0" in tpujob("show", "42").out

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.stage import Stage
+from tpujob.domain.codec import to_text
 from tpujob.domain.model import State
 from tpujob.engine.groups import Groups
 
@@ -35,3 +36,20 @@ def test_a_group_is_told_when_its_last_element_has_ended_or_was_removed(stage: S
     assert told == [], "the first goes on again"
     groups.note(replace(parts[0], state=State.CANCELLED))
     assert told == ["000001"]
+
+
+@pytest.mark.parametrize("removed", [0, 1, 2])
+def test_elements_that_were_stored_and_not_counted_are_counted_though_one_was_removed(
+    stage: Stage, removed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process was killed between both writes; later times have more digits, which makes records longer."""
+    group = stage.job(stage.create(array=3))
+    first, again = Groups(stage.store, stage.clock), Groups(stage.store, stage.clock)
+    assert first.make(group, 0, 1) == 1
+    element = stage.job(first.element(group.id, 0) or "")
+    monkeypatch.setattr("tpujob.engine.groups.BYTES", 2 * len(to_text(element)))
+    assert first.make(group, 1, 2) == 2
+    stage.store.remove(first.element(group.id, removed) or "", lease=None)
+    stage.clock.sleep(0.123456)
+    assert again.make(group, 1, 2) == 2
+    assert len(stage.store.list()) == 3

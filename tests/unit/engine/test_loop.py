@@ -10,13 +10,14 @@ import pytest
 
 from tests.support.callers import caller
 from tests.support.stage import SPEC, Stage
+from tests.support.world import Inline
 from tpujob.domain.access import Role
 from tpujob.domain.capacity.settings import QueueSettings
 from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.money.polling_cost import UNASKED
 from tpujob.domain.observations import Place
 from tpujob.engine import Loop
-from tpujob.engine.loop import AGAIN, HEARD, REFRESH, SELDOM
+from tpujob.engine.loop import AGAIN, HEARD, REFRESH, RESYNC, SELDOM
 from tpujob.errors import Refused, StoreError
 from tpujob.ports import Blob
 
@@ -95,13 +96,32 @@ def test_a_job_that_may_start_while_it_is_ticked_is_ticked_again(
             monkeypatch.setattr(stage.reconciler.observer, "place", place)
             stage.api.delete("000001")
             stage.until("000001", State.CANCELLED)
-            stage.reconciler.queue.refresh()
+            stage.reconciler.queue.plan()
         return found
 
     monkeypatch.setattr(stage.reconciler.observer, "place", then_falls_free)
     ticks(loop)
     ticks(loop)
     assert stage.job(job).state is not State.QUEUED
+
+
+def test_a_job_that_another_backend_changes_during_its_tick_is_ticked_again(
+    stage: Stage, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass of another caller reads the change while the tick goes on with the record that it has read before."""
+    ticked: list[str] = []
+
+    def tick(job_id: str) -> float:
+        ticked.append(job_id)
+        if len(ticked) == 1:
+            stage.api.cancel(job_id)
+            loop.make_pass()
+        return 3600.0
+
+    monkeypatch.setattr(stage.reconciler, "tick", tick)
+    loop.poke("000002")
+    loop.make_pass()
+    assert ticked == ["000002", "000002"]
 
 
 def test_an_end_is_seen_between_ticks(stage: Stage, loop: Loop) -> None:
@@ -144,6 +164,29 @@ def test_a_bucket_that_refuses_keeps_no_end_in_another_one_from_being_seen(
     assert (bool(refused), news) == (True, [bob])
 
 
+def test_a_pass_ends_when_the_loop_stops_before_all_ticks_have_begun(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2):
+        stage.create(name=f"job-{number}")
+    begun, may_end = threading.Event(), threading.Event()
+
+    def tick(_: str) -> float:
+        begun.set()
+        may_end.wait(10)
+        return 3600.0
+
+    monkeypatch.setattr(stage.reconciler, "tick", tick)
+    loop = Loop(stage.reconciler, stage.store, stage.clock, sweep=list, workers=1)
+    passing = threading.Thread(target=loop.make_pass, daemon=True)
+    passing.start()
+    assert begun.wait(10)
+    threading.Timer(0.2, may_end.set).start()
+    loop.stop()
+    passing.join(5)
+    assert not passing.is_alive()
+
+
 class StuckPool(ThreadPoolExecutor):
     """Begins nothing that it is given."""
 
@@ -169,3 +212,34 @@ def test_reports_are_not_looked_at_again_while_the_last_look_goes_on(stage: Stag
     loop.run()
     assert stage.clock.now() > end
     assert pool.given.count("_refresh") == 1
+
+
+def test_ticks_go_on_when_the_clock_is_set_back(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticked: list[float] = []
+    waited: list[float] = []
+
+    def tick(_: str) -> float:
+        ticked.append(stage.clock.now())
+        return 10.0
+
+    class Wakeup(threading.Condition):
+        def wait(self, timeout: float | None = None) -> bool:
+            waited.append(timeout or 0.0)
+            stage.clock.sleep(timeout or 0.0)
+            if len(waited) == 50:
+                stage.clock.sleep(-3600)
+                ticked.clear()
+            if len(waited) == 100:
+                loop.stop()
+            return False
+
+    stage.create()
+    monkeypatch.setattr(stage.reconciler, "tick", tick)
+    loop = Loop(
+        stage.reconciler, stage.store, stage.clock, sweep=list, wakeup=Wakeup(), pool=Inline()
+    )
+    loop.run()
+    assert max(waited) <= RESYNC
+    assert len(ticked) >= 5

@@ -12,7 +12,8 @@ from tests.support.world import orphans
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.api import LeakView
 from tpujob.domain.decide import SUSPENDED_WITHIN
-from tpujob.domain.model import Job, Slice
+from tpujob.domain.events import Event
+from tpujob.domain.model import Job, Slice, State
 from tpujob.engine import zones
 from tpujob.errors import Refused, StoreError, Transient
 from tpujob.ports import Owned
@@ -97,9 +98,38 @@ def test_a_job_whose_record_is_damaged_may_claim_its_slices(stage: Stage, tmp_pa
     assert list(stage.cloud.machines) == ["tj-000001-1"], "a healthy slice was deleted unseen"
 
 
+def test_a_handed_on_slice_of_a_removed_job_may_belong_to_a_damaged_record(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = stage.create()
+    stage.running(first)
+    stage.cloud.full.add("us-central2-b")
+    second = stage.create(name="second")
+    stage.until(second, lambda job: bool(job.slices) and job.state is State.QUEUED)
+    stage.finish(first, 0, 0)
+    stage.until(first, State.SUCCEEDED)
+    assert stage.job(second).slices[-1].name == stage.job(first).slices[-1].name
+    stage.api.clean(first)
+    stage.reconciler.tick(first)
+    damage(tmp_path, second)
+    stage.clock.sleep(HOUR)
+    assert stage.sweep().deleted == []
+
+    def fail(*_: object) -> list[Event]:
+        raise StoreError("the events of job 000002 are damaged")
+
+    monkeypatch.setattr(stage.store, "events", fail)
+    assert stage.sweep().deleted == []
+    assert list(stage.cloud.machines) == stage.hosts.kept() == ["tj-000001-1"]
+
+
 def test_a_sweep_reads_no_record_but_those_that_it_is_about_to_conclude_from(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ended = stage.create(name="ended")
+    stage.running(ended)
+    stage.api.delete(ended)
+    stage.until(ended, State.CANCELLED)
     stage.running(stage.create())
     read: list[str] = []
     real = stage.store.get
@@ -112,11 +142,10 @@ def test_a_sweep_reads_no_record_but_those_that_it_is_about_to_conclude_from(
     monkeypatch.setattr(stage.store, "damaged", lambda: pytest.fail("every record is read"))
     stage.sweep()
     assert read == [], "all is as the live jobs say"
-    leftover(stage, "tj-000077-1", "us-central2-b", job_id="000077")
+    leftover(stage, "tj-000001-9", "us-central2-b", job_id=ended)
     leftover(stage, "tj-probe-1", "us-central2-b", job_id="probe")
-    stage.hosts.keys.add("tj-000066-1")
     stage.sweep()
-    assert sorted(read) == ["000066", "000077"]
+    assert read == [ended]
 
 
 def test_a_zone_that_cannot_be_listed_keeps_no_other_from_being_swept(

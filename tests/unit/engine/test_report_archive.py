@@ -12,7 +12,7 @@ from tpujob.protocol import paths
 
 
 def ended(stage: Stage) -> str:
-    """A job that is over, while another one of the same owner is running."""
+    """Return a job that has ended, while another one of the same owner is running."""
     stage.running(stage.create(name="other"))
     stage.running(job := stage.create())
     write(stage, job, line(20))
@@ -22,13 +22,13 @@ def ended(stage: Stage) -> str:
     return job
 
 
-def sweep(stage: Stage) -> None:
+def tidy_later(stage: Stage) -> None:
     stage.clock.sleep(STALE + 1)
-    stage.new_backend().tidy()
+    stage.tidy(stage.new_backend())
 
 
 def kept(stage: Stage, job: str) -> bytes:
-    """The curves."""
+    """Return the curves in the report that is kept."""
     path = paths.kept_report_path(stage.job(job).workdir, 1, 0)
     return curves_in(stage.bucket.objects[path][0])
 
@@ -39,7 +39,7 @@ def left(stage: Stage, job: str) -> list[str]:
 
 def test_the_copy_that_is_kept_has_the_curves(stage: Stage) -> None:
     job = ended(stage)
-    stage.reconciler.tidy()
+    stage.tidy()
     assert (kept(stage, job), left(stage, job)) == (line(20), [])
     assert drawn(stage.api, job) == 20
     assert stage.api.metrics(job)["unread"] == []
@@ -48,10 +48,10 @@ def test_the_copy_that_is_kept_has_the_curves(stage: Stage) -> None:
 def test_what_is_not_signed_or_older_displaces_nothing_that_is_kept(stage: Stage) -> None:
     job = ended(stage)
     old = stage.bucket.objects[place(stage, job)]
-    stage.reconciler.tidy()
+    stage.tidy()
     for body in (b"\n" + line(99), old[0]):
         stage.bucket.put(place(stage, job), body, metadata=old[1].metadata, timeout=1)
-        sweep(stage)
+        tidy_later(stage)
         assert (kept(stage, job), left(stage, job)) == (line(20), [])
 
 
@@ -69,26 +69,26 @@ def test_a_sweep_that_is_cut_off_loses_no_curve(
 
     with monkeypatch.context() as patched:
         patched.setattr(stage.bucket, "delete", delete)
-        stage.reconciler.tidy()
-    sweep(stage)
+        stage.tidy()
+    tidy_later(stage)
     assert (kept(stage, job), left(stage, job)) == (line(20), [])
 
 
 def test_two_that_sweep_at_once_keep_the_curves(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One finds that the other has removed what it was about to read."""
+    """The second backend removes the report that the first one is about to read."""
     job = ended(stage)
     other, real = stage.new_backend(), stage.bucket.get
 
     def get(path: str, *, end: int | None = None, timeout: float) -> bytes:
         if path == place(stage, job):
             monkeypatch.undo()
-            other.tidy()
+            stage.tidy(other)
         return real(path, end=end, timeout=timeout)
 
     monkeypatch.setattr(stage.bucket, "get", get)
-    stage.reconciler.tidy()
+    stage.tidy()
     assert (kept(stage, job), left(stage, job)) == (line(20), [])
 
 
@@ -98,5 +98,5 @@ def test_without_a_record_the_report_of_host_0_is_kept(stage: Stage) -> None:
     assert stage.reconciler._key_of(job, 2) is None
     assert stage.reconciler._key_of("000099", 1) is None
     stage.reconciler._key_of = lambda *_: None  # type: ignore[method-assign]
-    stage.reconciler.tidy()
+    stage.tidy()
     assert kept(stage, job) == line(20)

@@ -68,11 +68,11 @@ def test_reports_of_what_is_over_are_removed_and_the_curves_are_kept(stage: Stag
     def there() -> set[str]:
         return {blob.path[len(root) :] for blob in stage.bucket.list(root, timeout=1)}
 
-    stage.reconciler.tidy()
+    stage.tidy()
     assert len(there()) == 4, "an agent may still be writing"
     stage.clock.sleep(STALE + 1)
     stage.reports(second)
-    stage.reconciler.tidy()
+    stage.tidy()
     assert there() == {f"{second}/1/host-0", f"{second}/1/host-1"}
     assert stage.bucket.objects[paths.kept_report_path(job.workdir, 1, 0)]
     stage.api.clean(first)
@@ -86,11 +86,11 @@ def test_a_sweep_removes_nothing_that_was_just_written(stage: Stage) -> None:
     stage.clock.sleep(STALE + 1)
     stage.reconciler.tick(going)
     stage.report(over, 1)
-    stage.reconciler.tidy()
+    stage.tidy()
     left = [path for path in stage.bucket.objects if f"/reports/{over}/" in path]
     assert [path.rpartition("/")[2] for path in left] == ["host-1"], "its agent still writes"
     stage.clock.sleep(STALE + 1)
-    stage.reconciler.tidy()
+    stage.tidy()
     assert not [path for path in stage.bucket.objects if f"/reports/{over}/" in path]
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,10 +11,11 @@ from tests.support.stage import SPEC, Stage
 from tests.unit.service.test_budgets import alive
 from tpujob.domain.events import EventKind
 from tpujob.domain.lifecycle import event
-from tpujob.domain.model import Cause, Grant, State
+from tpujob.domain.model import Cause, Grant, Job, State
 from tpujob.domain.money.ledger import US
 from tpujob.domain.money.shared import SharedBudget
-from tpujob.errors import IllegalInState, Transient
+from tpujob.engine.spending import REFRESH
+from tpujob.errors import DamagedRecord, IllegalInState, Transient
 
 PROJECT, ADA = SharedBudget(5 * US), SharedBudget(2 * US, "ada")
 
@@ -95,9 +97,9 @@ def test_of_many_that_ask_at_once_only_those_get_a_slice_that_are_paid_for(tmp_p
     stage.clock.sleep(1)  # a new plan of the queue takes its time
     for job in jobs:
         stage.reconciler.tick(job)
-    asked = [job for job in jobs if stage.job(job).state is State.PROVISIONING]
+    requesting = [job for job in jobs if stage.job(job).state is State.PROVISIONING]
     # each takes $0.43 for its way out, and needs $1.04 to begin with
-    assert len(asked) == 10
+    assert len(requesting) == 10
     stage.clock.sleep(5)
     assert stage.api.get(jobs[-1])["waiting"].startswith("waiting: the budget of project")
 
@@ -108,9 +110,9 @@ def test_what_a_grant_pays_for_is_in_no_sum(tmp_path: Path) -> None:
     first, second = submit(stage, "ada"), submit(stage, "ada")
     for job in map(stage.job, (first, second)):
         granted = replace(job, grants=(Grant("v4", "us-central2-b", "spot", 8),))
-        told = event(job, EventKind.RESUME_REQUESTED, stage.clock.now(), "granted")
+        resumed = event(job, EventKind.RESUME_REQUESTED, stage.clock.now(), "granted")
         version = job.version
-        stage.store.commit(granted, told, expected_version=version, op_id=job.id, lease=None)
+        stage.store.commit(granted, resumed, expected_version=version, op_id=job.id, lease=None)
     stage.running(first)
     stage.clock.sleep(600)
     assert stage.api.budgets()[0]["used_micros"] == 0
@@ -126,13 +128,56 @@ def test_sums_that_cannot_be_read_again_are_as_old_as_they_are(tmp_path: Path) -
     stage = stage_with(tmp_path, PROJECT)
     job = submit(stage, "ada")
     stage.running(job)
-    known, real = stage.reconciler.spending.accounts(), stage.store.changes
+    accounts, real = stage.reconciler.spending.accounts(), stage.store.changes
 
     def broken(after: int) -> tuple[int, list[str]]:
         raise Transient("503")
 
     stage.store.changes = broken  # type: ignore[method-assign]
     stage.clock.sleep(100)
-    assert stage.reconciler.spending.accounts() == known
+    assert stage.reconciler.spending.accounts() == accounts
     stage.store.changes = real  # type: ignore[method-assign]
-    assert stage.reconciler.spending.accounts()[0].used > known[0].used
+    assert stage.reconciler.spending.accounts()[0].used > accounts[0].used
+
+
+def test_a_damaged_record_does_not_stop_the_sums_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = stage_with(tmp_path, PROJECT)
+    job, damaged = submit(stage, "ada"), submit(stage, "bob")
+    both(stage, State.RUNNING, job, damaged)
+    before, get = stage.reconciler.spending.accounts()[0], stage.store.get
+    stage.api.acting_for(caller("bob")).cancel(damaged)
+
+    def get_unless_damaged(job_id: str) -> Job:
+        if job_id == damaged:
+            raise DamagedRecord(f"the record of job {job_id} is damaged")
+        return get(job_id)
+
+    monkeypatch.setattr(stage.store, "get", get_unless_damaged)
+    stage.clock.sleep(600)
+    after = stage.reconciler.spending.accounts()[0]
+    assert after.at - before.at == 600
+    assert after.used - before.used >= 1_000_000
+
+
+def test_a_request_counts_while_its_commit_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The budget pays for one slice; the store takes so long that the sums are read again meanwhile."""
+    stage = stage_with(tmp_path, SharedBudget(1_400_000))
+    first, second = submit(stage, "ada"), submit(stage, "bob")
+    stage.clock.sleep(1)
+    commit = stage.store.commit
+
+    def commit_slowly(job: Job, *args: Any, **kwargs: Any) -> Job:
+        if job.id == first and job.state is State.PROVISIONING:
+            for _ in range(2):
+                stage.clock.sleep(REFRESH)
+                stage.reconciler.tick(second)
+        return commit(job, *args, **kwargs)
+
+    monkeypatch.setattr(stage.store, "commit", commit_slowly)
+    stage.reconciler.tick(first)
+    states = [stage.job(job).state for job in (first, second)]
+    assert states == [State.PROVISIONING, State.QUEUED]

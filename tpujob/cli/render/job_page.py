@@ -241,7 +241,7 @@ def _without_steps(job: JobView, limit: str) -> str:
     if job["phase"] or watch.get("progress"):
         return "no step reported yet" + (f"; {limit} without progress is a hang" if limit else "")
     hang = f"; {limit} without either is a hang" if limit else ""
-    return f"this program reports no steps: its output and CPU time count instead{hang}"
+    return f"no step reported yet: output and CPU time count until then{hang}"
 
 
 def _last_end(job: JobView, attempt: AttemptView, now: float) -> str:
