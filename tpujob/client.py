@@ -61,12 +61,9 @@ class Client:
             bundles, code, content = _read(self.api, Path(spec), allow_keys=allow_keys)
         try:
             view = self.api.create(content, bundles=bundles, code=code, idempotency_key=key)
-        except Busy:  # nothing was submitted
-            raise
         except (BackendGone, Transient) as error:
-            error.hint = (
-                f"The job may have been submitted. With key={key!r} a repeat makes no second job."
-            )
+            if not isinstance(error, Busy):  # it says that nothing was submitted
+                error.hint = f"The job may have been submitted. With key={key!r} a repeat makes no second job."
             raise
         return Job(self, view)
 

@@ -6,12 +6,11 @@ from collections.abc import Generator
 from tpujob import errors
 from tpujob.cli.output import Screen, json_text, note
 from tpujob.cli.render.text import paint
+from tpujob.cli.render.words import EXIT_OF_STATE
 from tpujob.domain.text import clean
 
-INTERRUPTED = 130
 TIMED_OUT = 124  #: the exit code of timeout(1)
 OUTPUT_CLOSED = 141  #: a shell's code for a program that SIGPIPE ended
-ENDED_CANCELLED = 5
 PROBLEM_FOUND = 6
 DOES_NOT_FIT = 78  #: the program's own code for a bad configuration
 
@@ -22,7 +21,7 @@ EXIT_CODES: dict[int, str] = {
     errors.BadRequest.exit_code: "the command line is wrong",
     errors.NotFound.exit_code: "no such job, host or attempt",
     errors.IllegalInState.exit_code: "not possible in the job's state",
-    ENDED_CANCELLED: "the job was cancelled",
+    EXIT_OF_STATE["cancelled"]: "the job was cancelled",
     PROBLEM_FOUND: "a problem, a file not copied, an unknown figure or a difference",
     errors.BadSpec.exit_code: "the job file is wrong",
     errors.BackendGone.exit_code: "the backend does not answer",
@@ -32,7 +31,7 @@ EXIT_CODES: dict[int, str] = {
     errors.Unauthorized.exit_code: "the token is missing or wrong, or your role does not allow it",
     DOES_NOT_FIT: "create --check: the program does not fit the slice",
     TIMED_OUT: "wait: the time is up, the job continues",
-    INTERRUPTED: "Ctrl-C: the command ended, the job continues",
+    130: "Ctrl-C: the command ended, the job continues",
     OUTPUT_CLOSED: "the output was closed",
 }
 

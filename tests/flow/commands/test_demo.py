@@ -38,7 +38,7 @@ def test_the_demo_preempts_in_the_middle_of_the_run_and_after_a_checkpoint(
 
 
 @pytest.fixture
-def asked(tpujob: Tpujob) -> Iterator[list[Any]]:
+def requests(tpujob: Tpujob) -> Iterator[list[Any]]:
     """Yield the requests that an emulator gets."""
     calls: list[Any] = []
 
@@ -56,16 +56,16 @@ def asked(tpujob: Tpujob) -> Iterator[list[Any]]:
 def story(api: ScriptedJobs, accuracy: float = 0.99, attempts: int = 2) -> None:
     """The demo's job as `get` shows it from one look to the next."""
 
-    def seen(**more: Any) -> Any:
+    def view(**more: Any) -> Any:
         return job_view("000002", name="quickstart", **more)
 
     ended = [attempt_view(1, step=350, redone=10, outcome="interrupted", cause="PREEMPTED")]
     last = attempt_view(2, step=1000, resumed_from=340, outcome="succeeded")
     api.script = [
-        *[seen(step=None, steps=None, checkpoint=None, state="provisioning", attempt=0)] * 2,
-        *[seen(step=350, steps=1000, checkpoint=300)] * 4,
-        *[seen(step=400, steps=1000, checkpoint=340, attempt=2)] * 3,
-        seen(
+        *[view(step=None, steps=None, checkpoint=None, state="provisioning", attempt=0)] * 2,
+        *[view(step=350, steps=1000, checkpoint=300)] * 4,
+        *[view(step=400, steps=1000, checkpoint=340, attempt=2)] * 3,
+        view(
             state="succeeded",
             step=1000,
             steps=1000,
@@ -78,7 +78,7 @@ def story(api: ScriptedJobs, accuracy: float = 0.99, attempts: int = 2) -> None:
 
 
 def test_the_demo_preempts_once_and_sums_up(
-    tpujob: Tpujob, api: ScriptedJobs, asked: list[Any]
+    tpujob: Tpujob, api: ScriptedJobs, requests: list[Any]
 ) -> None:
     story(api)
     ready = tpujob.state / "run" / "backend.json"
@@ -90,8 +90,8 @@ def test_the_demo_preempts_once_and_sums_up(
     assert its_page in lines[:4], "at the start"
     assert lines[-1] == its_page, "and at the end"
     assert max(map(len, lines[:4])) <= 80
-    assert [(path, body["target"]) for path, body in asked] == [("/preempt", "000002")]
-    assert asked[0][1]["notice_s"] == 5
+    assert [(path, body["target"]) for path, body in requests] == [("/preempt", "000002")]
+    assert requests[0][1]["notice_s"] == 5
     for part in ("preempts the slice", "1 preemption", "99.00%", "10 of 1000", "$7.37/h"):
         assert part in result.out, result.out
     assert api.named("create")[0]["spec"]["name"] == "quickstart"
@@ -118,7 +118,7 @@ def test_without_jax_the_demo_says_what_to_install_and_starts_nothing(tmp_path: 
 
 
 def test_a_demo_that_does_not_show_what_it_should_fails(
-    tpujob: Tpujob, api: ScriptedJobs, asked: list[Any]
+    tpujob: Tpujob, api: ScriptedJobs, requests: list[Any]
 ) -> None:
     story(api, accuracy=0.5)
     assert "test accuracy is 50.0%" in tpujob("demo", code=1).out

@@ -74,14 +74,14 @@ def test_a_browser_is_opened_where_there_is_one(
 def test_a_code_is_in_the_address_where_one_is_needed_or_asked_for(
     tpujob: Tpujob, here: dict[str, object], sessions: Sessions
 ) -> None:
-    asked = tpujob("open", "42", "--code").out
-    found = re.fullmatch(rf"{PAGE}/enter/([\w-]{{43}})\?to=/jobs/000042\n", asked)
-    assert found, asked
-    assert sessions.enter(found[1])
+    output = tpujob("open", "42", "--code").out
+    match = re.fullmatch(rf"{PAGE}/enter/([\w-]{{43}})\?to=/jobs/000042\n", output)
+    assert match, output
+    assert sessions.enter(match[1])
     say(tpujob, here, page_needs_code=True)
-    found = re.fullmatch(rf"{PAGE}/enter/([\w-]{{43}})\n", tpujob("open").out)
-    assert found
-    assert sessions.enter(found[1])
+    match = re.fullmatch(rf"{PAGE}/enter/([\w-]{{43}})\n", tpujob("open").out)
+    assert match
+    assert sessions.enter(match[1])
     assert tpujob("status").out.endswith("\nPage: tpujob open\n"), "codes are not given away"
 
 
@@ -91,9 +91,9 @@ def test_the_page_can_be_switched_off(
     say(tpujob, here, page="")
     assert "it was started without" in tpujob("open", code=2).err
     assert "page" not in tpujob("status").out
-    for given, said in (("off", "TPUJOB_PAGE is off"), ("8080", "TPUJOB_PAGE is '8080'")):
-        monkeypatch.setenv("TPUJOB_PAGE", given)
-        assert said in tpujob("open", code=2).err
+    for setting, message in (("off", "TPUJOB_PAGE is off"), ("8080", "TPUJOB_PAGE is '8080'")):
+        monkeypatch.setenv("TPUJOB_PAGE", setting)
+        assert message in tpujob("open", code=2).err
     monkeypatch.delenv("TPUJOB_PAGE")
 
 
@@ -101,8 +101,8 @@ def test_commands_say_where_the_page_is(
     tpujob: Tpujob, here: dict[str, object], job_file: Path
 ) -> None:
     assert tpujob("status").out.endswith(f"\nPage: {PAGE}/\n")
-    shown = {one["name"]: one["page"] for one in tpujob("status", "--json").json}
-    assert shown == {"farm": "", "emulator": "", "backend": PAGE}
+    pages = {process["name"]: process["page"] for process in tpujob("status", "--json").json}
+    assert pages == {"farm": "", "emulator": "", "backend": PAGE}
     assert f"\n  Page      {PAGE}/jobs/000002\n" in tpujob("create", str(job_file)).out
     assert "page" not in tpujob("create", str(job_file), "--json").out
 
@@ -133,24 +133,24 @@ def line_of(process: subprocess.Popen[str]) -> str:
 def test_the_page_of_a_login_node_is_there_until_ctrl_c(tpujob: Tpujob, node: ScriptedJobs) -> None:
     process = tpujob.popen("open", "42", "--print")
     address = line_of(process)
-    found = re.fullmatch(r"(http://127\.0\.0\.1:(\d+))(/jobs/000042)", address)
-    assert found, process.communicate()
-    status, _, body = ask(found[1], "GET", "/jobs.json")
+    match = re.fullmatch(r"(http://127\.0\.0\.1:(\d+))(/jobs/000042)", address)
+    assert match, process.communicate()
+    status, _, body = ask(match[1], "GET", "/jobs.json")
     assert (status, [row["id"] for row in body["rows"]]) == (200, ["000042"])
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert (process.returncode, "Traceback" in err) == (0, False), err
     assert "until Ctrl-C" in err
-    assert not answers(found[1])
+    assert not answers(match[1])
     again = tpujob.popen("open", "--code")
-    entered = re.fullmatch(rf"{found[1]}(/enter/[\w-]{{43}})", line_of(again))
+    entered = re.fullmatch(rf"{match[1]}(/enter/[\w-]{{43}})", line_of(again))
     assert entered, "at the port of the last time, and with a code"
-    assert ask(found[1], "GET", entered[1])[0] == 303
+    assert ask(match[1], "GET", entered[1])[0] == 303
     again.kill()
-    until(lambda: not answers(found[1]), "the server that it started has ended")
+    until(lambda: not answers(match[1]), "the server that it started has ended")
 
 
-def test_whoever_serves_a_login_node_sees_its_page_as_others_do(
+def test_the_user_who_serves_a_login_node_sees_its_page_as_others_do(
     tpujob: Tpujob, here: dict[str, object]
 ) -> None:
     say(tpujob, here, page="", shared=True)

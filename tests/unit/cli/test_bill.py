@@ -62,13 +62,13 @@ def reconcile(
         return compare([export], ledger_of(slices, NOW), until=until, **more)
 
 
-def only(found: dict[str, Any]) -> dict[str, Any]:
-    (line,) = found["jobs"]
+def only(result: dict[str, Any]) -> dict[str, Any]:
+    (line,) = result["jobs"]
     return line
 
 
-def others(found: dict[str, Any]) -> dict[str, int]:
-    return {line["key"]: line["billed_micros"] for line in found["others"]}
+def others(result: dict[str, Any]) -> dict[str, int]:
+    return {line["key"]: line["billed_micros"] for line in result["others"]}
 
 
 def beside(*rows: Row) -> list[Row]:
@@ -81,20 +81,20 @@ def beside(*rows: Row) -> list[Row]:
 
 def _simulated(count: int, seed: int, **more: Any) -> list[Use]:
     """Slices of every generation and pricing, with grants, one in ten preempted within its first minute."""
-    some, found = random.Random(seed), list[Use]()
+    rng, uses = random.Random(seed), list[Use]()
     for number in range(count):
-        generation = some.choice(list(RATES))
-        spot, granted = some.random() < 0.6, some.random() < 0.2
-        start = START + some.random() * 25 * DAY
-        length = some.random() * 59 if spot and some.random() < 0.2 else some.uniform(120, 2 * DAY)
-        multi = some.choice((1, 1, 1, 4))
+        generation = rng.choice(list(RATES))
+        spot, granted = rng.random() < 0.6, rng.random() < 0.2
+        start = START + rng.random() * 25 * DAY
+        length = rng.random() * 59 if spot and rng.random() < 0.2 else rng.uniform(120, 2 * DAY)
+        multi = rng.choice((1, 1, 1, 4))
         use = Use(
             f"{number // 2 + 1:06d}", f"tj-{number // 2 + 1:06d}-{number % 2 + 1}-lab-x", generation,
-            ZONES[generation], spot, some.choice((4, 8, 16, 64)) * multi, start, start + length,
+            ZONES[generation], spot, rng.choice((4, 8, 16, 64)) * multi, start, start + length,
             RATES[generation] if spot else "3.22", "1" if granted else "0",
         )  # fmt: skip
-        found.append(replace(use, **more))
-    return found
+        uses.append(replace(use, **more))
+    return uses
 
 
 def _ledger(uses: Sequence[Use]) -> Slices:
@@ -249,10 +249,10 @@ def test_a_job_of_which_the_ledger_has_no_slice() -> None:
 def test_a_slice_of_a_lost_store_is_not_the_new_job_of_that_id() -> None:
     old = replace(USE, slice="tj-000042-1-old", named=True)
     rows = beside(*rows_of(replace(USE, named=True)), *rows_of(old))
-    line = only(found := reconcile([ledger_slice(USE)], rows))
+    line = only(result := reconcile([ledger_slice(USE)], rows))
     assert abs(line["gap_micros"]) < 20
     assert line["found_by"] == "name"
-    assert others(found)["slices not in the ledger"] == pytest.approx(LIST, abs=20)
+    assert others(result)["slices not in the ledger"] == pytest.approx(LIST, abs=20)
 
 
 def test_a_disk_with_our_label_is_no_tpu_time() -> None:
@@ -282,9 +282,9 @@ def test_the_name_of_a_resource(name: str, column: str, ours: bool) -> None:
 
 def test_more_than_our_slices_can_have_used_is_others() -> None:
     theirs = replace(USE, chips=24, labelled=False)  # 8 chips of it are ours
-    line = only(found := reconcile([ledger_slice(USE)], beside(*rows_of(theirs))))
+    line = only(result := reconcile([ledger_slice(USE)], beside(*rows_of(theirs))))
     assert abs(line["gap_micros"]) < 20
-    assert others(found)["TPU time of others"] == pytest.approx(2 * LIST, abs=50)
+    assert others(result)["TPU time of others"] == pytest.approx(2 * LIST, abs=50)
 
 
 @pytest.mark.parametrize(

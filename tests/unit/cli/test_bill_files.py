@@ -31,10 +31,10 @@ def read(*paths: Path) -> dict[str, Any]:
     return compare(paths, NO_JOBS, until=NO_JOBS["at"])
 
 
-def lines(found: dict[str, Any]) -> list[tuple[str, int, int, float]]:
+def lines(result: dict[str, Any]) -> list[tuple[str, int, int, float]]:
     return [
         (line["key"], line["rows"], line["billed_micros"], line["billed_chip_hours"])
-        for line in found["others"]
+        for line in result["others"]
     ]
 
 
@@ -47,10 +47,14 @@ def rows() -> list[Row]:
         "7", "tj-7-1-x", "v5e", "us-west4-a", True, 8, START, START + 40_000, "0.48", owner="b"
     )
     euros = {"currency": "EUR", "currency_conversion_rate": 0.8723}
-    found = [*rows_of(use), *other_rows(7, 4_000), *(row | euros for row in other_rows(8, 1_000))]
-    found += found[::40]  # identical rows are legal
-    assert {c.get("type") for row in found for c in row["credits"]} >= set(CREDIT_TYPES)
-    return found
+    bill = [
+        *rows_of(use),
+        *other_rows(7, 4_000),
+        *(row | euros for row in other_rows(8, 1_000)),
+    ]
+    bill += bill[::40]  # identical rows are legal
+    assert {c.get("type") for row in bill for c in row["credits"]} >= set(CREDIT_TYPES)
+    return bill
 
 
 def _micros(row: Row) -> int:
@@ -80,25 +84,25 @@ def test_every_row_is_counted_once_to_the_micro_dollar(rows: list[Row], tmp_path
 
 
 def test_every_form_of_the_file_says_the_same(rows: list[Row], tmp_path: Path) -> None:
-    some = rows[:1_000]
-    (listed := tmp_path / "list.json").write_text(json.dumps(some, indent=1))
-    windows = write_csv(tmp_path / "windows.csv", some)
+    sample = rows[:1_000]
+    (listed := tmp_path / "list.json").write_text(json.dumps(sample, indent=1))
+    windows = write_csv(tmp_path / "windows.csv", sample)
     windows.write_bytes(b"\xef\xbb\xbf" + windows.read_bytes().replace(b"\r", b"\r\n"))
     (compressed := tmp_path / "export.csv.gz").write_bytes(gzip.compress(windows.read_bytes()))
-    wanted = lines(read(write_json_lines(tmp_path / "export.json", some)))
-    assert sum(rows for _, rows, *_ in wanted) == len(some)
-    dots = write_csv(tmp_path / "dots.csv", some, between=".", shuffle=3)
+    wanted = lines(read(write_json_lines(tmp_path / "export.json", sample)))
+    assert sum(rows for _, rows, *_ in wanted) == len(sample)
+    dots = write_csv(tmp_path / "dots.csv", sample, between=".", shuffle=3)
     for path in (listed, dots, windows, compressed):
         assert lines(read(path)) == wanted, path.name
 
 
 def test_rows_of_several_files_count_once(rows: list[Row], tmp_path: Path) -> None:
-    some = rows[:500] + rows[:50]  # identical rows are legal
-    whole = write_json_lines(tmp_path / "whole.json", some)
+    sample = rows[:500] + rows[:50]  # identical rows are legal
+    whole = write_json_lines(tmp_path / "whole.json", sample)
     once = lines(read(whole))
-    twice = read(whole, write_csv(tmp_path / "again.csv", some), whole)
-    assert (lines(twice), twice["duplicates"]) == (once, 2 * len(some))
-    distinct = list({json.dumps(row): row for row in some}.values())
+    twice = read(whole, write_csv(tmp_path / "again.csv", sample), whole)
+    assert (lines(twice), twice["duplicates"]) == (once, 2 * len(sample))
+    distinct = list({json.dumps(row): row for row in sample}.values())
     first = write_json_lines(tmp_path / "a.json", distinct[:300])
     second = write_json_lines(tmp_path / "b.json.gz", distinct[200:])
     whole = write_json_lines(tmp_path / "distinct.json", distinct)

@@ -50,8 +50,8 @@ def test_jobs_that_match_are_steered(tpujob: Tpujob, three: ScriptedJobs) -> Non
     assert result.out.count("Job 0000") == 3
     tpujob("delete", "--mine")
     tpujob("clean", "--mine", "--yes")
-    asked = [{k: v for k, v in call.items() if v and k != "limit"} for call in three.named("list")]
-    assert asked == [
+    calls = [{k: v for k, v in call.items() if v and k != "limit"} for call in three.named("list")]
+    assert calls == [
         {"states": ["queued"], "mine": True},
         {"mine": True, "active": True},
         {"mine": True},

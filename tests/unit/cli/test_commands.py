@@ -75,7 +75,7 @@ def test_values_on_the_command_line_make_a_sweep(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path
 ) -> None:
     def sent(*values: str) -> dict[str, Any]:
-        tpujob("create", str(job_file), *(word for one in values for word in ("--set", one)))
+        tpujob("create", str(job_file), *(word for value in values for word in ("--set", value)))
         return api.named("create")[-1]["spec"]
 
     assert sent("run.env.LR=1e-3")["run"]["env"] == {"LR": "0.001"}
@@ -148,7 +148,7 @@ def test_create_refuses_what_the_plan_refuses_once_and_before_the_code_is_shippe
     assert f"{why}; the job cannot be submitted before it can be read" in " ".join(output.split())
 
 
-def test_create_ships_what_looks_like_a_key_only_if_told_to(
+def test_create_ships_what_looks_like_a_key_only_if_it_is_allowed(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path
 ) -> None:
     (job_file.parent / ".env").write_text("TOKEN=1")
@@ -199,8 +199,8 @@ def test_an_error_of_the_backend_about_a_job_names_its_file_and_both_versions(
 ) -> None:
     api.raises = errors.BadSpec("tpu.zones: us-central2-b has no v5p-16", hint="elsewhere")
     result = tpujob("create", str(job_file), code=65)
-    told = f"tpujob: {job_file}: {api.raises.message}\n  elsewhere\n"
-    assert result.err.startswith(f"{told}  The backend at ")
+    message = f"tpujob: {job_file}: {api.raises.message}\n  elsewhere\n"
+    assert result.err.startswith(f"{message}  The backend at ")
     assert result.err.endswith(
         f" is tpujob 0.0.test, this command is {__version__}: restart it: tpujob down, then tpujob up\n"
     )
@@ -237,16 +237,16 @@ def test_list_prints_a_table_and_json_a_list(tpujob: Tpujob, api: ScriptedJobs) 
 
 
 def test_what_a_list_is_narrowed_to_reaches_the_backend(tpujob: Tpujob, api: ScriptedJobs) -> None:
-    def asked(*words: str) -> dict[str, Any]:
+    def filters(*words: str) -> dict[str, Any]:
         tpujob("list", *words)
-        said = api.named("list")[-1]
-        return {name: value for name, value in said.items() if value and name != "limit"}
+        request = api.named("list")[-1]
+        return {name: value for name, value in request.items() if value and name != "limit"}
 
-    assert asked() == {"recent": True}
-    assert asked("--all") == {}
-    assert asked("--state", "failed", "--state", "running") == {"states": ["failed", "running"]}
-    assert asked("--cause", "OOM_HBM", "--mine") == {"causes": ["OOM_HBM"], "mine": True}
-    narrowed = asked("--type", "v4-16", "--zone", "us-central2-b", "--text", "llama", "-r")
+    assert filters() == {"recent": True}
+    assert filters("--all") == {}
+    assert filters("--state", "failed", "--state", "running") == {"states": ["failed", "running"]}
+    assert filters("--cause", "OOM_HBM", "--mine") == {"causes": ["OOM_HBM"], "mine": True}
+    narrowed = filters("--type", "v4-16", "--zone", "us-central2-b", "--text", "llama", "-r")
     assert narrowed == {
         "recent": True,
         "types": ["v4-16"],
@@ -254,7 +254,7 @@ def test_what_a_list_is_narrowed_to_reaches_the_backend(tpujob: Tpujob, api: Scr
         "text": "llama",
         "reverse": True,
     }
-    assert asked("--order", "left")["order"] == "left"
+    assert filters("--order", "left")["order"] == "left"
     for n in range(50, 60):
         api.jobs[f"{n:06d}"] = job_view(f"{n:06d}")
     assert len(tpujob("list", "--limit", "3", "--json").json) == 3
@@ -270,8 +270,8 @@ def test_the_jobs_of_a_sweep_are_listed_and_named_by_a_range(
         row = job_view(f"{50 + n:06d}", name=f"sweep-{n}", params={"lr": f"{n}e-3"})
         api.jobs[f"{50 + n:06d}"] = row
     listed = tpujob("list", "--group", "sweep").out
-    asked = api.named("list")[-1]
-    assert (asked["group"], asked["order"], asked["reverse"]) == ("000049", "id", True)
+    request = api.named("list")[-1]
+    assert (request["group"], request["order"], request["reverse"]) == ("000049", "id", True)
     assert "lr=3e-3" in listed
     assert "lr=3e-3" not in tpujob("list", "--group", "sweep", "--columns", "id,name").out
     for option in ("--columns=id", "--group=sweep"):
@@ -343,8 +343,8 @@ def test_logs_merge_hosts_with_a_prefix_and_json_is_a_list(
     assert tpujob("logs", "42").out == "0| a\n1| b\n0| c\n"
     assert [line["host"] for line in tpujob("logs", "42", "--json").json] == [0, 1, 0]
     tpujob("logs", "42", "--host", "1", "--attempt", "2", "--tail", "5")
-    asked = api.named("logs")[-1]
-    assert (asked["host"], asked["attempt"], asked["tail"]) == (1, 2, 5)
+    request = api.named("logs")[-1]
+    assert (request["host"], request["attempt"], request["tail"]) == (1, 2, 5)
     api.pages = []
     assert tpujob("logs", "42").out == ""
     assert tpujob("logs", "42", "--json").json == []
@@ -372,9 +372,9 @@ def test_json_has_no_character_that_a_terminal_obeys(tpujob: Tpujob, api: Script
     api.pages = [LogPage(lines=[log_line(0, text)], cursor="", done=True)]
     whole, followed = tpujob("logs", "42", "--json"), tpujob("logs", "-f", "42", "--json").out
     assert (whole.json[0]["text"], json.loads(followed)["text"]) == (text, text)
-    for said in (whole.out, followed):
-        assert {c for c in said if not c.isprintable()} == {"\n"}
-        assert "訓" in said
+    for output in (whole.out, followed):
+        assert {c for c in output if not c.isprintable()} == {"\n"}
+        assert "訓" in output
 
 
 def test_raw_logs_are_what_the_program_wrote(tpujob: Tpujob, api: ScriptedJobs) -> None:
@@ -385,15 +385,15 @@ def test_raw_logs_are_what_the_program_wrote(tpujob: Tpujob, api: ScriptedJobs) 
 
 
 def test_lines_that_are_looked_for_have_their_numbers(tpujob: Tpujob, api: ScriptedJobs) -> None:
-    found = [window_line(0, 7, "loss nan"), window_line(1, 123, "\x1b[2Jnan")]
-    api.matches |= {"matches": found, "matching": 2}
+    matches = [window_line(0, 7, "loss nan"), window_line(1, 123, "\x1b[2Jnan")]
+    api.matches |= {"matches": matches, "matching": 2}
     grep = ("logs", "42", "--grep", "nan")
     assert tpujob(*grep).out == "0| 7: loss nan\n1| 123: nan\n"
     assert tpujob(*grep, "--host", "1").out.splitlines()[1] == "123: nan"
     assert [x["line"] for x in tpujob(*grep, "--json").json] == [7, 123]
     assert tpujob("logs", "42", "--grep", "N.n", "-E", "-i", "--count").out == "2\n"
-    asked = api.named("log_search")[-1]["asked"]
-    assert (asked["text"], asked["regexp"], asked["ignore_case"]) == ("N.n", True, True)
+    request = api.named("log_search")[-1]["asked"]
+    assert (request["text"], request["regexp"], request["ignore_case"]) == ("N.n", True, True)
 
 
 def test_a_line_is_shown_with_those_around_it(tpujob: Tpujob, api: ScriptedJobs) -> None:
@@ -481,9 +481,9 @@ def test_ssh_without_a_host_that_can_be_reached(tpujob: Tpujob, api: ScriptedJob
     api.host_access = cast(HostAccess, access)
     result = tpujob("ssh", "42", "--host", "1", "--", "ls", "-la", code=1)
     assert "no host key is pinned" in result.err
-    asked = api.named("access")
-    assert (asked[-1]["job"], asked[-1]["host"]) == ("42", 1)
-    keys = {one["key"] for one in asked}
+    requests = api.named("access")
+    assert (requests[-1]["job"], requests[-1]["host"]) == ("42", 1)
+    keys = {request["key"] for request in requests}
     assert len(keys) == 2, "two sessions had one key"
     assert all(key.startswith("ssh-ed25519 ") for key in keys)
 
@@ -536,11 +536,11 @@ def test_every_help_text_is_complete() -> None:
 
     def walk(path: str, command: Any) -> list[str]:
         context = command.context_class(command, info_name=path, max_content_width=80)
-        usage, _, said = command.get_help(context).partition("\n")
+        usage, _, text = command.get_help(context).partition("\n")
         assert usage.startswith(f"Usage: {path} ")
-        wrong = [f"{path}: {line}" for line in said.splitlines() if line.endswith("...")]
+        wrong = [f"{path}: {line}" for line in text.splitlines() if line.endswith("...")]
         wrong += [f"{path}: {p.name} has no help" for p in command.params if not p.help]
-        wrong += [f"{path}: {word}" for word in ("<int", "<float", "range") if word in said]
+        wrong += [f"{path}: {word}" for word in ("<int", "<float", "range") if word in text]
         if isinstance(command, TyperGroup):
             for name in command.list_commands(context):
                 wrong += walk(f"{path} {name}", command.get_command(context, name))
@@ -548,9 +548,9 @@ def test_every_help_text_is_complete() -> None:
 
     whole: Any = get_command(build())
     assert walk("tpujob", whole) == []
-    told = {name: whole.commands[name].help.split("\n\n")[0] for name in COMMANDS}
-    assert {n: " ".join(t.split()) for n, t in told.items()} == {
-        name: one.summary for name, one in COMMANDS.items()
+    helps = {name: whole.commands[name].help.split("\n\n")[0] for name in COMMANDS}
+    assert {n: " ".join(t.split()) for n, t in helps.items()} == {
+        name: entry.summary for name, entry in COMMANDS.items()
     }
 
 

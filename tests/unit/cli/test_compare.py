@@ -30,12 +30,12 @@ def test_an_estimate_of_a_spot_job_shows_its_range(tpujob: Tpujob, job_file: Pat
     assert "waits for a slice is not known: state it with `--wait`" in output.replace("\n", " ")
 
 
-def page_of(jobs: Sequence[Job] = (), **said: float) -> str:
+def page_of(jobs: Sequence[Job] = (), **options: float) -> str:
     """In lines that are long enough for each sentence."""
-    return estimate_page(estimate_view(SPEC, {"hours": 1, **said}, jobs), 400, explained=True)  # type: ignore[typeddict-item]
+    return estimate_page(estimate_view(SPEC, {"hours": 1, **options}, jobs), 400, explained=True)  # type: ignore[typeddict-item]
 
 
-def test_what_no_job_was_measured_for_is_said_to_be_a_guess() -> None:
+def test_what_no_job_was_measured_for_is_called_a_guess() -> None:
     page = page_of()
     assert "Not measured yet: the time of the set-up and the release." in page
     for what in ("set-up      ", "release     "):
@@ -52,7 +52,7 @@ def test_an_average_leaves_out_what_is_nothing() -> None:
     assert re.search(average, page)
 
 
-def test_where_waits_come_from_is_said_where_no_job_has_had_such_a_slice() -> None:
+def test_the_source_of_waits_is_shown_where_no_job_has_had_such_a_slice() -> None:
     new = "No job has had such a slice there yet"
     assert f"{new}. Preemptions are guessed from records of spot machines" in page_of()
     other = [earlier(1, type="v4-32")]
@@ -69,20 +69,20 @@ def test_types_are_compared(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -
     words += ["--throughput", "v4-16=120k", "--throughput", "v5e-16=100k", "--wait", "10m"]
     output = tpujob(*words).out
     assert output.splitlines()[0] == "counting: 10B tokens"
-    (asked,) = api.named("compare")
-    assert asked["asked"] == {
+    (request,) = api.named("compare")
+    assert request["asked"] == {
         "unit": "tokens",
         "amount": 1e10,
         "types": ["v4-16", "v5e-16"],
         "zones": ["us-central2-b", "us-central1-a"],
         "throughput": {"v4-16": 120e3, "v5e-16": 100e3},
     }
-    assert asked["said"]["wait"] == 600
+    assert request["said"]["wait"] == 600
     assert output.count("cheapest") + output.count("both") == 1
     assert tpujob(*words, "--json").json["ways"][0]["type"] in output
 
 
-def test_a_type_that_nobody_ran_says_so() -> None:
+def test_a_type_that_no_job_has_used_has_a_note() -> None:
     page = compare_page(compare_view(SPEC, {}, {"amount": 1000.0}), 100)
     assert "unknown" in page.splitlines()[3]
     assert "no job ran it on v4-16: --throughput v4-16=N" in page
@@ -90,8 +90,8 @@ def test_a_type_that_nobody_ran_says_so() -> None:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_they_fit(columns: int) -> None:
-    asked = {"amount": 1e6, "throughput": {"v4-16": 100.0}, "types": ["v4-16", "v6e-8"]}
-    page = compare_page(compare_view(SPEC, {}, asked), columns)
+    request = {"amount": 1e6, "throughput": {"v4-16": 100.0}, "types": ["v4-16", "v6e-8"]}
+    page = compare_page(compare_view(SPEC, {}, request), columns)
     page += "\n" + estimate_page(estimate_view(SPEC, {"hours": 3}), columns, explained=True)
     assert max(map(width, page.splitlines())) <= columns
 

@@ -20,7 +20,7 @@ LOGIN = "gcloud auth application-default login"
 
 @pytest.fixture(autouse=True)
 def no_google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without credentials, on which nobody looks for a metadata server."""
+    """Provide a machine without credentials, on which no client looks for a metadata server."""
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "gcloud"))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -63,7 +63,7 @@ def test_a_context_is_written_shown_and_used_from_then_on(
 
 
 @pytest.mark.parametrize(("endpoint", "way"), [("", "iap"), ("unix:/somewhere", "internal")])
-def test_a_new_context_reaches_no_host_over_the_open_internet_unless_it_is_told_to(
+def test_a_new_context_reaches_no_host_over_the_open_internet_by_default(
     tpujob: Tpujob, tpujob_state: Path, monkeypatch: pytest.MonkeyPatch, endpoint: str, way: str
 ) -> None:
     monkeypatch.setenv("TPUJOB_TPU_ENDPOINT", endpoint)
@@ -97,7 +97,7 @@ def test_the_project_is_guessed_where_credentials_name_one(
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (("--project", "NOT ONE"), 65, "project: must be a project's id"),
         (("--bucket", "gs://a-a", "--bucket", "gs://b-b"), 2, "two buckets are given for us-central2"),
@@ -107,10 +107,10 @@ def test_the_project_is_guessed_where_credentials_name_one(
     ],
 )  # fmt: skip
 def test_invalid_values_are_refused_and_nothing_is_written(
-    tpujob: Tpujob, tpujob_state: Path, words: tuple[str, ...], code: int, said: str
+    tpujob: Tpujob, tpujob_state: Path, words: tuple[str, ...], code: int, message: str
 ) -> None:
     name = () if "--name" in words else ("--name", "lab")
-    assert said in tpujob(*LAB, *name, *words, code=code).err
+    assert message in tpujob(*LAB, *name, *words, code=code).err
     assert context.names(settings.load(tpujob_state)) == []
     assert settings.load(tpujob_state).context == "local"
 
@@ -157,7 +157,7 @@ def test_a_missing_or_broken_context_is_not_chosen(tpujob: Tpujob, tpujob_state:
     assert written(tpujob_state).zones == ("us-central2-x",)
 
 
-def test_a_deployed_backend_is_used_by_whoever_has_signed_in(
+def test_a_deployed_backend_is_used_by_a_person_who_has_signed_in(
     tpujob: Tpujob, tpujob_state: Path, edge: str
 ) -> None:
     tpujob("use", edge, "--name", "prod")
@@ -187,19 +187,20 @@ def test_how_one_signs_in_is_kept_when_a_backend_is_chosen_again(
     tpujob("use", f"{url}/", "--door", "iap")
     made = written(tpujob_state, "tpujob")
     assert (made.door, made.sign_in.client_id, made.sign_in.client_secret) == ("iap", client, "s")
-    for option, said in (
+    for option, message in (
         (("--client-id", "me"), "an OAuth client's id"),
         (("--door", "open"), "allowed: iam, iap, public"),
         (("--account", "?"), "machine, or the e-mail"),
     ):
-        assert said in tpujob("use", url, *option, code=65).err
-    assert "with these options" in tpujob("use", "tpujob", "--door", "iam", code=2).err
+        assert message in tpujob("use", url, *option, code=65).err
+    for option in (("--door", "iam"), ("--name", "other")):
+        assert "go with the URL of a backend" in tpujob("use", "tpujob", *option, code=2).err
     assert written(tpujob_state, "tpujob") == made
     tpujob("use", "https://b.example.org", "--name", "b")
     assert "names no OAuth client" in tpujob("login", code=2).err
     assert "https://b.example.org: it is not stopped here" in tpujob("down", code=2).err
-    said = tpujob("use", "http://127.0.0.1:8080", code=65).err
-    assert "backend: must be an https address" in said, "no token in the clear"
+    message = tpujob("use", "http://127.0.0.1:8080", code=65).err
+    assert "backend: must be an https address" in message, "no token in the clear"
 
 
 # Where a command takes effect ----------------------------------------------------------------------------------------
@@ -215,13 +216,24 @@ def test_without_credentials_every_command_says_what_to_run_and_starts_nothing(
     assert not list((tpujob_state / "contexts" / "my-lab-1").glob("run/*.process"))
 
 
+def test_a_backend_is_stopped_after_the_file_of_its_context_is_gone(
+    tpujob: Tpujob, tpujob_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tpujob(*LAB)
+    (tpujob_state / "contexts" / "my-lab-1.yaml").unlink()
+    assert "there is no context 'my-lab-1'" in tpujob("down", code=3).err
+    with monkeypatch.context() as running:
+        running.setattr("tpujob.config.stack_processes.down", lambda _: ["backend"])
+        assert tpujob("down").out == "Stopped: backend.\n"
+
+
 def test_traffic_between_regions_is_allowed_for_one_job(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path
 ) -> None:
     tpujob("create", str(job_file), "--dry-run")
     tpujob("create", str(job_file), "--dry-run", "--allow-cross-region")
-    asked = [call["spec"]["tpu"]["allow_cross_region"] for call in api.named("plan")]
-    assert asked == [False, True]
+    allowed = [call["spec"]["tpu"]["allow_cross_region"] for call in api.named("plan")]
+    assert allowed == [False, True]
 
 
 # bucket --------------------------------------------------------------------------------------------------------------
@@ -240,9 +252,9 @@ def test_a_bucket_is_made_for_a_region_and_kept_in_the_context(
         "us-central2": "gs://my-lab-1-tpujob-us-central2",
         "europe-west4": "gs://ours",
     }
-    shown = {one["name"]: one for one in tpujob("bucket", "show", "--json").json}
-    assert shown["ours"]["log_days"] is None
-    assert shown["my-lab-1-tpujob-us-central2"]["region"] == "us-central2"
+    buckets = {bucket["name"]: bucket for bucket in tpujob("bucket", "show", "--json").json}
+    assert buckets["ours"]["log_days"] is None
+    assert buckets["my-lab-1-tpujob-us-central2"]["region"] == "us-central2"
     assert tpujob("bucket", "show").out.count("public      never") == 2
 
 

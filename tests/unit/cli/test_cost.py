@@ -15,12 +15,12 @@ from tpujob.cli.render.text import width
 def test_the_page() -> None:
     """An unknown price is never a zero."""
     unknown = cost_row("000042", unpriced_chip_hours=4.0, list_micros=0, pay_micros=0)
-    some = cost_row("000042", unpriced_chip_hours=1.0)
+    partly_known = cost_row("000042", unpriced_chip_hours=1.0)
     views = {
         "in the cloud": cost_view(),
         "on the emulator": cost_view(emulated=True),
         "without prices": cost_view(rows=[unknown], total=unknown),
-        "with some prices": cost_view(rows=[some], total=some),
+        "with some prices": cost_view(rows=[partly_known], total=partly_known),
         "not over": cost_view(total=cost_row("total", open_slices=2, least_micros=3_000_000)),
         "with copies": cost_view(copies_micros=20_480_000),
         "without jobs": cost_view(rows=[], total=cost_row("total", parts=[])),

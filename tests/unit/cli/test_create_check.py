@@ -37,7 +37,7 @@ def finding(target: str = "v4-8", **changed: object) -> TargetFinding:
     takes = {"mxu": 1, "hbm": 2, "ici": 0, "dcn": 0, "model": 1, "bound": 2, "apart": 3}
     pace = {"step": [4.0, 6.0], "per_second": [16.0, 10.7], "work": 9000, "unit": "steps"}
     pace |= {"hours": [10.0, 15.0], "chip_hours": [40.0, 60.0]}
-    found: dict[str, object] = {
+    facts: dict[str, object] = {
         "target": target,
         "chips": 4,
         "fit": "yes",
@@ -53,7 +53,7 @@ def finding(target: str = "v4-8", **changed: object) -> TargetFinding:
         "step_seconds": takes,
         "pace": pace,
     }
-    return cast(TargetFinding, {**found, **changed})
+    return cast(TargetFinding, {**facts, **changed})
 
 
 @NEEDS_LIBTPU
@@ -192,7 +192,7 @@ def test_a_python_without_the_compiler_says_what_to_install(
 
 
 @pytest.mark.parametrize(("system", "machine"), [("darwin", "arm64"), ("linux", "aarch64")])
-def test_where_the_compiler_cannot_run_is_said(
+def test_a_machine_where_the_compiler_cannot_run_is_refused(
     system: str, machine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "platform", system)

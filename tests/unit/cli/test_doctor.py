@@ -4,7 +4,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -37,8 +37,8 @@ grants: [{{type: v4, zone: {g.ZONE}, pricing: spot, chips: 32}}]
 @pytest.fixture(autouse=True)
 def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is installed where the tests run."""
-    seen = Software((3, 11, 7), ["google-cloud-tpu>=1.28"], {"google-cloud-tpu": "1.28.0"})
-    monkeypatch.setattr(this_machine, "software", lambda: seen)
+    software = Software((3, 11, 7), ["google-cloud-tpu>=1.28"], {"google-cloud-tpu": "1.28.0"})
+    monkeypatch.setattr(this_machine, "software", lambda: software)
 
 
 @pytest.fixture(name="cloud")
@@ -60,6 +60,11 @@ def _google(
     with g.healthy() as server:
         monkeypatch.setenv("TPUJOB_GOOGLE_ENDPOINT", server.url)
         yield server
+
+
+def checks(tpujob: Tpujob, code: int = 0) -> dict[str, Any]:
+    """Return the findings of `tpujob doctor` by the name of the check."""
+    return {check["name"]: check for check in tpujob("doctor", "--json", code=code).json}
 
 
 def test_a_healthy_context(tpujob: Tpujob, google: GoogleServer) -> None:
@@ -89,9 +94,8 @@ def test_what_is_wrong_comes_with_a_cure_and_exit_code_6(
 
 def test_a_check_without_a_result_is_no_success(tpujob: Tpujob, google: GoogleServer) -> None:
     google.answers[g.SERVICES] = g.UNAVAILABLE
-    record = tpujob("doctor", "--json", code=75).json
-    [one] = [one for one in record if one["verdict"] != "ok"]
-    assert one == {
+    [check] = [check for check in checks(tpujob, 75).values() if check["verdict"] != "ok"]
+    assert check == {
         "name": "APIs",
         "verdict": "unknown",
         "what": "could not be checked: serviceusage.googleapis.com: The service is currently unavailable",
@@ -157,29 +161,27 @@ def test_a_deployed_backend(
     assert "does not say which project" in tpujob("quota", code=2).err
 
     lab.with_suffix(".yaml").write_text(f"{LAB}\nbackend: {edge}\n")
-    named = {one["name"]: one for one in tpujob("doctor", "--json").json}
-    assert {"backend", "project", "SSH"} <= named.keys()
-    assert not {"permissions", "objects", "hosts' account"} & named.keys(), "it has its own rights"
+    names = checks(tpujob).keys()
+    assert {"backend", "project", "SSH"} <= names
+    assert not {"permissions", "objects", "hosts' account"} & names, "it has its own rights"
     monkeypatch.delenv("TPUJOB_GOOGLE_ENDPOINT")
     without_credentials(monkeypatch, lab)
-    named = {one["name"]: one for one in tpujob("doctor", "--json", code=75).json}
-    assert named["backend"]["verdict"] == "ok"
-    assert "to look at the project of the backend with" in named["credentials"]["what"]
+    findings = checks(tpujob, 75)
+    assert findings["backend"]["verdict"] == "ok"
+    assert "to look at the project of the backend with" in findings["credentials"]["what"]
 
 
 def test_this_machine(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     tpujob.state.chmod(0o755)
-    record = tpujob("doctor", "--json", code=6).json
-    named = {one["name"]: one for one in record}
-    assert list(named) == [
-        "Python", "packages", "loopback", "disk", "state", "SSH", "local stack",
-    ]  # fmt: skip
-    assert named["state"]["cure"] == f"chmod 700 '{tpujob.state}'"
+    findings = checks(tpujob, 6)
+    names = ["Python", "packages", "loopback", "disk", "state", "SSH", "local stack"]
+    assert list(findings) == names
+    assert findings["state"]["cure"] == f"chmod 700 '{tpujob.state}'"
     tpujob.state.chmod(0o700)
-    record = tpujob("doctor", "--json").json
-    assert {one["name"]: one["verdict"] for one in record}["state"] == "ok"
-    assert {one["name"]: one["what"] for one in record}["SSH"] == "/usr/bin/ssh"
+    findings = checks(tpujob)
+    assert findings["state"]["verdict"] == "ok"
+    assert findings["SSH"]["what"] == "/usr/bin/ssh"
 
 
 def test_the_emulator_has_quotas(tpujob: Tpujob, cloud: Cloud) -> None:
@@ -195,24 +197,24 @@ def test_the_emulator_has_quotas(tpujob: Tpujob, cloud: Cloud) -> None:
 
 def test_the_installed_packages_satisfy_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    seen = this_machine.software()
-    assert seen.python == sys.version_info[:3]
-    assert seen.installed.keys() >= {"google-cloud-tpu", "google-cloud-storage", "fabric"}
+    software = this_machine.software()
+    assert software.python == sys.version_info[:3]
+    assert software.installed.keys() >= {"google-cloud-tpu", "google-cloud-storage", "fabric"}
 
 
 def test_a_page_fits_its_width_and_shows_nothing_harmful() -> None:
     long = "a very long sentence that goes on " * 6
-    found = [
+    findings = [
         ok(long).named("clock"),
         warn("\x1b[31m" + long, "do\nthis").named("x" * 20),
         fail("c", "d").named("b"),
         unknown(NotSeen("f")).named("e"),
     ]
-    page = doctor_page("lab", found, 60)
+    page = doctor_page("lab", findings, 60)
     assert max(width(line) for line in page.splitlines()) <= 60
     assert "\x1b" not in page
     assert "     -> do this" in page.splitlines()
-    assert "\x1b[31mFAIL" in doctor_page("lab", found, 60, color=True)
+    assert "\x1b[31mFAIL" in doctor_page("lab", findings, 60, color=True)
 
 
 def test_the_widest_row_fits_80_columns() -> None:

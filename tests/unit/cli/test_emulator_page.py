@@ -46,18 +46,18 @@ def test_status() -> None:
         "unreachable": ["us-east5-a"],
         "bad_hosts": [{"physical": "us-central2-b-h001", "fault": "nan:step=20"}],
     }
-    found = {"slices": [SLICE], "zones": ZONES, "faults": faults, "schedule": None}
-    golden("emulator-status", status_page(found, 80))
-    assert "\x1b[1mSlice" in status_page(found, 80, color=True)
+    status = {"slices": [SLICE], "zones": ZONES, "faults": faults, "schedule": None}
+    golden("emulator-status", status_page(status, 80))
+    assert "\x1b[1mSlice" in status_page(status, 80, color=True)
 
 
 def test_status_of_a_cloud_where_nothing_is() -> None:
-    found = {"slices": [], "zones": ZONES, "faults": NO_FAULTS, "schedule": None}
+    status = {"slices": [], "zones": ZONES, "faults": NO_FAULTS, "schedule": None}
     nothing = "There are no slices.\n\nNo faults are set."
-    assert status_page(found, 80) == nothing
-    found |= {"profile": "bare", "cut": True}
+    assert status_page(status, 80) == nothing
+    status |= {"profile": "bare", "cut": True}
     more = "\n\nHosts are cut off from each other.\n\nNew hosts are bare."
-    assert status_page(found, 80) == f"{nothing}{more}"
+    assert status_page(status, 80) == f"{nothing}{more}"
 
 
 class Willing:
@@ -86,9 +86,9 @@ def test_a_fault_is_sent_as_it_is_given(
 def test_every_word_of_a_fault_is_a_parameter_of_its_command() -> None:
     for name, (words, _) in faults.FAULTS.items():
         takes = parameters(COMMANDS[name])
-        given = [faults.WORDS[word][0] for word in words.split()]
-        assert sorted(given) == sorted(takes), name
-        needed = [one for one, it in takes.items() if it.default is it.empty]
+        names = [faults.WORDS[word][0] for word in words.split()]
+        assert sorted(names) == sorted(takes), name
+        needed = [key for key, parameter in takes.items() if parameter.default is parameter.empty]
         assert needed == [faults.WORDS[word][0] for word in words.split() if word[0] not in "-["]
     assert faults.FAULTS.keys() == COMMANDS.keys()
 

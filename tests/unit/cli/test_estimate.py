@@ -41,7 +41,7 @@ def test_an_estimate_has_a_line_for_each_thing_and_its_sum(
 def test_json_has_whole_micro_dollars_that_add_up(tpujob: Tpujob, job_file: Path) -> None:
     record = tpujob("cost", "estimate", str(job_file), "--hours", "3", "--json").json
     lines = record["lines"]
-    assert sum(one["list_micros"] or 0 for one in lines) == record["list_micros"]
+    assert sum(line["list_micros"] or 0 for line in lines) == record["list_micros"]
     assert lines[0]["price"]["usd"] == "0.9215"
     assert lines[0]["price"]["as_of"] == "2026-09-20"
 
@@ -78,14 +78,14 @@ def test_the_page() -> None:
     """A price that is not known is never a zero."""
     v6e = {**SPEC, "tpu": {"type": "v6e-8", "zones": ["us-central2-b"]}}
     reserved = {**SPEC, "tpu": {**SPEC["tpu"], "pricing": "reserved"}}
-    said = {"hours": 3.0, "wait": 600.0, "preempt_every": 7200.0}
+    options = {"hours": 3.0, "wait": 600.0, "preempt_every": 7200.0}
     cases = {"spot": SPEC, "without a price": v6e, "reserved": reserved}
-    pages = {case: estimate_page(estimate_view(spec, said), 120) for case, spec in cases.items()}
-    explained = estimate_page(estimate_view(SPEC, said), 120, explained=True)
+    pages = {case: estimate_page(estimate_view(spec, options), 120) for case, spec in cases.items()}
+    explained = estimate_page(estimate_view(SPEC, options), 120, explained=True)
     golden("estimate", pages | {"explained": explained})
-    one = estimate_view(SPEC, {"hours": 1.0})["list_micros"]
+    micros = estimate_view(SPEC, {"hours": 1.0})["list_micros"]
     rows = estimate_page(estimate_view({**SPEC, "array": 3}, {"hours": 1.0}), 120).splitlines()
-    assert [dollars(3 * one) in row for row in rows if row.startswith("3 jobs")] == [True]
+    assert [dollars(3 * micros) in row for row in rows if row.startswith("3 jobs")] == [True]
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -134,8 +134,8 @@ def test_the_commands_of_the_page_print_what_it_shows(
     monkeypatch.chdir(ROOT)
     blocks = re.findall(r"```console\n\$ tpujob (.*?)\n(.*?)```", PAGE, re.S)
     assert len(blocks) == 3
-    for command, shown in blocks:
-        assert shown.rstrip() in tpujob(*shlex.split(command)).out
+    for command, output in blocks:
+        assert output.rstrip() in tpujob(*shlex.split(command)).out
 
 
 def test_the_price_file_of_the_page_is_accepted(tpujob: Tpujob) -> None:

@@ -30,8 +30,8 @@ QUOTA = reason("quota", "48 of 64 chips of us-east5-b/v6e/spot are in use")
 def place(position: int, *reasons: Any, about: str | None = None, **more: Any) -> PlaceView:
     terms = {"priority": "normal", "raised": False, "share_usd": 412.5, "owner_usd": 96.2}
     terms |= {"rank": 0, "since": "2026-01-01T21:04:05.000Z"}
-    found = {"position": position, "starts_about": about, "reasons": [*reasons], "helps": []}
-    return cast(PlaceView, {**found, "order": terms if position else None, **more})
+    facts = {"position": position, "starts_about": about, "reasons": [*reasons], "helps": []}
+    return cast(PlaceView, {**facts, "order": terms if position else None, **more})
 
 
 def row(job: str, name: str, user: str, where: PlaceView, **more: Any) -> QueueRow:
@@ -120,8 +120,8 @@ def test_the_command_asks_for_some_jobs_or_for_all(tpujob: Tpujob, api: Scripted
     assert "Used by shares: speech" in tpujob("queue").out
     assert tpujob("queue", "--json").json["rows"][0]["id"] == "000398"
     assert "shares" not in tpujob("queue", "412", "eval", "--limit", "5").out
-    asked = [(c["jobs"], c["limit"]) for c in api.named("queue")]
-    assert asked == [([], 50), ([], 50), (["412", "eval"], 5)]
+    requests = [(c["jobs"], c["limit"]) for c in api.named("queue")]
+    assert requests == [([], 50), ([], 50), (["412", "eval"], 5)]
     api.waiting = QueueView(rows=[], waiting=0)
     assert "why" in tpujob("queue", "42").out, "others may wait"
     assert "user-b" in tpujob("shares").out

@@ -41,7 +41,7 @@ def preempted_and_done(**more: Any) -> JobView:
     lost = {"running_at": at("03:04:15"), "ended_at": at("03:05:05"), "outcome": "interrupted"}
     lost |= {"cause": "PREEMPTED", "message": "tj-000042-1 was preempted"}
     good = {"running_at": at("03:05:25"), "ended_at": at("03:06:00"), "outcome": "succeeded"}
-    asked, gone = at("03:05:10"), at("03:06:05")
+    requested, gone = at("03:05:10"), at("03:06:05")
     return job_view(
         state="succeeded",
         message="all 2 hosts exited with 0",
@@ -52,8 +52,8 @@ def preempted_and_done(**more: Any) -> JobView:
         attempt=2,
         usd_spent=0.24,
         slices=[
-            slice_view("tj-000042-1", gone_at=asked),
-            slice_view("tj-000042-2", requested_at=asked, gone_at=gone),
+            slice_view("tj-000042-1", gone_at=requested),
+            slice_view("tj-000042-2", requested_at=requested, gone_at=gone),
         ],
         attempts=[
             attempt_view(1, **lost, step=305, first_step=1, checkpoint=300, redone=5),
@@ -142,10 +142,10 @@ def test_show() -> None:
 
 
 def test_a_first_contact_that_was_believed_is_shown() -> None:
-    for trust, shown in (("first-contact", True), ("published", False), ("", False)):
+    for trust, noted in (("first-contact", True), ("published", False), ("", False)):
         slices = [slice_view("tj-000042-1", host_keys=trust)]
         page = job_page.job_page(job_view(slices=slices), [], 80, NOW)
-        assert ("trusted at the first contact" in page) is shown, trust
+        assert ("trusted at the first contact" in page) is noted, trust
 
 
 def test_several_slices_are_counted_before_their_type() -> None:
@@ -154,9 +154,9 @@ def test_several_slices_are_counted_before_their_type() -> None:
     job = job_view(
         tpu_slices=2, chips=16, hosts=4, slices=[slice_view("tj-000042-1", tpu_slices=2)]
     )
-    shown = job_page.job_page(job, [], 80, NOW)
-    assert "2 x v4-16: 16 chips on 4 hosts, topology 2x2x2" in shown
-    assert "spot 2 x v4-16 in us-central2-b" in shown
+    page = job_page.job_page(job, [], 80, NOW)
+    assert "2 x v4-16: 16 chips on 4 hosts, topology 2x2x2" in page
+    assert "spot 2 x v4-16 in us-central2-b" in page
     assert "2 x v4-16" in listing.job_table([job_row(job)], 80, NOW)
 
 
@@ -166,8 +166,8 @@ def test_the_pages_of_a_plan_and_of_a_new_job() -> None:
     golden("plan", answers.plan_page(cast(PlanView, {**plan, **parts}), 80))
     golden("created", answers.created_text(job_view(), 80, 7.37, color=False))
     several = {**plan, "command": "cd code\n\npython3 train.py\n"}
-    shown = answers.plan_page(cast(PlanView, several), 80)
-    assert shown.endswith("  Program   cd code\n            python3 train.py")
+    page = answers.plan_page(cast(PlanView, several), 80)
+    assert page.endswith("  Program   cd code\n            python3 train.py")
 
 
 def test_evidence_that_an_earlier_attempt_has_is_shown_once() -> None:
@@ -186,13 +186,13 @@ def test_the_summary_of_the_demo() -> None:
 def test_the_shortcomings_of_a_demo_are_listed() -> None:
     done = preempted_and_done()
     assert shortcomings(done, attempts=2) == []
-    for job, attempts, said in (
+    for job, attempts, problem in (
         (done | {"metrics": {"test_accuracy": 0.9}}, 2, "90.0%"),
         (done | {"metrics": {}}, 2, "no test accuracy"),
         (done, 1, "2 attempts instead of 1"),
         (job_view(state="failed"), 1, "failed"),
     ):
-        assert said in str(shortcomings(cast(JobView, job), attempts=attempts))
+        assert problem in str(shortcomings(cast(JobView, job), attempts=attempts))
 
 
 def test_steps_lost_are_those_made_twice() -> None:
@@ -207,9 +207,9 @@ def test_steps_lost_are_those_made_twice() -> None:
 def test_what_happens_next_says_when_and_what_a_person_can_do() -> None:
     text, at = "the slice is released", "2026-01-02T03:19:05.000Z"
     job = job_view(next=coming("release_slice", text, "tpujob resume 000042", at=at))
-    said = "the slice is released; `tpujob resume 000042` resumes it"
-    assert words.what_next(job, NOW) == f"in 12m50s, at 03:19:05: {said}"
-    assert words.what_next(job, NOW + 3600) == said, "a time that is past says nothing"
+    sentence = "the slice is released; `tpujob resume 000042` resumes it"
+    assert words.what_next(job, NOW) == f"in 12m50s, at 03:19:05: {sentence}"
+    assert words.what_next(job, NOW + 3600) == sentence, "a time that is past says nothing"
     assert words.what_next(job_view(next=coming("release_slice", text)), NOW) == text
 
 
@@ -217,17 +217,17 @@ def test_fields_that_an_older_backend_does_not_send_are_optional() -> None:
     young = ("next", "capacity", "budgets")
     old = cast(JobView, {name: value for name, value in job_view().items() if name not in young})
     for page in (job_page.job_page, why_page):
-        shown = page(old, [], 80, NOW)
-        assert "running" in shown
-        assert "Next" not in shown
+        text = page(old, [], 80, NOW)
+        assert "running" in text
+        assert "Next" not in text
     assert "Next" not in answers.steered_text(old, 80, NOW)
 
 
 def test_a_question_names_the_job_the_slice_and_its_price() -> None:
     stops = action("delete", "gives tj-000042-1 back", "$7.37/h until the slice is gone")
-    asked = answers.stop_question(job_view(actions=[stops]), "Delete", checkpoints=False)
+    question = answers.stop_question(job_view(actions=[stops]), "Delete", checkpoints=False)
     costs = "It costs $7.37/h until the slice is gone."
-    assert asked == f"Delete job 000042 (digits)? It gives tj-000042-1 back. {costs}"
+    assert question == f"Delete job 000042 (digits)? It gives tj-000042-1 back. {costs}"
     cleans = action("clean", "removes its logs", "nothing", "checkpoints")
     done = cast(JobView, preempted_and_done() | {"actions": [cleans]})
     assert answers.stop_question(done, "Delete", checkpoints=False) == "", "nothing would be lost"
@@ -249,7 +249,7 @@ def test_an_event_is_cut_on_a_page_of_many_and_whole_where_it_is_asked_for() -> 
     assert lines.event_lines(event, 60) == f"{start}\n{'':24}slice was preempted"
 
 
-def shown(job: JobView, events: list[tuple[str, str, str]]) -> str:
+def panel_text(job: JobView, events: list[tuple[str, str, str]]) -> str:
     with open(os.devnull, "w") as nowhere:
         console = Console(width=80, record=True, file=nowhere)
         console.print(panel.picture(job, events, NOW, 7.37))
@@ -258,21 +258,21 @@ def shown(job: JobView, events: list[tuple[str, str, str]]) -> str:
 
 def test_the_live_panel_shows_what_matters() -> None:
     events = [("03:04:05", "running", "attempt 1 runs on 2 hosts"), ("03:04:06", "", "remark")]
-    text = shown(job_view(), events)
+    text = panel_text(job_view(), events)
     parts = ("000042", "tj-000042-1", "127.1.0.2", "480/600", "0.01234", "$7.37/h", "$0.12")
     assert all(part in text for part in parts), text
     assert "03:04:05  running       attempt 1 runs on 2 hosts" in text
     queued = job_view(state="queued", slices=[], attempts=[], step=None, steps=None)
-    assert shown(queued, []).count("\n") == text.count("\n"), "the panel would jump"
+    assert panel_text(queued, []).count("\n") == text.count("\n"), "the panel would jump"
 
 
 def test_the_live_panel_tells_a_condemned_slice_from_the_one_that_serves() -> None:
     bad = slice_view("tj-000042-1", role="condemned")
     new = slice_view("tj-000042-2", hosts=["127.9.0.1"])
-    both = shown(job_view(slices=[new, bad], condemned=["tj-000042-1"]), [])
+    both = panel_text(job_view(slices=[new, bad], condemned=["tj-000042-1"]), [])
     assert "  tj-000042-2  spot v4-16 in us-central2-b  (and tj-000042-1, conde" in both
     assert "  0: 127.9.0.1 " in both
-    assert "us-central2-b  condemned" in shown(
+    assert "us-central2-b  condemned" in panel_text(
         job_view(slices=[bad], condemned=["tj-000042-1"]), []
     )
 
@@ -283,10 +283,10 @@ def test_refused_requests_are_counted_not_listed() -> None:
         for k, zone in enumerate(("us-east5-b", "us-east5-a", "us-east5-b"), start=1)
     ]
     job = job_view(slices=[*refused, slice_view("tj-000042-4")])
-    shown = job_page.job_page(job, [], 80, NOW)
-    assert "tj-000042-2" not in shown
-    assert "tj-000042-4  held" in shown
-    assert "3 requests failed: us-east5-b 2, us-east5-a 1" in shown
+    page = job_page.job_page(job, [], 80, NOW)
+    assert "tj-000042-2" not in page
+    assert "tj-000042-4  held" in page
+    assert "3 requests failed: us-east5-b 2, us-east5-a 1" in page
 
 
 def test_hosts_that_a_firewall_keeps_apart_come_with_a_cure() -> None:

@@ -55,6 +55,6 @@ def test_the_folder_of_the_code_is_shipped(
         (["--type", "v4-8", "--env", "A", "--", "x"], "--env A has no value"),
     ],
 )
-def test_what_is_wrong_is_said(words: list[str], message: str, tpujob: Tpujob) -> None:
+def test_a_wrong_command_line_is_explained(words: list[str], message: str, tpujob: Tpujob) -> None:
     code = 65 if "v4-9" in words else 2
     assert message in tpujob("run", *words, code=code).err

@@ -16,7 +16,7 @@ from tpujob.errors import NotFound
 CANARY = "canary-4711-value"
 
 
-def given(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+def set_stdin(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
@@ -27,7 +27,7 @@ def test_a_value_comes_from_standard_input_or_the_environment(
         (f"{CANARY}\r\n".encode(), CANARY),
         (b"two\nlines\n\n", "two\nlines\n"),
     ):
-        given(monkeypatch, data)
+        set_stdin(monkeypatch, data)
         result = tpujob("secret", "set", "HF_TOKEN")
         assert api.kept == {"HF_TOKEN": kept}
         assert result.out == "HF_TOKEN is set. A job gets it with `run: {secrets: [HF_TOKEN]}`.\n"
@@ -45,19 +45,19 @@ def test_a_person_is_asked_and_what_is_typed_is_not_shown(
     ours, theirs = pty.openpty()
     process = tpujob.popen("secret", "set", "HF_TOKEN", stdin=theirs, stderr=theirs)
     os.close(theirs)
-    shown = b""
-    while b"HF_TOKEN: " not in shown:
-        shown += os.read(ours, 1000)
+    output = b""
+    while b"HF_TOKEN: " not in output:
+        output += os.read(ours, 1000)
     os.write(ours, CANARY.encode() + b"\n")
     assert process.wait(60) == 0
     while True:
         try:
-            shown += os.read(ours, 1000)
+            output += os.read(ours, 1000)
         except OSError:  # the other end is closed
             break
     os.close(ours)
     assert api.kept == {"HF_TOKEN": CANARY}
-    assert CANARY.encode() not in shown
+    assert CANARY.encode() not in output
     assert process.stdout is not None
     assert CANARY not in process.stdout.read()
 
@@ -81,7 +81,7 @@ def test_what_cannot_be_set_is_refused(
     data: bytes,
     says: str,
 ) -> None:
-    given(monkeypatch, data)
+    set_stdin(monkeypatch, data)
     result = tpujob("secret", *words, code=2)
     assert says in result.err
     assert data == b"" or "canary" not in result.err
@@ -93,7 +93,7 @@ def test_secrets_are_listed_by_name_and_removed(tpujob: Tpujob, api: ScriptedJob
     api.kept.update(WANDB_API_KEY=CANARY, HF_TOKEN=CANARY)
     listed = tpujob("secret", "list").out.splitlines()
     assert [line.split()[0] for line in listed] == ["Name", "HF_TOKEN", "WANDB_API_KEY"]
-    names = [one["name"] for one in tpujob("secret", "list", "--json").json]
+    names = [secret["name"] for secret in tpujob("secret", "list", "--json").json]
     assert names == ["HF_TOKEN", "WANDB_API_KEY"]
     assert tpujob("secret", "remove", "HF_TOKEN").out == "HF_TOKEN is removed.\n"
     assert "no secret HF_TOKEN is set" in tpujob("secret", "remove", "HF_TOKEN", code=3).err

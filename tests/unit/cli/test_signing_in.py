@@ -61,9 +61,9 @@ class Cloud:
         return self.settings.home / "sign-in.json"
 
     def write(self, **more: Any) -> None:
-        """The context of somebody who has typed `tpujob use URL`, but has not signed in."""
-        said = {"client_id": CLIENT, "client_secret": SECRET} | more.pop("sign_in", {})
-        fields = {"name": "lab", "backend": self.edge.url, "sign_in": said} | more
+        """Write the context of a person who has typed `tpujob use URL`, but has not signed in."""
+        client = {"client_id": CLIENT, "client_secret": SECRET} | more.pop("sign_in", {})
+        fields = {"name": "lab", "backend": self.edge.url, "sign_in": client} | more
         now = settings.load(self.state)
         context.write(now, context.make(fields))
         settings.choose(now, "lab")
@@ -75,13 +75,13 @@ class Cloud:
     def paste(self, **more: Any) -> str:
         """Choose the backend and sign in on a login node: the browser is on another machine."""
         self.write(**more)
-        shown: list[str] = []
+        texts: list[str] = []
 
         def ask(_: str) -> str:
-            address = next(line for text in shown for line in text.split("\n") if "//" in line)
+            address = next(line for text in texts for line in text.split("\n") if "//" in line)
             return f"  {self.issuer.consent(address)}\n"
 
-        return sign_in.login(self.settings, open_browser=None, show=shown.append, ask=ask)
+        return sign_in.login(self.settings, open_browser=None, show=texts.append, ask=ask)
 
 
 @pytest.fixture(scope="module")
@@ -128,8 +128,8 @@ def test_one_line_chooses_a_backend_and_a_browser_signs_in(
 
     assert tpujob("list", "--json").json[0]["id"] == "000042"
     assert cloud.came[-1].name == "ada@example.org"
-    asked = cloud.edge.asked[-1]
-    assert asked["authorization"] == asked["x-serverless-authorization"], "IAM and the backend"
+    request = cloud.edge.asked[-1]
+    assert request["authorization"] == request["x-serverless-authorization"], "IAM and the backend"
     assert cloud.file.stat().st_mode & 0o777 == 0o600
     secret = json.loads(cloud.file.read_text())["refresh_token"]
     assert secret not in out + err
@@ -154,13 +154,13 @@ def test_an_address_of_another_sign_in_is_refused(cloud: Cloud) -> None:
     cloud.write()
     attempt = google.SignInAttempt.new("http://127.0.0.1:1")
     other = google.address(google.OAuthClient(CLIENT, SECRET, cloud.server.url), attempt)
-    for pasted, said in (
+    for pasted, message in (
         (cloud.issuer.consent(other), "not the address of this sign-in"),
         ("", "not the address"),
         ("http://[/?state=x&code=x", "not the address"),
         ("http://127.0.0.1/?state=a&state=b&code=x", "not the address"),
     ):
-        with pytest.raises(BadRequest, match=said):
+        with pytest.raises(BadRequest, match=message):
             sign_in.login(
                 cloud.settings, open_browser=None, show=lambda _: None, ask=lambda _, p=pasted: p
             )
@@ -170,12 +170,12 @@ def test_an_address_of_another_sign_in_is_refused(cloud: Cloud) -> None:
 def test_a_code_is_worth_nothing_to_another_sign_in(cloud: Cloud) -> None:
     client = google.OAuthClient(CLIENT, SECRET, cloud.server.url)
     mine, theirs = (google.SignInAttempt.new("http://127.0.0.1:1") for _ in range(2))
-    for attempt, said in (
+    for attempt, message in (
         (theirs, "invalid_grant"),  # it lacks the verifier
         (mine._replace(nonce="x"), "belongs to another sign-in"),
     ):
         code = loopback.code_in(cloud.issuer.consent(google.address(client, mine)), mine)
-        with pytest.raises(Unauthorized, match=said):
+        with pytest.raises(Unauthorized, match=message):
             google.exchange(client, attempt, code)
     address = f"http://127.0.0.1:1/?state={mine.state}&error=access_denied\x1b[2J"
     with pytest.raises(Unauthorized, match=r"access_denied\\x1b"):
@@ -286,13 +286,13 @@ def test_a_clock_ten_minutes_off_signs_in_and_renews_as_any_other(
     place, now = cloud.place, time.time()
     for passed in (0.0, 1800.0, 3000.0, 3500.0, 7000.0):
         cloud.issuer.now = lambda passed=passed: now + passed
-        shown = session.headers(place, lambda passed=passed: now + passed + apart)
-        claims = google.claims_of(shown["Authorization"].removeprefix("Bearer "))
+        headers = session.headers(place, lambda passed=passed: now + passed + apart)
+        claims = google.claims_of(headers["Authorization"].removeprefix("Bearer "))
         assert claims["exp"] > now + passed, "an expired token would be shown"
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "message"),
     [
         ("revoked", 77, "invalid_grant, Token revoked."),
         (
@@ -305,13 +305,13 @@ def test_a_clock_ten_minutes_off_signs_in_and_renews_as_any_other(
         ("no connection", 75, "cannot request a token from Google"),
     ],
 )
-def test_what_google_refuses_is_said_and_only_a_revoked_sign_in_is_forgotten(
+def test_what_google_refuses_is_reported_and_only_a_revoked_sign_in_is_forgotten(
     cloud: Cloud,
     tpujob: Tpujob,
     monkeypatch: pytest.MonkeyPatch,
     error: str,
     code: int,
-    said: str,
+    message: str,
 ) -> None:
     cloud.paste()
     _outdate(cloud.file)
@@ -322,7 +322,7 @@ def test_what_google_refuses_is_said_and_only_a_revoked_sign_in_is_forgotten(
     else:
         cloud.issuer.refuses = error
     refused = tpujob("list", code=code).err
-    assert said in refused
+    assert message in refused
     assert ("sign in again: tpujob login" in refused) is (error == "revoked")
     assert cloud.file.exists() is (error != "revoked")
 
@@ -334,7 +334,7 @@ def _outdate(file: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["link", "open", "folder"])
-def test_a_file_that_others_may_have_put_there_is_not_believed(
+def test_a_file_that_others_may_have_written_is_not_trusted(
     cloud: Cloud, tpujob: Tpujob, how: str, tmp_path: Path
 ) -> None:
     cloud.paste()
@@ -353,7 +353,7 @@ def test_a_file_that_others_may_have_put_there_is_not_believed(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can give a file to others")
-def test_a_file_of_somebody_else_is_not_believed(cloud: Cloud) -> None:
+def test_a_file_of_another_user_is_not_trusted(cloud: Cloud) -> None:
     cloud.paste()
     os.chown(cloud.file, 65534, 65534)
     with pytest.raises(StoreError, match="not a file of yours"):

@@ -12,12 +12,12 @@ from tpujob.domain.text import clean, count, number, seconds, span, usd
 
 
 @given(st.text().map(clean), st.integers(1, 40))
-def test_cut_and_filled_text_has_the_width_asked_for(given: str, columns: int) -> None:
+def test_cut_and_filled_text_has_the_width_asked_for(text: str, columns: int) -> None:
     for cut in (clip, clip_middle):
-        shown = cut(given, columns)
-        assert width(shown) <= columns
-        assert width(pad(shown, columns)) == columns
-        assert shown == given or "…" in shown
+        cut_text = cut(text, columns)
+        assert width(cut_text) <= columns
+        assert width(pad(cut_text, columns)) == columns
+        assert cut_text == text or "…" in cut_text
 
 
 def test_wide_characters_take_two_columns_and_marks_none() -> None:
@@ -28,7 +28,7 @@ def test_wide_characters_take_two_columns_and_marks_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "shown"),
+    ("form", "texts"),
     [
         (span, {0: "0s", 59.9: "59s", 130: "2m10s", 11_100: "3h05m", 360_000: "4d04h"}),
         (count, {0: "0", 9999: "9999", 12000: "12.0k", 250_000: "250k", 1_500_000: "1.5M"}),
@@ -37,8 +37,8 @@ def test_wide_characters_take_two_columns_and_marks_none() -> None:
         (number, {None: "-", 0.00031: "0.00031", 52_291.4: "52,291", 3e12: "3e+12"}),
     ],
 )
-def test_figures(form: Callable[[Any], str], shown: dict[Any, str]) -> None:
-    assert {value: form(value) for value in shown} == shown
+def test_figures(form: Callable[[Any], str], texts: dict[Any, str]) -> None:
+    assert {value: form(value) for value in texts} == texts
 
 
 def test_an_invalid_time_is_tolerated() -> None:

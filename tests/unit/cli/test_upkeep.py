@@ -52,13 +52,13 @@ def test_a_machine_may_be_named_as_the_table_abbreviates_it(
     """Google Cloud's names are three hashes with slashes."""
     names = [f"/{HASH}/{HASH}/{n * 32}" for n in "ab"]
     api.suspects = {name: suspect_view(name) for name in names}
-    shown = tpujob("hosts").out.splitlines()[1].split()[0]
-    assert "…" in shown
-    tpujob("hosts", "pin", shown, "--bad")
-    tpujob("hosts", "clear", shown)
+    name = tpujob("hosts").out.splitlines()[1].split()[0]
+    assert "…" in name
+    tpujob("hosts", "pin", name, "--bad")
+    tpujob("hosts", "clear", name)
     assert api.named("pin_host") == [{"physical": names[0], "verdict": "bad"}]
     assert list(api.suspects) == names[1:]
-    assert "0 machines match" in tpujob("hosts", "clear", shown, code=2).err
+    assert "0 machines match" in tpujob("hosts", "clear", name, code=2).err
 
 
 def test_completion_offers_machines(suspects: ScriptedJobs) -> None:
@@ -98,8 +98,8 @@ def test_sweep(tpujob: Tpujob, api: ScriptedJobs) -> None:
 
 def test_a_zone_that_could_not_be_listed_is_named(tpujob: Tpujob, api: ScriptedJobs) -> None:
     api.swept["unlisted"] = {"us-east5-b": "503 the service is unavailable"}
-    shown = tpujob("leaks", code=6)
-    assert (shown.out, "us-east5-b could not be listed: 503" in shown.err) == ("", True)
+    result = tpujob("leaks", code=6)
+    assert (result.out, "us-east5-b could not be listed: 503" in result.err) == ("", True)
     assert "us-east5-b could not be listed, and was left" in tpujob("sweep", code=6).out
     assert tpujob("sweep", "--json", code=6).json == api.swept
 

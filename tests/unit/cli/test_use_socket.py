@@ -1,4 +1,4 @@
-"""`tpujob use PATH`: a backend that somebody runs on this machine for all of its users."""
+"""`tpujob use PATH`: a backend that one user runs on this machine for all of its users."""
 
 import os
 import re
@@ -20,7 +20,7 @@ def path(url: str, tpujob_state: Path, api: ScriptedJobs) -> Path:
 
 
 @pytest.mark.parametrize("begins", ["", "unix:"])
-def test_the_backend_at_a_socket_is_used_from_then_on_and_who_runs_it_is_said(
+def test_the_backend_at_a_socket_is_used_from_then_on_and_its_owner_is_named(
     tpujob: Tpujob, path: Path, begins: str
 ) -> None:
     output = tpujob("use", f"{begins}{path}").out

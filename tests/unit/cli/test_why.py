@@ -124,7 +124,7 @@ def test_a_program_that_is_started_again_after_a_crash() -> None:
     golden("why-crashed", why_page(job, [], 80, NOW))
 
 
-TOLD = [
+EVIDENCE = [
     *({"host": 1, "text": line} for line in ("Traceback", "  File a", "    x()", "  File b")),
     {"host": 1, "text": "    y()"},
     {"host": 1, "text": "ValueError: no such file"},
@@ -133,30 +133,30 @@ TOLD = [
 
 
 @pytest.mark.parametrize(
-    ("cause", "told", "left_out"),
+    ("cause", "kept", "left_out"),
     [("CRASH", "ValueError", "Traceback"), ("HANG", "Traceback", "ValueError")],
 )
 def test_where_there_is_no_room_for_all_evidence_the_line_that_says_most_is_shown(
-    cause: str, told: str, left_out: str
+    cause: str, kept: str, left_out: str
 ) -> None:
-    crashed = cast("AttemptView", CRASHED | {"cause": cause, "evidence": TOLD})
-    shown = why_page(job_view(attempts=[crashed]), [], 80, NOW)
-    assert told in shown
-    assert left_out not in shown
-    assert "`tpujob show` has all of it" in shown
+    crashed = cast("AttemptView", CRASHED | {"cause": cause, "evidence": EVIDENCE})
+    page = why_page(job_view(attempts=[crashed]), [], 80, NOW)
+    assert kept in page
+    assert left_out not in page
+    assert "`tpujob show` has all of it" in page
     whole = job_page(job_view(attempts=[crashed]), [], 80, NOW)
-    assert told in whole
+    assert kept in whole
     assert left_out in whole
 
 
-def test_announced_maintenance_is_told_with_its_window() -> None:
+def test_announced_maintenance_is_shown_with_its_window() -> None:
     coming = {"starts": "2026-01-08T04:00:00.000Z", "ends": "2026-01-08T08:00:00.000Z"}
     coming |= {"latest": None, "kind": "SCHEDULED", "status": "PENDING"}
-    told = "scheduled maintenance of its hosts from 2026-01-08 04:00 to 2026-01-08 08:00 UTC, in 6d"
+    text = "scheduled maintenance of its hosts from 2026-01-08 04:00 to 2026-01-08 08:00 UTC, in 6d"
     job = job_view(maintenance=coming)
     for page in (why_page(job, [], 200, NOW), job_page(job, [], 200, NOW)):
         (line,) = [line for line in page.splitlines() if line.startswith("  Upcoming")]
-        assert told in line
+        assert text in line
     over = job_view(maintenance=coming | {"starts": "2026-01-01T00:00:00.000Z"})
     assert "which has begun" in why_page(over, [], 200, NOW)
     assert "Upcoming" not in why_page(job_view(), [], 200, NOW)
@@ -229,7 +229,7 @@ def test_the_list_says_what_is_billed_beside_the_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "said"),
+    ("verdict", "sentence"),
     [
         ({}, "not finite: the program did not replay the step, so this attempt alone does not"),
         ({"step": 7}, "not finite at step 7: the program did not replay"),
@@ -238,23 +238,23 @@ def test_the_list_says_what_is_billed_beside_the_rows() -> None:
         ({"blame": "gremlins"}, "not finite: gremlins is to blame"),
     ],
 )
-def test_a_verdict_is_shown_as_far_as_it_is_known(verdict: dict[str, Any], said: str) -> None:
+def test_a_verdict_is_shown_as_far_as_it_is_known(verdict: dict[str, Any], sentence: str) -> None:
     whole = {"step": None, "host": None, "device": "", "blame": "", "text": "loss=nan"} | verdict
     attempt = cast("AttemptView", attempt_view(1, verdict=whole))
-    assert words.verdict_of(attempt).startswith(said)
+    assert words.verdict_of(attempt).startswith(sentence)
 
 
 @pytest.mark.parametrize(
-    ("stall_s", "phase", "said"),
+    ("stall_s", "phase", "sentence"),
     [
         (1800.0, "train", "no step reported yet; 30m00s without progress is a hang"),
         (None, "train", "no step reported yet"),
         (900.0, "", "count until then; 15m00s without either is a hang"),
     ],
 )
-def test_a_first_step_that_does_not_come(stall_s: float | None, phase: str, said: str) -> None:
+def test_a_first_step_that_does_not_come(stall_s: float | None, phase: str, sentence: str) -> None:
     page = why_page(job_view(step=None, stall_s=stall_s, phase=phase), [], 80, NOW)
-    assert f"{said} Retries" in " ".join(page.split())
+    assert f"{sentence} Retries" in " ".join(page.split())
 
 
 @pytest.mark.parametrize("wish", ["run", "cancel", "release", "clean"])
@@ -262,8 +262,8 @@ def test_a_first_step_that_does_not_come(stall_s: float | None, phase: str, said
 def test_every_state_has_an_answer_that_fits_one_screen(state: State, wish: str) -> None:
     job = cast("JobView", waiting() | {"state": state.value, "wish": wish, "hold_until": AT})
     events = [event_view(i, state.value, f"event {i}") for i in range(9)]
-    for one in (job, job_view(state=state.value, wish=wish, slices=[], attempts=[], step=None)):
-        lines = why_page(one, events, 80, NOW).splitlines()
+    for view in (job, job_view(state=state.value, wish=wish, slices=[], attempts=[], step=None)):
+        lines = why_page(view, events, 80, NOW).splitlines()
         assert any(line.startswith("  Next ") for line in lines)
         assert any(line.startswith("  Retries ") for line in lines) is (
             state is not State.SUCCEEDED

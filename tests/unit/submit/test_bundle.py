@@ -30,8 +30,8 @@ def git(folder: Path, *words: str) -> None:
 
 def commit(folder: Path) -> None:
     git(folder, "add", "-A")
-    who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
-    git(folder, *who, "commit", "-q", "--no-gpg-sign", "-m", "one more")
+    identity = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    git(folder, *identity, "commit", "-q", "--no-gpg-sign", "-m", "one more")
 
 
 def opened(data: bytes) -> tarfile.TarFile:
@@ -43,11 +43,11 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
         write(tmp_path / name, "b.py", "a/x.py", "ä 'q'.txt")
         for path in (tmp_path / name).rglob("*.*"):
             os.utime(path, (seconds, seconds))
-    one, two = pack(tmp_path / "one"), pack(tmp_path / "two")
-    assert one == two
-    assert one.sha256 == hashlib.sha256(one.data).hexdigest()
-    assert one.files == ("a/x.py", "b.py", "ä 'q'.txt")
-    with opened(one.data) as tar:
+    first, second = pack(tmp_path / "one"), pack(tmp_path / "two")
+    assert first == second
+    assert first.sha256 == hashlib.sha256(first.data).hexdigest()
+    assert first.files == ("a/x.py", "b.py", "ä 'q'.txt")
+    with opened(first.data) as tar:
         content = tar.extractfile("a/x.py")
         assert content is not None
         assert content.read() == b"this is a/x.py\n"
@@ -111,10 +111,10 @@ def test_submodules_travel_with_their_files(tmp_path: Path) -> None:
     git(project, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(library), "lib")
     commit(project)
     write(project, "lib/new.py")
-    git(tmp_path, "init", "-q", "project/nobody-tracks-it")
-    write(project, "nobody-tracks-it/x.py")
+    git(tmp_path, "init", "-q", "project/untracked-repository")
+    write(project, "untracked-repository/x.py")
     packed = pack(project)
-    expected = {"project.py", "lib/library.py", "lib/new.py", "nobody-tracks-it/x.py"}
+    expected = {"project.py", "lib/library.py", "lib/new.py", "untracked-repository/x.py"}
     assert set(packed.files) == {".gitmodules"} | expected
     assert packed.warnings == ()
 
@@ -124,7 +124,7 @@ def test_submodules_travel_with_their_files(tmp_path: Path) -> None:
     assert bare.warnings == ("the submodule lib is not checked out, so nothing of it is shipped",)
 
 
-def test_files_that_look_like_keys_are_refused_and_shipped_if_told_so(tmp_path: Path) -> None:
+def test_files_that_look_like_keys_are_refused_unless_they_are_allowed(tmp_path: Path) -> None:
     write(tmp_path, ".env", ".env.example", "train.py", "sub/server.pem")
     keys = [".env", "sub/server.pem"]
     with pytest.raises(BadRequest, match=r"2 files .*\.env, sub/server\.pem$"):
@@ -154,7 +154,7 @@ def test_the_commit_and_branch_of_a_checkout_are_recorded(tmp_path: Path) -> Non
     assert (dirty["commit"], dirty["branch"], dirty["dirty"]) == (clean["commit"], "main", True)
     assert "+print('changed')" in dirty["diff"]
     assert "-this is old.py" in dirty["diff"]
-    assert "hidden" not in dirty["diff"], "what is not shipped is not told either"
+    assert "hidden" not in dirty["diff"], "the diff has only what is shipped"
     (tmp_path / "data.txt").write_text("line\n" * 100_000)
     long = pack(tmp_path).standing["diff"]
     assert len(long) < checkout.DIFF_LIMIT + 100

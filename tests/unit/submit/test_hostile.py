@@ -1,4 +1,4 @@
-"""Bundles that nobody packed with tpujob: each is refused in little memory, and by one kind of error."""
+"""Bundles that tpujob did not pack: each is refused in little memory, and by one kind of error."""
 
 import contextlib
 import gzip

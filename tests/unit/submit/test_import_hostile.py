@@ -28,11 +28,11 @@ def try_each(text: str, read: Callable[[str], Any]) -> None:
             for key in path[:-1]:
                 part = part[key]
             part[path[-1]] = value
-            message = said(lambda data=data: read(pyyaml.safe_dump(data, sort_keys=False)))
+            message = error_message(lambda data=data: read(pyyaml.safe_dump(data, sort_keys=False)))
             assert re.match(r"$|f[\w.]*:\d+: |there is no task", message), (path, value, message)
 
 
-def said(read: Callable[[], Any]) -> str:
+def error_message(read: Callable[[], Any]) -> str:
     """What the error says; empty if there is none."""
     try:
         read()

@@ -15,11 +15,11 @@ TASK = "accelerators: {{v4-8: {{tasks: [{}]}}}}\n"
 
 def jobs(plan: ImportPlan) -> dict[str, dict[str, Any]]:
     """The specs by name, each as its file is read back."""
-    found = {}
+    specs = {}
     for draft in plan.jobs:
         assert yaml.load(text_of(draft), draft.name).data == draft.spec
-        found[draft.name] = draft.spec
-    return found
+        specs[draft.name] = draft.spec
+    return specs
 
 
 def notes(plan: ImportPlan, key: str) -> list[tuple[str, str]]:
@@ -32,12 +32,12 @@ def read(text: str, **more: Any) -> ImportPlan:
 
 def test_a_labs_queue_becomes_job_files_that_load() -> None:
     plan = read_jobman(FILES)
-    found = jobs(plan)
-    assert list(found) == ["eval-seed42", "train-seed43", "small", "hello-world"]
+    specs = jobs(plan)
+    assert list(specs) == ["eval-seed42", "train-seed43", "small", "hello-world"]
     assert plan.done == ("train-seed42",)
     for draft in plan.jobs:
         jobspec.load(text_of(draft).replace("array: 2\n", ""), draft.name)
-    assert found["eval-seed42"] == {
+    assert specs["eval-seed42"] == {
         "name": "eval-seed42",
         "tpu": {
             "type": "v6e-64",
@@ -61,11 +61,11 @@ def test_a_labs_queue_becomes_job_files_that_load() -> None:
         "test -d ~/nets || git clone --branch main https://github.com/lab/nets ~/nets",
         "recovery": {"failures": 2},
     }
-    assert found["small"]["array"] == 2
-    assert found["small"]["recovery"] == {"failures": 2}, "0 is read as 3"
-    assert "git clone --branch main https://github.com/lab/other ~/other" in found["small"]["setup"]
-    assert found["train-seed43"]["start"] == "held", "it had failed"
-    assert found["hello-world"] == {
+    assert specs["small"]["array"] == 2
+    assert specs["small"]["recovery"] == {"failures": 2}, "0 is read as 3"
+    assert "git clone --branch main https://github.com/lab/other ~/other" in specs["small"]["setup"]
+    assert specs["train-seed43"]["start"] == "held", "it had failed"
+    assert specs["hello-world"] == {
         "name": "hello-world",
         "tpu": {"type": "v4-16", "pricing": "reserved", "zones": "us-central2-b"},
         "run": {"command": "echo us-central2-b\npython3 train.py"},
@@ -105,7 +105,7 @@ def test_the_shipped_worker_has_placeholders_which_are_asked_for() -> None:
     worker = worker.replace("bucket_name: lab-data", "bucket_name: ...")
     plan = read_jobman({"tasks.yaml": TASKS, "worker.yaml": worker})
     assert ("question", "a placeholder, left out; write the value") in notes(plan, "tpu.zone")
-    assert [one["bucket"] for one in jobs(plan)["train-seed42"]["mounts"]] == ["gs://lab-c4"]
+    assert [mount["bucket"] for mount in jobs(plan)["train-seed42"]["mounts"]] == ["gs://lab-c4"]
 
 
 def test_multihost_runner_is_unwrapped() -> None:
@@ -124,8 +124,8 @@ def test_a_folder_given_is_shipped_in_place_of_a_clone() -> None:
 def test_jobs_come_after_those_that_they_wait_for() -> None:
     tasks = "{id: c, run: x, depends_on: [b, a]}, {id: b, run: x, depends_on: a}, {id: a, run: x}"
     plan = read(TASK.format(tasks))
-    found = {name: spec.get("after") for name, spec in jobs(plan).items()}
-    assert list(found.items()) == [("a", None), ("b", ["a"]), ("c", ["b", "a"])]
+    dependencies = {name: spec.get("after") for name, spec in jobs(plan).items()}
+    assert list(dependencies.items()) == [("a", None), ("b", ["a"]), ("c", ["b", "a"])]
 
 
 def test_names_are_made_of_ids_and_stay_apart() -> None:
@@ -170,7 +170,7 @@ def test_running_tasks_are_an_error_until_jobman_has_stopped() -> None:
         ("{id: a, run: x, repo: r, workdir: ../..}", "tasks[].workdir: '../..' is not the name"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_with_its_line(text: str, message: str) -> None:
+def test_a_mistake_is_reported_with_its_line(text: str, message: str) -> None:
     with pytest.raises(BadSpec) as caught:
         read("repos: {r: https://x}\n" + TASK.format(text))
     assert caught.value.message.startswith("tasks.yaml:2: ")

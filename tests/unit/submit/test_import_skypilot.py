@@ -54,12 +54,12 @@ def test_entries_that_are_left_out_or_differ_are_named() -> None:
     tpu = "accelerators: tpu-v6e-8, use_spot"
     aws = "{infra: aws, accelerators: A100}"
     entries = f"[{aws}, {{{tpu}: true}}, {{{tpu}: false}}]"
-    found = notes(f"resources: {{any_of: {entries}}}\nrun: x")
-    assert "aws has no TPUs" in found["resources.infra", "dropped"]
-    assert "one pricing" in found["resources.any_of", "question"]
-    found = notes("resources: {accelerators: [A100, tpu-v6e-8]}\nrun: x")
-    assert "A100 is not a TPU" in found["resources.accelerators", "dropped"]
-    assert "on-demand" in found["resources.accelerators", "warning"]
+    texts = notes(f"resources: {{any_of: {entries}}}\nrun: x")
+    assert "aws has no TPUs" in texts["resources.infra", "dropped"]
+    assert "one pricing" in texts["resources.any_of", "question"]
+    texts = notes("resources: {accelerators: [A100, tpu-v6e-8]}\nrun: x")
+    assert "A100 is not a TPU" in texts["resources.accelerators", "dropped"]
+    assert "on-demand" in texts["resources.accelerators", "warning"]
 
 
 WHOLE = """\
@@ -127,7 +127,7 @@ def test_a_whole_task_becomes_a_job_and_every_key_is_in_the_table() -> None:
     headings = {4, 13, 21}
     name_of_the_secret = 20
     assert {*lines} - {note.line for note in plan.notes} == headings | {name_of_the_secret}
-    found = {(note.key, note.outcome): note.text for note in plan.notes}
+    texts = {(note.key, note.outcome): note.text for note in plan.notes}
     for key, outcome, text in (
         ("resources.cpus", "dropped", "a type of TPU"),
         ("resources.labels", "dropped", "no such key"),
@@ -139,15 +139,16 @@ def test_a_whole_task_becomes_a_job_and_every_key_is_in_the_table() -> None:
         ("file_mounts.'/az'", "question", "left out"),
         ("envs.HF_TOKEN", "kept", "tpujob secret set HF_TOKEN"),
     ):
-        assert text in found[key, outcome]
+        assert text in texts[key, outcome]
 
 
 def test_several_documents_run_one_after_another() -> None:
     text = f"name: pipe\n---\nname: prep\n{V6E}run: a\n---\n# the last\n{V6E}run: b\n"
-    found = [
-        (one.name, one.spec.get("after"), one.place) for one in read_skypilot(text, "p.yaml").jobs
+    jobs = [
+        (draft.name, draft.spec.get("after"), draft.place)
+        for draft in read_skypilot(text, "p.yaml").jobs
     ]
-    assert found == [("prep", None, "p.yaml:3"), ("pipe-2", ["prep"], "p.yaml:8")]
+    assert jobs == [("prep", None, "p.yaml:3"), ("pipe-2", ["prep"], "p.yaml:8")]
 
 
 def test_a_repository_is_cloned_by_setup() -> None:
@@ -175,7 +176,7 @@ def test_a_repository_is_cloned_by_setup() -> None:
         (f"{V6E}run: x\n---\n{V6E}run: [y", "t.yaml:5: not valid YAML"),
     ],
 )  # fmt: skip
-def test_what_has_no_equal_is_said_with_its_line(text: str, message: str) -> None:
+def test_what_has_no_equal_is_refused_with_its_line(text: str, message: str) -> None:
     with pytest.raises(BadSpec) as caught:
         read_skypilot(text, "t.yaml")
     assert caught.value.message.startswith(message)

@@ -1,10 +1,10 @@
 """Which files count as keys: by name, by content, in the diff of a checkout; and what only looks so."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.unit.submit.test_bundle import commit, git
 from tpujob.errors import BadRequest
 from tpujob.submit.archive import pack
 from tpujob.submit.secrets_scan import files_with_keys
@@ -91,8 +91,8 @@ def test_a_key_in_utf_16_is_known(tmp_path: Path, encoding: str, mark: str) -> N
     for name in ("deploy", "putty", "github.py"):
         (tmp_path / name).write_text(mark + BY_CONTENT[name], encoding=encoding)
     (tmp_path / "notes").write_text(mark + "keep ghp_ to yourself", encoding=encoding)
-    found = files_with_keys(tmp_path, ["deploy", "putty", "github.py", "notes"])
-    assert found == ["deploy", "putty", "github.py"]
+    names = files_with_keys(tmp_path, ["deploy", "putty", "github.py", "notes"])
+    assert names == ["deploy", "putty", "github.py"]
 
 
 def test_a_long_row_of_line_ends_after_a_mark_is_read_once(tmp_path: Path) -> None:
@@ -109,16 +109,11 @@ def test_many_keys_are_counted_and_the_first_are_named(tmp_path: Path) -> None:
 
 
 def test_the_diff_of_a_checkout_shows_no_key_either(tmp_path: Path) -> None:
-    def git(*words: str) -> None:
-        who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
-        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
-
     (tmp_path / ".env").write_text("TOKEN=canary-by-name\n")
     (tmp_path / "deploy.txt").write_text(f"-----BEGIN PRIVATE KEY-----\n{BASE64}\n")
     (tmp_path / "train.py").write_text("one\n")
-    git("init", "-q")
-    git("add", "-A")
-    git("commit", "-q", "--no-gpg-sign", "-m", "oops")
+    git(tmp_path, "init", "-q")
+    commit(tmp_path)
     for name in (".env", "deploy.txt"):
         (tmp_path / name).unlink()  # what was deleted may still be in use
     (tmp_path / "train.py").write_text("two\n")

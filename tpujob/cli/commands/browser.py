@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import typer
 
@@ -97,8 +97,6 @@ def open_page(
 
 
 def _address(page: str, path: str, code: str) -> str:
-    from urllib.parse import quote
-
     to = f"?to={quote(path, safe='/')}" if path != "/" else ""
     return f"{page}/enter/{code}{to}" if code else f"{page}{path}"
 

@@ -41,13 +41,14 @@ def use(
     if not where:
         _list(settings, as_json=as_json)
         return
-    deployed = "://" in where
-    if (client_id or client_secret or account or door) and not deployed:
+    deployed, shared = "://" in where, where.startswith(("/", "unix:"))
+    of_sign_in = client_id or client_secret or account or door
+    if (of_sign_in and not deployed) or (name and not (deployed or shared)):
         raise BadRequest(
-            "--client-id, --client-secret, --account and --door go with the URL of a backend",
-            hint="tpujob use URL --name NAME, with these options, changes a context.",
+            "options go with the URL of a backend, and --name also with a PATH",
+            hint="tpujob use URL --name NAME, with other options, changes a context.",
         )
-    if where.startswith(("/", "unix:")):
+    if shared:
         where = _write_socket_context(settings, where.removeprefix("unix:"), name)
     elif deployed:
         sign_in = {"client_id": client_id, "client_secret": client_secret, "account": account}

@@ -150,10 +150,9 @@ def submit(spec: JobSpec, options: SubmitOptions) -> int:
     with on_interrupt(unsure, again):
         try:
             job = _submit(api, spec_fields, bundle, plan["bucket"], key)
-        except Busy:  # nothing was submitted
-            raise
         except (BackendGone, Transient) as error:
-            error.hint = "\n".join([unsure, again])
+            if not isinstance(error, Busy):  # it says that nothing was submitted
+                error.hint = f"{unsure}\n{again}"
             raise
     if not options.as_json:
         page = page_of(job["id"])

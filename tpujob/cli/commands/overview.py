@@ -152,7 +152,7 @@ def _circuit_line(circuit: OpenCircuit, now: float) -> str:
     wait = f"next request in {span(retry_at - now)}"
     next_request = wait if circuit["open"] else "requested when a job needs it"
     request = f"{clean(circuit['what'])} {clean(circuit['pricing'])} in {clean(circuit['place'])}"
-    refusals = f"{many(circuit['refusals'], 'refusal')} within {span(max(0.0, now - since))}"
+    refusals = f"{many(circuit['refusals'], 'refusal')} within {span(now - since)}"
     return f"{circuit['cause']} of {request}: {refusals}, {next_request}"
 
 

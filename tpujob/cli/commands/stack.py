@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +16,7 @@ from tpujob.errors import BadRequest, TpujobError
 if TYPE_CHECKING:
     from tpujob.api import HealthView
     from tpujob.config.settings import Settings
+    from tpujob.config.stack_processes import Status
 
 
 def up(
@@ -49,14 +49,15 @@ def down() -> None:
     from tpujob.wiring import client
 
     settings = current_settings()
-    if url := client.deployed_at(settings):
+    if ended := stack_processes.down(settings):  # also where the file of the context is gone
+        say(f"Stopped: {', '.join(ended)}.")
+    elif url := client.deployed_at(settings):
         raise BadRequest(
             f"the backend of {settings.context} is at {url}: it is not stopped here",
             hint="`tpujob use local`, then `tpujob down`, stops the local stack",
         )
-    ended = stack_processes.down(settings)
-    stopped = f"Stopped: {', '.join(ended)}."
-    say(stopped if ended else f"Nothing to stop: {name_of_stack(settings)} is down.")
+    else:
+        say(f"Nothing to stop: {name_of_stack(settings)} is down.")
 
 
 def serve(
@@ -108,17 +109,7 @@ def status(as_json: Json = False) -> None:
         processes = [{**backend, "page": "", "log": ""}]
         text = f"{settings.context}: the backend is deployed at {url}"
     else:
-        processes = [
-            {
-                "name": process.name,
-                "running": process.ready is not None,
-                "pid": process.pid,
-                "url": _address_in(process.ready),
-                "page": str((process.ready or {}).get("page", "")),
-                "log": str(process.log),
-            }
-            for process in stack_processes.status(settings)
-        ]
+        processes = [_process_record(process) for process in stack_processes.status(settings)]
         screen = get_screen()
         text = "" if settings.local else f"Context {settings.context}:\n"
         text += stack_page(processes, screen.columns, color=screen.color)
@@ -145,9 +136,16 @@ def _health(settings: Settings) -> HealthView | dict[str, str] | None:
         return {"error": error.message, "hint": error.hint}
 
 
-def _address_in(ready: Mapping[str, Any] | None) -> str:
-    """Return the address in a ready file: `url` of the backend, `control` of the other processes."""
-    return str(ready.get("url") or ready.get("control") or "") if ready else ""
+def _process_record(process: Status) -> dict[str, Any]:
+    ready = process.ready or {}
+    return {
+        "name": process.name,
+        "running": process.ready is not None,
+        "pid": process.pid,
+        "url": str(ready.get("url") or ready.get("control") or ""),  # the backend has the first
+        "page": str(ready.get("page", "")),
+        "log": str(process.log),
+    }
 
 
 def schema() -> None:

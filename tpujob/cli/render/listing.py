@@ -178,6 +178,6 @@ def health_lines(health: Mapping[str, Any] | None, now: float) -> list[str]:
         ]
     loop = health["loop"]
     passed = seconds(loop["passed_at"])
-    ago = "not yet" if passed is None else f"{age(max(0.0, now - passed))} ago"
+    ago = "not yet" if passed is None else f"{age(now - passed)} ago"
     troubles = (f"{trouble['text']}. {trouble['hint']}" for trouble in health["troubles"])
     return [f"Last pass: {ago}", *(clean(text[:1].upper() + text[1:]) for text in troubles)]

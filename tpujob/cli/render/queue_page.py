@@ -129,7 +129,7 @@ def place_facts(place: PlaceView, now: float) -> list[tuple[str, str]]:
             f"its share has used {usd(order['share_usd'])} for its weight",
             f"its owner {usd(order['owner_usd'])}",
             f"rank {order['rank']}",
-            f"waits for {span(max(0.0, now - since))}" if since is not None else "",
+            f"waits for {span(now - since)}" if since is not None else "",
         )
         facts.append(("Order", "; ".join(filter(None, terms))))
     return facts + [("Helps" if n == 0 else "", text) for n, text in enumerate(place["helps"])]

@@ -96,7 +96,7 @@ def plan_lines(script: Mapping[str, Any]) -> list[str]:
     """Return the name of a plan of faults, how many steps are done, and the next steps."""
     return [
         f"{script['name']}: {script['done']} done, next:",
-        *(f"  in {span(max(0, s['in_s']))}  {s['do']} {clean(s['what'])}" for s in script["next"]),
+        *(f"  in {span(s['in_s'])}  {s['do']} {clean(s['what'])}" for s in script["next"]),
     ]
 
 
