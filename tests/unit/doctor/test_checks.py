@@ -176,11 +176,13 @@ CASES: dict[str, Finding] = {
     "an old Python": machine.check_python(Software((3, 9, 1), [], {})),
     "packages": machine.check_packages(
         Software(
-            (3, 11, 0), ["google-cloud-tpu>=1.28", "typer<1,>=0.28"], {"google-cloud-tpu": "1.28.0"}
+            (3, 11, 0),
+            ["google-cloud-tpu>=1.28", "typer<1,>=0.28"],
+            {"google-cloud-tpu": "1.28.0", "typer": "0.28.1"},
         )
     ),
     "an old package": machine.check_packages(
-        Software((3, 11, 0), ["a>=1.28", "b>=2"], {"a": "1.9.3rc1"})
+        Software((3, 11, 0), ["a<2,>=1.28", "b>=2"], {"a": "1.9.3rc1"})
     ),
     "not installed": machine.check_packages(Software((3, 11, 0), [], {})),
     "a backend": machine.check_backend("https://b", None),
