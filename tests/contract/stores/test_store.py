@@ -423,8 +423,8 @@ def test_a_damaged_record_is_named_and_keeps_nobody_from_the_others(
         assert [job.id for job in each.list(live=True, name="mlp")] == ["000002"]
         assert [job.id for job in each.walk()] == ["000002"]
         assert each.due(9) == ["000002"]
-        said = [r.getMessage() for r in caplog.records if "000001" in r.getMessage()]
-        assert len(said) == 1, f"the log names it once: {said}"
+        lines = [r.getMessage() for r in caplog.records if "000001" in r.getMessage()]
+        assert len(lines) == 1, f"the log names it once: {lines}"
         ((job_id, reason),) = each.damaged()
         assert job_id == "000001"
         assert "damaged" in reason
@@ -481,14 +481,14 @@ def test_a_kill_in_mid_commit_loses_nothing_that_was_acknowledged(
     process = place.process("commit_for_ever", job.id)
     go(process)
     assert process.stdout
-    said = [int(process.stdout.readline()) for _ in range(after)]
+    versions = [int(process.stdout.readline()) for _ in range(after)]
     process.kill()
-    said += [int(line) for line in process.stdout]
+    versions += [int(line) for line in process.stdout]
     for opened in (store, place.open()):
-        found = opened.get(job.id)
-        assert said[-1] <= found.version <= said[-1] + 1, "one more may be stored and not yet said"
-        assert [e.seq for e in opened.events(job.id)] == list(range(1, found.version + 1))
-    assert moved(store, store.get(job.id)).version == found.version + 1
+        stored = opened.get(job.id)
+        assert versions[-1] <= stored.version <= versions[-1] + 1, "the kill may hide one reply"
+        assert [e.seq for e in opened.events(job.id)] == list(range(1, stored.version + 1))
+    assert moved(store, store.get(job.id)).version == stored.version + 1
 
 
 def test_a_reader_is_not_held_up_by_what_is_being_written(store: Store) -> None:

@@ -35,11 +35,11 @@ def row(
     limits: list[Limit], zone: str = ZONE, kind: QuotaKind = V4, **more: Any
 ) -> SimpleNamespace:
     rows = allowances(limits, [zone], **more)
-    found = [
+    rows_of_kind = [
         one for one in rows if (one["type"], one["pricing"]) == (kind.generation, kind.pricing)
     ]
-    assert len(found) == 1, found
-    return SimpleNamespace(**found[0], chips=chips(found[0]))
+    assert len(rows_of_kind) == 1, rows_of_kind
+    return SimpleNamespace(**rows_of_kind[0], chips=chips(rows_of_kind[0]))
 
 
 def test_the_smaller_limit_holds() -> None:
@@ -108,8 +108,8 @@ def test_a_grant_has_a_row_even_without_quota() -> None:
         ChipsSetting(type="v4", zone=ZONE, pricing="spot", chips=32),
         ChipsSetting(type="v4", zone=OTHER, pricing="spot", chips=8),
     ]
-    found = row([limit(V4, "zone", 0)], grants=grants)
-    assert (found.granted_chips, found.limit, found.known) == (32, 0, True)
+    allowance = row([limit(V4, "zone", 0)], grants=grants)
+    assert (allowance.granted_chips, allowance.limit, allowance.known) == (32, 0, True)
     assert not row([], grants=grants).known
 
 

@@ -91,13 +91,13 @@ def test_a_job_that_may_start_while_it_is_ticked_is_ticked_again(
     place = stage.reconciler.observer.place
 
     def then_falls_free(of: Job) -> Place:
-        found = place(of)
+        before = place(of)
         if of.id == job:
             monkeypatch.setattr(stage.reconciler.observer, "place", place)
             stage.api.delete("000001")
             stage.until("000001", State.CANCELLED)
             stage.reconciler.queue.plan()
-        return found
+        return before
 
     monkeypatch.setattr(stage.reconciler.observer, "place", then_falls_free)
     ticks(loop)
