@@ -188,6 +188,12 @@ def test_every_grant_of_a_letter_is_found_in_its_order() -> None:
     assert len(made.grants) == 6
 
 
+@pytest.mark.parametrize(("type", "chips"), [("v3", 32), ("v4", 32), ("v5e", 64), ("v6e", 64)])
+def test_cores_of_a_grant_are_as_many_a_chip_as_the_generation_has(type: str, chips: int) -> None:
+    text = f"64 spot Cloud TPU {type} cores in zone {ZONE}"
+    assert parse_letter(text) == [grant(type, ZONE, "spot", chips)]
+
+
 def test_what_is_no_grant_is_refused() -> None:
     with pytest.raises(BadRequest, match="32 spot Cloud TPU v4 chips in zone us-central2-b"):
         parse_letter("we regret to inform you")
