@@ -276,6 +276,14 @@ def test_polls_are_apart_however_often_something_is_committed(
     assert 2 <= len(polls) <= 4
 
 
+def test_polls_go_on_when_the_clock_is_set_back(rig: Rig) -> None:
+    rig.run(2 * 3600, poke=False)
+    rig.clock.sleep(-3600)
+    rig.fails(rig.job(name="one"))
+    rig.run(10, poke=False)
+    assert rig.lab.names == ["one"]
+
+
 # Sinks that fail -----------------------------------------------------------------------------------------------------
 
 
