@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tpujob.api import CodeGiven, EventView, JobRow, JobView, ListAsked, LogLine
 from tpujob.domain.model import State
 from tpujob.domain.paging import PAGE, newest
-from tpujob.errors import BadRequest, Transient
+from tpujob.errors import BackendGone, BadRequest, Busy, Transient
 
 if TYPE_CHECKING:
     from tpujob.adapters.http.client import RemoteJobs
@@ -56,9 +56,18 @@ class Client:
                     "a mapping has no folder that `code` could be in",
                     hint="Write the job file, and pass its path.",
                 )
-            return Job(self, self.api.create(spec, idempotency_key=key))
-        bundles, code, content = _read(self.api, Path(spec), allow_keys=allow_keys)
-        view = self.api.create(content, bundles=bundles, code=code, idempotency_key=key)
+            bundles, code, content = [], None, spec
+        else:
+            bundles, code, content = _read(self.api, Path(spec), allow_keys=allow_keys)
+        try:
+            view = self.api.create(content, bundles=bundles, code=code, idempotency_key=key)
+        except Busy:  # nothing was submitted
+            raise
+        except (BackendGone, Transient) as error:
+            error.hint = (
+                f"The job may have been submitted. With key={key!r} a repeat makes no second job."
+            )
+            raise
         return Job(self, view)
 
     def job(self, job: str) -> Job:

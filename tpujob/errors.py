@@ -114,7 +114,7 @@ class HostKeyChanged(TpujobError):
 
 
 class StoreError(TpujobError):
-    http_status = 500
+    pass
 
 
 class DamagedRecord(StoreError):

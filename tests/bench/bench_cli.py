@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from tests.bench.scale.rig import used
 from tests.flow.page import lab
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.config import stack_processes
@@ -58,10 +59,10 @@ def _commands(env: dict[str, str], rounds: int, backend: int) -> None:
     served: list[float] = []
     for _ in range(rounds):
         for what, (command, _target) in commands.items():
-            before = _cpu_of(backend)
+            before = used(backend).cpu_s
             costs[what].append(_cpu_of_command(command, env))
             if command[1:] == ["list"]:
-                served.append(_cpu_of(backend) - before)
+                served.append(used(backend).cpu_s - before)
     for what, (_command, target) in commands.items():
         _say(what, costs[what], "s", target)
     _say("  of which the backend spends, besides", served, "s")
@@ -73,7 +74,7 @@ def _store(path: Path) -> None:
     _say("store: create", _each(lambda: store.create(_job(), _event()), JOBS), "ms")
     print(f"{'  with the disk':40} {(time.perf_counter() - wall) / JOBS * 1e3:7.2f} ms")
     fresh = [SqliteStore(path) for _ in range(3)]
-    _say(f"store: list {JOBS}, first", [_cpu(each.list) * 1e3 for each in fresh], "ms")
+    _say(f"store: list {JOBS}, first", [_cpu(store.list) * 1e3 for store in fresh], "ms")
     _say(f"store: list {JOBS}, again", _each(fresh[0].list, 5), "ms", "40 ms")
     job = store.list()[0]
 
@@ -92,15 +93,12 @@ def _store(path: Path) -> None:
 
 def _idle(backend: int, seconds: float = 20.0) -> None:
     time.sleep(seconds / 2)  # what a start brings with it is over
-    before = _cpu_of(backend)
+    before = used(backend)
     time.sleep(seconds)
-    share = (_cpu_of(backend) - before) / seconds * 100
-    status = Path(f"/proc/{backend}/status").read_text()
-    resident = next(
-        int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")
-    )
+    after = used(backend)
+    share = (after.cpu_s - before.cpu_s) / seconds * 100
     print(f"{'backend, 10 jobs waiting: CPU':40} {share:7.2f} %               1 %")
-    print(f"{'backend, 10 jobs waiting: memory':40} {resident / 1024:7.0f} MB              120 MB")
+    print(f"{'backend, 10 jobs waiting: memory':40} {after.rss_mib:7.0f} MB              120 MB")
 
 
 def _fill(store: SqliteStore, count: int) -> None:
@@ -125,11 +123,6 @@ def _cpu_of_command(command: list[str], env: dict[str, str]) -> float:
     subprocess.run(command, env=env, stdout=subprocess.DEVNULL, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-def _cpu_of(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _cpu(work: Callable[[], object]) -> float:

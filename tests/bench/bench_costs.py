@@ -9,7 +9,7 @@ from tests.support.costed_hour import CASES, HEAD
 
 
 def main() -> None:
-    sizes = {int(one) for one in sys.argv[1:]}
+    sizes = {int(word) for word in sys.argv[1:]}
     print("\n".join(HEAD))
     for case in CASES:
         if case.hosts in sizes or not sizes:

@@ -2,7 +2,7 @@
 
 The lab has eight slices of quota, of one type. Jobs come in bursts of three on average, from one person or five;
 lengths are lognormal (median 35 min, sigma 1.2); the cloud takes 8 min on average to give a slice, a cold start costs
-6 min of it, a warm one 1 min, and one on a slice that was wiped 4 min, as the environment is made anew. `own`: one
+6 min of it, a warm one 1 min, and one on a slice that was wiped 4 min, as the environment is made again. `own`: one
 slice a job, by the plan's order. `hand on`: the same, and a slice serves the next job of its owner at once. `lab`: the
 next job in order, whoever owns it. `jobman`: eight workers that never give a slice back take the first job in the file
 that fits.
@@ -99,9 +99,8 @@ class Lab:
         jobs = self.arrivals()
         for number, (when, _, _) in enumerate(jobs):
             self.at(when, "come", number)
-        free = SLICES if self.rule == "jobman" else 0
-        for _ in range(free):
-            self.billed += DAYS * DAY
+        if self.rule == "jobman":
+            self.billed = SLICES * DAYS * DAY
         while self.events:
             now, _, what, number = heapq.heappop(self.events)
             if what == "come":
@@ -119,16 +118,16 @@ class Lab:
         return self
 
     def _use(self, owner: str, seconds: float, now: float) -> None:
-        known, at = self.used.get(owner, (0.0, now))
-        self.used[owner] = fade(known, now - at) + seconds, now
+        before, at = self.used.get(owner, (0.0, now))
+        self.used[owner] = fade(before, now - at) + seconds, now
 
     def _order(self, now: float) -> list[int]:
         if self.rule == "jobman":
             return sorted(self.queue)
         parts = (("", owner, fade(n, now - at)) for owner, (n, at) in self.used.items())
-        entries = [one for one, _ in self.queue.values()]
-        found = plan(entries, QueueSettings(), {}, sums(parts), now, NoOthers())
-        return [int(job_id) for job_id in found.order]
+        entries = [entry for entry, _ in self.queue.values()]
+        order = plan(entries, QueueSettings(), {}, sums(parts), now, NoOthers()).order
+        return [int(job_id) for job_id in order]
 
     def _start(self, now: float) -> None:
         for number in self._order(now):
@@ -152,16 +151,16 @@ class Lab:
         return False
 
     def _begin(self, number: int, ready: float, set_up: float) -> None:
-        one, length = self.queue.pop(number)
+        entry, length = self.queue.pop(number)
         works = ready + set_up
         self.cold += set_up == COLD
-        self.waits.append(works - one.since)
-        self.running[number] = one.owner, ready
+        self.waits.append(works - entry.since)
+        self.running[number] = entry.owner, ready
         self.at(works + length, "end", number)
 
 
 def month(rule: str, load: float, owners: int) -> tuple[float, float, float]:
-    """Mean wait in minutes, part of cold starts, slice-hours."""
+    """Return the mean wait in minutes, the share of cold starts, and the slice-hours."""
     labs = [Lab(rule, Random(seed), load, owners).live() for seed in range(SEEDS)]
     waits = [wait for lab in labs for wait in lab.waits]
     cold = sum(lab.cold for lab in labs) / len(waits)
@@ -170,7 +169,7 @@ def month(rule: str, load: float, owners: int) -> tuple[float, float, float]:
 
 
 def plan_time(jobs: int) -> float:
-    """Milliseconds of CPU time, at the median, with 20 owners."""
+    """Return the median of the CPU time of a plan, in milliseconds, with 20 owners."""
     random = Random(1)
     entries = [waiting(n, f"owner-{random.randrange(20)}", random.random()) for n in range(jobs)]
     taken: list[float] = []

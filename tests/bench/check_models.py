@@ -19,7 +19,7 @@ MODELS = [
 ]
 
 
-def found(arguments: list[str], targets: list[str]) -> list[Finding]:
+def check(arguments: list[str], targets: list[str]) -> list[Finding]:
     command = [sys.executable, "-m", "workloads.lm", *arguments, f"--check={','.join(targets)}"]
     command += ["--check-batch-per-chip=1", "--check-tokens=10B", "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
@@ -27,20 +27,19 @@ def found(arguments: list[str], targets: list[str]) -> list[Finding]:
 
 
 def main() -> int:
-    """The tables, and what is over its limit; 0 if nothing is."""
+    """Print the tables, and what is over its limit; return 0 if nothing is."""
     wrong: list[str] = []
     for arguments, limits in MODELS:
-        findings = found(arguments, list(limits))
+        findings = check(arguments, list(limits))
         work = report.Work(10e9, "tokens")
         sys.stdout.write(report.page(" ".join(["lm", *arguments]), findings, work) + "\n\n")
         if code_of(findings):
-            wrong += [f"{one.target}: {one.reason}" for one in findings if one.fit != "yes"]
-        for one in findings:
-            takes = one.program.peak_bytes / GIB if one.program else 0
-            if takes > limits[one.target]:
-                wrong.append(
-                    f"{one.target}: {takes:.2f} GiB of {limits[one.target]} that it may take"
-                )
+            wrong += [f"{f.target}: {f.reason}" for f in findings if f.fit != "yes"]
+        for finding in findings:
+            takes = finding.program.peak_bytes / GIB if finding.program else 0
+            limit = limits[finding.target]
+            if takes > limit:
+                wrong.append(f"{finding.target}: {takes:.2f} GiB of {limit} that it may take")
     sys.stdout.write("\n".join(wrong) + "\n" if wrong else "")
     return 1 if wrong else 0
 

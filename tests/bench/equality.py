@@ -36,29 +36,29 @@ def main() -> None:
     parser.add_argument("--interruptions", type=int, default=20)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--module", default="workloads.mlp")
-    asked, flags = parser.parse_known_args()
+    args, flags = parser.parse_known_args()
     flags = flags or ["--hidden=64,32", "--batch=16"]
     flags = [*flags, f"--steps={STEPS}", f"--checkpoint-every={EVERY}", "--log-every=100000"]
-    print(f"--seed={asked.seed}: {asked.module} {' '.join(flags)}")
-    warm, chance, wrong = Warm(), random.Random(asked.seed), 0
+    print(f"--seed={args.seed}: {args.module} {' '.join(flags)}")
+    warm, chance, wrong = Warm(), random.Random(args.seed), 0
     with tempfile.TemporaryDirectory() as folder:
         for hosts in (1, 2):
             place = Path(folder, str(hosts))
             place.mkdir()
             job = Job(place, Path(folder), warm)
-            job.module = asked.module
+            job.module = args.module
             expected = job.run(*flags, hosts=hosts)[0].numbers()
             whole, job.workdir = job.workdir, str(place / "interrupted")
-            wrong += _interrupted(job, hosts, flags, expected, asked.interruptions, chance)
+            wrong += _interrupted(job, hosts, flags, expected, args.interruptions, chance)
         checkpoints = Path(whole) / "checkpoints"
         shutil.rmtree(checkpoints / str(STEPS))
         for hosts, devices, others in OTHERS:
             job.workdir = str(Path(folder, "-".join(map(str, (hosts, devices, *others)))))
             shutil.copytree(whole, job.workdir)
-            found = job.run(*flags, *others, hosts=hosts, devices=devices)[0].numbers()
-            off = max(abs(a - b) for s in found for a, b in zip(found[s], expected[s], strict=True))
+            steps = job.run(*flags, *others, hosts=hosts, devices=devices)[0].numbers()
+            off = max(abs(a - b) for s in steps for a, b in zip(steps[s], expected[s], strict=True))
             wrong += off >= NEAR
-            print(f"{hosts} x {devices} {' '.join(others)}: {len(found)} steps, off by {off:.1e}")
+            print(f"{hosts} x {devices} {' '.join(others)}: {len(steps)} steps, off by {off:.1e}")
     warm.close()
     sys.exit(f"{wrong} differ" if wrong else 0)
 
@@ -66,7 +66,7 @@ def main() -> None:
 def _interrupted(
     job: Job, hosts: int, flags: list[str], expected: Numbers, times: int, chance: random.Random
 ) -> int:
-    """Run to the end with so many interruptions, in as many runs as it takes. Returns how many attempts differ."""
+    """Run to the end with so many interruptions, in as many runs as it takes; return how many attempts differ."""
     wrong, seen = 0, dict[int, tuple[float, float]]()
     place = Path(job.workdir)
     for number in range(times + 1):
@@ -77,21 +77,21 @@ def _interrupted(
                 _wait_for_steps(started[0], at)
                 chance.choice(started).tell(how)
             codes = [host.code() for host in started]
-        found = started[0].numbers()
-        equal = found.items() <= expected.items()
+        numbers = started[0].numbers()
+        equal = numbers.items() <= expected.items()
         wrong += not equal
-        seen.update(found)
-        steps = f"steps {min(found)} to {max(found)}" if found else "no step"
+        seen.update(numbers)
+        steps = f"steps {min(numbers)} to {max(numbers)}" if numbers else "no step"
         shown = "equal" if equal else "DIFFERENT"
         print(f"{hosts} hosts, {how.name} after {at}: {codes}, {steps}, {shown}", flush=True)
-        if STEPS in found:  # anew, as there are interruptions left
+        if STEPS in numbers:  # start again, as there are interruptions left
             shutil.rmtree(place)
     assert wrong or seen.keys() == expected.keys() or times < 4, "not every step was seen"
     return wrong
 
 
 def _wait_for_steps(host: Host, steps: int) -> None:
-    """Until the host has made so many steps, or has reached the end."""
+    """Wait until the host has made so many steps, or has reached the end."""
     host.until(lambda host: len(host.events("step")) >= steps or STEPS in host.numbers())
 
 

@@ -59,7 +59,7 @@ def main(words: list[str]) -> None:
 
 
 def gemm(seconds: float, size: int) -> list[float]:
-    """FLOP/s of square bfloat16 products, for each second or so of that time. A GPU gets slower as it gets warm: the
+    """Return the FLOP/s of square bfloat16 products, for each second of that time. A GPU slows down as it warms up: the
     last of them is the rate that a training step can hope for."""
     a = jnp.asarray(np.random.default_rng(0).normal(size=(size, size)), jnp.bfloat16)
     many = jax.jit(lambda a, b: jax.lax.fori_loop(0, 20, lambda _, b: (a @ b) * (1 / size), b))
@@ -98,7 +98,7 @@ def vit(batch: int, preset: Any, steps: int) -> tuple[float, int]:
 def measured(
     workload: Workload[Any], rows: Mapping[str, np.ndarray[Any, Any]], steps: int
 ) -> tuple[float, int]:
-    """Seconds of the frame's step on one device, over the same rows, and the most bytes of the device in use."""
+    """Return the seconds of the frame's step on one device, over the same rows, and the peak of its memory in bytes."""
     program = Program(workload, mesh_of(workload.config, jax.devices()[:1]))
     batch = program.batch(dict(rows))
     step, state, good = program.compile(batch), program.first_state(), program.all_good()
@@ -124,7 +124,7 @@ def _seconds(call: Callable[[], None]) -> float:
 
 
 def shown(flops: float, memory: int = 0) -> str:
-    """FLOP/s, their part of the device's peak in bfloat16, and the memory."""
+    """Return a text of FLOP/s, their share of the device's peak in bfloat16, and the memory."""
     limit = peak(jax.devices()[0].device_kind)
     parts = [f"{flops / 1e12:,.1f} TFLOP/s"] * bool(flops)
     parts += [f"{flops / limit:.1%} of {limit / 1e12:.0f}"] if limit and flops else []

@@ -22,10 +22,8 @@ def cloud() -> Iterator[Cloud]:
 
 @pytest.fixture
 def secret_server() -> Iterator[SecretServer]:
-    made = SecretServer()
-    made.start()
-    yield made
-    made.stop()
+    with SecretServer() as server:
+        yield server
 
 
 @pytest.fixture
@@ -38,7 +36,5 @@ def slices(cloud: Cloud) -> Iterator[CloudTpuSlices]:
 @pytest.fixture
 def google() -> Iterator[GoogleServer]:
     """Google's other APIs, of a project in which all passed."""
-    server = healthy()
-    server.start()
-    yield server
-    server.stop()
+    with healthy() as server:
+        yield server

@@ -1,6 +1,6 @@
-"""The project that is asked: the emulator, or the real one that TPUJOB_LIVE_PROJECT and TPUJOB_LIVE_ZONE name.
+"""The project under test: the emulator, or the real one that TPUJOB_LIVE_PROJECT and TPUJOB_LIVE_ZONE name.
 
-What a real run may cost is bounded (`Meter`), and whatever it asked for is deleted at its end. Its slices have an
+The cost of a real run is bounded (`Meter`), and whatever it requested is deleted at its end. Its slices have an
 owner label of their own, so that no backend of the project deletes them. The next run deletes what a killed run left.
 """
 
@@ -20,7 +20,9 @@ from google.cloud import tpu_v2
 
 from tests.support import google_server as g
 from tests.support.farm_rig import FarmProcess
+from tests.support.records import a_slice
 from tests.support.tpu_rig import Cloud
+from tests.support.waiting import until
 from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options
 from tpujob.adapters.gcs import GcsBlobs
 from tpujob.adapters.google import identity
@@ -47,14 +49,14 @@ CALL = 20.0
 
 @dataclass
 class Meter:
-    """How long the slice was held, and what that costs by list price. It errs upwards: time counts from the request."""
+    """The time for which the slice was held, and its list price. It errs upwards: time counts from the request."""
 
     usd_per_hour: float
     cap: float
     began: float | None = None
 
     def start(self) -> None:
-        """Raises if the shortest run would cost more than the cap. Nothing was asked for then."""
+        """Start counting. Fail if the shortest run would cost more than the cap, before anything is requested."""
         least = self.usd_per_hour * SHORTEST / 3600
         if least > self.cap:
             pytest.fail(
@@ -63,7 +65,7 @@ class Meter:
         self.began = time.monotonic()
 
     def check(self) -> None:
-        """Raises when time or money is used up."""
+        """Fail when time or money is used up."""
         if self.began is None:
             return
         held = time.monotonic() - self.began
@@ -100,31 +102,31 @@ class Project:
         return f"projects/{self.id}/locations/{self.zone}"
 
     def until(self, look: Callable[[], T], what: str, seconds: float) -> T:
-        """Return the first true answer of `look`. Fails after `seconds`, or when the money is used up."""
-        ends = time.monotonic() + seconds
-        while not (answer := look()):
+        """Return the first true answer of `look`. Fail after `seconds`, or when the money is used up."""
+
+        def answer() -> T:
             self.meter.check()
-            assert time.monotonic() < ends, f"after {seconds:.0f} s still not: {what}"
-            time.sleep(self.poll)
-        return answer
+            return look()
+
+        return until(answer, what, seconds, pause=self.poll)
 
     def ask(self, slice: Slice) -> None:
         """Request it, as the backend does."""
         self.slices.create(slice, job_id=JOB, public_key=self.hosts.public_key(slice), timeout=CALL)
 
     def states(self, name: str) -> tuple[str, str]:
-        """The states of the queued resource and of the node, as Google's client reads them; empty: not found."""
+        """Return the states of the queued resource and of the node, as Google's client reads them; empty: not found."""
         queued = node = ""
         with suppress(NotFound):
-            found = self.client.get_queued_resource(name=f"{self.parent}/queuedResources/{name}")
-            queued = found.state.state.name
+            resource = self.client.get_queued_resource(name=f"{self.parent}/queuedResources/{name}")
+            queued = resource.state.state.name
         with suppress(NotFound):
             node = self.client.get_node(name=f"{self.parent}/nodes/{name}").state.name
         return queued, node
 
     @contextmanager
     def login(self) -> Iterator[paramiko.SSHClient]:
-        """SSH to host 0, by a client that accepts only the host keys that the cloud has published."""
+        """Connect to host 0 over SSH, by a client that accepts only the host keys that the cloud has published."""
         endpoint: Endpoint = self.slice.endpoints[0]
         (guest, *_) = self.slices.guest_attributes.look(self.slice, CALL)
         client = paramiko.SSHClient()
@@ -147,21 +149,19 @@ class Project:
             client.close()
 
     def run(self, command: str) -> str:
-        """What a line of shell prints on host 0."""
+        """Return the output of a shell command on host 0."""
         with self.login() as client:
             _, out, _ = client.exec_command(command, timeout=60)
             return out.read().decode("utf-8", "replace").strip()
 
     def clear(self, *names: str) -> list[str]:
-        """Delete every slice of this owner that has one of the names, or is old; wait until they are gone. Returns
-        what is still there."""
+        """Delete every slice of this owner that has one of the names, or is old; wait until they are gone. Return the
+        names that are left."""
         now = time.time()
         owned = self.slices.list_all([self.zone], timeout=CALL)
-        doomed = {
-            one.name for one in owned if one.name in names or now - one.created_at > LEFT_BEHIND
-        }
+        doomed = {s.name for s in owned if s.name in names or now - s.created_at > LEFT_BEHIND}
         for name in doomed | set(names):
-            slice = bare(name, self.zone)
+            slice = a_slice(name=name, zone=self.zone)
             ends = time.monotonic() + 900
             while time.monotonic() < ends:
                 with suppress(TpujobError):
@@ -170,9 +170,7 @@ class Project:
                     break
                 time.sleep(self.poll)
             self.hosts.forget(slice)
-        return sorted(
-            {one.name for one in self.slices.list_all([self.zone], timeout=CALL)} & doomed
-        )
+        return sorted({s.name for s in self.slices.list_all([self.zone], timeout=CALL)} & doomed)
 
     def close(self) -> None:
         left = self.clear(*(self.slice.name, f"{self.slice.name}-2"))
@@ -187,19 +185,12 @@ class Project:
         assert left == [], f"still there, and billed: {left}"
 
 
-def bare(name: str, zone: str, type: str = "", runtime: str = "") -> Slice:
-    return Slice(
-        name=name, k=1, type=type, zone=zone, pricing="spot", runtime_version=runtime,
-        usd_per_hour=None, requested_at=time.time(),
-    )  # fmt: skip
-
-
 def cheapest(types: frozenset[str], zone: str) -> str:
-    """The cheapest type of one host with a known spot price."""
+    """Return the cheapest type of one host with a known spot price."""
     priced = {
         type: usd
         for type in types
-        if (known := accelerators.ALL.get(type)) and known.hosts == 1
+        if (accelerator := accelerators.ALL.get(type)) and accelerator.hosts == 1
         and (usd := LIST.usd_per_hour(type, zone, "spot")) is not None
     }  # fmt: skip
     assert priced, f"no type of one host with a known price is offered in {zone}"
@@ -235,7 +226,6 @@ def real(folder: Path) -> Iterator[Project]:
 def emulated(folder: Path) -> Iterator[Project]:
     """The emulator with one real host, and a server in place of Google's other APIs."""
     farm, storage, google = FarmProcess(folder), StorageServer(folder / "storage"), g.healthy()
-    google.start()
     cloud = Cloud(
         FarmClient(folder / "farm.ready"), host_env={"STORAGE_EMULATOR_HOST": storage.url}
     )
@@ -260,7 +250,7 @@ def emulated(folder: Path) -> Iterator[Project]:
             left = [*cloud.world.queued, *cloud.world.nodes]
         assert left == []
     finally:
-        google.stop()
+        google.close()
         cloud.stop()
         storage.stop()
         farm.stop()
@@ -269,10 +259,13 @@ def emulated(folder: Path) -> Iterator[Project]:
 def _chosen(
     slices: CloudTpuSlices, zone: str, type: str, cap: float, bucket: str
 ) -> tuple[Slice, Meter, str]:
-    """The slice that will be asked for, its meter, and the folder of the run."""
+    """Return the slice that will be requested, its meter, and the folder of the run."""
     type = type or cheapest(slices.catalog.types(zone, timeout=CALL) or frozenset(), zone)
     name = f"{PREFIX}{os.urandom(3).hex()}"
     usd = LIST.usd_per_hour(type, zone, "spot")
     assert usd is not None, f"no spot price is known for {type} in {zone}, and a cap needs one"
-    slice = bare(name, zone, type, accelerators.find(type).runtime_version)
+    runtime = accelerators.find(type).runtime_version
+    slice = a_slice(
+        name=name, zone=zone, type=type, runtime_version=runtime, requested_at=time.time()
+    )
     return slice, Meter(float(usd), cap), f"{bucket}/live/{name}" if bucket else ""

@@ -1,10 +1,8 @@
-"""What costs nothing: permissions, quotas, lists, and the words in which requests are refused."""
+"""Assumptions that cost nothing: permissions, quotas, lists, and the errors of refused requests."""
 
 import re
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,8 +32,8 @@ def test_reads(project: Project) -> None:
 def test_permissions(project: Project) -> None:
     """Queued resources have no permissions of their own: `tpu.nodes.*` covers them."""
     path = f"v3/projects/{project.id}:testIamPermissions"
-    known = project.google.post(MANAGER, path, {"permissions": list(TPU_PERMISSIONS)})
-    assert set(known["permissions"]) == set(TPU_PERMISSIONS), "this account lacks some"
+    granted = project.google.post(MANAGER, path, {"permissions": list(TPU_PERMISSIONS)})
+    assert set(granted["permissions"]) == set(TPU_PERMISSIONS), "this account lacks some"
     with pytest.raises(Refused):
         project.google.post(MANAGER, path, {"permissions": [OWN_PERMISSION]})
 
@@ -50,25 +48,20 @@ def test_quota_names(project: Project) -> None:
 
 def test_lists(project: Project) -> None:
     """Both lists of a zone are complete, and both take every zone at once."""
+    client = project.client
     for parent in (project.parent, f"projects/{project.id}/locations/-"):
-        nodes = project.client.list_nodes(parent=parent)
-        requests = project.client.list_queued_resources(parent=parent)
-        assert list(nodes) is not None
-        assert list(requests) is not None
-        assert not nodes.unreachable
-        assert not requests.unreachable
+        for pager in (
+            client.list_nodes(parent=parent),
+            client.list_queued_resources(parent=parent),
+        ):
+            assert not any(page.unreachable for page in pager.pages)
 
 
 def test_catalog(project: Project) -> None:
     """The tables of types, zones and runtimes are right for this zone."""
-    types = {
-        one.name.rpartition("/")[2]
-        for one in project.client.list_accelerator_types(parent=project.parent)
-    }
-    runtimes = {
-        one.name.rpartition("/")[2]
-        for one in project.client.list_runtime_versions(parent=project.parent)
-    }
+    client, parent = project.client, project.parent
+    types = {t.name.rpartition("/")[2] for t in client.list_accelerator_types(parent=parent)}
+    runtimes = {r.name.rpartition("/")[2] for r in client.list_runtime_versions(parent=parent)}
     assert project.slice.type in types
     assert project.slice.runtime_version in runtimes
     unknown = {type for type in types if type not in accelerators.ALL}
@@ -95,32 +88,6 @@ def quotas(project: Project) -> list[str]:
     path = f"v1beta1/projects/{project.id}/services/{TPU}/consumerQuotaMetrics"
     pages = project.google.pages(USAGE, path, "metrics", view="FULL", pageSize="200")
     return [str(metric["metric"]) for metric in pages]
-
-
-def usage(project: Project) -> dict[str, int]:
-    """The newest figure of each quota's use, by its name and place. Google has one a day."""
-    now = datetime.now(UTC)
-    found: Any = project.google.get(
-        MONITORING,
-        f"v3/projects/{project.id}/timeSeries",
-        filter='metric.type="serviceruntime.googleapis.com/quota/allocation/usage" AND '
-        f'resource.type="consumer_quota" AND resource.labels.service="{TPU}"',
-        **{
-            "interval.startTime": (now - timedelta(hours=25)).isoformat(timespec="seconds"),
-            "interval.endTime": now.isoformat(timespec="seconds"),
-        },
-    )
-    figures: dict[str, int] = {}
-    for series in found.get("timeSeries", ()):
-        labels = {
-            **series.get("resource", {}).get("labels", {}),
-            **series["metric"].get("labels", {}),
-        }
-        value = series["points"][0]["value"]
-        figures[f"{labels['quota_metric']} in {labels.get('location', '')}"] = int(
-            value["int64Value"]
-        )
-    return figures
 
 
 def test_a_cap_that_is_too_small_asks_for_nothing() -> None:

@@ -4,12 +4,14 @@ import json
 import os
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from google.api_core.exceptions import AlreadyExists, FailedPrecondition, NotFound
 
 from tests.live.project import CALL, JOB, Project
-from tests.live.test_project import usage
+from tests.support import google_server as g
 from tpujob.doctor.quota import unit_of
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.host.plan import plans
@@ -30,7 +32,7 @@ GOING, FIRST_LOGIN, ATTEMPT = 300.0, 300.0, 420.0
 
 @pytest.fixture(scope="module")
 def held(project: Project) -> Project:
-    """The project while it holds the slice. Skips where there is no capacity for it."""
+    """Return the project while it holds the slice. Skip where there is no capacity for it."""
     project.used_before = usage(project)
     project.meter.start()
     project.ask(project.slice)
@@ -44,8 +46,8 @@ def held(project: Project) -> Project:
             pytest.skip(f"no slice: {now.detail} (read as {now.cause})")
         return now if isinstance(now, Present) and now.state is SliceState.READY else None
 
-    there = project.until(ready, f"{project.slice.name} READY", project.wait)
-    project.slice = replace(project.slice, endpoints=there.endpoints)
+    present = project.until(ready, f"{project.slice.name} READY", project.wait)
+    project.slice = replace(project.slice, endpoints=present.endpoints)
     project.seen = seen
     return project
 
@@ -78,8 +80,8 @@ def test_name_taken(held: Project) -> None:
 def test_create_operation(held: Project) -> None:
     """The operation of a request that took effect ends without an error."""
     listed = held.client.list_operations({"name": held.parent}).operations
-    ours = [one for one in listed if held.slice.name.encode() in one.metadata.value]
-    assert [one.error for one in ours if one.HasField("error")] == []
+    ours = [o for o in listed if held.slice.name.encode() in o.metadata.value]
+    assert [o.error for o in ours if o.HasField("error")] == []
 
 
 def test_marks_echoed(held: Project) -> None:
@@ -112,16 +114,16 @@ def test_wait_bound(held: Project) -> None:
 
 
 def test_usage_held(held: Project) -> None:
-    """What a quota counts. Google's figures may be hours late: then there is nothing to compare yet."""
+    """A quota counts cores or chips. Google's figures may be hours late: then there is nothing to compare yet."""
     before = held.used_before
     grown = {
         name: n - before.get(name, 0) for name, n in usage(held).items() if n > before.get(name, 0)
     }
     if not grown:
         pytest.skip("the figures of use have not changed yet")
-    found = accelerators.find(held.slice.type)
-    expected = found.cores if unit_of(found.generation) == "cores" else found.chips
-    assert expected in grown.values(), f"a quota of {found.generation} grows by {expected}: {grown}"
+    tpu = accelerators.find(held.slice.type)
+    expected = tpu.cores if unit_of(tpu.generation) == "cores" else tpu.chips
+    assert expected in grown.values(), f"a quota of {tpu.generation} grows by {expected}: {grown}"
 
 
 def test_guest_attributes(held: Project) -> None:
@@ -144,7 +146,7 @@ def test_ssh(held: Project) -> None:
 
 
 def test_image(held: Project) -> None:
-    """What the agent needs is there."""
+    """The image has the Python that the agent needs."""
     version = held.run("python3 -c 'import sys; print(*sys.version_info[:2])'")
     assert tuple(map(int, version.split())) >= (3, 8)
 
@@ -188,10 +190,8 @@ def test_preflight(held: Project) -> None:
 
     state = held.until(ended, "the program has ended", ATTEMPT)
     assert state["exit_code"] == 0, state
-    found = held.blobs.list(
-        held.workdir.rpartition("/jobs/")[0] or f"{held.workdir}/", timeout=CALL
-    )
-    assert found, "the agent has written to the bucket"
+    prefix = held.workdir.rpartition("/jobs/")[0] or f"{held.workdir}/"
+    assert held.blobs.list(prefix, timeout=CALL), "the agent has written to the bucket"
 
 
 def test_delete_unforced(held: Project) -> None:
@@ -223,7 +223,7 @@ def test_name_reused(held: Project) -> None:
     held.slices.delete(held.slice, timeout=CALL)
 
 
-def test_lost_node(held: Project, request: pytest.FixtureRequest) -> None:
+def test_lost_node(held: Project) -> None:
     """One lost node suspends a request for several, and the rest ends by force. Asked of a real project only with
     TPUJOB_LIVE_PAIR=1, as a request that hangs can be removed by Google alone."""
     if held.emulated is None and not os.environ.get("TPUJOB_LIVE_PAIR"):
@@ -254,7 +254,7 @@ def test_lost_node(held: Project, request: pytest.FixtureRequest) -> None:
 
 
 def job(held: Project) -> Job:
-    """Of which the program is `true`."""
+    """Return a job whose program is `true`."""
     spec = parse({"name": JOB, "tpu": {"type": held.slice.type}, "run": {"command": "true"}})
     now = time.time()
     return Job(
@@ -262,3 +262,24 @@ def job(held: Project) -> Job:
         state_since=now, bucket=held.workdir, slices=(held.slice,),
         attempts=(Attempt(1, held.slice.name, now),),
     )  # fmt: skip
+
+
+def usage(project: Project) -> dict[str, int]:
+    """Return the newest figure of each quota's use, by its name and place. Google has one a day."""
+    now = datetime.now(UTC)
+    answer: Any = project.google.get(
+        g.MONITORING,
+        f"v3/projects/{project.id}/timeSeries",
+        filter='metric.type="serviceruntime.googleapis.com/quota/allocation/usage" AND '
+        'resource.type="consumer_quota" AND resource.labels.service="tpu.googleapis.com"',
+        **{
+            "interval.startTime": (now - timedelta(hours=25)).isoformat(timespec="seconds"),
+            "interval.endTime": now.isoformat(timespec="seconds"),
+        },
+    )
+    figures: dict[str, int] = {}
+    for series in answer.get("timeSeries", ()):
+        labels = series.get("resource", {}).get("labels", {}) | series["metric"].get("labels", {})
+        place = f"{labels['quota_metric']} in {labels.get('location', '')}"
+        figures[place] = int(series["points"][0]["value"]["int64Value"])
+    return figures

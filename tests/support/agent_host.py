@@ -11,16 +11,15 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
-import threading
 import urllib.parse
 import urllib.request
 import zipfile
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
+from tests.support.local_server import LocalServer
 from tests.support.waiting import until as until
 from tpujob.adapters.ssh.agent_calls import build_archive
 from tpujob.domain.host import reports
@@ -32,7 +31,7 @@ JOB = "000042"
 KEY, CACHE_KEY = "0a" * 32, "0b" * 32  #: keys of the attempt and of its owner
 #: fields of a report that may be missing, which means None
 MAY_BE_NONE = ("exit_code", "ran", "cause", "unreached", "saved_in", "verdict", "maintenance")
-#: PATH without installed programs
+#: Python without its variables and site-packages
 AGENT = (sys.executable, "-S", "-E")
 
 #: a folder for PYTHONPATH that makes a Python without libtpu
@@ -48,27 +47,6 @@ def agent_as_files() -> Path:
     with zipfile.ZipFile(io.BytesIO(build_archive())) as archive:
         archive.extractall(folder)
     return folder
-
-
-class LocalServer:
-    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
-        class Quiet(handler):
-            def log_message(self, *args: object) -> None: ...
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *args: object) -> None:
-                """Ignore errors: a killed agent does not close its connections."""
-
-        self._server = Server(("127.0.0.1", 0), Quiet)
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
-        self.url = f"http://{self.address}"
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 class MetadataServer(LocalServer):
@@ -133,7 +111,7 @@ class Bucket:
         return [line.partition(" ")[2] for line in lines]
 
     def segments(self, attempt: int = 1) -> list[tuple[str, segment.SegmentFacts | None]]:
-        """The names of the shipped segments, in order, with what they say of their lines."""
+        """Return the names of the shipped segments, in order, with the facts about their lines."""
         prefix = f"jobs/{JOB}/attempts/{attempt}/host-0/log-"
         return [(o["name"], segment.read(o.get("metadata", {}))) for o in self.list(prefix)]
 
@@ -215,7 +193,9 @@ class Host:
         try:
             return json.loads(output)
         except ValueError:
-            raise AssertionError(f"agent {words} said {output.decode(errors='replace')}") from None
+            raise AssertionError(
+                f"agent {words} printed {output.decode(errors='replace')}"
+            ) from None
 
     def start(
         self, command: str | list[str], secrets: dict[str, str] | None = None, **changes: Any
@@ -243,7 +223,7 @@ class Host:
         return self.ended(changes.get("attempt", 1))
 
     def tools(self, scripts: dict[str, str]) -> Path:
-        """Return the folder of programs that precedes this machine's programs on PATH."""
+        """Write programs into a folder that precedes this machine's programs on PATH; return the folder."""
         folder = self.home.parent / "tools"
         folder.mkdir(exist_ok=True)
         for name, text in scripts.items():
@@ -252,8 +232,8 @@ class Host:
         self.env["PATH"] = f"{folder}:{self.env['PATH']}"
         return folder
 
-    def out(self, attempt: int = 1) -> Path:
-        return self.home / ".tpujob" / "attempts" / f"{JOB}-{attempt}" / "out"
+    def out(self) -> Path:
+        return self.home / ".tpujob" / "attempts" / f"{JOB}-1" / "out"
 
     def processes(self) -> dict[int, str]:
         """Return the command lines of this host's processes, by pid: those with the host's home in the environment."""
@@ -270,7 +250,7 @@ class Host:
         return commands
 
     def close(self) -> None:
-        """Assert that no process of the host is left."""
+        """Kill all processes of the host, and wait for their end."""
 
         def all_gone() -> bool:
             for pid in self.processes():
@@ -283,25 +263,9 @@ class Host:
         until(all_gone, "the end of the host's processes")
 
 
-def told_json(*, key: str = KEY, cache_key: str = CACHE_KEY, **secrets: str) -> str:
-    """Return the secrets as the agent reads them from standard input."""
-    return json.dumps({"key": key, "cache_key": cache_key, "secrets": secrets})
-
-
-def archive(*members: tarfile.TarInfo | tuple[str, str | bytes]) -> bytes:
-    """Return a tar.gz of files (name and content) and of other members."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
-        for member in members:
-            if isinstance(member, tarfile.TarInfo):
-                tar.addfile(member)
-            else:
-                name, data = member
-                content = data.encode() if isinstance(data, str) else data
-                entry = tarfile.TarInfo(name)
-                entry.size = len(content)
-                tar.addfile(entry, io.BytesIO(content))
-    return packed.getvalue()
+def told_json(**secrets: str) -> str:
+    """Return the keys and secrets as the agent reads them from standard input."""
+    return json.dumps({"key": KEY, "cache_key": CACHE_KEY, "secrets": secrets})
 
 
 #: a program that records its start and the signal that stops it in files that outlive it

@@ -182,19 +182,19 @@ OTHERS: tuple[Row, ...] = (
 )  # fmt: skip
 
 
-def other_rows(seed: int, count: int, days: int = 28) -> list[Row]:
-    """Rows of everything else that stands on a bill: also corrections, late ones, other people's TPU time, and rows
-    without the columns that exports had not before 2020."""
-    some = random.Random(seed)
+def other_rows(seed: int, count: int) -> list[Row]:
+    """Return rows of everything else on a bill: other products, corrections, late rows, TPU time of other owners, and
+    rows without the columns that exports lacked before 2020."""
+    chance = random.Random(seed)
     rows = list[Row]()
     while len(rows) < count:
-        at = START + some.randrange(days * 24) * HOUR
-        sign = some.choice((1, 1, 1, 0, -1))
-        cost = sign * some.random() * 10 ** some.randint(-7, 2)
-        row = blank(at, cost=cost, **some.choice(OTHERS))
-        if some.random() < 0.4:
-            types = some.sample(CREDIT_TYPES, some.randint(1, 3))
-            row["credits"] = [credit(type, -cost * some.random() / 3) for type in types]
+        at = START + chance.randrange(28 * 24) * HOUR
+        sign = chance.choice((1, 1, 1, 0, -1))
+        cost = sign * chance.random() * 10 ** chance.randint(-7, 2)
+        row = blank(at, cost=cost, **chance.choice(OTHERS))
+        if chance.random() < 0.4:
+            types = chance.sample(CREDIT_TYPES, chance.randint(1, 3))
+            row["credits"] = [credit(type, -cost * chance.random() / 3) for type in types]
         rows.append(row)
         match len(rows) % 20:
             case 0:  # a correction: the row repeated negative, and a new one, in a later month
@@ -202,10 +202,10 @@ def other_rows(seed: int, count: int, days: int = 28) -> list[Row]:
                 rows.append(row | later | {"cost": -cost, "credits": []})
                 rows.append(row | later | {"cost": cost / 3, "credits": []})
             case 5:
-                late = START - some.randrange(1, 200) * HOUR
+                late = START - chance.randrange(1, 200) * HOUR
                 rows.append(blank(late, cost=cost, invoice={"month": "202608"}))
             case 10:
-                owner = some.choice(("", "somebody-else"))
+                owner = chance.choice(("", "somebody-else"))
                 use = Use("000001", "tj-000001-1-else", "v6e", "us-east1-d", True, 4, at, at + 1800, "0.5",
                           labelled=bool(owner), owner=owner)  # fmt: skip
                 rows += rows_of(use)
@@ -235,7 +235,7 @@ def _without_nulls(row: Row) -> Row:
 
 
 def write_csv(path: Path, rows: Sequence[Row], *, between: str = "_", shuffle: int = 0) -> Path:
-    """Structs as columns of their own, lists as JSON text; `shuffle`: columns in another order."""
+    """Write structs as separate columns and lists as JSON text; `shuffle`: the seed of another order of the columns."""
     flat = [_flat(row, between) for row in rows]
     names = list(dict.fromkeys(name for row in flat for name in row))
     if shuffle:

@@ -1,4 +1,4 @@
-"""Somebody's browser, who signs in and agrees: `python -P tests/support/browser.py ADDRESS`."""
+"""A browser whose user signs in and agrees: `python -P tests/support/browser.py ADDRESS`."""
 
 import sys
 import urllib.request

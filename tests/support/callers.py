@@ -19,7 +19,7 @@ ADA = caller("ada", Role.ADMIN)
 
 
 class TokenDoor:
-    """A minimal door: a request with this token is from that principal."""
+    """A minimal authenticator: a request with this token is from that principal."""
 
     def __init__(self, token: str, principal: Principal) -> None:
         self._token, self._who = token.encode(), principal
@@ -31,8 +31,8 @@ class TokenDoor:
 
 
 class NamedDoor:
-    """A door for tests of pages, where a browser has no token: the header `x-test-name` names the principal. Without
-    the header it is the first principal."""
+    """An authenticator for tests of pages, where a browser has no token: the header `x-test-name` names the principal;
+    without the header it is the first one."""
 
     def __init__(self, *people: Principal) -> None:
         self._people = {person.name: person for person in people}

@@ -71,7 +71,7 @@ class _Everything(Workload[TrainConfig]):
 
 
 def program_on(devices: int, fsdp: int = 1, tensor: int = 1) -> Program:
-    """The program of these checkpoints on the first so many devices."""
+    """Return the program of these checkpoints on the first so many devices."""
     config = TrainConfig(steps=100, batch=_ROWS, fsdp=fsdp, tensor=tensor)
     return Program(_Everything(config), mesh_of(config, jax.devices()[:devices]))
 
@@ -158,7 +158,7 @@ class Bench:
 
 def truncate_a_shard(checkpoint: Path) -> None:
     """Cut the largest file of the arrays in half."""
-    largest = _arrays(checkpoint)
+    largest = max((checkpoint / "state").rglob("d/*"), key=lambda file: file.stat().st_size)
     with largest.open("r+b") as file:
         file.truncate(largest.stat().st_size // 2)
 
@@ -184,16 +184,10 @@ DAMAGES: list[Callable[[Path], None]] = [
 
 
 def flip_a_bit(checkpoint: Path, chance: random.Random) -> str:
-    """Flip one bit of a random file, whatever its size; returns where."""
-    files = sorted(f for f in checkpoint.rglob("*") if f.is_file() and f.stat().st_size)
-    return _flip(checkpoint, chance.choice(files), chance)
-
-
-def _arrays(checkpoint: Path) -> Path:
-    return max((checkpoint / "state").rglob("d/*"), key=lambda file: file.stat().st_size)
-
-
-def _flip(checkpoint: Path, file: Path, chance: random.Random) -> str:
+    """Flip one bit of a random file, whatever its size; return its place."""
+    file = chance.choice(
+        [f for f in sorted(checkpoint.rglob("*")) if f.is_file() and f.stat().st_size]
+    )
     content = bytearray(file.read_bytes())
     place, bit = chance.randrange(len(content)), chance.randrange(8)
     content[place] ^= 1 << bit

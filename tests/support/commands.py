@@ -28,7 +28,7 @@ def withdraw(state: Path, name: str) -> None:
 
 
 @dataclass(frozen=True)
-class Said:
+class Output:
     code: int
     out: str
     err: str
@@ -46,7 +46,7 @@ class Tpujob:
     capsys: pytest.CaptureFixture[str]
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
-    def __call__(self, *words: str, code: int = 0) -> Said:
+    def __call__(self, *words: str, code: int = 0) -> Output:
         """Run a command in this process; it must end with that exit code."""
         from tpujob.cli.app import run
 
@@ -54,7 +54,7 @@ class Tpujob:
         got = run(words)
         out, err = self.capsys.readouterr()
         assert got == code, f"tpujob {' '.join(words)} ended with {got}\n{out}\n{err}"
-        return Said(got, out, err)
+        return Output(got, out, err)
 
     def popen(self, *words: str, **options: Any) -> subprocess.Popen[str]:
         """Start a command in its own process; the fixture ends the process if the test does not."""

@@ -96,11 +96,11 @@ class _Heard:
     """The log lines from hosts, as `service/logs/live_stream.py` keeps them, without an SSH connection."""
 
     def __init__(self, sim: Sim, logs_: list[log.Log]) -> None:
-        self._sim, self._told, self._settled_at = sim, logs_, 0.0
+        self._sim, self._logs, self._settled_at = sim, logs_, 0.0
         self._rings = [Ring(1 << 24) for _ in logs_]
 
     def tails(self, job: Job, attempt: int, until: object) -> Tails:
-        for host, (ring, lines) in enumerate(zip(self._rings, self._told, strict=True)):
+        for host, (ring, lines) in enumerate(zip(self._rings, self._logs, strict=True)):
             settled = ring.settled
             while ring.take(tail := lines.pending(host, ring.end)) and tail.lines:
                 pass
@@ -154,7 +154,7 @@ class _Hour:
             sim.spawn(lambda: self._follows(job, _Heard(sim, self.logs)))
 
     def count(self) -> None:
-        """From now on."""
+        """Count from now on."""
         for counts in (self.bill.hosts, self.bill.backend, self.bill.tpu):
             counts.clear()
 

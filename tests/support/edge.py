@@ -3,31 +3,29 @@ or Identity-Aware Proxy, which demands a sign-in and adds its assertion."""
 
 import http.client
 import json
-import ssl
-import threading
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
 
 from cryptography.hazmat.primitives import serialization
 
 from tests.support.issuer import CLIENT, REMOVED, Issuer
-from tests.support.tls import make_certificate
+from tests.support.local_server import LocalServer
+from tests.support.tls import server_tls
 from tpujob.web.security import tokens
 
 IAP_AUDIENCE = "/projects/1/locations/europe-west4/services/tpujob"
 
 
-class Edge:
+class Edge(LocalServer):
     """An edge at `url`, for clients that trust `certificate`. `port`: the backend's, once it runs."""
 
-    def __init__(self, issuer: Issuer, folder: Path, port: int = 0) -> None:
-        self.issuer, self.port = issuer, port
+    def __init__(self, issuer: Issuer, folder: Path) -> None:
+        self.issuer, self.port = issuer, 0
         self.invokers = {"ada@example.org"}  #: the users with roles/run.invoker
         self.iap = False
         self.asked: list[dict[str, str]] = []  #: the received headers of every request
-        self.certificate, key = make_certificate(folder)
+        context, self.certificate = server_tls(folder)
         edge = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -38,21 +36,8 @@ class Edge:
 
             do_GET = do_POST = do_PUT = do_DELETE = _any  # noqa: N815
 
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.certificate, key)
-        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self.url = f"https://127.0.0.1:{self._server.server_address[1]}"
+        super().__init__(Handler, context)
         self.audiences = {CLIENT, self.url}  #: the URL, and the custom audiences
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
     def _answer(self, request: BaseHTTPRequestHandler) -> None:
         headers = {name.lower(): value for name, value in request.headers.items()}

@@ -9,11 +9,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
 import paramiko
 
+from tests.support.records import a_slice
 from tests.support.waiting import until as until
 from tpujob.adapters.ssh import FileKeys
 from tpujob.adapters.ssh.keys import public_line
@@ -42,29 +44,22 @@ class FarmProcess:
         self.public_key = public_line(self._keys.private_key("rig"))
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        status, answer = self._ask(method, path, body)
+        control = Path(self.ready["control"])
+        status, answer = call_control(control, method, path, body, timeout=60)
         assert status == 200, f"{method} {path}: {status} {answer!r}"
         return json.loads(answer)
-
-    def refusal(self, method: str, path: str, body: Any = None) -> int:
-        """Return the HTTP status of a call that must not succeed."""
-        status, _ = self._ask(method, path, body)
-        assert status != 200, f"{method} {path} was accepted"
-        return status
-
-    def _ask(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
-        return call_control(Path(self.ready["control"]), method, path, body, timeout=60)
 
     def slice(self, name: str, hosts: int = 1, *, key: str = "", **fields: Any) -> list[str]:
         """Make a slice that lets `key` (or the rig) in; returns the addresses."""
         body = {
+            "name": name,
             "zone": "us-central2-b",
             "type": "v4-16",
             "metadata": {"ssh-keys": f"tpujob:{key or self.public_key}"},
             "hosts": [{"index": i, "physical": f"h{i}", "chips": 4} for i in range(hosts)],
             **fields,
         }
-        return [h["address"] for h in self.call("PUT", f"/slices/{name}", body)["hosts"]]
+        return [address for address, _ in self.call("PUT", f"/slices/{name}", body)["hosts"]]
 
     def has(self, name: str) -> bool:
         """Return whether the farm has a slice of that name."""
@@ -165,15 +160,5 @@ def alive(pid: int) -> bool:
 
 
 def slice_at(name: str, *addresses: str) -> Slice:
-    """Host i is at the i-th address."""
-    return Slice(
-        name=name,
-        k=1,
-        type="v4-16",
-        zone="us-central2-b",
-        pricing="spot",
-        runtime_version="tpu-ubuntu2204-base",
-        usd_per_hour=None,
-        requested_at=0.0,
-        endpoints=tuple(Endpoint(i, address) for i, address in enumerate(addresses)),
-    )
+    """Return a slice whose host i is at the i-th address."""
+    return a_slice(name=name, endpoints=tuple(starmap(Endpoint, enumerate(addresses))))

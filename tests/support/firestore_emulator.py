@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import gcloud
 from tests.support.ports import reserved
 from tests.support.waiting import until
 
@@ -35,14 +36,8 @@ def jar() -> Path | None:
     if not shutil.which("java"):
         return None
     path = os.environ.get("TPUJOB_FIRESTORE_JAR")
-    places = [Path(path)] if path else [SDK / PARTS, *_gcloud()]
+    places = [Path(path)] if path else [SDK / PARTS, gcloud.folder() / PARTS]
     return next((place for place in places if place.is_file()), None)
-
-
-def _gcloud() -> Iterator[Path]:
-    """Yield the path beside the command `gcloud`."""
-    if program := shutil.which("gcloud"):
-        yield Path(program).resolve().parents[1] / PARTS
 
 
 def _answers(port: int) -> bool:
@@ -59,16 +54,8 @@ def firestore_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
         pytest.skip(MISSING)
     log = tmp_path_factory.mktemp("firestore") / "log"
     with reserved() as port, log.open("w") as out:
-        java = [
-            "java",
-            *JVM,
-            "-cp",
-            str(emulator_jar),
-            CLASS,
-            "start",
-            "--host=127.0.0.1",
-            f"--port={port}",
-        ]
+        address = ["--host=127.0.0.1", f"--port={port}"]
+        java = ["java", *JVM, "-cp", str(emulator_jar), CLASS, "start", *address]
         keeper = subprocess.Popen(
             ["sh", "-c", KEEPER, "sh", *java], stdin=subprocess.PIPE, stdout=out, stderr=out
         )

@@ -102,7 +102,7 @@ class _Counted:
     def __init__(self, answers: Any, network: Network, why: str, part: str, *, least: int) -> None:
         self._answers, self._network, self._why = answers, network, why
         self._part, self._least = part, least
-        self._told: set[tuple[str, str]] = set()
+        self._sent: set[tuple[str, str]] = set()
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -119,12 +119,12 @@ class _Counted:
         return answer
 
     def _new(self, part: Any) -> int:
-        """The emulator tells all documents of a stream again after each change; Firestore only the one."""
+        """Return 1 for a new document, else 0: after a change the emulator sends all of a stream, Firestore one."""
         if self._part == "document":
             return 1
         seen = (part.document.name, str(part.document.update_time))
-        repeated = seen in self._told
-        self._told.add(seen)
+        repeated = seen in self._sent
+        self._sent.add(seen)
         return int(not repeated)
 
     def __getattr__(self, name: str) -> Any:

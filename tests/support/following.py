@@ -42,7 +42,7 @@ class Agent:
         self.written += lines
 
     def ship(self, lines: int, *, grow: bool = False) -> None:
-        """At most so many lines, to the end of the newest segment or as a new one."""
+        """Store at most so many lines, at the end of the newest segment or as a new one."""
         first, last = self.shipped + 1, self.cut or min(self.written, self.shipped + lines)
         if last < first:
             return
@@ -64,7 +64,7 @@ class Agent:
         self.shipped = last
 
     def piece(self, lines: int) -> tuple[int, int, bytes]:
-        """At most so many lines, for an object of many hosts; they count as shipped once that is confirmed."""
+        """Return at most so many lines for an object of many hosts; they count as shipped once that is confirmed."""
         first, last = self.shipped + 1, self.cut or min(self.written, self.shipped + lines)
         self.cut = last if last >= first else 0
         data = b"".join(stored_form(self.host, n) for n in range(first, last + 1))
@@ -166,19 +166,19 @@ class Stream:
     """A stream whose messages tests put in."""
 
     def __init__(self, first: list[dict[str, Any]]) -> None:
-        self.said = deque[dict[str, Any] | None](first)
+        self.messages = deque[dict[str, Any] | None](first)
         self.change = threading.Condition()
 
     def tell(self, *messages: dict[str, Any] | None) -> None:
         with self.change:
-            self.said.extend(messages)
+            self.messages.extend(messages)
             self.change.notify_all()
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         while True:
             with self.change:
-                assert self.change.wait_for(lambda: self.said, 30), "nobody closed this stream"
-                message = self.said.popleft()
+                assert self.change.wait_for(lambda: self.messages, 30), "this stream was not closed"
+                message = self.messages.popleft()
             if message is None:
                 raise Transient("the connection broke")
             yield message

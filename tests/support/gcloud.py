@@ -50,5 +50,5 @@ class Gcloud:
 
 
 def folder() -> Path:
-    """Return the folder of the Cloud SDK."""
-    return Path(shutil.which("gcloud") or "").resolve().parents[1]
+    """Return the folder of the Cloud SDK, which may be absent."""
+    return Path(shutil.which("gcloud") or "/usr/bin/gcloud").resolve().parents[1]

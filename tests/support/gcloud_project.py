@@ -19,6 +19,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -133,9 +134,13 @@ Handler = Callable[..., str | None]
 _COMMANDS: dict[str, tuple[Handler, set[str]]] = {}
 
 
-def _command(name: str, flags: str = "") -> Callable[[Handler], Handler]:
+def _command(name: str, others: str = "") -> Callable[[Handler], Handler]:
+    """Declare the handler of a command, which takes its keyword-only parameters as flags, and `others`."""
+
     def declare(handler: Handler) -> Handler:
-        _COMMANDS[name] = handler, {*flags.split()}
+        parameters = signature(handler).parameters.values()
+        named = {p.name.replace("_", "-") for p in parameters if p.kind is p.KEYWORD_ONLY}
+        _COMMANDS[name] = handler, named | {*others.split()}
         return handler
 
     return declare
@@ -239,7 +244,7 @@ class Project:
     # Commands --------------------------------------------------------------------------------------------------------
 
     @_command("projects describe")
-    def _project(self, _id: str, format: str = "") -> str:
+    def _project(self, _id: str, *, format: str = "") -> str:
         return NUMBER
 
     @_command("auth print-access-token")
@@ -252,20 +257,20 @@ class Project:
             self._new[name] = self.lag
             self.state.apis.add(name)
 
-    @_command("beta services identity create", "service")
-    def _identity(self, service: str) -> None:
+    @_command("beta services identity create")
+    def _identity(self, *, service: str) -> None:
         agent = f"gcp-sa-{service.partition('.')[0]}"
         self.state.accounts.add(f"service-{NUMBER}@{agent}.iam.gserviceaccount.com")
 
-    @_command("iam service-accounts create", "display-name")
-    def _new_account(self, id: str, display_name: str) -> None:
+    @_command("iam service-accounts create")
+    def _new_account(self, id: str, *, display_name: str) -> None:
         assert re.fullmatch(r"[a-z][-a-z0-9]{4,28}[a-z0-9]", id), id
         email = f"{id}@{PROJECT}.iam.gserviceaccount.com"
         self._make(email, self.state.accounts)
         self.state.accounts.add(email)
 
-    @_command("iam service-accounts list", "filter")
-    def _accounts(self, filter: str, format: str) -> str:
+    @_command("iam service-accounts list")
+    def _accounts(self, *, filter: str, format: str) -> str:
         pattern = filter.removeprefix("email~")
         return "\n".join(sorted(a for a in self.state.accounts if re.search(pattern, a)))
 
@@ -285,18 +290,18 @@ class Project:
         }
 
     @_command("iam roles describe")
-    def _role(self, name: str, format: str = "") -> str:
+    def _role(self, name: str, *, format: str = "") -> str:
         self._has(name, self.state.roles)
         deleted = "True" if self.state.roles[name] else ""
         return f"projects/{PROJECT}/roles/{name}\t{deleted}"
 
-    @_command("iam roles create", "file")
-    def _new_role(self, name: str, file: str) -> None:
+    @_command("iam roles create")
+    def _new_role(self, name: str, *, file: str) -> None:
         self._make(name, self.state.roles)
         self.state.roles[name] = False
 
-    @_command("iam roles update", "file")
-    def _role_again(self, name: str, file: str) -> None:
+    @_command("iam roles update")
+    def _role_again(self, name: str, *, file: str) -> None:
         self._has(name, [role for role, deleted in self.state.roles.items() if not deleted])
 
     @_command("iam roles undelete")
@@ -306,80 +311,77 @@ class Project:
 
     @_command("iam roles delete")
     def _no_role(self, name: str) -> None:
-        self._role_again(name, "")
+        self._role_again(name, file="")
         self.state.roles[name] = True
 
-    @_command("firestore databases create", "database location type delete-protection enable-pitr")
-    def _new_database(self, database: str, location: str, type: str, **switches: str) -> None:
+    @_command("firestore databases create", "delete-protection enable-pitr")
+    def _new_database(self, *, database: str, location: str, type: str, **switches: str) -> None:
         self._make(database, self.state.databases)
         self.state.databases[database] = tuple(sorted(switches))
 
-    @_command("firestore databases update", "database delete-protection enable-pitr")
-    def _database_again(self, database: str, **switches: str) -> None:
+    @_command("firestore databases update", "delete-protection enable-pitr")
+    def _database_again(self, *, database: str, **switches: str) -> None:
         self._has(database, self.state.databases)
         self.state.databases[database] = tuple(sorted(switches))
 
     @_command(
-        "firestore indexes composite create",
-        "database query-scope collection-group field-config async",
+        "firestore indexes composite create", "query-scope collection-group field-config async"
     )
-    def _index(self, database: str, **flags: str) -> None:
+    def _index(self, *, database: str, **_: str) -> None:
         self._has(database, self.state.databases)
         index = " ".join(word for word in self.calls[-1] if "field-config" in word or "group" in word)  # fmt: skip
         self._make(index, self.state.indexes)
         self.state.indexes.add(index)
 
-    @_command("secrets list", "filter")
-    def _secrets(self, filter: str, format: str = "") -> str:
+    @_command("secrets list")
+    def _secrets(self, *, filter: str, format: str = "") -> str:
         return "\n".join(name for name in self.state.secrets if name.startswith("tpujob-s-"))
 
-    @_command("secrets create", "replication-policy locations")
-    def _new_secret(self, name: str, replication_policy: str, locations: str = "") -> None:
+    @_command("secrets create")
+    def _new_secret(self, name: str, *, replication_policy: str, locations: str = "") -> None:
         self._make(name, self.state.secrets)
         assert bool(locations) == (replication_policy == "user-managed")
         self.state.secrets[name], self.state.replication[name] = [], locations
 
-    @_command("secrets versions add", "data-file")
-    def _version(self, name: str, data_file: str) -> None:
+    @_command("secrets versions add")
+    def _version(self, name: str, *, data_file: str) -> None:
         self._has(name, self.state.secrets)
         self.state.secrets[name].append((self.folder / data_file).read_text())
 
-    @_command("secrets versions access", "secret")
-    def _newest(self, version: str, secret: str) -> str:
+    @_command("secrets versions access")
+    def _newest(self, version: str, *, secret: str) -> str:
         self._has(secret, self.state.secrets)
         if not self.state.secrets[secret]:
             raise Refused("NOT_FOUND: Secret Version [versions/latest] not found")
         return self.state.secrets[secret][-1] or ""
 
-    @_command("secrets versions list", "filter sort-by")
-    def _versions(self, name: str, filter: str, sort_by: str, format: str) -> str:
+    @_command("secrets versions list")
+    def _versions(self, name: str, *, filter: str, sort_by: str, format: str) -> str:
         assert (filter, sort_by) == ("state!=DESTROYED", "~createTime")
         numbers = [str(n) for n, text in enumerate(self.state.secrets[name], 1) if text is not None]
         return "\n".join(reversed(numbers))
 
-    @_command("secrets versions destroy", "secret")
-    def _no_version(self, version: str, secret: str) -> None:
+    @_command("secrets versions destroy")
+    def _no_version(self, version: str, *, secret: str) -> None:
         self.state.secrets[secret][int(version) - 1] = None
 
-    @_command("artifacts repositories create", "location repository-format")
-    def _new_repository(self, name: str, location: str, repository_format: str) -> None:
+    @_command("artifacts repositories create")
+    def _new_repository(self, name: str, *, location: str, repository_format: str) -> None:
         self._make(name, self.state.repositories)
         self.state.repositories[name] = None
 
-    @_command("artifacts repositories set-cleanup-policies", "location policy no-dry-run")
-    def _cleanup(self, name: str, location: str, policy: str, no_dry_run: str) -> None:
+    @_command("artifacts repositories set-cleanup-policies")
+    def _cleanup(self, name: str, *, location: str, policy: str, no_dry_run: str) -> None:
         self._has(name, self.state.repositories)
         self.state.repositories[name] = json.loads(Path(policy).read_text())
 
-    @_command(
-        "storage buckets create", "location uniform-bucket-level-access public-access-prevention"
-    )
-    def _new_bucket(self, url: str, location: str, **_: str) -> None:
+    @_command("storage buckets create", "uniform-bucket-level-access public-access-prevention")
+    def _new_bucket(self, url: str, *, location: str, **_: str) -> None:
         self._make(url, self.state.buckets)
         self.state.buckets[url] = location
 
-    @_command("builds submit", "config substitutions service-account")
-    def _build(self, folder: str, config: str, substitutions: str, service_account: str) -> None:
+    @_command("builds submit")
+    def _build(self, folder: str, *, config: str, substitutions: str, service_account: str) -> None:
         # where it is missing, gcloud makes it, with no location
         self.state.buckets.setdefault(f"gs://{PROJECT}_cloudbuild", "US")
         self._has("tpujob", self.state.repositories)
@@ -388,8 +390,8 @@ class Project:
                 "INVALID_ARGUMENT: could not resolve source: googleapi: Error 403: no access"
             )
 
-    @_command("run services describe", "region")
-    def _service(self, name: str, region: str, format: str = "") -> str:
+    @_command("run services describe")
+    def _service(self, name: str, *, region: str, format: str = "") -> str:
         self._has_service(name)
         url = f"https://{name}-yuquaflafa-ez.a.run.app"
         numbered = f"https://{name}-{NUMBER}.{REGION}.run.app"
@@ -397,8 +399,8 @@ class Project:
             f'{url}\trun.googleapis.com/ingress=all;run.googleapis.com/urls=["{numbered}", "{url}"]'
         )
 
-    @_command("run services replace", "region")
-    def _replace(self, file: str, region: str) -> None:
+    @_command("run services replace")
+    def _replace(self, file: str, *, region: str) -> None:
         if not any(self.state.secrets["tpujob-context"]) or self._is_new("secret"):
             raise Refused("Permission denied on secret: tpujob-context/versions/latest")
         service = yaml.safe_load(Path(file).read_text())
@@ -406,35 +408,35 @@ class Project:
         self.state.services.setdefault(name, []).append(service)
         self.state.traffic[name] = "latest" if service["spec"]["traffic"][0]["latestRevision"] else ""  # fmt: skip
 
-    @_command("run services delete", "region")
-    def _no_service(self, name: str, region: str) -> None:
+    @_command("run services delete")
+    def _no_service(self, name: str, *, region: str) -> None:
         self._has_service(name)
         del self.state.services[name]
 
-    @_command("run services update-traffic", "region to-revisions to-latest")
+    @_command("run services update-traffic")
     def _traffic(
-        self, name: str, region: str, to_revisions: str = "", to_latest: str = "x"
+        self, name: str, *, region: str, to_revisions: str = "", to_latest: str = "x"
     ) -> None:
         self._has_service(name)
         self.state.traffic[name] = to_revisions or ("latest" if not to_latest else "")
 
-    @_command("run revisions list", "region service")
-    def _revisions(self, region: str, service: str) -> str:
+    @_command("run revisions list")
+    def _revisions(self, *, region: str, service: str) -> str:
         return "\n".join(f"{service}-{n:05}-abc" for n in range(len(self.state.services[service]), 0, -1))  # fmt: skip
 
     def _has_service(self, name: str) -> None:
         if name not in self.state.services:
             raise Refused(f"Cannot find service [{name}]")
 
-    _SCHEDULED = "location schedule uri http-method oidc-service-account-email oidc-token-audience attempt-deadline"
+    _SCHEDULED = "location schedule http-method oidc-service-account-email oidc-token-audience attempt-deadline"
 
     @_command("scheduler jobs create http", _SCHEDULED)
-    def _new_job(self, name: str, uri: str, **_: str) -> None:
+    def _new_job(self, name: str, *, uri: str, **_: str) -> None:
         self._make(name, self.state.jobs)
         self.state.jobs[name] = uri
 
     @_command("scheduler jobs update http", _SCHEDULED)
-    def _job_again(self, name: str, uri: str, **_: str) -> None:
+    def _job_again(self, name: str, *, uri: str, **_: str) -> None:
         self._has(name, self.state.jobs)
         self.state.jobs[name] = uri
 

@@ -20,8 +20,8 @@ _DONE = {"done": True, "response": {}}
 
 
 def open_to_gcloud(google: GoogleServer) -> dict[str, str]:
-    """Afterwards the server answers to the commands of the guide; the variables that lead gcloud there. Rules of the
-    firewall that are made are shown from then on."""
+    """Let the server answer the commands of the guide; return the variables that lead gcloud there. The answers show
+    firewall rules once they are made."""
     rules = google.answers[FIREWALLS]
     policy: dict[str, Any] = {"etag": "BwYAAAAAAAA=", "version": 1, "bindings": []}
 

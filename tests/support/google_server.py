@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from tests.support.local_server import LocalServer
 from tpujob.config.context import Context
 from tpujob.config.queue import ChipsSetting
 
@@ -59,32 +60,22 @@ Answer = Callable[[Asked], Any]
 
 
 @dataclass
-class GoogleServer:
-    """A server, from `start` to `stop`. `answers` are by path; other paths give 404."""
+class GoogleServer(LocalServer):
+    """A server whose `answers` are by path; other paths give 404."""
 
-    answers: dict[str, Any] = field(
-        default_factory=dict[str, Any]
-    )  #: a body, an Error, or an Answer
+    #: a body, an Error, or an Answer
+    answers: dict[str, Any] = field(default_factory=dict[str, Any])
     asked: list[Asked] = field(default_factory=list[Asked])
     ahead_s: float = 0.0  #: how far the time in its answers is ahead
     silent: set[str] = field(default_factory=set[str])  #: paths that are never answered
     released: threading.Event = field(default_factory=threading.Event)
 
-    def start(self) -> None:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = False
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
+    def __post_init__(self) -> None:
+        super().__init__(_handler(self))
 
-    def stop(self) -> None:
+    def close(self) -> None:
         self.released.set()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()  # waits for requests in progress
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        super().close()
 
     def paths(self) -> list[str]:
         return [request.path for request in self.asked]
@@ -96,7 +87,7 @@ class GoogleServer:
 
 
 def healthy() -> GoogleServer:
-    """A project in which everything is as it should be, with 32 chips of v4 and 64 of v6e."""
+    """Return the server of a correctly set-up project, with 32 chips of v4 and 64 of v6e."""
     link = f"https://www.googleapis.com/compute/v1/projects/{PROJECT}/global/networks/default"
     server = GoogleServer()
     server.answers = {
@@ -227,10 +218,8 @@ def quotas() -> Answer:
     )
 
 
-def metric(
-    name: str, display: str, zones: dict[str, int], *, default: int = 0, region: int = -1
-) -> dict[str, Any]:
-    """A quota with limits of its own in these zones; `default`: everywhere else; `region`: of each one, -1: none."""
+def metric(name: str, display: str, zones: dict[str, int], *, region: int = -1) -> dict[str, Any]:
+    """Return a quota with these limits of zones, 0 in all others; `region`: the limit of each region, -1: none."""
     return {
         "name": f"projects/{NUMBER}/services/tpu.googleapis.com/consumerQuotaMetrics/x",
         "metric": f"tpu.googleapis.com/{name}",
@@ -242,7 +231,7 @@ def metric(
                 "unit": "1/{project}/{zone}",
                 "isPrecise": True,
                 "quotaBuckets": [
-                    bucket(default),
+                    bucket(0),
                     *(bucket(limit, zone=zone) for zone, limit in zones.items()),
                 ],
             },
@@ -373,9 +362,6 @@ def _handler(google: GoogleServer) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Length", str(len(raw)))
             self.end_headers()
             self.wfile.write(raw)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Log nothing: pytest shows the requests where they matter."""
 
     return Handler
 

@@ -135,11 +135,11 @@ class Hour:
         )
         return Backend(Reconciler(ports, owner=owner), store)
 
-    def run(self, *, hours: float = 1.0, preempted: Sequence[float] = ()) -> None:
-        """`preempted`: seconds from the start at which every job's slice is taken away. At the end all programs have
-        succeeded, and every job is released."""
+    def run(self, preempted: Sequence[float]) -> None:
+        """Run until all programs have succeeded, and every job is released. `preempted`: seconds from the start at
+        which every job's slice is taken away."""
         start, left = self.clock.now(), sorted(preempted)
-        end = start + hours * 3600
+        end = start + 3600
         reported = start
         with ThreadPoolExecutor(len(self.backends)) as pool:
             while self.clock.now() < end or any(not j.state.final for j in self.store.list()):

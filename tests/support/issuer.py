@@ -1,24 +1,22 @@
-"""An issuer of tokens for tests, in place of Google: keys that rotate, a token endpoint, and an edge that checks and
-strips tokens as Cloud Run does. Real keys and signatures, on loopback; each host of Google's is below its name, as
-`TPUJOB_GOOGLE_ENDPOINT` has it."""
+"""An issuer of tokens for tests, in place of Google: keys that rotate, and a token endpoint. Real keys and signatures,
+on loopback; each host of Google's is below its name, as `TPUJOB_GOOGLE_ENDPOINT` has it."""
 
 import base64
 import hashlib
 import json
 import secrets
-import threading
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
-from cryptography.x509.oid import NameOID
+
+from tests.support.local_server import LocalServer
+from tests.support.tls import self_signed
 
 CLIENT = "1234-lab.apps.googleusercontent.com"
 SECRET = "GOCSPX-of-a-desktop-client"
@@ -35,16 +33,6 @@ def part(value: Any) -> str:
     return b64(json.dumps(value).encode())
 
 
-def certificate(key: Any) -> str:
-    """Return a certificate signed by its own key, the form in which Google publishes keys."""
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "issuer of tests")])
-    now = datetime.now(UTC)
-    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).serial_number(1)
-    made = made.public_key(key.public_key()).not_valid_before(now - timedelta(days=1))
-    made = made.not_valid_after(now + timedelta(days=9)).sign(key, hashes.SHA256())
-    return made.public_bytes(serialization.Encoding.PEM).decode()
-
-
 def pem(key: Any) -> str:
     spki = serialization.PublicFormat.SubjectPublicKeyInfo
     return key.public_key().public_bytes(serialization.Encoding.PEM, spki).decode()
@@ -53,8 +41,9 @@ def pem(key: Any) -> str:
 class Issuer:
     """Google's accounts and IAP in one: their keys and tokens."""
 
-    def __init__(self, now: Callable[[], float] = time.time) -> None:
-        self.now, self.down, self.max_age = now, False, 600
+    def __init__(self) -> None:
+        self.now: Callable[[], float] = time.time
+        self.down, self.max_age = False, 600
         self.fetches: list[str] = []
         self.people: dict[str, dict[str, Any]] = {}  #: claims by code, and by refresh token
         self.revoked: list[str] = []
@@ -79,14 +68,14 @@ class Issuer:
         return f"g{self.kid}"
 
     def documents(self) -> dict[str, bytes]:
-        google = {self.google_kid: certificate(self.rsa)}
+        google = {self.google_kid: self_signed(self.rsa).decode()}
         return {
             GOOGLE_KEYS: json.dumps(google).encode(),
             IAP_KEYS: json.dumps({f"i{self.kid}": pem(self.ec)}).encode(),
         }
 
     def fetch(self, url: str) -> tuple[bytes, float]:
-        """Return the keys without a network, as a door fetches them."""
+        """Return the keys without a network, as an authenticator fetches them."""
         self.fetches.append(url)
         if self.down:
             raise OSError("the issuer is down")
@@ -206,7 +195,7 @@ def subject(email: str) -> str:
     return str(int.from_bytes(hashlib.sha256(email.encode()).digest()[:8], "big"))
 
 
-class IssuerServer:
+class IssuerServer(LocalServer):
     def __init__(self) -> None:
         issuer = self.issuer = Issuer()
 
@@ -218,7 +207,7 @@ class IssuerServer:
                 else:
                     form = {name: values[0] for name, values in parse_qs(body).items()}
                 if self.path.startswith("/accounts.google.com/o/oauth2/v2/auth?"):
-                    self.send_response(302)  # somebody agrees at once
+                    self.send_response(302)  # the user agrees at once
                     self.send_header("location", issuer.consent(self.path, issuer.at_the_browser))
                     self.end_headers()
                     return
@@ -233,13 +222,4 @@ class IssuerServer:
 
             do_GET = do_POST = _any  # noqa: N815
 
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(Handler)

@@ -6,25 +6,25 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.callers import ADA
+from tests.support.records import a_slice
 from tests.support.stores import an_event
 from tests.support.world import Clock
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.api import JobPage, ListAsked
 from tpujob.domain.access import Principal
 from tpujob.domain.hardware.prices import LIST
-from tpujob.domain.model import Attempt, DesiredState, Job, Progress, Slice, State
+from tpujob.domain.model import Attempt, DesiredState, Job, Progress, State
 from tpujob.domain.observations import NO_FUNDS
 from tpujob.domain.spec import parse
 from tpujob.engine import JobRuntime
-from tpujob.ports import Store
 from tpujob.service.job_index import Changes, JobIndex
 from tpujob.service.runtime_info import RuntimeReader
 
 SPEC = parse({"name": "mlp", "tpu": {"type": "v4-8"}, "run": {"command": "true"}})
 
 
-class Asked(SqliteStore):
-    """A store that records requests."""
+class RecordingStore(SqliteStore):
+    """A store that records the names of its reads."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -41,16 +41,15 @@ class Desk:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.store, self.clock = Asked(folder / "jobs.db"), Clock()
+        self.store, self.clock = RecordingStore(folder / "jobs.db"), Clock()
         self.live: dict[str, JobRuntime] = {}
         self.index = self.new_index()
 
-    def new_index(self, store: Store | None = None) -> JobIndex:
+    def new_index(self) -> JobIndex:
         """Return the index of a backend that has just started."""
         runtime = RuntimeReader(self.live, dict, lambda _: NO_FUNDS, LIST)
-        store = store or self.store
-        self.changes = Changes(store)
-        return JobIndex(store, self.changes, self.clock, runtime)
+        self.changes = Changes(self.store)
+        return JobIndex(self.store, self.changes, self.clock, runtime)
 
     def page(self, asked: ListAsked | None = None, *, who: Principal = ADA) -> JobPage:
         return self.index.page(who, asked or {})
@@ -85,13 +84,11 @@ def queued(now: float) -> Job:
 
 
 def running(now: float, *, rate: float | None = 2.0, **progress: Any) -> Mapping[str, Any]:
-    """The fields of a job that runs since then on a slice of so many dollars an hour."""
-    held = Slice(
-        "tj-1", 1, "v4-8", "us-central2-b", "spot", "rt", rate, now, ready_at=now, tpu_slices=1
-    )
+    """Return the fields of a job that runs since then on a slice of so many dollars an hour."""
+    held = a_slice(type="v4-8", usd_per_hour=rate, requested_at=now, ready_at=now)
     attempt = Attempt(
         1,
-        "tj-1",
+        held.name,
         now,
         running_at=now,
         progress=Progress(**progress),

@@ -20,7 +20,7 @@ def own_uv() -> Path:
 
 
 def pack_uv(folder: Path) -> str:
-    """A folder, as a URL, with an archive as the vendor's in it, and its hash: it is not the pinned one."""
+    """Pack uv as its vendor does; return the folder as a URL, with the archive's hash, which is not the pinned one."""
     folder.mkdir(parents=True, exist_ok=True)
     name = f"uv-{platform.machine()}-unknown-linux-gnu"
     with tarfile.open(folder / f"{name}.tar.gz", "w:gz", compresslevel=0) as tar:

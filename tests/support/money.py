@@ -4,14 +4,14 @@ from itertools import pairwise
 
 from tpujob.domain.model import Job
 from tpujob.domain.money.goodput import spans
-from tpujob.domain.money.ledger import US, bill, covered, free, moment
+from tpujob.domain.money.ledger import US, covered, free, micros_of_slice, moment
 from tpujob.domain.money.report import Group, report
 
 
 def assert_adds_up(job: Job, now: float, by: Group) -> None:
     """Assert that parts, rows and slices add up to the micro-dollar and the microsecond."""
     whole = report([job], now, by, covered([job]))
-    bills = [0 if free(job, s) else bill(s, now).most or 0 for s in job.slices]
+    bills = [0 if free(job, s) else micros_of_slice(s, now) or 0 for s in job.slices]
     total = whole.total
     assert total.list == sum(bills) == sum(share.micros for share in total.parts.values())
     assert total.list == sum(row.list for row in whole.rows)
@@ -31,7 +31,7 @@ def assert_covers(job: Job, now: float, slack: float) -> None:
     reached = moment(job.created_at)
     rests = [(moment(rest.start), moment(rest.end)) for rest in job.rests]
     for start, end in sorted([*((s.start, s.end) for s in spans(job, now)), *rests]):
-        assert start <= reached + slack * US, f"nothing is said of {(start - reached) / US:.1f} s"
+        assert start <= reached + slack * US, f"nothing covers {(start - reached) / US:.1f} s"
         reached = max(reached, end)
     end = now if job.finished_at is None else job.finished_at
     assert abs(moment(end) - reached) <= slack * US

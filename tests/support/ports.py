@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def reserved() -> Iterator[int]:
-    """A port of 127.0.0.1 at which nobody listens yet. A server that sets SO_REUSEADDR can, and nobody else is given it
-    meanwhile: neither a server that takes any port, nor a connection for its own end."""
+    """Yield a port of 127.0.0.1 at which a server that sets SO_REUSEADDR can listen. Meanwhile the kernel gives it to
+    no server that takes any port, and to no connection."""
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("127.0.0.1", 0))

@@ -25,6 +25,12 @@ SPEC = parse({"name": "x", "tpu": {"type": "v4-16"}, "run": {"command": "true"}}
 ENDPOINTS = (Endpoint(0, "10.0.0.1"), Endpoint(1, "10.0.0.2"))
 
 
+def a_slice(k: int = 1, **fields: Any) -> Slice:
+    """Return the k-th slice of job 1, which is requested unless the fields say more."""
+    name, zone, runtime = f"tj-000001-{k}", "us-central2-b", "tpu-ubuntu2204-base"
+    return replace(Slice(name, k, "v4-16", zone, "spot", runtime, 1.0, NOW - 500), **fields)
+
+
 def respec(spec: JobSpec, **parts: dict[str, Any]) -> JobSpec:
     """Return the spec with other values in some of its parts."""
     document = dump(spec)
@@ -42,7 +48,7 @@ def job_in(
     then: State = State.QUEUED,
     asked: bool = False,
 ) -> Job:
-    slice = Slice("tj-000001-1", 1, "v4-16", "us-central2-b", "spot", "r", 1.0, NOW - 500)
+    slice = a_slice()
     if state in WITH_ATTEMPT:
         slice = replace(slice, endpoints=ENDPOINTS, ready_at=NOW - 400)
     if state is State.RELEASING:
@@ -88,10 +94,8 @@ def with_progress(job: Job, **progress: Any) -> Job:
     return replace(job, attempts=(*before, replace(newest, progress=Progress(**progress))))
 
 
-def report(
-    host: int, phase: str = "running", code: int | None = None, **fields: object
-) -> HostReport:
-    return HostReport(host, 1, phase, age=30.0, exit_code=code, **fields)  # pyright: ignore[reportArgumentType]
+def report(host: int, phase: str = "running", code: int | None = None, **fields: Any) -> HostReport:
+    return replace(HostReport(host, 1, phase, age=30.0, exit_code=code), **fields)
 
 
 BAD = {"role": SliceRole.CONDEMNED, "delete_reason": "wrong numbers"}
@@ -99,8 +103,8 @@ BAD = {"role": SliceRole.CONDEMNED, "delete_reason": "wrong numbers"}
 
 def with_condemned(job: Job, condemned: dict[str, Any]) -> Job:
     """Return the same job, whose earlier slice was swapped out."""
-    bad = Slice("tj-000001-1", 1, "v4-16", "us-central2-b", "spot", "r", 1.0, NOW - 4000)
-    bad = replace(bad, endpoints=ENDPOINTS, ready_at=NOW - 3900, **BAD, **condemned)
+    times = {"requested_at": NOW - 4000, "ready_at": NOW - 3900}
+    bad = a_slice(endpoints=ENDPOINTS, **times, **BAD, **condemned)
     serving = tuple(replace(s, name="tj-000001-2", k=2) for s in job.slices)
     attempts = tuple(replace(a, slice="tj-000001-2") for a in job.attempts)
     return replace(job, slices=(bad, *serving), attempts=attempts)
@@ -121,26 +125,13 @@ V6E = parse(
 def request(
     offer: Offer, cause: Cause | None, at: float, k: int = 1, *, ready: bool = False
 ) -> Slice:
-    return Slice(
-        name=f"tj-000001-{k}",
-        k=k,
-        type=offer.type,
-        zone=offer.zone,
-        pricing="spot",
-        runtime_version="rt",
-        usd_per_hour=None,
-        requested_at=at,
-        refused=cause,
-        ready_at=at if ready else None,
-        gone_at=at + 1,
-    )
+    times = {"requested_at": at, "ready_at": at if ready else None, "gone_at": at + 1}
+    return a_slice(k, type=offer.type, zone=offer.zone, refused=cause, **times)
 
 
-def host(
-    number: int, code: int | None, *lines: str, age: float = 30.0, **fields: object
-) -> HostReport:
-    report = HostReport(number, 1, "exited", age=age, exit_code=code, evidence=lines)
-    return replace(report, **fields)  # pyright: ignore[reportArgumentType]
+def host(number: int, code: int | None, *lines: str, **fields: Any) -> HostReport:
+    """Return the report of a host whose program has ended."""
+    return report(number, "exited", code, **{"evidence": lines, **fields})
 
 
 def end(*reports: HostReport) -> triage.End:
@@ -154,17 +145,8 @@ TPU = {"type": "v4-16", "zones": ["us-central2-b"]}
 
 def a_job(**run: Any) -> Job:
     spec = parse({"name": "digits", "tpu": TPU, "run": run or {"command": "python train.py"}})
-    slice = Slice(
-        name="tj-000042-1",
-        k=1,
-        type="v4-16",
-        zone="us-central2-b",
-        pricing="spot",
-        runtime_version="tpu-ubuntu2204-base",
-        usd_per_hour=1.0,
-        requested_at=0.0,
-        endpoints=(Endpoint(1, "10.0.1.1"), Endpoint(0, "10.0.1.0", "34.1.2.3")),
-    )
+    endpoints = (Endpoint(1, "10.0.1.1"), Endpoint(0, "10.0.1.0", "34.1.2.3"))
+    slice = a_slice(name="tj-000042-1", requested_at=0.0, endpoints=endpoints)
     return Job(
         id="000042",
         name="digits",

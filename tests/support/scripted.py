@@ -1,7 +1,6 @@
 """A small `JobsApi` in memory whose answers a test writes, and a real server around it on loopback."""
 
 import hashlib
-import os
 import socket
 import tempfile
 import threading
@@ -199,8 +198,8 @@ def _side(job: JobView) -> DiffSide:
     )
 
 
-def event_view(seq: int, state: str, text: str, kind: str = "created") -> EventView:
-    return EventView(seq=seq, kind=kind, at=AT, state=state, text=text, by="")
+def event_view(seq: int, state: str, text: str) -> EventView:
+    return EventView(seq=seq, kind="created", at=AT, state=state, text=text, by="")
 
 
 def window_line(host: int, line: int, text: str, cut: int = 0) -> WindowLine:
@@ -212,7 +211,7 @@ def log_line(host: int, text: str) -> LogLine:
 
 
 def cost_row(key: str, **fields: Any) -> CostRowView:
-    """A v4-16 that was ready for half an hour, a third of it for nothing."""
+    """Return the costs of a v4-16 that was ready for half an hour, a third of it for nothing."""
     parts = [
         CostPartView(part="productive", chip_hours=8 / 3, list_micros=2_457_333),
         CostPartView(part="waiting", chip_hours=1.0, list_micros=0),
@@ -279,7 +278,7 @@ def channel_view() -> ChannelView:
 
 class ScriptedJobs:
     """Answers from what the test put in; remembers every call. `script` is a story: the views that `get` gives, the
-    next one at each look of somebody who follows."""
+    next one at each look of a follower."""
 
     def __init__(self, *jobs: JobView) -> None:
         self.jobs = {job["id"]: job for job in jobs}
@@ -561,7 +560,7 @@ LIMITLESS = Limits(Rate(1e6, 10**6), Rate(1e6, 10**6), at_once=1000)
 
 
 def scripted_app(api: object, door: Authenticator | None = None, **options: Any) -> FastAPI:
-    """The backend's app around it; this process's user is Ada, unless another door says otherwise."""
+    """Return the backend's app around it; this process's user is Ada, unless another authenticator is given."""
     door = door or PeerAuthenticator(ADA)
     options.setdefault("limits", LIMITLESS)
     return create_app(lambda _: cast(JobsApi, api), door, **options)
@@ -569,7 +568,7 @@ def scripted_app(api: object, door: Authenticator | None = None, **options: Any)
 
 @contextmanager
 def served(front: Front) -> Iterator[str]:
-    """The backend's app around it, on a unix socket; yields its URL."""
+    """Serve the backend's app around it on a unix socket; yield its URL."""
     app = scripted_app(
         front,
         changes=SimpleNamespace(now=lambda: front.now.changes),
@@ -592,19 +591,18 @@ def served(front: Front) -> Iterator[str]:
 
 
 @contextmanager
-def unix_socket(mode: int = 0o700) -> Iterator[tuple[socket.socket, str]]:
-    """A listening socket in a folder of that mode, and its URL."""
+def unix_socket() -> Iterator[tuple[socket.socket, str]]:
+    """Yield a listening socket in a new folder, and its URL."""
     with tempfile.TemporaryDirectory(prefix="tpujob-test-") as folder:
-        os.chmod(folder, mode)
         path = Path(folder, "backend.sock")
         with unix_sockets.listen(path) as place:
             yield place, f"unix:{path}"
 
 
 @contextmanager
-def on_socket(app: ASGIApp, connections: Connections | None = None) -> Iterator[str]:
-    """Any app served as the backend's, on a unix socket; yields its URL."""
-    with unix_socket() as (place, _), listening(app, connections, place) as url:
+def on_socket(app: ASGIApp) -> Iterator[str]:
+    """Serve any app as the backend's, on a unix socket; yield its URL."""
+    with unix_socket() as (place, _), listening(app, place=place) as url:
         yield url
 
 
@@ -612,7 +610,7 @@ def on_socket(app: ASGIApp, connections: Connections | None = None) -> Iterator[
 def listening(
     app: ASGIApp, connections: Connections | None = None, place: socket.socket | None = None
 ) -> Iterator[str]:
-    """Any app served as the backend's, on that socket or a free port; yields its URL."""
+    """Serve any app as the backend's, on that socket or a free port; yield its URL."""
     place = place or socket.create_server(("127.0.0.1", 0))
     config = config_of(app, connections or Connections(most=512))
     config.timeout_graceful_shutdown = 1

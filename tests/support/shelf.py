@@ -1,4 +1,4 @@
-"""Logs without agents: segments as agents write them, on a shelf in memory or on disk, and a reader of it."""
+"""Logs without agents: segments as agents write them, in memory, and a reader of them."""
 
 from __future__ import annotations
 
@@ -60,17 +60,15 @@ class Shelf:
         self, host: int, first: int, lines: list[bytes], *, number: int, attempt: int = 2,
         at: float = 1_700_000_000.0, every: float = 0.001,
     ) -> float:  # fmt: skip
-        """A segment as agents write it, its first line with that number; when the next line comes."""
+        """Store a segment as agents write it, whose first line has that number; return the time of the next line."""
         text = b"".join(b"%.3f %b\n" % (at + i * every, line) for i, line in enumerate(lines))
         path = self.append(host, text, segment=number, attempt=attempt)
         self.facts[path] = segment.to_metadata(SegmentFacts(first, len(lines), at))
         return at + len(lines) * every
 
-    def ship_together(
-        self, pieces: list[tuple[int, int, bytes]], *, by: int, number: int, attempt: int = 2
-    ) -> None:
-        """An object of many hosts: host, number of the first line, and the lines as they are stored."""
-        folder = paths.shared_log_prefix(WORKDIR, attempt)
+    def ship_together(self, pieces: list[tuple[int, int, bytes]], *, by: int, number: int) -> None:
+        """Add an object of many hosts: host, number of the first line, and the lines as they are stored."""
+        folder = paths.shared_log_prefix(WORKDIR, 2)
         path = f"{folder}{by:05d}-{number:05d}{paths.LOG_SUFFIX}"
         facts = [
             (
@@ -90,7 +88,7 @@ def reader(shelf: Shelf, *, answer: float = 10) -> Logs:
 
 
 def metadata_of_pieces(pieces: Sequence[tuple[int, SegmentFacts, int]]) -> dict[str, str]:
-    """The metadata of an object of earlier versions that holds these, in that order: host, facts, size in bytes."""
+    """Return the metadata of an object of earlier versions with these pieces: host, facts, size in bytes."""
     began = min((facts.at for _, facts, _ in pieces), default=0.0)
     rows = [
         f"{host},{f.line},{f.lines},{size},{round((f.at - began) * 1000)},{f.open:d}"

@@ -1,4 +1,4 @@
-"""A user signed in at a deployed backend, without an issuer: the door accepts a fixed token."""
+"""A user signed in at a deployed backend, without an issuer: the authenticator accepts a fixed token."""
 
 import time
 from pathlib import Path

@@ -40,7 +40,7 @@ SPEC = {
 
 
 class Stage:
-    """A backend, its world, and the verbs that the stories are told in."""
+    """A backend, its world, and the verbs of the stories."""
 
     def __init__(
         self,
@@ -180,11 +180,11 @@ class Stage:
         body = json.dumps({"v": 1, "lines": lines}).encode()
         self.bucket.put(path, body, metadata=metadata, timeout=1)
 
-    def draw(self, job_id: str, series: bytes, *, by: int = 0, evidence: bytes = b"") -> bytes:
-        """Sign a body with these curves as the agent on a host, and add it to the host's last report."""
+    def draw(self, job_id: str, series: bytes, *, evidence: bytes = b"") -> bytes:
+        """Sign a body with these curves as the agent on host 0, and add it to the host's last report."""
         job = self.job(job_id)
         assert job.attempt is not None
-        path = paths.report_path(job.workdir, job.attempt.number, by)
+        path = paths.report_path(job.workdir, job.attempt.number, 0)
         metadata = self.bucket.objects[path][1].metadata
         key = self.bucket.pens[job.workdir, job.attempt.number]
         _, body = sign_report(json.loads(metadata["report"]), key, evidence, series)

@@ -17,14 +17,14 @@ from tpujob.adapters.sqlite import SqliteStore
 from tpujob.adapters.sqlite import store as sqlite_store
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.domain.events import Event, EventKind
-from tpujob.domain.model import DesiredState, Job, Slice, State
+from tpujob.domain.model import DesiredState, Job, State
 from tpujob.domain.spec import parse
 from tpujob.errors import Conflict
 from tpujob.ports import Store
 
 
 def _firestore(place: str) -> Firestore:
-    """A place there: `host:port/project`."""
+    """Open a place: `host:port/project`."""
     endpoint, _, project = place.partition("/")
     return Firestore(project, endpoint=endpoint)
 
@@ -138,19 +138,6 @@ def main(adapter: str, place: str, deed: str, *arguments: str) -> None:
         count_up(store, arguments[0], arguments[1], int(arguments[2]))
     else:
         commit_for_ever(store, arguments[0])
-
-
-def a_slice(zone: str, k: int = 1) -> Slice:
-    return Slice(
-        name=f"tj-000001-{k}",
-        k=k,
-        type="v4-16",
-        zone=zone,
-        pricing="spot",
-        runtime_version="tpu-ubuntu2204-base",
-        usd_per_hour=None,
-        requested_at=1000.0,
-    )
 
 
 class MemoryFile(SqliteFile):

@@ -8,6 +8,7 @@ import ssl
 import threading
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from cryptography import x509
@@ -18,11 +19,9 @@ from cryptography.x509.oid import NameOID
 
 @contextlib.contextmanager
 def https(url: str, folder: Path) -> Generator[tuple[str, Path]]:
-    """The URL of an edge that passes every connection on to the server at `url`, and a file for `SSL_CERT_FILE`, by
-    which clients trust it."""
-    certificate, key = make_certificate(folder)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    """Yield the URL of an edge that passes every connection on to the server at `url`, and a file for `SSL_CERT_FILE`,
+    by which clients trust it."""
+    context, certificate = server_tls(folder)
     port = urlsplit(url).port
     ready, end = threading.Event(), threading.Event()
     bound: list[int] = []
@@ -68,33 +67,27 @@ async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
         sink.close()
 
 
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """Make a certificate for 127.0.0.1 with its own authority."""
+def server_tls(folder: Path) -> tuple[ssl.SSLContext, Path]:
+    """Return the context of a server at 127.0.0.1, and the file of its certificate, which has its own authority."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tests")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
-            critical=False,
-        )
-        .sign(key, hashes.SHA256())
-    )
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    authority = x509.BasicConstraints(ca=True, path_length=None)
     certificate, secret = folder / "edge.pem", folder / "edge.key"
-    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    secret.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return certificate, secret
+    certificate.write_bytes(self_signed(key, authority, address))
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    secret.write_bytes(key.private_bytes(pem, pkcs8, serialization.NoEncryption()))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, secret)
+    return context, certificate
+
+
+def self_signed(key: Any, *extensions: x509.ExtensionType) -> bytes:
+    """Return a certificate signed by its own key, in PEM."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tests")])
+    now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - day).not_valid_after(now + 9 * day)
+    for extension in extensions:
+        critical = isinstance(extension, x509.BasicConstraints)
+        builder = builder.add_extension(extension, critical=critical)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

@@ -4,10 +4,12 @@ import itertools
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import grpc
+from google.api_core.exceptions import NotFound
 from google.cloud import tpu_v2, tpu_v2alpha1
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport as AlphaTransport
@@ -16,8 +18,9 @@ from tests.support.waiting import T
 from tests.support.waiting import until as until
 from tpujob.emulator.control import ControlServer
 from tpujob.emulator.driver import Driver, FarmApi
+from tpujob.emulator.farm import HostUp, SliceRequest
 from tpujob.emulator.http_server import HttpThread
-from tpujob.emulator.tpu.records import BringUp, Disturb, Latencies
+from tpujob.emulator.tpu.records import Disturb, Latencies
 from tpujob.emulator.tpu.rest import handler
 from tpujob.emulator.tpu.server import TpuServer
 from tpujob.emulator.tpu.world import World
@@ -34,12 +37,10 @@ class NoFarm:
     def __init__(self) -> None:
         self._numbers = itertools.count()
 
-    def bring_up(self, request: BringUp) -> tuple[str, ...]:
+    def bring_up(self, request: SliceRequest) -> list[HostUp]:
         numbers = [next(self._numbers) for _ in request.hosts]
-        return tuple(f"10.{128 + n // 65000}.{n // 250 % 256}.{n % 250 + 2}" for n in numbers)
-
-    def guests(self, slice: str) -> tuple[dict[str, str], ...]:
-        return ()
+        addresses = (f"10.{128 + n // 65000}.{n // 250 % 256}.{n % 250 + 2}" for n in numbers)
+        return [HostUp(address, {}) for address in addresses]
 
     def take_down(self, slice: str) -> None: ...
 
@@ -132,19 +133,14 @@ def queued_name(id: str) -> str:
 
 
 def node_state(client: tpu_v2.TpuClient, id: str) -> str:
-    """Empty: not found."""
-    from google.api_core.exceptions import NotFound
-
-    try:
+    """Return the state of a node; empty: not found."""
+    with suppress(NotFound):
         return client.get_node(name=node_name(id)).state.name
-    except NotFound:
-        return ""
+    return ""
 
 
 def queued_state(client: tpu_v2.TpuClient, id: str) -> str:
-    from google.api_core.exceptions import NotFound
-
-    try:
+    """Return the state of a queued resource; empty: not found."""
+    with suppress(NotFound):
         return client.get_queued_resource(name=queued_name(id)).state.state.name
-    except NotFound:
-        return ""
+    return ""

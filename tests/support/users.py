@@ -12,7 +12,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from tests.support.commands import Said
+from tests.support.commands import Output
 
 #: imports first, as another user may not read Python's folder; then becomes the user, and runs commands
 _SCRIPT = """
@@ -65,7 +65,7 @@ class User:
             text=True,
         )
 
-    def __call__(self, *words: str, code: int | None = 0) -> Said:
+    def __call__(self, *words: str, code: int | None = 0) -> Output:
         """Run a command line, which must end with `code` (None: any)."""
         assert self._process.stdin
         assert self._process.stdout
@@ -74,7 +74,7 @@ class User:
         got, out, err = json.loads(self._process.stdout.readline())
         transcript = f"{self.name}: tpujob {' '.join(words)} ended with {got}\n{out}\n{err}"
         assert code is None or got == code, transcript
-        return Said(got, out, err)
+        return Output(got, out, err)
 
     def python(self, script: str) -> Any:
         """Return the JSON that a script prints."""

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
+from tests.support.simulation.patches import Instead
 from tests.support.simulation.sim import Sim, Task
 
 
@@ -79,20 +80,9 @@ class Thread:
         self._begin()
 
 
-class _Instead:
-    """A module with some of its names replaced."""
-
-    def __init__(self, real: ModuleType, **names: Any) -> None:
-        self._real = real
-        vars(self).update(names)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
-
 @contextlib.contextmanager
 def virtual(sim: Sim, *modules: ModuleType) -> Iterator[None]:
-    """While it is entered, these modules take their time and threads from the simulation.
+    """Let these modules take their time and threads from the simulation.
 
     A thread that an earlier test left behind may still run in one of them. It sleeps in real time: the simulation can
     only suspend its own tasks."""
@@ -103,8 +93,8 @@ def virtual(sim: Sim, *modules: ModuleType) -> Iterator[None]:
         else:
             time.sleep(seconds)
 
-    clock = _Instead(time, time=lambda: sim.now, monotonic=lambda: sim.now, sleep=sleep)
-    threads = _Instead(
+    clock = Instead(time, time=lambda: sim.now, monotonic=lambda: sim.now, sleep=sleep)
+    threads = Instead(
         threading,
         Condition=lambda *_: Condition(sim),
         Event=lambda: Event(sim),

@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def _import() -> None:
-    """Nothing of it starts a thread or chooses its devices."""
+    """Import the programs; no import starts a thread or chooses devices."""
     gc.disable()
     import grain
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.ports import reserved
+from tests.support.waiting import until
 from tests.support.warm import Forked, Warm
 from workloads.contract import ProgramContext
 
@@ -32,7 +32,7 @@ class Host:
     attempt: int
 
     def events(self, kind: str | None = None) -> list[Event]:
-        """The events of this attempt so far."""
+        """Return the events of this attempt so far."""
         try:
             lines = (self.out / "events.jsonl").read_text().splitlines(keepends=True)
         except FileNotFoundError:
@@ -42,21 +42,24 @@ class Host:
         return [event for event in mine if kind in (None, event["kind"])]
 
     def numbers(self) -> dict[int, tuple[float, float]]:
-        """The loss and the norm of the gradients of each step of this attempt, with every bit."""
+        """Return the loss and the norm of the gradients of each step of this attempt, with every bit."""
         return {e["step"]: (e["loss"], e["gradient_norm"]) for e in self.events("step")}
 
     def losses(self) -> dict[int, float]:
-        """The loss of each step of this attempt, with every bit."""
+        """Return the loss of each step of this attempt, with every bit."""
         return {event["step"]: event["loss"] for event in self.events("step")}
 
     def until(self, true: Callable[[Host], Any]) -> None:
-        """Wait until something holds. Fails with the log if the process ends before it does."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not true(self):
+        """Wait until something holds. Fail with the log if the process ends before it does."""
+
+        def holds() -> bool:
+            if true(self):
+                return True
             ended = self.process.poll()
             assert ended is None, f"ended with {ended} too early:\n{self.log.read_text()}"
-            assert time.monotonic() < deadline, f"waited in vain:\n{self.log.read_text()}"
-            time.sleep(0.01)
+            return False
+
+        until(holds, self.log.read_text, PATIENCE_S)
 
     def code(self) -> int:
         """Wait until the process has ended; return its exit code."""
@@ -84,7 +87,7 @@ class Job:
 
     @contextmanager
     def start(self, *flags: str, hosts: int = 1, devices: int = 2) -> Iterator[list[Host]]:
-        """A further attempt, on so many hosts with so many devices each. Killed at the latest on leaving."""
+        """Start a further attempt, on so many hosts with so many devices each; kill it at the latest on leaving."""
         self._attempt += 1
         with reserved() as port:
             address = f"127.0.0.1:{port}" if hosts > 1 else ""

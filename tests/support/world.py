@@ -96,12 +96,10 @@ class Faults:
 
 
 class Cloud:
-    """The Slices port. Slices become ready `ready_after` seconds after they were asked for."""
+    """The Slices port. Slices become ready 5 s after they were requested."""
 
-    def __init__(
-        self, clock: Clock, faults: Faults, *, hosts: int = 2, ready_after: float = 5.0
-    ) -> None:
-        self.clock, self.faults, self.hosts, self.ready_after = clock, faults, hosts, ready_after
+    def __init__(self, clock: Clock, faults: Faults, *, hosts: int = 2) -> None:
+        self.clock, self.faults, self.hosts = clock, faults, hosts
         self.machines: dict[str, Machine] = {}
         self.users: dict[str, str] = {}  #: for whom slices were asked for, by slice
         self.full: set[str] = set()  #: zones without capacity
@@ -126,10 +124,8 @@ class Cloud:
         return SliceSurvey(seen, dict.fromkeys(self.unlisted & {*zones}, "not reached"), 2)
 
     def _seen(self, machine: Machine) -> Present:
-        if (
-            machine.state is SliceState.CREATING
-            and self.clock.time - machine.created_at >= self.ready_after
-        ):
+        age = self.clock.time - machine.created_at
+        if machine.state is SliceState.CREATING and age >= 5:
             machine.state = SliceState.READY
         k = machine.name.rpartition("-")[2]
         endpoints = tuple(Endpoint(i, f"10.0.{k}.{i}") for i in range(machine.hosts))
@@ -240,7 +236,7 @@ class HostsOfCloud:
     def listen(
         self, slice: Slice, host: int, *, job: str, attempt: int, timeout: float
     ) -> Listening:
-        raise Transient("nobody follows programs that are only imagined")
+        raise Transient("these programs have no agent to follow")
 
     def forget(self, slice: Slice) -> None:
         self.keys.discard(slice.name)
@@ -365,10 +361,15 @@ class CopiesOfBucket:
         self.made: list[tuple[str, str, bytes]] = []
 
     def compare(self, source: str, target: str, *, timeout: float) -> Comparison:
-        source_files, target_files = self._below(source), self._below(target) if target else {}
-        lacks = [data for name, data in source_files.items() if target_files.get(name) != data]
-        sizes = [sum(map(len, files)) for files in (source_files.values(), lacks)]
-        return Comparison(len(source_files), sizes[0], len(lacks), sizes[1], counted=True)
+        files = self._below(source)
+        lacking = [files[name] for name in self.lacks(source, target)]
+        sizes = [sum(map(len, contents)) for contents in (files.values(), lacking)]
+        return Comparison(len(files), sizes[0], len(lacking), sizes[1], counted=True)
+
+    def lacks(self, source: str, target: str) -> list[str]:
+        """Return the names of the source's objects that the target lacks; empty target: all."""
+        copied = self._below(target) if target else {}
+        return [name for name, data in self._below(source).items() if copied.get(name) != data]
 
     def advance(self, copy: Copy, *, timeout: float) -> CopyProgress:
         if copy.target in self.refused:
@@ -463,8 +464,8 @@ def service(
     quotas: Quotas | None = None,
     emulated: bool = False,
 ) -> Jobs:
-    """The way in to a backend over this world. `store`: another one than its own, such as one that is not watched.
-    `setup`: of notifications; left out: there are no channels. `quotas`: left out: there is none to read."""
+    """Return the service of a backend over this world. `store`: another one than its own, such as one that is not
+    watched. `setup`: of notifications; left out: there are no channels. `quotas`: left out: there is none to read."""
 
     def access(slice: Slice, host: int, key: str, holder: str) -> HostAccess:
         """Return the address of a host without a certificate, as these tests use no SSH."""

@@ -24,9 +24,6 @@ def pool_manager(proxy: str, connections: int) -> urllib3.PoolManager:
     if scheme not in ("http", "https"):
         message = f"HTTPS_PROXY is not an http:// proxy, but {scheme}://"
         raise Refused(message, cause=Cause.BAD_SPEC)
-    headers: dict[str, str] = {}
-    if url.auth:
-        basic = urllib3.make_headers(basic_auth=unquote(url.auth))
-        headers["Proxy-Authorization"] = basic["authorization"]
+    headers = urllib3.make_headers(proxy_basic_auth=unquote(url.auth) if url.auth else None)
     proxy = f"{scheme}://{url.netloc}"
     return urllib3.ProxyManager(proxy, maxsize=connections, proxy_headers=headers)

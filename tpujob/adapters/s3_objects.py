@@ -8,7 +8,6 @@ extra `s3` and is imported at the first call.
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
-import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -43,7 +42,6 @@ class S3Objects:
                 "s3:// needs boto3, which is not installed", hint="run `pip install 'tpujob[s3]'`"
             ) from error
         self._patience = patience
-        self._lock = threading.Lock()
         with translated("read the settings of AWS"):
             self._session = boto3.session.Session()
             self._signs = self._session.get_credentials() is not None

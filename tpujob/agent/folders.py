@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 
 from tpujob.protocol import paths
 
@@ -11,7 +10,8 @@ ROOT = os.path.join(os.path.expanduser("~"), paths.HOST_FOLDER)
 ATTEMPTS = os.path.join(ROOT, "attempts")
 CACHES = os.path.expanduser(paths.HOST_CACHE)  #: folders that may be deleted at any time
 BUNDLES = os.path.join(ROOT, "bundles")  #: a folder for each hash
-KEPT_WORK = os.path.join(ROOT, "work")  #: folders of programs whose set-up has succeeded
+#: folders of programs with set-up; the file `FOLDER.done` marks that set-up has succeeded
+KEPT_WORK = os.path.join(ROOT, "work")
 ENVS = os.path.join(ROOT, "envs")  #: a folder for each environment's key
 TOOLS = os.path.join(ROOT, "tools")  #: the programs that build environments
 CONTAINERS = os.path.join(ROOT, "containers")  #: a file for each container that may exist
@@ -56,9 +56,3 @@ def is_below(path: str, folder: str) -> bool:
     """Return whether the path, with all links followed, is `folder` or below it."""
     root = os.path.realpath(folder) + os.sep
     return (os.path.realpath(path) + os.sep).startswith(root)
-
-
-def make_empty(path: str) -> None:
-    """Create the folder, or delete all that is in it."""
-    shutil.rmtree(path, ignore_errors=True)
-    os.makedirs(path)

@@ -1,4 +1,4 @@
-"""Finds the processes of an attempt and of the devices, and ends them."""
+"""Finds the processes of an attempt and of the devices, and ends them; calls sudo for what belongs to root."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 import glob
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -141,6 +142,14 @@ def holders_as_root(files: Set[str]) -> Set[int]:
 def send_as_root(pids: Set[int], number: int) -> None:
     if pids:
         output_of(sudo(["kill", "-%d" % number, *map(str, sorted(pids))]), 10)
+
+
+def make_empty(path: str) -> None:
+    """Create the folder, or delete all that is in it, also files of root where `sudo` allows it. Raises OSError."""
+    shutil.rmtree(path, ignore_errors=True)
+    if os.path.lexists(path):
+        output_of(sudo(["rm", "-rf", "--", path]), 60)
+    os.makedirs(path)
 
 
 def sudo(argv: List[str]) -> List[str]:

@@ -246,7 +246,7 @@ class Storage:
         span: Optional[Tuple[int, int]] = None,
     ) -> None:
         """Pass the stored bytes of an object to `consume`, in pieces: of that generation only, and only from byte
-        `span[0]` to before `span[1]`. Raises StorageError."""
+        `span[0]` to before `span[1]`. Raises StorageError, and the errors of `consume`."""
         target = "/storage/v1/b/%s/o/%s?alt=media" % _quoted(path)
         target += "&generation=%s" % generation if generation else ""
         # without it the storage would decompress objects stored as gzip, beyond their listed size
@@ -254,13 +254,8 @@ class Storage:
         if span:
             headers["Range"] = "bytes=%d-%d" % (span[0], span[1] - 1)
         with self._open("GET", target, headers=headers) as response:
-            try:
-                for piece in iter(lambda: response.read(PIECE), b""):
-                    consume(piece)
-                if response.length:  # the bytes that did not arrive
-                    raise StorageError("reading %s: the answer was cut off" % path)
-            except (OSError, http.client.HTTPException) as error:
-                raise StorageError("reading %s: %s" % (path, error)) from error
+            for piece in _pieces(response, path):
+                consume(piece)
 
     def _open(
         self,
@@ -330,6 +325,16 @@ class Storage:
             self._refused = token
             self._token, self._token_until = "", 0.0
             return may_succeed
+
+
+def _pieces(response: http.client.HTTPResponse, path: str) -> Iterator[bytes]:
+    """Yield the content of an answer. Raises StorageError. Errors of the consumer are not raised in here."""
+    try:
+        yield from iter(lambda: response.read(PIECE), b"")
+    except (OSError, http.client.HTTPException) as error:
+        raise StorageError("reading %s: %s" % (path, error)) from error
+    if response.length:  # the bytes that did not arrive
+        raise StorageError("reading %s: the answer was cut off" % path)
 
 
 def _bucket_and_name(path: str) -> Tuple[str, str]:

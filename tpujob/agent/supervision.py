@@ -132,8 +132,8 @@ class IdleClock:
         return {"idle": round(self.seconds(), 1), "looks": self._polls}
 
     def stalled(self, rule: StallRule, early: float = 0.0) -> bool:
-        """Return whether the plan's limits for a stall are exceeded, or will be in `early` seconds. Before the first
-        step the limit is higher, as the program compiles then."""
+        """Return whether the plan's limits for a stall are exceeded, or will be in `early` seconds. A program that
+        reports phases has a higher limit before its first step, as it compiles then."""
         facts = self._progress.facts
         before_first_step = facts.get("program_phase") and facts.get("step") is None
         limit = rule["first"] if before_first_step else rule["seconds"]

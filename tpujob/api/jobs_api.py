@@ -195,8 +195,8 @@ class JobsApi(Protocol):
         "GET", "/jobs/{job}/logs/search", READ_OWN_JOBS, bounds={"limit": (1, None), "text": 4000}
     )
     def log_search(self, job: str, asked: SearchAsked) -> LogMatches:
-        """Return the lines of an attempt that contain a text, match a pattern or belong to a traceback, and their exact
-        number. Raises BadRequest, also for a pattern that takes too long."""
+        """Return the lines of an attempt that contain a text, match a pattern or begin a traceback, and their number.
+        Raises BadRequest, also for an invalid pattern; NotFound, Busy, Transient."""
 
     @method("GET", "/diff", READ_OWN_JOBS, "one job", within=LONG)
     def diff(self, a: str, b: str) -> DiffView:

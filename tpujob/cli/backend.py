@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: seconds between tries to reach a backend that answered a moment ago
-PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-#: seconds after which no further try begins; one try may itself take long
-PATIENCE = 30.0
+FIRST_PAUSE = 0.2  #: seconds between the first two tries; each further pause is twice as long
+PATIENCE = 30.0  #: seconds until the last try begins; one try may itself take long
 
 
 def current_settings() -> Settings:
@@ -112,17 +110,19 @@ class RetryingClient:
     def ask(self, request: Callable[[JobsApi], T]) -> T:
         """Return the backend's answer. Raises BackendGone or Transient when no backend answers in time."""
         deadline = time.monotonic() + PATIENCE
-        for number, pause in enumerate(PAUSES):
+        pause = FIRST_PAUSE
+        while True:
             try:
                 return request(self.api)
             except (BackendGone, Transient) as error:
-                if time.monotonic() + pause > deadline:
+                left = deadline - time.monotonic()
+                if left <= 0:
                     raise
-                if number == 0:
+                if pause == FIRST_PAUSE:
                     note(f"tpujob: {error.message}; trying again")
-                time.sleep(pause)
+            time.sleep(min(pause, left))
+            pause *= 2
             self._reconnect()
-        return request(self.api)
 
     def follow(self, job: str | None, *, timeout: float) -> Iterator[None]:
         """Yield as `JobsApi.follow` does, and once more when the backend was replaced."""

@@ -35,7 +35,7 @@ from tpujob.errors import BadRequest, BadSpec, NotFound
 if TYPE_CHECKING:
     from tpujob.domain.money.shared import SharedBudget
 
-#: characters of the word by which a backend knows its own; a slice's name has 63 in all
+#: most characters of the word that marks a backend's slices; a slice's name has 63 in all
 MAX_OWNER = 36
 #: calls a minute of the Cloud TPU API that a context's backend makes at most, unless the file says otherwise. Google
 #: publishes no figure for this API; similar APIs allow from 60 a minute and user, most 600.
@@ -45,13 +45,13 @@ _PROJECT = r"([a-z][-a-z0-9.]{0,60}:)?[a-z][-a-z0-9]{4,28}[a-z0-9]"
 _BUCKET = r"gs://[a-z0-9][-a-z0-9_.]{1,220}[a-z0-9]"
 _SOCKET = r"unix:/[-A-Za-z0-9._~+@%/]{1,106}"
 _URL = r"https://[A-Za-z0-9.\-\[\]:]+(/[-A-Za-z0-9._~/]*)?"
-_ACCOUNT = r"[-a-z0-9.]+@[-a-z0-9.]+"
 _RESOURCE = r"[-a-z0-9_.:/]{1,256}"
 _LABEL = r"[a-z0-9_-]{0,63}"
 
 
 _Region = Annotated[str, kinds.region]
 _Resource = Annotated[str, kinds.or_empty(kinds.matching(_RESOURCE, "the name of a resource"))]
+_account = kinds.matching(r"[-a-z0-9.]+@[-a-z0-9.]+", "the e-mail address of a service account")
 _LabelText = Annotated[str, kinds.matching(_LABEL, "up to 63 of a-z, 0-9, _ and -")]
 
 
@@ -71,7 +71,7 @@ class Budgets(kinds.SpecPart):
     users: Annotated[
         dict[Annotated[str, kinds.text(64)], PeriodBudget],
         kinds.mapping("users to budgets"),
-    ] = Field(default_factory=dict)
+    ] = Field(default={})
 
 
 class Context(kinds.SpecPart):
@@ -88,7 +88,7 @@ class Context(kinds.SpecPart):
     ] = ""
     #: uid of the process at the socket; processes of other users are not trusted
     backend_uid: Annotated[int | None, kinds.optional(kinds.count(2**32 - 2))] = None
-    door: Door = "iam"  #: of a deployed backend
+    door: Door = "iam"  #: the door of a deployed backend
     sign_in: SignIn = SignIn()
     project: Annotated[
         str, kinds.or_empty(kinds.matching(_PROJECT, "a project's id, such as my-lab-4711"))
@@ -100,43 +100,39 @@ class Context(kinds.SpecPart):
             _Region, Annotated[str, kinds.matching(_BUCKET, "a bucket, such as gs://my-lab-europe")]
         ],
         kinds.mapping("regions to buckets"),
-    ] = Field(default_factory=dict)
+    ] = Field(default={})
     network: _Resource = ""
     subnetwork: _Resource = ""
     #: e-mail address of the service account that programs run as
-    service_account: Annotated[
-        str, kinds.or_empty(kinds.matching(_ACCOUNT, "the e-mail address of a service account"))
-    ] = ""
+    service_account: Annotated[str, kinds.or_empty(_account)] = ""
     #: service accounts of single users' programs, by the user's e-mail address
     service_accounts: Annotated[
         dict[
             Annotated[str, kinds.text(320)],
-            Annotated[str, kinds.matching(_ACCOUNT, "the e-mail address of a service account")],
+            Annotated[str, _account],
         ],
         kinds.mapping("users to service accounts"),
-    ] = Field(default_factory=dict)
+    ] = Field(default={})
     #: how hosts are reached: by their external address, by the internal one, or by the tunnel of IAP; `init` writes the
-    #: one that `way_in` chooses, and files of before that leave it out
-    ssh: Annotated[
-        Literal["external", "internal", "iap"],
-        kinds.one_of(("external", "internal", "iap"), "way to reach a host"),
-    ] = "external"
+    #: one that `way_in` chooses; files of earlier versions leave it out
+    ssh: Annotated[Literal["external", "internal", "iap"], kinds.Word("way to reach a host")] = (
+        "external"
+    )
     #: whether slices get external addresses; left out: where `ssh` needs them
     external_ips: bool | None = None
-    #: of the hosts; organizations may demand it (compute.requireShieldedVm)
+    #: whether hosts use Secure Boot; organizations may demand it (compute.requireShieldedVm)
     secure_boot: bool = False
+    #: network tags of the hosts, for firewall rules
     tags: Annotated[
         tuple[_LabelText, ...],
         kinds.names("a tag", kinds.matching(_LABEL, "a network tag")),
-    ] = ()  #: of the hosts, for firewall rules
+    ] = ()
+    #: labels of the slices, for the bill
     labels: Annotated[dict[_LabelText, _LabelText], kinds.mapping("names to values")] = Field(
-        default_factory=dict
-    )  #: of the slices, for the bill
+        default={}
+    )
     reservation: _Resource = ""  #: for jobs with `pricing: reserved`
-    store: Annotated[
-        Literal["sqlite", "firestore"],
-        kinds.one_of(("sqlite", "firestore"), "place for the jobs"),
-    ] = "sqlite"
+    store: Annotated[Literal["sqlite", "firestore"], kinds.Word("place for the jobs")] = "sqlite"
     database: Annotated[
         str, kinds.matching(r"\(default\)|[a-z][-a-z0-9]{2,61}[a-z0-9]", "a database of Firestore")
     ] = "(default)"
@@ -257,7 +253,7 @@ def way_in(*, emulated: bool, in_google_cloud: bool) -> tuple[str, str]:
 
 
 def path_of(settings: Settings, name: str) -> Path:
-    """Return the path of that context's file, which may not exist. Raises BadRequest for an invalid name."""
+    """Return the path of that context's file, which may not exist. Raise BadRequest for an invalid name."""
     if not CONTEXT_NAME.fullmatch(name):
         raise BadRequest(
             f"{name[:60]!r} is not a valid name of a context",
@@ -267,7 +263,7 @@ def path_of(settings: Settings, name: str) -> Path:
 
 
 def read(settings: Settings, name: str) -> Context:
-    """Return the context of that name. Raises NotFound; BadSpec that lists every mistake with its line."""
+    """Return the context of that name. Raise NotFound; BadSpec that lists every mistake with its line."""
     path = path_of(settings, name)
     if not path.exists():
         raise NotFound(
@@ -281,9 +277,9 @@ def read(settings: Settings, name: str) -> Context:
 
 
 def for_backend(settings: Settings, url: str, name: str = "", *, uid: int | None = None) -> Context:
-    """Return the context for a backend that another user runs, under that uid if it has a socket. Without one, return a
-    new one, not yet written, called `name` or after the URL's host. Raises BadRequest when another context has that
-    name."""
+    """Return the context for a backend that another user runs, under that uid if it has a socket: an existing one with
+    that URL and name, or a new one, not yet written, called `name` or after the URL's host. Raise BadRequest if another
+    context has that name."""
     for existing in names(settings):
         context = read(settings, existing)
         if context.backend == url and name in ("", existing):
@@ -309,7 +305,7 @@ def _name_from_url(url: str) -> str:
 
 
 def current(settings: Settings) -> Context:
-    """Return the context that these settings name. Raises as `read` does."""
+    """Return the context that these settings name. Raise as `read` does."""
     return read(settings, settings.context)
 
 
@@ -328,7 +324,7 @@ def write(settings: Settings, context: Context) -> Path:
 
 
 def with_bucket(context: Context, region: str, bucket: str) -> Context:
-    """Return the context with that bucket for the region. Raises BadSpec for an invalid bucket."""
+    """Return the context with that bucket for the region. Raise BadSpec for an invalid bucket."""
     values = context.model_dump(mode="json", exclude_unset=True)
     return make(values | {"buckets": {**context.buckets, region: bucket}})
 
@@ -348,13 +344,13 @@ def save_bucket(settings: Settings, context: Context, region: str, bucket: str) 
 
 
 def parse(text: str, source: str) -> Context:
-    """Return the context in a file's text; `source` names the file in errors. Raises BadSpec."""
+    """Return the context in a file's text; `source` names the file in errors. Raise BadSpec."""
     document = yaml.load(text, source)
     return validate(Context, document.data, document, of="a context")
 
 
 def make(fields: Mapping[str, Any]) -> Context:
-    """Return a context of these fields. Raises BadSpec that lists every mistake."""
+    """Return a context of these fields. Raise BadSpec that lists every mistake."""
     return validate(Context, dict(fields), of="a context")
 
 

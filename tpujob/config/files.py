@@ -9,20 +9,20 @@ from pathlib import Path
 from tpujob.errors import BadSpec, StoreError
 
 MAX_BYTES = 256 * 1024  #: of a file that a user wrote
-NAMED = 5  #: files, in a message
+NAMED = 5  #: most names of files in a hint
 
 _ELSEWHERE = "set TPUJOB_STATE to a folder of your own"
 
 
 def read(path: Path) -> str:
-    """Return the text of a job file or a context's file. Raises BadSpec if it is missing, too long or not UTF-8."""
+    """Return the text of a file that a user wrote. Raise BadSpec if it cannot be read, is too long or not UTF-8."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise BadSpec(f"{path}: there is no such file", hint=_suggestion(path)) from None
     except IsADirectoryError:
-        raise BadSpec(f"{path}: is a folder; name the job file in it") from None
+        raise BadSpec(f"{path}: is a folder; name the file in it") from None
     except OSError as error:
         raise BadSpec(f"{path}: cannot be read: {error.strerror}") from error
     if len(data) > MAX_BYTES:
@@ -54,7 +54,7 @@ def _suggestion(path: Path) -> str:
 
 
 def put(path: Path, text: str) -> None:
-    """Write the file atomically, readable only by its owner. Raises StoreError and leaves the old file unchanged."""
+    """Write the file atomically, readable only by its owner. If that fails, raise StoreError and leave the old file."""
     temporary = _temporary_path(path)
     try:
         _write(temporary, text)
@@ -74,31 +74,25 @@ def drawn(path: Path, draw: Callable[[], str]) -> str:
 
 
 def private_folder(folder: Path) -> None:
-    """Make the folder, owned by the user and closed to other users. Raises StoreError when it is a link or belongs to
+    """Make the folder, owned by the user and closed to other users. Raise StoreError if it is a link or belongs to
     another user."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
     except OSError as error:
-        raise StoreError(
-            f"cannot make the folder {folder}: {error.strerror}", hint=_ELSEWHERE
-        ) from error
+        text = f"cannot make the folder {folder}: {error.strerror}"
+        raise StoreError(text, hint=_ELSEWHERE) from error
     if not stat.S_ISDIR(status.st_mode):
         raise StoreError(f"{folder} is a link, not a folder", hint=_ELSEWHERE)
     if status.st_uid != os.geteuid():
         raise StoreError(f"{folder} belongs to another user", hint=_ELSEWHERE)
     if stat.S_IMODE(status.st_mode) & 0o077:
-        _close(folder)
-
-
-def _close(folder: Path) -> None:
-    try:
-        folder.chmod(0o700)
-    except OSError as error:
-        raise StoreError(
-            f"cannot close the folder {folder} to others: {error.strerror}", hint=_ELSEWHERE
-        ) from error
+        try:
+            folder.chmod(0o700)
+        except OSError as error:
+            text = f"cannot close the folder {folder} to others: {error.strerror}"
+            raise StoreError(text, hint=_ELSEWHERE) from error
 
 
 def _put_first(path: Path, text: str) -> None:

@@ -10,7 +10,7 @@ from tpujob.errors import BadRequest, BadSpec
 
 
 def read(path: Path) -> dict[str, Role]:
-    """Return the role of each name. Raises BadSpec that lists every mistake with its line."""
+    """Return the role of each name. Raise BadSpec that lists every mistake with its line."""
     document = yaml.load(files.read(path), str(path))
     roles: dict[str, Role] = {}
     wrong: list[str] = []

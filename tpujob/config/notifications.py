@@ -70,10 +70,7 @@ class MailServer(kinds.SpecPart):
 
     host: Annotated[str, kinds.matching(_HOST, "the name of a host")]
     port: Annotated[int, kinds.count(65535, 1)] = 587
-    tls: Annotated[
-        Literal["starttls", "implicit", "none"],
-        kinds.one_of(("starttls", "implicit", "none"), "kind of TLS"),
-    ] = "starttls"
+    tls: Annotated[Literal["starttls", "implicit", "none"], kinds.Word("kind of TLS")] = "starttls"
     login: Annotated[str, kinds.or_empty(kinds.text(320))] = ""
     password: _Secret = ""
     sender: Annotated[str, kinds.matching(_ADDRESS, "an e-mail address"), Field(alias="from")]
@@ -93,13 +90,13 @@ class RuleFile(kinds.SpecPart):
     """A rule: the events that are reported on some channels."""
 
     channels: _Names
-    users: Annotated[
-        tuple[str, ...], kinds.names("a user", kinds.text(320))
-    ] = ()  #: owners of the jobs; empty: all jobs, and events that concern no job
+    #: users whose jobs are reported; empty: all, and events that concern no job
+    users: Annotated[tuple[str, ...], kinds.names("a user", kinds.text(320))] = ()
+    #: kinds of events; empty: all
     on: Annotated[
         tuple[str, ...],
         kinds.names("an event", kinds.one_of(_KINDS, "kind of event")),
-    ] = ()  #: kinds of events; empty: all
+    ] = ()
 
 
 class NotificationSettings(kinds.SpecPart):
@@ -108,7 +105,7 @@ class NotificationSettings(kinds.SpecPart):
     #: the address of the status page, for links
     page: Annotated[str, kinds.or_empty(kinds.matching(_URL, "a URL"))] = ""
     channels: Annotated[dict[_Name, ChannelFile], kinds.mapping("names to channels")] = Field(
-        default_factory=dict
+        default={}
     )
     smtp: MailServer | None = None
     rules: Annotated[tuple[RuleFile, ...], Field(strict=False)] = ()
@@ -137,7 +134,7 @@ class NotificationSettings(kinds.SpecPart):
 
 
 def of_local_stack(settings: Settings) -> NotificationSettings:
-    """Return the settings of the local stack; without its file there are no channels. Raises BadSpec."""
+    """Return the settings of the local stack; without its file there are no channels. Raise BadSpec as `parse` does."""
     path = file_of_local_stack(settings)
     return parse(files.read(path), str(path)) if path.exists() else NotificationSettings()
 
@@ -147,6 +144,6 @@ def file_of_local_stack(settings: Settings) -> Path:
 
 
 def parse(text: str, source: str) -> NotificationSettings:
-    """Return the settings in a file's text. Raises BadSpec that lists every mistake with its line."""
+    """Return the settings in a file's text. Raise BadSpec that lists every mistake with its line."""
     document = yaml.load(text, source)
     return validate(NotificationSettings, document.data, document, of="notifications")

@@ -43,17 +43,17 @@ class OwnPrices:
 
 
 def read(path: Path, today: date) -> OwnPrices:
-    """Return the prices in that file. Raises BadSpec that lists every mistake with its line and row."""
+    """Return the prices in that file. Raise BadSpec that lists every mistake with its line and row."""
     return parse(files.read(path), str(path), today)
 
 
 def parse(text: str, source: str, today: date) -> OwnPrices:
-    """Return the prices in a file's text; `source` names the file in errors. Raises as `read` does."""
+    """Return the prices in a file's text; `source` names the file in errors. Raise BadSpec as `read` does."""
     document = yaml.load(text, source)
     file = validate(_File, document.data, document, of="a price file")
     rows, wrong = _rows(file)
     faulty = {problem.path[1] for problem in wrong}
-    suspects = [flaw for flaw in flaws(rows, LIST, today) if flaw.row not in faulty]
+    suspects = [flaw for flaw in flaws(rows, today) if flaw.row not in faulty]
     wrong += [_problem(rows, flaw) for flaw in suspects if flaw.fatal]
     if wrong:
         raise bad_spec(wrong, document)
@@ -67,7 +67,7 @@ def path_of(settings: Settings, context: Context) -> Path | None:
 
 
 def in_force(settings: Settings, context: Context, today: date) -> PriceList:
-    """Return the shipped list overlaid with the context's own prices. Raises BadSpec as `read` does."""
+    """Return the shipped list overlaid with the context's own prices. Raise BadSpec as `read` does."""
     path = path_of(settings, context)
     return LIST.over(read(path, today).rows) if path else LIST
 

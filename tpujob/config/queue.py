@@ -3,9 +3,7 @@
 A context's file has these settings below `queue`; the local stack reads them from `queue.yaml`.
 """
 
-import math
-from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -22,7 +20,7 @@ _MOST = 1_000_000
 
 
 def _weight(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"must be a number, such as 2, not {describe(value)}")
     if not 0.001 <= value <= 1000:
         raise ValueError(f"must be from 0.001 to 1000, not {describe(value)}")
@@ -58,22 +56,19 @@ class QueueSetting(kinds.SpecPart):
             Annotated[float, Checked(_weight)],
         ],
         kinds.mapping("shares to weights"),
-    ] = Field(default_factory=dict)
+    ] = Field(default={})
     limits: LimitSetting = LimitSetting()
     #: limits for single types of slices
     types: Annotated[
         dict[Annotated[str, kinds.accelerator], LimitSetting],
         kinds.mapping("types to limits"),
-    ] = Field(default_factory=dict)
-    high: Annotated[
-        tuple[str, ...], kinds.names("a user", kinds.text(320))
-    ] = ()  #: users who may use the high priority; empty: all
+    ] = Field(default={})
+    #: users who may use the high priority; empty: all
+    high: Annotated[tuple[str, ...], kinds.names("a user", kinds.text(320))] = ()
     #: quota of the project: reserves chips for a large job that waits, against small jobs
     quota: Annotated[tuple[ChipsSetting, ...], Field(strict=False)] = ()
-    #: whose jobs get the slice of a job that has ended; never: it is deleted
-    hand_on: Annotated[HandOnTo, kinds.one_of(get_args(HandOnTo), "way to hand slices on")] = (
-        "owner"
-    )
+    #: owner, lab: whose jobs may get the slice of a job that has ended; never: it is deleted
+    hand_on: Annotated[HandOnTo, kinds.Word("way to hand slices on")] = "owner"
     #: seconds for which a slice that no job needs yet is kept, and billed to the job that has ended
     keep: Annotated[int, kinds.time_span("1h")] = 0
 
@@ -97,8 +92,9 @@ def _limits(limits: LimitSetting) -> OwnerLimits:
 
 
 def of_local_stack(settings: Settings) -> QueueSettings:
-    """Return the settings of the local stack, from `queue.yaml` beside its state. Raises BadSpec with each line."""
-    path: Path = settings.state / "queue.yaml"
+    """Return the settings of the local stack, from `queue.yaml` in the state folder. Raise BadSpec that lists every
+    mistake with its line."""
+    path = settings.state / "queue.yaml"
     if not path.exists():
         return QueueSettings()
     document = yaml.load(files.read(path), str(path))

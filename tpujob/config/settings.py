@@ -1,7 +1,7 @@
 """Settings of this machine: folders, user, current context. The only reader of the environment.
 
-`load` makes nothing and checks nothing; `prepare` makes the folders, before something is written. Of the current
-context only the name is read here, as every command needs that; its file is read in `config/context.py`.
+`load` writes nothing; `prepare` makes the folders, before something is written. Of the current context, only the name
+is read here, as every command needs it; `config/context.py` reads its file.
 """
 
 import contextlib
@@ -23,33 +23,33 @@ _OF_THE_CLOUD = ("TPUJOB_", "GOOGLE_", "CLOUDSDK_")
 
 REPLACE_STORE = "TPUJOB_REPLACE_STORE"
 LOCAL = "local"  #: the context of the stack on this machine
-#: of a context; it is also part of a path, so nothing else gets there
+#: pattern of a context's name, which is also part of a path
 CONTEXT_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    state: Path  #: everything is in here, for the user's eyes only
-    user: str  #: who submits: small letters, digits, `-` and `_`
+    state: Path  #: the folder of all files, closed to other users
+    user: str  #: name of the user who submits: small letters, digits, `-` and `_`
     project: str  #: the cloud project; the emulator takes any name
-    context: str = LOCAL  #: or the name of one that has a file
-    report_every: float = 2.0  #: seconds between two reports of a host; in the cloud each costs
+    context: str = LOCAL  #: `local`, or the name of a context that has a file
+    report_every: float = 2.0  #: seconds between two reports of a host; in the cloud, each costs
 
-    store: str = "sqlite"  #: where jobs are: `sqlite`, a file, or `firestore`, of `project`
-    database: str = "(default)"  #: of Firestore
+    store: str = "sqlite"  #: place of the jobs: `sqlite`, a file, or `firestore`, of `project`
+    database: str = "(default)"  #: the Firestore database
     replace_store: str = ""  #: the identity of a lost store that a new one replaces
     firestore_emulator: str = ""  #: host and port; empty: Google's own service
-    storage_endpoint: str = ""  #: of an emulated Cloud Storage, as URL; empty: Google's own
-    tpu_endpoint: str = ""  #: of an emulated Cloud TPU API, for gRPC; empty: Google's own
+    storage_endpoint: str = ""  #: URL of an emulated Cloud Storage; empty: Google's own
+    tpu_endpoint: str = ""  #: gRPC endpoint of an emulated Cloud TPU API; empty: Google's own
     google_endpoint: str = ""  #: URL in place of Google's other REST APIs; empty: Google's own
-    ssh_port: int = 22  #: of the hosts of a named context
-    keys_in: str = "files"  #: where SSH keys are: `files`, in `state`, or `secret-manager`
+    ssh_port: int = 22  #: port of the hosts of a named context
+    keys_in: str = "files"  #: place of SSH keys: `files`, in `state`, or `secret-manager`
     tunnel: str = "gcloud"  #: the program that carries SSH through IAP, with its first words
-    service: str = ""  #: of Cloud Run, which this process is an instance of; empty: it is none
-    socket: str = ""  #: of `tpujob serve`
+    service: str = ""  #: the Cloud Run service of this process; empty: it runs elsewhere
+    socket: str = ""  #: path of the socket of `tpujob serve`
     page: bool = True  #: whether the backend on this machine shows its page at a port of loopback
     page_url: str = ""  #: the URL under which the status page is known, for links in notifications
-    port: int = 0  #: where Cloud Run's requests come in; 0: any
+    port: int = 0  #: port of Cloud Run's requests; 0: any
     only_called: bool = False  #: ticks run only while a request is being answered
 
     @property
@@ -59,11 +59,11 @@ class Settings:
 
     @property
     def cache(self) -> Path:
-        return self.state / "cache"  #: what can be made again, of all contexts
+        return self.state / "cache"  #: files of all contexts that can be made again
 
     @property
     def contexts(self) -> Path:
-        return self.state / "contexts"  #: a file and a folder for each that has a name
+        return self.state / "contexts"  #: a file and a folder for each context but the local one
 
     @property
     def context_file(self) -> Path:
@@ -96,11 +96,11 @@ class Settings:
 
     @property
     def secrets(self) -> Path:
-        return self.home / "secrets"  #: of the local stack's users
+        return self.home / "secrets"  #: secrets of the local stack's users
 
     @property
     def page_port(self) -> Path:
-        return self.run / "page.port"  #: of loopback, kept from run to run
+        return self.run / "page.port"  #: the page's port of loopback, kept from run to run
 
     @property
     def emulator_state(self) -> Path:
@@ -125,7 +125,7 @@ class Settings:
 def load(
     state: Path | None = None, *, context: str = "", env: Mapping[str, str] | None = None
 ) -> Settings:
-    """Return the settings of this environment; `state` and `context` override its variables. Raises BadRequest for an
+    """Return the settings of this environment; `state` and `context` override its variables. Raise BadRequest for an
     invalid value."""
     env = os.environ if env is None else env
     state = _state(env) if state is None else state.absolute()
@@ -173,9 +173,9 @@ def no_color(env: Mapping[str, str] | None = None) -> bool:
     return bool(env.get("NO_COLOR")) or env.get("TERM") == "dumb"
 
 
-def variable(name: str, env: Mapping[str, str] | None = None) -> str:
+def variable(name: str) -> str:
     """Return the variable that a user names; empty if it is not set."""
-    return (os.environ if env is None else env).get(name, "")
+    return os.environ.get(name, "")
 
 
 def for_processes(env: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -189,17 +189,16 @@ def for_processes(env: Mapping[str, str] | None = None) -> dict[str, str]:
     }
 
 
-def has_screen(env: Mapping[str, str] | None = None) -> bool:
+def has_screen() -> bool:
     """Return whether a browser can be shown to the user; False on a login node, for example."""
-    env = os.environ if env is None else env
     if sys.platform == "darwin":
-        return not env.get("SSH_CONNECTION")
-    return bool(env.get("DISPLAY") or env.get("WAYLAND_DISPLAY"))
+        return not os.environ.get("SSH_CONNECTION")
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def prepare(settings: Settings) -> None:
-    """Make the folders, owned by the user and closed to other users. Raises StoreError when one is a link or belongs to
-    another user: secrets would land where the user did not put them."""
+    """Make the folders, owned by the user and closed to other users. Raise StoreError if one is a link or belongs to
+    another user, as secrets would be written there."""
     local = (settings.emulator_state, settings.farm_state) if settings.local else ()
     needed = (settings.state, settings.contexts, settings.home, settings.run, settings.keys, *local)
     for folder in needed:
@@ -248,7 +247,7 @@ def _user(env: Mapping[str, str]) -> str:
 def _account() -> pwd.struct_passwd:
     try:
         return pwd.getpwuid(os.getuid())
-    except KeyError:  # a container that runs under a number
+    except KeyError:  # a container's user id that has no account
         return pwd.struct_passwd(("user", "", os.getuid(), os.getgid(), "", "/tmp", ""))  # noqa: S108, nowhere else
 
 

@@ -1,5 +1,5 @@
-"""The socket of `tpujob serve`: its path, and the check that only its owner can replace it. The backend checks this
-before it listens, a client before it connects.
+"""The socket of `tpujob serve`: its path, and the check that only the owner of its folder can replace it. The backend
+checks this before it listens, a client before it connects.
 """
 
 import os
@@ -10,12 +10,13 @@ from pathlib import Path
 from tpujob.errors import BadRequest, NotFound
 from tpujob.lib import unix_sockets
 
-#: where systemd makes a folder for a service with `RuntimeDirectory=tpujob`
+#: the path in the folder that systemd makes for a service with `RuntimeDirectory=tpujob`
 USUAL = Path("/run/tpujob/backend.sock")
 
 
 def where(path_text: str) -> Path:
-    """Return the socket's path: `path_text`, or the usual path if this user owns its folder. Raises BadRequest."""
+    """Return the socket's path: `path_text`, or the usual path if this user owns its folder. Raise BadRequest
+    otherwise, or if the path is too long."""
     path = Path(path_text) if path_text else USUAL
     if not path_text and not (USUAL.parent.is_dir() and USUAL.parent.stat().st_uid == os.geteuid()):
         raise BadRequest(
@@ -26,7 +27,7 @@ def where(path_text: str) -> Path:
 
 
 def checked(path: Path) -> Path:
-    """Return the normalised absolute path. Raises BadRequest if it is too long for a socket."""
+    """Return the normalised absolute path. Raise BadRequest if it is too long for a socket."""
     path = Path(os.path.normpath(path.expanduser().absolute()))
     if len(os.fsencode(path)) > unix_sockets.LONGEST:
         raise BadRequest(
@@ -36,8 +37,8 @@ def checked(path: Path) -> Path:
 
 
 def owner_of(path: Path) -> int:
-    """Return the uid of the only user who can put a socket there: the owner of its folder. Raises NotFound without a
-    folder, BadRequest for one in which others can write."""
+    """Return the uid of the only user who can put a socket there: the owner of its folder. Raise NotFound for a folder
+    that cannot be read, BadRequest for one in which others can write."""
     try:
         folder = path.parent.stat()
     except OSError as error:
@@ -61,8 +62,8 @@ def login_of(uid: int) -> str:
 
 
 def free(path: Path) -> None:
-    """Make the path free for a socket, in a folder of this user that other users can enter. Removes the socket of a
-    killed process. Raises BadRequest if a backend listens there, or the path is no socket."""
+    """Make the path free for a socket, in a folder of this user that other users can enter. Remove the socket of a
+    killed process. Raise BadRequest for another folder, or if a backend listens there, or the path is no socket."""
     _make(path.parent)
     if owner_of(path) != os.geteuid():
         raise BadRequest(f"the folder {path.parent} is {login_of(owner_of(path))}'s", hint=_OWN)

@@ -1,5 +1,6 @@
 """`door:` and `sign_in:` of a context: how people and programs identify themselves to a deployed backend. The backend's
-file and those of its clients have the same keys."""
+file and those of its clients have the same keys.
+"""
 
 from typing import Annotated, Literal, get_args
 
@@ -8,9 +9,9 @@ from tpujob.domain.spec import fields as kinds
 #: what stands in front of a deployed backend: the check of Cloud Run (IAM), Identity-Aware Proxy, or nothing
 DoorKind = Literal["iam", "iap", "public"]
 DOORS: tuple[DoorKind, ...] = get_args(DoorKind)
-Door = Annotated[DoorKind, kinds.one_of(DOORS, "door of a backend")]
+Door = Annotated[DoorKind, kinds.Word("door of a backend")]
 
-MACHINE = "machine"  #: the service account that this machine has
+MACHINE = "machine"  #: as `account`: the service account of this machine
 
 _CLIENT = r"[0-9a-z-]{1,128}\.apps\.googleusercontent\.com"
 _SECRET = r"[A-Za-z0-9_-]{1,128}"  # noqa: S105
@@ -27,7 +28,7 @@ _Secret = Annotated[str, kinds.or_empty(kinds.matching(_SECRET, "an OAuth client
 class SignIn(kinds.SpecPart):
     """The lab's OAuth client, and the account that signs in. The secret of a desktop client is public."""
 
-    client_id: _Client = ""  #: of type "Desktop app"
+    client_id: _Client = ""  #: id of a client of the type "Desktop app"
     client_secret: _Secret = ""
     #: whether tokens of `gcloud auth print-identity-token` are accepted; they are valid for other services, too
     gcloud: bool = False

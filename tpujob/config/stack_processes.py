@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 START = 60.0  #: seconds for one process to come up; a cold start on a busy machine takes ten
 STOP = 20.0  #: seconds for one process to end by itself; the farm ends its hosts meanwhile
 DYING = 5.0  #: seconds for which a killed process is waited for; on a busy machine it takes a tenth
-LAST_LINES = 15  #: of a log, shown when its process does not come up
+LAST_LINES = 15  #: number of a log's last lines that are shown if its process does not come up
 
 
 class Access(NamedTuple):
@@ -40,7 +40,7 @@ class Access(NamedTuple):
 
 
 class StackProcess(NamedTuple):
-    """One process of the stack. `command` gets its ready file from the caller."""
+    """One process of the stack. `command` has the path of the ready file that the process writes."""
 
     name: str
     command: tuple[str, ...]
@@ -51,7 +51,7 @@ class Status(NamedTuple):
 
     name: str
     pid: int | None  #: None: it does not run
-    #: what it reported when it was up; None: it is not up
+    #: the content of its ready file; None: it is not up
     ready: dict[str, Any] | None
     log: Path
 
@@ -85,8 +85,7 @@ def parts(settings: Settings) -> tuple[StackProcess, ...]:
 
 
 def ensure_backend(settings: Settings, stack: Sequence[StackProcess] | None = None) -> Access:
-    """Return the backend on this machine, and start it if it does not run. Raises BackendGone if it does not come
-    up."""
+    """Return the backend on this machine, and start it if it does not run. Raise BackendGone if it does not come up."""
     backend = running_backend(settings)
     if backend is None:
         up(settings, stack)
@@ -102,7 +101,8 @@ def backend_after(
     settings: Settings, refused: Access, stack: Sequence[StackProcess] | None = None
 ) -> Access | None:
     """Return the backend on this machine after `refused` refused a connection, and start it if it does not run. Return
-    None if `refused` still runs: a killed process lives a moment longer than its socket. Raises BackendGone."""
+    None if `refused` still runs: a killed process lives a moment longer than its socket. Raise BackendGone as
+    `ensure_backend` does."""
     end = time.monotonic() + DYING
     while (backend := running_backend(settings)) == refused and time.monotonic() < end:
         time.sleep(0.02)
@@ -143,8 +143,8 @@ def up(
     settings: Settings, stack: Sequence[StackProcess] | None = None, *, deadline: float = START
 ) -> None:
     """Start every process that is not up. Safe to call at any time, also from two terminals at once. A process that
-    depends on a started one is restarted, as it has the old addresses. Raises BackendGone, with the last lines of the
-    log, when a process does not come up within `deadline` seconds."""
+    depends on a started one is restarted, as it has the old addresses. Raise BackendGone, with the last lines of the
+    log, if a process does not come up within `deadline` seconds."""
     stack = stack or parts(settings)
     prepare(settings)
     with _stack_lock(settings):
@@ -233,7 +233,7 @@ def _stop(settings: Settings, name: str, grace: float = STOP) -> bool:
 
 
 def _ready(settings: Settings, name: str) -> dict[str, Any] | None:
-    """Return what a process reported when it was up; None: it does not run."""
+    """Return the content of a process's ready file; None: it is not up."""
     ready = read(settings.ready_file(name))
     return ready if ready and ready["pid"] == _running(settings, name) else None
 
@@ -247,7 +247,7 @@ def _outdated(settings: Settings, ready: dict[str, Any]) -> bool:
 
 def _running(settings: Settings, name: str) -> int | None:
     for child in _children:
-        child.poll()  # a child that has ended is a zombie until it is asked for
+        child.poll()  # a child that has ended is a zombie until it is polled
     return find(settings.process_file(name))
 
 

@@ -15,14 +15,6 @@ _LONGEST_PART = 255  #: bytes of one part of a path, on all usual file systems
 PARTS_FOLDER = ".tpujob-parts"  #: the folder of incomplete downloads, which is never uploaded
 
 
-def key_of(path: bytes) -> str | None:
-    """Return a path as text; None if it is not UTF-8."""
-    try:
-        return path.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-
-
 def why_no_object(name: str) -> str:
     """Return why Cloud Storage rejects the name of an object (documented); empty: the name is valid."""
     if "\n" in name or "\r" in name:

@@ -24,6 +24,7 @@ from tpujob.emulator.tpu.errors import Faults
 from tpujob.emulator.tpu.rest import handler
 from tpujob.emulator.tpu.server import TpuServer
 from tpujob.emulator.tpu.world import World
+from tpujob.errors import TpujobError
 
 #: makes the host farm from the arguments and the URL of the storage
 FarmFactory = Callable[[argparse.Namespace, str], FarmApi]
@@ -42,7 +43,7 @@ def main(
         with running(args, farm_of or _farm, world) as ready:
             write_ready_file(args.ready, {"pid": os.getpid(), **ready})
             stop.wait()
-    except OSError as error:
+    except (OSError, TpujobError) as error:
         print(f"the emulator cannot start: {error}", file=sys.stderr)
         return 1
     return 0

@@ -7,15 +7,15 @@ One thread advances the world and one watches the farm; a few more wait for the 
 import http.client
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import quote
 
 from tpujob.emulator.client import call_control, read_ready_file
+from tpujob.emulator.farm import HostUp, SliceRequest
 from tpujob.emulator.tpu import interruptions, nodes
 from tpujob.emulator.tpu.records import BringUp, Disturb, Effect, SwitchOn, TakeDown
 from tpujob.emulator.tpu.world import World
@@ -38,12 +38,8 @@ class FarmGone(FarmError):
 class FarmApi(Protocol):
     """The calls of a host farm. Each may be repeated, and raises FarmError."""
 
-    def bring_up(self, request: BringUp) -> tuple[str, ...]:
-        """Bring up a slice; return the addresses by host number, once all hosts answer."""
-        ...
-
-    def guests(self, slice: str) -> tuple[dict[str, str], ...]:
-        """Return the guest attributes of the slice's hosts, by host number: `namespace/key` to value."""
+    def bring_up(self, request: SliceRequest) -> Sequence[HostUp]:
+        """Bring up a slice; return its hosts in order, once all of them answer."""
         ...
 
     def take_down(self, slice: str) -> None:
@@ -69,28 +65,19 @@ class FarmClient:
     def __init__(self, ready_file: Path) -> None:
         self._ready = ready_file
 
-    def bring_up(self, request: BringUp) -> tuple[str, ...]:
-        names = ("zone", "type", "metadata", "env", "image", "cut")
-        body = {name: getattr(request, name) for name in names}
-        body["hosts"] = [asdict(host) for host in request.hosts]
-        answer = self._call("PUT", _path(request.slice), body, timeout=_BRING_UP_TIMEOUT_S)
-        try:
-            by_index = {int(h["index"]): str(h["address"]) for h in answer["hosts"]}
-            return tuple(by_index[h.index] for h in request.hosts)
-        except (KeyError, TypeError, ValueError) as error:
-            raise FarmError(f"the host farm sent an invalid answer: {answer!r:.200}") from error
-
-    def guests(self, slice: str) -> tuple[dict[str, str], ...]:
-        return tuple(self._call("GET", _path(slice, "guests"))["guests"])
+    def bring_up(self, request: SliceRequest) -> Sequence[HostUp]:
+        body = asdict(request)
+        answer = self._call("PUT", f"/slices/{request.name}", body, timeout=_BRING_UP_TIMEOUT_S)
+        return [HostUp(*host) for host in answer["hosts"]]
 
     def take_down(self, slice: str) -> None:
-        self._call("DELETE", _path(slice))
+        self._call("DELETE", f"/slices/{slice}")
 
     def disturb(self, request: Disturb) -> None:
-        self._call("POST", _path(request.slice, request.what), dict(request.how))
+        self._call("POST", f"/slices/{request.slice}/{request.what}", dict(request.how))
 
     def switch_on(self, slice: str) -> None:
-        self._call("POST", _path(slice, "on"))
+        self._call("POST", f"/slices/{slice}/on")
 
     def slices(self) -> dict[str, frozenset[int]]:
         return {name: frozenset(hung) for name, hung in self._call("GET", "/slices").items()}
@@ -115,15 +102,9 @@ class FarmClient:
             raise FarmGone("the host farm does not run") from error
         except (OSError, http.client.HTTPException) as error:
             raise FarmError(f"the host farm does not answer: {error}") from error
-        if method == "DELETE" and status == 404:
-            return {}
-        if status >= 300:
+        if status != 200:
             raise FarmError(f"the host farm answered {status}: {raw[:200]!r}")
-        return json.loads(raw) if raw else {}
-
-
-def _path(slice: str, action: str = "") -> str:
-    return f"/slices/{quote(slice)}{'/' + action if action else ''}"
+        return json.loads(raw)
 
 
 # The driver ----------------------------------------------------------------------------------------------------------
@@ -177,9 +158,9 @@ class Driver:
         """Call the farm; return the change of the world that its answer causes. Raise FarmError."""
         world, farm = self._world, self._farm
         match effect:
-            case BringUp(node, slice):
-                addresses, guests = farm.bring_up(effect), farm.guests(slice)
-                return lambda: nodes.hosts_up(world, node, addresses, guests)
+            case BringUp(node, request):
+                hosts = farm.bring_up(request)
+                return lambda: nodes.hosts_up(world, node, hosts)
             case TakeDown(node):
                 farm.take_down(node.farm_name)
                 return lambda: nodes.hosts_down(world, node)

@@ -215,7 +215,7 @@ def api_error(
     name, code = server.method_name(world, method), code.upper()
     check_known(code, CODES)
     calls, when = world.faults.calls, "post" if after else "pre"
-    if count <= 0:
+    if not count:
         world.faults.calls = [c for c in calls if c.method != name and name != "*"]
         world.record(f"{name}: no call is set to fail")
     else:
@@ -235,19 +235,18 @@ def storage_error(
 ) -> None:
     """Let the next `count` requests of Cloud Storage hang for `hang_s` and answer `status`, either before or `after`
     they take effect. `method` is GET, LIST, POST, PUT, PATCH, DELETE or `*`; `path` selects requests whose bucket and
-    name contain it. A status of 200 only hangs. `off` removes all of these faults."""
+    name contain it. A status of 200 only hangs. `off`, or a count of 0, removes all of these faults."""
     method, when = method.upper(), "post" if after else "pre"
-    if off:
+    if off or not count:
         world.faults.storage.clear()
         world.record("Cloud Storage: no more faults")
         return
     check_known(method, (*METHODS, "*"))
     check_known(status, STATUSES)
-    if count > 0:
-        world.faults.storage.add(StorageFault(status, count, method, when, hang_s, path))
-        requests = many(count, "request" if method == "*" else f"{method} request")
-        where = f" for {path}" if path else ""
-        world.record(f"Cloud Storage: {requests}{where} will answer {status} ({when})")
+    world.faults.storage.add(StorageFault(status, count, method, when, hang_s, path))
+    requests = many(count, "request" if method == "*" else f"{method} request")
+    where = f" for {path}" if path else ""
+    world.record(f"Cloud Storage: {requests}{where} will answer {status} ({when})")
 
 
 def _switch(names: set[str], name: str, *, off: bool) -> None:

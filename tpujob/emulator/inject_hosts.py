@@ -9,6 +9,7 @@ from workloads.contract import faults
 from workloads.contract.faults import VARIABLE
 
 USUAL_HOST_FAULT = "nan:step=20,device=0"  #: the fault of a bad host by default
+_SLOWEST = 1000  #: times slower: a pause of 50 s at a time
 
 
 def slow(
@@ -16,8 +17,8 @@ def slow(
 ) -> Node:
     """Give one host's processes 1/`factor` of their time, for `for_s` seconds or until a factor of 1 ends it."""
     node, host = _find_host(world, target, host)
-    if factor < 1:
-        raise invalid("the factor must be 1 or more")
+    if not 1 <= factor <= _SLOWEST:
+        raise invalid(f"the factor must be from 1 to {_SLOWEST}")
     node.slowed[host] = factor
     if factor == 1:
         del node.slowed[host]

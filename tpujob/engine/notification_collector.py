@@ -8,7 +8,6 @@ from typing import Literal
 
 from tpujob.domain.events import EventKind
 from tpujob.domain.model import Job
-from tpujob.domain.money import budget
 from tpujob.domain.notifications import rules
 from tpujob.domain.notifications.delivery import message_for
 from tpujob.domain.notifications.model import KEPT, Message, Notification, ReadPosition
@@ -163,12 +162,7 @@ class Collector:
         if 0 <= now - self._money_at < MONEY_EVERY:
             return []
         self._money_at = now
-        facts = [
-            rules.report_account(
-                account, warns=budget.warns(account), used_up=budget.used_up(account)
-            )
-            for account in self._accounts()
-        ]
+        facts = map(rules.report_account, self._accounts())
         return [message for fact in facts if fact for message in self._messages(fact)]
 
     def _messages(self, fact: Notification, job: Job | None = None) -> list[Message]:

@@ -184,7 +184,7 @@ class Orphans:
 
 
 def unclaimed(slices: Sequence[Owned], jobs: Sequence[Job]) -> list[Owned]:
-    """Return those of `found` that none of these live jobs expects to exist."""
+    """Return the slices that none of these live jobs expects to exist."""
     lost = set(invariants.unclaimed((o.name for o in slices), jobs))
     return [o for o in slices if o.name in lost]
 

@@ -94,19 +94,19 @@ class JobActions:
             return going
 
         record = find_job(self._store, caller, "resume", job)
-        if budget is not None:
-            if record.spec.is_group:
-                raise BadRequest(
-                    "the budget of a group is that of each of its elements",
-                    hint="`tpujob resume NAME-INDEX --budget USD` raises that of one.",
-                )
-            self._change_budget(caller, job, budget)
         group = self._store.get(record.group) if record.group else None
         if group and group.wish is not DesiredState.RUN:
             raise IllegalInState(
                 f"its group {group.name} was cancelled",
                 hint=f"`tpujob resume {group.id}` resumes all of it.",
             )
+        if budget is not None:
+            if record.spec.is_group:
+                raise BadRequest(
+                    "the budget of a group is that of each of its elements",
+                    hint="`tpujob resume NAME-INDEX --budget USD` raises that of one.",
+                )
+            self._change_budget(caller, record.id, budget)
         kind, text = EventKind.RESUME_REQUESTED, "resume requested"
         stored = self._wish(caller, "resume", record.id, kind, text, settled)
         self._reopen(caller, stored)

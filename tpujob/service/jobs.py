@@ -374,8 +374,8 @@ class Jobs:
         if job.spec.is_group:
             self.index.sum_up(view)
             stopped = {State.FAILED, State.CANCELLED} & view.get("elements", {}).keys()
-            if not stopped and job.wish is DesiredState.RUN:  # nothing is left to resume
-                view["actions"] = [a for a in view["actions"] if a["name"] != "resume"]
+            if not stopped and job.wish is DesiredState.RUN:
+                _refuse_resume(view, "none of its elements failed or was cancelled")
             held = f"held by {job.held_by}; " if job.held_by and not job.state.final else ""
             view["why"] = held + (next_step.elements_text(view) or job.message)
             view["worst"] = self._worst(job)
@@ -389,12 +389,7 @@ class Jobs:
             if group.wish is DesiredState.RUN:
                 return
             view["next"] = next_step.after_group(group)
-            offered = view.get("actions", [])
-            view["actions"] = [action for action in offered if action["name"] != "resume"]
-            if len(view["actions"]) < len(offered):
-                why = f"its group {group.name} was cancelled"
-                refused = RefusedView(name="resume", why=why, forbidden=False)
-                view["refused"] = [*view.get("refused", ()), refused]
+            _refuse_resume(view, f"its group {group.name} was cancelled")
 
     def _best(self, group: Job, *, private: bool) -> BestView | None:
         query = ListAsked(group=group.id, order="loss", fields=["name", "loss"], limit=1)
@@ -419,3 +414,12 @@ class Jobs:
         suspects = (self._suspects() if has_machines else ()) if private else None
         silent = {host: since for host, (since, _) in live.dead.items()}
         return details.hosts(job, live.reports, live.heard_at, silent, suspects, now)
+
+
+def _refuse_resume(view: JobView, why: str) -> None:
+    """Refuse `resume` in the view, if it is offered there."""
+    offered = view.get("actions", [])
+    view["actions"] = [action for action in offered if action["name"] != "resume"]
+    if len(view["actions"]) < len(offered):
+        refused = RefusedView(name="resume", why=why, forbidden=False)
+        view["refused"] = [*view.get("refused", ()), refused]

@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from tpujob.config.files import put
 from tpujob.domain.host.plan import options
 from tpujob.domain.spec import JobSpec
-from tpujob.errors import BadRequest, BadSpec, TpujobError
+from tpujob.errors import BadRequest, BadSpec, StoreError, TpujobError
 from tpujob.submit import environment
 from tpujob.submit.archive import workloads_bundle
 
@@ -68,7 +68,7 @@ class BundledProgram:
 
 def check_job(spec: JobSpec, cache: Path) -> list[TargetFinding]:
     """Compile the job's program for each of its types and cache the findings; takes seconds to minutes. Raise the
-    errors of `check` and `require_compiler`."""
+    errors of `program_of`, `require_compiler` and `check`."""
     program = program_of(spec)
     environment.require_compiler()
     findings = check(program, list(targets_of(spec, spec.tpu.types)))
@@ -135,12 +135,14 @@ def check(program: BundledProgram, targets: Sequence[str]) -> list[TargetFinding
 def save(
     cache: Path, program: BundledProgram, versions: str, findings: Iterable[TargetFinding]
 ) -> None:
-    """Write the findings that have a pace. `versions`: those of the compiler and of the programs."""
+    """Write the findings that have a pace, unless the cache cannot be written. `versions`: those of the compiler and of
+    the programs."""
     for finding in findings:
         if "pace" in finding:
             file = _file(cache, program, finding["target"], versions)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            put(file, json.dumps(finding))
+            with contextlib.suppress(OSError, StoreError):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                put(file, json.dumps(finding))
 
 
 def speeds(

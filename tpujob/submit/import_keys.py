@@ -87,7 +87,7 @@ class Section:
         if key not in self:
             return None
         value = self.values[key]
-        if types and (type(value) not in types):
+        if types and type(value) not in types:
             expected = " or ".join(_NAMES[kind] for kind in types)
             raise self.error(key, f"must be {expected}, not {describe(value)}")
         return value

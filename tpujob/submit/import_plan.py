@@ -102,12 +102,11 @@ def _without_empty(part: Mapping[str, Any]) -> dict[str, Any]:
 
 def write(drafts: Sequence[JobDraft], source: Path, folder: Path) -> list[Path]:
     """Write each draft into a folder and return the paths. Paths in the drafts are relative to `source`. Raise
-    BadRequest, and write nothing, if a file exists already."""
+    BadRequest if a file cannot be written, and write nothing if one exists already."""
     paths = [folder / f"{draft.name}.yaml" for draft in drafts]
     if existing := [path for path in paths if path.exists()]:
         hint = "Name another folder with --to, or remove the file."
         raise BadRequest(f"{existing[0]} is there already; nothing was written", hint=hint)
-    folder.mkdir(parents=True, exist_ok=True)
 
     def moved(path: str) -> str:
         if "://" in path:
@@ -116,13 +115,21 @@ def write(drafts: Sequence[JobDraft], source: Path, folder: Path) -> list[Path]:
         base = source if (source / target).exists() else source.parent  # jobman's own folder
         return os.path.relpath((base / target).resolve(), folder.resolve())
 
-    for path, draft in zip(paths, drafts, strict=True):
+    texts: list[str] = []
+    for draft in drafts:
         spec = dict(draft.spec)
         if "code" in spec:
             spec["code"] = moved(spec["code"])
         if "data" in spec:
             spec["data"] = [{**entry, "from": moved(entry["from"])} for entry in spec["data"]]
-        path.write_text(text_of(replace(draft, spec=spec)), encoding="utf-8")
+        texts.append(text_of(replace(draft, spec=spec)))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in zip(paths, texts, strict=True):
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        hint = "Name another folder with --to."
+        raise BadRequest(f"cannot write {error.filename}: {error.strerror}", hint=hint) from None
     return paths
 
 

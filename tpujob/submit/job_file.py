@@ -29,7 +29,7 @@ FILE = "file://"  #: prefix of a data source that is a folder, followed by its m
 
 def warn(text: str) -> None:
     """Write a warning to standard error."""
-    print(text, file=sys.stderr, flush=True)
+    print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
 def read(file: Path, name: str, *, cross_region: bool, values: Sequence[str] = ()) -> JobSpec:
@@ -47,8 +47,9 @@ def _apply_setting(keys: dict[str, Any], text: str) -> None:
     *parents, key = path.split(".")
     if not equals or not key:
         raise BadSpec(f"--set {text}: must be KEY=VALUE", hint="Such as --set run.args.lr=1e-3.")
-    is_command = path == "run.command"  # a command may have commas and braces
-    values = [written] if is_command else yaml.load(f"values: [{written}]", "--set").data["values"]
+    # a command may have commas and braces; an empty text is a value, too
+    is_text = path == "run.command" or not written.strip()
+    values = [written] if is_text else yaml.load(f"values: [{written}]", "--set").data["values"]
     if len(values) != 1:
         if parents not in (["run", "args"], ["run", "env"]):
             raise BadSpec(
@@ -66,7 +67,8 @@ def _apply_setting(keys: dict[str, Any], text: str) -> None:
 
 
 def prepare(keys: dict[str, Any], file: Path) -> JobSpec:
-    """Return the spec of these keys; their paths are relative to the file. Raise BadSpec for a missing folder."""
+    """Return the spec of these keys; their paths are relative to the file. Raise BadSpec for invalid keys, missing
+    files and arguments that the bundled program refuses."""
     spec = jobspec.parse(keys)
     _check_code(spec, file)
     _check_arguments(spec, file)

@@ -1,5 +1,5 @@
 """Finds files that look like keys, by their names and by their contents. Code is not shipped with such a file unless
-the user allows it. Each file is read once, and ignored if it is larger than 1 MiB.
+the user allows it. The content of a file larger than 1 MiB is not searched.
 """
 
 import codecs

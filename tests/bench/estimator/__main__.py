@@ -22,18 +22,18 @@ RANGE, BOUND = (0.9, 1.0), (0.85, 0.95)
 
 
 def main() -> int:
-    wanted = argparse.ArgumentParser(description=__doc__)
-    wanted.add_argument("--jobs", type=int, default=500)
-    wanted.add_argument("--seed", type=int, default=1)
-    wanted.add_argument("--processes", type=int, default=2)
-    wanted.add_argument("--keep", action="store_true", help="keep the first jobs for the tests")
-    args = wanted.parse_args()
-    found, source = zones()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--keep", action="store_true", help="keep the first jobs for the tests")
+    args = parser.parse_args()
+    markets, source = zones()
     begun = time.perf_counter()
-    each = math.ceil(args.jobs / len(found))
-    counts = [min(each, args.jobs - i * each) for i in range(len(found))]
+    share = math.ceil(args.jobs / len(markets))
+    counts = [min(share, args.jobs - i * share) for i in range(len(markets))]
     with ProcessPoolExecutor(args.processes) as pool:
-        done = pool.map(_zone, found, counts, [args.seed] * len(found))
+        done = pool.map(_zone, markets, counts, [args.seed] * len(markets))
         all_of_them = [trial for some in done for trial in some]
     if args.keep:
         first.keep(all_of_them)
@@ -47,10 +47,9 @@ def main() -> int:
     print(_row(f"dollars, first {first.JOBS} jobs", early, dollars))
     later = [trial for trial in all_of_them if trial.number >= first.JOBS]
     print(_row("dollars, later jobs", later, dollars))
-    for zone in found:
-        print(
-            _row(f"dollars, {zone.name}", [t for t in all_of_them if t.zone == zone.name], dollars)
-        )
+    for zone in markets:
+        in_zone = [trial for trial in all_of_them if trial.zone == zone.name]
+        print(_row(f"dollars, {zone.name}", in_zone, dollars))
     held, bound, _ = score(all_of_them, dollars)
     good = RANGE[0] <= held <= RANGE[1] and BOUND[0] <= bound <= BOUND[1]
     print(
@@ -64,7 +63,7 @@ Figures = Callable[[Trial], tuple[float, Sequence[float]]]
 
 
 def dollars(trial: Trial) -> tuple[float, Sequence[float]]:
-    """What it came to, and what was said: in the order of a `Range`."""
+    """Return what the job cost, and its estimate in the order of a `Range`."""
     return trial.paid, trial.micros
 
 
@@ -73,11 +72,11 @@ def hours(trial: Trial) -> tuple[float, Sequence[float]]:
 
 
 def score(trials: Sequence[Trial], of: Figures) -> tuple[float, float, float]:
-    """The share that the range holds, the share that P90 holds, and the median error of P50."""
+    """Return the share that the range holds, the share that P90 holds, and the median error of P50."""
     pairs = [of(trial) for trial in trials]
-    held = sum(said[0] <= true <= said[4] for true, said in pairs) / len(pairs)
-    bound = sum(true <= said[3] for true, said in pairs) / len(pairs)
-    return held, bound, median(abs(said[2] - true) / true for true, said in pairs)
+    held = sum(estimate[0] <= true <= estimate[4] for true, estimate in pairs) / len(pairs)
+    bound = sum(true <= estimate[3] for true, estimate in pairs) / len(pairs)
+    return held, bound, median(abs(estimate[2] - true) / true for true, estimate in pairs)
 
 
 def _zone(zone: Zone, count: int, seed: int) -> list[Trial]:

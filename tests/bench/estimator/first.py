@@ -1,5 +1,5 @@
-"""What the first jobs of each zone met and came to, a line of JSON for each: with that they are estimated without being
-played. `python -m tests.bench.estimator --seed 7 --keep` writes the file.
+"""What the first jobs of each zone met and cost, a line of JSON for each, so that tests estimate them without the
+simulation. `python -m tests.bench.estimator --seed 7 --keep` writes the file.
 """
 
 import json
@@ -19,7 +19,7 @@ JOBS = 5  #: of each zone
 
 def keep(trials: Sequence[Trial]) -> None:
     first = [_kept(trial) for trial in trials if trial.number < JOBS]
-    FILE.write_text("".join(json.dumps(one) + "\n" for one in first))
+    FILE.write_text("".join(json.dumps(job) + "\n" for job in first))
 
 
 def _kept(trial: Trial) -> dict[str, object]:
@@ -33,7 +33,7 @@ def _kept(trial: Trial) -> dict[str, object]:
 
 
 def estimates() -> Iterator[tuple[int, tuple[int, ...]]]:
-    """What each job came to, and what is said of it by now, in the order of a `Range`."""
+    """Yield what each job cost, and its present estimate in the order of a `Range`."""
     jobs = map(json.loads, FILE.read_text().splitlines())
     for _, some in groupby(jobs, itemgetter("zone")):
         met = list[SliceSample]()
@@ -44,7 +44,7 @@ def estimates() -> Iterator[tuple[int, tuple[int, ...]]]:
 
 def _samples(place: list, program: str, later: bool, *rest: object) -> SliceSample:
     wait, life, setup, lost, release = rest
-    stays = (None if one is None else Stay(*one) for one in (wait, life, setup))
+    stays = (None if facts is None else Stay(*facts) for facts in (wait, life, setup))
     return SliceSample(
         SamplePlace(*place), program, later, *stays, lost, release and Stay(*release)
     )

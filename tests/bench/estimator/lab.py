@@ -31,7 +31,7 @@ LONGEST = 90 * 86_400.0
 
 @dataclass(frozen=True)
 class Trial:
-    """One job: what was said before, and what it came to."""
+    """One job: its estimate, and what it cost."""
 
     zone: str
     number: int
@@ -50,35 +50,35 @@ class Trial:
 def trials(
     zone: Zone, count: int, seed: int, lengths: Sequence[float] = LENGTHS
 ) -> Iterator[Trial]:
-    """So many jobs in that zone. Each starts hours after the one before it has ended."""
+    """Yield so many jobs in that zone. Each starts hours after the one before it has ended."""
     random, met = Random(f"{zone.name}:{seed}"), list[SliceSample]()
     at = random.uniform(0, zone.length)
     for number in range(count):
         hours = random.choice(lengths)
-        said = estimated(hours, met)
+        expected = estimated(hours, met)
         job = run(zone, at, int(hours * HOUR / STEP), random.getrandbits(32))
-        yield _trial(zone, number, hours, said, job)
+        yield _trial(zone, number, hours, expected, job)
         met += history([job], job.finished_at or 0.0)
         assert job.finished_at is not None
         at += job.finished_at - EPOCH + random.expovariate(1 / (6 * HOUR))
 
 
 def estimated(hours: float, met: Sequence[SliceSample]) -> Forecast:
-    """Of a job with so many hours of work, from what earlier ones met."""
+    """Estimate a job with so many hours of work from what earlier jobs met."""
     work = PlannedWork(hours * HOUR, checkpoint=EVERY * STEP)
     return forecast(work, conditions(met, PLACE, "python train.py"))
 
 
-def priced(rate: int, found: Forecast) -> tuple[int, ...]:
-    """Micro-dollars of its slices at so many an hour, in the order of a `Range`."""
-    return tuple(round(rate * seconds / HOUR) for seconds in found.billed)
+def priced(rate: int, expected: Forecast) -> tuple[int, ...]:
+    """Return the micro-dollars of its slices at so many an hour, in the order of a `Range`."""
+    return tuple(round(rate * seconds / HOUR) for seconds in expected.billed)
 
 
-def _trial(zone: Zone, number: int, hours: float, said: Forecast, job: Job) -> Trial:
+def _trial(zone: Zone, number: int, hours: float, expected: Forecast, job: Job) -> Trial:
     rate = ledger.rate(job.slices[0])
     assert rate
     paid = round((ledger.usd_of_job(job, job.finished_at or 0.0) or 0.0) * US)
-    return Trial(zone.name, number, hours, said, priced(rate, said), job, paid)
+    return Trial(zone.name, number, hours, expected, priced(rate, expected), job, paid)
 
 
 def run(zone: Zone, at: float, steps: int, seed: int) -> Job:

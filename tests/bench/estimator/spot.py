@@ -32,7 +32,7 @@ DAYS = 45
 
 @dataclass(frozen=True)
 class Zone:
-    """Changes between capacity and none, for ever: after its end a history begins anew."""
+    """Changes between capacity and none, for ever: after its end a history begins again."""
 
     name: str
     changes: tuple[float, ...]  #: seconds; from each on it is the other way round
@@ -43,7 +43,7 @@ class Zone:
         return self.begins ^ (bisect_right(self.changes, at % self.length) % 2 == 1)
 
     def changes_at(self, at: float) -> float:
-        """The next time after `at` at which that changes."""
+        """Return the next time after `at` at which that changes."""
         rounds, place = divmod(at, self.length)
         while True:
             i = bisect_right(self.changes, place)
@@ -53,12 +53,11 @@ class Zone:
 
 
 def zones() -> tuple[list[Zone], str]:
-    """Nine zones, and where they come from."""
+    """Return nine zones, and where they come from."""
     recorded = sorted(TRACES.glob("*.json")) if TRACES.is_dir() else []
     if recorded:
-        return [
-            _recorded(path) for path in recorded
-        ], f"{len(recorded)} recorded histories of {TRACES}"
+        source = f"{len(recorded)} recorded histories of {TRACES}"
+        return [_recorded(path) for path in recorded], source
     return [made(i) for i in range(len(MADE))], f"{len(MADE)} made histories"
 
 
@@ -71,17 +70,17 @@ def _recorded(path: Path) -> Zone:
 
 def made(number: int) -> Zone:
     random = Random(f"spot zone {number}")
-    at, there, changes = 0.0, True, list[float]()
+    at, available, changes = 0.0, True, list[float]()
     scale = [hours * 3600 / math.gamma(1 + 1 / SHAPE) for hours in MADE[number]]
     while at < DAYS * DAY:
-        at += SHORTEST + random.weibullvariate(scale[0] if there else scale[1], SHAPE)
+        at += SHORTEST + random.weibullvariate(scale[0] if available else scale[1], SHAPE)
         changes.append(at)
-        there = not there
+        available = not available
     return _even(f"made-{number}", changes[:-1], True, changes[-1])
 
 
 def _even(name: str, changes: list[float], begins: bool, length: float) -> Zone:
-    """It ends as it begins, so that it can be gone round."""
+    """Return a zone whose history ends as it begins, so that it can be repeated."""
     if len(changes) % 2:
         changes = changes[:-1]
     return Zone(name, tuple(changes), begins, float(length))

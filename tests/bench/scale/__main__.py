@@ -21,7 +21,6 @@ FEW = 20  #: jobs that say what a backend takes without many
 GONE, NOTICE = 100, 30.0  #: slices that are preempted at once; seconds of notice, as on spot
 SILENT = 1.0  #: percent of the slices that die, and that the cloud calls READY
 CALLS = 600.0  #: of Cloud TPU a minute, which a backend in the cloud allows itself
-_ASKED = "slice_requested"  #: the event
 #: (limit, unit) of what is asked of 10,000 jobs
 CORE, MEMORY, LIST, BACK, SWEEP = 1.0, 512.0, 300.0, 10.0, 5.0
 
@@ -41,7 +40,7 @@ def main() -> None:
 
 
 def _ramp(rig: Rig, jobs: int) -> tuple[float, int]:
-    """Returns the memory with a few jobs, and how many run."""
+    """Return the memory with a few jobs, and how many run."""
     rig.submit(range(min(FEW, jobs)))
     time.sleep(REPORT_EVERY / 4)
     began, before = time.monotonic(), used(rig.backend)
@@ -60,23 +59,23 @@ def _ramp(rig: Rig, jobs: int) -> tuple[float, int]:
 
 
 def _steady(rig: Rig, jobs: int) -> tuple[float, float]:
-    """Returns cores, and MiB of memory. Slices that were asked for just before are looked at by name until a list that
+    """Return cores, and MiB of memory. Slices that were requested just before are looked at by name until a list that
     is begun a minute later shows them: that is no steady state."""
     time.sleep(LAG + LONGEST)
     before, cloud, calls = used(rig.backend), used(rig.cloud), rig.calls()
     written, began = rig.class_a(), time.monotonic()
     time.sleep(WINDOW if jobs > 500 else WINDOW / 2)
     passed = time.monotonic() - began
-    after, made = used(rig.backend), rig.calls()
+    after, made = used(rig.backend), rig.calls() - calls
     cores = (after.cpu_s - before.cpu_s) / passed
     _say(f"{jobs} running jobs: CPU", cores, "core", CORE)
     _say("memory (RSS)", after.rss_mib, "MiB", MEMORY)
     _say("memory, at most until now", after.most_mib, "MiB")
     _say("CPU of the emulator", (used(rig.cloud).cpu_s - cloud.cpu_s) / passed, "core")
     for service, unit, per in (("tpu", "calls/min", 60), ("storage", "operations/h", 3600)):
-        found = {m: n - calls.get((s, m), 0) for (s, m), n in made.items() if s == service}
-        said = ", ".join(f"{method} {n * per / passed:,.0f}" for method, n in found.items() if n)
-        _say(f"{service}: {said or 'none'}", sum(found.values()) * per / passed, unit)
+        counts = {method: n for (s, method), n in made.items() if s == service}
+        text = ", ".join(f"{method} {n * per / passed:,.0f}" for method, n in counts.items())
+        _say(f"{service}: {text or 'none'}", sum(counts.values()) * per / passed, unit)
     rate = (rig.class_a() - written) * 3600 / passed
     _say("class A, of hosts and backend", rate, "operations/h")
     return cores, after.most_mib
@@ -97,17 +96,17 @@ def _sweep(rig: Rig) -> None:
 
 
 def _preempted(rig: Rig, count: int, notice: float, jobs: int) -> None:
-    """From the moment when the cloud says PREEMPTED to the event of the next request; with a notice, which comes before
-    it, the request may come before it, too: then the time is negative."""
-    told = f"with {notice:g} s of notice" if notice else "without notice"
-    what = f"{count} preempted {told}, to the next request"
+    """Print the time from the moment when the cloud says PREEMPTED to the event of the next request; after a notice the
+    request may come before that moment: then the time is negative."""
+    how = f"with {notice:g} s of notice" if notice else "without notice"
+    what = f"{count} preempted {how}, to the next request"
     _lost(
         rig, jobs, lambda: rig.disturb(count, "preempt", notice=f"{notice:g}s"), notice, what, BACK
     )
 
 
 def _silent(rig: Rig, percent: float, jobs: int) -> None:
-    """From the moment when slices die that the cloud goes on to call READY to the event of the next request."""
+    """Print the time from the death of slices that the cloud still calls READY to the event of the next request."""
     what = f"{percent:g} % fall silent, to the next request"
     count = max(1, round(jobs * percent / 100))
     _lost(rig, jobs, lambda: rig.disturb(count, "silence"), 0.0, what, None)
@@ -121,7 +120,7 @@ def _lost(
     what: str,
     limit: float | None,
 ) -> None:
-    """`later`: seconds after the drill from which on is counted."""
+    """`later`: seconds after the drill from which the times count."""
     rig.settled(jobs)
     calls, before, at = rig.calls(), used(rig.backend).cpu_s, time.time() + later
     gone = {job: int(k) for _, job, k in (name.split("-")[:3] for name in drill())}
@@ -130,28 +129,28 @@ def _lost(
     def back() -> bool:
         for job in gone.keys() - waits.keys():
             events = rig.patiently(lambda job=job: rig.api.events(job))
-            asked = [event["at"] for event in events if event["kind"] == _ASKED]
-            if len(asked) > gone[job]:
-                waits[job] = datetime.fromisoformat(asked[gone[job]]).timestamp() - at
+            requests = [event["at"] for event in events if event["kind"] == "slice_requested"]
+            if len(requests) > gone[job]:
+                waits[job] = datetime.fromisoformat(requests[gone[job]]).timestamp() - at
         return len(waits) == len(gone)
 
     time.sleep(BACK)  # looking costs the backend something
-    rig.until(back, "each has asked for another slice")
-    found, cpu = sorted(waits.values()), used(rig.backend).cpu_s - before
-    _say(f"{what}: p50", _at(found, 0.5), "s")
-    _say("the same: p99", _at(found, 0.99), "s", limit)
+    rig.until(back, "each has requested another slice")
+    seconds, cpu = sorted(waits.values()), used(rig.backend).cpu_s - before
+    _say(f"{what}: p50", _at(seconds, 0.5), "s")
+    _say("the same: p99", _at(seconds, 0.99), "s", limit)
     _say("the same: CPU of the backend, with looking", cpu, "s")
-    made = sum(n - calls.get(key, 0) for key, n in rig.calls().items() if key[0] == "tpu")
+    made = sum(n for (service, _), n in (rig.calls() - calls).items() if service == "tpu")
     _say(f"the same: calls of Cloud TPU; {CALLS:g} a minute are allowed", made, "calls")
 
 
 def _beyond(jobs: int, few: float, cores: float, most: float) -> None:
-    """Which target gives out first: by a straight line through this run, which is no measurement."""
+    """Print which target is missed first, by a straight line through this run, which is no measurement."""
     at = {
         "CPU": CORE / cores * jobs,
         "memory": (MEMORY - few) / max(most - few, 1e-9) * (jobs - FEW),
     }
-    for what, limit in sorted(at.items(), key=lambda one: one[1]):
+    for what, limit in sorted(at.items(), key=lambda item: item[1]):
         print(f"by a straight line, {what} is enough for {limit:,.0f} jobs")
 
 

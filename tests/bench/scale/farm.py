@@ -18,8 +18,9 @@ import urllib3
 from tests.bench.scale.host import Host
 from tests.bench.scale.ssh import SshServer
 from tpujob.emulator.driver import FarmError
+from tpujob.emulator.farm import HostUp, SliceRequest
 from tpujob.emulator.farm.metadata import GUEST_ATTRIBUTES, SSH_KEYS
-from tpujob.emulator.tpu.records import BringUp, Disturb
+from tpujob.emulator.tpu.records import Disturb
 
 T = TypeVar("T")
 _TIMEOUT_S = 30.0
@@ -61,7 +62,7 @@ class SimulatedFarm:
         self._thread.start()
 
     def close(self) -> None:
-        """Afterwards no host answers, and no report is written."""
+        """Switch off every host; no report is written afterwards."""
         self._run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -69,24 +70,20 @@ class SimulatedFarm:
         self._writers.shutdown()
 
     def count(self) -> tuple[int, int]:
-        """How many slices and hosts there are."""
+        """Return the number of slices and of hosts."""
         slices = [*self._slices.values()]
         return len(slices), sum(len(slice.hosts) for slice in slices)
 
     # Orders, as `FarmApi` promises them
 
-    def bring_up(self, request: BringUp) -> tuple[str, ...]:
-        return self._run(self._bring_up(request))
-
-    def guests(self, slice: str) -> tuple[dict[str, str], ...]:
-        found = self._slices.get(slice)
-        if found is None or not found.publishes:
-            return ()
+    def bring_up(self, request: SliceRequest) -> list[HostUp]:
+        slice = self._run(self._bring_up(request))
         kind, _, key = self._ssh.public_key.partition(" ")
-        return tuple(
-            {f"hostkeys/{kind}": key, "hostkeys/hostname": f"{slice}-w-{number}"}
-            for number in range(len(found.hosts))
-        )
+        guests = {f"hostkeys/{kind}": key} if slice.publishes else {}
+        return [
+            HostUp(address, guests and {**guests, "hostkeys/hostname": f"{request.name}-w-{k}"})
+            for k, address in enumerate(slice.addresses)
+        ]
 
     def take_down(self, slice: str) -> None:
         self._run(self._take_down(slice))
@@ -106,23 +103,23 @@ class SimulatedFarm:
         }
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do it on this farm's thread, which owns everything."""
+        """Run it on this farm's thread, which owns everything."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_TIMEOUT_S)
 
     # On its thread
 
-    async def _bring_up(self, wanted: BringUp) -> tuple[str, ...]:
-        if known := self._slices.get(wanted.slice):
-            return known.addresses
-        facts = {f"{_ATTRIBUTES}{name}": value for name, value in wanted.metadata.items()}
-        slice = self._slices[wanted.slice] = SimulatedSlice(
-            tuple(ReportingHost(host.physical) for host in wanted.hosts),
-            tuple([await self._ssh.address(host.index) for host in wanted.hosts]),
+    async def _bring_up(self, request: SliceRequest) -> SimulatedSlice:
+        if old := self._slices.get(request.name):
+            return old
+        facts = {f"{_ATTRIBUTES}{name}": value for name, value in request.metadata.items()}
+        slice = self._slices[request.name] = SimulatedSlice(
+            tuple(ReportingHost(host.physical) for host in request.hosts),
+            tuple([await self._ssh.address(host.index) for host in request.hosts]),
             _public_keys(facts.get(SSH_KEYS, "")),
             facts.get(GUEST_ATTRIBUTES, "").upper() == "TRUE",
         )
         self._by_key.update(dict.fromkeys(slice.keys, slice))
-        return slice.addresses
+        return slice
 
     async def _take_down(self, name: str) -> None:
         if slice := self._slices.pop(name, None):
@@ -130,15 +127,15 @@ class SimulatedFarm:
             for key in slice.keys:
                 self._by_key.pop(key, None)
 
-    async def _disturb(self, wanted: Disturb) -> None:
-        """What has no meaning without processes and a network does nothing."""
-        slice, number = self._slices.get(wanted.slice), wanted.how.get("host")
+    async def _disturb(self, request: Disturb) -> None:
+        """Carry out a fault; one that has no meaning without processes and a network does nothing."""
+        slice, number = self._slices.get(request.slice), request.how.get("host")
         if slice is None:
-            raise FarmError(f"no slice {wanted.slice}")
+            raise FarmError(f"no slice {request.slice}")
         hosts = slice.hosts if number is None else slice.hosts[number : number + 1]
-        match wanted.what:
+        match request.what:
             case "preempt":
-                notice = float(wanted.how.get("notice_s", 0.0))
+                notice = float(request.how.get("notice_s", 0.0))
                 for host in hosts if notice > 0 else ():
                     host.preempt()
                     self._report_soon(host)
@@ -147,12 +144,12 @@ class SimulatedFarm:
                 await self._switch(hosts, on=False)
             case "hang":
                 for program in filter(None, (host.program for host in hosts)):
-                    program.stuck_since = None if wanted.how.get("off") is True else time.time()
+                    program.stuck_since = None if request.how.get("off") is True else time.time()
             case _:
                 pass
 
     async def _switch(self, hosts: tuple[ReportingHost, ...], *, on: bool) -> None:
-        """A host that comes back has lost its program."""
+        """Switch hosts on or off; a host that comes back has lost its program."""
         _switch_off(hosts)
         for host in hosts if on else ():
             host.on, host.attempt = True, None
@@ -212,7 +209,7 @@ class SimulatedFarm:
 
 
 def _public_keys(ssh_keys: str) -> set[str]:
-    """The keys in the metadata `ssh-keys`; there is one user."""
+    """Return the keys in the metadata `ssh-keys`; there is one user."""
     keys = (line.strip().partition(":")[2] for line in ssh_keys.splitlines())
     return {" ".join(key.split()[:2]) for key in keys}
 

@@ -27,7 +27,7 @@ class Attempt:
     reported: bool = False  #: its end is reported: nothing more is written
 
     def report(self, now: float, physical: str) -> tuple[str, dict[str, str]]:
-        """Where its next report goes, and the signed metadata."""
+        """Return the path of its next report, and the signed metadata."""
         self.seq = max(self.seq + 1, int(now * 1000))
         until = now if self.stuck_since is None else self.stuck_since
         ended = self.exit_code is not None
@@ -88,13 +88,13 @@ class Host:
                 return _UNKNOWN
 
     def _start(self, plan: Plan, stdin: bytes, now: float) -> dict[str, Any]:
-        asked, newest = plan["attempt"], self.attempt.plan["attempt"] if self.attempt else 0
-        if newest > asked:
-            return {"ok": False, "error": f"attempt {asked} is stale: {newest} was started here"}
-        if newest < asked:
+        number, newest = plan["attempt"], self.attempt.plan["attempt"] if self.attempt else 0
+        if newest > number:
+            return {"ok": False, "error": f"attempt {number} is stale: {newest} was started here"}
+        if newest < number:
             self.attempt = Attempt(plan, json.loads(stdin)["key"], now)
-        state = "already" if newest == asked else "started"
-        return {"ok": True, "state": state, "attempt": asked, "pid": 0}
+        state = "already" if newest == number else "started"
+        return {"ok": True, "state": state, "attempt": number, "pid": 0}
 
     def _stop(self) -> list[dict[str, Any]]:
         if (program := self.program) is None:
@@ -104,7 +104,7 @@ class Host:
         return [{"job": job, "attempt": attempt, "exit_code": _SAVED}]
 
     def preempt(self) -> None:
-        """The notice comes, and the program saves and ends at once."""
+        """Give notice; the program saves and ends at once."""
         if program := self.program:
             program.notice, program.exit_code = PREEMPTED, _SAVED
 

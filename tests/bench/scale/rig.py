@@ -1,4 +1,4 @@
-"""The benchmark's stack: a backend process of its own, the emulator with simulated hosts, and what both have used."""
+"""The benchmark's stack: a backend process, the emulator with simulated hosts, and the resources that both use."""
 
 import contextlib
 import os
@@ -7,6 +7,7 @@ import re
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Used:
-    """What a process has used until now."""
+    """The resources that a process has used until now."""
 
     cpu_s: float
     rss_mib: float
@@ -64,21 +65,21 @@ def used(pid: int) -> Used:
 class Rig:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        found = running_client(settings)
-        assert found is not None, "the backend is up"
-        self.api: RemoteJobs = found
+        api = running_client(settings)
+        assert api is not None, "the backend is up"
+        self.api: RemoteJobs = api
         self.emulator = EmulatorClient.from_ready(settings.ready_file("emulator"))
-        pids = {one.name: one.pid or 0 for one in stack_processes.status(settings)}
+        pids = {part.name: part.pid or 0 for part in stack_processes.status(settings)}
         self.backend, self.cloud = pids["backend"], pids["emulator"]
-        self._told = 0.0
+        self._printed_at = 0.0
         self._random = random.Random(0)  # so that each drill hits other jobs
         self.emulator.do("settings", delete=DELETION)
 
     def submit(self, jobs: range, seconds: float = PATIENCE) -> int:
-        """Jobs that never end, from several connections at once. Returns how many run, nearly all, or as many as came
-        to run in that time."""
+        """Submit jobs that never end, from several connections at once. Return how many run, nearly all, or as many as
+        came to run in that time."""
 
-        def one(number: int) -> None:
+        def create(number: int) -> None:
             spec = {
                 "name": f"job-{number % 50}",
                 "tpu": {"type": TYPE, "zones": [ZONES[number % len(ZONES)]]},
@@ -91,8 +92,7 @@ class Rig:
         with ThreadPoolExecutor(_SUBMITTERS) as pool:
             for first in range(jobs.start, jobs.stop, UNDER_WAY):
                 last = min(first + UNDER_WAY, jobs.stop)
-                for done in pool.map(one, range(first, last)):
-                    assert done is None
+                list(pool.map(create, range(first, last)))
                 enough = last - UNDER_WAY // 2 if last < jobs.stop else ENOUGH * last
                 left = end - time.monotonic()
                 if not self.within(left, lambda n=enough: self.running() >= n, f"{last} run"):
@@ -100,9 +100,8 @@ class Rig:
         return self.running()
 
     def settled(self, jobs: int) -> None:
-        """Return when nearly all of so many jobs run: of thousands some are always late, or were lost to the load. And
-        when no other has or requests a slice, or after a while: a host that falls silent while its job is prepared is
-        waited for for much longer."""
+        """Wait until nearly all of so many jobs run: of thousands some are always late, or were lost to the load. Then
+        wait for a while for the others: a host that falls silent while its job is prepared takes much longer."""
         self.until(lambda: self.running() >= ENOUGH * jobs, f"{ENOUGH:.0%} of {jobs} run")
         self.within(PREPARED, lambda: not {*self.states()} - {"running"}, "all run")
 
@@ -110,7 +109,7 @@ class Rig:
         return self.states().get("running", 0)
 
     def patiently(self, call: Callable[[], T]) -> T:
-        """Ask until it is answered, for a while: an emulator that has much to do may be late."""
+        """Repeat a call for a while until it is answered: an emulator that has much to do may be late."""
         end = time.monotonic() + PATIENCE
         while True:
             try:
@@ -118,13 +117,13 @@ class Rig:
             except (Transient, BackendGone, Refused, StoreError) as error:
                 if time.monotonic() > end:
                     raise
-                self._tell(f"asking again: {error.message}")
+                self._print(f"asking again: {error.message}")
                 time.sleep(1.0)
 
-    def _tell(self, what: str) -> None:
-        """From time to time, where nobody pipes figures to."""
-        if time.monotonic() - self._told >= TELLS:
-            self._told = time.monotonic()
+    def _print(self, what: str) -> None:
+        """Print the progress from time to time, on standard error."""
+        if time.monotonic() - self._printed_at >= TELLS:
+            self._printed_at = time.monotonic()
             load = os.getloadavg()[0]
             print(f"  {time.strftime('%H:%M:%S')} load {load:.0f}: {what}", file=sys.stderr)
 
@@ -132,31 +131,30 @@ class Rig:
         return self.patiently(lambda: self.api.list({"limit": 1})["states"])
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
-        """Return when it holds."""
+        """Wait until it holds."""
         if not self.within(PATIENCE, holds, what):
             raise SystemExit(f"not within {PATIENCE:.0f} s: {what}; now {self.states()}")
 
     def within(self, seconds: float, holds: Callable[[], bool], what: str) -> bool:
-        """Whether it holds in that time."""
+        """Return whether it holds in that time."""
         end = time.monotonic() + seconds
         while not holds():
             if time.monotonic() > end:
                 return False
-            self._tell(f"until {what}: {self.states()}")
+            self._print(f"until {what}: {self.states()}")
             time.sleep(1.0)
         return True
 
-    def calls(self) -> dict[tuple[str, str], int]:
-        """What the backend has asked of the cloud until now, by service and method."""
-        found: dict[tuple[str, str], int] = {}
+    def calls(self) -> Counter[tuple[str, str]]:
+        """Return the number of the backend's calls of the cloud, by service and method."""
+        calls = Counter[tuple[str, str]]()
         for labels, count in _COUNTED.findall(self.api.backend_metrics()):
-            said = dict(re.findall(r'(\w+)="([^"]*)"', labels))
-            key = (said["service"], said["method"])
-            found[key] = found.get(key, 0) + int(float(count))
-        return found
+            label = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+            calls[label["service"], label["method"]] += int(float(count))
+        return calls
 
     def disturb(self, count: int, do: str, **how: str) -> list[str]:
-        """Do that to so many ready slices at the same moment, and return their names."""
+        """Inject a fault into so many ready slices at the same moment; return their names."""
         ready = [
             slice["name"]
             for slice in self.patiently(self.emulator.status)["slices"]
@@ -170,7 +168,7 @@ class Rig:
         return chosen
 
     def class_a(self) -> int:
-        """What hosts and backend have written and listed in the storage until now."""
+        """Return how often hosts and backend have written and listed objects until now."""
         return self.patiently(self.emulator.status)["billed"]["operations"]["A"]
 
 
@@ -197,7 +195,7 @@ def running(report_every: float, hosts: int) -> Generator[Rig]:
 
 
 def _simulated(part: stack_processes.StackProcess) -> stack_processes.StackProcess:
-    """The emulator with simulated hosts in place of its own; the other process as it is."""
+    """Return the emulator with simulated hosts in place of its own, and the other process as it is."""
     if part.name != "emulator":
         return part
     python, run, _, *rest = part.command

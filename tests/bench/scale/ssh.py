@@ -1,4 +1,4 @@
-"""The one SSH server of all simulated hosts: the key says which slice is meant, the address which of its hosts."""
+"""The one SSH server of all simulated hosts: the key identifies the slice, the address the host in it."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ class SshServer:
         return " ".join(self._key.export_public_key("openssh").decode().split()[:2])
 
     async def address(self, host: int) -> str:
-        """Where the hosts of that number answer."""
+        """Return the address at which the hosts of that number answer."""
         address = f"{_BLOCK}.{host // 250 + 1}.{host % 250 + 1}"
         async with self._opening:
             if host not in self._acceptors:

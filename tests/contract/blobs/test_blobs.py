@@ -16,15 +16,8 @@ from tpujob.ports import Blob, Blobs
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[StorageServer]:
-    server = StorageServer(tmp_path / "storage")
-    yield server
-    server.stop()
-
-
-@pytest.fixture(params=[gcs])
-def blobs(request: pytest.FixtureRequest, server: StorageServer) -> Iterator[Blobs]:
-    with request.param(server.url) as made:
+def blobs(server: StorageServer) -> Iterator[Blobs]:
+    with gcs(server.url) as made:
         made.ensure_bucket(BUCKET, REGION, timeout=T)
         yield made
 

@@ -5,9 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 
 import pytest
 
@@ -18,18 +16,6 @@ from tpujob.adapters.gcs.client import Reply, credentials_error, refusal
 from tpujob.domain.model import Cause
 from tpujob.emulator.storage import StorageFault, StorageFaults, StorageServer
 from tpujob.errors import Conflict, NotFound, Refused, Transient
-
-
-@pytest.fixture
-def faults() -> StorageFaults:
-    return StorageFaults()
-
-
-@pytest.fixture
-def server(tmp_path: Path, faults: StorageFaults) -> Iterator[StorageServer]:
-    server = StorageServer(tmp_path / "storage", faults=faults)
-    yield server
-    server.stop()
 
 
 def strike(between: Proxy, faults: StorageFaults, method: str, fault: str) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,13 +28,6 @@ MADE = BucketFacts(
     log_days=90,
     ours=True,
 )
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[StorageServer]:
-    server = StorageServer(tmp_path / "storage")
-    yield server
-    server.stop()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -66,13 +65,11 @@ class Watched(JsonObjects):
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
-    server = StorageServer(tmp_path / "storage")
+def rig(server: StorageServer) -> Iterator[Rig]:
     with gcs(server.url) as blobs:
         made = Rig(blobs, server.url)
         yield made
         made.objects.close()
-    server.stop()
 
 
 def copy(source: str = f"{FROM}/x", target: str = f"{TO}/y", saved: Saved | None = None) -> Copy:

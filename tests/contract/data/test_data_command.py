@@ -132,6 +132,8 @@ def test_a_million_images_cost_what_the_page_says(
     assert record["usd_as_files"] == 5 + 36
     assert record["class_a_as_shards"] + record["class_b_as_shards"] == 18_658
     assert "$0.0084" in pack_page(record)
+    loss = pack_page(pack_record(PackSummary(files=1, shards=1), epochs=1))
+    assert "  lost              under $0.0001 (list prices" in loss
     assert "91,000,000 operations for $41.00, against 18,658 for" in " ".join(PAGE.split())
     assert run(["data", "pack", "photos", "packed", "--dry-run", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)

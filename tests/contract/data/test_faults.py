@@ -10,9 +10,10 @@ import pytest
 from tests.contract.data.proxy import between
 from tests.contract.data.rig import Rig, files_in
 from tpujob.adapters.gcs.objects import JsonObjects
+from tpujob.data.objects import Piece
 from tpujob.data.sync import upload
 from tpujob.emulator.storage import StorageFault, StorageFaults, StorageServer
-from tpujob.errors import Refused
+from tpujob.errors import Refused, Transient
 
 MIB = 1 << 20
 
@@ -96,6 +97,24 @@ def test_no_permission_ends_the_sync_with_what_to_do(faulty: tuple[Rig, StorageF
     assert "roles/storage.objectUser" in refused.value.hint
     faults.clear()
     assert rig.sync().copied == 100
+
+
+def test_a_large_file_whose_last_piece_the_storage_never_takes_is_not_reported_as_copied(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The storage answers 308 without an error."""
+    monkeypatch.setattr(upload, "SMALL", MIB)
+    rig.write({"large": random.Random(7).randbytes(5 * MIB)})
+
+    class Refusing(JsonObjects):
+        def send(self, session: str, data: Any, piece: Piece, crc32c: int | None) -> Any:
+            if piece.end == piece.size:
+                return self.offset(session, piece.size)
+            return super().send(session, data, piece, crc32c)
+
+    with pytest.raises(Transient, match="has not taken"):
+        rig.sync(objects=Refusing(rig.url, patience=10))
+    assert rig.stored() == {}
 
 
 def test_a_session_that_the_storage_has_lost_begins_anew(

@@ -1,8 +1,10 @@
 """`tpujob data gc`: it lists unfinished downloads of ended syncs, removes them on demand, and nothing else."""
 
 import json
+import os
 from collections.abc import Generator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -60,6 +62,15 @@ def test_the_next_sync_removes_what_an_ended_one_left(rig: Rig) -> None:
     assert rig.sync(f"gs://{rig.bucket}/other", rig.folder / "back").copied == 1
     assert checksum_cache.find_incomplete(rig.cache) == []
     assert files_in(rig.folder / "back") == {"file": b"y" * 5000}
+
+
+def test_a_download_that_a_running_sync_completes_meanwhile_is_not_counted(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_behind(rig)
+    listed = SimpleNamespace(walk=lambda path: [(path, [], ["gone"])], lstat=os.lstat, path=os.path)
+    monkeypatch.setattr(checksum_cache, "os", listed)
+    assert checksum_cache.find_incomplete(rig.cache) == []
 
 
 @pytest.fixture

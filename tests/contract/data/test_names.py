@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpujob.data.keys import FoldersAndFiles, key_of, why_no_file, why_no_object
+from tpujob.data.keys import FoldersAndFiles, why_no_file, why_no_object
 from tpujob.data.locations import Folder, Prefix, S3Prefix, Url, overlap, parse
 from tpujob.data.objects import LeftOut, LocalFile
 from tpujob.data.sync.endpoints import files_of
@@ -37,11 +37,6 @@ def test_a_key_that_no_path_can_have_is_refused_with_a_reason(key: str) -> None:
 def test_a_name_that_the_storage_does_not_take_is_refused(name: str) -> None:
     assert why_no_object(name)
     assert not why_no_object("é" * 512)
-
-
-def test_a_name_that_is_not_utf8_is_no_key() -> None:
-    assert key_of(b"caf\xe9") is None
-    assert key_of("cafe\u0301".encode()) == "cafe\u0301", "nothing is normalised"
 
 
 @given(NAMES)

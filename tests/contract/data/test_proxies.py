@@ -76,7 +76,7 @@ def test_tls_goes_through_the_proxy_whose_refusal_is_named_without_its_password(
     assert len(asked) >= 2
     for each in asked:
         assert each.startswith("CONNECT storage.example:443 HTTP/1.")
-        assert "Proxy-Authorization: Basic bWU6cEBzcw==\r\n" in each
+        assert "proxy-authorization: Basic bWU6cEBzcw==\r\n" in each
 
 
 def test_a_proxy_is_found_without_its_scheme_and_left_out_for_hosts_of_no_proxy(

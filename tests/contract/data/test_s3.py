@@ -4,8 +4,7 @@ stands before it."""
 import random
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ import urllib3
 
 from tests.contract.data import moto as moto_server
 from tests.contract.data.rig import Rig, files_in, named
+from tests.support.local_server import LocalServer
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.adapters.s3_objects import S3Objects
 from tpujob.data.locations import S3Prefix
@@ -270,8 +270,6 @@ class Refusing(BaseHTTPRequestHandler):
     mode = "public"
     asked: list[tuple[str, bool]]
 
-    def log_message(self, format: str, *args: Any) -> None: ...
-
     def do_GET(self) -> None:
         signed = "Authorization" in self.headers
         self.asked.append((self.path, signed))
@@ -296,14 +294,9 @@ def refusing(s3: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Refusing
     class Own(Refusing):
         asked: list[tuple[str, bool]] = []  # noqa: RUF012
 
-    server = HTTPServer(("127.0.0.1", 0), Own)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_address[1]}")
-    yield Own
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with LocalServer(Own) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+        yield Own
 
 
 def test_a_public_bucket_is_read_unsigned_with_credentials_and_without(

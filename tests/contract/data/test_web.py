@@ -3,9 +3,8 @@
 import base64
 import hashlib
 import random
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from tests.contract.data.proxy import between
 from tests.contract.data.rig import Rig, files_in, named
 from tests.contract.data.web import WebServer, serving
+from tests.support.local_server import LocalServer
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.adapters.web_files import WebFiles
 from tpujob.data.locations import HEADER, Url, UrlList, web_files
@@ -231,8 +231,6 @@ class Endless(BaseHTTPRequestHandler):
     sent = 0
     how = ""
 
-    def log_message(self, format: str, *args: Any) -> None: ...
-
     def do_HEAD(self) -> None:
         self.send_response(200)
         self.send_header("Content-Length", "10")
@@ -265,18 +263,10 @@ def test_a_server_that_sends_without_end_is_stopped_at_the_size_that_it_announce
     monkeypatch.setattr(upload, "SMALL", 1000 if small else 1)
     monkeypatch.setattr(Endless, "how", how)
     monkeypatch.setattr(Endless, "sent", 0)
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Endless)
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    url = f"http://127.0.0.1:{http.server_address[1]}/x"
-    try:
+    with LocalServer(Endless) as server:
         for target in (rig.place, rig.folder / "back"):
-            problem = named(fetch(rig, url, target).problems)["x"]
+            problem = named(fetch(rig, f"{server.url}/x", target).problems)["x"]
             assert "more than the 10 bytes" in problem or "in chunks" in problem
-    finally:
-        http.shutdown()
-        thread.join()
-        http.server_close()
     assert Endless.sent < Endless.most, "they were read to the end"
     assert rig.stored() == {}
     assert set(files_in(rig.folder / "back")) <= {".tpujob-parts/lock"}

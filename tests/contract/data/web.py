@@ -2,13 +2,13 @@
 
 import hashlib
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import BaseHTTPRequestHandler
+
+from tests.support.local_server import LocalServer
 
 
 @dataclass
@@ -38,24 +38,14 @@ def serving(server: WebServer) -> Iterator[WebServer]:
     class Handler(_Handler):
         web = server
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.daemon_threads = False
-    server.url = f"http://127.0.0.1:{http.server_address[1]}"
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with LocalServer(Handler) as http:
+        server.url = http.url
         yield server
-    finally:
-        http.shutdown()
-        thread.join()
-        http.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.0"  # a connection each, so that no thread outlives its test
     web: WebServer
-
-    def log_message(self, format: str, *args: Any) -> None: ...
 
     def do_HEAD(self) -> None:
         self._answer(body=False)

@@ -104,7 +104,7 @@ def test_maintenance_is_announced_for_later(farm: FarmProcess):
     farm.call("POST", "/slices/tj-announced/announce", {"upcoming": {"type": "SCHEDULED"}})
     assert json.loads(vm.get(path)[0]) == {"type": "SCHEDULED"}
     assert vm.get(f"{V1}instance/maintenance-event")[0] == "NONE", "no notice"
-    farm.call("POST", "/slices/tj-announced/announce", {})
+    farm.call("POST", "/slices/tj-announced/announce", {"upcoming": {}})
     assert "no notifications" in json.loads(vm.get(path)[0])["error"]
 
 

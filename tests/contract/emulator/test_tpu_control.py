@@ -1,15 +1,14 @@
 """Faults by command: the control interface on its socket, its client, and `tpujob emulator`."""
 
-import http.client
 import itertools
 import json
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.http import ask
 from tests.support.tpu_rig import (
     PARENT,
     QUICK,
@@ -28,7 +27,7 @@ from tpujob.cli.commands.emulator import options
 from tpujob.emulator import schedule
 from tpujob.emulator.client import EmulatorClient
 from tpujob.emulator.tpu.errors import Faults
-from tpujob.errors import BackendGone, BadRequest, IllegalInState, NotFound
+from tpujob.errors import BackendGone, BadRequest, BadSpec, IllegalInState, NotFound
 
 Run = Callable[..., str]
 JOB = {"tpujob": "1", "tpujob-job": "000007"}
@@ -95,6 +94,7 @@ def test_status_shows_the_faults_that_are_set(cloud: Cloud, control: EmulatorCli
         ("break-host", {"physical": "nowhere-h001"}, "no physical host 'nowhere-h001'"),
         ("break-host", {"physical": f"{ZONE}-h003", "fault": "nan"}, "from which step on"),
         ("slow", {"target": "7", "host": 9}, "hosts 0 to 1, not 9"),
+        ("slow", {"target": "7", "factor": 5000}, "the factor must be from 1 to 1000"),
         ("storage-error", {"status": 418}, "418 is not one of 200, 403"),
         ("storage-error", {"method": "tea"}, "'TEA' is not one of GET"),
         ("delete", {"target": "8"}, "no slice or job '8'"),
@@ -123,14 +123,9 @@ def test_an_invalid_command_is_refused(
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b'{"notice_s": "soon"}', b'{"notice_s": -1}'])
 def test_a_bad_body_gets_one_clear_answer(cloud: Cloud, body: bytes) -> None:
-    connection = http.client.HTTPConnection("localhost")
-    connection.sock = socket.socket(socket.AF_UNIX)
-    connection.sock.connect(str(cloud.control().path))
-    connection.request("POST", "/preempt", body=body)
-    answer = connection.getresponse()
-    assert answer.status == 400
-    assert json.loads(answer.read())["error"]
-    connection.close()
+    status, _, answer = ask(f"unix:{cloud.control().path}", "POST", "/preempt", body=body)
+    assert status == 400
+    assert answer["error"]
 
 
 # The command line ----------------------------------------------------------------------------------------------------
@@ -181,6 +176,9 @@ def test_every_command_works(cloud: Cloud, run: Run) -> None:
     assert "2 POST requests for jobs/7 will answer 429" in run(*words.split())
     assert "POST jobs/7 429 before it takes effect, 2 times" in run("status")
     assert "no more faults" in run("storage-error", "--off")
+    run(*words.split())
+    assert "no more faults" in run("storage-error", "--count", "0")
+    assert cloud.world.faults.storage.all() == []
     assert json.loads(run("settings", "--create", "0.03s"))["create"] == 0.03
     assert "gone in 30 s" in run("preempt", "tj-000007-1")
     assert "gone in" in run("status")
@@ -246,7 +244,8 @@ def test_chaos_reports_its_next_fault(control: EmulatorClient, run: Run) -> None
     assert [(n["do"], n["what"]) for n in shown] == [(step.do, step.text) for step in wanted]
     assert "The schedule of faults is stopped" in run("chaos", "--off")
     assert control.status()["schedule"] is None
-    assert "--seed" in run("chaos", code=2)
+    with pytest.raises(BadRequest, match="needs a seed"):
+        run("chaos")
 
 
 def test_a_file_of_steps_is_run(
@@ -265,10 +264,12 @@ def test_a_file_of_steps_is_run(
     assert "oom" in run("schedule", str(file))
     assert len(control.status()["schedule"]["next"]) == 1, "the first schedule goes on beside it"
     assert "The schedule of faults is stopped" in run("schedule", "--off")
-    assert "FILE" in run("schedule", code=2)
-    assert "none.yaml" in run("schedule", "none.yaml", code=2)
+    with pytest.raises(BadRequest, match="needs a file"):
+        run("schedule")
     file.write_text("- {at: 1s")
-    assert "drill.yaml" in run("schedule", "drill.yaml", code=2)
+    for name in ("none.yaml", "drill.yaml"):
+        with pytest.raises(BadSpec, match=name):
+            run("schedule", name)
 
 
 def test_an_invalid_duration_is_refused(run: Run) -> None:

@@ -6,13 +6,13 @@ import pytest
 
 from tests.contract.emulator.storage_rig import ask
 from tests.support.farm_rig import EmulatorProcess, FarmProcess
-from tests.support.tpu_rig import QUICK, ZONE, Cloud, node_state, queued, until
+from tests.support.records import a_slice
+from tests.support.tpu_rig import QUICK, Cloud, node_state, queued, until
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
-from tpujob.domain.model import Slice
 from tpujob.domain.observations import Present, SliceState
 from tpujob.emulator.driver import FarmClient
 
-SLICE = Slice("tj-000001-1", 1, "v4-16", ZONE, "spot", "tpu-ubuntu2204-base", None, 0.0)
+SLICE = a_slice()
 
 
 @pytest.mark.slow

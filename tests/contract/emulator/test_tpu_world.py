@@ -7,6 +7,7 @@ import pytest
 from tests.contract.emulator.world_rig import SPEC, ZONE, Model
 from tpujob.emulator import inject, inject_hosts
 from tpujob.emulator.control import status
+from tpujob.emulator.farm import HostUp
 from tpujob.emulator.tpu import nodes, queue
 from tpujob.emulator.tpu.records import ApiError, BringUp, Disturb, TakeDown
 
@@ -117,7 +118,7 @@ def test_a_node_deleted_while_its_hosts_come_up_takes_them_down() -> None:
     model.do(nodes.delete, coming.node.name, api="v2")
     model.go(60)
     assert model.state("q")[1] == "DELETING", "it waits for the hosts' answer"
-    model.do(nodes.hosts_up, coming.node, ("10.0.0.1", "10.0.0.2"))
+    model.do(nodes.hosts_up, coming.node, [HostUp("10.0.0.1", {}), HostUp("10.0.0.2", {})])
     model.go(1)
     assert model.state("q")[1] == ""
     assert [type(effect) for effect in model.done] == [TakeDown]
@@ -207,7 +208,7 @@ def test_a_cut_and_a_profile_hold_for_slices_that_come_later_too() -> None:
         model.ask(id)
         model.go(60)
         last = [effect for effect in model.done if isinstance(effect, BringUp)][-1]
-        return last.image, last.cut
+        return last.request.image, last.request.cut
 
     def tell(what: str, **values: object) -> int:
         return model.control.perform("POST", what, dict(values))[0]

@@ -77,8 +77,7 @@ class Model:
             if isinstance(effect, BringUp) and self.broken:
                 nodes.hosts_not_up(self.world, effect.node, "no room")
             elif isinstance(effect, BringUp):
-                addresses = self._farm.bring_up(effect)
-                nodes.hosts_up(self.world, effect.node, addresses)
+                nodes.hosts_up(self.world, effect.node, self._farm.bring_up(effect.request))
             elif isinstance(effect, TakeDown):
                 nodes.hosts_down(self.world, effect.node)
             elif isinstance(effect, SwitchOn):

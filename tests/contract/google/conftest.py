@@ -23,10 +23,8 @@ def private_key() -> str:
 
 @pytest.fixture
 def tokens() -> Iterator[GoogleServer]:
-    server = GoogleServer({"token": TOKEN})
-    server.start()
-    yield server
-    server.stop()
+    with GoogleServer({"token": TOKEN}) as server:
+        yield server
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from standardwebhooks import Webhook as Reference
 
-from tests.support.tls import https, make_certificate
+from tests.support.tls import https, server_tls
 from tests.unit.notify.receivers import Web, a_message, post, web
 from tpujob.adapters.calling import SystemClock
 from tpujob.adapters.notify import Mail, Slack, SmtpServer, Webhook
@@ -311,11 +311,9 @@ def test_every_kind_has_its_words(receiver: Web, kind: NotificationKind) -> None
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """For a server, and for a client that trusts it."""
-    made, key = make_certificate(tmp_path)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(made, key)
-    return server, ssl.create_default_context(cafile=str(made))
+    """Return the contexts of a server, and of a client that trusts it."""
+    server, file = server_tls(tmp_path)
+    return server, ssl.create_default_context(cafile=str(file))
 
 
 def server_at(port: int, tls: str = "none", login: str = "") -> SmtpServer:

@@ -1,22 +1,14 @@
 """A slice on the emulated Cloud TPU, asked for and looked at through the port."""
 
-from tests.support.tpu_rig import ZONE, Cloud, until
+from tests.support.records import a_slice
+from tests.support.tpu_rig import Cloud, until
 from tpujob.domain.model import Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState
 from tpujob.emulator import inject
 from tpujob.ports import Slices
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIexample tpujob"
-SLICE = Slice(
-    name="tj-000007-1",
-    k=1,
-    type="v4-16",
-    zone=ZONE,
-    pricing="spot",
-    runtime_version="tpu-ubuntu2204-base",
-    usd_per_hour=None,
-    requested_at=0.0,
-)
+SLICE = a_slice(name="tj-000007-1")
 
 
 def ask(slices: Slices, slice: Slice = SLICE, job_id: str = "000007", timeout: float = 10) -> None:

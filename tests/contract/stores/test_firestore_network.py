@@ -9,7 +9,8 @@ import grpc
 import pytest
 
 from tests.support.firestore_network import LOSE, Network
-from tests.support.stores import DAMAGE, a_job, a_slice, an_event
+from tests.support.records import a_slice
+from tests.support.stores import DAMAGE, a_job, an_event
 from tests.support.waiting import until
 from tpujob.adapters.firestore import Firestore, FirestoreStore
 from tpujob.adapters.firestore.calls import PAGE, Patience
@@ -232,7 +233,7 @@ def test_without_credentials_the_message_says_what_to_run(
 def test_a_record_of_many_hosts_is_kept_and_one_too_large_is_refused(
     store: FirestoreStore,
 ) -> None:
-    many = tuple(a_slice("us-central2-b", k) for k in range(1, 1500))
+    many = tuple(a_slice(k) for k in range(1, 1500))
     stored = store.create(a_job(slices=many), an_event())
     assert FirestoreStore(store._db).get(stored.id) == stored
     noise = random.Random(7).randbytes(1_200_000).hex()

@@ -13,15 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.records import a_slice
 from tests.support.stores import a_job, an_event
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.adapters.sqlite.tables import SCRIPTS
 from tpujob.domain.codec import to_json
-from tpujob.domain.model import Slice
 from tpujob.errors import StoreError
-
-A_SLICE = Slice("tj-000001-1", 1, "v4-16", "", "spot", "tpu-ubuntu2204-base", None, 1000.0)
 
 
 def modes(folder: Path) -> set[int]:
@@ -103,7 +101,7 @@ def test_a_file_of_an_older_version_opens_and_has_everything_afterwards(
     old = SqliteFile(path, SCRIPTS[:version])
     with old.writing() as db:
         for number, zone in ((1, "us-east5-b"), (2, "us-west4-a"), (3, "")):
-            slices = (replace(A_SLICE, zone=zone),) if zone else ()
+            slices = (a_slice(zone=zone),) if zone else ()
             job = a_job(id=f"{number:06d}", slices=slices)
             text = json.dumps(to_json(job)) if number != 2 else "{"
             row = (number, job.id, job.user, job.name, True, 0.0, 1, text)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.contract.stores.place import Place, go
-from tests.support.stores import a_job, a_slice, an_event, count_up
+from tests.support.records import a_slice
+from tests.support.stores import a_job, an_event, count_up
 from tpujob.adapters import records
 from tpujob.domain.model import DesiredState, Job, State
 from tpujob.errors import Conflict, Fenced, NotFound, StoreError
@@ -434,8 +435,8 @@ def test_a_damaged_record_is_named_and_keeps_nobody_from_the_others(
 
 def test_every_zone_that_was_ever_asked_is_remembered(place: Place, store: Store, job: Job) -> None:
     assert store.zones() == []
-    asked = moved(store, job, slices=(a_slice("us-east5-b"),))
-    both = (*asked.slices, a_slice("us-central2-b", 2))
+    asked = moved(store, job, slices=(a_slice(zone="us-east5-b"),))
+    both = (*asked.slices, a_slice(2))
     newest = moved(store, asked, slices=both)
     moved(store, newest, slices=both[1:])
     store.remove(job.id, lease=None)

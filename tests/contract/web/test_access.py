@@ -1,4 +1,4 @@
-"""Who may do what: the whole matrix of methods, roles and ownership, asked over HTTP."""
+"""The whole matrix of methods, roles and ownership, asked over HTTP."""
 
 import hashlib
 import inspect

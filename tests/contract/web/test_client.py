@@ -1,5 +1,6 @@
 """`tpujob.Client`: what a notebook gets, asked of a real backend over HTTP."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,6 +45,24 @@ def test_a_job_is_created_from_a_mapping_steered_and_waited_for(
     assert [event["kind"] for event in job.events()][:2] == ["created", "release_requested"]
     assert [e["job"] for e in client.events("created")] == [job.id]
     assert repr(job).startswith(f"<job {job.id} digits: cancelled: ")
+
+
+def test_a_create_without_an_answer_says_how_to_repeat_it(
+    client: tpujob.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = client.api.create
+
+    def lose_the_answer(*args: Any, **kwargs: Any) -> None:
+        create(*args, **kwargs)
+        raise Transient("the backend did not answer in time", hint="try again")
+
+    with monkeypatch.context() as lossy:
+        lossy.setattr(client.api, "create", lose_the_answer, raising=False)
+        with pytest.raises(Transient) as error:
+            client.create(SPEC)
+    (key,) = re.findall("key='([0-9a-f]+)'", error.value.hint)
+    client.create(SPEC, key=key)
+    assert len(client.jobs()) == 1
 
 
 def test_rows_are_ready_for_a_data_frame(stage: Stage, client: tpujob.Client) -> None:

@@ -25,7 +25,7 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 @contextmanager
 def backend(all: Connections) -> Iterator[tuple[str, Callable[[bytes], socket.socket]]]:
-    """Its URL, and a function that connects and sends."""
+    """Return a backend's URL, and a function that connects and sends."""
     with ExitStack() as stack:
         url = stack.enter_context(
             listening(scripted_app(ScriptedJobs(), TokenDoor(TOKEN, ADA)), all)
@@ -62,7 +62,7 @@ def served(connect: Callable[[bytes], socket.socket]) -> socket.socket:
 
 
 def test_half_sent_requests_lock_nobody_out() -> None:
-    """They are many more than there may be connections, and all of them stay open on their side."""
+    """More half-sent requests than there may be connections all stay open on their side."""
     with backend(Connections(most=20)) as (url, connect):
         halves = [connect(HALF) for _ in range(100)]
         for _ in range(3):

@@ -35,7 +35,7 @@ TICK = "tpujob-tick@my-lab-4711.iam.gserviceaccount.com"
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """As a secret is mounted."""
+    """Write a file as a secret is mounted."""
     (tmp_path / "context.yaml").write_text(LAB + SIGN_IN)
     return tmp_path / "context.yaml"
 
@@ -161,7 +161,7 @@ def test_a_service_of_cloud_run_answers_under_both_of_its_names_and_no_other() -
 
 @pytest.mark.parametrize("url", ["tpujob.example.org", "", "https://", "/v1"])
 def test_a_url_without_a_host_is_refused(url: str) -> None:
-    """It would let in requests that name no host at all."""
+    """Such a URL would let in requests that name no host."""
     with pytest.raises(BadRequest, match="names no host"):
         deployed.hosts_of(["https://tpujob.example.org", url])
 

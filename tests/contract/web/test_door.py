@@ -1,4 +1,4 @@
-"""Who gets in: tokens, hosts, sizes; and what every answer carries."""
+"""Admission to a backend: tokens, hosts, sizes; and the headers of every answer."""
 
 import asyncio
 import base64
@@ -137,7 +137,7 @@ def test_only_one_name_of_this_machine_is_answered_even_with_the_token(
 def test_a_page_of_another_site_can_ask_nothing(
     api: ScriptedJobs, url: str, sent: dict[str, str], kind: str
 ) -> None:
-    """As browsers send it: a form or `text/plain` needs no preflight; with an address to a token it would be let in."""
+    """Browsers send a form or `text/plain` without a preflight; with an address to a token it would be let in."""
     headers = BEARER | sent
     if kind == "read":
         asked = ask(url, "GET", "/v1/jobs", headers)

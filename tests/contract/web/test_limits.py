@@ -1,4 +1,4 @@
-"""How much one caller may ask, and that others, and the backend's memory, do not feel it."""
+"""The limits of one caller, which other callers and the backend's memory do not feel."""
 
 import asyncio
 import hashlib
@@ -30,7 +30,7 @@ from tpujob.web.security.limits import Buckets, Limiter, Limits, Rate
 
 @pytest.fixture
 def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For rates: what was taken is not given back, however long the requests of a test take."""
+    """Stop the clock of the rates: nothing is given back, however long the requests of a test take."""
     real = Buckets.wait
     monkeypatch.setattr(Buckets, "wait", lambda each, key, now: real(each, key, 0.0))
 
@@ -85,7 +85,7 @@ class Calls:
         return answered[0]["status"]
 
     async def statuses(self, *asked: Coroutine[Any, Any, int]) -> list[int]:
-        """Of all of them at once; those that wait are let go."""
+        """Return the statuses of all requests at once; those that wait are let go."""
         tasks = [asyncio.create_task(each) for each in asked]
         for _ in range(20):
             await asyncio.sleep(0)

@@ -67,7 +67,7 @@ class Elsewhere:
 
 
 class Opened:
-    """What `tpujob open` runs in front of it."""
+    """The proxy that `tpujob open` runs in front of the backend."""
 
     def __init__(self, elsewhere: Elsewhere, url: str, *, kernel_says: bool = True) -> None:
         self.elsewhere, self.token, self.renewed = elsewhere, TOKEN, 0
@@ -125,7 +125,7 @@ def page(far: tuple[Elsewhere, str]) -> Iterator[Opened]:
 
 @pytest.fixture
 def silent(far: tuple[Elsewhere, str]) -> Iterator[Opened]:
-    """Where the kernel does not say who connects."""
+    """Return a page in front of a backend, on a machine whose kernel does not tell who connects."""
     elsewhere, url = far
     elsewhere.asked.clear()
     with Opened(elsewhere, url, kernel_says=False).served() as page:

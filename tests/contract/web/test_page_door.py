@@ -75,7 +75,7 @@ class Page:
         return self
 
     def enter(self, to: str = "") -> str:
-        """Where a browser with a new code is led to."""
+        """Return where a browser with a new code is led to."""
         status, headers, _ = self.ask(
             f"/enter/{self.sessions.code()}" + (f"?to={to}" if to else ""), HTML
         )

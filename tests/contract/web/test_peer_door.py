@@ -50,7 +50,7 @@ def test_a_port_knows_no_peer_whatever_the_request_claims() -> None:
 
 @pytest.fixture
 def open_to_all() -> Iterator[Path]:
-    """Where a socket can be made to which the modes of its folders let everybody connect."""
+    """Return the path of a socket in a folder whose modes let all users connect."""
     with tempfile.TemporaryDirectory(prefix="tpujob-test-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder) / "s"
@@ -92,7 +92,7 @@ def test_another_user_comes_in_under_the_name_and_role_of_the_list_alone(
 
 
 def test_each_listening_socket_has_a_door_of_its_own() -> None:
-    """What opens the one says nothing at the other."""
+    """The Unix socket asks for no token; the port does."""
     with unix_socket() as (place, path), socket.create_server(("127.0.0.1", 0)) as port:
         listeners = [
             SocketListener(place, PeerAuthenticator(ADA)),

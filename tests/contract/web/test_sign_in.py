@@ -1,4 +1,4 @@
-"""Who gets into a deployed backend: every token that must be refused is, with the status that says why; real keys, real
+"""Admission to a deployed backend: every token that must be refused is, with the status that says why; real keys, real
 signatures, and an issuer that rotates them."""
 
 import base64
@@ -18,7 +18,8 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from tests.support.http import call_app
-from tests.support.issuer import CLIENT, REMOVED, Issuer, b64, certificate, part, subject
+from tests.support.issuer import CLIENT, REMOVED, Issuer, b64, part, subject
+from tests.support.tls import self_signed
 from tpujob.domain.access import SCHEDULER, Principal, Role
 from tpujob.errors import Forbidden, TpujobError
 from tpujob.service import authorization
@@ -103,7 +104,7 @@ def checked(token: str) -> tuple[str, str]:
 
 
 def stripped(token: str) -> str:
-    """As Cloud Run passes on a token that it has checked."""
+    """Return a token as Cloud Run passes it on after its check."""
     return f"{token.rpartition('.')[0]}.{REMOVED}"
 
 
@@ -161,7 +162,7 @@ def test_removal_takes_effect_at_the_next_request(issuer: Issuer) -> None:
 def hs256(issuer: Issuer) -> str:
     """Signed with the public certificate as a shared secret."""
     signed = f"{part({'alg': 'HS256', 'kid': issuer.google_kid})}.{part(issuer.claims())}"
-    mac = hmac.HMAC(certificate(issuer.rsa).encode(), hashes.SHA256())
+    mac = hmac.HMAC(self_signed(issuer.rsa), hashes.SHA256())
     mac.update(signed.encode())
     return f"{signed}.{b64(mac.finalize())}"
 

@@ -55,7 +55,7 @@ def test_passes_alone_run_a_job_to_its_end(stage: Stage) -> None:
 
 
 def one_pass(stage: Stage) -> None:
-    """As an instance does that is started for it, a minute after the last."""
+    """Make one pass like an instance that is started for it, a minute after the last."""
     loop = loop_of(stage)
     loop.make_pass()
     loop.stop()
@@ -78,7 +78,7 @@ def test_a_pass_with_nothing_to_do_is_short_and_one_that_sweeps_finds_leaks(stag
 
 
 def test_a_slice_is_asked_for_on_behalf_of_the_jobs_owner(stage: Stage) -> None:
-    """Whose programs may run as an account of their own."""
+    """The owner's programs may run as an account of their own."""
     job_id = stage.started()
     assert stage.cloud.users == {f"tj-{job_id}-1": "ada"}
 

@@ -1,4 +1,4 @@
-"""How machines watch a backend: the probe, the scrape, and the lines of its log."""
+"""Monitoring of a backend by machines: the probe, the scrape, and the lines of its log."""
 
 import json
 import logging

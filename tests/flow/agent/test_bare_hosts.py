@@ -124,10 +124,9 @@ def test_an_environment_by_pip_has_pip(bare: Host, archive: dict[str, str]) -> N
     assert any(line.startswith("[setup] pip ") for line in log), "set-up may call pip"
 
 
-def test_a_host_that_cannot_get_uv_says_what_to_do(bare: Host) -> None:
-    report = run(
-        bare, 1, "echo never", env={"UV_DOWNLOAD_URL": "file:///none"}, **wanted(bare, "uv")
-    )
+@pytest.mark.parametrize("url", ["file:///none", "https://127.0.0.1:9/with a space", "ftp:"])
+def test_a_host_that_cannot_get_uv_says_what_to_do(bare: Host, url: str) -> None:
+    report = run(bare, 1, "echo never", env={"UV_DOWNLOAD_URL": url}, **wanted(bare, "uv"))
     assert report["cause"] == "SETUP"
     assert report["error"].startswith(
         "uv is not on this host and cannot be installed: its archive cannot be fetched ("

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.agent_host import Host, archive
+from tests.support.agent_host import Host
+from tests.support.bundles import archive
 from tpujob.agent import base
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.setup import bundles

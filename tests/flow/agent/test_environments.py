@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.agent_host import Host, archive, until
+from tests.support.agent_host import Host, until
+from tests.support.bundles import archive
 from tpujob.agent.base import Failure
 from tpujob.agent.setup import installers
 

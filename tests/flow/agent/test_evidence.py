@@ -10,7 +10,8 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from tests.support.agent_host import PATIENT, Host, LocalServer, patient, until
+from tests.support.agent_host import PATIENT, Host, patient, until
+from tests.support.local_server import LocalServer
 from tpujob.agent import daemon
 from tpujob.agent.upload.evidence import (
     MAX_EVIDENCE,

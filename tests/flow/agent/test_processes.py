@@ -68,7 +68,7 @@ def test_a_device_that_another_user_holds_is_freed_by_sudo(
 AS_ROOT = 'shift 2; exec "$@"'
 
 
-def forbid(*_: object) -> None:
+def forbid(*_: object, **__: object) -> None:
     raise PermissionError
 
 
@@ -92,6 +92,20 @@ def test_a_lock_file_of_root_is_removed_with_sudo(
     lock.touch()
     processes.free_devices(1)
     assert not lock.exists()
+
+
+def test_a_folder_with_files_of_root_is_emptied_with_sudo(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Set-up may call sudo. Without this, every later attempt on the host would fail."""
+    plain_user(monkeypatch, tmp_path, AS_ROOT)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "of-root").touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", forbid)
+        processes.make_empty(str(folder))
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")

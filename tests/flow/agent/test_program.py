@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.agent_host import JOB, Host, archive, until
+from tests.support.agent_host import JOB, Host, until
+from tests.support.bundles import archive
 from tests.support.paths import ROOT
 from tpujob.adapters.ssh.agent_calls import build_archive
 from workloads.contract import ProgramContext

@@ -104,7 +104,7 @@ class Rig:
             KEY,
             first=cast(ReportDocument, {"v": 1, **about, "phase": "running"}),
             vitals=dict,
-            redactor=Redactor({}),
+            redactor=Redactor({"METRIC_KEY": "checkpoint", "SEED_KEY": "12345678"}),
         )
 
     def update(self, **facts: Any) -> None:
@@ -124,6 +124,14 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     yield made
     made.writer.finish({}, b"", 20)
     bucket.close()
+
+
+def test_secrets_are_replaced_in_texts_and_not_in_names_of_fields_or_numbers(rig: Rig) -> None:
+    rig.update(checkpoint=12345678, metrics={"x12345678": 12345678}, error="no checkpoint")
+    error = "no [secret METRIC_KEY]"
+    until(lambda: rig.says("error", error), "the next report")
+    assert rig.says("checkpoint", 12345678)
+    assert rig.says("metrics", {"x[secret SEED_KEY]": 12345678})
 
 
 def test_a_report_has_its_time_by_the_clock_of_the_storage(

@@ -2,13 +2,14 @@
 
 import json
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.agent_host import KEY, Host, until
-from tpujob.agent.upload.progress import Series
+from tpujob.agent.upload.progress import ProgressReader, Series
 from tpujob.domain.host.reports import read_evidence
 from tpujob.domain.host.series import Point, read_curves, read_series
 from tpujob.protocol.report import MAX_NAMES, MAX_ROWS, MAX_SERIES
@@ -56,6 +57,26 @@ def test_metrics_belong_to_the_newest_step_and_what_is_no_number_is_left_out() -
         "mfu": [Point(1, 1.0, 0.41, 0.41, 0.41)],
     }
     assert Series().line() == b"", "nothing was told"
+
+
+def test_long_names_of_metrics_are_shortened() -> None:
+    series = Series()
+    series.step(1, 1.0, {str(n) + "\N{DESERT ISLAND}" * MAX_SERIES: n for n in range(MAX_NAMES)})
+    names = read_series(series.line()).keys() - {""}
+    assert {len(name) for name in names} == {60}
+    assert len(names) == MAX_NAMES
+
+
+@pytest.mark.parametrize(
+    ("loss", "is_nonfinite"), [("1" + "0" * 400, False), ("NaN", True), ("-Infinity", True)]
+)
+def test_a_loss_of_any_size_is_read(tmp_path: Path, loss: str, is_nonfinite: bool) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text(f'{{"kind": "step", "step": 1, "loss": {loss}}}\n')
+    reader = ProgressReader(str(path))
+    reader.look()
+    assert reader.nonfinite == is_nonfinite
+    assert reader.facts["loss"] is None, "a report cannot have it"
 
 
 def test_a_host_ships_its_curves_beside_what_proves_its_end(host: Host) -> None:

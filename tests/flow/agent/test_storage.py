@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.agent_host import LocalServer, MetadataServer
+from tests.support.agent_host import MetadataServer
+from tests.support.local_server import LocalServer
 from tpujob.agent import storage as module
 from tpujob.agent.metadata import DIRECT, MetadataClient
 from tpujob.agent.storage import Storage, StorageError, retry
@@ -176,3 +177,10 @@ def test_a_truncated_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
         assert "cut off" in str(refused(Storage(MetadataClient())))
+
+
+def test_a_full_disk_is_no_fault_of_the_storage(metadata: MetadataServer, storage: Storage) -> None:
+    """Else a host would repeat the download for minutes."""
+    metadata.facts[TOKEN] = token("good")
+    with open("/dev/full", "wb", buffering=0) as disk, pytest.raises(OSError, match="No space"):
+        retry(lambda: storage.read("gs://shed/a", disk.write))

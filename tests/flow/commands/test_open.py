@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.flow.commands.test_processes import until
 from tests.support.commands import Tpujob, stand_in, withdraw
 from tests.support.http import ask
 from tests.support.scripted import ScriptedJobs, job_view, on_socket, scripted_app
 from tests.support.signed_in import signed_in
+from tests.support.waiting import until
 from tpujob.web.security.browser import Sessions
 
 PAGE = "http://127.0.0.1:23456"
@@ -147,7 +147,7 @@ def test_the_page_of_a_login_node_is_there_until_ctrl_c(tpujob: Tpujob, node: Sc
     assert entered, "at the port of the last time, and with a code"
     assert ask(found[1], "GET", entered[1])[0] == 303
     again.kill()
-    until(lambda: not answers(found[1]), lambda: "what it had started ends, though nobody tells it")
+    until(lambda: not answers(found[1]), "the server that it started has ended")
 
 
 def test_whoever_serves_a_login_node_sees_its_page_as_others_do(

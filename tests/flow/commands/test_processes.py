@@ -9,22 +9,14 @@ import select
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.commands import Tpujob
 from tests.support.scripted import ScriptedJobs, action, job_view, log_line
+from tests.support.waiting import until
 from tpujob.api import LogPage
-
-
-def until(holds: Callable[[], object], what: Callable[[], str], patience: float = 30) -> None:
-    end = time.monotonic() + patience
-    while not holds():
-        assert time.monotonic() < end, f"never: {what()}"
-        time.sleep(0.02)
 
 
 class Terminal:
@@ -72,7 +64,7 @@ def test_ctrl_c_says_that_the_job_goes_on(
     command, *rest = words.replace("FILE", str(job_file)).split()
     process = tpujob.popen(command, *rest)
     if command == "logs":
-        until(lambda: api.named("log_block"), lambda: "the log is read")
+        until(lambda: api.named("log_block"), "the log is read")
     else:
         assert api.polling.acquire(timeout=30)
     process.send_signal(signal.SIGINT)
@@ -98,7 +90,7 @@ def test_ctrl_c_while_a_job_is_submitted_tells_how_to_repeat_safely(
 
     monkeypatch.setattr(api, "create", create)
     process = tpujob.popen("create", str(job_file))
-    until(lambda: api.named("create"), lambda: "the job is submitted")
+    until(lambda: api.named("create"), "the job is submitted")
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     api.changed.set()

@@ -116,7 +116,7 @@ def chromium() -> Iterator[Browser]:
 
 
 class Watched:
-    """What a page must not do, as it happened."""
+    """A page under watch: what it must not do, as it happens."""
 
     def __init__(self, context: BrowserContext) -> None:
         self.context, self.closed = context, False
@@ -147,22 +147,22 @@ class Watched:
         if message.type == "error":
             self._note(f"console: {message.text} at {message.location}")
 
-    def _note(self, said: str) -> None:
-        if not any(part in said for part in self.allowed):
-            self.wrong.append(said)
+    def _note(self, text: str) -> None:
+        if not any(part in text for part in self.allowed):
+            self.wrong.append(text)
 
     def check(self, home: str) -> None:
         away = [
-            asked
-            for asked in self.requests
-            if not asked.split(" ")[1].startswith((home, "about:", "data:"))
+            request
+            for request in self.requests
+            if not request.split(" ")[1].startswith((home, "about:", "data:"))
         ]
         assert not away, f"the page asked somebody else: {away}"
         assert not self.wrong, "\n".join(self.wrong)
 
 
 class Contexts:
-    """Of one browser, for one test after the other: a new context takes Chromium longer than most pages do."""
+    """The contexts of one browser, for one test after the other: a new one takes Chromium longer than most pages do."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
@@ -178,7 +178,8 @@ class Contexts:
         return Watched(context)
 
     def give_back(self, watched: Watched, home: str, *, scripts: bool) -> None:
-        """As new: without tabs, cookies, storage and cache. A clock cannot be turned back: its context is closed."""
+        """Make the context as new: without tabs, cookies, storage and cache. A clock cannot be turned back: its context
+        is closed."""
         if watched.closed:
             return
         context, blank = watched.context, watched.blank

@@ -88,8 +88,8 @@ def job_in(state: State, n: int = 0, *, now: float = NOW, **changes: object) -> 
         _slice(k, tries, state, spec.tpu.types[0], zone, now, age) for k in range(1, tries + 1)
     )
     attempts = tuple(_attempt(k, tries, state, dice, now, age) for k in range(1, tries + 1))
-    told = _MESSAGES.get(state, "").format(tries=tries, kind=kind, zone=zone)
-    outcome, cause, message = _ENDED.get(state, (None, None, told))
+    sentence = _MESSAGES.get(state, "").format(tries=tries, kind=kind, zone=zone)
+    outcome, cause, message = _ENDED.get(state, (None, None, sentence))
     job = Job(
         id="",
         name=spec.name,
@@ -230,7 +230,7 @@ def ship(
 
 
 def output(blobs: Blobs, job: Job) -> None:
-    """What two hosts wrote until one of them failed."""
+    """Write what two hosts print until one of them fails."""
     for host in range(2):
         steps = [
             b"step %d loss %.4f  %d tokens/s  mfu 0.53"
@@ -245,7 +245,7 @@ def output(blobs: Blobs, job: Job) -> None:
 
 
 def quota(v4: int = 128) -> quotas.QuotaOverview:
-    """As a small lab has it in the zones of these jobs; `v4`: the limit of v4, in cores."""
+    """Return the quota of a small lab in the zones of these jobs; `v4`: the limit of v4, in cores."""
     v4_, v5p, v6e, v5e = (quotas.QuotaKind(name, "spot") for name in ("v4", "v5p", "v6e", "v5e"))
     zones = [zone for _, zone in _PLACES]
     limits = [
@@ -262,9 +262,11 @@ def quota(v4: int = 128) -> quotas.QuotaOverview:
 def say(site: Site, job: Job, message: str, **changes: object) -> Job:
     """The job has that message from here on."""
     store = site.stage.store
-    found = store.get(job.id)
-    changed = replace(found, message=message, **changes)
-    stored = store.commit(changed, None, expected_version=found.version, op_id=message, lease=None)
+    current = store.get(job.id)
+    changed = replace(current, message=message, **changes)
+    stored = store.commit(
+        changed, None, expected_version=current.version, op_id=message, lease=None
+    )
     site.changes.poke()
     return stored
 
@@ -304,7 +306,7 @@ def failing(now: float = NOW) -> list[Job]:
 
 
 def many(count: int, now: float = NOW) -> Iterator[Job]:
-    """As a lab has them after a year: most have ended."""
+    """Return the jobs of a lab after a year: most have ended."""
     ended = (State.SUCCEEDED, State.SUCCEEDED, State.FAILED, State.CANCELLED)
     live = (State.RUNNING, State.QUEUED, State.PROVISIONING, State.PREPARING)
     for n in range(count):

@@ -20,9 +20,10 @@ SPEC: dict[str, Any] = {
 }
 
 
-def preempted(stage: Stage, who: Principal, **changes: Any) -> str:
-    """It crashed once, was preempted once, lost 400 steps by that, and runs again; one of its machines is suspected."""
-    job = stage.api.acting_for(who).create({**SPEC, **changes})["id"]
+def preempted(stage: Stage, principal: Principal, **changes: Any) -> str:
+    """Make a job that crashed once, was preempted once, lost 400 steps by that, and runs again; one of its machines is
+    suspected."""
+    job = stage.api.acting_for(principal).create({**SPEC, **changes})["id"]
     stage.running(job)
     tell(stage, job, 1, 1200, seconds=1500, checkpoint=1000)
     curves = curves_in(stage.bucket.objects[report_of(stage, job)][0])
@@ -54,7 +55,9 @@ def report_of(stage: Stage, job_id: str) -> str:
     return paths.report_path(job.workdir, len(job.attempts), 0)
 
 
-def tell(stage: Stage, job_id: str, first: int, last: int, *, seconds: float, **more: Any) -> None:
+def tell(
+    stage: Stage, job_id: str, first: int, last: int, *, seconds: float, **fields: Any
+) -> None:
     """The program of the newest attempt makes these steps in that time."""
     series, begun, chance = Series(), stage.clock.now(), random.Random(first)
     for step in range(first, last + 1):
@@ -76,7 +79,7 @@ def tell(stage: Stage, job_id: str, first: int, last: int, *, seconds: float, **
                 steps=8000,
                 program_phase="train",
                 loss=round(loss, 4),
-                **more,
+                **fields,
             )
             stage.step(job_id)
     stage.draw(job_id, series.line())

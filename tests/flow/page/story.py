@@ -1,4 +1,4 @@
-"""What holds of any page."""
+"""Assertions that hold of any page."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from tests.flow.page import lab
 
 def axe(page: Page) -> None:
     """Fails with what axe-core finds, and where."""
-    found: Any = Axe().run(page)
+    results: Any = Axe().run(page)
     wrong = [
         f"{rule['id']}: {rule['help']}: {node['html'][:200]}\n    {node['failureSummary']}"
-        for rule in found.response["violations"]
+        for rule in results.response["violations"]
         for node in rule["nodes"]
     ]
     assert not wrong, f"{page.url}\n" + "\n".join(wrong)
@@ -21,13 +21,13 @@ def axe(page: Page) -> None:
 
 def no_inline(page: Page) -> None:
     """Fails when the page has a style, a script or a handler written into it."""
-    found = page.evaluate(
+    inline = page.evaluate(
         """() => [...document.querySelectorAll('*')].filter(
             (one) => [...one.attributes].some(({ name }) => name === 'style' || name.startsWith('on'))
                 || one.tagName === 'STYLE' || (one.tagName === 'SCRIPT' && !one.src)
         ).map((one) => one.outerHTML.slice(0, 200))"""
     )
-    assert not found, found
+    assert not inline, inline
 
 
 def fits(page: Page) -> None:

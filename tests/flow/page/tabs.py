@@ -29,10 +29,10 @@ class Tab:
         self._window.call("Target.activateTarget", targetId=self._id)
 
     def value(self, expression: str) -> Any:
-        found = self._window.call(
+        result = self._window.call(
             "Runtime.evaluate", self._session, expression=expression, returnByValue=True
         )
-        return found["result"].get("value")
+        return result["result"].get("value")
 
     def until(self, expression: str, seconds: float = 10) -> float:
         """Waits until it is true; returns for how many seconds."""
@@ -61,16 +61,16 @@ class Window:
 
     def call(self, method: str, session: str = "", **params: Any) -> dict[str, Any]:
         number = next(self._numbers)
-        said = {"id": number, "method": method, "params": params}
+        message = {"id": number, "method": method, "params": params}
         os.write(
             self._tell,
-            json.dumps(said | ({"sessionId": session} if session else {})).encode() + b"\0",
+            json.dumps(message | ({"sessionId": session} if session else {})).encode() + b"\0",
         )
         while True:
             while b"\0" not in self._heard:
                 self._heard += os.read(self._hear, 1 << 16)
-            one, _, self._heard = self._heard.partition(b"\0")
-            answer = json.loads(one)
+            frame, _, self._heard = self._heard.partition(b"\0")
+            answer = json.loads(frame)
             if answer.get("id") == number:
                 assert "error" not in answer, answer
                 return answer["result"]

@@ -37,7 +37,7 @@ def test_every_address_is_answered(site: Site):
     for address in addresses:
         path = address.replace("ID", "000001").replace("ACTION", "cancel")
         assert httpx.get(site.url + path, headers={"accept": "text/html"}).status_code == 200, path
-    told = {address.partition("?")[0] for address in addresses}
+    listed = {address.partition("?")[0] for address in addresses}
     led_to = {path for path, _ in NAVIGATION}
     shown = {path for path in led_to if httpx.get(site.url + path).status_code == 200}
-    assert shown <= told, "a page that the bar leads to is not described"
+    assert shown <= listed, "a page that the bar leads to is not described"

@@ -1,4 +1,4 @@
-"""Where lines lie: inside their box, in order, and as wide as they are long."""
+"""Drawn lines: inside their box, in order, and as wide as they are long."""
 
 from typing import cast
 
@@ -14,7 +14,7 @@ NOW = 1_767_225_600.0
 
 
 def job(*spans: tuple[str, float, float | None, int | None]) -> JobView:
-    found = [
+    stretches = [
         {
             "kind": kind,
             "start": rfc3339(NOW - before),
@@ -29,7 +29,7 @@ def job(*spans: tuple[str, float, float | None, int | None]) -> JobView:
         }
         for kind, before, until, attempt in spans
     ]
-    return job_view(timeline=found)
+    return job_view(timeline=stretches)
 
 
 def test_stretches_fill_the_line_and_the_shortest_can_still_be_seen() -> None:
@@ -50,7 +50,7 @@ def test_stretches_fill_the_line_and_the_shortest_can_still_be_seen() -> None:
     assert [bar.label for bar in line.bars] == ["", "1", "", ""]
     assert 3 <= len(line.marks) <= drawing.MARKS + 1
     assert line.sums[0].kind in ("waiting", "productive")
-    assert sum(one.share for one in line.sums) == pytest.approx(1)
+    assert sum(part.share for part in line.sums) == pytest.approx(1)
 
 
 def test_a_line_that_goes_on_does_not_move_at_every_look() -> None:
@@ -68,10 +68,10 @@ def test_a_curve_lies_in_its_box_with_its_lost_part_joined_to_it() -> None:
     again = {"attempt": 2, "points": points[-2:-1], "resumed_from": 60, "kept": None}
     chart = cast("ChartView", {"name": "loss", "title": "Loss", "curves": [curve, again]})
     plot = drawing.plot(chart)
-    good, lost, one = plot.lines
-    assert (good.lost, lost.lost, one.attempt) == (False, True, 2)
+    good, lost, single = plot.lines
+    assert (good.lost, lost.lost, single.attempt) == (False, True, 2)
     assert good.points.split()[-1] == lost.points.split()[0], "without a gap"
-    assert len(one.points.split()) == 2, "a single point can be seen"
+    assert len(single.points.split()) == 2, "a single point can be seen"
     assert (plot.first, plot.last, plot.least, plot.most) == (0, 100, 4.0, 5.0)
     for line in plot.lines:
         for x, y in (point.split(",") for point in line.points.split()):
@@ -92,9 +92,9 @@ def test_a_curve_lies_in_its_box_with_its_lost_part_joined_to_it() -> None:
 def test_an_axis_has_round_values_whose_texts_differ(
     low: float, high: float, texts: list[str]
 ) -> None:
-    found = drawing.ticks(low, high)
-    assert [text for _, text in found] == texts
-    assert all(low - 1e-9 <= value <= high + 1e-9 for value, _ in found)
+    ticks = drawing.ticks(low, high)
+    assert [text for _, text in ticks] == texts
+    assert all(low - 1e-9 <= value <= high + 1e-9 for value, _ in ticks)
     assert [text for _, text in drawing.ticks(1, 3, least=1.0)] == ["1", "2", "3"], "whole steps"
 
 
@@ -122,5 +122,5 @@ def test_what_was_told_once_is_no_curve() -> None:
         curve = {"attempt": 1, "points": points[:count], "resumed_from": None, "kept": None}
         return {"name": name, "title": name, "curves": [curve]}
 
-    told = cast("MetricsView", {"charts": [chart("loss", 2), chart("test_accuracy", 1)]})
-    assert [found["name"] for found, _ in draw_charts(told)] == ["loss"]
+    metrics = cast("MetricsView", {"charts": [chart("loss", 2), chart("test_accuracy", 1)]})
+    assert [drawn["name"] for drawn, _ in draw_charts(metrics)] == ["loss"]

@@ -24,7 +24,7 @@ ALL = "/?who=everyone&show=all"
 
 @contextmanager
 def stream(site: Site, name: str = ADA.name) -> Iterator[Iterator[str]]:
-    """Its events as they come, each as it is written."""
+    """Yield the stream's events as they come, each as it is written."""
 
     def events(lines: Iterator[str]) -> Iterator[str]:
         event: list[str] = []
@@ -145,6 +145,6 @@ def test_a_reader_that_takes_nothing_is_dropped() -> None:
 @pytest.mark.parametrize("count", [100, 101])
 def test_many_changes_are_told_as_one(count: int) -> None:
     events = Events(Any, lambda: False)  # pyright: ignore[reportArgumentType]
-    found = EventStream(events, {})
-    found.note([f"{n:06}" for n in range(count)])
-    assert (found._ids is None) == (count > 100)
+    stream_ = EventStream(events, {})
+    stream_.note([f"{n:06}" for n in range(count)])
+    assert (stream_._ids is None) == (count > 100)

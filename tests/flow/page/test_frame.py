@@ -1,4 +1,4 @@
-"""What every page has: its frame, its twin, its headers, its files; and a page for each error."""
+"""The frame of every page, its twin, its headers, its files; and a page for each error."""
 
 import base64
 import hashlib
@@ -21,12 +21,12 @@ def test_what_is_vendored_is_what_the_lock_says():
     locked = {
         file["file"]: file["sha384"] for package in lock["packages"] for file in package["files"]
     }
-    there = {
+    vendored = {
         path.name: base64.b64encode(hashlib.sha384(path.read_bytes()).digest()).decode()
         for path in VENDOR.iterdir()
         if path.name != "LOCK.json"
     }
-    assert there == locked
+    assert vendored == locked
     assert all(package["licence"] for package in lock["packages"])
 
 

@@ -1,4 +1,4 @@
-"""What strangers write into names and messages is shown as text, and moves nothing that stands beside it."""
+"""Hostile names and messages: they are shown as text, and move nothing that stands beside them."""
 
 import pytest
 from playwright.sync_api import expect

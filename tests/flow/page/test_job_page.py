@@ -23,9 +23,9 @@ def test_a_job_tells_what_it_does_where_its_time_went_and_how_its_numbers_go(
 ) -> None:
     job = past.preempted(site.stage, ADA)
     page = open_tab(f"/jobs/{job}", allowed=["404"])
-    told = site.api.get(job)
-    expect(page.locator("#job-now")).to_have_text(told["why"])
-    expect(page.locator("#job-next")).to_have_text(told["next"]["text"])
+    view = site.api.get(job)
+    expect(page.locator("#job-now")).to_have_text(view["why"])
+    expect(page.locator("#job-next")).to_have_text(view["next"]["text"])
     expect(page.locator("#job-time .legend")).to_contain_text("redone")
     expect(page.locator("#job-tries tbody tr")).to_have_count(3)
     expect(page.locator("#job-hosts tr", has_text="rack-07")).to_contain_text("refused")
@@ -101,7 +101,7 @@ def test_a_job_is_cancelled_and_resumed_without_scripts(site: Site, open_tab: Op
     job = past.preempted(site.stage, ADA)
     page = open_tab(f"/jobs/{job}", scripts=False, view=NARROW)
     expect(page.locator("#job-curves polyline").first).to_be_visible()
-    (offer,) = [one for one in site.api.get(job)["actions"] if one["name"] == "cancel"]
+    (offer,) = [action for action in site.api.get(job)["actions"] if action["name"] == "cancel"]
     page.get_by_role("link", name="Cancel", exact=True).click()
     expect(page.locator("#does")).to_have_text(f"it {offer['does']}")
     expect(page.locator("#costs")).to_have_text(offer["costs"])
@@ -138,7 +138,7 @@ def test_who_may_only_look_finds_no_button(site: Site, open_tab: OpenTab) -> Non
 
 def test_whatever_a_stranger_wrote_is_text(site: Site, open_tab: OpenTab) -> None:
     plain = lab.job_in(State.RUNNING)
-    said = replace(
+    changed = replace(
         plain.attempts[-1],
         message=HOSTILE,
         evidence=(Proof(0, HOSTILE),),
@@ -150,7 +150,7 @@ def test_whatever_a_stranger_wrote_is_text(site: Site, open_tab: OpenTab) -> Non
     )
     slices = tuple(replace(s, delete_reason=HOSTILE, zone=HOSTILE) for s in plain.slices)
     hostile = replace(
-        plain, name=HOSTILE, user=HOSTILE, message=HOSTILE, attempts=(said,), slices=slices
+        plain, name=HOSTILE, user=HOSTILE, message=HOSTILE, attempts=(changed,), slices=slices
     )
     (job,) = site.store_jobs([hostile])
     for path in ("/spec", ""):

@@ -56,18 +56,20 @@ def plain(text: str) -> str:
 
 
 def element(page: str, id: str) -> str:
-    found = re.search(rf'id="{id}">(.*?)</(?:p|span)>', page, re.S)
-    assert found, f"#{id} is not on the page"
-    return plain(found[1])
+    match = re.search(rf'id="{id}">(.*?)</(?:p|span)>', page, re.S)
+    assert match, f"#{id} is not on the page"
+    return plain(match[1])
 
 
 @pytest.fixture
 def jobs(site: Site) -> list[JobView]:
-    """As the API gives them, each stored as it is."""
+    """Return the jobs as the API gives them, each stored as it is."""
     site.stage.clock.time = NOW
-    for one in every_job():
-        owned = replace(one, id="", owner=ADA.id, user=ADA.name, message=one.message or "why not")
-        made = Event(EventKind.CREATED, one.created_at, one.state, "created")
+    for stored in every_job():
+        owned = replace(
+            stored, id="", owner=ADA.id, user=ADA.name, message=stored.message or "why not"
+        )
+        made = Event(EventKind.CREATED, stored.created_at, stored.state, "created")
         site.stage.store.create(owned, made)
     return [site.api.get(job["id"]) for job in site.api.list()["rows"]]
 
@@ -81,10 +83,14 @@ def test_cause_since_and_next_step_are_the_same_sentence_everywhere(
             twin: JobView = client.get(f"/jobs/{job['id']}.json").json()["job"]
             terminal = [plain(make(job, [], 80, NOW)) for make in (job_page, why_page)]
             about = f"{job['state']}, {job['wish']}, {job['cause']}"
-            for said, id in ((job["why"], "job-now"), (job["next"]["text"], "job-next")):
-                assert said, about
-                assert element(page, id) == plain(said), about
-                assert all(plain(said) in text for text in terminal), (about, said, terminal)
+            for sentence, id in ((job["why"], "job-now"), (job["next"]["text"], "job-next")):
+                assert sentence, about
+                assert element(page, id) == plain(sentence), about
+                assert all(plain(sentence) in text for text in terminal), (
+                    about,
+                    sentence,
+                    terminal,
+                )
             assert (twin["why"], twin["next"]) == (job["why"], job["next"]), about
             assert f'<time datetime="{job["state_since"]}"' in page, about
             if job["cause"] and job["state"] != "queued":

@@ -106,8 +106,8 @@ def test_pages_of_each_order_show_every_job_once_and_say_where_they_are(site: Si
                 page = asking.get(f"{site.url}/{link}").text
                 seen += re.findall(r'<tr id="job-(\d+)"', page)
                 ranges += re.findall(r'id="range">([^<]+)<', page)
-                found = re.search(r'href="([^"]+)" rel="next"', page)
-                link = found[1].replace("&amp;", "&") if found else ""
+                next_link = re.search(r'href="([^"]+)" rel="next"', page)
+                link = next_link[1].replace("&amp;", "&") if next_link else ""
             assert sorted(seen) == stored, order
             assert ranges == ["1–50 of 120", "51–100 of 120", "101–120 of 120"], order
 
@@ -119,7 +119,7 @@ def test_a_head_orders_over_all_jobs_and_again_the_other_way(site: Site, open_ta
     expect(spent).not_to_have_attribute("aria-sort", "descending")
     spent.get_by_role("link").click()
     expect(spent).to_have_attribute("aria-sort", "descending")
-    most = page.locator("#rows tr").first.get_attribute("data-job")
+    first = page.locator("#rows tr").first.get_attribute("data-job")
     spent.get_by_role("link").click()
     expect(spent).to_have_attribute("aria-sort", "ascending")
     page.goto("/?who=everyone&order=id")
@@ -127,7 +127,7 @@ def test_a_head_orders_over_all_jobs_and_again_the_other_way(site: Site, open_ta
     page.goto(f"{ALL}&order=spent&reverse=1")
     page.get_by_role("link", name="Next 30").click()
     expect(page.locator("#range")).to_have_text("51–80 of 80")
-    assert page.locator("#rows tr").last.get_attribute("data-job") == most
+    assert page.locator("#rows tr").last.get_attribute("data-job") == first
     page.get_by_role("link", name="First page").click()
     expect(page.locator("#range")).to_have_text("1–50 of 80")
 

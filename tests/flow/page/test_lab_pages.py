@@ -61,8 +61,8 @@ def test_hosts_are_for_admins_and_the_page_says_so(open_tab: OpenTab) -> None:
 
 def test_capacity_looks_for_what_is_left_over_only_when_asked(site: Site) -> None:
     for query, shown in (("", None), ("?leaks=1", [])):
-        found = httpx.get(f"{site.url}/capacity.json{query}", headers=NAMED).json()["left_over"]
-        assert (found and found["deleted"]) == shown
+        left_over = httpx.get(f"{site.url}/capacity.json{query}", headers=NAMED).json()["left_over"]
+        assert (left_over and left_over["deleted"]) == shown
 
 
 def test_spend_is_told_by_user_and_leads_to_the_jobs_of_one(site: Site, open_tab: OpenTab) -> None:

@@ -1,4 +1,4 @@
-"""What open pages ask of the store, and what they say while it does not answer."""
+"""The load of open pages on the store, and what they say while it does not answer."""
 
 import re
 from collections import Counter

@@ -76,11 +76,11 @@ def test_a_line_has_an_address_for_good_and_is_shown_there(site: Site, open_tab:
     lab.ship(site.stage.bucket, job, 0, numbered(3000))
     lab.ship(site.stage.bucket, job, 1, numbered(3000))
     tab = open_tab(f"/jobs/{job.id}/logs?attempt={len(job.attempts)}&of=1&line=1234")
-    here = tab.locator(".here")
-    expect(here).to_contain_text("line 1234")
-    expect(here).to_be_in_viewport()
-    assert here.get_attribute("id") == "L1-1234"
-    here.get_by_role("link").click()
+    marked = tab.locator(".here")
+    expect(marked).to_contain_text("line 1234")
+    expect(marked).to_be_in_viewport()
+    assert marked.get_attribute("id") == "L1-1234"
+    marked.get_by_role("link").click()
     assert f"attempt={len(job.attempts)}" in tab.url
     assert "line=1234" in tab.url
     assert "of=1" in tab.url
@@ -165,11 +165,11 @@ def test_a_search_stays_on_the_page_while_lines_come(site: Site, open_tab: OpenT
     job = job_with_logs(site)
     lab.ship(site.stage.bucket, job, 0, numbered(300))
     tab = open_tab(f"/jobs/{job.id}/logs?q=line+12&times=since&host=0")
-    found, command = tab.locator(".logs-found"), tab.locator("footer code")
-    shown = found.inner_text(), command.inner_text()
+    matches, command = tab.locator(".logs-found"), tab.locator("footer code")
+    shown = matches.inner_text(), command.inner_text()
     lab.ship(site.stage.bucket, job, 0, numbered(5, 301), first=301, number=2)
     expect(tab.locator("#log-end")).to_have_attribute("data-total", "305")
-    assert (found.all_inner_texts(), command.all_inner_texts()) == ([shown[0]], [shown[1]])
+    assert (matches.all_inner_texts(), command.all_inner_texts()) == ([shown[0]], [shown[1]])
     expect(tab.get_by_role("searchbox")).to_have_value("line 12")
     expect(tab.get_by_label("Times")).to_have_value("since")
     expect(tab.get_by_label("Host")).to_have_value("0")
@@ -215,14 +215,14 @@ def test_times_are_told_as_one_likes(site: Site, open_tab: OpenTab):
     tab = open_tab(f"/jobs/{job.id}/logs?host=0")
     first = tab.locator("#log time").first
     expect(first).to_have_text("23:50:00.001")
-    there = tab.evaluate("new Date('2025-12-31T23:50:00.001Z').toTimeString().slice(0, 8)")
+    local = tab.evaluate("new Date('2025-12-31T23:50:00.001Z').toTimeString().slice(0, 8)")
     tab.get_by_label("Times").select_option("since the start")
     window = httpx.get(f"{site.url}/jobs/{job.id}/logs.json").json()["window"]
     began = datetime.fromisoformat(window["began_at"]).timestamp()
     minutes, seconds = divmod(round(lab.WROTE + 0.001 - began, 3), 60)
     expect(first).to_have_text(f"{int(minutes // 60)}:{int(minutes % 60):02}:{seconds:06.3f}")
     tab.get_by_label("Times").select_option("local")
-    expect(first).to_have_text(f"{there}.001")
+    expect(first).to_have_text(f"{local}.001")
 
 
 def test_the_whole_log_is_one_text(site: Site):

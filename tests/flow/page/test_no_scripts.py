@@ -1,4 +1,4 @@
-"""With JavaScript off, every page and action works."""
+"""Every page and action without JavaScript."""
 
 from playwright.sync_api import Page, expect
 

@@ -43,7 +43,7 @@ def test_a_viewer_sees_it_without_buttons(open_tab: OpenTab):
 
 
 def test_addresses_are_seen_by_their_owner_and_by_admins(site: Site) -> None:
-    """Where a channel leads, and what its receiver answers, which may name it."""
+    """The address of a channel, and its receiver's answer, which may name it."""
     address, secret = "grace@example.org", "HTTP 404: no such hook /T0/B1/s3cret"
     answer = f"SMTP 550: <{address}> unknown"
     channels = site.stage.setup.channels
@@ -63,10 +63,10 @@ def test_addresses_are_seen_by_their_owner_and_by_admins(site: Site) -> None:
 
     def seen(name: str) -> str:
         paths = ("/notifications", "/notifications.json", "/v1/channels", "/v1/deliveries")
-        who = {"x-test-name": name}
-        found = [httpx.get(site.url + path, headers=who) for path in paths]
-        assert {one.status_code for one in found} == {200}
-        return html.unescape("\n".join(one.text for one in found))
+        headers = {"x-test-name": name}
+        answers = [httpx.get(site.url + path, headers=headers) for path in paths]
+        assert {reply.status_code for reply in answers} == {200}
+        return html.unescape("\n".join(reply.text for reply in answers))
 
     for private in (address, "hooks.example.org", "s3cret"):
         assert private in seen("ada"), "an admin sees all"
@@ -93,7 +93,7 @@ def test_without_channels_the_page_says_how_to_get_one(
         assert written.startswith("notifications:\n  channels:")
         return
     expect(page.locator("main")).to_contain_text(file)
-    found = parse(written, file)
-    assert [*found.channels] == [*found.rules[0].channels] == ["lab"]
+    settings = parse(written, file)
+    assert [*settings.channels] == [*settings.rules[0].channels] == ["lab"]
     for command in ("tpujob down", "tpujob up"):
         expect(page.locator("main code", has_text=command)).to_be_visible()

@@ -1,4 +1,4 @@
-"""What goes wrong is a page that says so and leads on; a program gets the same as JSON."""
+"""Errors as pages that say what went wrong and lead on; a program gets the same as JSON."""
 
 import httpx
 import pytest
@@ -75,8 +75,8 @@ def test_what_is_no_form_changes_nothing(site: Site):
     plain = {**HTML, "content-type": "text/plain"}
     answer = httpx.post(f"{site.url}/do/cancel", headers=plain, content=f"job={job.id}")
     assert answer.status_code == 400
-    many = "&".join(f"job={n}" for n in range(201))
-    answer = httpx.post(f"{site.url}/do/cancel", headers={**HTML, **FORM}, content=many)
+    too_many = "&".join(f"job={n}" for n in range(201))
+    answer = httpx.post(f"{site.url}/do/cancel", headers={**HTML, **FORM}, content=too_many)
     assert answer.status_code == 400
     assert site.stage.job(job.id).wish == "run"
 
@@ -85,10 +85,10 @@ def test_a_job_that_is_gone_meanwhile_is_told_among_the_results(site: Site):
     first, second = site.store_jobs(lab.job_in(State.QUEUED, n) for n in range(2))
     site.stage.store.remove(first.id, lease=None)
     jobs = f"job={first.id}&job={second.id}"
-    asked = httpx.get(f"{site.url}/confirm/cancel?{jobs}", headers=HTML)
-    assert f"there is no job {first.id}" in asked.text
-    assert "Cancel 1 job" in asked.text
-    assert f"<code>tpujob cancel {second.id}</code>" in asked.text, "the same in a terminal"
+    answer = httpx.get(f"{site.url}/confirm/cancel?{jobs}", headers=HTML)
+    assert f"there is no job {first.id}" in answer.text
+    assert "Cancel 1 job" in answer.text
+    assert f"<code>tpujob cancel {second.id}</code>" in answer.text, "the same in a terminal"
     done = httpx.post(f"{site.url}/do/cancel", headers={**HTML, **FORM}, content=jobs)
     assert done.status_code == 200
     assert "not done" in done.text

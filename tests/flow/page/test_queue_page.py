@@ -23,7 +23,7 @@ def busy(site: Site) -> list[str]:
     stage = site.stage
     quota = {"us-central2-b/v4/spot": 16}
     stage.reconciler.queue.settings = QueueSettings({"vision": 2.0, "speech": 1.0}, quota=quota)
-    ada, bob = (site.jobs.acting_for(who) for who in (ADA, lab.BOB))
+    ada, bob = (site.jobs.acting_for(principal) for principal in (ADA, lab.BOB))
     made = [bob.create({**SPEC, "name": f"sweep-{n}", "share": "vision"})["id"] for n in range(4)]
     made.append(ada.create({**SPEC, "name": "probe", "share": "speech"})["id"])
     made.append(ada.create({**SPEC, "name": "eval", "tpu": V6E, "after": ["probe"]})["id"])
@@ -73,7 +73,7 @@ def test_a_sweep_is_a_grid_of_its_elements(site: Site, open_tab: OpenTab) -> Non
     sweep = site.api.create({**SPEC, "name": "sweep", "matrix": {"lr": [*range(30)]}})["id"]
     for _ in range(3):
         site.stage.clock.time += 60
-        for job in [sweep, *(one.id for one in site.stage.store.list() if one.group)][:6]:
+        for job in [sweep, *(job_.id for job_ in site.stage.store.list() if job_.group)][:6]:
             site.stage.reconciler.tick(job)
     page = open_tab(f"/jobs/{sweep}")
     expect(page.locator("#job-elements .cells a")).to_have_count(30)
@@ -113,8 +113,8 @@ def test_a_slice_that_was_handed_on_is_shown_as_its_jobs(site: Site, open_tab: O
     stage.running(ids[0])
     stage.cloud.full.add("us-central2-b")
     for job in ids[:2]:
-        for one in ids:
-            stage.reconciler.tick(one)
+        for job_id in ids:
+            stage.reconciler.tick(job_id)
         stage.running(job)
         stage.clock.time += 1800
         stage.succeed(job)

@@ -73,16 +73,16 @@ class Local:
                 app = self.backend(door)
             place = socket.create_server(("127.0.0.1", 0))
             ports = {place.getsockname()[1]} if self.kernel_says else set[int]()
-            known = Connections(most=512, ports=ports)
-            self.url = stack.enter_context(listening(self._noted(app), known, place))
+            connections = Connections(most=512, ports=ports)
+            self.url = stack.enter_context(listening(self._noted(app), connections, place))
             yield self
 
     def _noted(self, app: ASGIApp) -> ASGIApp:
         async def noted(scope: Scope, receive: Receive, send: Send) -> None:
             async def sent(message: Message) -> None:
                 if "status" in message:
-                    asked = f"{scope['method']} {scope['path']}"
-                    self.answered.setdefault(asked, set()).add(message["status"])
+                    request = f"{scope['method']} {scope['path']}"
+                    self.answered.setdefault(request, set()).add(message["status"])
                 await send(message)
 
             await app(scope, receive, sent)
@@ -103,14 +103,16 @@ def test_a_code_opens_the_page_and_everything_on_it_stays_in_the_session(
     tmp_path: Path, tab: Page, relayed: bool
 ) -> None:
     wrong: list[str] = []
-    asked: list[str] = []
-    tab.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
-    tab.on("request", lambda request: asked.append(request.url))
+    requests: list[str] = []
+    tab.on(
+        "console", lambda message: wrong.append(message.text) if message.type == "error" else None
+    )
+    tab.on("request", lambda request: requests.append(request.url))
     with Local(tmp_path, kernel_says=False, relayed=relayed).served() as local:
         assert tab.goto(local.url)
         assert "tpujob open" in tab.inner_text("main")
         wrong.clear()
-        asked.clear()
+        requests.clear()
         tab.goto(f"{local.url}/enter/{local.sessions.code()}")
         home = tab.url
         assert home.startswith(f"{local.url}/s/"), home
@@ -125,7 +127,7 @@ def test_a_code_opens_the_page_and_everything_on_it_stays_in_the_session(
         tab.wait_for_url(f"{home}jobs/000001")
         assert local.wish is DesiredState.CANCEL
         assert tab.context.cookies() == []
-        entered, *rest = asked
+        entered, *rest = requests
         assert "/enter/" in entered
         assert all(url.startswith(home) for url in rest), rest
     assert wrong == []
@@ -142,17 +144,17 @@ def test_another_site_can_lead_to_the_page_and_neither_see_nor_change_anything(
 
         with listening(app) as evil:
             tab.goto(evil.replace("127.0.0.1", "localhost"), wait_until="networkidle")
-            told = tab.evaluate(
+            results = tab.evaluate(
                 "(to) => fetch(to + '/jobs.json').then(() => 'read', () => 'refused')", local.url
             )
-            assert told == "refused"
+            assert results == "refused"
             sent = tab.evaluate(
                 "(to) => fetch(to, {method: 'POST', mode: 'no-cors'}).then(() => 'sent')",
                 f"{local.url}/v1/jobs/000001/cancel",
             )
             assert sent == "sent"
-            asked = ("GET /", "GET /jobs.json", "POST /v1/jobs/000001/cancel")
-            assert local.answered == {key: {403} for key in asked}
+            requests = ("GET /", "GET /jobs.json", "POST /v1/jobs/000001/cancel")
+            assert local.answered == {key: {403} for key in requests}
             tab.get_by_role("link").click()
             assert "llama-8b-pretrain" in tab.inner_text("main")
             tab.go_back()

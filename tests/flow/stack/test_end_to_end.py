@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import yaml
 
 from tests.support.local_stack import LocalStack
 from tests.support.paths import ROOT
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -117,10 +117,8 @@ def test_cancel_holds_the_slice_and_resume_goes_on_with_it(stack: LocalStack) ->
     view = stack.until(job_id, lambda v: v["state"] == "running" and v["attempt"] == 2)
     assert len(view["slices"]) == 1
     stack.run("clean", job_id, "--yes")
-    deadline = time.monotonic() + 60
-    while "no job" not in stack.run("show", job_id, code=None):
-        assert time.monotonic() < deadline, "clean never removed the record"
-        time.sleep(0.5)
+    gone = lambda: "no job" in stack.run("show", job_id, code=None)  # noqa: E731
+    until(gone, "clean has removed the record", 60, pause=0.5)
 
 
 def test_kill_9_of_the_backend_loses_nothing(stack: LocalStack) -> None:
@@ -141,11 +139,8 @@ def test_two_backends_on_one_state_folder_act_as_one(stack: LocalStack) -> None:
     with (stack.folder / "second.log").open("w") as log:
         second = subprocess.Popen(command, env=stack.env, cwd=stack.folder, stdout=log, stderr=log)
     try:
-        deadline = time.monotonic() + 60
-        while not ready.exists():
-            assert second.poll() is None, (stack.folder / "second.log").read_text()
-            assert time.monotonic() < deadline, "the second backend never came up"
-            time.sleep(0.1)
+        until(lambda: ready.exists() or second.poll() is not None, "the second backend is up")
+        assert second.poll() is None, (stack.folder / "second.log").read_text()
         jobs = [stack.create(f"shared-{n}", "echo started; sleep 3") for n in range(3)]
         for job_id in jobs:
             stack.run("wait", job_id)

@@ -2,7 +2,6 @@
 
 import json
 import random
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from tests.bench.scale.farm import SimulatedFarm
 from tests.support.callers import ADA
 from tests.support.tpu_rig import Cloud
+from tests.support.waiting import until
 from tpujob.config.settings import load
 from tpujob.emulator.control import Control
 from tpujob.emulator.farm.farm import free_everywhere
@@ -57,11 +57,8 @@ class Lab:
         return jobs
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
-        """Asks rarely, as each question takes time from the backend."""
-        end = time.monotonic() + 120
-        while not holds():
-            assert time.monotonic() < end, f"never came: {what}; {self.states()}"
-            time.sleep(0.3)
+        """Wait until it holds; ask rarely, as each question takes time from the backend."""
+        until(holds, lambda: f"{what}; {self.states()}", 120, pause=0.3)
 
     def states(self) -> dict[str, int]:
         return self.api.list({"limit": 1})["states"]

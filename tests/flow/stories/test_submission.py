@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.bundles import bundle_of
+from tests.support.bundles import archive, bundle_of
 from tests.support.stage import SPEC, Stage
 from tests.support.world import service
 from tpujob.domain.events import EventKind
@@ -153,11 +153,9 @@ def test_a_zone_that_is_not_there_is_refused_before_a_job_is_made(stage: Stage) 
 def test_a_bundle_that_no_host_can_unpack_is_refused_before_a_machine_is_paid_for(
     stage: Stage,
 ) -> None:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
-        tar.addfile(tarfile.TarInfo("d/" * 2000 + "f"))
+    deep = archive(tarfile.TarInfo("d/" * 2000 + "f"))
     bucket = stage.api.plan(SPEC)["bucket"]
-    for data, why in ((packed.getvalue(), "more than 100 parts"), (b"text", "not a valid archive")):
+    for data, why in ((deep, "more than 100 parts"), (b"text", "not a valid archive")):
         for given in (data, io.BytesIO(data)):
             with pytest.raises(BadRequest, match=why):
                 stage.api.put_bundle(hashlib.sha256(data).hexdigest(), given, bucket=bucket)

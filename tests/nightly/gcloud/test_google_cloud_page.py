@@ -76,7 +76,6 @@ def test_every_command_and_file_that_the_page_names_exists(name: str) -> None:
 def reader(tmp_path: Path) -> Iterator[Lab]:
     """Somebody who has the two files, and types what is written; in place of Google answer emulators."""
     google = google_server.healthy()
-    google.start()
     to_google = google_project.open_to_gcloud(google)
     lab = Lab(tmp_path, firestore="")
     # gcloud makes the account at the server above, of which the emulated Cloud TPU knows nothing
@@ -97,7 +96,7 @@ def reader(tmp_path: Path) -> Iterator[Lab]:
     }
     yield lab
     lab.down()
-    google.stop()
+    google.close()
 
 
 @pytest.mark.timeout(400)

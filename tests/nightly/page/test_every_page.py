@@ -1,4 +1,4 @@
-"""What holds of every page: it is accessible, narrow enough, and has nothing written into it."""
+"""Promises of every page: it is accessible, narrow enough, and has nothing written into it."""
 
 import pytest
 

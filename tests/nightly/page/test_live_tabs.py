@@ -17,7 +17,7 @@ LIVE = "document.getElementById('live')?.dataset.state === 'live'"
 
 @contextmanager
 def streams(site: Site) -> Iterator[list[int]]:
-    """How many were open, looked at a hundred times a second."""
+    """Return how many streams were open, counted a hundred times a second."""
     seen, over = [0], threading.Event()
 
     def look() -> None:

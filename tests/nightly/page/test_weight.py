@@ -1,4 +1,5 @@
-"""How much a browser fetches: little at first, one answer for a change of view, and nothing for having many jobs."""
+"""The bytes that a browser fetches: little at first, one answer for a change of view, and nothing for having many
+jobs."""
 
 import gzip
 from typing import Any
@@ -19,21 +20,21 @@ VIEW = "/?who=everyone&show=all"
 def first_view(page: Page, path: str) -> tuple[int, list[str]]:
     """Bytes as they came over the wire, headers included, and what was asked for."""
     session = page.context.new_cdp_session(page)
-    asked: list[str] = []
+    urls: list[str] = []
     sizes: list[int] = []
     streams: set[str] = set()  #: they do not end, and are not packed
 
-    def begun(said: dict[str, Any]) -> None:
-        if "/live" in said["response"]["url"]:
-            streams.add(said["requestId"])
-            sizes.append(said["response"]["encodedDataLength"])
+    def begun(event: dict[str, Any]) -> None:
+        if "/live" in event["response"]["url"]:
+            streams.add(event["requestId"])
+            sizes.append(event["response"]["encodedDataLength"])
 
-    def received(said: dict[str, Any]) -> None:
-        if said["requestId"] in streams:
-            sizes.append(said["dataLength"])
+    def received(event: dict[str, Any]) -> None:
+        if event["requestId"] in streams:
+            sizes.append(event["dataLength"])
 
-    session.on("Network.requestWillBeSent", lambda said: asked.append(said["request"]["url"]))
-    session.on("Network.loadingFinished", lambda said: sizes.append(said["encodedDataLength"]))
+    session.on("Network.requestWillBeSent", lambda event: urls.append(event["request"]["url"]))
+    session.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
     session.on("Network.responseReceived", begun)
     session.on("Network.dataReceived", received)
     session.send("Network.enable")
@@ -42,11 +43,11 @@ def first_view(page: Page, path: str) -> tuple[int, list[str]]:
     page.wait_for_load_state("load")
     expect(page.locator("#live[data-state=live]")).to_have_count(1)
     page.wait_for_function(STREAMED)
-    return sum(sizes), asked
+    return sum(sizes), urls
 
 
 def html(site: Site, path: str = VIEW) -> bytes:
-    """As it is sent: packed."""
+    """Return the page as it is sent: compressed."""
     with httpx.stream("GET", site.url + path, headers=HTML, timeout=60) as answer:
         return b"".join(answer.iter_raw())
 
@@ -54,11 +55,11 @@ def html(site: Site, path: str = VIEW) -> bytes:
 def test_the_first_view_is_light(site: Site, open_tab: OpenTab):
     site.store_jobs(lab.many(60))
     page = open_tab()
-    size, asked = first_view(page, VIEW)
+    size, urls = first_view(page, VIEW)
     expect(page.locator("#rows tr")).to_have_count(50)
-    assert len({*asked}) <= MOST_REQUESTS, asked
+    assert len({*urls}) <= MOST_REQUESTS, urls
     assert size <= MOST_BYTES, f"{size:,} bytes"
-    print(f"first view: {size:,} bytes in {len(asked)} requests")
+    print(f"first view: {size:,} bytes in {len(urls)} requests")
 
 
 def test_a_page_does_not_grow_with_the_jobs_that_there_are(site: Site):
@@ -73,11 +74,11 @@ def test_a_change_of_view_is_one_request(site: Site, open_tab: OpenTab):
     site.store_jobs(lab.many(120))
     page = open_tab(VIEW)
     expect(page.locator("html.js")).to_have_count(1)
-    asked: list[str] = []
+    urls: list[str] = []
 
     def note(request: Request) -> None:
         if "x-tpujob-again" not in request.headers:
-            asked.append(request.url)
+            urls.append(request.url)
 
     page.on("request", note)
     for step, shows in (
@@ -85,11 +86,11 @@ def test_a_change_of_view_is_one_request(site: Site, open_tab: OpenTab):
         (page.locator(".chip.failed"), "state=failed"),
         (page.get_by_role("link", name="Mine"), "state=failed"),
     ):
-        asked.clear()
+        urls.clear()
         step.click()
         page.wait_for_url(lambda url, shows=shows: shows in url)
         expect(page.locator("#main.htmx-swapping, #main.htmx-request")).to_have_count(0)
-        own = {url for url in asked if "/live" not in url and "/icon." not in url}
+        own = {url for url in urls if "/live" not in url and "/icon." not in url}
         assert len(own) == 1, own
     expect(page.get_by_role("link", name="Mine")).to_have_attribute("aria-current", "true")
     page.go_back()

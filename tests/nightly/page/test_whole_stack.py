@@ -22,10 +22,10 @@ def test_a_job_is_followed_through_a_preemption_and_steered_by_buttons(
     spec = '{"name": "counting", "tpu": {"type": "v4-16"}, "run": {"command": "%s"}, "stop_grace": "1s"}'
     (stack.folder / "job.yaml").write_text(spec % PROGRAM)
     began = time.monotonic()
-    said = stack.run("create", "job.yaml")
-    found = re.search(r"^  Page +(http://127\.0\.0\.1:\d+)(/jobs/(\d+))$", said, re.MULTILINE)
-    assert found, f"the command says where the page is:\n{said}"
-    home, path, job = found.groups()
+    output = stack.run("create", "job.yaml")
+    link = re.search(r"^  Page +(http://127\.0\.0\.1:\d+)(/jobs/(\d+))$", output, re.MULTILINE)
+    assert link, f"the command says where the page is:\n{output}"
+    home, path, job = link.groups()
     context = chromium.new_context(base_url=home, viewport=WIDE)
     watched = Watched(context)
     page = context.new_page()
@@ -59,7 +59,7 @@ def _stands(page: Page, state: str) -> None:
 
 
 def _log_follows(page: Page) -> None:
-    """What the program writes appears by itself, at the end of what was there."""
+    """Assert that new lines appear by themselves, at the end of the log."""
     page.get_by_role("link", name="Logs").click()
     last = page.locator("#log li").last
     expect(last).to_contain_text("count", timeout=SOON)

@@ -115,8 +115,8 @@ def cloud_run(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Edge]:
         "BROWSER": f"{sys.executable} -P {ROOT}/tests/support/browser.py %s &",
     }
     yield edge
-    edge.stop()
-    server.stop()
+    edge.close()
+    server.close()
 
 
 def test_a_deployed_backend_knows_who_asks_and_ends_a_job_only_while_it_is_called(

@@ -41,9 +41,9 @@ def test_a_bad_device_is_named_by_both_hosts_and_the_next_attempt_begins_before_
     logs = [host.log.read_text() for host in hosts]
     assert codes == [Exit.DEVICE] * 2, "\n".join(logs)
     for host in hosts:
-        said = _verdict(host)
-        assert (said["step"], said["host"], said["blame"]) == (27, 1, "device")
-        assert said["device"] == "device 1 of host 1"
+        verdict = _verdict(host)
+        assert (verdict["step"], verdict["host"], verdict["blame"]) == (27, 1, "device")
+        assert verdict["device"] == "device 1 of host 1"
         assert host.events("step")[-1]["step"] == 27
     assert "most recent call first" in logs[1], "asked for its stacks it did not show them"
     assert _saved(job) == [10, 20]
@@ -74,10 +74,15 @@ def test_a_bad_row_is_named_by_both_hosts_as_the_training_set_numbers_it(job: Jo
     train = bundled.digits().train
     [row] = Order(len(train), seed=0).rows(np.array([2 * 64 + place]))
     for host in hosts:
-        said = _verdict(host)
-        assert (said["step"], said["blame"], said["host"], said["device"]) == (3, "data", None, "")
-        assert said["rows"] == [row]
-        assert f"the loss of row {row} of the training set is not" in said["text"]
+        verdict = _verdict(host)
+        assert (verdict["step"], verdict["blame"], verdict["host"], verdict["device"]) == (
+            3,
+            "data",
+            None,
+            "",
+        )
+        assert verdict["rows"] == [row]
+        assert f"the loss of row {row} of the training set is not" in verdict["text"]
 
 
 @pytest.mark.parametrize(

@@ -62,5 +62,5 @@ def test_a_run_goes_on_from_the_newest_step_in_the_bucket_that_is_committed_and_
     assert len(replayed) == saved[-1] - saved[-3], "replayed steps differ"
     listed = json.loads(_call(storage, "GET", "/storage/v1/b/bucket/o?prefix=jobs/000001/"))
     aside = f"{checkpoints}-damaged/{saved[-2]}"
-    kept = {item["name"] for item in listed["items"] if item["name"].startswith(aside)}
-    assert {f"{aside}.txt", f"{aside}/data/metadata", f"{aside}/commit_success.txt"} < kept
+    moved = {item["name"] for item in listed["items"] if item["name"].startswith(aside)}
+    assert {f"{aside}.txt", f"{aside}/data/metadata", f"{aside}/commit_success.txt"} < moved

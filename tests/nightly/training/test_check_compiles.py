@@ -21,8 +21,8 @@ SLICES = ("v4-16", "v4-128", "v5e-16", "v6e-16", "2xv4-16")
 ONE, TWO = ("v6e-16",), ("2xv4-16",)
 
 
-def rest(those: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in SLICES if name not in those)
+def rest(chosen: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in SLICES if name not in chosen)
 
 
 WORKLOADS = {
@@ -50,7 +50,7 @@ def run(name: str, *arguments: str) -> tuple[int, str, str]:
 def checked(name: str, *arguments: str) -> dict[str, dict[str, Any]]:
     code, out, err = run(name, *arguments, "--json")
     assert code == 0, out + err
-    return {found["target"]: found for found in json.loads(out)}
+    return {finding["target"]: finding for finding in json.loads(out)}
 
 
 @pytest.mark.parametrize(
@@ -65,29 +65,29 @@ def checked(name: str, *arguments: str) -> dict[str, dict[str, Any]]:
     ids=lambda one: one if isinstance(one, str) else ",".join(one),
 )
 def test_a_workload_compiles_for_slices_of_each_kind(name: str, slices: tuple[str, ...]) -> None:
-    found = checked(name, *WORKLOADS[name], "--check", ",".join(slices))
-    assert list(found) == [*slices]
-    for target, one in found.items():
-        made = one["program"]
-        assert one["fit"] == "yes", f"{target}: {one['reason']}"
-        others = [text for text in one["warnings"] if "such a short step" not in text]
+    findings = checked(name, *WORKLOADS[name], "--check", ",".join(slices))
+    assert list(findings) == [*slices]
+    for target, finding in findings.items():
+        made = finding["program"]
+        assert finding["fit"] == "yes", f"{target}: {finding['reason']}"
+        others = [text for text in finding["warnings"] if "such a short step" not in text]
         assert others == [], target
-        assert 0 < made["argument_bytes"] <= made["peak_bytes"] < one["limit_bytes"]
+        assert 0 < made["argument_bytes"] <= made["peak_bytes"] < finding["limit_bytes"]
         assert made["flops"] == pytest.approx(made["asked_flops"], rel=0.02), (
             f"{target}: devices compute what others compute, too"
         )
         assert made["model_flops"] == pytest.approx(made["asked_flops"], rel=0.2)
         sent = {axis for exchange in made["exchanges"] for axis in exchange["axes"]}
         assert sent == ({"fsdp", "dcn"} if target.startswith("2x") else {"fsdp"})
-        assert one["pace"]["step"][0] >= one["step_seconds"]["bound"] > 0
+        assert finding["pace"]["step"][0] >= finding["step_seconds"]["bound"] > 0
 
 
 @pytest.mark.long
 def test_the_figures_of_a_program_without_loops_are_those_of_others() -> None:
-    found = checked(
+    findings = checked(
         "mlp", "--dataset=synthetic", "--hidden=8192,8192", "--batch=64", "--check=v5e-1"
     )
-    made = found["v5e-1"]["program"]
+    made = findings["v5e-1"]["program"]
     layers = 784 * 8192 + 8192 * 8192 + 8192 * 10
     assert made["flops"] == 2 * 64 * (3 * layers - 784 * 8192), "no gradient of the inputs"
     # the marks of bad rows are a product with zeros, which the compiler removes
@@ -133,10 +133,10 @@ def test_settings_that_do_not_go_with_a_slice_are_refused_by_name() -> None:
 
 
 def test_a_check_without_a_batch_takes_the_least_that_divides_and_says_so() -> None:
-    found = checked("mlp", "--hidden=256,256", "--check=v4-16,v4-1024")
-    assert [one["batch"] for one in found.values()] == [256, 512]
+    findings = checked("mlp", "--hidden=256,256", "--check=v4-16,v4-1024")
+    assert [finding["batch"] for finding in findings.values()] == [256, 512]
     says = (
         "checked with --batch=512, as the program's own 256 rows cannot be split over the devices"
     )
-    assert says in found["v4-1024"]["warnings"][0]
-    assert not any("--batch" in text for text in found["v4-16"]["warnings"])
+    assert says in findings["v4-1024"]["warnings"][0]
+    assert not any("--batch" in text for text in findings["v4-16"]["warnings"])

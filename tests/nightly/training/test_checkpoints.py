@@ -63,12 +63,12 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(
 
 def test_a_flipped_bit_anywhere_is_harmless_or_seen(bench: Bench) -> None:
     chance = random.Random(FLIPS)
-    found: list[int] = []
+    seen: list[int] = []
     for _ in range(FLIPS):
         workdir = bench.copy()
-        what = flip_a_bit(workdir / "checkpoints" / str(NEWER), chance)
-        found.append(bench.check(workdir, what))
-    assert set(found) == {OLDER, NEWER}, "so many flips are of both kinds"
+        place = flip_a_bit(workdir / "checkpoints" / str(NEWER), chance)
+        seen.append(bench.check(workdir, place))
+    assert set(seen) == {OLDER, NEWER}, "so many flips are of both kinds"
 
 
 def test_a_flipped_bit_in_the_numbers_alone_is_seen_by_their_checksum(bench: Bench) -> None:
@@ -124,10 +124,10 @@ def test_every_bit_of_the_notes_is_checked(bench: Bench, tmp_path: Path) -> None
         changed[place] ^= 1 << (place % 8)
         flipped.write_bytes(bytes(changed))
         try:
-            found = read(flipped)
+            notes = read(flipped)
         except (ValueError, TypeError, KeyError, AttributeError):
             continue
-        assert found == expected, f"byte {place}: {content[max(0, place - 20) : place + 20]!r}"
+        assert notes == expected, f"byte {place}: {content[max(0, place - 20) : place + 20]!r}"
 
 
 def test_the_step_of_a_checkpoint_that_was_set_aside_can_be_saved_again(bench: Bench) -> None:
@@ -203,9 +203,9 @@ def test_a_copy_with_other_bits_on_one_device_is_seen(bench: Bench) -> None:
     copies[2] = copies[2].at[1].set(jnp.nan)
     array = jax.make_array_from_single_device_arrays((4,), whole, copies)
     sums = Checksums({"a": jax.ShapeDtypeStruct((4,), jnp.float32, sharding=whole)})
-    found = sums.read(sums({"a": array}))
-    assert found.unlike == {"a"}
-    assert found.sound.tolist() == [[True], [True], [False], [True]]
+    result = sums.read(sums({"a": array}))
+    assert result.unlike == {"a"}
+    assert result.sound.tolist() == [[True], [True], [False], [True]]
 
 
 def test_a_state_that_is_not_finite_is_never_committed(bench: Bench, tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ def random(*shape: int, seed: int = 0) -> jax.Array:
     return jnp.asarray(np.random.default_rng(seed).standard_normal(shape, dtype=np.float32))
 
 
-def largest_difference(one: Any, other: Any) -> float:
-    differences = jax.tree.map(lambda a, b: np.abs(np.asarray(a) - b).max(), one, other)
+def largest_difference(first: Any, other: Any) -> float:
+    differences = jax.tree.map(lambda a, b: np.abs(np.asarray(a) - b).max(), first, other)
     return float(max(jax.tree.leaves(differences)))
 
 
@@ -73,8 +73,8 @@ def test_each_way_to_compute_attention_agrees_with_its_definition(
 
     def result(way: Callable[..., jax.Array], **options: bool) -> Any:
         def scalar(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:
-            found = way(q, k, v, segments, **options)
-            return jnp.sin(found).sum(), found
+            actual = way(q, k, v, segments, **options)
+            return jnp.sin(actual).sum(), actual
 
         with jax.set_mesh(mesh(*ONE)):
             return quick(jax.grad(scalar, argnums=(0, 1, 2), has_aux=True))(q, k, v)
@@ -96,9 +96,9 @@ def test_attention_is_chosen_by_the_devices_of_the_mesh_and_not_by_those_of_this
 
 def described(platform: str) -> Any:
     """A mesh of one device of that platform, which this machine need not have."""
-    one = jax.sharding.AbstractMesh((1,) * 4, AXES, axis_types=(AxisType.Auto,) * 4)
+    mesh = jax.sharding.AbstractMesh((1,) * 4, AXES, axis_types=(AxisType.Auto,) * 4)
     device = jax.sharding.AbstractDevice(device_kind="described", num_cores=1, platform=platform)
-    return jax.sharding.use_abstract_mesh(one.update(abstract_device=device))
+    return jax.sharding.use_abstract_mesh(mesh.update(abstract_device=device))
 
 
 # The loss ------------------------------------------------------------------------------------------------------------
@@ -191,8 +191,8 @@ def test_weights_in_one_array_and_computing_again_change_no_gradient() -> None:
         def loss(weights: Any) -> jax.Array:
             model = Llama(config(), nnx.Rngs(0), stacked=stacked, remat=remat)
             if stacked:
-                each = weights["layers"].values()
-                stack = jax.tree.map(lambda *arrays: jnp.stack(arrays), *each)
+                layers = weights["layers"].values()
+                stack = jax.tree.map(lambda *arrays: jnp.stack(arrays), *layers)
                 weights = {**weights, "layers": stack}
             nnx.update(model, weights)
             x, head = model(tokens)
@@ -204,15 +204,15 @@ def test_weights_in_one_array_and_computing_again_change_no_gradient() -> None:
         weights = quick(lambda: nnx.as_pure(nnx.state(Llama(config(), nnx.Rngs(0)))))()
         reference = of(weights, remat="none", stacked=False)
         for remat, stacked in (("dots", False), ("none", True), ("full", True)):
-            found = of(weights, remat=remat, stacked=stacked)
-            assert largest_difference(found, reference) < 1e-6, f"{remat}, {stacked}"
+            gradients = of(weights, remat=remat, stacked=stacked)
+            assert largest_difference(gradients, reference) < 1e-6, f"{remat}, {stacked}"
 
 
 def test_a_token_that_is_no_word_makes_its_own_row_nan_and_no_other() -> None:
-    """It comes of a damaged file, or of a fault that is injected into rows of whole numbers."""
+    """Such a token comes of a damaged file, or of a fault that is injected into rows of whole numbers."""
     table, tokens = random(1, 8, 4), jnp.array([[1, 2, 3], [1, 99, 3]])
-    found = looked_up(table, tokens)
-    assert np.isfinite(found).all(axis=(1, 2)).tolist() == [True, False]
+    rows = looked_up(table, tokens)
+    assert np.isfinite(rows).all(axis=(1, 2)).tolist() == [True, False]
     losses = cross_entropy(random(2, 3, 4), table, tokens, jnp.ones((2, 3)))
     assert np.isfinite(losses).tolist() == [True, False]
 
@@ -228,9 +228,9 @@ def test_norms_do_not_decay_not_even_those_of_all_layers_in_one_array() -> None:
         return jax.tree.map(lambda update: jnp.abs(update).max(), updates)
 
     with nnx.use_eager_sharding(False):
-        found = jax.tree_util.tree_leaves_with_path(quick(moved)())
-    by_name = {jax.tree_util.keystr(path): float(most) for path, most in found}
-    assert {"norm" in name: most > 0 for name, most in by_name.items()} == {
+        leaves = jax.tree_util.tree_leaves_with_path(quick(moved)())
+    by_name = {jax.tree_util.keystr(path): float(largest) for path, largest in leaves}
+    assert {"norm" in name: largest > 0 for name, largest in by_name.items()} == {
         True: False,
         False: True,
     }
@@ -243,11 +243,11 @@ def test_a_step_is_the_same_however_it_is_split_over_devices() -> None:
         batch = batch_of(program)
         step = program.compile(batch, program.in_haste)
         state, good = program.first_state(), program.all_good()
-        found: list[float] = []
+        split_losses: list[float] = []
         for _ in range(3):
             state, outcome = step(state, good, batch)
-            found.append(float(outcome.loss))
-        return found
+            split_losses.append(float(outcome.loss))
+        return split_losses
 
     assert losses((1, 2, 1, 2)) == pytest.approx(losses((2, 1, 2, 1)), abs=2e-6)
 
@@ -293,8 +293,8 @@ def test_a_token_sees_no_other_document_and_predicts_none() -> None:
 
 def test_the_presets_have_the_sizes_of_their_names() -> None:
     sizes = {name: shape.parameters for name, shape in PRESETS.items()}
-    known = {"1m": 1_049_728, "125m": 123_587_328, "1b": 1_235_814_400, "8b": 8_030_261_248}
-    assert sizes == known
+    parameters = {"1m": 1_049_728, "125m": 123_587_328, "1b": 1_235_814_400, "8b": 8_030_261_248}
+    assert sizes == parameters
 
 
 def test_a_flag_is_stronger_than_the_preset() -> None:

@@ -25,8 +25,8 @@ def use(*flags: str) -> int:
 
 def content_of(folder: str) -> dict[str, bytes | None]:
     """Each file and folder below it, with every byte."""
-    found = sorted(Path(folder).rglob("*"))
-    return {str(path): path.read_bytes() if path.is_file() else None for path in found}
+    paths = sorted(Path(folder).rglob("*"))
+    return {str(path): path.read_bytes() if path.is_file() else None for path in paths}
 
 
 def test_a_model_is_trained_exported_imported_trained_on_and_writes(
@@ -55,9 +55,11 @@ def test_a_model_is_trained_exported_imported_trained_on_and_writes(
     remove_the_manifest(Path(job.workdir) / "checkpoints" / "2")
     before = content_of(job.workdir)
     assert use(f"--export={tmp_path / 'older'}") == 0
-    told = capsys.readouterr()
-    assert told.out == f"wrote the weights of step 1 to {tmp_path / 'older'}\n"
-    assert told.err.startswith("lm: not the checkpoint of step 2: it cannot be read: "), told.err
+    output = capsys.readouterr()
+    assert output.out == f"wrote the weights of step 1 to {tmp_path / 'older'}\n"
+    assert output.err.startswith("lm: not the checkpoint of step 2: it cannot be read: "), (
+        output.err
+    )
     assert content_of(job.workdir) == before, "the folder of the run was changed"
 
     monkeypatch.setenv("TPUJOB_WORKDIR", str(tmp_path / "other"))
@@ -68,9 +70,11 @@ def test_a_model_is_trained_exported_imported_trained_on_and_writes(
 
     assert use(f"--import={folder}", "--stacked") == 0
     assert use(f"--export={tmp_path / 'again'}", "--stacked") == 0
-    one, other = (load_file(place / "model.safetensors") for place in (folder, tmp_path / "again"))
-    assert one.keys() == other.keys()
-    assert all(np.array_equal(one[name], other[name]) for name in one)
+    first, other = (
+        load_file(place / "model.safetensors") for place in (folder, tmp_path / "again")
+    )
+    assert first.keys() == other.keys()
+    assert all(np.array_equal(first[name], other[name]) for name in first)
     assert use("--sample=x") == 78
     assert capsys.readouterr().err.endswith("of step 0 has another shape: use --stacked\n")
     assert use("--sample=x", "--export=y") == 78

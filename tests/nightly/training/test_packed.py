@@ -47,12 +47,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_row_is_trained_on_or_tested_and_has_its_class(folder: Path) -> None:
-    found = packed.dataset(str(folder))
-    rows, test = every(found.train), every(found.test)
+    dataset = packed.dataset(str(folder))
+    rows, test = every(dataset.train), every(dataset.test)
     x = np.concatenate([rows["x"], test["x"]])
     y = np.concatenate([rows["y"], test["y"]])
     expected = every(digits().test)
-    assert found.classes == 10
+    assert dataset.classes == 10
     assert len(test["y"]) == 360 // 5
     assert x.dtype == np.float32
 
@@ -75,8 +75,8 @@ def test_what_cannot_be_read_is_one_line(folder: Path, tmp_path: Path) -> None:
     shard = min(short.glob("*.arrayrecord"))
     shard.write_bytes(shard.read_bytes()[:-1])
     newer = copy("newer")
-    said = json.loads((newer / "manifest.json").read_bytes())
-    (newer / "manifest.json").write_text(json.dumps(said | {"version": 2}))
+    manifest = json.loads((newer / "manifest.json").read_bytes())
+    (newer / "manifest.json").write_text(json.dumps(manifest | {"version": 2}))
     pack(npy(tmp_path / "few", np.zeros((2, 64)), np.zeros(2, dtype=int)))
     for name in ("flat/a", *(f"text/a/{letter}" for letter in "abcde")):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -130,8 +130,8 @@ def test_a_checkpoint_is_bound_to_the_set_not_to_its_place(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "manifest.json").write_bytes((folder / "manifest.json").read_bytes())
-    here, there = (MlpConfig(data=str(place)).identity() for place in (folder, tmp_path))
-    assert here == there != MlpConfig().identity()
+    first, second = (MlpConfig(data=str(place)).identity() for place in (folder, tmp_path))
+    assert first == second != MlpConfig().identity()
     monkeypatch.setenv("TPUJOB_DATA", str(folder))  # as the agent does for `data:` in a job file
-    assert MlpConfig().identity() == here
+    assert MlpConfig().identity() == first
     assert len(MlpWorkload(MlpConfig()).dataset().test) == 360 // 5

@@ -172,11 +172,11 @@ class TestTwoHosts:
             job.on_host[host] = {"TPUJOB_DATA": str(folder)}
         with job.start("--sequence=32", "--batch=8", "--data=", hosts=2) as hosts:
             assert [host.code() for host in hosts] == [Exit.CONFIG] * 2, hosts[0].log.read_text()
-        said = [host.log.read_text().splitlines()[-1] for host in hosts]
-        assert [line.partition(":")[0] for line in said] == [
+        last_lines = [host.log.read_text().splitlines()[-1] for host in hosts]
+        assert [line.partition(":")[0] for line in last_lines] == [
             "data of host 1 differs from that of host 0"
         ] * 2
-        assert said[0] != said[1], "each says which it has"
+        assert last_lines[0] != last_lines[1], "each says which it has"
 
     @pytest.mark.parametrize("dies", [0, 1])
     def test_when_one_host_is_killed_the_other_ends_too(self, job: Job, dies: int) -> None:
@@ -197,7 +197,7 @@ class TestTwoHosts:
         [alone] = job.run(*SHORT, "--fsdp=0", devices=4)
         assert "'fsdp': 4" in alone.log.read_text()
         assert _step_of(alone, "resume") == 240
-        expected, found = hosts[0].numbers(), alone.numbers()
-        off = {step: np.abs(np.subtract(found[step], expected[step])).max() for step in found}
+        expected, actual = hosts[0].numbers(), alone.numbers()
+        off = {step: np.abs(np.subtract(actual[step], expected[step])).max() for step in actual}
         assert len(off) == 60
         assert max(off.values()) < 1e-6, off

@@ -1,4 +1,4 @@
-"""What a program reports when the disk under its folder is full. It goes on, whatever is lost."""
+"""Reports of a program whose disk is full: it continues, whatever is lost."""
 
 import json
 import subprocess

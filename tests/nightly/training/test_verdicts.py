@@ -131,7 +131,7 @@ class Rig:
         return math.prod(self.program.mesh.shape[axis] for axis in spec if axis)
 
     def verdict(self, code: int, where: str, places: list[int], *, once: bool) -> StepVerdict:
-        """What is said of a step that is broken in these places: rows of the data, or devices."""
+        """Return the verdict on a step that is broken in these places: rows of the data, or devices."""
         broken = {**self.rows, "fault": np.zeros(ROWS, np.int32)}
         if where == "data":
             broken["fault"][places] = code
@@ -139,7 +139,7 @@ class Rig:
         return self.examined(broken, _spoiler(set(bad), code, once=once))
 
     def examined(self, rows: Rows, spoil: Callable[[Batch], Batch]) -> StepVerdict:
-        """What is said of a step that is not finite with these rows, which leaves the model as it is."""
+        """Return the verdict on a step that is not finite with these rows, which leaves the model as it is."""
         program = self.program
         batch = program.batch(rows)
         state, outcome = self.step(self.state(), program.all_good(), spoil(batch))
@@ -147,8 +147,8 @@ class Rig:
 
         assert not outcome.good
         assert not after.good, "a step after the bad one counts"
-        kept = jax.tree.map(np.array, state[0])
-        jax.tree.map(np.testing.assert_array_equal, kept, self.first[0])
+        state_before = jax.tree.map(np.array, state[0])
+        jax.tree.map(np.testing.assert_array_equal, state_before, self.first[0])
         replay = Replay(program, self.step, state, batch, spoil)
         return examine(replay, evidence(program, outcome), 0, range(100, 100 + ROWS))
 
@@ -210,28 +210,28 @@ def _device(verdict: StepVerdict) -> tuple[str, str, int]:
 class TestTheReplay:
     def test_names_a_device_that_is_broken(self, rig: Rig, kind: str, code: int) -> None:
         for place in range(DEVICES) if EVERY_CASE else [code % DEVICES]:
-            found = rig.verdict(code, "device", [place], once=False)
-            assert _device(found) == ("device", f"device {place} of host 0", 71), found.text
+            verdict = rig.verdict(code, "device", [place], once=False)
+            assert _device(verdict) == ("device", f"device {place} of host 0", 71), verdict.text
 
     def test_names_a_device_that_was_broken_once(self, rig: Rig, kind: str, code: int) -> None:
-        found = rig.verdict(code, "device", [3], once=True)
+        verdict = rig.verdict(code, "device", [3], once=True)
         name = "devices 2, 3" if rig.program.mesh.shape["tensor"] > 1 else "device 3"
-        assert _device(found) == ("device", f"{name} of host 0", 71), found.text
+        assert _device(verdict) == ("device", f"{name} of host 0", 71), verdict.text
 
     @pytest.mark.parametrize("bad", [[9], [0, 4, 8, 12]], ids=["one", "one-on-each-device"])
     def test_names_bad_rows_and_no_others(
         self, rig: Rig, kind: str, code: int, bad: list[int]
     ) -> None:
-        found = rig.verdict(code, "data", bad, once=False)
+        verdict = rig.verdict(code, "data", bad, once=False)
         numbers = tuple(100 + row for row in bad)
-        assert (found.blame, found.rows, found.host) == ("data", numbers, None), found.text
-        assert int(found.code) == 65
+        assert (verdict.blame, verdict.rows, verdict.host) == ("data", numbers, None), verdict.text
+        assert int(verdict.code) == 65
 
     def test_blames_the_model_for_what_is_bad_everywhere(
         self, rig: Rig, kind: str, code: int
     ) -> None:
-        found = rig.verdict(code, "data", list(range(ROWS)), once=False)
-        assert _device(found) == ("model", "", 65), found.text
+        verdict = rig.verdict(code, "data", list(range(ROWS)), once=False)
+        assert _device(verdict) == ("model", "", 65), verdict.text
 
 
 class TestAStateThatIsNotFinite:
@@ -239,17 +239,17 @@ class TestAStateThatIsNotFinite:
 
     @pytest.mark.parametrize("name", ["kernel", "bias"])
     def test_is_the_device_s_whose_copy_differs(self, rig: Rig, name: str) -> None:
-        found = self._examined(rig, name, jax.devices()[3:])
+        verdict = self._examined(rig, name, jax.devices()[3:])
         copies = 4 // max(1, rig.parts_of(name))
         if copies > 1:
-            assert _device(found) == ("device", "device 3 of host 0", 71), found.text
+            assert _device(verdict) == ("device", "device 3 of host 0", 71), verdict.text
         else:  # of a part that exists once nobody can tell
-            assert _device(found) == ("", "", 65), found.text
-            assert "device 3 of host 0" in found.text
+            assert _device(verdict) == ("", "", 65), verdict.text
+            assert "device 3 of host 0" in verdict.text
 
     def test_is_the_model_s_if_all_copies_are_alike(self, rig: Rig) -> None:
-        found = self._examined(rig, "kernel", jax.devices())
-        assert _device(found) == ("model", "", 65), found.text
+        verdict = self._examined(rig, "kernel", jax.devices())
+        assert _device(verdict) == ("model", "", 65), verdict.text
 
     def _examined(self, rig: Rig, name: str, bad: list[Any]) -> StepVerdict:
         state = rig.state()
@@ -274,10 +274,10 @@ def tokens(devices: None) -> Rig:
 
 
 class TestInjectedIntoTokens:
-    """What `TPUJOB_FAULT=nan:...` makes of them."""
+    """Tokens under `TPUJOB_FAULT=nan:...`."""
 
     @pytest.mark.parametrize(
-        ("fault", "said"),
+        ("fault", "expected"),
         [
             ("device=2", ("device", "device 2 of host 0", ())),
             ("device=2,transient=1", ("device", "devices 2, 3 of host 0", ())),
@@ -285,10 +285,10 @@ class TestInjectedIntoTokens:
             ("where=model", ("model", "", ())),
         ],
     )
-    def test_it_is_found(self, tokens: Rig, fault: str, said: Any) -> None:
+    def test_it_is_found(self, tokens: Rig, fault: str, expected: Any) -> None:
         injection = Injection(faults.parse(f"nan:step=1,{fault}"))
-        found = tokens.examined(injection.rows(1, tokens.rows), partial(injection.batch, 1))
-        assert (found.blame, found.device, found.rows) == said, found.text
+        verdict = tokens.examined(injection.rows(1, tokens.rows), partial(injection.batch, 1))
+        assert (verdict.blame, verdict.device, verdict.rows) == expected, verdict.text
 
     def test_rows_that_cannot_hold_a_bad_number_are_refused(self) -> None:
         injection = Injection(faults.parse("nan:step=1,where=data"))

@@ -41,7 +41,7 @@ def test_a_preset_has_the_published_size(preset: str, parameters: int) -> None:
 
 
 def test_settings_that_cannot_work_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for argument, said in {
+    for argument, message in {
         "--preset=b8": "--preset=b8: there are tiny, s16, b16",
         "--patch=3": "--patch=3 does not divide --size=8",
         "--heads=3": "--heads=3 does not divide --dim=64",
@@ -49,11 +49,11 @@ def test_settings_that_cannot_work_are_refused(capsys: pytest.CaptureFixture[str
         with pytest.raises(SystemExit) as error:
             parse(VitConfig, "vit", [argument])
         assert error.value.code == Exit.CONFIG
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 def first_losses(*flags: str) -> list[float]:
-    """Of three steps."""
+    """Return the losses of three steps."""
     workload = VitWorkload(parse(VitConfig, "vit", [*SMALL, *flags]))
     program = Program(workload, mesh_of(workload.config))
     dataset = workload.dataset()
@@ -62,12 +62,14 @@ def first_losses(*flags: str) -> list[float]:
         draws = [np.random.default_rng((number, row)) for row in range(16)]
         assert dataset.augmented
         made = [dataset.augmented(row, random) for row, random in enumerate(draws)]
-        rows.append({name: np.stack([one[name] for one in made]) for name in made[0]})
+        rows.append(
+            {name: np.stack([step_losses[name] for step_losses in made]) for name in made[0]}
+        )
     step = program.compile(program.batch(rows[0]), program.in_haste)
     state, good = program.first_state(), program.all_good()
     losses = []
-    for each in rows:
-        state, outcome = step(state, good, program.batch(each))
+    for by_name in rows:
+        state, outcome = step(state, good, program.batch(by_name))
         losses.append(float(outcome.loss))
     return losses
 
@@ -84,8 +86,8 @@ def test_the_losses_are_the_same_on_every_mesh_dropout_and_all() -> None:
 def test_the_digits_are_told_apart(job: Job) -> None:
     job.module = "workloads.vit"
     [host] = job.run(devices=1)
-    found = {event["name"]: event["value"] for event in host.events("metric")}
-    assert found["test_accuracy"] >= 0.97
+    metrics = {event["name"]: event["value"] for event in host.events("metric")}
+    assert metrics["test_accuracy"] >= 0.97
     steps = host.events("step")[10:]
     waited = sum(event["wait_ms"] for event in steps) / sum(event["ms"] for event in steps)
     assert waited < 0.02, "the training waits for its images"

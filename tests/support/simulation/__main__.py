@@ -30,13 +30,13 @@ KNOWN = Path(__file__).parent / "seeds.txt"
 
 
 def summary(seed: Seed) -> Result:
-    """Without the log, which is long."""
+    """Play a seed; leave out its log, which is long."""
     return replace(replay(seed), log=[])
 
 
 def seeds(count: int, first: int, fresh: float, full: int | None = None) -> list[Seed]:
-    """So many, after those that showed a bug once; no seed twice, and the long ones first. `full`: of those that
-    showed a bug in full, only the first ones."""
+    """Return so many seeds after the known ones, none twice, the long ones first. `full`: how many of the known
+    long ones; None: all."""
     fixed = count - int(count * fresh)
     base = 1_000_000 + secrets.randbelow(1_000_000_000)
     numbers = (*range(first, first + fixed), *range(base, base + count - fixed))
@@ -77,7 +77,7 @@ def _prepare() -> None:
 
 def figures(done: Sequence[Result]) -> str:
     n, days, cpu = len(done), sum(r.days for r in done), sum(r.seconds for r in done)
-    effects, faults = sum(r.counts.effects for r in done), sum(r.faults for r in done)
+    effects, faults = sum(r.counts.effects for r in done), sum(r.counts.faults for r in done)
     kills, pauses = sum(r.counts.kills for r in done), sum(r.counts.pauses for r in done)
     bad, full = sum(bool(r.violation) for r in done), sum(not r.seed.short for r in done)
     return (
@@ -103,7 +103,7 @@ def point(kill_point: killpoints.Point) -> str:
 
 
 def explain(seed: Seed) -> None:
-    """The shortest history found that shows the violation, and how to see it again."""
+    """Print the shortest history found that shows the violation, and the command that replays it."""
     print(f"\nseed {seed}: looking for a shorter history ...", flush=True)
     small = shrink(seed)
     print(f"{small.violation}\n" + "\n".join(history(small)))

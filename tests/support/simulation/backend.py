@@ -10,7 +10,6 @@ from tests.support.simulation.world import ZONES, World
 from tests.support.virtual_threads import Condition
 from tests.support.world import Inline, SecretsInMemory
 from tpujob.api import HostAccess
-from tpujob.domain.lifecycle import IllegalEvent
 from tpujob.engine.loop import Loop
 from tpujob.engine.notification_collector import NotificationSetup
 from tpujob.engine.notifier import Sender
@@ -86,7 +85,7 @@ class SimReconciler(Reconciler):
             return wake_in and self._patient(job_id, wake_in)
         except TpujobError:
             raise
-        except (IllegalEvent, Exception) as error:
+        except Exception as error:
             raise Violation("X1", job_id, f"a tick raised {error!r}") from error
 
     def _patient(self, job_id: str, wake_in: float) -> float:
@@ -135,7 +134,7 @@ class Backend:
 
     def __init__(self, play: Play, *, name: str, skew: float) -> None:
         sim, world, store = play.sim, play.world, play.store
-        self.sim, self.process = sim, Process(name, skew, born=sim.now)
+        self.sim, self.process = sim, Process(name, skew)
         self.clock = clock = SimClock(sim, self.process)
         ports = Ports(
             store,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tests.support.records import WITH_SLICE
 from tests.support.simulation.budgets import Budgets
 from tests.support.simulation.effects import HOUR
 from tests.support.simulation.machines import Machine
@@ -31,15 +32,13 @@ ORPHAN, ORPHAN_CALM = 2 * HOUR, 0.5 * HOUR
 #: a condemned slice until its delete is accepted: while another is waited for, and failing calls
 CONDEMNED = 30 * 60.0
 #: from the moment at which it can be seen to the decision: the API says it is preempted or stopped; a program ended
-TOLD, ENDED = 300.0, 240.0
+NOTICED, ENDED = 300.0, 240.0
 #: hosts or agents that say nothing more: silence by two signals, or a launch that never ends
 SILENT, AGENT_GONE, NEVER_BEGUN = 25 * 60.0, 40 * 60.0, 45 * 60.0
 #: a hang: beside its own limit
 HANG = 300.0
-#: a job with a slice is looked at by somebody: a lease, a resync, a patient look
+#: a backend looks at a job with a slice within a lease, a resync and a patient look
 UNATTENDED = 420.0
-
-_WITH_SLICE = (State.PROVISIONING, State.PREPARING, State.RUNNING, State.HOLDING, State.RELEASING)
 
 
 class Bounds:
@@ -86,7 +85,7 @@ class Bounds:
             if not job.state.final:
                 self._job(job, now)
         for rule, job_id, holds, text in self.queue.overdue():
-            if self._age(rule, job_id, holds, TOLD * self._patience):
+            if self._age(rule, job_id, holds, NOTICED * self._patience):
                 self.broken(rule, job_id, text)
 
     def _age(self, rule: str, which: str, holds: bool, limit: float) -> bool:
@@ -118,7 +117,7 @@ class Bounds:
             if self._age("condemned", slice_.name, stays, CONDEMNED):
                 text = f"{slice_.name} is condemned, and billed for {CONDEMNED / 60:.0f} min"
                 self.broken("I9", job.id, text)
-        with_slice = job.state in _WITH_SLICE or bool(job.condemned)
+        with_slice = job.state in WITH_SLICE or bool(job.condemned)
         if self._age("L3", job.id, with_slice, UNATTENDED):
             self.broken("L3", job.id, f"nobody looked at it for {UNATTENDED:.0f} s")
         kind, limit = self._trouble(job, now)
@@ -137,9 +136,9 @@ class Bounds:
             return "", 0.0
         machine = self.world.machines.get(attempt.slice)
         if machine is None:
-            return "gone", TOLD + 120
+            return "gone", NOTICED + 120
         if min(machine.shown_at, machine.stopped_at, machine.deleting_at) <= now:
-            return "preempted", TOLD
+            return "preempted", NOTICED
         run = machine.run_of(job.id, attempt.number)
         whole = run is not None and len(run.programs) == run.hosts
         heard = whole and all(p.wrote >= 0 for p in run.programs.values())
@@ -152,7 +151,7 @@ class Bounds:
     def _of_run(self, job: Job, run: Run, now: float) -> tuple[str, float]:
         programs = list(run.programs.values())
         if any(p.silent_at <= now for p in programs):
-            # who never heard them counts from its own begin, and anew after a pause
+            # a backend without their reports counts from its own start, and again after a pause
             unheard = any(p.hidden for p in programs)
             return "silent", 2 * AGENT_GONE if unheard else AGENT_GONE
         over = [p for p in programs if p.exit_at <= now]
@@ -162,7 +161,7 @@ class Bounds:
             return "left_behind", ENDED
         if run.hangs <= now:
             stall = float(job.spec.recovery.stall)
-            first = run.contract and not run.stepped(now)
+            first = run.work.contract and not run.stepped(now)
             return "hang", (max(2 * stall, 1800.0) if first else stall) + HANG
         return "", 0.0
 

@@ -110,7 +110,7 @@ class Bucket(PlainBucket):
         return [self.objects[p][1] for p in places if p in self.objects]
 
     def _newest(self) -> Iterator[Run]:
-        """Newest attempts."""
+        """Yield the newest attempts."""
         for job, machines in self.world.of_job.items():
             for machine in machines[-2:]:  # a condemned one beside it at most
                 yield from [run for run in machine.runs if run.job == job][-1:]
@@ -133,4 +133,4 @@ _report_path = lru_cache(10_000)(paths.report_path)
 
 def _path(program: Program) -> str:
     """Return the path of the report of the program's host."""
-    return _report_path(program.workdir, program.run.attempt, program.host)
+    return _report_path(program.run.workdir, program.run.attempt, program.host)

@@ -5,7 +5,7 @@ import time
 from tests.support.simulation import mutants, mutants_queue, mutants_recovery, mutants_views
 from tests.support.simulation.patches import BUGS
 from tests.support.simulation.play import play
-from tests.support.simulation.scenarios import SCENARIOS, tell
+from tests.support.simulation.scenarios import SCENARIOS, violation
 from tests.support.simulation.sim import Violation
 
 #: the modules that fill `BUGS`
@@ -19,15 +19,11 @@ def play_with_bug(name: str, where: str | int) -> Violation | None:
     with BUGS[name].plant():
         if isinstance(where, int):
             return play(where, short=True, off={"lab"}).violation
-        try:
-            tell(SCENARIOS[where])
-        except Violation as violation:
-            return violation
-        return None
+        return violation(SCENARIOS[where])
 
 
 def shows(name: str, where: str | int) -> str:
     """Return a line with the violation and the seconds that it took; empty: no violation."""
     begun = time.process_time()
-    violation = play_with_bug(name, where)
-    return f"{time.process_time() - begun:5.1f} s {where!r}: {violation}" if violation else ""
+    shown = play_with_bug(name, where)
+    return f"{time.process_time() - begun:5.1f} s {where!r}: {shown}" if shown else ""

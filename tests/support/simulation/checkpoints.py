@@ -1,13 +1,11 @@
 """I4: no checkpoint is lost, no run resumes from one with wrong numbers, and the record agrees with the ledger."""
 
+import math
 from collections.abc import Sequence
 
 from tests.support.simulation.programs import Checkpoint, Run
 from tests.support.simulation.sim import Broken
-from tpujob.domain.events import Event
-from tpujob.domain.model import Attempt, Cause, Job
-
-_WRONG = (Cause.NONFINITE, Cause.BAD_HOST)
+from tpujob.domain.model import Attempt, Cause, Job, Verdict
 
 
 class Checkpoints:
@@ -18,7 +16,7 @@ class Checkpoints:
         """Check an attempt that must stay before a step: the end of an attempt says that this step was wrong, and the
         record has no later checkpoint."""
         job = self.jobs[job_id]
-        blamed = [a.number for a in _judged(job) if a.verdict and a.verdict.step == before]
+        blamed = [a.number for a, verdict in judged(job) if verdict.step == before]
         if not blamed:
             self.broken("I4", job_id, f"sent back before step {before}, which nothing accuses")
         given_up = {c.attempt for c in saved if c.step >= before and c.good}
@@ -35,20 +33,18 @@ class Checkpoints:
         job = self.jobs.get(run.job)
         if job is None:
             return
-        if not base.good and run.listens:
-            for attempt in _judged(job):
-                step = attempt.verdict.step if attempt.verdict else None
-                if step is not None and base.attempt == attempt.number and step <= base.step:
-                    text = (
-                        f"goes on from step {base.step}; attempt {attempt.number} broke at {step}"
-                    )
+        if not base.good and run.work.listens:
+            for attempt, verdict in judged(job):
+                bad = math.inf if verdict.step is None else verdict.step
+                if base.attempt == attempt.number and bad <= base.step:
+                    text = f"goes on from step {base.step}; attempt {attempt.number} broke at {bad}"
                     self.broken("I4", run.job, f"attempt {run.attempt} {text}")
         newest = max((c.step for c in saved if c.good), default=0)
         if base.good and base.step < newest:
             text = f"resumes at step {base.step}, and {newest} was committed"
             self.broken("I4", run.job, f"attempt {run.attempt} {text}")
 
-    def recorded(self, before: Job, job: Job, event: Event, saved: Sequence[Checkpoint]) -> None:
+    def recorded(self, before: Job, job: Job, saved: Sequence[Checkpoint]) -> None:
         """Check that the record's checkpoint moves forward within an attempt, and is committed."""
         newest = job.attempt
         if newest is None or newest.progress.checkpoint is None:
@@ -64,5 +60,7 @@ class Checkpoints:
             self.broken("I4", job.id, f"says that step {pointer} was saved, which never was")
 
 
-def _judged(job: Job) -> list[Attempt]:
-    return [a for a in job.attempts if a.verdict is not None and a.cause in _WRONG]
+def judged(job: Job) -> list[tuple[Attempt, Verdict]]:
+    """Return the attempts that ended for wrong numbers, each with its verdict."""
+    wrong = (Cause.NONFINITE, Cause.BAD_HOST)
+    return [(a, a.verdict) for a in job.attempts if a.verdict and a.cause in wrong]

@@ -109,7 +109,7 @@ class Cloud:
             return
         cause = world.refusal(slice)
         if cause:
-            self.effect.counts.add(cause.lower())
+            self.effect.counts.faults += 1
             world.monitor.refused(slice)
             self.sim.note(f"create {slice.name} -> {cause}")
             scope = "region" if cause == "QUOTA" else "zone"

@@ -10,24 +10,18 @@ from tpujob.domain.model import Job
 
 
 class Copies(CopiesOfBucket):
+    bucket: Bucket
+
     def __init__(self, bucket: Bucket) -> None:
         super().__init__(bucket, Faults())
-        self.in_simulation = bucket
 
     def advance(self, copy: Copy, *, timeout: float) -> CopyProgress:
         def do() -> CopyProgress:
-            self.in_simulation.outage.check("copy an object")
+            self.bucket.outage.check("copy an object")
             return CopiesOfBucket.advance(self, copy, timeout=timeout)
 
-        effect = self.in_simulation.effect
+        effect = self.bucket.effect
         return effect("copy", copy.id, do, timeout=timeout, before="blobs", after="blobs")
-
-    def lacks(self, source: str, target: str) -> list[str]:
-        """Return the names of the source's objects that the target lacks."""
-        target_files = self._below(target)
-        return [
-            name for name, data in self._below(source).items() if target_files.get(name) != data
-        ]
 
 
 class Arrivals:

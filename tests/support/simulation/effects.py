@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
@@ -22,12 +22,9 @@ HOUR = 3600.0
 @dataclass
 class Counts:
     effects: int = 0
-    faults: dict[str, int] = field(default_factory=dict)
+    faults: int = 0
     kills: int = 0
     pauses: int = 0
-
-    def add(self, fault: str) -> None:
-        self.faults[fault] = self.faults.get(fault, 0) + 1
 
 
 class Effects:
@@ -47,7 +44,7 @@ class Effects:
         """Return whether a fault happens. Draw in any case, so that a rate of 0 shifts no other draw."""
         hit = self.random.random() < self.profile.rates[fault] and not self.calm
         if hit:
-            self.counts.add(fault)
+            self.counts.faults += 1
         return hit
 
     def some_time(self, random: Random, rate: float, do: Callable[[], object]) -> None:
@@ -67,7 +64,7 @@ class Effects:
         after: str = "",
         store: bool = False,
     ) -> T:
-        """`before`, `after`: the faults that lose the call, and its reply. The deadline runs from the entry."""
+        """Make a call. `before`, `after`: the faults that lose it, and its reply. The deadline runs from the entry."""
         sim, counts = self.sim, self.counts
         sim.check_alive()
         counts.effects += 1
@@ -142,12 +139,12 @@ class Outage:
         self.effects.some_time(self.random, self.effects.profile[self.fault], self._begin)
 
     def _begin(self) -> None:
-        self.effects.counts.add(self.fault)
+        self.effects.counts.faults += 1
         self.until = self.sim.now + self.random.uniform(5, self.longest)
         self.sim.note(f"{self.fault} for {self.until - self.sim.now:.0f} s")
         self._next()
 
     def check(self, name: str) -> None:
         if self.sim.now < self.until:
-            self.effects.counts.add(self.fault)
+            self.effects.counts.faults += 1
             raise Transient(f"{name}: 503 the service is unavailable")

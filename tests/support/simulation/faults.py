@@ -29,7 +29,7 @@ class SliceFaults:
     def _fated(self, machine: Machine, fault: str, do: Callable[[Machine], None]) -> None:
         def happen() -> None:
             if machine.gone_at == math.inf:
-                self.world.effects.counts.add(fault)
+                self.world.effects.counts.faults += 1
                 self.sim.note(f"{fault} {machine.name}")
                 do(machine)
                 self.world.stirred(machine.job)
@@ -47,7 +47,7 @@ class SliceFaults:
             until = now + self.fate.uniform(60, 7200)
             self.world.scarce[machine.zone] = max(until, self.world.scarce.get(machine.zone, 0.0))
         silent = self.fate.random() < min(0.6, self.world.rate("preempt_silent"))
-        machine.told_at = now
+        machine.noticed_at = now
         machine.dead_at = now + (0.0 if silent else 30.0)
         machine.shown_at = math.inf if silent else machine.dead_at + self.fate.uniform(0, 120)
         if machine.shown_at < math.inf:
@@ -59,13 +59,13 @@ class SliceFaults:
             run = program.run
             if silent:
                 continue
-            program.told_at = now + self.fate.uniform(0, 1)
+            program.noticed_at = now + self.fate.uniform(0, 1)
             if run.begins < saved_at < min(machine.dead_at, run.hangs, run.spoils):
                 program.end(saved_at, 75, "preempted")
-                program.saved_in = saved_at - program.told_at
+                program.saved_in = saved_at - program.noticed_at
 
     def _suspend(self, machine: Machine) -> None:
-        """From when it is shown to be lost: mostly for a while, at times for longer than anybody waits."""
+        """Suspend the slice once it shows as lost: mostly for a while, at times for longer than any backend waits."""
         if self.world.drawn(self.suspends, "suspending", count=True):
             longest = 3000.0 if self.suspends.random() < 0.1 else 400.0
             machine.suspended_at = machine.shown_at + self.suspends.uniform(20, longest)

@@ -43,7 +43,7 @@ class Offers:
         refusal = self.refused.get(key)
         if refusal is None:
             self.refused[key] = [1, at, 0.0]
-        elif slice.requested_at > refusal[1]:  # else it was out already when that was told
+        elif slice.requested_at > refusal[1]:  # else it was out already before that refusal
             self.refused[key] = [refusal[0] + 1, at, 0.0]
 
     def _asked(self, key: tuple[str, str], job: Job, slice: Slice, at: float) -> None:

@@ -27,7 +27,7 @@ class Hosts:
     def listen(
         self, slice: Slice, host: int, *, job: str, attempt: int, timeout: float
     ) -> Listening:
-        raise Transient("nobody follows programs that are only imagined")
+        raise Transient("these programs have no agent to follow")
 
     def forget(self, slice: Slice) -> None:
         self.sim.check_alive()
@@ -59,7 +59,7 @@ class Hosts:
     def abandoned(
         self, slice: Slice, hosts: Collection[int], *, job: str, attempt: int, timeout: float
     ) -> frozenset[int]:
-        """Return None: agents that are silent in the simulation hang, or may not write."""
+        """Return no host: agents that are silent in the simulation hang, or may not write."""
         return frozenset()
 
     def _call(

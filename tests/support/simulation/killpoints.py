@@ -1,9 +1,9 @@
-"""Every kill point of a story: it is told once, its effects are counted, then killed before and after each of them."""
+"""Every kill point of a story: its effects are counted once, then it is killed before and after each of them."""
 
 import logging
 from dataclasses import dataclass
 
-from tests.support.simulation.scenarios import SCENARIOS, tell
+from tests.support.simulation.scenarios import SCENARIOS, tell, violation
 from tests.support.simulation.sim import Violation
 
 
@@ -14,18 +14,13 @@ class Point:
     what: str  #: `before`, `after`: a kill; `pause`: a long one; `cancel`: a user's
 
     def play(self) -> Violation | None:
-        scenario = SCENARIOS[self.scenario]
         logging.disable(logging.CRITICAL)
         try:
             if self.what == "cancel":
-                tell(scenario, cancel_at=self.effect)
-            else:
-                tell(scenario, strike_at=(self.effect, self.what))
-        except Violation as error:
-            return error
+                return violation(SCENARIOS[self.scenario], cancel_at=self.effect)
+            return violation(SCENARIOS[self.scenario], strike_at=(self.effect, self.what))
         finally:
             logging.disable(logging.NOTSET)
-        return None
 
     def command(self) -> str:
         return f"python -m tests.support.simulation --point '{self.scenario}:{self.effect}:{self.what}'"

@@ -29,7 +29,7 @@ class Machine:
     waits_until: float = 0.0
     ready_at: float = 0.0
     fails_at: float = math.inf
-    told_at: float = math.inf  #: a preemption's notice
+    noticed_at: float = math.inf  #: a preemption's notice
     dead_at: float = math.inf  #: time at which its hosts die
     shown_at: float = math.inf  #: time at which the API shows the death
     suspended_at: float = 0.0  #: until then the cloud is suspending it
@@ -100,7 +100,7 @@ class Machine:
 
     @property
     def run(self) -> Run | None:
-        """The newest that was begun on it."""
+        """The newest run on the slice."""
         return self.runs[-1] if self.runs else None
 
     def running(self, now: float) -> list[Program]:
@@ -116,7 +116,7 @@ class Machine:
             run is not None
             and self.up(now)
             and not self.lost
-            and now < min(self.told_at, self.deleting_at)
+            and now < min(self.noticed_at, self.deleting_at)
             and len(run.programs) == self.hosts
             and now < min(run.hangs, run.spoils)
             and all(p.alive(now) and now < p.silent_at for p in run.programs.values())

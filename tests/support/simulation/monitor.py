@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from tests.support.changes import broken_by
 from tests.support.money import assert_adds_up, assert_covers
@@ -29,7 +29,7 @@ from tpujob.ports import Lease
 if TYPE_CHECKING:
     from tests.support.simulation.play import Play
 
-CANARY = "canary-3f9a1c"  #: in every job's environment; must never be told
+CANARY = "canary-3f9a1c"  #: in every job's environment; must never be shown
 #: calls that change the cloud, for one job in one hour
 CALLS = 240
 #: slices of one job that are billed at once: the serving one, one that is condemned, and one that should be gone
@@ -116,7 +116,7 @@ class Monitor:
         self.jobs[job.id] = job
         for machine in self.world.of_job.get(job.id, ()):
             self.world.settle(machine)
-        self.checkpoints.recorded(before, job, event, self.world.saved.get(job.id, ()))
+        self.checkpoints.recorded(before, job, self.world.saved.get(job.id, ()))
         self.offers.committed(self._who(), before, job, event)
         self.arrivals.committed(job, event)
         self._reasoned(before, job, event)
@@ -190,7 +190,8 @@ class Monitor:
         machine = self.world.machines.get(attempt.slice)
         ended = job.attempts[attempt.number - 1]
         self.bounds.ended(job.id)
-        programs = self._programs(attempt.slice, job.id, attempt.number)
+        run = self.world.run_of(job.id, attempt)
+        programs = [*run.programs.values()] if run else []
         if ended.outcome is Outcome.SUCCEEDED:
             good = [p for p in programs if p.exit_code == 0 and p.exit_at <= self.sim.now]
             if not good or len(good) < good[0].run.hosts:
@@ -209,7 +210,7 @@ class Monitor:
         # only what was seen counts: a slice that could not be looked at is no reason
         seen = self.seen.get((self._who(), attempt.slice))
         by_slice = ended.cause is Cause.PREEMPTED and ended.host is None
-        reported = any(p.told_at <= self.sim.now for p in programs)
+        reported = any(p.noticed_at <= self.sim.now for p in programs)
         if by_slice and isinstance(seen, Unknown) and not reported:
             self.broken("I12", job.id, f"decided unseen: {event.text}")
 
@@ -220,13 +221,6 @@ class Monitor:
         was_ready = any(s.name == name and s.ready_at is not None for s in job.slices)
         if machine and was_ready and self.sim.now < machine.deleting_at:
             self.broken("I2", job.id, f"{name} is there, and was called gone")
-
-    def _programs(self, slice: str, job_id: str, attempt: int) -> list[Program]:
-        for machine in self.world.of_job.get(job_id, ()):
-            run = machine.run_of(job_id, attempt)
-            if machine.name == slice and run:
-                return list(run.programs.values())
-        return []
 
     def stall(self, job_id: str) -> float:
         """Return the seconds without progress that the job's spec allows."""
@@ -249,7 +243,7 @@ class Monitor:
         if lease is not None:
             self.leases[lease.job_id] = lease
 
-    def accused(self, physicals: tuple[str, ...], op: str, reason: str, weight: float) -> None:
+    def accused(self, physicals: tuple[str, ...], reason: str, weight: float) -> None:
         self.accusations.made(physicals, reason, weight, self.store.reputation.suspects())
 
     def _led(self, job_id: str, action: str) -> None:
@@ -319,7 +313,7 @@ class Monitor:
 
     # Programs --------------------------------------------------------------------------------------------------------
 
-    def started(self, machine: Machine, program: Program, document: Any) -> None:
+    def started(self, machine: Machine, program: Program) -> None:
         now, run = self.sim.now, program.run
         self._led(run.job, f"start attempt {run.attempt}")
         job = self.jobs.get(run.job)
@@ -336,7 +330,7 @@ class Monitor:
                     continue  # it serves another job since this one was put back into the queue
                 if other is not machine or not same:
                     if other is machine and running.host != program.host:
-                        continue  # its own host is about to be told
+                        continue  # its own host is started soon
                     text = f"was started on {machine.name} while attempt {running.run.attempt}"
                     self.broken("I3", run.job, f"{text} runs on {other.name}")
 

@@ -61,13 +61,14 @@ def ticking(**parts: Callable[[Reconciler], Any]) -> Patch:
 
 
 class Instead:
-    """A stand-in for an object with some methods replaced."""
+    """A stand-in for an object or a module with some attributes replaced."""
 
-    def __init__(self, real: Any, **methods: Callable[..., Any]) -> None:
-        self.real, self.methods = real, methods
+    def __init__(self, real: Any, **attributes: Any) -> None:
+        self._real = real
+        vars(self).update(attributes)
 
     def __getattr__(self, name: str) -> Any:
-        return self.methods[name] if name in self.methods else getattr(self.real, name)
+        return getattr(self._real, name)
 
 
 # The bugs ------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ class Work:
     """A job's program: the same in every attempt."""
 
     steps: int = 30
-    contract: bool = True
+    contract: bool = True  #: it follows the workload contract; if not, its output is watched
     listens: bool = True  #: whether it stays before a given step
     maths: int = 0  #: its numbers break at this step wherever it runs; 0: they do not
     tells_step: bool = True  #: whether the line about broken numbers names the step
@@ -37,7 +37,7 @@ def draw(random: Random, lengths: tuple[int, ...], maths: float) -> Work:
     return Work(steps, contract, listens, breaks, random.random() < 0.8)
 
 
-def plan(world: World, run: Run, work: Work) -> None:
+def plan(world: World, run: Run) -> None:
     """Give the run its future: the first of the drawn faults takes effect."""
     fate = world.sim.random(f"{run.job}:{run.attempt}:fate")
     run.begins = max(p.running_at for p in run.programs.values())
@@ -59,17 +59,16 @@ def plan(world: World, run: Run, work: Work) -> None:
     if run.tainted:
         hits.add("tainted")
         whens["tainted"] = run.when(STEP)
-    if work.maths > run.resumed:
+    if run.work.maths > run.resumed:
         hits.add("maths")
-        whens["maths"] = run.when((work.maths - run.resumed) * STEP)
+        whens["maths"] = run.when((run.work.maths - run.resumed) * STEP)
     fault = min(hits, key=lambda name: (whens[name], name), default="")
     for program in run.programs.values():
         _over(program, ends + fate.uniform(0, 2), 0)
     if fault and whens[fault] <= ends:
-        if fault not in ("maths", "tainted"):
-            world.effects.counts.add(fault)
-        _DO[fault](world, run, work, fate, whens[fault])
-    if not run.contract and fate.random() < 0.3:
+        world.effects.counts.faults += fault not in ("maths", "tainted")
+        _befall(world, run, fate, fault, whens[fault])
+    if not run.work.contract and fate.random() < 0.3:
         run.quiet_host = fate.randrange(run.hosts)
 
 
@@ -90,7 +89,25 @@ def _over(program: Program, at: float, code: int, *, cause: str = "", error: str
     program.exit_at, program.exit_code, program.cause, program.error = at, code, cause, error
 
 
-def _crash(world: World, run: Run, work: Work, fate: Random, at: float) -> None:
+def _befall(world: World, run: Run, fate: Random, fault: str, at: float) -> None:
+    """Let the fault take effect at that time."""
+    match fault:
+        case "crash":
+            _crash(run, fate, at)
+        case "hang":
+            _hang(run, at)
+        case "left_behind":
+            _left_behind(run, at)
+        case "bad_host":
+            machines = world.machines[run.slice].physical
+            _device(run, fate, at, next(i for i, p in enumerate(machines) if p in world.bad))
+        case "flip":  # on a machine that is not bad
+            _device(run, fate, at, fate.randrange(run.hosts))
+        case _:
+            _maths(run, fate, at)
+
+
+def _crash(run: Run, fate: Random, at: float) -> None:
     culprit = fate.randrange(run.hosts)
     kind = fate.choice(["crash", "crash", "crash", "memory", "busy"])
     code = fate.choice([1, 1, 70, -11, 78 if fate.random() < 0.2 else 1])
@@ -103,37 +120,28 @@ def _crash(world: World, run: Run, work: Work, fate: Random, at: float) -> None:
             _over(program, math.inf if waits else at + 5, 76)
 
 
-def _hang(world: World, run: Run, work: Work, fate: Random, at: float) -> None:
+def _hang(run: Run, at: float) -> None:
     """Hang in a collective: no host makes progress, none ends."""
     run.hangs = max(run.begins, at)
     for program in run.programs.values():
         _over(program, math.inf, 0)
 
 
-def _left_behind(world: World, run: Run, work: Work, fate: Random, at: float) -> None:
-    """One host is done, and the others wait for it."""
+def _left_behind(run: Run, at: float) -> None:
+    """Let only host 0 end; the others wait for it."""
     run.hangs = at
     for program in run.programs.values():
         if program.host:
             _over(program, math.inf, 0)
 
 
-def _bad_host(world: World, run: Run, work: Work, fate: Random, at: float) -> None:
-    machines = world.machines[run.slice].physical
-    culprit = next(i for i, p in enumerate(machines) if p in world.bad)
-    _device(world, run, work, fate, at, culprit)
-
-
-def _flip(world: World, run: Run, work: Work, fate: Random, at: float) -> None:
-    """Break a number once, on a machine that is not bad."""
-    _device(world, run, work, fate, at, fate.randrange(run.hosts))
-
-
-def _device(world: World, run: Run, work: Work, fate: Random, at: float, culprit: int) -> None:
+def _device(run: Run, fate: Random, at: float, culprit: int) -> None:
+    """Break a number on that host."""
     run.spoils, run.culprit = at, culprit
     shows = at + fate.uniform(*SHOWS)
-    if not run.contract:
-        return _line(run, work, fate, shows)
+    if not run.work.contract:
+        _line(run, fate, shows)
+        return
     verdict = {"step": run.bad_step(), "host": culprit, "device": "TPU_0", "blame": "device"}
     text = f"step {run.bad_step()} is finite when host {culprit} is left out"
     for program in run.programs.values():
@@ -142,26 +150,25 @@ def _device(world: World, run: Run, work: Work, fate: Random, at: float, culprit
             program.verdict = verdict | {"text": text}
         else:
             _over(program, shows + 3, 76)
-    return None
 
 
-def _maths(world: World, run: Run, work: Work, fate: Random, at: float) -> None:
-    """Or wrong numbers that were saved, and are gone on from."""
+def _maths(run: Run, fate: Random, at: float) -> None:
+    """Break the numbers wherever the program runs, or resume from wrong numbers that were saved."""
     run.spoils = at
     shows = at + fate.uniform(*SHOWS)
-    if not run.contract:
-        return _line(run, work, fate, shows)
+    if not run.work.contract:
+        _line(run, fate, shows)
+        return
     for program in run.programs.values():
         _over(program, shows + program.host, 65)
         verdict = {"step": run.bad_step(), "host": 0, "device": "", "blame": "model"}
         program.verdict = verdict | {"text": f"step {run.bad_step()} is not finite on any host"}
-    return None
 
 
-def _line(run: Run, work: Work, fate: Random, shows: float) -> None:
-    """The agent of host 0 reads it, and stops its program; the others fail for want of their peer, or wait for it."""
+def _line(run: Run, fate: Random, shows: float) -> None:
+    """Print a line with the number; the agent of host 0 stops its program, and the others fail or wait."""
     line = f"step {run.bad_step()} loss=nan"
-    step = run.bad_step() if work.tells_step else None
+    step = run.bad_step() if run.work.tells_step else None
     waits = fate.random() < 0.5
     for program in run.programs.values():
         if program.host == 0:
@@ -185,14 +192,3 @@ def settle(world: World, run: Run, now: float) -> None:
         good = bad is None or step < bad
         world.keep(run, step, good)
         run.kept = step
-
-
-_DO = {
-    "crash": _crash,
-    "hang": _hang,
-    "left_behind": _left_behind,
-    "bad_host": _bad_host,
-    "flip": _flip,
-    "maths": _maths,
-    "tainted": _maths,
-}

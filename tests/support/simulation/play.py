@@ -58,10 +58,6 @@ class Result:
     def digest(self) -> str:
         return hashlib.sha256("\n".join(self.log).encode()).hexdigest()
 
-    @property
-    def faults(self) -> int:
-        return sum(self.counts.faults.values())
-
 
 class Play:
     def __init__(
@@ -71,8 +67,8 @@ class Play:
         script: Callable[[Play], None] | None = None,
         queue: QueueSettings = ANYTHING,
     ) -> None:
-        """`script`: what happens instead of users and faults drawn from the seed. `queue`: what the context says of it,
-        unless that is drawn, too."""
+        """`script`: what happens instead of users and faults drawn from the seed. `queue`: the context's settings,
+        unless they are drawn, too."""
         self.sim, self.profile = Sim(seed), profile
         members = lab.people(profile["lab"])
         self.queue = lab.settings(self.sim.random("lab")) if members else queue
@@ -89,7 +85,7 @@ class Play:
         self.monitor = self.world.monitor = Monitor(self, outage)
         self.store = SimStore(self.real, self.world, self.monitor, outage)
         self.random = self.sim.random("backends")
-        self._names, self._nobody_until = 0, 0.0
+        self._names, self._none_until = 0, 0.0
         self.backends = [self._backend() for _ in range(profile.backends)]
         self.users = [User(self, n) for n in range(1, profile.jobs + 1)]
         for user in self.users if script is None else ():
@@ -138,31 +134,31 @@ class Play:
         process.alive = False
         self.sim.after(back_in, lambda: self._restart(process))
 
-    def nobody(self, seconds: float) -> None:
+    def no_backend(self, seconds: float) -> None:
         """Kill all backends, and start none for that long."""
-        self._nobody_until = self.sim.now + seconds
+        self._none_until = self.sim.now + seconds
         for backend in self.backends:
             if backend.process.alive:
                 self.end(backend.process, seconds)
 
     def _restart(self, process: Process) -> None:
-        if self.sim.now < self._nobody_until:
-            self.sim.after(self._nobody_until - self.sim.now, lambda: self._restart(process))
+        if self.sim.now < self._none_until:
+            self.sim.after(self._none_until - self.sim.now, lambda: self._restart(process))
             return
         self.backends = [self._backend() if b.process is process else b for b in self.backends]
 
-    def plant(self, fault: str, *, ours: bool, age: float) -> None:
+    def plant(self, *, ours: bool, age: float) -> None:
         """Add a slice that no job requested: another owner's slice, or a forgotten slice of ours."""
         number = len(self.world.past) + len(self.world.machines)
         now, job = self.sim.now, f"9{number:05d}"
         name = f"tj-{job}-1" if ours else f"somebody-{number}"
         self.world.add(Machine(name, ZONES[0], job, 1, 2, now - age, ours=ours))
-        self.effects.counts.add(fault)
+        self.effects.counts.faults += 1
         self.sim.note(f"planted {name}")
 
     def _plant(self, fault: str, *, ours: bool) -> None:
         def plant() -> None:
-            self.plant(fault, ours=ours, age=self.random.choice([0.0, 0.0, 4000.0]))
+            self.plant(ours=ours, age=self.random.choice([0.0, 0.0, 4000.0]))
             self._plant(fault, ours=ours)
 
         self.effects.some_time(self.random, self.world.rate(fault), plant)

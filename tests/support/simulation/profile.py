@@ -4,7 +4,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from random import Random
 
-#: chance for each effect, unless said otherwise; then the most that is drawn
+#: the chance for each effect, unless a comment names another unit; then the most that is drawn
 _FIRST: dict[str, tuple[float, float]] = {
     "kill_before": (0.004, 0.01),
     "kill_after": (0.004, 0.01),

@@ -10,9 +10,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tpujob.protocol import signing
+
+if TYPE_CHECKING:
+    from tests.support.simulation.plans import Work
 
 STEP = 10.0  #: seconds that a step takes
 EVERY = 6  #: steps between checkpoints
@@ -37,10 +40,8 @@ class Run:
     attempt: int
     slice: str
     hosts: int
-    listens: bool  #: whether it stays before a given step
-    contract: bool  #: it follows the workload contract; if not, its output is watched
+    work: Work
     resumed: int = 0  #: the step from which it resumed
-    before: int = 0  #: it was told to resume from an earlier step than this
     steps: int = 0  #: the step at which it ends
     begins: float = math.inf  #: the last of its hosts runs
     compiles: float = 0.0  #: seconds until the first step
@@ -62,18 +63,18 @@ class Run:
     )  #: lets its hosts say what they have to say until then
 
     def over(self) -> float:
-        """The time at which the run stops making progress: it hangs, or a host is missing."""
+        """Return the time at which the run stops making progress: it hangs, or a host is missing."""
         ends = [min(p.exit_at, p.died_at) for p in self.programs.values()]
         return min([self.hangs, *ends])
 
     def saved_at(self) -> float:
-        """The time at which host 0 has saved its whole state, before its program ended by itself."""
+        """Return the time at which host 0 has saved its whole state, before its program ended by itself."""
         first = self.programs.get(0)
         saves = first and first.exit_code in (0, 75) and first.exit_at <= first.died_at
         return first.exit_at if first and saves else math.inf
 
     def worked(self, at: float) -> float:
-        """Seconds of steps."""
+        """Return the seconds that the run has spent in steps."""
         until = min(at, self.over())
         paused = max(0.0, min(until, self.pause[1]) - self.pause[0])
         return max(0.0, until - self.begins - self.compiles - paused)
@@ -103,7 +104,7 @@ class Run:
             return at - self.over()
         if at < self.begins + self.compiles:
             started = self.programs[host].running_at
-            return at - started if self.contract or at < self.begins else 0.0
+            return at - started if self.work.contract or at < self.begins else 0.0
         return self.worked(at) % STEP
 
     def looks(self, host: int, at: float) -> int:
@@ -125,7 +126,6 @@ class Program:
 
     run: Run
     host: int
-    workdir: str
     physical: str  #: as the metadata server tells it
     started: float
     setup_at: float
@@ -139,7 +139,7 @@ class Program:
     died_at: float = math.inf  #: time at which it dies with its host, without a report
     silent_at: float = math.inf  #: time at which its agent dies, while it runs on
     hidden: bool = False  #: whether others have overwritten its last report
-    told_at: float = math.inf  #: time at which its agent saw a notice
+    noticed_at: float = math.inf  #: time at which its agent saw a notice
     saved_in: float | None = None
     wrote: float = -1.0  #: when its newest report in the bucket was written
     wrote_before: float = -1.0  #: and the one before that
@@ -150,7 +150,7 @@ class Program:
 
     def news(self) -> tuple[float, ...]:
         """Return the times of the program's changes that are reported at once."""
-        return self.started, self.setup_at, self.running_at, self.told_at, self.exit_at
+        return self.started, self.setup_at, self.running_at, self.noticed_at, self.exit_at
 
     def end(self, at: float, code: int, why: str = "") -> None:
         if at < self.exit_at:
@@ -160,7 +160,7 @@ class Program:
     def report(self, at: float) -> dict[str, object]:
         phase = "fetching" if at < self.setup_at else "setup" if at < self.running_at else "running"
         report: dict[str, object] = {"phase": phase, "notice": "", "physical": self.physical}
-        if at >= self.told_at:
+        if at >= self.noticed_at:
             report |= {"notice": "preempted"}
         if at >= self.running_at:
             report |= self._progress(at)
@@ -176,13 +176,13 @@ class Program:
     def _progress(self, at: float) -> dict[str, object]:
         run, facts = self.run, dict[str, object]()
         facts |= {"idle": run.idle(self.host, at), "looks": run.looks(self.host, at)}
-        if run.contract:
+        if run.work.contract:
             facts["program_phase"] = "train" if run.stepped(at) else "compile"
-        if run.stepped(at) and (run.contract or not run.tainted):
+        if run.stepped(at) and (run.work.contract or not run.tainted):
             # what tells the step of another program is the same line that tells of a broken number
-            sound = run.contract or at < run.spoils
+            sound = run.work.contract or at < run.spoils
             facts["step"] = run.step(at) if sound else (run.bad_step() or 0) - (at < self.exit_at)
-        if run.contract:
+        if run.work.contract:
             newest = run.step(min(at, run.spoils - STEP) if run.tainted else at) // EVERY * EVERY
             facts["resumed_from"] = run.resumed
             facts["steps"] = run.steps

@@ -56,39 +56,29 @@ class QueueChecks:
 
     def planning(self, real: Callable[..., Any], *args: Any) -> Any:
         """Make a plan in the place of `plan`, and check the plan."""
-        entries, settings, circuits, usage, now, others = args
-        entries = tuple(entries)
-        plan = real(entries, settings, circuits, usage, now, others)
+        entries, *rest = tuple(args[0]), *args[1:]
+        plan = real(entries, *rest)
         name = self.sim.me.process.name if self.sim.me.process else ""
-        planned = Planned(entries, settings, circuits, usage, now, others, plan)
+        planned = Planned(entries, *rest, plan)
         last = self.plans[name][-1] if self.plans[name] else None
         self.plans[name].append(planned)
         if not plan.places:
             return plan
         if self.outage.until <= self.sim.now - 1:
             self.read[name] = self.sim.now
-        same = last is not None and last.entries == entries and last.circuits == circuits
+        same = last is not None and last.entries == entries and last.circuits == planned.circuits
         if same and self.sim.now - self._checked.get(name, 0.0) < SELDOM:
             return plan
         self._checked[name] = self.sim.now
-        self._planned(name, planned, real)
+        for violation in rules.every(planned):
+            self.broken(violation.rule, violation.job, violation.text)
+        again = real(entries[::-1], *rest)
+        if again != plan:
+            self.broken("Q1", "", f"other places for the same jobs: {plan.order}, {again.order}")
+        self._planned(name, planned)
         return plan
 
-    def _planned(self, name: str, planned: Planned, real: Callable[..., Any]) -> None:
-        for violation in rules.every(planned):
-            self.broken(*violation)
-        again = real(
-            planned.entries[::-1],
-            planned.settings,
-            planned.circuits,
-            planned.usage,
-            planned.now,
-            planned.others,
-        )
-        if again != planned.plan:
-            self.broken(
-                "Q1", "", f"other places for the same jobs: {planned.plan.order}, {again.order}"
-            )
+    def _planned(self, name: str, planned: Planned) -> None:
         if self.outage.until > self.sim.now - 1:
             return  # nothing can be read
         if self.sim.now - planned.now > KNOWN:
@@ -199,7 +189,7 @@ class QueueChecks:
             if job.hold_until is None or job.hold_until > latest:
                 self.broken("Q5", job.id, f"keeps its slice until {job.hold_until}, not {latest}")
         if event.kind in _GETS:
-            self._may_get(name, before, event)
+            self._may_get(before, event)
             self.asked[job.id] = name, self.sim.now
             if event.kind is EventKind.SLICE_REQUESTED:
                 self._within_limits(name, job)
@@ -212,7 +202,7 @@ class QueueChecks:
                 text = f"ended as {group.state} while its element {job.id} is {job.state}"
                 self.broken("I6", group.id, text)
 
-    def _may_get(self, name: str, job: Job, event: Event) -> None:
+    def _may_get(self, job: Job, event: Event) -> None:
         """Q2, Q10, Q13: the job is not held, its time and its conditions have come, its group is not cancelled."""
         process = self.sim.me.process
         if job.held_by:

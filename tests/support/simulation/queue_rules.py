@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import NamedTuple
 
 from tpujob.domain.capacity.dependencies import Met
 from tpujob.domain.capacity.dependencies import check_edge as check
@@ -23,16 +22,11 @@ from tpujob.domain.capacity.planning import (
 )
 from tpujob.domain.capacity.settings import QueueSettings
 from tpujob.domain.capacity.usage import RecentUsage
+from tpujob.domain.invariants import Broken
 from tpujob.domain.model import State
 from tpujob.domain.observations import Circuit, Place, Reason, ReasonKind
 
 _K = ReasonKind
-
-
-class Found(NamedTuple):
-    rule: str
-    job: str
-    text: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +45,7 @@ class Planned:
         return next((entry for entry in self.entries if entry.id == job_id), None)
 
 
-def every(planned: Planned) -> Iterator[Found]:
+def every(planned: Planned) -> Iterator[Broken]:
     yield from _places(planned)
     yield from _order(planned)
     yield from _Walk(planned).check()
@@ -60,30 +54,30 @@ def every(planned: Planned) -> Iterator[Found]:
 # What a job waits for beside slices -----------------------------------------------------------------------------------
 
 
-def _places(planned: Planned) -> Iterator[Found]:
+def _places(planned: Planned) -> Iterator[Broken]:
     """Q14: each job that waits has a place, and a reason where it may request nothing; each such reason is true."""
     for entry in planned.entries:
         place = planned.plan.places.get(entry.id)
         if not entry.waits:
             if place is not None:
-                yield Found("Q14", entry.id, f"has a place in the queue while it is {entry.state}")
+                yield Broken("Q14", entry.id, f"has a place in the queue while it is {entry.state}")
             continue
         if place is None:
-            yield Found("Q14", entry.id, "waits and has no place in the queue")
+            yield Broken("Q14", entry.id, "waits and has no place in the queue")
             continue
         if not (place.ask or place.reasons or place.broken):
-            yield Found("Q14", entry.id, f"waits at position {place.position} for no reason")
+            yield Broken("Q14", entry.id, f"waits at position {place.position} for no reason")
         if (entry.id in planned.plan.order) != (place.position > 0):
-            yield Found("Q14", entry.id, f"is at position {place.position} and not in the order")
+            yield Broken("Q14", entry.id, f"is at position {place.position} and not in the order")
         barred = [*_barred(entry, planned)]
         if place.position and barred:
-            yield Found("Q14", entry.id, f"is in the order, and {barred[0]}")
+            yield Broken("Q14", entry.id, f"is in the order, and {barred[0]}")
         if not place.position:
             if not barred:
-                yield Found("Q14", entry.id, f"is kept out of the order by {place.reasons[:1]}")
+                yield Broken("Q14", entry.id, f"is kept out of the order by {place.reasons[:1]}")
             for reason in place.reasons:
                 if not _is_barred_by(entry, reason, planned):
-                    yield Found("Q14", entry.id, f"waits for {reason}, which does not hold")
+                    yield Broken("Q14", entry.id, f"waits for {reason}, which does not hold")
 
 
 def _barred(entry: QueueEntry, planned: Planned) -> Iterator[str]:
@@ -124,7 +118,7 @@ def _is_barred_by(entry: QueueEntry, reason: Reason, planned: Planned) -> bool:
 # The order ------------------------------------------------------------------------------------------------------------
 
 
-def _order(planned: Planned) -> Iterator[Found]:
+def _order(planned: Planned) -> Iterator[Broken]:
     """Q2: jobs are ordered by band, then by the usage of share and owner, then by rank, age and id."""
     by_id = {entry.id: entry for entry in planned.entries}
     rows = [
@@ -133,22 +127,22 @@ def _order(planned: Planned) -> Iterator[Found]:
         if job_id in by_id
     ]
     if [place.position for _, place in rows] != [*range(1, len(rows) + 1)]:
-        yield Found("Q2", "", f"positions are {[place.position for _, place in rows]}")
+        yield Broken("Q2", "", f"positions are {[place.position for _, place in rows]}")
     for entry, place in rows:
         if place.order is None:
-            yield Found("Q2", entry.id, "is in the order, and nothing says where from")
+            yield Broken("Q2", entry.id, "is in the order, and nothing says where from")
             return
         waited = planned.now - max(place.order.since, entry.waiting_since)
         band = max(0, entry.band - (waited >= AGED))
         if place.order.band != band:
             text = f"counts as of band {place.order.band} after {waited:.0f} s in band {entry.band}"
-            yield Found("Q2", entry.id, text)
+            yield Broken("Q2", entry.id, text)
     for (a, first), (b, second) in pairwise(rows):
         if _level(first) > _level(second):
-            yield Found("Q2", b.id, f"comes after {a.id}, which is of a lower band")
+            yield Broken("Q2", b.id, f"comes after {a.id}, which is of a lower band")
         elif _level(first) == _level(second) and _share(first) > _share(second) + 1:
             text = f"comes after {a.id}, whose share has used more: {first.order}, {second.order}"
-            yield Found("Q2", b.id, text)
+            yield Broken("Q2", b.id, text)
     queues: defaultdict[tuple[int, str, str], list[tuple[QueueEntry, Place]]] = defaultdict(list)
     for entry, place in rows:
         queues[_level(place), entry.share, entry.owner].append((entry, place))
@@ -156,7 +150,7 @@ def _order(planned: Planned) -> Iterator[Found]:
         for (a, first), (b, second) in pairwise(queue):
             if _within(a, first) > _within(b, second):
                 text = f"comes after {a.id} of the same owner: {first.order}, {second.order}"
-                yield Found("Q2", b.id, text)
+                yield Broken("Q2", b.id, text)
 
 
 def _level(place: Place) -> int:
@@ -178,7 +172,7 @@ def _within(entry: QueueEntry, place: Place) -> tuple[int, float, int]:
 class _Walk:
     """A walk through the jobs in order, with the holdings and requests of the jobs before."""
 
-    it: Planned
+    planned: Planned
     running: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     chips: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     pools: Counter[str] = field(default_factory=Counter[str])
@@ -188,26 +182,26 @@ class _Walk:
     closed: dict[str, str] = field(default_factory=dict[str, str])
     before: list[QueueEntry] = field(default_factory=list[QueueEntry])
 
-    def check(self) -> Iterator[Found]:
-        by_id = {job.id: job for job in self.it.entries}
-        for job in self.it.entries:
+    def check(self) -> Iterator[Broken]:
+        by_id = {job.id: job for job in self.planned.entries}
+        for job in self.planned.entries:
             if job.holds:
                 self._take(job, job.holds)
                 self.requested[job.holds.shape] += job.in_cloud_queue
-        for job_id in self.it.plan.order:
+        for job_id in self.planned.plan.order:
             if (job := by_id.get(job_id)) is None:
                 continue
-            place = self.it.plan.places[job_id]
+            place = self.planned.plan.places[job_id]
             if place.ask:
                 yield from self._asks(job, place)
                 self._take(job, next(w for w in job.wanted if w.shape in place.ask))
             elif place.reasons:
                 reason = place.reasons[0]
                 if job.wanted and not any(self._holds(job, w, reason) for w in job.wanted[:1]):
-                    yield Found("Q14", job.id, f"waits for {reason}, which does not hold")
+                    yield Broken("Q14", job.id, f"waits for {reason}, which does not hold")
                 self._receives(job, reason)
                 if len(job.wanted) == 1:
-                    self._close(job, job.wanted[0], place, reason)
+                    self._close(job, job.wanted[0], reason)
             self.before.append(job)
 
     def _take(self, job: QueueEntry, slice: Wanted) -> None:
@@ -218,9 +212,8 @@ class _Walk:
         self.groups[job.group] += 1
 
     def _receives(self, job: QueueEntry, reason: Reason) -> None:
-        """The slice of another owner's job, or of another group's, counts for both; the project has no more chips for
-        that."""
-        for giver in self.it.entries if reason.kind is _K.HANDED_ON else ():
+        """Count the slice of another owner or group for both of them, but its chips once for the project."""
+        for giver in self.planned.entries if reason.kind is _K.HANDED_ON else ():
             if giver.id not in reason.jobs or giver.holds is None:
                 continue
             if giver.owner != job.owner:
@@ -229,21 +222,21 @@ class _Walk:
             elif giver.group != job.group:
                 self.groups[job.group] += 1
 
-    def _asks(self, job: QueueEntry, place: Place) -> Iterator[Found]:
+    def _asks(self, job: QueueEntry, place: Place) -> Iterator[Broken]:
         for slice in (w for w in job.wanted if w.shape in place.ask):
             for text in self._over(job, slice):
-                yield Found("Q8", job.id, f"may request {slice.shape}, and {text}")
+                yield Broken("Q8", job.id, f"may request {slice.shape}, and {text}")
             for name in (slice.shape, slice.pool):
                 if other := self.closed.get(name):
                     text = f"may request {slice.shape} before {other}, which waits for {name}"
-                    yield Found("Q2", job.id, text)
-            if (until := self._open_until(slice)) > self.it.now:
-                text = f"may request {slice.shape}, refused for {until - self.it.now:.0f} s"
-                yield Found("Q8", job.id, text)
+                    yield Broken("Q2", job.id, text)
+            if (until := self._open_until(slice)) > self.planned.now:
+                text = f"may request {slice.shape}, refused for {until - self.planned.now:.0f} s"
+                yield Broken("Q8", job.id, text)
 
     def _over(self, job: QueueEntry, slice: Wanted) -> Iterator[str]:
         """Yield each limit that a request would exceed."""
-        settings = self.it.settings
+        settings = self.planned.settings
         for type, limits in (("", settings.limits), (slice.type, settings.by_type.get(slice.type))):
             running, chips = self.running[job.owner, type], self.chips[job.owner, type]
             if limits and limits.running is not None and running >= limits.running:
@@ -253,29 +246,31 @@ class _Walk:
         quota, used = settings.quota.get(slice.pool), self.pools[slice.pool]
         if quota is not None and used + slice.chips > quota:
             yield f"{used} of {quota} chips of {slice.pool} are in use"
-        limit = self.it.others.group(job.group) if job.group else None
+        limit = self.planned.others.group(job.group) if job.group else None
         if limit and self.groups[job.group] >= limit[1]:
             yield f"{self.groups[job.group]} of its group run, of {limit[1]}"
 
     def _open_until(self, slice: Wanted) -> float:
-        times = [self.it.circuits[n].until for n in slice.circuits if n in self.it.circuits]
+        times = [
+            self.planned.circuits[n].until for n in slice.circuits if n in self.planned.circuits
+        ]
         return max(times, default=0.0)
 
     def _holds(self, job: QueueEntry, slice: Wanted, reason: Reason) -> bool:
-        """Whether the reason is true: without it, the job could request its first choice, or have another reason."""
-        settings, type = self.it.settings, reason.what
+        """Return whether the reason is true: without it, the job could request its first choice, or has another."""
+        settings, type = self.planned.settings, reason.what
         match reason.kind:
             case _K.HANDED_ON:
-                givers = [g for g in self.it.entries if g.id in reason.jobs]
-                anybody = settings.hand_on == "lab"
+                givers = [g for g in self.planned.entries if g.id in reason.jobs]
+                whole_lab = settings.hand_on == "lab"
                 return settings.hand_on != "never" and any(
-                    (anybody or g.owner == job.owner) and g.gives_until > self.it.now
+                    (whole_lab or g.owner == job.owner) and g.gives_until > self.planned.now
                     for g in givers
                 )
             case _K.RETRY:
-                return self.it.now < job.wake == reason.until
+                return self.planned.now < job.wake == reason.until
             case _K.GROUP:
-                limit = self.it.others.group(job.group)
+                limit = self.planned.others.group(job.group)
                 return limit is not None and self.groups[job.group] >= limit[1]
             case _K.RUNNING | _K.CHIPS:
                 limits = settings.by_type.get(type) if type else settings.limits
@@ -299,7 +294,7 @@ class _Walk:
             case _K.REQUESTED:
                 return self.requested[slice.shape] >= REQUESTS
             case _K.REFUSED:
-                return self._open_until(slice) == reason.until > self.it.now
+                return self._open_until(slice) == reason.until > self.planned.now
             case _K.QUOTA:
                 quota = settings.quota.get(slice.pool)
                 return quota is not None and self.pools[slice.pool] + slice.chips > quota
@@ -314,15 +309,15 @@ class _Walk:
 
     def _keeps(self, job: QueueEntry, pool: str) -> bool:
         """Return whether a job may request nothing, and waits for the quota of that pool."""
-        place = self.it.plan.places[job.id]
+        place = self.planned.plan.places[job.id]
         kinds = {reason.kind for reason in place.reasons}
         return not place.ask and _K.QUOTA in kinds and pool in {way.pool for way in job.wanted}
 
-    def _close(self, job: QueueEntry, slice: Wanted, place: Place, reason: Reason) -> None:
+    def _close(self, job: QueueEntry, slice: Wanted, reason: Reason) -> None:
         """Note the shapes and pools that no later job may request now."""
         if reason.kind in (_K.REFUSED, _K.ORDER, _K.REQUESTED):
             self.closed.setdefault(slice.shape, job.id)
-        if reason.kind is _K.QUOTA and _is_kept_for(self.it, job, slice):
+        if reason.kind is _K.QUOTA and _is_kept_for(self.planned, job, slice):
             self.closed.setdefault(slice.pool, job.id)
 
 

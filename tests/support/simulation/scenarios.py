@@ -40,10 +40,8 @@ class Scenario:
     late: State | None = None
     backends: int = 1
     work: Work = field(default_factory=Work)
-    stall: str = "5m"
     budget: float | None = None  #: US dollars
     data: bool = False  #: it reads data that lies in another region
-    moves: bool = False  #: it may run in two regions
     more: Mapping[str, Any] = field(default_factory=dict[str, Any])  #: of its job file
     queue: QueueSettings = ANYTHING
 
@@ -53,9 +51,8 @@ def tell(
     *,
     strike_at: tuple[int, str] | None = None,
     cancel_at: int | None = None,
-    seed: int = 0,
 ) -> Play:
-    """Play it to its end. Raises Violation, also when it ends otherwise than it should."""
+    """Play a story to its end. Raise Violation, also when it ends otherwise than it should."""
     quiet = dict.fromkeys(RATES, 0.0)
     profile = Profile(quiet, 1, scenario.backends, 0.0)
 
@@ -69,7 +66,7 @@ def tell(
         _submit(play, scenario)
         scenario.script(play)
 
-    play = Play(seed, profile, script, scenario.queue)
+    play = Play(0, profile, script, scenario.queue)
     try:
         _to_the_end(play)
         allowed = {scenario.ends, scenario.late if strike_at else None}
@@ -83,6 +80,15 @@ def tell(
     finally:
         play.close()
     return play
+
+
+def violation(scenario: Scenario, **how: Any) -> Violation | None:
+    """Play a story; return the violation, if any. `how`: as in `tell`."""
+    try:
+        tell(scenario, **how)
+    except Violation as error:
+        return error
+    return None
 
 
 def _to_the_end(play: Play) -> None:
@@ -99,10 +105,9 @@ def _to_the_end(play: Play) -> None:
 
 def _submit(play: Play, scenario: Scenario) -> None:
     document = spec(1, play.sim.random("spec"))
-    document |= {"tpu": EAST, "hold": "1m", "recovery": {"stall": scenario.stall}}
+    document |= {"tpu": EAST, "hold": "1m", "recovery": {"stall": "5m"}}
     document |= {"budget": {"usd": scenario.budget}} if scenario.budget else {}
     document |= {"data": CORPUS} if scenario.data else {}
-    document |= {"tpu": TWO_REGIONS} if scenario.moves else {}
     document |= scenario.more
     ask(play, lambda api: api.create(document, idempotency_key="key"))
 
@@ -120,7 +125,7 @@ def _preempted_and_full(play: Play, machine: Machine) -> None:
 
 
 def _source_changes(play: Play) -> None:
-    """While it is being copied."""
+    """Change the data while they are copied."""
     data = {"0": b"other", "9": b"new"}
     put = play.bucket.put
     play.sim.after(
@@ -139,7 +144,7 @@ def _copy_refused(play: Play) -> None:
 def when(
     play: Play, state: State, do: Callable[[Machine | None], object], *, then: float = 3.0
 ) -> None:
-    """Once, that many seconds after the job is first seen in this state; with its slice, if there is one by then."""
+    """Act once, that many seconds after the job is first seen in this state; with its slice, if it has one by then."""
 
     def later() -> None:
         play.sim.sleep(then)
@@ -150,7 +155,7 @@ def when(
 
 
 def at(state: State, do: Callable[[Play, Machine], object], *, then: float = 3.0) -> Script:
-    """To its slice, if there is one."""
+    """Return a script that acts on the slice in this state, if there is one."""
     return lambda play: when(play, state, lambda m: m and do(play, m), then=then)
 
 
@@ -185,7 +190,7 @@ def _another_waits(play: Play, machine: Machine) -> None:
 
 
 def _bob_waits(play: Play, machine: Machine) -> None:
-    """The same of another owner."""
+    """Let a job of another owner wait for the same type."""
     _waits(play, BOB)
 
 
@@ -197,7 +202,7 @@ def _waits(play: Play, who: Principal | None = BACKEND, seconds: float = 7200) -
 
 
 def _both_look(play: Play) -> None:
-    """While one backend waits for the cloud, the other one looks at the job, too."""
+    """Let the other backend look at the job while the first one waits for the cloud."""
     _slow_to_create(play, lambda: play.backends[1].loop.poke(JOB))
 
 
@@ -227,7 +232,7 @@ def _ends_with_0(play: Play, machine: Machine) -> None:
 
 
 def _suspended_late(play: Play, machine: Machine) -> None:
-    """The cloud begins before the program has ended, and takes minutes."""
+    """Suspend the slice before the program has ended, for minutes."""
     _preempted(play, machine)
     machine.shown_at, machine.suspended_at = play.sim.now, play.sim.now + 300
 
@@ -241,7 +246,7 @@ def _dead_ready(play: Play, machine: Machine) -> None:
     _preempted(play, machine)
     machine.shown_at, machine.dead_at = math.inf, play.sim.now
     for program in machine.running(play.sim.now):
-        program.died_at, program.told_at = play.sim.now, math.inf
+        program.died_at, program.noticed_at = play.sim.now, math.inf
 
 
 def _done_and_then(verb: Callable[[Jobs], object]) -> Callable[[Play, Machine], object]:
@@ -268,11 +273,11 @@ def _no_backend_and_no_reports(play: Play, machine: Machine) -> None:
     """Block the hosts' writes, and let no backend live but at the beginning and for the last seconds of that time."""
     now = play.sim.now
     machine.blocked.append((now, now + 2200))
-    play.sim.after(200, lambda: play.nobody(1990))
+    play.sim.after(200, lambda: play.no_backend(1990))
 
 
 def _refused(play: Play, machine: Machine) -> None:
-    """The bucket takes nothing of its hosts for twenty minutes, and answers the backend."""
+    """Refuse the writes of its hosts for twenty minutes, while the bucket answers the backend."""
     machine.blocked.append((play.sim.now, play.sim.now + 1200))
 
 
@@ -281,16 +286,16 @@ def _unreachable(play: Play, machine: Machine) -> None:
 
 
 def _started_late(play: Play, machine: Machine) -> None:
-    """Nothing can be started for most of the time that a launch may take, in which no backend lives either; when it is
-    over, its hosts have been started just before, and cannot write yet."""
+    """Make the hosts unreachable, with no backend, for most of the time that a launch may take; when it is over, the
+    programs have just been started, and cannot write yet."""
     now = play.sim.now
     machine.down = dict.fromkeys(range(machine.hosts), now + 1650)
     machine.blocked.append((now, now + 2050))
-    play.nobody(1500)
+    play.no_backend(1500)
 
 
 def _forged(play: Play, machine: Machine) -> None:
-    """Somebody who may write to the bucket says that it is done, again and again."""
+    """Forge reports that the program has ended, again and again."""
     play.bucket.forge(machine, {"phase": "exited", "exit_code": 0})
     if play.sim.now < EPOCH + 600:
         play.sim.after(4, lambda: _forged(play, machine))
@@ -298,7 +303,7 @@ def _forged(play: Play, machine: Machine) -> None:
 
 def _overwritten(play: Play, machine: Machine) -> None:
     """End the run while no backend lives, and let others overwrite the last reports of its hosts."""
-    play.nobody(500)
+    play.no_backend(500)
     play.sim.after(400, lambda: play.bucket.forge(machine, {"phase": "running"}))
 
 
@@ -309,7 +314,7 @@ def _hidden(play: Play, machine: Machine) -> None:
 
 
 def _ends_by_turns(play: Play, machine: Machine) -> None:
-    """One host ends before the other, and in between others put its old report back."""
+    """End one host before the other; in between, others put its old report back."""
     old, now = {0: play.bucket.reports_of(machine)[0]}, play.sim.now
     for run in machine.runs:
         run.steps = run.step(now)
@@ -411,13 +416,13 @@ def _first_reply_lost(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _torn(play: Play, machine: Machine) -> None:
-    """And for a while its hosts cannot write, so that they do not contradict the lists."""
+    """Show the slice in part in lists; for a while its hosts cannot write, so that they do not contradict the lists."""
     machine.torn = (play.sim.now, math.inf)
     machine.blocked.append((play.sim.now + 100, play.sim.now + 180))
 
 
 def _deleted_unseen(play: Play, machine: Machine) -> None:
-    """By a person, when it is too old for looks of its own; and lists had not shown it before, either."""
+    """Delete the slice by hand, when it is too old to be looked at by name; lists had not shown it before, either."""
     machine.left_out = (play.sim.now, math.inf)
     play.sim.after(120, lambda: play.world.vanish(machine))
 
@@ -434,7 +439,7 @@ def _missed_twice(play: Play, machine: Machine) -> None:
 
 
 def _deaf(play: Play, machine: Machine) -> None:
-    """No SSH: whoever wants to stop its programs has to wait."""
+    """Close SSH for an hour, so that its programs cannot be stopped."""
     machine.down = dict.fromkeys(range(machine.hosts), play.sim.now + 3600)
 
 
@@ -443,7 +448,7 @@ def _bad_machine(play: Play) -> None:
 
 
 def _bad_machines(play: Play) -> None:
-    """One below each of the first two slices."""
+    """Make one machine bad below each of the first two slices."""
     play.world.bad.update(play.world.free["us-east5-a"][1:4:2])
 
 
@@ -452,7 +457,7 @@ def _all_bad(play: Play) -> None:
 
 
 def _dies_unseen(play: Play, machine: Machine) -> None:
-    """Without a word, while the cloud cannot be asked."""
+    """Kill the slice without a notice, while the cloud does not answer."""
     _dead_ready(play, machine)
     play.world.cloud_outage.until = play.sim.now + 400
 
@@ -480,8 +485,8 @@ def _bucket_away(play: Play, machine: Machine) -> None:
 
 
 def _orphan(play: Play, machine: Machine) -> None:
-    play.plant("orphan", ours=True, age=4000.0)
-    play.plant("foreign", ours=False, age=4000.0)
+    play.plant(ours=True, age=4000.0)
+    play.plant(ours=False, age=4000.0)
 
 
 _SUCCEEDED, _CANCELLED, _FAILED = State.SUCCEEDED, State.CANCELLED, State.FAILED
@@ -574,7 +579,10 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         Scenario("hangs", running(_hangs)),
         Scenario("a host ends, and the others wait for it", running(_half_done)),
-        Scenario("frozen, and thaws", running(_frozen), work=Work(60, contract=False), stall="1m"),
+        Scenario(
+            "frozen, and thaws", running(_frozen), work=Work(60, contract=False),
+            more={"recovery": {"stall": "1m"}}
+        ),
         Scenario("crashes once", running(_crashes)),
         Scenario("a host dies", running(lambda p, m: SliceFaults(p.world).kill_host(m))),
         Scenario(
@@ -628,7 +636,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("data is changed on the way", _source_changes, data=True),
         Scenario(
             "its checkpoint follows it into another region",
-            running(_preempted_and_full, then=150.0), work=_LONG, moves=True
+            running(_preempted_and_full, then=150.0), work=_LONG, more={"tpu": TWO_REGIONS}
         ),
         Scenario("a sweep, two at once", queue.sweep, more=queue.SWEEP),
         Scenario(

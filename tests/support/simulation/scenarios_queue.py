@@ -28,7 +28,7 @@ def sweep(play: Play) -> None:
 
 
 def both_look_at_it(play: Play) -> None:
-    """At a second sweep, just when its elements have been made; both know the elements of the first."""
+    """Let both backends look at a second sweep just after its elements are made; both know those of the first."""
     sweep(play)
     play.sim.after(30, lambda: submit(play, "next", array=5))
 
@@ -41,14 +41,14 @@ def both_look_at_it(play: Play) -> None:
 
 
 def sweep_is_cancelled(play: Play) -> None:
-    """While two of its elements run, and the others wait."""
+    """Cancel a sweep while two of its elements run, and the others wait."""
     work_of_all(play, BRIEF)
     cancel = lambda: play.users[0].insist(lambda api: api.cancel("job-1"))  # noqa: E731
     once(play, lambda job: bool(job.attempts), cancel, name="job-1-1")
 
 
 def others_wait(play: Play) -> None:
-    """Three more of the same owner, of whom one job may run at once, and two of somebody else."""
+    """Submit three more jobs of the same owner, who may run one at a time, and two of another owner."""
     work_of_all(play, BRIEF)
     for number in range(2, 5):
         play.sim.after(number, lambda number=number: submit(play, f"other-{number}"))
@@ -70,7 +70,7 @@ def held_and_released(play: Play) -> None:
 
 
 def one_fails(play: Play, machine: Machine) -> None:
-    """Two jobs wait for it: one for its success, one for its failure."""
+    """Let two jobs wait for it: one for its success, one for its failure."""
     work_of_all(play, BRIEF)
     submit(play, "next", after=[{"job": "job-1"}])
     submit(play, "otherwise", after=[{"job": "job-1", "on": "failure"}])
@@ -85,14 +85,14 @@ def one_after_another(play: Play) -> None:
 
 
 def next_sweep(play: Play) -> None:
-    """Each element of another sweep waits for the one of its index."""
+    """Submit another sweep whose elements each wait for the one of their index."""
     work_of_all(play, BRIEF)
     edge = {"job": "job-1", "each": True}
     play.sim.after(30, lambda: submit(play, "next", array=5, after=[edge]))
 
 
 def small_ones_pass(play: Play) -> None:
-    """A big one waits for chips, of which small ones take what falls free, until these are kept for it."""
+    """Let a big job wait for chips; small jobs take what falls free, until the chips are kept for it."""
     work_of_all(play, Work(80))
     small = SMALL["tpu"]
     big = small | {"type": "v4-32"}
@@ -102,7 +102,7 @@ def small_ones_pass(play: Play) -> None:
 
 
 def comes_late(play: Play) -> None:
-    """A job that it fits is submitted while the slice is kept."""
+    """Submit a job that fits the slice while the slice is kept."""
     work_of_all(play, BRIEF)
 
     def late(api: Jobs) -> None:
@@ -113,6 +113,6 @@ def comes_late(play: Play) -> None:
 
 
 def another_waits(play: Play) -> None:
-    """One that it does not fit waits, as its owner may hold one slice."""
+    """Submit a job that does not fit the slice, and that waits as its owner may hold one slice."""
     work_of_all(play, BRIEF)
     play.sim.after(20, lambda: submit(play, "next", tpu=SMALL["tpu"]))

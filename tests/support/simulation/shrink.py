@@ -16,8 +16,8 @@ def replay(seed: Seed) -> Result:
 
 
 def shrink(seed: Seed) -> Result:
-    """Leaves out one thing after the other, as long as the same invariant still fails: jobs, backends, hours, and
-    all faults that it does not take, by halves of them first."""
+    """Leave out one thing after the other, as long as the same invariant still fails: jobs, backends, hours, and all
+    faults that it does not take, by halves of them first."""
     small = replay(seed)
     assert small.violation, f"seed {seed} violates nothing"
     hours = (small.now - EPOCH) / 3600 + 0.1

@@ -1,7 +1,7 @@
 """Virtual time: tasks that sleep in it, one running at any moment, and one seed that decides everything.
 
-A task is ordinary blocking code on a thread of its own; whoever goes to sleep runs what is due until somebody else is
-to go on. So the product's own code runs unchanged, and the order is a function of the seed alone.
+A task is ordinary blocking code on a thread of its own; a task that goes to sleep runs what is due until another task
+is to continue. So the product's own code runs unchanged, and the order is a function of the seed alone.
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ class _Stopped(BaseException):
 
 @dataclass
 class Process:
-    """A unit that is killed and paused as a whole: a backend."""
+    """A unit that is killed and paused as a whole: a backend, or a user."""
 
     name: str
     skew: float = 0.0  #: its clock, beside the true one
-    born: float = 0.0  #: virtual seconds since the epoch
     alive: bool = True
     paused_until: float = 0.0
 
@@ -57,7 +56,7 @@ def _closed() -> threading.Lock:
 @dataclass(eq=False)
 class Task:
     process: Process | None
-    go: threading.Lock = field(default_factory=_closed)  #: opened by whoever hands over to it
+    go: threading.Lock = field(default_factory=_closed)  #: opened by the task that hands over to it
     turn: int = 0  #: its newest entry in the queue; it was woken before those that are older
 
 
@@ -95,7 +94,7 @@ class Sim:
         self._stopping = False
 
     def random(self, name: str) -> Random:
-        """A stream of its own for each purpose, so that leaving one fault out does not shift the others much."""
+        """Return a separate stream for each purpose, so that leaving one fault out does not shift the others much."""
         return Random(f"{self.seed}:{name}")
 
     def runs_here(self) -> bool:

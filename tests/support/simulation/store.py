@@ -170,7 +170,7 @@ class SimReputation:
     def accuse(self, physicals: Sequence[str], *, op_id: str, **kwargs: Any) -> None:
         def do() -> None:
             self._real.accuse(physicals, op_id=op_id, **kwargs)
-            self._store.monitor.accused(tuple(physicals), op_id, kwargs["reason"], kwargs["weight"])
+            self._store.monitor.accused(tuple(physicals), kwargs["reason"], kwargs["weight"])
 
         self._store._effect("accuse", op_id, do)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.support.simulation.monitor import CANARY
 from tests.support.world import Killed
@@ -21,7 +21,7 @@ ASKED_IN_VAIN = (NotFound, IllegalInState)
 
 
 def spec(number: int, random: Random) -> dict[str, object]:
-    """Any program: with a pattern for its output, should it not follow the workload contract."""
+    """Return the job file of any program, with a pattern for its output if it does not follow the workload contract."""
     places: list[dict[str, object]] = [
         {"type": "v4-16", "zones": ["us-central2-b"]},
         {"type": "v5p-16", "zones": ["us-east5-a", "us-east5-b"]},
@@ -74,7 +74,7 @@ class User:
     in_vain: tuple[type[TpujobError], ...] = ASKED_IN_VAIN
 
     def __init__(self, play: Play, number: int) -> None:
-        """Give the user an own name where users share the queue: limits hold for each owner."""
+        """Give the user a separate name where users share the queue: limits hold for each owner."""
         self.play, self.number = play, number
         self.who = BACKEND
         if play.profile["lab"]:
@@ -108,27 +108,23 @@ class User:
     def insist(self, verb: Callable[[Jobs], object]) -> dict[str, str] | None:
         """Repeat a call until a backend answers. A call ends with the backend that carries it out."""
         while True:
-            answer: list[object] = []
             backend = self.random.choice(self.play.backends)
             if backend.process.alive and backend.process.paused_until <= self.play.sim.now:
-                done: list[bool] = []
+                answers: list[Any] = []
 
-                def call(backend=backend, answer=answer, done=done) -> None:
+                def call(backend=backend, answers=answers) -> None:
                     try:
-                        answer.append(verb(self._api(backend)))
-                        done.append(True)
+                        answers.append(verb(self._api(backend)))
                     except self.in_vain:
-                        done.append(True)
-                    except TpujobError:
-                        pass
-                    except Killed:
+                        answers.append(None)
+                    except (TpujobError, Killed):
                         pass
 
                 self.play.sim.spawn(call, backend.process)
                 for _ in range(40):
                     self.play.sim.sleep(1.0)
-                    if done:
-                        return answer[0] if answer else None  # type: ignore[return-value]
+                    if answers:
+                        return answers[0]
             self.play.sim.sleep(self.random.uniform(1, 60))
 
     def _api(self, backend: Backend) -> Jobs:

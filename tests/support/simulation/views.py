@@ -4,18 +4,18 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from tests.support.simulation.checkpoints import judged
 from tests.support.simulation.programs import Run
 from tests.support.simulation.sim import Broken
 from tests.support.simulation.world import World
 from tpujob.api import AttemptView, JobView
-from tpujob.domain.model import Attempt, Cause, Job, Outcome
+from tpujob.domain.model import Attempt, Job, Outcome
 from tpujob.domain.money.ledger import covered
 from tpujob.domain.money.report import report
 from tpujob.domain.progress import began_from
 from tpujob.protocol import paths
 from tpujob.service.views import job_view
 
-_WRONG = (Cause.BAD_HOST, Cause.NONFINITE)
 #: seconds by which the clocks of hosts, backends and the store differ, and between two looks at a host
 CLOCKS = 30.0
 
@@ -37,7 +37,7 @@ class Views:
             self._checkpoint(job, view)
             self._money(job, view, now)
             for attempt, shown in zip(job.attempts, view["attempts"], strict=True):
-                run = self._run(job, attempt)
+                run = self._world.run_of(job.id, attempt)
                 if run is not None:
                     _ran(attempt, run)
                     _succeeded(attempt, run, self._world.bucket.lists)
@@ -46,27 +46,18 @@ class Views:
         except AssertionError as error:
             self._broken("I17", job.id, str(error).partition("\n")[0])
 
-    def _run(self, job: Job, attempt: Attempt) -> Run | None:
-        """Return the run that took place. None: no host was started."""
-        for machine in self._world.of_job.get(job.id, ()):
-            run = machine.run_of(job.id, attempt.number)
-            if run is not None and machine.name == attempt.slice:  # it may have been made twice
-                return run
-        return None
-
     def _checkpoint(self, job: Job, view: JobView) -> None:
         """Check that the checkpoint shown for a resume is in the bucket, and that no verdict is against it."""
         step, saved = view["checkpoint"], self._world.saved.get(job.id, ())
         matches = [c for c in saved if c.step == step]
         assert step is None or matches, f"shows checkpoint {step}, which is not in the bucket"
-        for attempt in job.attempts:
-            bad = attempt.verdict.step if attempt.verdict and attempt.cause in _WRONG else None
-            if bad is None:
+        for attempt, verdict in judged(job):
+            if (bad := verdict.step) is None:
                 continue
-            number, run = attempt.number, self._run(job, attempt)
+            number, run = attempt.number, self._world.run_of(job.id, attempt)
             if step is not None and matches[-1].attempt == number and not matches[-1].good:
                 assert step < bad, f"shows checkpoint {step}; attempt {number} broke at {bad}"
-            if attempt is job.attempt and run and run.contract:  # its report names both steps
+            if attempt is job.attempt and run and run.work.contract:  # its report names both steps
                 good = [c.step for c in saved if c.attempt == number and c.step < bad]
                 assert max(good, default=0) <= (step or 0), (
                     f"shows checkpoint {step}; {good[-1]} was saved before step {bad} broke"
@@ -83,11 +74,11 @@ class Views:
     def _redone(self, job: Job, attempt: Attempt, shown: AttemptView) -> None:
         """Check the repeated steps of an attempt, once a later attempt is known to have begun."""
         begun = [a for a in job.attempts[attempt.number :] if began_from(a) is not None]
-        later = [self._run(job, a) for a in begun]
+        later = [self._world.run_of(job.id, a) for a in begun]
         began = [run.resumed for run in later if run and run.resumed < run.steps]
         if attempt.ended_at is None or not shown["redone"] or not began:
             return
-        run = self._run(job, attempt)
+        run = self._world.run_of(job.id, attempt)
         assert run is not None
         made_again = run.step(run.over()) - max(run.resumed, min(began))
         assert shown["redone"] <= max(0, made_again), (
@@ -96,8 +87,8 @@ class Views:
 
 
 def _succeeded(attempt: Attempt, run: Run, lists: Sequence[tuple[float, str]]) -> None:
-    """Programs that have all exited with 0, and whose hosts have reported it since, have succeeded; unless reports
-    could not be listed from then on until the slice was gone."""
+    """Assert that programs that have all exited with 0 and reported it have succeeded, unless reports could not be
+    listed from then on until the slice was gone."""
     programs = run.programs.values()
     if (
         attempt.ended_at is None
@@ -106,7 +97,7 @@ def _succeeded(attempt: Attempt, run: Run, lists: Sequence[tuple[float, str]]) -
     ):
         return
     # a program that ends with 0 as its slice is preempted has saved, and is not done
-    plain = all(p.exit_code == 0 and not p.hidden and p.told_at > p.exit_at for p in programs)
+    plain = all(p.exit_code == 0 and not p.hidden and p.noticed_at > p.exit_at for p in programs)
     heard = plain and all(p.wrote >= p.exit_at for p in programs)
     if not heard:
         return
@@ -150,6 +141,6 @@ def _steps(attempt: Attempt, shown: AttemptView, run: Run, now: float) -> None:
             f"attempt {number} shows that it went on from {shown['resumed_from']}, not {run.resumed}"
         )
     if attempt.outcome is Outcome.SUCCEEDED:
-        assert step is None or step >= run.steps or not run.contract, (
+        assert step is None or step >= run.steps or not run.work.contract, (
             f"attempt {number} succeeded and shows step {step} of {run.steps}"
         )

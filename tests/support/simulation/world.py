@@ -14,7 +14,7 @@ from tests.support.simulation.reporters import Reporters
 from tests.support.simulation.sim import Sim
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.hardware.accelerators import region_of
-from tpujob.domain.model import Slice
+from tpujob.domain.model import Attempt, Slice
 
 if TYPE_CHECKING:
     from tests.support.simulation.bucket import Bucket
@@ -60,7 +60,7 @@ class World:
     def drawn(self, random: Random, fault: str, *, count: bool = False) -> bool:
         hit = random.random() < self.rate(fault)
         if hit and count:
-            self.effects.counts.add(fault)
+            self.effects.counts.faults += 1
         return hit
 
     # Hardware --------------------------------------------------------------------------------------------------------
@@ -105,6 +105,14 @@ class World:
         machines = [self.machines.get(name), *past]
         return next((m.job for m in machines if m), name.split("-")[1])
 
+    def run_of(self, job: str, attempt: Attempt) -> Run | None:
+        """Return the run that took place. None: no host was started."""
+        for machine in self.of_job.get(job, ()):
+            run = machine.run_of(job, attempt.number)
+            if run is not None and machine.name == attempt.slice:  # it may have been made twice
+                return run
+        return None
+
     def vanish(self, machine: Machine) -> None:
         if machine.gone_at == math.inf:
             now = self.sim.now
@@ -139,14 +147,12 @@ class World:
         fate = self.sim.random(f"{job}:{attempt}:{host}")
         setup = now + 2 + fate.uniform(0, 40)
         physical = machine.physical[host] if machine.physical and not machine.nameless else ""
-        program = Program(
-            run, host, str(document["workdir"]), physical, now, setup, setup + fate.uniform(0, 60)
-        )
+        program = Program(run, host, physical, now, setup, setup + fate.uniform(0, 60))
         program.died_at = machine.dead_at
         run.programs[host] = program
-        self.monitor.started(machine, program, document)
+        self.monitor.started(machine, program)
         if len(run.programs) == run.hosts:
-            plans.plan(self, run, self.work[job])
+            plans.plan(self, run)
             self._refuse(run, set(document["avoid"]))
 
     def _run(self, machine: Machine, job: str, attempt: int, context: dict[str, Any]) -> Run:
@@ -154,7 +160,7 @@ class World:
             self.settle(other)
         work = self.work.setdefault(job, self._work(job))
         before = int(context["resume_before"])
-        if before and work.listens:  # and saves those steps anew
+        if before and work.listens:  # and saves those steps again
             older = [c for c in self.saved.get(job, []) if c.step < before]
             self.monitor.rolled_back(job, before, self.saved.get(job, []))
             self.saved[job] = older
@@ -162,7 +168,7 @@ class World:
         reachable = [c for c in self.saved.get(job, []) if self.at_hand(workdir, c.step)]
         newest = max(reachable, key=lambda c: c.step, default=Checkpoint(0, 0, good=True))
         run = Run(
-            job, attempt, machine.name, machine.hosts, work.listens, work.contract, newest.step, before,
+            job, attempt, machine.name, machine.hosts, work, newest.step,
             work.steps, tainted=not newest.good, kept=newest.step,
         )  # fmt: skip
         machine.runs.append(run)
@@ -210,7 +216,7 @@ class World:
         program.end(now, -9 if hung else 75, "stopped")
 
     def quiet_until(self, job: str) -> float:
-        """Until when, at the earliest, a look at the job could show something new, if all is well with it; else 0."""
+        """Return until when no look at the job can show something new; 0: it does not run well."""
         now = self.sim.now
         mine = [m for m in self.machines.values() if m.job == job]
         if len(mine) != 1 or mine[0].run is None or mine[0].absent[1] > now:

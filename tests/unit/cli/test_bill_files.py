@@ -161,7 +161,7 @@ def test_a_file_of_another_kind(tmp_path: Path, content: bytes, message: str) ->
 
 
 def test_a_file_that_is_damaged_or_not_there(tmp_path: Path) -> None:
-    assert "nowhere.csv: line 1: No such file" in refused(tmp_path / "nowhere.csv")
+    assert "nowhere.csv cannot be read: No such file" in refused(tmp_path / "nowhere.csv")
     whole = write_json_lines(tmp_path / "export.json.gz", ROWS * 300).read_bytes()
     path = tmp_path / "cut.json.gz"
     path.write_bytes(whole[: len(whole) // 2])

@@ -43,6 +43,26 @@ def test_create_submits_a_job_once_for_each_key(
     assert "name" in tpujob("create", str(job_file), "--name", "A b", code=65).err
 
 
+@pytest.mark.parametrize("kind", [errors.Transient, errors.BackendGone])
+def test_a_create_without_an_answer_can_be_repeated_without_a_second_job(
+    tpujob: Tpujob, api: ScriptedJobs, job_file: Path, kind: type[errors.TpujobError]
+) -> None:
+    create = api.create
+
+    def lose_the_answer(*args: Any, **kwargs: Any) -> None:
+        create(*args, **kwargs)
+        raise kind("the backend did not answer in time", hint="try again")
+
+    api.create = lose_the_answer  # type: ignore[assignment, method-assign]
+    error = tpujob("create", str(job_file), code=kind.exit_code).err
+    assert "The job may have been submitted." in error
+    assert "try again" not in error
+    api.create = create  # type: ignore[method-assign]
+    submitted = len(api.jobs)
+    tpujob(*error.splitlines()[-1].split()[1:])
+    assert len(api.jobs) == submitted
+
+
 def test_dry_run_submits_nothing(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     plan = tpujob("create", str(job_file), "--dry-run", "--json").json
     assert plan["chips"] == 8
@@ -66,6 +86,9 @@ def test_values_on_the_command_line_make_a_sweep(
     program = "python3 train.py --lr {lr} --of 1,2"
     assert sent(f"run.command={program}")["run"]["command"] == program
     assert "must be KEY=VALUE" in tpujob("create", str(job_file), "--set", "x", code=65).err
+    assert sent("run.env.TAG=")["run"]["env"] == {"TAG": ""}
+    empty = tpujob("create", str(job_file), "--set", "tpu.type=", code=65)
+    assert "tpu.type: '': no such type" in empty.err
     several = tpujob("create", str(job_file), "--set", "tpu.type=v4-8,v4-16", code=65)
     assert "only keys below run.args and run.env" in several.err
     unknown = tpujob("create", str(job_file), "--set", "rum.env.A=1", code=65)
@@ -276,7 +299,7 @@ def test_show_says_how_the_jobs_of_a_sweep_stand(tpujob: Tpujob, api: ScriptedJo
     best = {"id": "000053", "name": "sweep-3", "loss": 0.25, "params": {"lr": "0.001", "seed": "1"}}
     api.jobs["000042"] = job_view(state="running", group_size=24, attempts=[], step=None, best=best)
     assert "Best      sweep-3 (000053), loss 0.25: lr=0.001 seed=1" in tpujob("show", "42").out
-    assert "reports no steps" not in tpujob("why", "42").out
+    assert "no step reported" not in tpujob("why", "42").out
     params = {"lr": "0.001", "seed": "0"}
     api.jobs["000042"] = job_view(group="000041", index=7, group_size=24, params=params)
     assert "Element   7 of 24 of job 000041: lr=0.001 seed=0" in tpujob("show", "42").out
@@ -289,6 +312,11 @@ def test_an_empty_list_says_what_there_is_else(tpujob: Tpujob, api: ScriptedJobs
     assert "`tpujob list --all` shows" in tpujob("list").out
     assert "`tpujob list --all --user eve` shows" in tpujob("list", "--user", "eve").out
     assert tpujob("list", "--all", "--user", "bob").out == "There is no job of bob.\n"
+
+
+def test_a_page_of_the_list_that_cannot_be_written(tpujob: Tpujob) -> None:
+    error = tpujob("list", "--html", "/nowhere/x.html", code=2).err
+    assert "cannot write /nowhere/x.html: No such file or directory" in error
 
 
 def test_show_takes_ids_and_names(tpujob: Tpujob) -> None:
@@ -393,7 +421,8 @@ def test_tracebacks_are_shown_by_their_numbers(tpujob: Tpujob, api: ScriptedJobs
 
 
 @pytest.mark.parametrize(
-    "words", ["--grep x --line 1", "--grep x -f", "--line 1 --tail 3", "--raw --json"]
+    "words",
+    ["--grep x --line 1", "--grep x -f", "--line 1 --tail 3", "--raw --json", "-c", "-E", "-i -f"],
 )
 def test_options_of_logs_that_contradict_each_other_are_refused(tpujob: Tpujob, words: str) -> None:
     assert "go" in tpujob("logs", "42", *words.split(), code=2).err
@@ -477,6 +506,14 @@ def test_status_says_what_runs(tpujob: Tpujob) -> None:
     assert re.search(r"\nLast pass: \d+[dhms] ago\n", tpujob("status").out)
     lines = tpujob("status").out.splitlines()
     assert next(line for line in lines if "emulator" in line).split()[1] == "down"
+
+
+def test_serve_reads_the_members_before_it_stops_the_backend(
+    tpujob: Tpujob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpujob.wiring.client.make_way", lambda _: pytest.fail("it was stopped"))
+    words = ("serve", "--socket", str(tmp_path / "shared" / "s"), "--members", "/nowhere/members")
+    assert "/nowhere/members: there is no such file" in tpujob(*words, code=65).err
 
 
 def test_down_without_a_stack(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -577,7 +614,7 @@ def test_a_backend_that_does_not_answer_is_reported_with_its_log(
     result = tpujob("cancel", "42", code=69)
     assert "tpujob up" in result.err
     assert str(tpujob.state / "run" / "backend.log") in result.err
-    monkeypatch.setattr("tpujob.cli.backend.PAUSES", (0.01, 0.01))
+    monkeypatch.setattr("tpujob.cli.backend.PATIENCE", 0.5)
     assert tpujob("wait", "42", code=69).err.count("trying again") == 1
 
 

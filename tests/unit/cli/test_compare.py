@@ -102,6 +102,7 @@ def test_they_fit(columns: int) -> None:
         "--compare --tokens many",
         "--compare --tokens 1B --samples 3",
         "--compare --tokens 1B --throughput v4-16",
+        "--compare --tokens 1B --strict",
         "--wait soon",
         "--types v4-16",
         "--objects-read=-3",

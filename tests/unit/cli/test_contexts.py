@@ -193,9 +193,11 @@ def test_how_one_signs_in_is_kept_when_a_backend_is_chosen_again(
         (("--account", "?"), "machine, or the e-mail"),
     ):
         assert said in tpujob("use", url, *option, code=65).err
+    assert "with these options" in tpujob("use", "tpujob", "--door", "iam", code=2).err
     assert written(tpujob_state, "tpujob") == made
     tpujob("use", "https://b.example.org", "--name", "b")
     assert "names no OAuth client" in tpujob("login", code=2).err
+    assert "https://b.example.org: it is not stopped here" in tpujob("down", code=2).err
     said = tpujob("use", "http://127.0.0.1:8080", code=65).err
     assert "backend: must be an https address" in said, "no token in the clear"
 

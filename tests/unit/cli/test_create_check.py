@@ -158,6 +158,12 @@ def test_a_speed_is_kept_for_the_same_program_arguments_and_versions(tmp_path: P
     assert speeds(tmp_path, MLP, ["v4-8"], "1", "steps") == {}, "it is cut short"
 
 
+def test_findings_outlast_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "checks").touch()
+    save(tmp_path, MLP, "1", [finding()])
+    assert speeds(tmp_path, MLP, ["v4-8"], "1", "steps") == {}
+
+
 def test_the_flags_of_a_job_are_the_compiler_s() -> None:
     env = {"LIBTPU_INIT_ARGS": "--xla_x=1", "WANDB": "off"}
     run = {"workload": "mlp", "env": env}

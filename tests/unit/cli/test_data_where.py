@@ -7,7 +7,8 @@ import pytest
 
 from tests.support.golden import golden
 from tpujob.api import DataPlaceView, DataView, PlanView
-from tpujob.cli.commands.data.where import data_lines, where_page, where_record
+from tpujob.cli.commands.data.where import where_page, where_record
+from tpujob.cli.render.answers import data_lines
 from tpujob.errors import BadSpec
 from tpujob.submit import job_file
 

@@ -53,15 +53,13 @@ def _google(
     tpujob_state: Path, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[GoogleServer]:
     """A healthy project, and a context for it that is the current one."""
-    server = g.healthy()
-    server.start()
     (tpujob_state / "contexts").mkdir(mode=0o700)
     (tpujob_state / "contexts" / "lab.yaml").write_text(LAB)
     monkeypatch.setenv("TPUJOB_CONTEXT", "lab")
-    monkeypatch.setenv("TPUJOB_GOOGLE_ENDPOINT", server.url)
     monkeypatch.setenv("TPUJOB_TPU_ENDPOINT", cloud.tpu.address)
-    yield server
-    server.stop()
+    with g.healthy() as server:
+        monkeypatch.setenv("TPUJOB_GOOGLE_ENDPOINT", server.url)
+        yield server
 
 
 def test_a_healthy_context(tpujob: Tpujob, google: GoogleServer) -> None:

@@ -97,6 +97,12 @@ def test_a_plan_that_cannot_be_read_names_what_is_wrong(
     tpujob: Tpujob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(options, "client", Willing)
-    none = tmp_path / "none.yaml"
-    error = tpujob("emulator", "schedule", str(none), code=2).err
-    assert error.endswith(f"Invalid value for FILE: {none}: No such file or directory\n")
+    none, broken = tmp_path / "none.yaml", tmp_path / "broken.yaml"
+    broken.write_text("- [")
+    assert (
+        f"{none}: there is no such file" in tpujob("emulator", "schedule", str(none), code=65).err
+    )
+    error = tpujob("emulator", "schedule", str(broken), code=65).err
+    assert error.startswith(f"tpujob: {broken}: not valid YAML: ")
+    assert "a file with steps" in tpujob("emulator", "schedule", code=2).err
+    assert "--seed 7" in tpujob("emulator", "chaos", code=2).err

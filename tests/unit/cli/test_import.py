@@ -40,6 +40,8 @@ def test_the_page_of_an_import(
     error = tpujob("import", "jobman", "q", code=2).err
     assert "tpujob-import/eval-seed42.yaml is there already; nothing was written" in error
     assert [*(lab / "tpujob-import").glob("*")] == files[:1]
+    error = tpujob("import", "jobman", "q", "--to", "q/tasks.yaml/new", code=2).err
+    assert "cannot write q/tasks.yaml/new: Not a directory\n  Name another folder" in error
 
 
 def test_the_file_of_tasks_alone_is_read_with_its_state(lab: Path, tpujob: Tpujob) -> None:

@@ -162,7 +162,8 @@ def test_several_slices_are_counted_before_their_type() -> None:
 
 def test_the_pages_of_a_plan_and_of_a_new_job() -> None:
     plan = ScriptedJobs().plan({"name": "x"})
-    golden("plan", answers.plan_page(plan, 80))
+    parts = {"environment": "uv r.txt", "mounts": ["m1", "m2"], "warnings": ["w"]}
+    golden("plan", answers.plan_page(cast(PlanView, {**plan, **parts}), 80))
     golden("created", answers.created_text(job_view(), 80, 7.37, color=False))
     several = {**plan, "command": "cd code\n\npython3 train.py\n"}
     shown = answers.plan_page(cast(PlanView, several), 80)

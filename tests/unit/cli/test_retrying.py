@@ -1,17 +1,21 @@
-"""A backend that is replaced while somebody looks on, and one that was stopped."""
+"""Commands whose backend is replaced, or stopped, while they wait."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support.commands import Tpujob, withdraw
 from tests.support.scripted import ScriptedJobs, job_view
+from tpujob.api import JobsApi
+from tpujob.cli import backend
 from tpujob.errors import BackendGone, Transient
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpujob.cli.backend.PAUSES", (0.01, 0.01, 0.01, 0.01))
+    monkeypatch.setattr("tpujob.cli.backend.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("tpujob.cli.backend.PATIENCE", 0.2)
 
 
 def test_following_goes_on_when_the_backend_is_replaced(tpujob: Tpujob, api: ScriptedJobs) -> None:
@@ -50,6 +54,22 @@ def test_a_command_that_changes_something_is_never_repeated(
     api.raises = BackendGone("gone")
     tpujob("cancel", "42", code=69)
     assert len(api.named("cancel")) == 1
+
+
+def test_a_request_is_repeated_for_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: sum(pauses), sleep=pauses.append)
+    retrying = backend.RetryingClient()
+    monkeypatch.setattr("tpujob.cli.backend.time", clock)
+    monkeypatch.setattr("tpujob.cli.backend.PATIENCE", 30.0)
+    monkeypatch.setattr("tpujob.cli.backend.FIRST_PAUSE", 0.2)
+
+    def fail(jobs: JobsApi) -> None:
+        raise Transient("the store is busy")
+
+    with pytest.raises(Transient):
+        retrying.ask(fail)
+    assert sum(pauses) == pytest.approx(30)
 
 
 def test_slow_errors_are_not_retried_again_and_again(

@@ -41,9 +41,9 @@ def test_the_folder_of_the_code_is_shipped(
     assert not tpujob("run", "--type", "v4-8", "--code", "code", "--", "python3", "train.py").err
     assert len(api.named("put_bundle")) == 1
     result = tpujob("run", "--type", "v4-8", "--", "python3", "code/train.py", "/bin/ls")
-    assert result.err.startswith("code/train.py is not shipped: ")
-    result = tpujob("run", "--type", "v4-8", "--code", "none", "--", "python3", "train.py", code=65)
-    assert "code: none is not a folder" in result.err
+    assert result.err.startswith("warning: code/train.py is not shipped: ")
+    result = tpujob("run", "--type", "v4-8", "--code", "none", "--", "python3", "train.py", code=2)
+    assert "--code: none is not a folder" in result.err
 
 
 @pytest.mark.parametrize(

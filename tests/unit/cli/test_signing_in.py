@@ -86,11 +86,8 @@ class Cloud:
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[IssuerServer, Edge]]:
-    server = IssuerServer()
-    edge = Edge(server.issuer, tmp_path_factory.mktemp("edge"))
-    yield server, edge
-    edge.stop()
-    server.stop()
+    with IssuerServer() as server, Edge(server.issuer, tmp_path_factory.mktemp("edge")) as edge:
+        yield server, edge
 
 
 @pytest.fixture

@@ -249,7 +249,7 @@ def test_a_verdict_is_shown_as_far_as_it_is_known(verdict: dict[str, Any], said:
     [
         (1800.0, "train", "no step reported yet; 30m00s without progress is a hang"),
         (None, "train", "no step reported yet"),
-        (900.0, "", "instead; 15m00s without either is a hang"),
+        (900.0, "", "count until then; 15m00s without either is a hang"),
     ],
 )
 def test_a_first_step_that_does_not_come(stall_s: float | None, phase: str, said: str) -> None:

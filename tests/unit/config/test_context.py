@@ -1,4 +1,4 @@
-"""Contexts as files: what may be in them, what is said about the rest, and that no two share anything."""
+"""Contexts as files: their keys, the errors of wrong ones, and that no two contexts share anything."""
 
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -51,9 +51,9 @@ def test_a_context_is_read_back_and_private_to_its_owner(tmp_path: Path) -> None
         notes="ask Ada\nfirst",
     )
     settings = at(tmp_path)
-    for one in (made(), everything):
-        path = context.write(settings, one)
-        assert context.read(settings, "lab") == one, path.read_text()
+    for written in (made(), everything):
+        path = context.write(settings, written)
+        assert context.read(settings, "lab") == written, path.read_text()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert context.names(settings) == ["lab"]
     assert [p.name for p in settings.contexts.iterdir() if p.is_file()] == ["lab.yaml"]
@@ -66,7 +66,7 @@ def test_slices_get_external_addresses_where_they_are_reached_by_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "error"),
     [
         ("project: X", "lab.yaml:2: project: must be a project's id, such as my-lab-4711, not 'X'"),
         ("zones: us-central2b", "lab.yaml:2: zones: us-central2b is not a zone with TPUs; did you mean"),
@@ -84,13 +84,12 @@ def test_slices_get_external_addresses_where_they_are_reached_by_them() -> None:
         ("project: my-lab-1", "lab.yaml:1: needs zones, in order of preference"),
         ("zones: us-central2-b", "lab.yaml:1: needs project, or backend"),
         ("budgets: {project: {usd: 0}}", "lab.yaml:2: budgets.project.usd: must be from 0.01 to"),
-        ("budgets: {project: {usd: .nan}}", "lab.yaml:2: budgets.project.usd: must be from 0.01 to"),
-        ("budgets: {project: {usd: 500 EUR}}", "must be a number of US dollars, such as 50 or 12.50, not the"),
         ("budgets: {project: {usd: 5, per: week}}", "lab.yaml:2: budgets.project.per: week is not a period"),
         ("budgets: {projekt: {usd: 5}}", "budgets.projekt: no such key; did you mean project?"),
-        ("budgets:\n  users:\n    ada: 5", "lab.yaml:4: budgets.users.ada: must be a mapping with keys of"),
+        ("budgets:\n  users:\n    ada: 5", "lab.yaml:4: budgets.users.ada: must be a mapping (keys:"),
         ("budgets: {users: [ada]}", "budgets.users: must be a mapping of users to budgets"),
         ("queue: {shares: {vision: 0}}", "lab.yaml:2: queue.shares.vision: must be from 0.001 to 1000"),
+        ("queue: {shares: {vision: .nan}}", "queue.shares.vision: must be from 0.001 to 1000"),
         ("queue: {shares: {Vision: 1}}", "must be the name of a share"),
         ("queue: {limits: {running: -1}}", "lab.yaml:2: queue.limits.running: must be from 0 to"),
         ("queue: {types: {v4-9: {}}}", "lab.yaml:2: queue.types"),
@@ -99,14 +98,14 @@ def test_slices_get_external_addresses_where_they_are_reached_by_them() -> None:
     ],
 )  # fmt: skip
 def test_an_error_in_a_context_file_is_reported_with_its_line(
-    tmp_path: Path, line: str, said: str
+    tmp_path: Path, line: str, error: str
 ) -> None:
     settings = at(tmp_path)
     context.write(settings, made())
     context.path_of(settings, "lab").write_text(f"name: lab\n{line}\n")
-    with pytest.raises(BadSpec) as error:
+    with pytest.raises(BadSpec) as raised:
         context.read(settings, "lab")
-    assert said in error.value.message
+    assert error in raised.value.message
 
 
 def test_slices_are_not_handed_on_between_accounts() -> None:
@@ -117,18 +116,18 @@ def test_slices_are_not_handed_on_between_accounts() -> None:
 
 def test_budgets_are_read_and_the_projects_comes_first() -> None:
     project = {"usd": 500.5, "per": "month"}
-    found = made(budgets={"users": {"ada": {"usd": 100}}, "project": project})
-    assert context.budgets(found) == (
+    lab = made(budgets={"users": {"ada": {"usd": 100}}, "project": project})
+    assert context.budgets(lab) == (
         SharedBudget(500_500_000, "", monthly=True),
         SharedBudget(100_000_000, "ada"),
     )
-    assert context.parse(context.text(found), "lab.yaml") == found
+    assert context.parse(context.text(lab), "lab.yaml") == lab
     assert context.budgets(made()) == ()
 
 
 def test_the_queue_is_read() -> None:
     quota = {"type": "v4", "zone": "us-central2-b", "pricing": "spot", "chips": 64}
-    found = made(
+    lab = made(
         queue={
             "shares": {"vision": 2, "speech": 0.5},
             "limits": {"running": 8, "queued": 1000},
@@ -139,7 +138,7 @@ def test_the_queue_is_read() -> None:
             "quota": [quota],
         }
     )
-    settings = queue_settings(found.queue)
+    settings = queue_settings(lab.queue)
     assert settings.weights == {"vision": 2.0, "speech": 0.5}
     assert settings.limits == OwnerLimits(running=8, queued=1000)
     assert settings.by_type == {"v4-8": OwnerLimits(chips=16)}
@@ -151,7 +150,7 @@ def test_the_queue_is_read() -> None:
     ("firmware", "way"),
     [("Google Compute Engine\n", "internal"), ("OptiPlex\n", "iap"), ("", "iap")],
 )
-def test_a_machine_of_google_cloud_is_known_by_its_firmware(
+def test_the_firmware_shows_a_machine_of_google_cloud(
     tmp_path: Path, firmware: str, way: str
 ) -> None:
     file = tmp_path / "product_name"
@@ -161,7 +160,7 @@ def test_a_machine_of_google_cloud_is_known_by_its_firmware(
     assert context.way_in(emulated=False, in_google_cloud=here)[0] == way
 
 
-def test_a_file_that_does_not_say_how_hosts_are_reached_stays_silent() -> None:
+def test_a_file_without_ssh_stays_without_it() -> None:
     old = context.parse("name: lab\nproject: my-lab-1\nzones: [us-central2-b]\n", "lab.yaml")
     assert old.ssh == "external"
     again = context.text(context.with_bucket(old, "us-central2", "gs://my-lab"))
@@ -212,7 +211,7 @@ def test_a_bucket_is_added_however_the_file_is_written(tmp_path: Path, text: str
     assert context.read(settings, "lab").buckets["us-east1"] == "gs://my-lab-east"
 
 
-# Whose it is ---------------------------------------------------------------------------------------------------------
+# Owners --------------------------------------------------------------------------------------------------------------
 
 
 def test_every_store_draws_a_word_of_its_own_once(tmp_path: Path) -> None:
@@ -241,7 +240,7 @@ def test_backends_of_one_database_share_a_word(tmp_path: Path) -> None:
     assert word(project="example.com:my-lab-1") == "example-com-my-lab-1-fs"
     long = [word(database="d" * 60 + end) for end in "xy"]
     assert len(set(long)) == 2
-    assert all(len(one) <= 40 for one in long)
+    assert all(len(word) <= 40 for word in long)
 
 
 def test_a_url_becomes_a_context_named_after_its_host(tmp_path: Path) -> None:

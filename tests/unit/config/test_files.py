@@ -16,9 +16,9 @@ def test_unreadable_context_files_are_reported(tmp_path: Path) -> None:
     utf16.write_text("name: a\n", encoding="utf-16")
     huge = tmp_path / "huge.yaml"
     huge.write_bytes(b"a: b\n" * 2_000_000)
-    for path, says in [
+    for path, text in [
         (tmp_path / "none.yaml", f"{tmp_path}/none.yaml: there is no such file"),
-        (tmp_path, "is a folder; name the job file in it"),
+        (tmp_path, "is a folder; name the file in it"),
         (latin, "latin.yaml:2: is not UTF-8 text"),
         (utf16, "utf16.yaml:1: is not UTF-8 text"),
         (huge, "huge.yaml: is longer than 256 KiB"),
@@ -26,7 +26,7 @@ def test_unreadable_context_files_are_reported(tmp_path: Path) -> None:
     ]:
         with pytest.raises(BadSpec) as error:
             files.read(path)
-        assert says in error.value.message
+        assert text in error.value.message
     if os.geteuid() != 0:  # root reads everything
         latin.chmod(0)
         with pytest.raises(BadSpec, match="cannot be read: Permission denied"):
@@ -34,7 +34,7 @@ def test_unreadable_context_files_are_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("name", "hint"),
     [
         ("helo.yaml", "Did you mean hello.yaml?"),
         (
@@ -46,16 +46,16 @@ def test_unreadable_context_files_are_reported(tmp_path: Path) -> None:
         ("nowhere/other.yaml", "There is no folder nowhere either: check the path"),
     ],
 )
-def test_a_file_that_is_not_there_is_answered_with_what_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, says: str
+def test_the_error_of_a_missing_file_names_similar_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, hint: str
 ) -> None:
     (tmp_path / "below").mkdir()
-    for name in ("hello.yaml", *(f"{n}.yaml" for n in range(1, 6)), "notes.txt", "below/mlp.yaml"):
-        (tmp_path / name).touch()
+    for file in ("hello.yaml", *(f"{n}.yaml" for n in range(1, 6)), "notes.txt", "below/mlp.yaml"):
+        (tmp_path / file).touch()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadSpec) as error:
-        files.read(Path(asked))
-    assert says in error.value.hint, error.value.hint
+        files.read(Path(name))
+    assert hint in error.value.hint, error.value.hint
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:

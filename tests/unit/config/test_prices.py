@@ -1,4 +1,4 @@
-"""A user's own prices: what a file may say, what is refused with its line and its row, and where it counts."""
+"""A user's own prices: the file, its errors with line and row, and their use."""
 
 from datetime import date
 from decimal import Decimal
@@ -13,6 +13,7 @@ from tpujob.domain.events import SliceRequested
 from tpujob.domain.hardware.prices import LIST
 from tpujob.domain.model import State
 from tpujob.domain.observations import Observation
+from tpujob.domain.spec import yaml
 from tpujob.errors import BadSpec
 
 TODAY = date(2026, 11, 22)
@@ -43,28 +44,28 @@ def row(**changed: str) -> str:
 
 
 def file(*rows: str) -> str:
-    return "prices:\n" + "".join(f"  - {{{one}}}\n" for one in rows)
+    return "prices:\n" + "".join(f"  - {{{text}}}\n" for text in rows)
 
 
 def test_rows_count_before_those_of_the_list_and_keep_how_they_were_given() -> None:
     own = prices.parse(GOOD, "mine.yaml", TODAY)
     assert own.warnings == ()
-    found = LIST.over(own.rows)
-    assert found.usd_per_hour("v5e-8", "us-central1-a", "on-demand") == 8.8
-    assert found.usd_per_hour("v4-8", "us-central2-b", "spot") == 3.2, "8 cores are 4 chips"
-    assert found.usd_per_hour("v4-8", "us-central2-b", "reserved") == 4 * 2.0286
-    assert found.usd_per_hour("v4-8", "us-central2-b", "on-demand") == 12.88, "of the shipped list"
-    stored = found.storage("mars-north1")
+    merged = LIST.over(own.rows)
+    assert merged.usd_per_hour("v5e-8", "us-central1-a", "on-demand") == 8.8
+    assert merged.usd_per_hour("v4-8", "us-central2-b", "spot") == 3.2, "8 cores are 4 chips"
+    assert merged.usd_per_hour("v4-8", "us-central2-b", "reserved") == 4 * 2.0286
+    assert merged.usd_per_hour("v4-8", "us-central2-b", "on-demand") == 12.88, "of the shipped list"
+    stored = merged.storage("mars-north1")
     assert stored is not None
     assert (stored.usd, stored.source.as_of) == (Decimal("0.073"), date(2026, 10, 1))
     assert stored.quoted == "$0.0001 for a GiB-hour"
-    assert found.traffic("europe-west4", "asia-east1").usd == Decimal("0.07")
-    assert found.class_a.of(1000) == Decimal("0.01")
-    assert all(one.own for one in own.rows)
+    assert merged.traffic("europe-west4", "asia-east1").usd == Decimal("0.07")
+    assert merged.class_a.of(1000) == Decimal("0.01")
+    assert all(price.own for price in own.rows)
 
 
 def test_four_of_four_impossible_rows_are_refused_by_name() -> None:
-    said = wrong(
+    errors = wrong(
         file(
             row(pricing="spot", usd="1.3"),
             row(where="us-east5", usd="0.84"),
@@ -78,12 +79,12 @@ def test_four_of_four_impossible_rows_are_refused_by_name() -> None:
         "mine.yaml:4: prices[2]: tpu v4, us-central2, on-demand: $12.88",
         "mine.yaml:5: prices[3].as_of: tpu v5e: as_of is missing",
     )
-    assert all(map(str.startswith, said, starts)), said
-    assert len(said) == 4
+    assert all(map(str.startswith, errors, starts)), errors
+    assert len(errors) == 4
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "error"),
     [
         (row(source=""), "source is missing"),
         (row(usd="-1"), "must be above 0, not -1"),
@@ -113,16 +114,29 @@ def test_four_of_four_impossible_rows_are_refused_by_name() -> None:
         (f"{row()}}}\n  - {{{row()}", "is the second row for tpu v5e, us-central1, on-demand"),
     ],
 )  # fmt: skip
-def test_what_is_refused(given: str, said: str) -> None:
+def test_a_wrong_row_is_refused(given: str, error: str) -> None:
     message = wrong(file(given))
     assert "mine.yaml:" in message
     assert "prices[" in message
-    assert said in message
+    assert error in message
 
 
-@pytest.mark.parametrize("text", ["", "prices: []\n", "rows: []\n", "- 1\n", "prices: [1]\n"])
-def test_what_is_no_price_file(text: str) -> None:
-    assert wrong(text).startswith("mine.yaml:")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "prices: []\n",
+        "rows: []\n",
+        "- 1\n",
+        "prices: [1]\n",
+        "prices: []\n---\n",
+        "#" * yaml.MAX_BYTES + "\n",
+    ],
+)
+def test_an_error_of_a_price_file_speaks_of_no_job(text: str) -> None:
+    message = wrong(text)
+    assert message.startswith("mine.yaml:")
+    assert "job" not in message
 
 
 def test_a_doubtful_price_is_used_with_a_warning() -> None:
@@ -149,8 +163,8 @@ def test_a_context_names_its_file_and_a_slice_is_asked_for_at_its_prices(tmp_pat
         prices.in_force(now, lab, TODAY)
     (now.contexts / "mine.yaml").write_text(GOOD)
     here = context.site(lab, "ada-fs", prices.in_force(now, lab, TODAY))
-    asked = decide(job_in(State.QUEUED), Observation(prices=here.prices), NOW).event
-    assert asked is not None
-    assert isinstance(asked.payload, SliceRequested)
-    assert asked.payload.usd_per_hour == 6.4, "8 chips at a quarter of $3.20"
+    request = decide(job_in(State.QUEUED), Observation(prices=here.prices), NOW).event
+    assert request is not None
+    assert isinstance(request.payload, SliceRequested)
+    assert request.payload.usd_per_hour == 6.4, "8 chips at a quarter of $3.20"
     assert prices.in_force(now, context.make({**lab.model_dump(), "prices": ""}), TODAY) is LIST

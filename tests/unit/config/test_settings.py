@@ -1,4 +1,4 @@
-"""Where things are kept, and who the user is, whatever the environment looks like."""
+"""Settings from any environment: folders, user, context, and what processes of the stack get."""
 
 import errno
 import os
@@ -38,7 +38,7 @@ def test_a_relative_state_folder_does_not_move_with_the_working_folder(
     assert load(Path("here"), env={"TPUJOB_STATE": "/elsewhere"}).state == tmp_path / "here"
 
 
-def test_without_a_home_the_account_says_where(tmp_path: Path) -> None:
+def test_without_a_home_the_folder_follows_from_the_account(tmp_path: Path) -> None:
     assert load(env={}).state.is_absolute()
     assert load(env={}).user
 
@@ -70,8 +70,8 @@ def test_the_context_is_local_until_a_file_says_otherwise(tmp_path: Path) -> Non
 
 
 def test_two_contexts_share_no_file_and_reading_settings_makes_none(tmp_path: Path) -> None:
-    each = [at(tmp_path, TPUJOB_CONTEXT=name) for name in ("lab", "home", "local")]
-    files = [{s.home, s.run, s.db, s.keys, s.ready_file("backend")} for s in each]
+    contexts = [at(tmp_path, TPUJOB_CONTEXT=name) for name in ("lab", "home", "local")]
+    files = [{s.home, s.run, s.db, s.keys, s.ready_file("backend")} for s in contexts]
     assert len(set.union(*files)) == 15
     assert all(path.is_relative_to(tmp_path) for path in set.union(*files))
     assert list(tmp_path.iterdir()) == []
@@ -84,7 +84,7 @@ def test_a_damaged_context_is_named(tmp_path: Path, text: str) -> None:
         at(tmp_path)
 
 
-def test_colours_are_left_out_when_asked() -> None:
+def test_the_environment_disables_colours() -> None:
     assert no_color({"NO_COLOR": "1"})
     assert no_color({"TERM": "dumb"})
     assert not no_color({"NO_COLOR": "", "TERM": "xterm"})
@@ -93,7 +93,7 @@ def test_colours_are_left_out_when_asked() -> None:
 # Folders and secrets -------------------------------------------------------------------------------------------------
 
 
-def test_the_folders_are_closed_to_everybody_else(tmp_path: Path) -> None:
+def test_the_folders_are_closed_to_other_users(tmp_path: Path) -> None:
     settings = at(tmp_path / "a" / "b")
     before = os.umask(0)
     try:

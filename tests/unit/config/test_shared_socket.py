@@ -1,4 +1,4 @@
-"""Where `tpujob serve` puts its socket: where others can come in, and nobody else can put one of their own."""
+"""The socket of `tpujob serve`: other users can connect to it, and cannot replace it."""
 
 import os
 import tempfile
@@ -14,7 +14,7 @@ from tpujob.lib import unix_sockets
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """In a folder of this user's that others may enter."""
+    """Yield a path in a folder of this user that others may enter."""
     with tempfile.TemporaryDirectory(prefix="place-", dir="/tmp") as folder:
         os.chmod(folder, 0o755)
         yield Path(folder, "backend.sock")
@@ -69,13 +69,13 @@ def test_a_folder_that_others_cannot_enter_is_refused(place: Path) -> None:
         shared_socket.free(place)
 
 
-def test_a_place_has_to_be_said_where_there_is_no_usual_one(
+def test_a_path_is_required_without_the_usual_folder(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_socket, "USUAL", place.parent / "none" / "backend.sock")
-    with pytest.raises(BadRequest, match="is not given") as told:
+    with pytest.raises(BadRequest, match="is not given") as raised:
         shared_socket.where("")
-    assert "TPUJOB_SOCKET" in told.value.hint
+    assert "TPUJOB_SOCKET" in raised.value.hint
     monkeypatch.setattr(shared_socket, "USUAL", place)
     assert shared_socket.where("") == place, "systemd has made its folder for this user"
     assert shared_socket.where("/a/../b/s") == Path("/b/s")
@@ -83,6 +83,6 @@ def test_a_place_has_to_be_said_where_there_is_no_usual_one(
         shared_socket.where(f"/{'x' * 200}")
 
 
-def test_nothing_is_believed_of_a_folder_that_is_not_there() -> None:
+def test_a_missing_folder_has_no_owner() -> None:
     with pytest.raises(NotFound):
         shared_socket.owner_of(Path("/nowhere/tpujob/backend.sock"))

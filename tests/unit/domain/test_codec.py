@@ -38,10 +38,10 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
     origin, args = get_origin(kind), get_args(kind)
     if is_dataclass(kind):
         hints = get_type_hints(kind)
-        each = {f.name: anything(hints[f.name]) for f in fields(kind)}
+        values = {f.name: anything(hints[f.name]) for f in fields(kind)}
         if kind is Job:
-            each["schema_version"] = st.just(SCHEMA_VERSION)
-        return st.builds(kind, **each)
+            values["schema_version"] = st.just(SCHEMA_VERSION)
+        return st.builds(kind, **values)
     if kind is Any:
         return JSON
     if kind is JobSpec:
@@ -110,8 +110,8 @@ def test_a_document_holds_plain_json_types_only() -> None:
         inner = (
             value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         )
-        for each in inner:
-            check(each)
+        for part in inner:
+            check(part)
 
     check(to_json(JOB))
     ready = SliceReady((Endpoint(0, "10.0.0.1"),))
@@ -150,7 +150,7 @@ def test_a_record_of_0_1_0_is_read_and_is_of_this_version_then() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "said"),
+    ("path", "value", "message"),
     [
         (["name"], 7, "`name` should be text and is 7"),
         (["name"], None, "`name` should be text and is None"),
@@ -182,13 +182,13 @@ def test_a_record_of_0_1_0_is_read_and_is_of_this_version_then() -> None:
         (["schema_version"], "1", "`schema_version` should be a whole number"),
     ],
 )
-def test_an_invalid_field_is_named(path: list[Any], value: object, said: str) -> None:
+def test_an_invalid_field_is_named(path: list[Any], value: object, message: str) -> None:
     document = copy.deepcopy(to_json(JOB))
     place: Any = document
     for step in path[:-1]:
         place = place[step]
     place[path[-1]] = value
-    with pytest.raises(StoreError, match=f"the record of job 000042 is damaged: .*{said}"):
+    with pytest.raises(StoreError, match=f"the record of job 000042 is damaged: .*{message}"):
         read(document)
 
 

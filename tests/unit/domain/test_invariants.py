@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.changes import broken_by
-from tests.support.records import NOW, SPEC, job_in, respec
+from tests.support.records import NOW, SPEC, a_slice, job_in, respec
 from tpujob.domain import invariants
 from tpujob.domain.events import (
     AboutSlice,
@@ -24,14 +24,9 @@ from tpujob.domain.spec import parse
 K = EventKind
 
 
-def a_slice(k: int, **changes: Any) -> Slice:
-    plain = Slice(f"tj-000001-{k}", k, "v4-16", "us-central2-b", "spot", "r", 1.0, NOW - 500)
-    return replace(plain, **changes)
-
-
 def refused(k: int) -> Slice:
-    asked = {"delete_reason": "no slice", "delete_asked_at": NOW, "gone_at": NOW}
-    return a_slice(k, refused=Cause.STOCKOUT, **asked)
+    fields = {"delete_reason": "no slice", "delete_asked_at": NOW, "gone_at": NOW}
+    return a_slice(k, refused=Cause.STOCKOUT, **fields)
 
 
 CONDEMNED = a_slice(1, role=SliceRole.CONDEMNED, ready_at=NOW - 400, delete_reason="BAD_HOST")
@@ -131,8 +126,8 @@ def step(before: Job, **changes: Any) -> list[str]:
 
 
 def test_only_the_oldest_requests_that_came_to_nothing_may_be_forgotten() -> None:
-    many = tuple(refused(k) for k in range(1, REFUSALS + 3))
-    job = queued(*many, a_slice(99, **GONE))
+    slices = tuple(refused(k) for k in range(1, REFUSALS + 3))
+    job = queued(*slices, a_slice(99, **GONE))
     assert step(job) == []
     assert step(job, slices=job.slices[2:]) == []
     assert step(job, slices=job.slices[3:]) == ["tj-000001-3 was taken out of the record"]
@@ -178,8 +173,8 @@ def history() -> tuple[list[Event], Job]:
 
     for k in range(1, REFUSALS + 5):
         name, full = f"tj-000001-{k}", Cause.STOCKOUT
-        asked = SliceRequested(name, k, "v4-16", "us-central2-b", "spot", "r", 1.0)
-        happen(K.SLICE_REQUESTED, asked)
+        request = SliceRequested(name, k, "v4-16", "us-central2-b", "spot", "r", 1.0)
+        happen(K.SLICE_REQUESTED, request)
         happen(K.RELEASE_STARTED, ReleaseStarted(State.QUEUED, full, refused=full))
         happen(K.DELETE_ASKED, AboutSlice(name))
         happen(K.SLICE_GONE, AboutSlice(name))
@@ -242,5 +237,5 @@ def test_what_must_hold_of_a_group_and_its_elements() -> None:
 
 
 def of_group(*jobs: Job) -> list[str]:
-    found = [each for job in jobs for each in invariants.of_job(job)]
-    return [each.text for each in (*found, *invariants.of_groups(jobs))]
+    violations = [violation for job in jobs for violation in invariants.of_job(job)]
+    return [violation.text for violation in (*violations, *invariants.of_groups(jobs))]

@@ -34,15 +34,15 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize(("given", "shown"), HOSTILE)
-def test_nothing_that_a_terminal_obeys_or_hides_is_left(given: str, shown: str) -> None:
-    assert clean(given) == shown
-    assert one_line(given, 80) == " ".join(shown.split())
+@pytest.mark.parametrize(("text", "shown"), HOSTILE)
+def test_nothing_that_a_terminal_obeys_or_hides_is_left(text: str, shown: str) -> None:
+    assert clean(text) == shown
+    assert one_line(text, 80) == " ".join(shown.split())
 
 
 @given(st.text())
-def test_clean_text_has_nothing_left_to_clean(given: str) -> None:
-    shown = clean(given)
+def test_clean_text_has_nothing_left_to_clean(text: str) -> None:
+    shown = clean(text)
     assert clean(shown) == shown
     left = {unicodedata.category(c) for c in shown}
     assert not left & {"Cc", "Cs", "Zl", "Zp"}

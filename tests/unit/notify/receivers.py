@@ -1,4 +1,4 @@
-"""Real receivers on loopback: a web server and a mail server, which note what they get and answer what a test says."""
+"""Real receivers on loopback: a web server and a mail server, which record requests and answer as a test demands."""
 
 import ssl
 import threading
@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from email.message import EmailMessage
 from email.parser import BytesParser
 from email.policy import default
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, cast
 
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
 
+from tests.support.local_server import LocalServer
 from tpujob.domain.notifications.delivery import message_for
 from tpujob.domain.notifications.model import Message, Notification, NotificationKind
 
@@ -43,18 +44,18 @@ def web() -> Iterator[Web]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            told.got.append(Got(self.path, dict(self.headers.items()), body))
-            if told.release:
-                told.release.wait(30)
-            if told.drip:
+            server_state.got.append(Got(self.path, dict(self.headers.items()), body))
+            if server_state.release:
+                server_state.release.wait(30)
+            if server_state.drip:
                 self._drip()
                 return
-            self.send_response(told.status)
-            for name, value in told.more.items():
+            self.send_response(server_state.status)
+            for name, value in server_state.more.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(told.text.encode())))
+            self.send_header("Content-Length", str(len(server_state.text.encode())))
             self.end_headers()
-            self.wfile.write(told.text.encode())
+            self.wfile.write(server_state.text.encode())
 
         def _drip(self) -> None:
             try:
@@ -65,33 +66,22 @@ def web() -> Iterator[Web]:
             except OSError:
                 self.close_connection = True
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    told = Web(f"http://127.0.0.1:{server.server_port}/hook?a=b")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield told
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with LocalServer(Handler) as server:
+        server_state = Web(f"{server.url}/hook?a=b")
+        yield server_state
 
 
 @dataclass
 class Post:
     port: int = 0
-    answer: str = ""  #: to whatever is handed in; empty: it is taken
+    answer: str = ""  #: the answer to each message; empty: it is accepted
     got: list[EmailMessage] = field(default_factory=list)
     envelopes: list[tuple[str, list[str]]] = field(default_factory=list)
     logins: list[tuple[bytes, bytes]] = field(default_factory=list)
 
 
 class AnyPort(Controller):
-    """Knocks at the port that it got, where its own class knocks at the one that it was given."""
+    """A controller that can listen at port 0: it connects to the port that the kernel chose."""
 
     def _trigger_server(self) -> None:
         assert self.server
@@ -101,29 +91,32 @@ class AnyPort(Controller):
 
 @contextmanager
 def post(tls: ssl.SSLContext | None = None, *, implicit: bool = False) -> Iterator[Post]:
-    """A mail server that wants a login over TLS, when it has a certificate."""
-    told = Post()
+    """Yield a mail server; with a certificate, it demands a login over TLS."""
+    server_state = Post()
 
     class Handler:
         async def handle_DATA(self, server: SMTP, session: Any, envelope: Any) -> str:
-            if told.answer:
-                return told.answer
+            if server_state.answer:
+                return server_state.answer
             parsed = BytesParser(policy=default).parsebytes(envelope.content)
-            told.got.append(cast("EmailMessage", parsed))
-            told.envelopes.append((envelope.mail_from, envelope.rcpt_tos))
+            server_state.got.append(cast("EmailMessage", parsed))
+            server_state.envelopes.append((envelope.mail_from, envelope.rcpt_tos))
             return "250 taken"
 
     def login(
         server: SMTP, session: Any, envelope: Any, mechanism: str, data: LoginPassword
     ) -> AuthResult:
-        told.logins.append((data.login, data.password))
+        server_state.logins.append((data.login, data.password))
         return AuthResult(success=data.password == b"right", handled=False)
 
     options: dict[str, Any] = {}
     if tls:
-        wanted = {"auth_required": not implicit, "auth_require_tls": not implicit}
-        options = {"authenticator": login, **wanted}
-        options["tls_context"] = None if implicit else tls
+        options = {
+            "authenticator": login,
+            "auth_required": not implicit,
+            "auth_require_tls": not implicit,
+            "tls_context": None if implicit else tls,
+        }
 
     controller = AnyPort(
         Handler(),
@@ -133,15 +126,15 @@ def post(tls: ssl.SSLContext | None = None, *, implicit: bool = False) -> Iterat
         **options,
     )
     controller.start()
-    told.port = controller.port
+    server_state.port = controller.port
     try:
-        yield told
+        yield server_state
     finally:
         controller.stop()
 
 
 def a_message(*, more: int = 0, **fields: Any) -> Message:
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "key": "000042/1/failed/CRASH",
         "kind": NotificationKind.FAILED,
         "at": 1_700_000_000.0,
@@ -153,4 +146,4 @@ def a_message(*, more: int = 0, **fields: Any) -> Message:
         "cause": "CRASH",
         "zone": "us-central2-b",
     }
-    return replace(message_for("lab", Notification(**given | fields)), more=more)
+    return replace(message_for("lab", Notification(**defaults | fields)), more=more)

@@ -1,4 +1,4 @@
-"""A notifier over a real store, with a clock turned by hand, and sinks that note what they are sent."""
+"""A notifier over a real store, with a clock that tests advance, and sinks that record messages."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ LAB = ChannelRule(channels=("lab",))
 
 @dataclass
 class Notes:
-    """A sink that notes what it is sent, and answers what a test says."""
+    """A sink that records messages, and answers as a test demands."""
 
     answer: Callable[[Message], Receipt] = lambda _: Receipt()
     tried: list[Message] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Notes:
 
     @property
     def names(self) -> list[str]:
-        """Of the jobs."""
+        """The names of the jobs in delivered messages."""
         return [message.notification.name for message in self.got]
 
 
@@ -48,32 +48,34 @@ class Rig:
         self._rules, self.channels = rules, ["lab", *channels]
         self.notifier = self.backend()
 
-    def backend(self, name: str = "backend-1") -> Notifier:
-        """Another backend, or the same one after a restart."""
+    def backend(self, owner: str = "backend-1") -> Notifier:
+        """Return the notifier of another backend, or of the same one after a restart."""
         made = {
-            each: Channel("webhook", each, self.sinks.setdefault(each, Notes()))
-            for each in self.channels
+            name: Channel("webhook", name, self.sinks.setdefault(name, Notes()))
+            for name in self.channels
         }
         setup = NotificationSetup(made, tuple(self._rules))
-        return Notifier(self.store, self.store.outbox, setup, self.clock, owner=name, pool=Inline())
+        return Notifier(
+            self.store, self.store.outbox, setup, self.clock, owner=owner, pool=Inline()
+        )
 
     @property
     def lab(self) -> Notes:
         return self.sinks["lab"]
 
     def run(self, seconds: float, *others: Notifier, poke: bool = True) -> None:
-        """Let that time pass, stepping whenever a notifier wants to."""
+        """Let that time pass, and call each notifier whenever it is due."""
         end = self.clock.now() + seconds
         while True:
             again = end
-            for each in (self.notifier, *others):
+            for notifier in (self.notifier, *others):
                 if poke:
-                    each.poke()
+                    notifier.poke()
                 for _ in range(200):
-                    begun, wanted = each.step()
-                    if not begun and wanted > self.clock.now():
+                    begun, due = notifier.step()
+                    if not begun and due > self.clock.now():
                         break
-                again = min(again, wanted)
+                again = min(again, due)
             if self.clock.now() >= end:
                 return
             self.clock.sleep(max(0.05, min(again, end) - self.clock.now()))

@@ -1,7 +1,8 @@
-"""What a notifier over a real store sends while the clock is turned."""
+"""Messages of a notifier over a real store, while a test advances the clock."""
 
 import time
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,24 +10,26 @@ from hypothesis import strategies as st
 
 from tests.unit.notify.receivers import a_message
 from tests.unit.notify.rig import LAB, Notes, Rig
-from tpujob.domain.events import BudgetWarned, EventKind
-from tpujob.domain.model import Attempt, Cause, Proof
+from tpujob.domain.events import BudgetWarned, EventKind, Finished
+from tpujob.domain.model import Attempt, Cause, Edge, Proof
 from tpujob.domain.notifications import delivery, messages
 from tpujob.domain.notifications.model import KEPT, NotificationKind, Receipt
-from tpujob.domain.notifications.rules import ChannelRule
+from tpujob.domain.notifications.rules import ChannelRule, report_account
+from tpujob.domain.observations import Account
 from tpujob.domain.spec import parse
 from tpujob.engine.notifier import APART
 from tpujob.errors import DamagedRecord
 from tpujob.ports import Owned, Store
 
 DOWN = Receipt("HTTP 503")
+SPEC = {"name": "mlp", "tpu": {"type": "v4-8"}, "run": {"command": "true"}}
 
 
 def kinds(sink: Notes) -> list[NotificationKind]:
     return [message.notification.kind for message in sink.got]
 
 
-def test_a_failure_is_told_at_once_with_the_one_line_that_proves_it(rig: Rig) -> None:
+def test_a_failure_is_reported_at_once_with_the_line_that_proves_it(rig: Rig) -> None:
     missing = "ModuleNotFoundError: No module named 'nosuchmodule'"
     evidence = (
         Proof(0, "Traceback (most recent call last):"),
@@ -64,16 +67,15 @@ def test_a_burst_is_a_bounded_number_of_messages_that_count_all_of_it(rig: Rig) 
     assert states.count("collapsed") == 300 - 2 * delivery.BURST
 
 
-def test_what_mends_itself_is_not_told(rig: Rig) -> None:
+def test_a_retry_is_not_reported(rig: Rig) -> None:
     job = rig.job()
-    for _ in range(3):
-        rig.run(30)
+    rig.run(90)
     rig.resumes(job)
     rig.run(600)
     assert rig.lab.tried == []
 
 
-def test_a_job_that_waits_for_hardware_for_an_hour_is_told_of_once(rig: Rig) -> None:
+def test_a_wait_of_an_hour_for_hardware_is_reported_once(rig: Rig) -> None:
     job = rig.job(name="llama")
     rig.run(3500)
     assert rig.lab.got == []
@@ -84,12 +86,36 @@ def test_a_job_that_waits_for_hardware_for_an_hour_is_told_of_once(rig: Rig) -> 
     assert "has waited for hardware for 60 min" in message.notification.text
 
 
-def test_a_cancel_of_ones_own_is_no_news_and_one_by_somebody_else_is(rig: Rig) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"held_by": "ana"},
+        {"edges": (Edge("000001"),)},
+        {"spec": parse({**SPEC, "not_before": "2099-01-01T00:00Z"})},
+    ],
+)
+def test_a_job_that_is_put_off_does_not_wait_for_hardware(
+    rig: Rig, changes: dict[str, Any]
+) -> None:
+    rig.job(**changes)
+    rig.run(7200)
+    assert rig.lab.tried == []
+
+
+def test_a_job_waits_for_hardware_from_its_release_on(rig: Rig) -> None:
+    job = rig.job(held_by="ana")
+    rig.run(7200)
+    rig.happens(job, EventKind.QUEUE_RELEASED)
+    rig.run(3500)
+    assert rig.lab.got == []
+    rig.run(200)
+    assert "has waited for hardware for 60 min" in rig.lab.got[0].notification.text
+
+
+def test_only_a_cancel_by_another_user_is_reported(rig: Rig) -> None:
     for by in ("ana", "bob"):
         job = rig.job(user="ana", name=f"by-{by}")
         rig.happens(job, EventKind.RELEASE_REQUESTED, by=by)
-        from tpujob.domain.events import Finished
-
         rig.happens(job, EventKind.CANCELLED, "cancelled", Finished(Cause.CANCELLED))
     rig.run(60)
     (message,) = rig.lab.got
@@ -97,7 +123,7 @@ def test_a_cancel_of_ones_own_is_no_news_and_one_by_somebody_else_is(rig: Rig) -
     assert message.notification.text.startswith("bob has cancelled it")
 
 
-def test_a_budget_is_told_once_for_each_limit(rig: Rig) -> None:
+def test_a_budget_is_reported_once_for_each_limit(rig: Rig) -> None:
     job = rig.job()
     rig.happens(job, EventKind.BUDGET_WARNED, "80 %", BudgetWarned(100, 80))
     rig.run(5)
@@ -109,7 +135,18 @@ def test_a_budget_is_told_once_for_each_limit(rig: Rig) -> None:
     assert kinds(rig.lab) == [NotificationKind.BUDGET_WARNED, NotificationKind.BUDGET_USED_UP]
 
 
-def test_a_leak_is_told_once_however_often_it_is_swept(rig: Rig) -> None:
+@pytest.mark.parametrize(
+    ("used", "kind"),
+    [(39, None), (40, NotificationKind.BUDGET_WARNED), (50, NotificationKind.BUDGET_USED_UP)],
+)
+def test_a_shared_budget_is_reported_when_it_is_low(
+    used: int, kind: NotificationKind | None
+) -> None:
+    fact = report_account(Account("user ada", 50, used, reserve=0, burn=0, at=0.0))
+    assert (fact and (fact.kind, fact.user)) == (kind and (kind, "ada"))
+
+
+def test_a_leak_is_reported_once_however_often_it_is_swept(rig: Rig) -> None:
     leak = Owned("tj-000009-1", "us-central2-b", "000009", rig.clock.now() - 7200)
     for _ in range(5):
         rig.notifier.leaked([leak])
@@ -118,7 +155,7 @@ def test_a_leak_is_told_once_however_often_it_is_swept(rig: Rig) -> None:
     assert "tj-000009-1 in us-central2-b is 2 h old" in message.notification.text
 
 
-# Whom ----------------------------------------------------------------------------------------------------------------
+# Channels ------------------------------------------------------------------------------------------------------------
 
 
 def test_rules_of_jobs_users_and_contexts_lead_to_channels(store: Store) -> None:
@@ -135,19 +172,16 @@ def test_rules_of_jobs_users_and_contexts_lead_to_channels(store: Store) -> None
     )
     rig.notifier.leaked([Owned("tj-1", "us-central2-b", "1", 0.0)])
     rig.run(60)
-    told = {name: kinds(sink) for name, sink in rig.sinks.items()}
-    assert told["ada"] == [NotificationKind.FAILED]
-    assert sorted(told["ops"]) == [NotificationKind.FAILED, NotificationKind.LEAK]
-    assert told["lab"] == [NotificationKind.BUDGET_WARNED], "its own file says so"
-
-
-SPEC = {"name": "mlp", "tpu": {"type": "v4-8"}, "run": {"command": "true"}}
+    sent = {name: kinds(sink) for name, sink in rig.sinks.items()}
+    assert sent["ada"] == [NotificationKind.FAILED]
+    assert sorted(sent["ops"]) == [NotificationKind.FAILED, NotificationKind.LEAK]
+    assert sent["lab"] == [NotificationKind.BUDGET_WARNED], "its own file names the channel"
 
 
 # Restarts, kills and several backends --------------------------------------------------------------------------------
 
 
-def test_what_happened_before_notifications_were_set_up_is_told_to_nobody(store: Store) -> None:
+def test_events_before_the_set_up_of_notifications_are_not_reported(store: Store) -> None:
     before = Rig(store)
     old = before.job()
     before.fails(old)
@@ -159,12 +193,12 @@ def test_what_happened_before_notifications_were_set_up_is_told_to_nobody(store:
     assert rig.lab.tried == []
 
 
-def test_a_backend_that_starts_later_tells_what_happened_meanwhile(rig: Rig) -> None:
-    rig.fails(rig.job(name="while-nobody-ran"))
+def test_a_backend_that_starts_later_reports_events_before(rig: Rig) -> None:
+    rig.fails(rig.job(name="while-no-backend-ran"))
     rig.clock.sleep(7200)
     rig.notifier = rig.backend("backend-2")
     rig.run(30)
-    assert rig.lab.names == ["while-nobody-ran"]
+    assert rig.lab.names == ["while-no-backend-ran"]
 
 
 def test_two_backends_send_each_thing_once(rig: Rig) -> None:
@@ -180,7 +214,7 @@ class Killed(Exception):
     """The process is killed here."""
 
 
-#: of each way to be cut off: the method of the outbox, at which of its calls, and whether that is still carried out
+#: for each kill: a method of the outbox, the number of its call, and whether the call still takes effect
 CUTS = {
     "before messages are stored": ("add", 1, False),
     "when they are stored": ("add", 1, True),
@@ -195,7 +229,7 @@ CUTS = {
 def test_a_backend_that_is_killed_anywhere_loses_nothing(
     rig: Rig, cut: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Delivered twice is only what could not be recorded: the same message, with the same id."""
+    """Only a message whose delivery was not recorded is delivered twice, with the same id."""
     method, at, done = CUTS[cut]
     real = getattr(rig.store.outbox, method)
     calls = 0

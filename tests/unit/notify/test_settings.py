@@ -1,4 +1,4 @@
-"""`notifications:` of a context: what it becomes, and what is said of its errors and of keys of earlier versions."""
+"""`notifications:` of a context: its channels and rules, its errors, and keys of earlier versions."""
 
 import re
 from typing import Any, cast
@@ -18,8 +18,8 @@ PAGE = ROOT / "docs" / "notifications.md"
 
 def test_the_settings_of_the_page_become_channels_and_rules() -> None:
     (block,) = re.findall(r"```yaml\n(notifications:.*?)```", PAGE.read_text(), re.S)
-    found = NotificationSettings.model_validate(yaml.load(block, "page").data["notifications"])
-    setup = build_setup(found, cast(Any, None), Clock(), "")
+    settings = NotificationSettings.model_validate(yaml.load(block, "page").data["notifications"])
+    setup = build_setup(settings, cast(Any, None), Clock(), "")
     assert {name: channel.kind for name, channel in setup.channels.items()} == {
         "lab": "slack",
         "ada": "email",
@@ -38,9 +38,9 @@ def test_keys_of_earlier_versions_are_ignored_with_one_warning(
     text = (
         "channels: {lab: {slack: SLACK_LAB, quiet: '22:00-07:00', daily: '9'}, ops: {slack: X_Y}}"
     )
-    found = parse(text, "n.yaml")
+    settings = parse(text, "n.yaml")
     assert not caplog.messages, "only a backend warns, not each command that reads the file"
-    setup = build_setup(found, cast(Any, None), Clock(), "")
+    setup = build_setup(settings, cast(Any, None), Clock(), "")
     assert list(setup.channels) == ["lab", "ops"]
     assert caplog.messages == [
         "notifications: channel lab: quiet, daily: no longer supported, ignored"
@@ -57,6 +57,6 @@ def test_keys_of_earlier_versions_are_ignored_with_one_warning(
         ("channels: {lab: {slak: X}}", "slack"),
     ],
 )
-def test_errors_name_what_is_wrong(text: str, error: str) -> None:
+def test_errors_name_the_wrong_part(text: str, error: str) -> None:
     with pytest.raises(BadSpec, match=error):
         parse(text, "n.yaml")

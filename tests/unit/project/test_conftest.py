@@ -1,4 +1,4 @@
-"""What `conftest.py` and the settings of pytest promise to every test."""
+"""Promises of `conftest.py` and of pytest's settings to every test."""
 
 import random
 import threading

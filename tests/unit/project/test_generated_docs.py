@@ -20,7 +20,7 @@ def test_a_generated_page_is_current(page: str) -> None:
 
 
 def first_cells(heading: str) -> set[str]:
-    """What stands in backticks in the first cells of the tables below a heading."""
+    """Return the words in backticks in the first cells of the tables below a heading."""
     section = TROUBLESHOOTING.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     firsts = re.findall(r"^\| ([^|]*) \|", section, re.M)
     return {name for cell in firsts for name in re.findall(r"`(\w+)`", cell)}

@@ -30,8 +30,8 @@ def words_of(text: str) -> list[str]:
 
 
 def fault(line: str, *, whole: bool) -> str:
-    """Why the command line cannot be parsed; empty: it can. Unless `whole`, arguments may be left out, as a sentence
-    does that names a command rather than one call of it."""
+    """Return why the command line cannot be parsed; empty: it can. Unless `whole`, arguments may be left out, as in a
+    sentence that names a command rather than one call of it."""
     try:
         words, command = words_of(line), MAIN
         if any(word.endswith("-completion") for word in words):
@@ -63,7 +63,8 @@ def value_after(text: str) -> str:
 
 
 def in_python(path: Path) -> Iterator[tuple[str, bool]]:
-    """Of each string, with `1` for what is put into it: what stands in backticks; of a message or a hint all others."""
+    """Yield the parts in backticks of each string, with `1` for each inserted value; of a message or a hint also the
+    rest."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     inner = {
         id(part)
@@ -89,7 +90,7 @@ def in_python(path: Path) -> Iterator[tuple[str, bool]]:
 
 
 def in_template(path: Path) -> Iterator[tuple[str, bool]]:
-    """What a button copies, whole, and what stands in a sentence."""
+    """Yield what a button copies, whole, and the parts in backticks of each sentence."""
     text = path.read_text(encoding="utf-8")
     for call in re.findall(r"blocks\.command\((.*?)\) *\}\}", text):
         parts = [part.strip() for part in call.split(" ~ ")]
@@ -103,7 +104,7 @@ def in_template(path: Path) -> Iterator[tuple[str, bool]]:
 
 
 def in_text(path: Path) -> Iterator[tuple[str, bool]]:
-    """What stands in backticks, and each line of a block of code that begins with it."""
+    """Yield the parts in backticks, and each line of a block of code that begins with the command."""
     text = path.read_text(encoding="utf-8").replace("\\\n", " ")
     yield from (
         (quoted, False) for quoted in QUOTED.findall(re.sub(r"```.*?```", "", text, flags=re.S))

@@ -1,4 +1,4 @@
-"""What backend and agent agree on: paths, phases, and the plan as it has been since 0.1.0."""
+"""The agreement of backend and agent: paths, phases, and the plan as it has been since 0.1.0."""
 
 import json
 from typing import Any

@@ -1,4 +1,5 @@
-"""What a person can do with a job: said in each state, to each caller, with its money; and it is what happens then."""
+"""Actions that a person may take on a job: offered in each state, to each caller, with their money; and they do what
+they say."""
 
 import contextlib
 from dataclasses import replace
@@ -17,13 +18,13 @@ BOB, EVE = caller("bob"), caller("eve")
 LIVE = [state for state in State if not state.final]
 
 
-def offered(job: Job, who: Principal = ADA) -> dict[str, str]:
-    found, refused = offered_actions.offered(job, who, NOW)
-    names = sorted(one["name"] for one in (*found, *refused))
+def offered(job: Job, caller: Principal = ADA) -> dict[str, str]:
+    actions, refused = offered_actions.offered(job, caller, NOW)
+    names = sorted(action["name"] for action in (*actions, *refused))
     assert names == sorted(offered_actions.ACTIONS), "each is offered, or it is said why not"
-    assert all(one["why"] for one in refused)
-    assert all(one["does"] and one["costs"] for one in found)
-    return {one["name"]: f"{one['does']} | {one['costs']}" for one in found}
+    assert all(action["why"] for action in refused)
+    assert all(action["does"] and action["costs"] for action in actions)
+    return {action["name"]: f"{action['does']} | {action['costs']}" for action in actions}
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_each_state_offers_what_would_change_something(
 
 
 @pytest.mark.parametrize(
-    ("job", "name", "said"),
+    ("job", "name", "expected"),
     [
         (
             job_in(State.RUNNING),
@@ -87,45 +88,45 @@ def test_each_state_offers_what_would_change_something(
         ),
     ],
 )
-def test_an_action_says_what_it_does_and_what_it_costs(job: Job, name: str, said: str) -> None:
-    assert offered(with_progress(job, step=500, checkpoint=480))[name] == said
+def test_an_action_says_what_it_does_and_what_it_costs(job: Job, name: str, expected: str) -> None:
+    assert offered(with_progress(job, step=500, checkpoint=480))[name] == expected
 
 
 def test_a_price_that_nobody_knows_is_said() -> None:
     job = job_in(State.RUNNING)
     unpriced = replace(job, slices=tuple(replace(s, usd_per_hour=None) for s in job.slices))
-    for said in offered(unpriced).values():
-        assert "at an unknown price" in said
+    for words in offered(unpriced).values():
+        assert "at an unknown price" in words
 
 
 def test_others_are_told_why_they_have_no_button() -> None:
     job = replace(job_in(State.RUNNING), owner=BOB.id)
     assert set(offered(job, BOB)) == set(offered(job, ADA)) == {"cancel", "delete", "clean"}
-    for who in (EVE, replace(BOB, role=Role.VIEWER)):
-        found, refused = offered_actions.offered(job, who, NOW)
-        assert found == []
-        assert all("needs the role" in one["why"] for one in refused)
+    for principal in (EVE, replace(BOB, role=Role.VIEWER)):
+        actions, refused = offered_actions.offered(job, principal, NOW)
+        assert actions == []
+        assert all("needs the role" in action["why"] for action in refused)
 
 
 def test_a_job_whose_own_budget_is_used_up_goes_on_with_a_larger_one_alone() -> None:
     job = job_in(State.FAILED)
     broke = replace(job, cause=Cause.BUDGET, spend_limit=10_000)
-    found, _ = offered_actions.offered(broke, ADA, NOW)
-    (resume,) = [one for one in found if one["name"] == "resume"]
+    actions, _ = offered_actions.offered(broke, ADA, NOW)
+    (resume,) = [action for action in actions if action["name"] == "resume"]
     assert [(ask["name"], ask["needed"]) for ask in resume["asks"]] == [("budget", True)]
-    found, _ = offered_actions.offered(replace(broke, spend_limit=10**9), ADA, NOW)
-    (resume,) = [one for one in found if one["name"] == "resume"]
+    actions, _ = offered_actions.offered(replace(broke, spend_limit=10**9), ADA, NOW)
+    (resume,) = [action for action in actions if action["name"] == "resume"]
     assert [(ask["name"], ask["needed"]) for ask in resume["asks"]] == [("budget", False)]
     crashed = replace(broke, cause=Cause.CRASH)
     _, refused = offered_actions.offered(crashed, ADA, NOW)
-    assert "does not pay for a slice" in {one["name"]: one["why"] for one in refused}["resume"]
+    assert "does not pay for a slice" in {a["name"]: a["why"] for a in refused}["resume"]
 
 
 def test_a_job_file_that_was_wrong_is_not_tried_again() -> None:
     _, refused = offered_actions.offered(
         replace(job_in(State.FAILED), cause=Cause.BAD_SPEC), ADA, NOW
     )
-    assert "submit the corrected one" in {one["name"]: one["why"] for one in refused}["resume"]
+    assert "submit the corrected one" in {a["name"]: a["why"] for a in refused}["resume"]
 
 
 @pytest.mark.parametrize("name", offered_actions.ACTIONS)
@@ -146,11 +147,11 @@ def test_whatever_is_offered_can_be_done_and_changes_the_record(
     assert not eve.get(job)["actions"]
     with pytest.raises(Forbidden):
         getattr(eve, name)(job)
-    if name in {one["name"] for one in view["actions"]}:
+    if name in {action["name"] for action in view["actions"]}:
         getattr(bob, name)(job)
         assert stage.job(job).version > before, "it is in the record"
     else:
-        assert name in {one["name"] for one in view["refused"]}
+        assert name in {action["name"] for action in view["refused"]}
         with contextlib.suppress(IllegalInState):
             getattr(bob, name)(job)
         assert stage.job(job).version == before, "nothing would have changed"

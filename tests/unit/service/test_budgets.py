@@ -31,7 +31,7 @@ def stopped(stage: Stage, usd: float, *, deletion: float = 90.0) -> Job:
 
 @pytest.mark.parametrize("usd", [1.2, 50.0])
 def test_a_runaway_job_keeps_its_limit(stage: Stage, usd: float) -> None:
-    """With no billing data at all: at most one per cent of the limit, or one tick of burn, above it."""
+    """Without billing data the job exceeds its limit by one per cent, or one tick of burn, at most."""
     job = stopped(stage, usd)
     assert job.cause is Cause.BUDGET
     assert spent(stage, job) <= usd + max(usd / 100, RATE * 10 / 3600)
@@ -87,9 +87,9 @@ def test_a_job_that_is_estimated_to_cost_more_is_refused_with_the_arithmetic(sta
     job_id = stage.started()
     stage.clock.sleep(3600)
     stage.succeed(job_id)
-    told = r"than \$7.00: 1.0\d h of v4-16 in us-central2-b cost \$7.[45]\d \(as 1 earlier run .*\), .* \$0.43"
+    message = r"than \$7.00: 1.0\d h of v4-16 in us-central2-b cost \$7.[45]\d \(as 1 earlier run .*\), .* \$0.43"
     for submit in (stage.api.plan, lambda spec: stage.api.create(spec)):
-        with pytest.raises(BadSpec, match=told):
+        with pytest.raises(BadSpec, match=message):
             submit({**SPEC, "budget": {"usd": 7}})
     assert stage.create(budget={"usd": 8})
     longer = {**SPEC, "run": {"command": "python3 other.py"}, "budget": {"usd": 7}}
@@ -104,9 +104,9 @@ def test_a_resume_without_money_is_refused_with_the_arithmetic(stage: Stage) -> 
     before = stage.kinds(job.id)
     with pytest.raises(
         IllegalInState, match=r"cannot continue: the budget does not pay for a slice: \$1.0"
-    ) as said:
+    ) as refused:
         stage.api.resume(job.id)
-    assert said.value.hint == f"`tpujob resume {job.id} --budget USD` gives it more."
+    assert refused.value.hint == f"`tpujob resume {job.id} --budget USD` gives it more."
     with pytest.raises(IllegalInState, match=r"of \$1.50 spent"):
         stage.api.resume(job.id, budget=1.5)
     assert stage.kinds(job.id) == before, "what is refused changes nothing"

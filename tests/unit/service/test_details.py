@@ -1,4 +1,4 @@
-"""What the page of a job says of its hosts, and to whom."""
+"""The hosts on the page of a job, and who sees what of them."""
 
 from dataclasses import replace
 

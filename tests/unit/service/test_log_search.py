@@ -15,7 +15,7 @@ from tpujob.domain.model import State
 from tpujob.errors import BadRequest, Busy
 from tpujob.service.logs.log import Logs
 from tpujob.service.logs.reader import LogReader
-from tpujob.service.logs.search import LogPattern, Searches
+from tpujob.service.logs.search import LogPattern, Searches, matcher
 from tpujob.service.logs.segment_reader import SegmentReader
 from tpujob.service.logs.segments import SegmentLists, Until
 
@@ -67,7 +67,7 @@ def grep(wrote: list[bytes], *options: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("asked", "options"),
+    ("query", "options"),
     [
         ({"text": "loss"}, ["-F", "loss"]),
         ({"text": "loss", "ignore_case": True}, ["-F", "-i", "loss"]),
@@ -80,48 +80,48 @@ def grep(wrote: list[bytes], *options: str) -> int:
         ({"text": "(loss|17) nan", "regexp": True, "ignore_case": True}, ["-Ei", "(loss|17) nan"]),
     ],
 )
-def test_the_count_is_that_of_grep(asked: SearchAsked, options: list[str]) -> None:
+def test_the_count_is_that_of_grep(query: SearchAsked, options: list[str]) -> None:
     shelf, wrote = noisy(lines=4000)
     for host in range(2):
-        found = reader(shelf).search(JOB, {**asked, "host": host})
-        assert found["matching"] == grep(wrote[host], *options)
-        assert found["complete"]
-        assert found["searched"] == found["bytes"]
-    assert reader(shelf).search(JOB, asked)["matching"] == sum(
+        matches = reader(shelf).search(JOB, {**query, "host": host})
+        assert matches["matching"] == grep(wrote[host], *options)
+        assert matches["complete"]
+        assert matches["searched"] == matches["bytes"]
+    assert reader(shelf).search(JOB, query)["matching"] == sum(
         grep(lines, *options) for lines in wrote.values()
     )
 
 
-def walk(logs: Logs, asked: SearchAsked) -> list[tuple[int, int]]:
+def walk(logs: Logs, query: SearchAsked) -> list[tuple[int, int]]:
     """Every match, page by page."""
-    there = list[tuple[int, int]]()
-    found = logs.search(JOB, asked)
-    while found["matches"]:
-        assert found["first"] == len(there) + 1, "n of N counts the matches before"
-        there += [(x["host"], x["line"]) for x in found["matches"]]
-        last = found["matches"][-1]
-        nearest = found["previous"]
-        assert (nearest is None) == (found["first"] == 1)
+    positions = list[tuple[int, int]]()
+    matches = logs.search(JOB, query)
+    while matches["matches"]:
+        assert matches["first"] == len(positions) + 1, "n of N counts the matches before"
+        positions += [(x["host"], x["line"]) for x in matches["matches"]]
+        last = matches["matches"][-1]
+        nearest = matches["previous"]
+        assert (nearest is None) == (matches["first"] == 1)
         place = SearchAsked(of=last["host"], line=last["line"], after=True)
-        found = logs.search(JOB, {**asked, **place})
-        if found["previous"]:
-            assert (found["previous"]["host"], found["previous"]["line"]) == there[-1]
-    assert len(there) == found["matching"]
-    return there
+        matches = logs.search(JOB, {**query, **place})
+        if matches["previous"]:
+            assert (matches["previous"]["host"], matches["previous"]["line"]) == positions[-1]
+    assert len(positions) == matches["matching"]
+    return positions
 
 
 @pytest.mark.parametrize(("regexp", "limit"), [(False, 7), (True, 40)])
 def test_going_on_from_match_to_match_visits_each_once(regexp: bool, limit: int) -> None:
     shelf, wrote = noisy(lines=2000)
-    there = walk(reader(shelf), {"text": "nan nan", "regexp": regexp, "limit": limit})
-    wanted = {
+    positions = walk(reader(shelf), {"text": "nan nan", "regexp": regexp, "limit": limit})
+    expected = {
         (host, n)
         for host, lines in wrote.items()
         for n, x in enumerate(lines, 1)
         if b"nan nan" in x
     }
-    assert set(there) == wanted
-    assert len(there) == len(wanted)
+    assert set(positions) == expected
+    assert len(positions) == len(expected)
 
 
 def test_a_search_that_was_done_reads_a_few_segments_for_the_next_match() -> None:
@@ -147,9 +147,9 @@ def test_a_log_that_grows_is_searched_to_its_new_end() -> None:
 def test_a_traceback_is_one_stop_with_all_that_it_tells() -> None:
     shelf = Shelf()
     shelf.ship(0, 1, CHAINED, number=1)
-    found = reader(shelf).search(JOB, {"traceback": True})
-    assert [x["line"] for x in found["matches"]] == [2, 12, 14]
-    assert found["matching"] == 3
+    matches = reader(shelf).search(JOB, {"traceback": True})
+    assert [x["line"] for x in matches["matches"]] == [2, 12, 14]
+    assert matches["matching"] == 3
 
 
 @pytest.mark.parametrize("pattern", [r"(x+x+)+y", r"(\w+\s?)+$!"])
@@ -160,7 +160,7 @@ def test_a_repeat_inside_a_repeat_takes_no_longer(pattern: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("query", "message"),
     [
         ({"text": "(", "regexp": True}, "is not a pattern"),
         ({"text": "(?<=a+)b", "regexp": True}, "invalid perl operator"),
@@ -171,11 +171,11 @@ def test_a_repeat_inside_a_repeat_takes_no_longer(pattern: str) -> None:
     ],
 )
 def test_a_search_that_makes_no_sense_is_refused_with_a_reason(
-    asked: SearchAsked, said: str
+    query: SearchAsked, message: str
 ) -> None:
     shelf, _ = noisy(lines=10)
-    with pytest.raises(BadRequest, match=said):
-        reader(shelf).search(JOB, asked)
+    with pytest.raises(BadRequest, match=message):
+        reader(shelf).search(JOB, query)
 
 
 def test_what_was_not_reached_in_time_is_said_and_asking_again_goes_on(
@@ -223,11 +223,16 @@ def test_a_search_ends_in_time_also_within_what_was_fetched_in_one_go() -> None:
 
     segments = SegmentReader(shelf)  # pyright: ignore[reportArgumentType]
     until = Until(10)
-    found = SegmentLists(shelf).find(JOB, 2, 0, until)  # pyright: ignore[reportArgumentType]
-    log = LogReader(found, segments, until)
+    listed = SegmentLists(shelf).find(JOB, 2, 0, until)  # pyright: ignore[reportArgumentType]
+    log = LogReader(listed, segments, until)
     counted = Searches(segments).count(log, LogPattern("x"), Slow(), until, Late())  # pyright: ignore
     assert looked == 2, "the piece that was begun is the last one"
     assert not counted.complete
+
+
+def test_marks_are_at_the_match_also_behind_a_letter_whose_small_form_is_longer() -> None:
+    by = matcher(LogPattern("loss", ignore_case=True))
+    assert by.spans(["İ Loss, loss"]) == [[(2, 6), (8, 12)]]
 
 
 def test_a_search_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,27 +24,27 @@ class Follower:
     asked: Mapping[str, int | None] = field(default_factory=dict)
     cursor: str = ""
 
-    def page(self, **asked: int | None) -> LogPage:
-        wanted = {"host": None, "attempt": None, "tail": None, **self.asked, **asked}
+    def page(self, **options: int | None) -> LogPage:
+        query = {"host": None, "attempt": None, "tail": None, **self.asked, **options}
         page = reader(self.shelf).page(
             self.job,
-            host=wanted["host"],
-            attempt=wanted["attempt"],
+            host=query["host"],
+            attempt=query["attempt"],
             cursor=self.cursor,
-            tail=wanted["tail"],
+            tail=query["tail"],
         )
         self.cursor = page["cursor"]
         return page
 
-    def lines(self, **asked: int | None) -> list[LogLine]:
+    def lines(self, **options: int | None) -> list[LogLine]:
         """Everything there is, page by page."""
-        found: list[LogLine] = []
-        while page := self.page(**asked)["lines"]:
-            found += page
-        return found
+        collected: list[LogLine] = []
+        while page := self.page(**options)["lines"]:
+            collected += page
+        return collected
 
-    def texts(self, **asked: int | None) -> list[str]:
-        return [line["text"] for line in self.lines(**asked)]
+    def texts(self, **options: int | None) -> list[str]:
+        return [line["text"] for line in self.lines(**options)]
 
 
 def test_hosts_are_merged_by_time() -> None:
@@ -121,7 +121,7 @@ def test_tail_gives_the_last_lines_and_the_cursor_behind_them() -> None:
 
 def test_a_large_log_comes_in_bounded_pages_in_order() -> None:
     shelf, chance = Shelf(), random.Random(7)
-    wanted: list[tuple[float, str]] = []
+    expected: list[tuple[float, str]] = []
     for host in range(2):
         at = 0.0
         for segment in range(1, 6):
@@ -130,15 +130,15 @@ def test_a_large_log_comes_in_bounded_pages_in_order() -> None:
                 at += chance.random()
                 lines.append((round(at, 3), f"{host} {at} " + "x" * chance.randrange(100)))
             shelf.write(host, *lines, segment=segment)
-            wanted += lines
-    follower, found, pages = Follower(shelf, a_job()), [], 0
+            expected += lines
+    follower, collected, pages = Follower(shelf, a_job()), [], 0
     while page := follower.page()["lines"]:
         pages += 1
-        found += page
+        collected += page
         assert len(page) <= logs.PAGE_LINES
         assert sum(len(line["text"]) for line in page) <= logs.PAGE_BYTES
-    assert [line["text"] for line in found] == [
-        text for _, text in sorted(wanted, key=lambda w: w[0])
+    assert [line["text"] for line in collected] == [
+        text for _, text in sorted(expected, key=lambda w: w[0])
     ]
     assert pages < 15
     assert shelf.most_read <= logs.PAGE_BYTES
@@ -217,12 +217,12 @@ def test_blocks_of_several_hosts_have_the_lines_of_the_pages(
             lines = [b"%d of %d" % (first + i, host) for i in range(chance.randrange(1, 400))]
             when = shelf.ship(host, first, lines, number=number, at=when, every=chance.random())
             first, number = first + len(lines), number + 1
-    told, cursor, more = b"", "", True
-    while more:
+    data, cursor, has_more = b"", "", True
+    while has_more:
         block = reader(shelf).block(a_job(), cursor=cursor)
-        told, cursor, more = told + block.data, block.cursor, block.more
+        data, cursor, has_more = data + block.data, block.cursor, block.more
     pages = Follower(shelf, a_job()).lines()
-    assert [line.split(b" ", 2)[::2] for line in told.splitlines()] == [
+    assert [line.split(b" ", 2)[::2] for line in data.splitlines()] == [
         [b"%d" % line["host"], line["text"].encode()] for line in pages
     ]
     shelf.write(1, (at + 5_000, "late"), segment=9_000)
@@ -278,10 +278,10 @@ def test_what_hosts_stored_apart_and_together_is_one_log(seed: int) -> None:
                 path = shelf.append(host, data, segment=number)
                 facts = SegmentFacts(first, data.count(b"\n"), float(data.split()[0]))
                 shelf.facts[path] = to_metadata(facts)
-    found = Follower(shelf, a_job()).lines()
-    assert sorted(found, key=lambda line: (line["at"], line["host"])) == found
+    lines = Follower(shelf, a_job()).lines()
+    assert sorted(lines, key=lambda line: (line["at"], line["host"])) == lines
     for host in hosts:
-        numbers = [line["line"] for line in found if line["host"] == host]
+        numbers = [line["line"] for line in lines if line["host"] == host]
         assert numbers == list(range(1, written[host] + 1))
         alone = Follower(shelf, a_job(), {"host": host}).lines()
         assert [line["line"] for line in alone] == numbers

@@ -18,6 +18,9 @@ from tpujob.domain.observations import SliceState
 from tpujob.domain.text import seconds
 from tpujob.engine.queue import REFRESH
 from tpujob.errors import BadSpec, Conflict, Forbidden, IllegalInState, Transient
+from tpujob.web.pages.actions import load_action
+from tpujob.web.pages.frame import PageRequest
+from tpujob.web.pages.query import PageQuery
 
 BOB, EVE = caller("bob"), caller("eve")
 V4 = "us-central2-b/v4/spot"
@@ -63,10 +66,10 @@ def test_the_first_job_of_another_owner_is_next(stage: Stage, bob: JobsApi, eve:
     turn(stage, sweep[:1], 2)
     first = submit(eve)
     assert order(stage)[0] == first
-    found = stage.api.queue(jobs=[first, sweep[1]], limit=1)
-    assert [row["position"] for row in found["rows"]] == [1]
-    assert found["waiting"] == 2
-    terms = found["rows"][0]["order"]
+    page = stage.api.queue(jobs=[first, sweep[1]], limit=1)
+    assert [row["position"] for row in page["rows"]] == [1]
+    assert page["waiting"] == 2
+    terms = page["rows"][0]["order"]
     assert terms is not None
     assert (terms["owner_usd"], terms["share_usd"] > 0, terms["priority"]) == (0, True, "normal")
 
@@ -226,10 +229,10 @@ def test_elements_that_wait_for_the_same_are_one_row_unless_all_are_asked_for(
     turn(stage, [group], 3)
     parts = sorted(job.id for job in stage.store.list() if job.group == group)
     bob.hold(parts[20])
-    found = stage.api.queue(limit=2)
-    rows = [(row["id"], row["position"], row["alike"]) for row in found["rows"]]
+    page = stage.api.queue(limit=2)
+    rows = [(row["id"], row["position"], row["alike"]) for row in page["rows"]]
     assert rows == [(first, 1, 0), (parts[0], 2, 48)]
-    assert found["waiting"] == 51
+    assert page["waiting"] == 51
     held = stage.api.queue(jobs=[group], limit=2)["rows"][1]
     assert (held["id"], held["position"], held["alike"]) == (parts[20], 0, 0)
     assert [row["alike"] for row in stage.api.queue()["rows"]] == [0] * 51
@@ -243,9 +246,9 @@ def test_an_element_whose_group_is_held_just_now_requests_nothing(
     (part,) = (job.id for job in stage.store.list() if job.group == group)
     check = stage.reconciler.groups.check
 
-    def held_first(*given: Any) -> None:
+    def held_first(*arguments: Any) -> None:
         bob.hold(group)
-        check(*given)
+        check(*arguments)
 
     monkeypatch.setattr(stage.reconciler.groups, "check", held_first)
     turn(stage, [part], 3)
@@ -266,9 +269,9 @@ def test_a_running_job_goes_back_into_the_queue_behind_its_owners_others(
     stage.until(second, lambda job: bool(job.slices) and job.state is State.QUEUED)
     stage.clock.sleep(600)
     before = stage.job(first)
-    asked = bob.requeue(first)
-    assert asked["state"] == "running"
-    assert asked.get("next", {}).get("action") == "release_slice"
+    view = bob.requeue(first)
+    assert view["state"] == "running"
+    assert view.get("next", {}).get("action") == "release_slice"
     assert stage.job(first).version == before.version + 1
     bob.requeue(first)
     assert stage.job(first).version == before.version + 1, "it is asked for already"
@@ -334,15 +337,15 @@ def sound(stage: Stage, job: str) -> None:
 
 
 def test_each_element_may_wait_for_that_of_another_group(stage: Stage, bob: JobsApi) -> None:
-    one = submit(bob, "one", array=2)
-    with pytest.raises(BadSpec, match=f"job {one} has 2 elements, this one 3"):
+    array = submit(bob, "one", array=2)
+    with pytest.raises(BadSpec, match=f"job {array} has 2 elements, this one 3"):
         submit(bob, "three", array=3, after=[{"job": "one", "each": True}])
     two = submit(bob, "two", array=2, after=[{"job": "one", "each": True}])
-    turn(stage, [one, two], 3)
+    turn(stage, [array, two], 3)
     made = {job.name: job for job in stage.store.list()}
     rows = stage.api.queue(jobs=[two], limit=9)["rows"]
-    told = [(row["reasons"][0]["jobs"], row["alike"]) for row in rows]
-    assert told == [([made[f"one-{n}"].id], 0) for n in range(2)], "each has a reason of its own"
+    reasons = [(row["reasons"][0]["jobs"], row["alike"]) for row in rows]
+    assert reasons == [([made[f"one-{n}"].id], 0) for n in range(2)], "each has a reason of its own"
     first = stage.running(made["one-0"].id)
     stage.succeed(first.id)
     stage.running(made["two-0"].id)
@@ -350,8 +353,8 @@ def test_each_element_may_wait_for_that_of_another_group(stage: Stage, bob: Jobs
 
 
 def test_an_element_does_not_wait_for_one_that_was_removed(stage: Stage, bob: JobsApi) -> None:
-    one = submit(bob, "one", array=2)
-    turn(stage, [one], 3)
+    first = submit(bob, "one", array=2)
+    turn(stage, [first], 3)
     made = {job.name: job.id for job in stage.store.list()}
     bob.clean(made["one-1"])
     turn(stage, [made["one-1"]], 3)
@@ -394,15 +397,15 @@ def test_a_chain_ends_with_its_first_and_goes_on_with_it(stage: Stage, bob: Jobs
     for job in (b, c):
         assert stage.until(job, State.CANCELLED).cause is Cause.DEPENDENCY
     ended = bob.get(b)
-    assert "resume" not in [one["name"] for one in ended.get("actions", ())]
+    assert "resume" not in [action["name"] for action in ended.get("actions", ())]
     assert ended.get("next", {}).get("commands") == [], "it would end again at once"
     with pytest.raises(IllegalInState, match=f"needed the success of {a}, which failed"):
         bob.resume(b)
     unrelated = submit(bob, "d", after=[{"job": a, "on": "failure"}])
     bob.resume(a)
     assert [stage.job(job).state for job in (b, c)] == [State.QUEUED, State.QUEUED]
-    asked = stage.store.events(c)[-1]
-    assert (asked.by, asked.text) == ("bob", f"resumed with job {b}, which it waits for")
+    request = stage.store.events(c)[-1]
+    assert (request.by, request.text) == ("bob", f"resumed with job {b}, which it waits for")
     version = stage.job(c).version
     bob.resume(a)
     assert stage.job(c).version == version
@@ -433,10 +436,10 @@ def test_dependents_of_others_go_on_too_and_those_that_would_end_again_do_not(
 def test_a_group_goes_on_with_an_element_that_goes_on_and_so_does_what_waits_for_the_group(
     stage: Stage, bob: JobsApi
 ) -> None:
-    one = submit(bob, "one", array=1, recovery={"failures": 0})
+    first = submit(bob, "one", array=1, recovery={"failures": 0})
     two = submit(bob, "two", array=1, after=[{"job": "one", "each": True}])
     last = submit(bob, "last", after=["two"])
-    turn(stage, [one, two], 3)
+    turn(stage, [first, two], 3)
     made = {job.name: job.id for job in stage.store.list()}
     stage.running(made["one-0"])
     stage.finish(made["one-0"], 1, 1)
@@ -445,7 +448,7 @@ def test_a_group_goes_on_with_an_element_that_goes_on_and_so_does_what_waits_for
         assert stage.until(job, State.CANCELLED).cause is Cause.DEPENDENCY
     bob.resume(made["one-0"])
     assert [stage.job(job).state for job in (made["two-0"], two, last)] == [State.QUEUED] * 3
-    turn(stage, [one, made["two-0"], two, last], 3)
+    turn(stage, [first, made["two-0"], two, last], 3)
     assert [stage.job(job).state for job in (made["two-0"], two, last)] == [State.QUEUED] * 3
 
 
@@ -458,9 +461,9 @@ def test_an_element_whose_group_was_cancelled_names_the_command_that_sets_it_goi
     bob.cancel(group)
     stage.until(part, State.CANCELLED)
     seen = bob.get(part)
-    assert [one["command"] for one in seen["next"]["commands"]] == [f"tpujob resume {group}"]
-    assert "resume" not in [one["name"] for one in seen["actions"]]
-    refused = {one["name"]: one["why"] for one in seen["refused"]}
+    assert [action["command"] for action in seen["next"]["commands"]] == [f"tpujob resume {group}"]
+    assert "resume" not in [action["name"] for action in seen["actions"]]
+    refused = {action["name"]: action["why"] for action in seen["refused"]}
     assert refused["resume"] == "its group g was cancelled"
     bob.resume(group)
     turn(stage, [group, part], 3)
@@ -469,22 +472,50 @@ def test_an_element_whose_group_was_cancelled_names_the_command_that_sets_it_goi
     assert bob.get(part)["next"]["commands"][0]["command"] == f"tpujob resume {part}"
 
 
+def test_a_group_with_nothing_to_resume_says_so(stage: Stage, bob: JobsApi) -> None:
+    group = submit(bob, "g", array=1)
+    view = bob.get(group)
+    assert [action["name"] for action in view["actions"]] == ["cancel", "delete", "clean"]
+    assert view["refused"] == [
+        {
+            "name": "resume",
+            "why": "none of its elements failed or was cancelled",
+            "forbidden": False,
+        }
+    ]
+    request = PageRequest(bob, PageQuery({}), group, f"/jobs/{group}/resume", stage.clock.now())
+    with pytest.raises(IllegalInState, match="none of its elements"):
+        load_action("resume", request)
+
+
+def test_a_refused_resume_of_an_element_leaves_its_budget(stage: Stage, bob: JobsApi) -> None:
+    group = submit(bob, "g", array=1, budget={"usd": 50})
+    turn(stage, [group], 3)
+    (element,) = (job.id for job in stage.store.list() if job.group == group)
+    bob.cancel(group)
+    stage.until(element, State.CANCELLED)
+    before = stage.job(element)
+    with pytest.raises(IllegalInState, match="its group g was cancelled"):
+        bob.resume(element, budget=100)
+    assert stage.job(element) == before
+
+
 def test_an_element_waits_for_one_that_is_about_to_be_resumed_with_its_group(
     stage: Stage, bob: JobsApi
 ) -> None:
-    one = submit(bob, "one", array=1, recovery={"failures": 0})
+    first = submit(bob, "one", array=1, recovery={"failures": 0})
     two = submit(bob, "two", array=1, after=[{"job": "one", "each": True}])
-    turn(stage, [one, two], 3)
+    turn(stage, [first, two], 3)
     made = {job.name: job.id for job in stage.store.list()}
     stage.running(made["one-0"])
     stage.finish(made["one-0"], 1, 1)
-    for job in (made["one-0"], made["two-0"], one, two):
+    for job in (made["one-0"], made["two-0"], first, two):
         stage.until(job, lambda j: j.state.final)
-    bob.resume(one)
+    bob.resume(first)
     turn(stage, [made["two-0"]], 3)
     assert stage.job(made["one-0"]).state is State.FAILED, "its group has not come to it yet"
     assert stage.job(made["two-0"]).state is State.QUEUED
-    turn(stage, [one, made["two-0"]], 3)
+    turn(stage, [first, made["two-0"]], 3)
     assert stage.job(made["one-0"]).state is State.QUEUED
     stage.running(made["one-0"])
     stage.finish(made["one-0"], 1, 1)
@@ -542,7 +573,7 @@ def test_a_group_is_not_removed_while_others_wait_for_one_of_its_jobs(
 
 
 @pytest.mark.parametrize(
-    ("after", "said"),
+    ("after", "message"),
     [
         (["b"], r"after\[0\].job: no job of yours is called 'b'"),
         (["a", "000999"], r"after\[1\].job: .*000999"),
@@ -551,11 +582,11 @@ def test_a_group_is_not_removed_while_others_wait_for_one_of_its_jobs(
     ],
 )
 def test_a_dependency_that_is_not_there_is_refused(
-    stage: Stage, bob: JobsApi, after: list[object], said: str
+    stage: Stage, bob: JobsApi, after: list[object], message: str
 ) -> None:
     submit(bob, "a")
     for ask in (bob.plan, bob.create):
-        with pytest.raises(BadSpec, match=said):
+        with pytest.raises(BadSpec, match=message):
             ask({**SPEC, "after": after})
     eve = stage.api.acting_for(EVE)
     with pytest.raises(BadSpec, match="no job of yours is called 'a'"):
@@ -631,13 +662,13 @@ def test_shares_say_what_was_used_beside_what_is_due(
     stage: Stage, bob: JobsApi, eve: JobsApi
 ) -> None:
     stage.reconciler.queue.settings = QueueSettings({"vision": 3.0, "speech": 1.0})
-    one, two = submit(bob, share="vision"), submit(eve, share="speech")
+    vision_job, speech_job = submit(bob, share="vision"), submit(eve, share="speech")
     submit(eve, share="speech", start="held")
-    turn(stage, [one, two], 3)
+    turn(stage, [vision_job, speech_job], 3)
     speech, vision = stage.api.shares()
     assert (speech["name"], speech["due"], speech["part"]) == ("speech", 0.25, 0.5)
     assert (vision["name"], vision["due"], vision["waiting"]) == ("vision", 0.75, 0)
-    assert [(who["user"], who["part"]) for who in vision["owners"]] == [("bob", 1.0)]
+    assert [(owner["user"], owner["part"]) for owner in vision["owners"]] == [("bob", 1.0)]
     assert speech["waiting"] == 1
 
 
@@ -661,25 +692,25 @@ def test_a_request_that_was_refused_counts_for_nothing(stage: Stage, bob: JobsAp
     assert stage.job(job).slices[0].refused is Cause.STOCKOUT
     bob.hold(job)
     stage.clock.sleep(7 * 86_400)
-    assert [one for one in stage.job(job).slices if one.gone_at is None] == []
+    assert [slice_ for slice_ in stage.job(job).slices if slice_.gone_at is None] == []
     assert set(stage.reconciler.queue.usage().owners.values()) == {0.0}
 
 
 def test_usage_after_ends_and_resumes_is_what_a_new_backend_computes(
     stage: Stage, bob: JobsApi
 ) -> None:
-    known = stage.reconciler.queue
-    known.usage()
+    queue = stage.reconciler.queue
+    queue.usage()
     for job in (submit(bob), submit(bob, "other")):
         for _ in range(2):
             stage.until(job, State.RUNNING)
             stage.clock.sleep(3600)
             bob.cancel(job, release=True)
             stage.until(job, State.CANCELLED)
-            assert known.usage().owners == pytest.approx(stage.new_backend().queue.usage().owners)
+            assert queue.usage().owners == pytest.approx(stage.new_backend().queue.usage().owners)
             bob.resume(job)
-            assert known.usage().owners == pytest.approx(stage.new_backend().queue.usage().owners)
-    assert min(known.usage().owners.values()) > 1e6
+            assert queue.usage().owners == pytest.approx(stage.new_backend().queue.usage().owners)
+    assert min(queue.usage().owners.values()) > 1e6
 
 
 # What a backend knows of others ---------------------------------------------------------------------------------------
@@ -688,7 +719,7 @@ def test_usage_after_ends_and_resumes_is_what_a_new_backend_computes(
 def test_what_another_backend_changed_is_read_again_after_a_read_that_failed(
     stage: Stage, bob: JobsApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job, known = submit(bob), stage.reconciler.queue
+    job, queue = submit(bob), stage.reconciler.queue
     order(stage)
     other = stage.new_backend()
     other.tick(job)
@@ -696,9 +727,9 @@ def test_what_another_backend_changed_is_read_again_after_a_read_that_failed(
     with monkeypatch.context() as broken:
         broken.setattr(stage.store, "peek", lambda job: _away())
         stage.clock.sleep(REFRESH + 1)
-        known.plan()
+        queue.plan()
     stage.clock.sleep(REFRESH + 1)
-    assert known.plan().places == {}
+    assert queue.plan().places == {}
 
 
 def test_what_was_about_to_be_written_and_was_not_is_read_again(
@@ -748,30 +779,30 @@ def test_a_slice_falls_free_when_that_is_written(stage: Stage, bob: JobsApi) -> 
     stage.running(first)
     assert not stage.reconciler.queue.of(stage.job(second)).ask
     job, now = stage.job(first), stage.clock.now()
-    known = stage.reconciler.queue
+    queue = stage.reconciler.queue
     freed = Event(EventKind.SLICE_GONE, now, State.QUEUED, "")
-    known.note(job, replace(job, state=State.QUEUED, slices=()), freed)
+    queue.note(job, replace(job, state=State.QUEUED, slices=()), freed)
     stage.clock.sleep(1)
-    assert not known.of(stage.job(second)).ask
+    assert not queue.of(stage.job(second)).ask
 
 
 def test_an_older_record_is_not_put_in_the_place_of_a_newer_one(stage: Stage, bob: JobsApi) -> None:
-    job, known = stage.job(submit(bob)), stage.reconciler.queue
+    job, queue = stage.job(submit(bob)), stage.reconciler.queue
     bob.hold(job.id)
     order(stage)
     ended = event(job, EventKind.CANCELLED, stage.clock.now(), "", Finished(Cause.CANCELLED))
     with pytest.raises(Conflict, match="was changed"):
-        known.note(job, apply(job, ended), ended)
+        queue.note(job, apply(job, ended), ended)
 
 
 def test_an_old_record_of_a_job_that_has_ended_does_not_bring_it_back(
     stage: Stage, bob: JobsApi
 ) -> None:
-    old, known = stage.job(submit(bob)), stage.reconciler.queue
+    old, queue = stage.job(submit(bob)), stage.reconciler.queue
     bob.delete(old.id)
     stage.until(old.id, State.CANCELLED)
-    assert not known.of(old).ask
-    known.learn(old)
+    assert not queue.of(old).ask
+    queue.learn(old)
     assert order(stage) == []
 
 

@@ -48,18 +48,18 @@ def when_read(held: Quotas) -> None:
 
 def test_one_reading_serves_all_viewers_for_some_minutes(cloud: Cloud) -> None:
     clock = Clock()
-    known = Quotas(cloud.read, clock)
+    quotas = Quotas(cloud.read, clock)
     for _ in range(200):
-        assert known.look().at == clock.now()
+        assert quotas.look().at == clock.now()
     assert cloud.calls == 1
     clock.sleep(capacity.EVERY)
     cloud.open.clear()
-    assert known.look().at == clock.now() - capacity.EVERY, (
+    assert quotas.look().at == clock.now() - capacity.EVERY, (
         "what is known is shown while it is read"
     )
     cloud.open.set()
-    when_read(known)
-    assert known.look().at == clock.now()
+    when_read(quotas)
+    assert quotas.look().at == clock.now()
     assert cloud.calls == 2
 
 
@@ -68,42 +68,42 @@ def test_nobody_waits_for_what_another_one_reads(
 ) -> None:
     monkeypatch.setattr(capacity, "PATIENCE", 0.0)
     cloud.open.clear()
-    known = Quotas(cloud.read, Clock())
-    assert [known.look().found for _ in range(3)] == [None] * 3
-    told = capacity.quotas_view(known.look(), [], 0.0)
-    assert (told["at"], told["rows"], told["unknown"]) == (None, [], "")
+    quotas = Quotas(cloud.read, Clock())
+    assert [quotas.look().found for _ in range(3)] == [None] * 3
+    view = capacity.quotas_view(quotas.look(), [], 0.0)
+    assert (view["at"], view["rows"], view["unknown"]) == (None, [], "")
     cloud.open.set()
-    when_read(known)
-    assert known.look().found
+    when_read(quotas)
+    assert quotas.look().found
     assert cloud.calls == 1
 
 
 def test_what_may_not_be_read_names_the_permission_and_who_else_can_read_it(cloud: Cloud) -> None:
     cloud.fails, clock = True, Clock()
-    known = Quotas(cloud.read, clock)
-    told = capacity.quotas_view(known.look(), [], clock.now())
-    assert (told["at"], told["rows"]) == (None, []), "not known is not zero"
-    assert told["unknown"] == DENIED.message
-    assert "`tpujob quota`" in told["hint"]
+    quotas = Quotas(cloud.read, clock)
+    view = capacity.quotas_view(quotas.look(), [], clock.now())
+    assert (view["at"], view["rows"]) == (None, []), "not known is not zero"
+    assert view["unknown"] == DENIED.message
+    assert "`tpujob quota`" in view["hint"]
     cloud.fails = False
     clock.sleep(capacity.EVERY)
-    known.look()
-    when_read(known)
+    quotas.look()
+    when_read(quotas)
     cloud.fails = True
     clock.sleep(capacity.EVERY)
-    known.look()
-    when_read(known)
-    told = capacity.quotas_view(known.look(), [], clock.now())
-    assert told["rows"], "what was read before is still shown, with its time"
-    assert told["unknown"] == DENIED.message
+    quotas.look()
+    when_read(quotas)
+    view = capacity.quotas_view(quotas.look(), [], clock.now())
+    assert view["rows"], "what was read before is still shown, with its time"
+    assert view["unknown"] == DENIED.message
 
 
 def test_a_failure_that_nobody_thought_of_stops_no_page() -> None:
     def fails() -> QuotaOverview:
         raise ZeroDivisionError
 
-    told = capacity.quotas_view(Quotas(fails, Clock()).look(), [], 0.0)
-    assert "its log says more" in told["unknown"]
+    view = capacity.quotas_view(Quotas(fails, Clock()).look(), [], 0.0)
+    assert "its log says more" in view["unknown"]
 
 
 def test_a_row_has_what_jobs_hold_in_its_own_unit_and_what_it_refused() -> None:
@@ -113,8 +113,8 @@ def test_a_row_has_what_jobs_hold_in_its_own_unit_and_what_it_refused() -> None:
         Limit("m", QuotaKind("v4", "spot"), "region", REGION, 48, "cores"),
     ]
     seen = [Held(QuotaKind("v4", "spot"), ZONE, 24)]
-    found = capacity.Looked(QuotaOverview("p", allowances(limits, [ZONE], held=seen)), lab.NOW)
-    (row,) = capacity.quotas_view(found, [job], lab.NOW)["rows"]
+    looked = capacity.Looked(QuotaOverview("p", allowances(limits, [ZONE], held=seen)), lab.NOW)
+    (row,) = capacity.quotas_view(looked, [job], lab.NOW)["rows"]
     assert (row["limit"], row["unit"]) == (48, "cores")
     assert row["used"] == 48, "by anybody, in cores"
     assert row["held"] == 32, "16 chips of one slice that is there"
@@ -124,13 +124,13 @@ def test_a_row_has_what_jobs_hold_in_its_own_unit_and_what_it_refused() -> None:
 def test_a_slice_of_one_host_counts_where_there_is_one_quota_for_all_sizes() -> None:
     job = _job("v5litepod-8")
     limits = [Limit("m", QuotaKind("v5e", "spot"), "zone", ZONE, 64, "chips")]
-    found = capacity.Looked(QuotaOverview("p", allowances(limits, [ZONE])), lab.NOW)
-    (row,) = capacity.quotas_view(found, [job], lab.NOW)["rows"]
+    looked = capacity.Looked(QuotaOverview("p", allowances(limits, [ZONE])), lab.NOW)
+    (row,) = capacity.quotas_view(looked, [job], lab.NOW)["rows"]
     assert row["held"] == 8
 
 
 def _job(type: str) -> Job:
-    """It holds a slice, and three requests were refused."""
+    """Return a job that holds a slice, and of which three requests were refused."""
     job = lab.full()[0]
     held = replace(
         job.slices[-1], type=type, zone=ZONE, pricing="spot", ready_at=lab.NOW - 60, gone_at=None
@@ -148,10 +148,10 @@ def test_the_command_prints_the_hardware_and_how_many_jobs_wait() -> None:
         closed=[],
         waiting=1,
     )
-    told = capacity_page(report, 80, lab.NOW).splitlines()
-    assert told[0].split() == [
+    view = capacity_page(report, 80, lab.NOW).splitlines()
+    assert view[0].split() == [
         *("Type", "Zone", "Pricing", "Held", "$/h", "Asked", "Ready", "Wait", "Refused"),
         "Preempted",
     ]
-    assert len(told) == 1 + len(report["offers"]) + 2
-    assert "1 job waits for a slice." in told
+    assert len(view) == 1 + len(report["offers"]) + 2
+    assert "1 job waits for a slice." in view

@@ -1,4 +1,4 @@
-"""Which curves are drawn: the newest that host 0 of the attempt has signed."""
+"""Curves that are drawn: the newest that host 0 of the attempt has signed."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tpujob.service.jobs import Jobs
 
 
 def line(last: int) -> bytes:
-    """Of a program that has made so many steps."""
+    """Return the curve of a program that has made so many steps."""
     series = Series()
     for step in range(1, last + 1):
         series.step(step, 5000 + step / 10, {"loss": 1 / step})
@@ -54,9 +54,9 @@ def test_what_the_hosts_have_not_signed_is_never_drawn(stage: Stage) -> None:
     unsigned = signing.sign("", "report body", rest).encode()
     for body in (b"\n" + line(999), other, rest + b"\n" + unsigned, rest + b"\n" + mac):
         forge(stage, job, body)
-        found = stage.api.metrics(job)
-        assert (found["charts"], found["unread"]) == ([], [1])
-        assert found["why"] == curves.NOT_SIGNED
+        metrics = stage.api.metrics(job)
+        assert (metrics["charts"], metrics["unread"]) == ([], [1])
+        assert metrics["why"] == curves.NOT_SIGNED
     forge(stage, job, genuine)
     assert drawn(stage.api, job) == 10
 

@@ -97,9 +97,9 @@ def test_of_many_that_ask_at_once_only_those_get_a_slice_that_are_paid_for(tmp_p
     stage.clock.sleep(1)  # a new plan of the queue takes its time
     for job in jobs:
         stage.reconciler.tick(job)
-    asked = [job for job in jobs if stage.job(job).state is State.PROVISIONING]
+    requesting = [job for job in jobs if stage.job(job).state is State.PROVISIONING]
     # each takes $0.43 for its way out, and needs $1.04 to begin with
-    assert len(asked) == 10
+    assert len(requesting) == 10
     stage.clock.sleep(5)
     assert stage.api.get(jobs[-1])["waiting"].startswith("waiting: the budget of project")
 
@@ -110,9 +110,9 @@ def test_what_a_grant_pays_for_is_in_no_sum(tmp_path: Path) -> None:
     first, second = submit(stage, "ada"), submit(stage, "ada")
     for job in map(stage.job, (first, second)):
         granted = replace(job, grants=(Grant("v4", "us-central2-b", "spot", 8),))
-        told = event(job, EventKind.RESUME_REQUESTED, stage.clock.now(), "granted")
+        resumed = event(job, EventKind.RESUME_REQUESTED, stage.clock.now(), "granted")
         version = job.version
-        stage.store.commit(granted, told, expected_version=version, op_id=job.id, lease=None)
+        stage.store.commit(granted, resumed, expected_version=version, op_id=job.id, lease=None)
     stage.running(first)
     stage.clock.sleep(600)
     assert stage.api.budgets()[0]["used_micros"] == 0
@@ -128,16 +128,16 @@ def test_sums_that_cannot_be_read_again_are_as_old_as_they_are(tmp_path: Path) -
     stage = stage_with(tmp_path, PROJECT)
     job = submit(stage, "ada")
     stage.running(job)
-    known, real = stage.reconciler.spending.accounts(), stage.store.changes
+    accounts, real = stage.reconciler.spending.accounts(), stage.store.changes
 
     def broken(after: int) -> tuple[int, list[str]]:
         raise Transient("503")
 
     stage.store.changes = broken  # type: ignore[method-assign]
     stage.clock.sleep(100)
-    assert stage.reconciler.spending.accounts() == known
+    assert stage.reconciler.spending.accounts() == accounts
     stage.store.changes = real  # type: ignore[method-assign]
-    assert stage.reconciler.spending.accounts()[0].used > known[0].used
+    assert stage.reconciler.spending.accounts()[0].used > accounts[0].used
 
 
 def test_a_damaged_record_does_not_stop_the_sums_of_the_others(

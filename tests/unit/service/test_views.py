@@ -149,8 +149,8 @@ def test_a_running_job_says_since_when_it_makes_no_progress() -> None:
 
 
 def test_a_running_job_says_after_how_long_it_counts_as_hung() -> None:
-    def after(job: Job, **more: Any) -> float | None:
-        return job_view(job, now=NOW, runtime=RuntimeInfo(**more))["stall_s"]
+    def after(job: Job, **fields: Any) -> float | None:
+        return job_view(job, now=NOW, runtime=RuntimeInfo(**fields))["stall_s"]
 
     assert after(running()) == 900
     assert after(running(), progress=Progress(phase="compile")) == 1800, "to the first step"
@@ -176,11 +176,11 @@ def test_a_waiting_job_says_when_it_goes_on(state: State, wake: float, shown: st
 
 
 def test_trouble_is_shown_until_the_job_has_ended() -> None:
-    given: dict[str, Any] = {"now": NOW, "runtime": RuntimeInfo(trouble="503", trouble_since=NOW)}
+    options: dict[str, Any] = {"now": NOW, "runtime": RuntimeInfo(trouble="503", trouble_since=NOW)}
     job = replace(job_in(State.RUNNING), message="step 5")
-    view = job_view(job, **given)
+    view = job_view(job, **options)
     assert some(view, "message", "trouble", "trouble_since") == ("step 5", "503", AT)
-    ended = job_view(replace(job, state=State.FAILED, finished_at=NOW), **given)
+    ended = job_view(replace(job, state=State.FAILED, finished_at=NOW), **options)
     assert some(ended, "trouble", "trouble_since", "finished_at") == ("", None, AT)
     over = job_view(job, now=NOW, runtime=RuntimeInfo(trouble_since=NOW))
     assert over["trouble_since"] is None
@@ -199,8 +199,8 @@ def test_announced_maintenance_is_shown_until_its_window_is_over(
     starts: float, ends: float | None, shown: bool
 ) -> None:
     coming = Maintenance(starts, ends, None, "SCHEDULED", "PENDING")
-    known = RuntimeInfo(maintenance=coming)
-    view = job_view(job_in(State.RUNNING), now=NOW, runtime=known)["maintenance"]
+    runtime = RuntimeInfo(maintenance=coming)
+    view = job_view(job_in(State.RUNNING), now=NOW, runtime=runtime)["maintenance"]
     assert bool(view) is shown
     assert view is None or some(view, "starts", "kind") == (rfc3339(starts), "SCHEDULED")
 
@@ -222,7 +222,7 @@ HAD = Slice(
 
 
 @pytest.mark.parametrize(
-    ("view", "shape", "record", "more"),
+    ("view", "shape", "record", "options"),
     [
         (
             attempt_view(ENDED, {}),
@@ -251,10 +251,10 @@ HAD = Slice(
     ids=["attempt", "slice", "verdict", "job"],
 )
 def test_a_view_has_every_field_and_says_what_the_record_says(
-    view: Any, shape: Any, record: Any, more: dict[str, Any]
+    view: Any, shape: Any, record: Any, options: dict[str, Any]
 ) -> None:
     assert set(view) == set(shape.__annotations__) - {"emulated"}  # which the service adds
-    assert view | more == view
+    assert view | options == view
     as_they_are = (str, int, float, bool, type(None))
     copied = {
         name: getattr(record, name)
@@ -287,8 +287,8 @@ def test_a_leak_is_never_older_than_it_can_be() -> None:
 
 
 def test_a_machines_score_is_that_of_now() -> None:
-    known = Suspect("rack-01", "z", 0.8, NOW, reasons=("job 000001",), pinned="")
-    shown = suspect_view(known, now=NOW + HALF_LIFE)
+    suspect = Suspect("rack-01", "z", 0.8, NOW, reasons=("job 000001",), pinned="")
+    shown = suspect_view(suspect, now=NOW + HALF_LIFE)
     assert some(shown, "physical", "zone", "score", "refused") == ("rack-01", "z", 0.4, True)
     assert some(shown, "pinned", "reasons", "updated_at") == ("", ["job 000001"], AT)
     assert not suspect_view(Suspect("rack-01", "z", 0.79, NOW), now=NOW + HALF_LIFE)["refused"]

@@ -9,6 +9,7 @@ import tracemalloc
 
 import pytest
 
+from tests.support.bundles import archive
 from tpujob.protocol import bundle
 from tpujob.protocol.bundle import BadBundle
 
@@ -69,11 +70,7 @@ def test_a_hostile_bundle_is_refused_in_little_memory(name: str) -> None:
 
 def nested(*names: str) -> bytes:
     """A bundle of one empty file each."""
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w:gz") as tar:
-        for name in names:
-            tar.addfile(tarfile.TarInfo(name))
-    return made.getvalue()
+    return archive(*map(tarfile.TarInfo, names))
 
 
 def test_paths_are_as_long_as_a_host_can_make_them() -> None:

@@ -18,7 +18,7 @@ jax.config.update("jax_num_cpu_devices", 4)
 
 @pytest.fixture(scope="package", autouse=True)
 def _in_haste() -> Iterator[None]:
-    """Of this process and of what it starts, where nobody has said otherwise: `make workloads` trains for long."""
+    """Make trainings short in this process and those that it starts; `make workloads` trains for long."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", IN_HASTE))
         yield
@@ -26,7 +26,7 @@ def _in_haste() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """Of all processes that run tests, as a program takes longer to compile than to run."""
+    """Share compiled programs among all processes of the tests, as a program takes longer to compile than to run."""
     folder = tmp_path_factory.getbasetemp()
     shared = (folder if worker_id == "master" else folder.parent) / "compiled"
     shared.mkdir(exist_ok=True)
@@ -49,5 +49,5 @@ def job(tmp_path: Path, cache: Path, warm: Warm | None) -> Job:
 
 @pytest.fixture
 def cold_job(tmp_path: Path, cache: Path) -> Job:
-    """Its hosts import what they need, as on a TPU VM."""
+    """Return a job whose hosts import what they need, as on a TPU VM."""
     return Job(tmp_path, cache)

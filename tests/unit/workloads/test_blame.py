@@ -1,4 +1,5 @@
-"""Whose fault it is, from what was bad with the rows in place and with each unit's rows on the next unit."""
+"""Blame for numbers that are not finite, from what was bad with the rows in place and with each unit's rows on the next
+unit."""
 
 import numpy as np
 import pytest
@@ -61,22 +62,22 @@ def _bad(*units: str) -> Bad:
 def test_what_is_bad_twice(
     same: tuple[str, ...], moved: tuple[str, ...] | None, finding: Finding
 ) -> None:
-    there = None if moved is None else Evidence(_bad(*moved))
-    assert blame_again(Evidence(_bad(*same)), there) == finding
+    moved_evidence = None if moved is None else Evidence(_bad(*moved))
+    assert blame_again(Evidence(_bad(*same)), moved_evidence) == finding
 
 
 def test_a_replay_with_finite_numbers_blames_the_device_that_was_bad_before() -> None:
-    found = blame_once(Evidence(_bad("..", "..", "xx", "..")))
-    assert found == Finding("device", units=(2,), again=False)
+    finding = blame_once(Evidence(_bad("..", "..", "xx", "..")))
+    assert finding == Finding("device", units=(2,), again=False)
 
 
 def test_a_row_whose_loss_is_finite_is_not_accused_whatever_its_gradient() -> None:
     loss = np.array([True, True, True, False])
     gradients = np.array([False, False, True, False])
-    found = evidence_of(loss, gradients, units=2)
-    assert (found.what, found.bad.tolist()) == ("loss", _bad("..", ".x").tolist())
-    found = evidence_of(np.ones(4, bool), gradients, units=2)
-    assert (found.what, found.bad.tolist()) == ("gradient", _bad("xx", ".x").tolist())
+    evidence = evidence_of(loss, gradients, units=2)
+    assert (evidence.what, evidence.bad.tolist()) == ("loss", _bad("..", ".x").tolist())
+    evidence = evidence_of(np.ones(4, bool), gradients, units=2)
+    assert (evidence.what, evidence.bad.tolist()) == ("gradient", _bad("xx", ".x").tolist())
 
 
 class TestOfAState:
@@ -106,11 +107,16 @@ class TestOfAState:
 
     def test_of_parts_that_exist_once_the_device_is_said_but_not_accused(self) -> None:
         places = [place for [place] in APART]
-        said = verdict_on_state(Finding("", units=(1,)), places)
-        assert (said.blame, said.host, said.device, int(said.code)) == ("", None, "", 65)
-        assert "device 0 of host 1 has" in said.text
-        said = verdict_on_state(Finding("device", units=(1,)), places)
-        assert (said.blame, said.host, int(said.code)) == ("device", 1, 71)
+        verdict = verdict_on_state(Finding("", units=(1,)), places)
+        assert (verdict.blame, verdict.host, verdict.device, int(verdict.code)) == (
+            "",
+            None,
+            "",
+            65,
+        )
+        assert "device 0 of host 1 has" in verdict.text
+        verdict = verdict_on_state(Finding("device", units=(1,)), places)
+        assert (verdict.blame, verdict.host, int(verdict.code)) == ("device", 1, 71)
 
 
 class TestARowIsNamed:
@@ -119,36 +125,41 @@ class TestARowIsNamed:
     READ = (60, 62, 61, 63)
 
     def test_with_all_other_bad_ones_and_no_host_is(self) -> None:
-        said = verdict_on_step(Finding("data", rows=(2, 1)), PAIRS, self.READ)
-        assert (said.rows, said.host, said.device) == ((61, 62), None, "")
-        assert "the loss of rows 61, 62 of the training set" in said.text
+        verdict = verdict_on_step(Finding("data", rows=(2, 1)), PAIRS, self.READ)
+        assert (verdict.rows, verdict.host, verdict.device) == ((61, 62), None, "")
+        assert "the loss of rows 61, 62 of the training set" in verdict.text
 
     def test_once_where_a_small_batch_was_repeated(self) -> None:
-        said = verdict_on_step(Finding("data", rows=(2, 6, 10)), PAIRS, self.READ)
-        assert said.rows == (61,)
-        assert "the loss of row 61 of the training set" in said.text
+        verdict = verdict_on_step(Finding("data", rows=(2, 6, 10)), PAIRS, self.READ)
+        assert verdict.rows == (61,)
+        assert "the loss of row 61 of the training set" in verdict.text
 
 
 class TestAHostIsAccused:
     def test_if_all_that_was_bad_is_its_own(self) -> None:
-        said = verdict_on_step(Finding("device", units=(2, 3), again=False), PAIRS, ROWS)
-        assert (said.host, said.device) == (1, "devices 0, 1 of host 1")
-        assert int(said.code) == 71
+        verdict = verdict_on_step(Finding("device", units=(2, 3), again=False), PAIRS, ROWS)
+        assert (verdict.host, verdict.device) == (1, "devices 0, 1 of host 1")
+        assert int(verdict.code) == 71
 
     @pytest.mark.parametrize("again", [True, False])
     def test_but_no_one_if_it_may_have_been_another(self, again: bool) -> None:
-        said = verdict_on_step(Finding("device", units=(1, 2), again=again), PAIRS, ROWS)
-        assert (said.blame, said.host, said.device, int(said.code)) == ("", None, "", 65)
-        assert "devices of hosts 0, 1" in said.text
-        assert "nothing says which" in said.text
+        verdict = verdict_on_step(Finding("device", units=(1, 2), again=again), PAIRS, ROWS)
+        assert (verdict.blame, verdict.host, verdict.device, int(verdict.code)) == (
+            "",
+            None,
+            "",
+            65,
+        )
+        assert "devices of hosts 0, 1" in verdict.text
+        assert "nothing says which" in verdict.text
 
     def test_nor_for_bad_gradients_of_weights_that_passed(self) -> None:
         nothing = Evidence(_bad("..", "..", "..", ".."), "gradient")
         assert verdict_on_step(blame_once(nothing), APART, ROWS).host is None
         one_host = [[Place(0, device)] for device in range(4)]
-        said = verdict_on_step(blame_once(nothing), one_host, ROWS)
-        assert (said.host, said.device) == (0, "devices 0, 1, 2, 3 of host 0")
+        verdict = verdict_on_step(blame_once(nothing), one_host, ROWS)
+        assert (verdict.host, verdict.device) == (0, "devices 0, 1, 2, 3 of host 0")
 
     def test_nor_for_a_sum_of_what_is_finite(self) -> None:
-        said = verdict_on_step(Finding(""), APART, ROWS)
-        assert (said.blame, said.host, int(said.code)) == ("", None, 65)
+        verdict = verdict_on_step(Finding(""), APART, ROWS)
+        assert (verdict.blame, verdict.host, int(verdict.code)) == ("", None, 65)

@@ -1,4 +1,4 @@
-"""What the compiler's own words and its ways to die mean."""
+"""The compiler's own messages and ways to die, and their meaning."""
 
 from pathlib import Path
 
@@ -23,16 +23,16 @@ VMEM = "RESOURCE_EXHAUSTED: Ran out of memory in memory space vmem. Used 20.1M o
 
 @pytest.mark.parametrize(("text", "gib"), [(EARLY, 26.09), (LATE, 33.27)])
 def test_both_messages_about_memory_are_read(text: str, gib: float) -> None:
-    found = out_of_memory(text)
-    assert found is not None
-    assert found.needed == int(gib * GIB)
-    assert f"{gib:.2f} GiB" in found.text
+    memory = out_of_memory(text)
+    assert memory is not None
+    assert memory.needed == int(gib * GIB)
+    assert f"{gib:.2f} GiB" in memory.text
 
 
 def test_a_message_about_hbm_in_other_words_still_means_that_it_does_not_fit() -> None:
-    found = out_of_memory("RESOURCE_EXHAUSTED: Attempting to reserve 9.1G at the bottom of HBM.")
-    assert found is not None
-    assert found.needed == 0
+    memory = out_of_memory("RESOURCE_EXHAUSTED: Attempting to reserve 9.1G at the bottom of HBM.")
+    assert memory is not None
+    assert memory.needed == 0
 
 
 @pytest.mark.parametrize("text", [VMEM, "INVALID_ARGUMENT: No such compile option", ""])
@@ -55,8 +55,8 @@ def test_other_errors_are_not_about_the_memory_of_the_chip(text: str) -> None:
 def test_a_child_that_dies_never_means_that_the_program_does_not_fit(
     code: int, log: str, fit: Fit, says: str
 ) -> None:
-    found, reason = verdict(code, log, patience=5)
-    assert found == fit
+    result, reason = verdict(code, log, patience=5)
+    assert result == fit
     assert says in reason
 
 
@@ -90,5 +90,5 @@ def test_a_compilation_that_takes_no_cpu_time_is_given_up(
     waits.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(waits))
     order = Order(workload="w", record="r", config={}, target="v4-8")
-    found = check(order, every=0.01, idle=0.05)
-    assert (found.fit, found.reason) == ("unknown", "not compiled: no CPU time was used for 0 s")
+    result = check(order, every=0.01, idle=0.05)
+    assert (result.fit, result.reason) == ("unknown", "not compiled: no CPU time was used for 0 s")

@@ -11,7 +11,7 @@ from workloads.frame.config import TrainConfig
 
 
 def program(**changed: object) -> Program:
-    """Of a Llama of 1.24B on 16 v5e chips, a sequence of 4,096 tokens on each."""
+    """Return the figures of a Llama of 1.24B on 16 v5e chips, a sequence of 4,096 tokens on each."""
     figures = {
         "peak_bytes": 5_153_960_755,
         "argument_bytes": 927_640_064,
@@ -32,7 +32,7 @@ def program(**changed: object) -> Program:
 
 
 def finding(name: str = "v5e-16", **changed: object) -> Finding:
-    known = {
+    fields = {
         "target": name,
         "fit": "yes",
         "batch": 16,
@@ -42,19 +42,19 @@ def finding(name: str = "v5e-16", **changed: object) -> Finding:
         "program": program(),
         "versions": {"jax": "0.10.2", "libtpu": "0.0.42.1"},
     }
-    return Finding.model_validate({**known, **changed})
+    return Finding.model_validate({**fields, **changed})
 
 
 def test_each_part_takes_its_time_at_the_peak_of_the_chip() -> None:
-    found = step(program(), target("v5e-16"))
-    assert found.mxu == pytest.approx(47.09 / 197, rel=1e-3)
-    assert found.hbm == pytest.approx(536 / 819, rel=1e-3)
-    assert found.ici == pytest.approx(23.7 / 100, rel=1e-3), (
+    times = step(program(), target("v5e-16"))
+    assert times.mxu == pytest.approx(47.09 / 197, rel=1e-3)
+    assert times.hbm == pytest.approx(536 / 819, rel=1e-3)
+    assert times.ici == pytest.approx(23.7 / 100, rel=1e-3), (
         "two axes of a mesh without joined ends"
     )
-    assert found.dcn == 0
-    assert (found.bound, found.limited_by) == (found.hbm, "HBM")
-    assert found.apart == pytest.approx(found.mxu + found.hbm + found.ici)
+    assert times.dcn == 0
+    assert (times.bound, times.limited_by) == (times.hbm, "HBM")
+    assert times.apart == pytest.approx(times.mxu + times.hbm + times.ici)
 
 
 @pytest.mark.parametrize(
@@ -68,27 +68,27 @@ def test_links_add_up(name: str, links: int, speed: float) -> None:
 
 def test_what_goes_between_slices_is_apart_from_what_goes_within() -> None:
     between = Exchange(kind="all-reduce", axes=("dcn",), times=1, wire_bytes=1e9, seconds=0.16)
-    found = step(program(exchanges=(*program().exchanges, between)), target("2xv4-16"))
-    assert found.dcn == pytest.approx(0.16)
-    assert found.ici == pytest.approx(step(program(), target("v4-16")).ici)
+    times = step(program(exchanges=(*program().exchanges, between)), target("2xv4-16"))
+    assert times.dcn == pytest.approx(0.16)
+    assert times.ici == pytest.approx(step(program(), target("v4-16")).ici)
 
 
 def test_a_step_is_never_likelier_to_be_faster_than_its_bound() -> None:
     for generation, published in CHIPS.items():
-        found = step(
+        times = step(
             program(),
             target(f"{generation}-16" if generation not in ("v2", "v3") else f"{generation}-32"),
         )
-        short, long = likely(found, generation)
-        assert found.bound <= short <= long
+        short, long = likely(times, generation)
+        assert times.bound <= short <= long
         assert (published.tuned or published.simple) is not None
 
 
 def test_a_program_that_only_computes_reaches_the_published_part_of_the_peak() -> None:
-    found = step(
+    times = step(
         program(hbm_bytes=1e9, exchanges=(), flops=40e12, model_flops=39.4e12), target("v5e-16")
     )
-    short, long = likely(found, "v5e")
+    short, long = likely(times, "v5e")
     assert (short, long) == (pytest.approx(0.2 / 0.64), pytest.approx(0.2 / 0.49))
 
 
@@ -161,14 +161,14 @@ def test_what_is_known_of_memory_alone_has_no_pace() -> None:
 
 
 def test_json_has_the_figures_as_numbers() -> None:
-    (found,) = as_json([finding()], Work(100, "steps"))
-    assert found["chips"] == 16
-    assert found["step_seconds"]["bound"] == pytest.approx(0.6545, rel=1e-3)  # type: ignore[index]
-    assert found["pace"]["unit"] == "steps"  # type: ignore[index]
+    (figures,) = as_json([finding()], Work(100, "steps"))
+    assert figures["chips"] == 16
+    assert figures["step_seconds"]["bound"] == pytest.approx(0.6545, rel=1e-3)  # type: ignore[index]
+    assert figures["pace"]["unit"] == "steps"  # type: ignore[index]
 
 
 class WithRemat(TrainConfig):
-    """As a language model has it."""
+    """A configuration with `remat`, like that of a language model."""
 
     remat: str = "none"
 

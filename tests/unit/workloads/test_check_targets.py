@@ -9,24 +9,24 @@ from workloads.frame.config import ConfigError
 
 @pytest.mark.parametrize("name", all_types())
 def test_a_slice_is_what_tpujob_says_it_is(name: str) -> None:
-    on, known = target(name), accelerators.find(name)
-    assert known.known, f"{name} is in no table of tpujob"
-    assert (on.chips, on.devices) == (known.chips, known.devices)
-    assert on.topology == f"{known.generation}:{known.topology}"
+    on, facts = target(name), accelerators.find(name)
+    assert facts.known, f"{name} is in no table of tpujob"
+    assert (on.chips, on.devices) == (facts.chips, facts.devices)
+    assert on.topology == f"{facts.generation}:{facts.topology}"
     assert (on.chip.tflops, on.chip.hbm) == (
-        known.peak_bf16_tflops_per_chip,
-        known.hbm_gbps_per_chip,
+        facts.peak_bf16_tflops_per_chip,
+        facts.hbm_gbps_per_chip,
     )
     of_a_chip = on.chip.hbm_gib * on.chip.devices
-    assert 0.9 * known.hbm_gib_per_chip < of_a_chip <= known.hbm_gib_per_chip * 1.01, (
-        f"the compiler allows {of_a_chip} GiB of a chip that has {known.hbm_gib_per_chip}"
+    assert 0.9 * facts.hbm_gib_per_chip < of_a_chip <= facts.hbm_gib_per_chip * 1.01, (
+        f"the compiler allows {of_a_chip} GiB of a chip that has {facts.hbm_gib_per_chip}"
     )
 
 
 def test_every_usual_slice_of_tpujob_can_be_checked() -> None:
     sizes = {name.replace("v5e", "v5litepod") for name in all_types()}
     powers = [
-        name for name, one in accelerators.ALL.items() if one.chips & (one.chips - 1) == 0 and one.chips <= 2048
+        name for name, facts in accelerators.ALL.items() if facts.chips & (facts.chips - 1) == 0 and facts.chips <= 2048
     ]  # fmt: skip
     assert set(powers) <= sizes
 

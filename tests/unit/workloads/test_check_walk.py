@@ -116,11 +116,11 @@ ENTRY %main (a: bf16[8,128], b: bf16[8,128]) -> bf16[8,128] {
 
 
 def test_a_kernel_costs_what_its_author_says_or_at_least_what_is_passed() -> None:
-    found = work(hlo.parse(KERNELS))
-    assert found.flops == 1000 + 2 * 8 * 8 * 128, "what stands behind several lines is there"
+    cost = work(hlo.parse(KERNELS))
+    assert cost.flops == 1000 + 2 * 8 * 8 * 128, "what stands behind several lines is there"
     passed = 2 * 8 * 128 * 2
-    assert found.hbm_bytes == 77 + passed + (2 * 8 * 128 * 2 + 8 * 8 * 2)
-    assert found.unknown_kernels == ["silent"]
+    assert cost.hbm_bytes == 77 + passed + (2 * 8 * 128 * 2 + 8 * 8 * 2)
+    assert cost.unknown_kernels == ["silent"]
 
 
 FUSION = """HloModule m
@@ -186,8 +186,8 @@ ENTRY %main (x: f32[1024]) -> f32[] {{
   ROOT {line}
 }}
 """
-    (found,) = collectives(hlo.parse(text), mesh, sides, wraps)
-    return found
+    (collective,) = collectives(hlo.parse(text), mesh, sides, wraps)
+    return collective
 
 
 ON_16 = {"mesh": described(1, 4, 4, (4, 4)), "sides": (4, 4), "wraps": (False, False)}
@@ -209,8 +209,8 @@ V = 4096.0
     ],
 )  # fmt: skip
 def test_groups_are_read_in_each_spelling(line: str, axes: tuple[str, ...], wire: float) -> None:
-    found = of(line, **ON_16)
-    assert (found.axes, found.wire_bytes) == (axes, wire)
+    collective = of(line, **ON_16)
+    assert (collective.axes, collective.wire_bytes) == (axes, wire)
 
 
 def test_a_group_has_the_links_of_all_physical_axes_that_it_spans() -> None:
@@ -240,9 +240,9 @@ def test_what_is_sent_between_slices_is_dcn() -> None:
         'frontend_attributes={_xla_megascale_target="{1,2}x{0:7}",_xla_megascale_transfer_type="ALL_REDUCE"}'
     )
     on = {"mesh": described(2, 8, 1, (2, 2, 2)), "sides": (2, 2, 2), "wraps": (False,) * 3}
-    found = of(line, **on)
-    assert (found.kind, found.axes, found.links) == ("all-reduce", ("dcn",), 0)
-    assert found.wire_bytes == V + 4 * 0, "each of two slices sends its half twice"
+    collective = of(line, **on)
+    assert (collective.kind, collective.axes, collective.links) == ("all-reduce", ("dcn",), 0)
+    assert collective.wire_bytes == V + 4 * 0, "each of two slices sends its half twice"
 
 
 #: One all-gather that is spread over three fusions, as on v5e.

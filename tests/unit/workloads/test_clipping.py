@@ -25,7 +25,7 @@ class _Descent(MlpWorkload):
 
 
 def update(clip: float) -> tuple[Any, float]:
-    """What the first step subtracts from the parameters, and the norm that it tells."""
+    """Return what the first step subtracts from the parameters, and the norm that it reports."""
     config = MlpConfig(hidden=(8,), batch=16, clip=clip)
     workload = _Descent(config)
     program = Program(workload, mesh_of(config, jax.devices()[:1]))
@@ -41,9 +41,9 @@ def update(clip: float) -> tuple[Any, float]:
 def test_an_update_is_no_longer_than_the_clip_and_points_where_it_did() -> None:
     gradient, norm = update(0)
     assert norm == pytest.approx(float(optax.tree.norm(gradient)), rel=1e-5)
-    for most in (norm / 4, norm * 4):
-        clipped, told = update(most)
-        expected, _ = optax.clip_by_global_norm(most).update(gradient, optax.EmptyState())
-        assert told == norm, "the norm is told as it was before clipping"
-        assert float(optax.tree.norm(clipped)) <= most * 1.00001
+    for limit in (norm / 4, norm * 4):
+        clipped, reported = update(limit)
+        expected, _ = optax.clip_by_global_norm(limit).update(gradient, optax.EmptyState())
+        assert reported == norm, "the norm is told as it was before clipping"
+        assert float(optax.tree.norm(clipped)) <= limit * 1.00001
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), clipped, expected)

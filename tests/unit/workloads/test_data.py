@@ -34,7 +34,7 @@ def test_the_digits_are_scikit_learns_and_no_test_row_is_trained_on() -> None:
 def test_every_row_comes_once_in_each_epoch_and_epochs_differ() -> None:
     order = Order(10, seed=3)
     rounds = order.rows(np.arange(30)).reshape(3, 10)
-    assert [sorted(one) for one in rounds.tolist()] == [list(range(10))] * 3
+    assert [sorted(rows_of_epoch) for rows_of_epoch in rounds.tolist()] == [list(range(10))] * 3
     assert rounds[0].tolist() != rounds[1].tolist()
     assert Order(10, seed=4).rows(np.arange(10)).tolist() != rounds[0].tolist()
 

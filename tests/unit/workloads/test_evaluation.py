@@ -36,12 +36,12 @@ def test_each_row_counts_once_and_is_read_once() -> None:
     state = program.first_state()
     source = Counted(digits().test)
     assert len(source) == 360, "one batch and a part"
-    found = program.evaluate(state, source)
+    result = program.evaluate(state, source)
 
     rows = source.take(np.arange(360))
     with nnx.use_eager_sharding(False):
         model = MlpWorkload(config).model(nnx.Rngs(config.seed))
     right = np.asarray(model(rows["x"])).argmax(axis=1) == rows["y"]
-    assert found["accuracy"] == pytest.approx(right.mean())
+    assert result["accuracy"] == pytest.approx(right.mean())
     # and once more here; the last one also fills its batch up
     assert (source.asked[:-1] == 2).all()

@@ -20,11 +20,11 @@ KINDS = ("jpg", "png", "npy")
 
 def picture(number: int, height: int = 60, width: int = 80) -> np.ndarray:
     """Red grows to the right, green to the bottom, blue with the number."""
-    found = np.zeros((height, width, 3), dtype=np.uint8)
-    found[..., 0] = np.linspace(0, 255, width)
-    found[..., 1] = np.linspace(0, 255, height)[:, None]
-    found[..., 2] = 10 * number
-    return found
+    pixels = np.zeros((height, width, 3), dtype=np.uint8)
+    pixels[..., 0] = np.linspace(0, 255, width)
+    pixels[..., 1] = np.linspace(0, 255, height)[:, None]
+    pixels[..., 2] = 10 * number
+    return pixels
 
 
 def encoded(array: np.ndarray, kind: str) -> bytes:
@@ -57,7 +57,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def numbers_of(x: np.ndarray) -> np.ndarray:
-    """Which pictures these rows show."""
+    """Return the numbers of the pictures that these rows show."""
     return np.rint(x[..., 2].mean(axis=(1, 2)) / 10).astype(int)
 
 
@@ -88,11 +88,11 @@ def test_grey_and_coloured_images_become_what_the_model_takes(photos: str) -> No
 def test_the_digits_are_those_of_every_program(photos: str) -> None:
     dataset = open_images("digits", 8, 1, PLAIN)
     expected = digits()
-    for found, same in ((dataset.train, expected.train), (dataset.test, expected.test)):
-        rows, wanted = (source.take(np.arange(len(same))) for source in (found, same))
-        np.testing.assert_array_equal(rows["y"], wanted["y"])
+    for source_, same in ((dataset.train, expected.train), (dataset.test, expected.test)):
+        rows, expected_rows = (source.take(np.arange(len(same))) for source in (source_, same))
+        np.testing.assert_array_equal(rows["y"], expected_rows["y"])
         np.testing.assert_array_equal(
-            rows["x"].reshape(-1, 64), np.rint(wanted["x"] * np.float32(255))
+            rows["x"].reshape(-1, 64), np.rint(expected_rows["x"] * np.float32(255))
         )
 
 

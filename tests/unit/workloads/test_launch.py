@@ -1,4 +1,4 @@
-"""Which exit code an exception gets, and what a program that ours starts has of its signals."""
+"""Exit codes of exceptions, and the signals of a program that ours starts."""
 
 import os
 import subprocess
@@ -36,11 +36,13 @@ def test_code(error: BaseException, hosts: int, code: Exit) -> None:
 
 
 def test_a_host_that_is_done_waits_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of `tables` and `numerics` do not compute together: one may be done much earlier."""
-    given: dict[str, Any] = {}
-    monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **options: given.update(options))
+    """Hosts of `tables` and `numerics` do not compute together: one may be done much earlier."""
+    arguments: dict[str, Any] = {}
+    monkeypatch.setattr(
+        jax.distributed, "initialize", lambda *_, **options: arguments.update(options)
+    )
     launch._join(ProgramContext(hosts=2, coordinator="10.0.0.1:1"))
-    assert given["shutdown_timeout_seconds"] >= 180 > given["heartbeat_timeout_seconds"]
+    assert arguments["shutdown_timeout_seconds"] >= 180 > arguments["heartbeat_timeout_seconds"]
 
 
 def _python(text: str, folder: Path, *, code: int) -> subprocess.CompletedProcess[str]:

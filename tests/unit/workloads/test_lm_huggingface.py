@@ -37,8 +37,8 @@ def logits(shape: Shape, weights: Any) -> np.ndarray[Any, Any]:
 
 def tensors(folder: Path) -> dict[str, np.ndarray[Any, Any]]:
     """All of all files."""
-    found = [load_file(path) for path in sorted(folder.glob("*.safetensors"))]
-    return {name: tensor for each in found for name, tensor in each.items()}
+    files = [load_file(path) for path in sorted(folder.glob("*.safetensors"))]
+    return {name: tensor for file in files for name, tensor in file.items()}
 
 
 def test_a_model_of_transformers_computes_the_same_logits_here() -> None:
@@ -46,8 +46,8 @@ def test_a_model_of_transformers_computes_the_same_logits_here() -> None:
     assert (shape.kv_heads, shape.rope_factor, shape.tied) == (2, 4.0, False)
     expected = np.load(LLAMA / "logits.npy")
     assert np.abs(expected).max() > 1, "the logits tell nothing"
-    found = logits(shape, weights_of(LLAMA, shape))
-    assert np.abs(found - expected).max() < 1e-4
+    actual = logits(shape, weights_of(LLAMA, shape))
+    assert np.abs(actual - expected).max() < 1e-4
 
 
 @pytest.mark.parametrize("file_bytes", [20_000, 1 << 30], ids=["several files", "one file"])
@@ -72,9 +72,9 @@ def test_weights_of_16_bits_are_read(tmp_path: Path) -> None:
     shutil.copy(LLAMA / "config.json", tmp_path)
     short = {name: tensor.astype(ml_dtypes.bfloat16) for name, tensor in tensors(LLAMA).items()}
     save_file(short, tmp_path / "model.safetensors")
-    found = weights_of(tmp_path, shape)["embedding"]
-    assert found.dtype == np.float32
-    assert np.abs(found / weights_of(LLAMA, shape)["embedding"] - 1).max() < 2**-8
+    embedding = weights_of(tmp_path, shape)["embedding"]
+    assert embedding.dtype == np.float32
+    assert np.abs(embedding / weights_of(LLAMA, shape)["embedding"] - 1).max() < 2**-8
 
 
 def test_a_model_without_scaled_positions_is_read(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_a_model_without_scaled_positions_is_read(tmp_path: Path) -> None:
 def edit(folder: Path, **fields: Any) -> Path:
     """A copy of the model with other lines in its `config.json`."""
     copy = shutil.copytree(LLAMA, folder / "llama")
-    said = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps({**said, **fields}))
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, **fields}))
     return copy
 
 

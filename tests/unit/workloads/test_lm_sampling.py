@@ -36,10 +36,10 @@ def test_reading_piece_by_piece_gives_the_logits_of_reading_all_at_once() -> Non
         return x[0, -1] @ head[0].T
 
     def pieces(weights: nnx.State) -> jax.Array:
-        one = nnx.merge(graph, weights)
-        _, cache = read(one, empty(one, 16), tokens[:7], 0)
-        _, cache = read(one, cache, tokens[7:11], 7)
-        return read(one, cache, tokens[11:], 11)[0]
+        reader = nnx.merge(graph, weights)
+        _, cache = read(reader, empty(reader, 16), tokens[:7], 0)
+        _, cache = read(reader, cache, tokens[7:11], 7)
+        return read(reader, cache, tokens[11:], 11)[0]
 
     expected = np.asarray(quick(whole)(weights))
     assert np.abs(expected).max() > 1
@@ -48,9 +48,9 @@ def test_reading_piece_by_piece_gives_the_logits_of_reading_all_at_once() -> Non
 
 @pytest.mark.slow
 def test_the_same_seed_draws_the_same_tokens() -> None:
-    one = model(stacked=True)
+    sampler = model(stacked=True)
     first, again, other = (
-        list(generate(one, [1, 2, 3], 6, temperature=3.0, seed=seed)) for seed in (1, 1, 2)
+        list(generate(sampler, [1, 2, 3], 6, temperature=3.0, seed=seed)) for seed in (1, 1, 2)
     )
     assert first == again != other
     assert all(0 <= token < SHAPE.vocab for token in first)

@@ -1,4 +1,4 @@
-"""When the loop saves, and what it calls the time of a step; on clocks that are turned by hand."""
+"""The times at which the loop saves, and its time of a step; on clocks that are turned by hand."""
 
 from __future__ import annotations
 

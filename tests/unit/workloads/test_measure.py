@@ -42,8 +42,8 @@ def test_a_quick_way_is_called_often_enough_for_a_sample() -> None:
     ("count", "low", "high"), [(6, 1, 6), (9, 2, 8), (15, 4, 12), (20, 6, 15), (31, 10, 22)]
 )
 def test_the_interval_has_the_ranks_of_the_sign_test(count: int, low: int, high: int) -> None:
-    found = interval(random.sample(range(1, count + 1), count))
-    assert (found.low, found.high) == (low, high)
+    bounds = interval(random.sample(range(1, count + 1), count))
+    assert (bounds.low, bounds.high) == (low, high)
 
 
 def test_the_interval_of_one_sample_is_that_sample() -> None:

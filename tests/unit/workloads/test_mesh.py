@@ -1,4 +1,4 @@
-"""How devices are arranged: on the TPU topologies that libtpu describes without a TPU, in a process of their own."""
+"""The arrangement of devices, on the TPU topologies that libtpu describes without a TPU, in a process of their own."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""What a step is told to have reached of what its devices can do."""
+"""The part of its devices' peak that a step is reported to have reached."""
 
 import json
 import re
@@ -106,8 +106,8 @@ def test_devices_whose_peak_nobody_knows_have_no_mfu() -> None:
 
 def test_the_dollars_of_the_large_config_follow_from_its_operations() -> None:
     text = (ROOT / "configs" / "llama-1b.yaml").read_text(encoding="utf-8")
-    said = re.findall(r"([0-9.]+) \$/h .*about ([0-9]+) \$ at ([0-9]+)% of", text)
-    usd_per_hour, usd, percent = map(float, said[0])
+    figures = re.findall(r"([0-9.]+) \$/h .*about ([0-9]+) \$ at ([0-9]+)% of", text)
+    usd_per_hour, usd, percent = map(float, figures[0])
     config = LmConfig.model_validate(yaml.safe_load(text)["run"]["args"])
     operations = LmWorkload(config).flops_per_row * config.batch * config.steps
     hours = operations / (64 * peak("TPU v4") * percent / 100) / 3600

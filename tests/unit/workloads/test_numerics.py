@@ -1,4 +1,4 @@
-"""What floating point does on this machine, and what the program says if it does something that no setting allows."""
+"""Floating point on this machine, and the report of a result that no setting allows."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
-from tests.support.told import events_of
+from tests.support.program_events import events_of
 from workloads.contract import Exit
 from workloads.frame.launch import code_of
 from workloads.numerics import NumericsConfig, checks, report
@@ -50,9 +50,9 @@ def test_a_run_prints_both_tables_and_tells_metrics(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     events = run(tmp_path, TINY)
-    said = capsys.readouterr().out
-    assert "d=256" in said
-    assert "WRONG" not in said
+    output = capsys.readouterr().out
+    assert "d=256" in output
+    assert "WRONG" not in output
     metrics = {event["name"]: event["value"] for event in events if event["kind"] == "metric"}
     assert metrics["rows whose best logit has two values"] == 1
     assert metrics["the same with xla_allow_excess_precision=False"] == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.told import events_of
+from tests.support.program_events import events_of
 from workloads.tables import TablesConfig, report, talks
 
 TINY = TablesConfig(rounds=3, elements=1000, pairs=40, rows=4, loop_s=0.001)
@@ -17,11 +17,11 @@ def test_a_run_prints_every_table_and_tells_every_ratio(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     events = events_of(tmp_path, partial(report.run, TINY))
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for words in ("a function of two vectors of 1,000", "SELU of 1,000 floats", "vmap + jit",
                   "squared distances of 40 pairs", "nnx.cached_partial", "at 1: 1 4 10 6 0"):  # fmt: skip
-        assert words in said
-    assert "PyTorch" in said, "its row, or a line that says why there is none"
+        assert words in output
+    assert "PyTorch" in output, "its row, or a line that says why there is none"
     metrics = {event["name"]: event["value"] for event in events if event["kind"] == "metric"}
     assert metrics["distances: vmap + jit speedup"] > 0
     assert len(metrics) <= 32, "the agent keeps no more"

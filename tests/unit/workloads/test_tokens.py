@@ -21,7 +21,7 @@ WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dog", "and", 
 
 @pytest.fixture(autouse=True)
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where this host keeps what it makes of data."""
+    """Return the folder in which this host keeps what it makes of data."""
     monkeypatch.setenv("TPUJOB_CACHE", str(tmp_path / "cache"))
     open_text.cache_clear()
     yield tmp_path / "cache" / "data"
@@ -60,7 +60,7 @@ def every(source: RowSource) -> Rows:
 
 
 def documents_of(text: Text, dataset: Dataset) -> list[str]:
-    """What the rows hold, put together again; the document at the end may be cut."""
+    """Return the documents in the rows, put together again; the last may be cut."""
     assert text.tokenizer
     rows = [row[:-1] for part in (dataset.train, dataset.test) for row in every(part)["tokens"]]
     stream = np.concatenate(rows)
@@ -77,12 +77,12 @@ def test_the_rows_hold_every_document_once(
 ) -> None:
     text = open_text(str(request.getfixturevalue(place)), tokenizer, 300)
     dataset = text.dataset(16)
-    found = documents_of(text, dataset)
+    documents = documents_of(text, dataset)
     whole = texts()
-    assert len(set(found[:-1])) == len(found) - 1
-    assert set(found[:-1]) <= set(whole)
-    assert sum(map(len, found)) > sum(map(len, whole)) - 100
-    assert found[:-1] != whole[: len(found) - 1], "documents should be mixed"
+    assert len(set(documents[:-1])) == len(documents) - 1
+    assert set(documents[:-1]) <= set(whole)
+    assert sum(map(len, documents)) > sum(map(len, whole)) - 100
+    assert documents[:-1] != whole[: len(documents) - 1], "documents should be mixed"
 
 
 def test_a_row_ends_where_the_next_begins_and_no_predicted_token_is_in_both_parts(
@@ -118,10 +118,8 @@ def test_arrays_of_tokens_are_taken_as_they_are(tmp_path: Path) -> None:
     assert len(text) == sum(map(len, arrays))
     stream = text.stream.read(np.zeros(1, dtype=np.int64), len(text))[0]
     starts = np.append(0, text.stream.ends[:-1])
-    found = [
-        stream[start:end].tolist() for start, end in zip(starts, text.stream.ends, strict=True)
-    ]
-    assert sorted(found) == [array.tolist() for array in arrays]
+    rows = [stream[start:end].tolist() for start, end in zip(starts, text.stream.ends, strict=True)]
+    assert sorted(rows) == [array.tolist() for array in arrays]
     with pytest.raises(ConfigError, match=r"record \d+ has the token \d+, and the model knows 300"):
         every(open_text(place, "none", 300).dataset(8).train)
 
@@ -149,12 +147,12 @@ def test_a_checkpoint_is_bound_to_the_documents_and_the_tokenizer(
 ) -> None:
     copy = tmp_path / "copy"
     folder.rename(copy)
-    here = open_text(str(copy), "bpe", 300).identity
-    assert open_text(str(copy), "bpe", 301).identity != here
-    assert open_text(str(copy)).identity != here
+    identity = open_text(str(copy), "bpe", 300).identity
+    assert open_text(str(copy), "bpe", 301).identity != identity
+    assert open_text(str(copy)).identity != identity
     (copy / "0000.txt").write_text("other")
     open_text.cache_clear()
-    assert open_text(str(copy), "bpe", 300).identity != here
+    assert open_text(str(copy), "bpe", 300).identity != identity
 
 
 def test_a_tokenizer_beside_the_data_is_used(folder: Path, kept: Path) -> None:
@@ -170,8 +168,8 @@ def test_a_tokenizer_beside_the_data_is_used(folder: Path, kept: Path) -> None:
     named = open_text(str(folder), str(other / "tokenizer.json")).tokenizer
     assert named
     assert named.identity == trained.tokenizer.identity
-    said = "the lazy dog\n naïve \N{SNOWMAN}"
-    assert named.decode(named.encode_text(said)) == said
+    text = "the lazy dog\n naïve \N{SNOWMAN}"
+    assert named.decode(named.encode_text(text)) == text
 
 
 def test_a_tokenizer_that_cuts_or_fills_up_texts_does_not(folder: Path, kept: Path) -> None:

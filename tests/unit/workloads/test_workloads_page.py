@@ -20,10 +20,10 @@ PAGE = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")
 def program(tmp_path: Path) -> Path:
     """The program of the section, in a folder of its own."""
     section = PAGE[PAGE.index("## A program of your own") :]
-    found = re.search(r"```python\n(.*?)```", section, re.S)
-    assert found, "the section shows a program"
+    match = re.search(r"```python\n(.*?)```", section, re.S)
+    assert match, "the section shows a program"
     file = tmp_path / "train.py"
-    file.write_text(found[1])
+    file.write_text(match[1])
     return file
 
 
@@ -33,7 +33,7 @@ def started(program: Path, steps: int, out: Path) -> subprocess.Popen[bytes]:
 
 
 def facts(out: Path) -> dict:
-    """What the agent makes of the events."""
+    """Return what the agent makes of the events."""
     reader = ProgressReader(str(out / "events.jsonl"))
     reader.look()
     return dict(reader.facts)

@@ -9,18 +9,21 @@ import builtins
 import contextlib
 import io
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import IO, Any
+from functools import partial
+from typing import IO, Any, TypeVar
 from urllib.parse import urlencode
 
-from tpujob.adapters.calling import Count, Deadline, ServerClock, uncounted
+from tpujob.adapters.calling import Count, Deadline, uncounted
 from tpujob.adapters.gcs import bucket as gcs_bucket
 from tpujob.adapters.gcs.client import DamagedBytes, StorageClient, parse_json
 from tpujob.adapters.gcs.objects import bucket_path, multipart, object_path
 from tpujob.data.checksums import decode, encode, extend, of_file
 from tpujob.errors import BadRequest, Conflict, NotFound, TpujobError, Transient
 from tpujob.ports import Blob, BucketFacts, BucketPlace
+
+T = TypeVar("T")
 
 _FACTS = "name,size,generation,metageneration,updated,metadata,crc32c"
 #: metadata key by which a conditional write recognises its own earlier try; hidden from callers
@@ -35,7 +38,6 @@ class GcsBlobs:
     def __init__(self, project: str, endpoint: str = "", *, count: Count = uncounted) -> None:
         self._project = project
         self._client = StorageClient(endpoint, count=count)
-        self._client.clock = self._clock = ServerClock()
 
     def put(
         self,
@@ -91,7 +93,7 @@ class GcsBlobs:
             headers["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
         target = f"{object_path(bucket, name)}?alt=media"
 
-        def once(left: float, _: int) -> bytes:
+        def once(left: float) -> bytes:
             if end is not None and end <= start:
                 self._resource(bucket, name, left)  # nothing to read, but the object must exist
                 return b""
@@ -104,7 +106,7 @@ class GcsBlobs:
                 raise DamagedBytes("the bytes do not have the CRC32C of the object")
             return reply.body
 
-        return self._client.retry(f"read {path}", Deadline(timeout), once)
+        return self._retry(f"read {path}", timeout, once)
 
     def list(self, prefix: str, *, most: int | None = None, timeout: float) -> list[Blob]:
         bucket, start = split_path(prefix, empty=True)
@@ -112,12 +114,9 @@ class GcsBlobs:
         query = {"prefix": start, "fields": f"items({_FACTS}),nextPageToken"}
         blobs: builtins.list[Blob] = []
 
-        def page(left: float, _: int) -> dict[str, Any]:
-            target = f"{bucket_path(bucket)}/o?{urlencode(query)}"
-            return self._client.json("GET", target, timeout=left)
-
         while True:
-            answer = self._client.retry(f"list {prefix}", deadline, page)
+            page = partial(self._get, f"{bucket_path(bucket)}/o?{urlencode(query)}")
+            answer = self._retry(f"list {prefix}", deadline.remaining(), page)
             blobs += [_blob(bucket, item) for item in answer.get("items", ())]
             query["pageToken"] = answer.get("nextPageToken", "")
             if not query["pageToken"] or (most is not None and len(blobs) >= most):
@@ -128,10 +127,10 @@ class GcsBlobs:
         target = object_path(bucket, name)
         # a patch keeps the other keys
         mark = {"metadata": {_WRITE_ID: uuid.uuid4().hex}}
-        self._client.retry(
+        self._retry(
             f"touch {path}",
-            Deadline(timeout),
-            lambda left, _: self._client.json("PATCH", target, mark, timeout=left),
+            timeout,
+            lambda left: self._client.json("PATCH", target, mark, timeout=left),
         )
 
     def delete(self, path: str, *, unchanged: Blob | None = None, timeout: float) -> None:
@@ -141,41 +140,41 @@ class GcsBlobs:
             target += f"?ifGenerationMatch={unchanged.generation}"
             target += f"&ifMetagenerationMatch={unchanged.touched}"
         with contextlib.suppress(NotFound):
-            self._client.retry(
+            self._retry(
                 f"delete {path}",
-                Deadline(timeout),
-                lambda left, _: self._client.request("DELETE", target, {}, timeout=left),
+                timeout,
+                lambda left: self._client.request("DELETE", target, {}, timeout=left),
             )
 
     def clock(self, *, timeout: float) -> float:
-        def once(left: float, _: int) -> float:
+        def once(left: float) -> float:
             problem = "its answers have no Date header"
             try:
                 target = f"{bucket_path('tpujob-clock')}?fields=name"
                 self._client.request("GET", target, {}, timeout=left)
             except TpujobError as error:  # even a refusal has the time
                 problem = error.message
-            if (now := self._clock.now()) is None:
+            if (now := self._client.clock.now()) is None:
                 raise Transient(problem)
             return now
 
-        if (now := self._clock.now()) is not None:
+        if (now := self._client.clock.now()) is not None:
             return now
-        return self._client.retry("ask the storage for its time", Deadline(timeout), once)
+        return self._retry("ask the storage for its time", timeout, once)
 
     def ensure_bucket(self, bucket: str, region: str, *, timeout: float) -> None:
         name, _ = split_path(bucket, empty=True)
         query = urlencode({"project": self._project})
         new = {"name": name, "location": region, **gcs_bucket.needed_changes({"name": name}, None)}
 
-        def once(left: float, _: int) -> dict[str, Any]:
+        def once(left: float) -> dict[str, Any]:
             try:
-                return self._bucket(name, left)
+                return self._get(bucket_path(name), left)
             except NotFound:
                 # Transient when another caller was faster or the name is taken: the next try reads the bucket again
                 return self._client.json("POST", f"/storage/v1/b?{query}", new, timeout=left)
 
-        resource = self._client.retry(f"use bucket gs://{name}", Deadline(timeout), once)
+        resource = self._retry(f"use bucket gs://{name}", timeout, once)
         gcs_bucket.check_location(resource, region)
 
     def make_bucket(
@@ -187,8 +186,8 @@ class GcsBlobs:
         self.ensure_bucket(bucket, region, timeout=timeout)
         name, _ = split_path(bucket, empty=True)
 
-        def once(left: float, _: int) -> BucketFacts:
-            resource = self._bucket(name, left)
+        def once(left: float) -> BucketFacts:
+            resource = self._get(bucket_path(name), left)
             if not adopt:
                 gcs_bucket.check_ours(resource)
             if changes := gcs_bucket.needed_changes(resource, log_days):
@@ -197,37 +196,33 @@ class GcsBlobs:
                 resource = self._client.json("PATCH", target, changes, timeout=left)
             return gcs_bucket.facts_of(resource)
 
-        return self._client.retry(f"set up bucket gs://{name}", Deadline(timeout), once)
+        return self._retry(f"set up bucket gs://{name}", timeout, once)
 
     def bucket(self, bucket: str, *, timeout: float) -> BucketFacts:
         """Return how the bucket is set up. Raises NotFound; Refused when it belongs to another project."""
         name, _ = split_path(bucket, empty=True)
-
-        def once(left: float, _: int) -> BucketFacts:
-            return gcs_bucket.facts_of(self._bucket(name, left))
-
-        return self._client.retry(f"look at bucket gs://{name}", Deadline(timeout), once)
+        read = partial(self._get, bucket_path(name))
+        return gcs_bucket.facts_of(self._retry(f"look at bucket gs://{name}", timeout, read))
 
     def place(self, bucket: str, *, timeout: float) -> BucketPlace:
         name, _ = split_path(bucket, empty=True)
-
-        def once(left: float, _: int) -> BucketPlace:
-            # an account that may only use objects cannot read the bucket itself, but may read its layout
-            target = f"{bucket_path(name)}/storageLayout"
-            return gcs_bucket.place_of(self._client.json("GET", target, timeout=left))
-
-        return self._client.retry(f"look at bucket gs://{name}", Deadline(timeout), once)
+        # an account that may only use objects cannot read the bucket itself, but may read its layout
+        read = partial(self._get, f"{bucket_path(name)}/storageLayout")
+        return gcs_bucket.place_of(self._retry(f"look at bucket gs://{name}", timeout, read))
 
     def close(self) -> None:
         """Close the connections; a later call opens new ones. Safe to repeat."""
         self._client.close()
 
-    def _resource(self, bucket: str, name: str, timeout: float) -> dict[str, Any]:
-        target = f"{object_path(bucket, name)}?fields={_FACTS}"
-        return self._client.json("GET", target, timeout=timeout)
+    def _retry(self, operation: str, timeout: float, once: Callable[[float], T]) -> T:
+        """Return the result of the first `once(seconds left)` that succeeds."""
+        return self._client.retry(operation, Deadline(timeout), lambda left, _: once(left))
 
-    def _bucket(self, name: str, timeout: float) -> dict[str, Any]:
-        return self._client.json("GET", bucket_path(name), timeout=timeout)
+    def _resource(self, bucket: str, name: str, timeout: float) -> dict[str, Any]:
+        return self._get(f"{object_path(bucket, name)}?fields={_FACTS}", timeout)
+
+    def _get(self, target: str, timeout: float) -> dict[str, Any]:
+        return self._client.json("GET", target, timeout=timeout)
 
 
 def split_path(path: str, *, empty: bool = False) -> tuple[str, str]:

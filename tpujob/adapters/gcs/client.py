@@ -86,7 +86,7 @@ class StorageClient:
         self._pool: urllib3.HTTPConnectionPool | None = None
         self._lock = threading.Lock()
         self._last_refused = ""
-        self.clock: ServerClock | None = None  #: notes the time of each answer
+        self.clock = ServerClock()  #: notes the time of each answer
         self.operations = Operations()
 
     def close(self) -> None:
@@ -216,8 +216,7 @@ class StorageClient:
             refused = isinstance(error.__cause__, ConnectionRefusedError)
             text = "" if refused else f": {first_line(error.args[-1] if error.args else error)}"
             raise Transient(f"Cloud Storage does not answer{text}") from error
-        if self.clock:
-            self.clock.note(response.headers.get("Date", ""), sent)
+        self.clock.note(response.headers.get("Date", ""), sent)
         return response
 
     def _was_refused_before(self, token: str) -> bool:

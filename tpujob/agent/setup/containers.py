@@ -131,7 +131,7 @@ def docker() -> List[str]:
 
 
 def remove(names: List[str]) -> None:
-    """Remove these containers. The next attempt retries failed removals."""
+    """Remove these containers. The next attempt repeats removals that Docker did not answer."""
     if not names:
         return
     try:

@@ -19,7 +19,8 @@ from typing import Iterator, List, Optional, Tuple
 
 from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.base import Aside, Note, Record, remove_file
-from tpujob.agent.folders import ENVS, is_below, make_empty
+from tpujob.agent.folders import ENVS, is_below
+from tpujob.agent.processes import make_empty
 from tpujob.agent.runtimes import MARKER, BuiltEnvironment, Runtime
 from tpujob.agent.setup.installers import FORMAT, Installer, check_host_python, key_of, read_sources
 from tpujob.agent.storage import StorageError

@@ -177,13 +177,13 @@ _PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)", re.M)
 _SCRIPT = """
 import json, sys
 from importlib import metadata
-found = {}
+versions = {}
 for name in sys.argv[1:]:
     try:
-        found[name] = metadata.version(name)
+        versions[name] = metadata.version(name)
     except metadata.PackageNotFoundError:
         pass
-print(json.dumps([list(sys.version_info[:2]), found]))
+print(json.dumps([list(sys.version_info[:2]), versions]))
 """
 
 

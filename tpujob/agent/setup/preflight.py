@@ -169,7 +169,7 @@ class Preflight:
     def _meet(self, message: Record, patience: float) -> List[Record]:
         assert self._meetings is not None
         meet, check_stop = self._meetings.meet, self._attempt.check_stop
-        return list(self._run_aside(lambda: meet(message, patience, check_stop)))
+        return self._run_aside(lambda: meet(message, patience, check_stop))
 
     def _may_skip_devices(self, messages: List[Record]) -> bool:
         """Return whether the devices need no check. All hosts agree, as only messages count. Raises Failure."""

@@ -13,8 +13,8 @@ from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.attempts import remove_leftovers, stop_others
 from tpujob.agent.base import Failure, Note, take_lock, write_json
 from tpujob.agent.commands import run_before_program
-from tpujob.agent.folders import ATTEMPTS, CACHES, HOST_LOCK, KEPT_WORK, make_empty, on_this_host
-from tpujob.agent.processes import KILL_PATIENCE, attempt_processes, command_of, end_all
+from tpujob.agent.folders import ATTEMPTS, CACHES, HOST_LOCK, KEPT_WORK, on_this_host
+from tpujob.agent.processes import KILL_PATIENCE, attempt_processes, command_of, end_all, make_empty
 from tpujob.agent.setup.bundles import lay_out
 from tpujob.agent.setup.containers import Container, remove_containers
 from tpujob.agent.setup.environments import make_environment
@@ -90,31 +90,6 @@ def stage_data(attempt: HostAttempt) -> None:
             staging.cancel()  # ends the threads soon if the attempt has to stop
 
 
-def restore_outputs(attempt: HostAttempt) -> None:
-    """Restore the outputs of an earlier attempt, and save outputs from now on. Raises Failure, Stopped."""
-    plan = attempt.plan
-    folders = plan.get("outputs")
-    if not folders:
-        return
-    workdir, host = plan["workdir"], plan["host"]
-    owner = [plan["job"], repr(plan.get("created_at", 0.0)), str(host)]
-    path = paths.outputs_list(workdir, host)
-    signed = OutputList(attempt.storage, path, attempt.cache_key, owner)
-    bucket_folder = paths.outputs_folder(workdir, host)
-    work, note = attempt.folder.work, attempt.log.note
-    attempt.set_phase(Phase.SETUP)
-    outputs = Outputs(attempt.storage, work, folders, bucket_folder, signed, note)
-    try:
-        attempt.run_aside(outputs.restore)
-    except UnsignedOutputs as error:
-        raise Failure(str(error), "PERMISSION") from error
-    except (OSError, StorageError) as error:
-        raise Failure("the outputs of an earlier attempt cannot be laid out: %s" % error) from error
-    attempt.progress.held = True
-    attempt.outputs = outputs
-    outputs.follow(attempt.wake)
-
-
 def prepare_folder(attempt: HostAttempt, bundles: List[str]) -> None:
     """Make the program's folder from the bundles, and run set-up in it. Set-up runs once: later attempts use the same
     folder, at the same path, as it may have absolute paths in it. Raises Failure, Stopped."""
@@ -142,6 +117,31 @@ def prepare_folder(attempt: HostAttempt, bundles: List[str]) -> None:
     if code != 0:
         raise Failure("set-up ended with exit code %d; its log says why" % code)
     write_json(done, {"attempt": attempt.plan["attempt"]})
+
+
+def restore_outputs(attempt: HostAttempt) -> None:
+    """Restore the outputs of an earlier attempt, and save outputs from now on. Raises Failure, Stopped."""
+    plan = attempt.plan
+    folders = plan.get("outputs")
+    if not folders:
+        return
+    workdir, host = plan["workdir"], plan["host"]
+    owner = [plan["job"], repr(plan.get("created_at", 0.0)), str(host)]
+    path = paths.outputs_list(workdir, host)
+    signed = OutputList(attempt.storage, path, attempt.cache_key, owner)
+    bucket_folder = paths.outputs_folder(workdir, host)
+    work, note = attempt.folder.work, attempt.log.note
+    attempt.set_phase(Phase.SETUP)
+    outputs = Outputs(attempt.storage, work, folders, bucket_folder, signed, note)
+    try:
+        attempt.run_aside(outputs.restore)
+    except UnsignedOutputs as error:
+        raise Failure(str(error), "PERMISSION") from error
+    except (OSError, StorageError) as error:
+        raise Failure("the outputs of an earlier attempt cannot be laid out: %s" % error) from error
+    attempt.progress.held = True
+    attempt.outputs = outputs
+    outputs.follow(attempt.wake)
 
 
 def run_preflight(attempt: HostAttempt) -> None:

@@ -8,6 +8,7 @@ import platform
 import shutil
 import tarfile
 import urllib.request
+from http.client import HTTPException
 from typing import Dict
 
 from tpujob.agent.attempt import HostAttempt
@@ -57,7 +58,7 @@ def _install(attempt: HostAttempt) -> str:
     try:
         attempt.run_aside(lambda: _download(attempt, url, archive))
         _unpack(archive, digest or ARCHIVES[machine])
-    except (OSError, ValueError, StorageError, tarfile.TarError) as error:
+    except (OSError, ValueError, HTTPException, StorageError, tarfile.TarError) as error:
         attempt.log.note("environment: no uv from %s: %s" % (url, error))
         return "its archive cannot be fetched (%s)" % getattr(error, "reason", error)
     finally:
@@ -67,7 +68,7 @@ def _install(attempt: HostAttempt) -> str:
 
 
 def _download(attempt: HostAttempt, url: str, path: str) -> None:
-    """Download an archive. Raises OSError, ValueError, StorageError."""
+    """Download an archive. Raises OSError, ValueError, HTTPException, StorageError."""
     with open(path, "wb") as file:
         if url.startswith("gs://"):
             attempt.storage.read(url, file.write)

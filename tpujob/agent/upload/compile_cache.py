@@ -55,7 +55,7 @@ class CompileCache:
         os.makedirs(folder, exist_ok=True)
 
     def fill(self) -> None:
-        """Fetch entries from the bucket, within PATIENCE and MAX_BYTES."""
+        """Fetch entries from the bucket, up to MAX_BYTES; after PATIENCE begin no further entry."""
         until, count, room = time.monotonic() + PATIENCE, 0, MAX_BYTES
         try:
             for entry in self._files.list():

@@ -7,7 +7,6 @@ are merged. Curves are in the body of the report, so they need no extra request 
 from __future__ import annotations
 
 import json
-import math
 import os
 import threading
 import time
@@ -20,6 +19,7 @@ from tpujob.protocol.limits import MAX_METRICS
 from tpujob.protocol.report import MAX_NAMES, MAX_ROWS, MAX_SERIES, Cell, SeriesDocument
 
 LONGEST_EVENT = 64 * 1024  #: bytes
+MAX_NAME = 60  #: characters of the name of a metric or a phase
 KEPT = 200  #: newest checkpoints among which `facts_before` searches
 
 
@@ -97,7 +97,7 @@ class ProgressReader:
         if kind == "step":
             loss = event.get("loss")
             if isinstance(loss, (int, float)):
-                self.nonfinite = not math.isfinite(loss)
+                self.nonfinite = not abs(loss) < float("inf")
             self._set_step(step, step)
             facts["loss"] = number(loss)
             self.series.step(step, number(event.get("t")) or time.time(), event)
@@ -106,9 +106,9 @@ class ProgressReader:
         elif kind == "resume":
             facts["resumed_from"] = step
         elif kind == "phase":
-            facts["program_phase"] = str(event.get("name"))[:60]
+            facts["program_phase"] = str(event.get("name"))[:MAX_NAME]
         elif kind == "metric":
-            name, metrics = str(event.get("name"))[:60], facts.get("metrics", {})
+            name, metrics = str(event.get("name"))[:MAX_NAME], facts.get("metrics", {})
             if name in metrics or len(metrics) < MAX_METRICS:
                 facts["metrics"] = {**metrics, name: number(event.get("value"))}
                 self.series.metric(name, event.get("value"))
@@ -178,6 +178,7 @@ class Series:
             self._put(name, value)
 
     def _put(self, name: str, value: Any) -> None:
+        name = name[:MAX_NAME]
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not is_number or not abs(value) < 1e300 or not self._buckets:
             return

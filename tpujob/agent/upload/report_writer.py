@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
 from typing import Any, Callable, Optional, Tuple, cast
 
-from tpujob.agent.base import parse_json
+from tpujob.agent.base import Record
 from tpujob.agent.storage import Storage, StorageError
 from tpujob.agent.upload.redact import Redactor
 from tpujob.protocol import Phase, Plan, ReportDocument, StallRule, paths
@@ -104,12 +103,12 @@ class ReportWriter:
             if evidence is not None or before != [self._report.get(name) for name in MATTERS]:
                 self._change.notify_all()
 
-    def finish(self, facts: ReportDocument, evidence: bytes, patience: float) -> bool:
-        """Write the last report. Return whether it is in the bucket within `patience` seconds."""
+    def finish(self, facts: ReportDocument, evidence: bytes, patience: float) -> None:
+        """Write the last report, and wait up to `patience` seconds until it is in the bucket."""
         with self._change:
             self._last = True
             self.update(facts, evidence)
-        return self._finished.wait(patience)
+        self._finished.wait(patience)
 
     def _run(self) -> None:
         written: Tuple[ReportDocument, bytes] = ({}, b"")
@@ -131,8 +130,9 @@ class ReportWriter:
 
     def _compose(self) -> Tuple[ReportDocument, bytes, bytes]:
         """Return report, evidence and curves, redacted."""
-        text = json.dumps({**self._report, **self._vitals()})
-        report = parse_json(self._redactor.redact_text(text).encode())
+        facts: Record = {**self._report, **self._vitals()}
+        # names of fields and numbers stay, even if a secret is equal to one
+        report = {name: _redact_texts(value, self._redactor) for name, value in facts.items()}
         redact = self._redactor.redact
         return cast(ReportDocument, report), redact(self._evidence), redact(self._curves())
 
@@ -145,3 +145,15 @@ class ReportWriter:
             self._storage.put(self._path, body, metadata)
             return True
         return False
+
+
+def _redact_texts(value: Any, redactor: Redactor) -> Any:
+    """Return a value of a report with its texts redacted, and the names and values of a record."""
+    if isinstance(value, str):
+        return redactor.redact_text(value)
+    if not isinstance(value, dict):
+        return value
+    record = cast(Record, value)
+    return {
+        redactor.redact_text(name): _redact_texts(item, redactor) for name, item in record.items()
+    }

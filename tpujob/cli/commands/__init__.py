@@ -1,4 +1,5 @@
-"""One file for each group of commands: arguments in, one call of `JobsApi`, one page out.
+"""One file for each group of commands: arguments in, calls of `JobsApi`, a page out.
 
-What is printed is made in `cli/render/`, which is pure; a module here is imported only when its command runs.
+The page of one command is beside it; what several print is in `cli/render/`. A module here is imported only when one of
+its commands runs.
 """

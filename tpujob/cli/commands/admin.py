@@ -1,4 +1,4 @@
-"""The commands of an administrator: suspected machines, orphaned slices, inconsistent records."""
+"""Suspected machines, orphaned slices, inconsistent records, members, and the caller's identity."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from tpujob.api import BrokenView, JobsApi, LeakView, MemberView, SuspectView, SweptView
 
 
-hosts = typer.Typer(
-    invoke_without_command=True, help="Show machines that are suspected of wrong numbers; pin them."
-)
+hosts = typer.Typer(invoke_without_command=True)
 
 Machine = Annotated[str, argument("NAME", "As in `tpujob hosts`.", autocompletion=complete_host)]
 
@@ -244,7 +242,7 @@ def fsck_lines(violations: Sequence[BrokenView]) -> str:
 # Members -------------------------------------------------------------------------------------------------------------
 
 
-members = typer.Typer(invoke_without_command=True, help="Show members and roles.")
+members = typer.Typer(invoke_without_command=True)
 
 Name = Annotated[str, argument("NAME", "Login or e-mail address.")]
 
@@ -261,7 +259,7 @@ def show_members(context: typer.Context, as_json: Json = False) -> None:
     """Show members and roles."""
     if context.invoked_subcommand:
         return
-    say_page(list(connect().members()), members_table, as_json)
+    say_page(connect().members(), members_table, as_json)
 
 
 @members.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -97,8 +98,6 @@ def _default_name(context: Context, region: str) -> str:
 
 
 def _record(facts: BucketFacts, region: str) -> dict[str, Any]:
-    from dataclasses import asdict
-
     return {"region": region, **asdict(facts)}
 
 

@@ -42,6 +42,11 @@ def use(
         _list(settings, as_json=as_json)
         return
     deployed = "://" in where
+    if (client_id or client_secret or account or door) and not deployed:
+        raise BadRequest(
+            "--client-id, --client-secret, --account and --door go with the URL of a backend",
+            hint="tpujob use URL --name NAME, with these options, changes a context.",
+        )
     if where.startswith(("/", "unix:")):
         where = _write_socket_context(settings, where.removeprefix("unix:"), name)
     elif deployed:

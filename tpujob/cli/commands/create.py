@@ -19,7 +19,7 @@ from tpujob.cli.render.answers import created_text, plan_page, steered_text
 from tpujob.cli.render.table import Column, numbers, table
 from tpujob.cli.render.text import amount_text, clip_middle, paint, wrap
 from tpujob.domain.text import clean, dollars
-from tpujob.errors import BadSpec, NotFound
+from tpujob.errors import BackendGone, BadRequest, BadSpec, Busy, NotFound, Transient
 
 if TYPE_CHECKING:
     from tpujob.api import EstimateView, JobsApi, JobView, PlanView
@@ -67,11 +67,12 @@ def create(
     spec = job_file.read(file, name, cross_region=allow_cross_region, values=values or ())
     if check:
         return _check(next(elements(spec)).spec if spec.is_group else spec, as_json=as_json)
-    command = f"tpujob create {file}" + (f" --name {name}" if name else "")
-    command += "".join(f" --set {shlex.quote(value)}" for value in values or ())
-    command += " --allow-cross-region" if spec.tpu.allow_cross_region else ""
-    command += " --allow-keys" if allow_keys else ""
-    return submit(spec, SubmitOptions(file, command, key, allow_keys, dry_run, follow, as_json))
+    command = ["tpujob", "create", str(file), *(["--name", name] if name else [])]
+    command += [word for value in values or () for word in ("--set", value)]
+    command += ["--allow-cross-region"] if allow_cross_region else []
+    command += ["--allow-keys"] if allow_keys else []
+    again = shlex.join(command)
+    return submit(spec, SubmitOptions(file, again, key, allow_keys, dry_run, follow, as_json))
 
 
 def run(
@@ -91,6 +92,8 @@ def run(
     """Submit a job without a job file."""
     from tpujob.submit import job_file
 
+    if code and not Path(code).is_dir():
+        raise BadRequest(f"--code: {code} is not a folder", hint="Name the folder of the program.")
     program = command[0] if len(command) == 1 else shlex.join(command)
     pricing = "on-demand" if on_demand else "spot"
     fields = {
@@ -143,8 +146,15 @@ def submit(spec: JobSpec, options: SubmitOptions) -> int:
     price = plan["usd_per_hour"]
     key = options.key or secrets.token_hex(12)
     unsure = "The job may have been submitted. This command does not submit it twice:"
-    with on_interrupt(unsure, f"  {options.command} --key {key}"):
-        job = _submit(api, spec_fields, bundle, plan["bucket"], key)
+    again = f"  {options.command} --key {key}"
+    with on_interrupt(unsure, again):
+        try:
+            job = _submit(api, spec_fields, bundle, plan["bucket"], key)
+        except Busy:  # nothing was submitted
+            raise
+        except (BackendGone, Transient) as error:
+            error.hint = "\n".join([unsure, again])
+            raise
     if not options.as_json:
         page = page_of(job["id"])
         text = created_text(job, screen.columns, price, color=screen.color, page=page)
@@ -182,7 +192,8 @@ def _check(spec: JobSpec, *, as_json: bool) -> int:
 
 
 def _zone_and_price(spec: JobSpec, type: str, prices: PriceList) -> tuple[str, float | None]:
-    """Return the first zone of the job that has the type, and the price of the job's slices there, in USD an hour."""
+    """Return a zone of the type and the price of the job's slices there, in USD an hour: the first zone with a known
+    price, of the job's zones or else of all."""
     from tpujob.domain.hardware import accelerators
 
     zones = [zone for zone in spec.tpu.zones if accelerators.may_have(type, zone)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from tpujob.cli.backend import RetryingClient, current_settings, page_of, running
+from tpujob.cli.backend import RetryingClient, connect, current_settings, page_of, running
 from tpujob.cli.errors import job_continues, on_interrupt
 from tpujob.cli.options import flag
 from tpujob.cli.output import get_screen, note, say
@@ -66,7 +66,7 @@ def _submit() -> tuple[JobView, PlanView]:
     from tpujob.domain.spec import jobspec
 
     spec = jobspec.dump(jobspec.load(files.read(quickstart()), "the demo"))
-    api = RetryingClient().api
+    api = connect()
     job = api.create(spec, idempotency_key=secrets.token_hex(12))
     return job, api.plan(spec)
 
@@ -87,7 +87,7 @@ def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
     with on_interrupt(*job_continues(job["id"])):
         sink = sink_for(screen, list_price=price)
         ended = follow(RetryingClient(), job["id"], sink, on_poll=Preemption(enabled=preempt))
-    total = RetryingClient().api.cost(job=job["id"])["total"]
+    total = connect().cost(job=job["id"])["total"]
     say(summary(ended, screen.columns, list_price=price, attempts=attempts, color=screen.color))
     say("\n".join(["", *time_lines(total, screen.columns, color=screen.color), ""]))
     say("All of it: tpujob cost report\n\n" + try_next(ended))
@@ -116,7 +116,8 @@ class Preemption:
 
 
 def time_to_preempt(job: JobView) -> bool:
-    """Return whether the first attempt has saved a checkpoint, made later steps, and is in the middle of its work."""
+    """Return whether the first attempt has saved a checkpoint and is between `EARLY` and `LATE` with a later step, or
+    beyond `LATE`."""
     step, steps, checkpoint = job["step"], job["steps"], job["checkpoint"]
     if job["state"] != "running" or job["attempt"] != 1 or not (step and steps and checkpoint):
         return False

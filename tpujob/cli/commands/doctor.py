@@ -1,5 +1,6 @@
 """`tpujob doctor` and `tpujob quota`: checks whether jobs can run in the context, and the limits of its hardware."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -115,11 +116,11 @@ def quota_page(
             f"No TPU quota of {overview.of} {'anywhere' if everywhere else 'in these zones'}."
         )
     if overview.others and everywhere:
-        places = {"project": "the project"}
         others = [
             (
                 clean(limit.metric),
-                clean(limit.place or places.get(limit.scope, "everywhere else")),
+                clean(limit.place)
+                or ("the project" if limit.scope == "project" else "everywhere else"),
                 _limit(limit.limit),
             )
             for limit in overview.others
@@ -130,9 +131,7 @@ def quota_page(
 
 
 def _totals(context: str, findings: Sequence[Finding]) -> str:
-    count = {
-        verdict: sum(finding.verdict is verdict for finding in findings) for verdict in Severity
-    }
+    count = Counter(finding.verdict for finding in findings)
     results = [
         f"{count[verdict]} {word}"
         for verdict, word in (

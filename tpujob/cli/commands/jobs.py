@@ -120,7 +120,12 @@ def _write_page(file: Path, request: ListAsked, *, watch: bool, as_json: bool) -
     query |= {"reverse": "1"} if request.get("reverse") else {}
     connect()
     text = client.client(current_settings()).html(f"/?{urlencode(query, doseq=True)}")
-    file.write_text(text, encoding="utf-8")
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadRequest(
+            f"cannot write {file}: {error.strerror}", hint="Name another file."
+        ) from None
     say(f"Wrote {file}.")
 
 

@@ -15,6 +15,7 @@ from tpujob.cli.render.lines import log_line, log_text, numbered_line
 from tpujob.domain import text as blocks
 from tpujob.domain.text import many
 from tpujob.errors import BadRequest, NotFound
+from tpujob.protocol.limits import LONGEST_LINE
 
 if TYPE_CHECKING:
     from tpujob.api import LogBlock, LogLine, LogPage, SearchAsked, WindowAsked, WindowLine
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 POLL = 1.0  #: seconds between looks for new output
 MAX_TAIL = 5000  #: lines that the backend returns at once
 AROUND = 10  #: lines of context before and after a line
-WIDTH = 64 * 1024  #: bytes of the longest line that an agent writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,8 @@ def logs(
         raise BadRequest("--grep, --line and --traceback do not go together", hint="Choose one.")
     if searches and (follow or tail is not None or raw):
         raise BadRequest("--grep, --line and --traceback go without --follow, --tail and --raw")
+    if (regexp or ignore_case or count) and not grep:
+        raise BadRequest("--regexp, --ignore-case and --count go with --grep", hint="--grep TEXT")
     if raw and (as_json or tail is not None):
         raise BadRequest("--raw goes without --json and --tail")
     retrying = RetryingClient()
@@ -165,7 +167,7 @@ def _lines(source: LogSource, follow: bool, tail: int | None) -> Iterator[LogLin
 
 def _search(source: LogSource, query: SearchAsked) -> Iterator[tuple[list[WindowLine], int]]:
     """Yield pages of matches, each with the number of all matches."""
-    request: SearchAsked = {"limit": 1000, "width": WIDTH, **query, **source.filters()}  # pyright: ignore[reportAssignmentType]
+    request: SearchAsked = {"limit": 1000, "width": LONGEST_LINE, **query, **source.filters()}  # pyright: ignore[reportAssignmentType]
     while True:
         answer = source.retrying.ask(
             lambda api, request=request: api.log_search(source.job, request)
@@ -194,7 +196,7 @@ def _print_matches(source: LogSource, query: SearchAsked, *, as_json: bool) -> N
 
 def _print_line(source: LogSource, host: int, number: int, around: int, *, as_json: bool) -> None:
     """Print a line of `host` with its context: lines of the source's host, or of all hosts. Raises NotFound."""
-    place: WindowAsked = {"of": host, "line": number, "width": WIDTH, **source.filters()}  # pyright: ignore[reportAssignmentType]
+    place: WindowAsked = {"of": host, "line": number, "width": LONGEST_LINE, **source.filters()}  # pyright: ignore[reportAssignmentType]
 
     def window(side: str, lines: int) -> list[WindowLine]:
         if not lines:

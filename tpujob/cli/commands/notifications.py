@@ -1,5 +1,7 @@
 """`tpujob notifications ...`: shows channels and messages, tests a channel, stores the secrets of channels."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +22,6 @@ from tpujob.domain.text import age, many, one_line
 if TYPE_CHECKING:
     from tpujob.api import ChannelView, DeliveryView, RuleView
 
-HELP = "Show the notification channels; test them."
 NO_CHANNELS = (
     "No notification channels are configured.\n"
     "They go under `notifications:` in the context's file, or into notifications.yaml in the state folder of the local "
@@ -28,7 +29,7 @@ NO_CHANNELS = (
 )
 NO_DELIVERIES = "Nothing was sent yet. `tpujob notifications test CHANNEL` tests a channel."
 
-app = typer.Typer(invoke_without_command=True, help=HELP)
+app = typer.Typer(invoke_without_command=True)
 
 
 @app.callback()
@@ -54,12 +55,11 @@ def list_deliveries(
 @app.command(name="test")
 def send_test(
     channel: Annotated[str, argument("CHANNEL", "Name in the context.")], as_json: Json = False
-) -> None:
+) -> int:
     """Send a test message now."""
     message = connect().test_channel(channel)
     say_json(message) if as_json else say(describe_test(message))
-    if message["state"] != "sent":
-        raise typer.Exit(PROBLEM_FOUND)
+    return 0 if message["state"] == "sent" else PROBLEM_FOUND
 
 
 @app.command()
@@ -102,7 +102,7 @@ _DELIVERIES = (
 
 
 def channels_page(
-    channels: Sequence["ChannelView"], columns: int, *, now: float, color: bool = False
+    channels: Sequence[ChannelView], columns: int, *, now: float, color: bool = False
 ) -> str:
     if not channels:
         return NO_CHANNELS
@@ -120,7 +120,7 @@ def channels_page(
 
 
 def deliveries_page(
-    deliveries: Sequence["DeliveryView"], columns: int, *, now: float, color: bool = False
+    deliveries: Sequence[DeliveryView], columns: int, *, now: float, color: bool = False
 ) -> str:
     if not deliveries:
         return NO_DELIVERIES
@@ -139,7 +139,7 @@ def deliveries_page(
     return table(_DELIVERIES, rows, columns, color=color)
 
 
-def describe_test(message: "DeliveryView") -> str:
+def describe_test(message: DeliveryView) -> str:
     if message["state"] == "sent":
         return f"{message['channel']}: sent as {message['id']}."
     error = one_line(message["error"], 300) or "not tried yet"
@@ -147,20 +147,20 @@ def describe_test(message: "DeliveryView") -> str:
     return f"{message['channel']}: {message['id']} was not delivered: {error}{again}."
 
 
-def _rule_text(rule: "RuleView") -> str:
+def _rule_text(rule: RuleView) -> str:
     events = ", ".join(rule["on"]) or "everything"
     users = f" of {', '.join(rule['users'])}" if rule["users"] else ""
     return one_line(f"{events}{users}", 200)
 
 
-def _state_text(channel: "ChannelView") -> str:
+def _state_text(channel: ChannelView) -> str:
     last = channel["last"]
     error = f": {last['error']}" if last and last["error"] else ""
     waiting = f", {many(channel['waiting'], 'message')} waiting" if channel["waiting"] else ""
     return one_line(f"{channel['state']}{waiting}{error}", 200)
 
 
-def _last_message(message: "DeliveryView | None", now: float) -> str:
+def _last_message(message: DeliveryView | None, now: float) -> str:
     if message is None:
         return "-"
     ago = age(elapsed(message["at"], now))

@@ -83,7 +83,6 @@ def _print_newest(limit: int, kinds: list[str], *, as_json: bool) -> None:
     for event in events:
         columns = screen.columns if screen.tty else 0
         say(job_event_line(event, columns, color=screen.color))
-    flush()
 
 
 def _say_events(events: list[EventView]) -> None:

@@ -63,7 +63,9 @@ def queue(
 
 def _steer(verb: str, jobs: list[str], as_json: bool) -> int:
     if not jobs:
-        raise BadRequest(f"which jobs? `tpujob queue {verb}` needs one", hint="tpujob queue")
+        raise BadRequest(
+            f"which jobs? `tpujob queue {verb}` needs one", hint="`tpujob queue` shows them."
+        )
     api = connect()
     if verb == "top":  # each job moves before the last one, so the first named job goes last
         jobs = expand_ranges(jobs)[::-1]

@@ -12,7 +12,7 @@ from tpujob.cli.backend import current_settings, name_of_stack
 from tpujob.cli.options import Json, option
 from tpujob.cli.output import get_screen, note, say, say_json
 from tpujob.cli.render.listing import health_lines, stack_page
-from tpujob.errors import TpujobError
+from tpujob.errors import BadRequest, TpujobError
 
 if TYPE_CHECKING:
     from tpujob.api import HealthView
@@ -46,8 +46,14 @@ def down() -> None:
 
     Jobs in the cloud continue, without recovery until `tpujob up`."""
     from tpujob.config import stack_processes
+    from tpujob.wiring import client
 
     settings = current_settings()
+    if url := client.deployed_at(settings):
+        raise BadRequest(
+            f"the backend of {settings.context} is at {url}: it is not stopped here",
+            hint="`tpujob use local`, then `tpujob down`, stops the local stack",
+        )
     ended = stack_processes.down(settings)
     stopped = f"Stopped: {', '.join(ended)}."
     say(stopped if ended else f"Nothing to stop: {name_of_stack(settings)} is down.")
@@ -68,6 +74,7 @@ def serve(
     You are admin; `tpujob members` gives roles to others. They run `tpujob use PATH` once.
     """
     from tpujob.config import shared_socket, stack_processes
+    from tpujob.config.members import read
     from tpujob.config.settings import for_processes, load, prepare
     from tpujob.wiring import client
 
@@ -77,6 +84,8 @@ def serve(
         note(
             "warning: programs of all members run as you on this machine; nothing keeps them apart"
         )
+    if members is not None:
+        read(members)  # a mistake is reported before the running backend is stopped
     client.make_way(settings)
     words = [*stack_processes.parts(settings)[-1].command, "--socket", str(path)]
     words += ["--members", str(members.absolute())] if members else []

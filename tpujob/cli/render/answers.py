@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tpujob.cli.commands.data.where import data_lines
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import STATE_STYLE, labelled
 from tpujob.cli.render.text import paint
-from tpujob.domain.text import clean, many, rate
+from tpujob.domain.text import clean, many, rate, usd
 
 if TYPE_CHECKING:
-    from tpujob.api import JobView, PlanView
+    from tpujob.api import DataView, JobView, PlanView
 
 
 REFUSED = "the job cannot be submitted before it can be read"
@@ -65,6 +64,24 @@ def _program(command: str, label: str) -> list[tuple[str, str]]:
     """Return each line of the program on a line: joined, the lines would read as one command."""
     lines = [line for line in command.splitlines() if line.strip()]
     return [("" if n else label, line) for n, line in enumerate(lines)]
+
+
+def data_lines(source: DataView) -> list[str]:
+    """Return a line for each region in which a data set of a plan may be read."""
+    lines: list[str] = []
+    for place in source["places"]:
+        if not place["copied"] and source["to_bring"]:
+            text = f"is copied from {source['source']} first"
+        elif not place["copied"]:
+            text = "is read where it is"
+            if place["usd_epoch"]:
+                text += f", across regions: {usd(place['usd_epoch'])} an epoch"
+        elif place["missing"]:
+            text = f"{words.missing_bytes(place)} are copied first, for {usd(place['usd_copy'])}"
+        else:
+            text = "is already there" if source["objects"] else "is copied first"
+        lines.append(clean(f"{source['name']} in {place['region']}: {text} ({place['path']})"))
+    return lines
 
 
 def created_text(

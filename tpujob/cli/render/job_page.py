@@ -204,12 +204,12 @@ def why_page(
 def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
     place = job.get("place")
     reasons_in_queue = [reason["text"] for reason in place["reasons"]] if place else []
-    in_queue = place is not None and bool(reasons_in_queue or place["position"])
+    in_queue = place and (reasons_in_queue or place["position"])
     explained = job["waiting"] or job.get("copying") or job.get("why") in reasons_in_queue
     reasons = [
         ("Now", "" if explained and job["state"] == "queued" else words.reason(job)),
         ("Data", (job.get("copying") or {}).get("said", "")),
-        *(place_facts(place, now) if in_queue else ()),
+        *(place_facts(place, now) if place and in_queue else ()),
         ("Waiting", job["waiting"]),
         ("Answer", capacity["said"] if (capacity := job.get("capacity")) else ""),
         ("Swap", words.condemned(job)),
@@ -241,7 +241,7 @@ def _without_steps(job: JobView, limit: str) -> str:
     if job["phase"] or watch.get("progress"):
         return "no step reported yet" + (f"; {limit} without progress is a hang" if limit else "")
     hang = f"; {limit} without either is a hang" if limit else ""
-    return f"this program reports no steps: its output and CPU time count instead{hang}"
+    return f"no step reported yet: output and CPU time count until then{hang}"
 
 
 def _last_end(job: JobView, attempt: AttemptView, now: float) -> str:

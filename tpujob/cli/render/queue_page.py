@@ -113,11 +113,9 @@ def shares_page(shares: Sequence[ShareView], columns: int, *, color: bool = Fals
     return f"{table(_SHARES, rows, columns, color=color)}\n{note}"
 
 
-def place_facts(place: PlaceView | None, now: float) -> list[tuple[str, str]]:
+def place_facts(place: PlaceView, now: float) -> list[tuple[str, str]]:
     """Return labels and texts: the place of a job in the queue, its reasons, the terms of its order, and what would
     help."""
-    if place is None:
-        return []
     position, time = place["position"], starts_about(place, now)
     where = f"{position} in the queue" if position else "not in the order yet"
     facts = [("Place", where + (f"; next request about {time}" if time != "-" else ""))]

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render.text import clock
-from tpujob.domain.text import clean, many, number, rate, seconds, span, usd
+from tpujob.domain.text import amount_of_bytes, clean, many, number, rate, seconds, span, usd
 
 if TYPE_CHECKING:
     from tpujob.api import (
         AttemptView,
         BestView,
         CodeView,
+        DataPlaceView,
         EstimateView,
         JobRow,
         JobView,
@@ -201,6 +202,11 @@ def element(job: JobView) -> str:
     row = params(job)
     place = f"{job.get('index')} of {job.get('group_size'):,} of job {job.get('group')}"
     return f"{place}: {row}" if row else place
+
+
+def missing_bytes(place: DataPlaceView) -> str:
+    """Return the size of what a place of a data set lacks."""
+    return amount_of_bytes(place["missing_bytes"]) if place["missing"] else "nothing"
 
 
 def params(view: JobView | JobRow | BestView) -> str:

@@ -10,6 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,8 @@ def _measure(path: str) -> PartsFolder:
     files = size = 0
     for folder, _, names in os.walk(path):
         for name in names:
-            status = os.lstat(os.path.join(folder, name))
-            files += status.st_size > 0  # the lock is empty
-            size += status.st_size
+            with suppress(FileNotFoundError):  # a running sync has completed it
+                length = os.lstat(os.path.join(folder, name)).st_size
+                files += length > 0  # the lock is empty
+                size += length
     return PartsFolder(path, files, size)

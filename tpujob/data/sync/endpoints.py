@@ -5,7 +5,7 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tpujob.data.keys import PARTS_FOLDER, key_of
+from tpujob.data.keys import PARTS_FOLDER
 from tpujob.data.objects import LeftOut, LocalFile, ObjectFacts, SourceReader
 
 #: returns keys and items, in the order of the keys' UTF-8 bytes; calls its argument for files that cannot be copied
@@ -68,8 +68,9 @@ def _walk(root: bytes, folder: bytes, prefix: bytes) -> Iterator[LocalFile | Lef
 
 
 def _file(root: bytes, path: bytes, relative: bytes) -> LocalFile | LeftOut:
-    key = key_of(relative)
-    if key is None:
+    try:
+        key = relative.decode("utf-8")
+    except UnicodeDecodeError:
         return LeftOut(printable(relative), "the name is not UTF-8")
     try:
         status = os.lstat(path)

@@ -169,7 +169,7 @@ class _LargeObject(_ObjectSink):
             piece = Piece(start, self.tail_start, self.size)
             offset = self.objects.send(self.session, body, piece, None)
             if offset != self.tail_start:
-                raise Transient(f"the storage has not taken all that was sent for {self.name}")
+                raise self._incomplete()
         else:
             self.tail = b"".join(chunks)
         self.sent = True
@@ -195,11 +195,15 @@ class _LargeObject(_ObjectSink):
                     raise Conflict(f"the storage has other bytes than were sent for {self.name}")
                 self.session = ""
                 return
+        raise self._incomplete()
 
     def abandon(self) -> None:
         session, self.session = self.session, ""
         if session:
             self.objects.drop(session)
+
+    def _incomplete(self) -> Transient:
+        return Transient(f"the storage has not taken all that was sent for {self.name}")
 
     def _before_tail(self, chunks: Iterator[bytes], at: int) -> Iterator[bytes]:
         """Yield the bytes before the tail, and keep the tail."""

@@ -239,21 +239,21 @@ class _Walk:
     heirs: dict[str, str] = field(default_factory=dict[str, str])
     freed: set[str] = field(default_factory=set[str])
 
-    def count(self, entry: QueueEntry, slice: Wanted) -> None:
+    def count(self, entry: QueueEntry, way: Wanted) -> None:
         """Count what a job holds or requests."""
-        self._take(entry, slice)
+        self._take(entry, way)
         if entry.gives_until > self.now and self.settings.hand_on != "never":
             self.givers.append(entry)
         if entry.in_cloud_queue:
-            self.requested[slice.shape].append(entry.id)
+            self.requested[way.shape].append(entry.id)
 
-    def _take(self, entry: QueueEntry, slice: Wanted) -> None:
+    def _take(self, entry: QueueEntry, way: Wanted) -> None:
         self.against.clear()
-        for type in ("", slice.type):
+        for type in ("", way.type):
             used = self.owners[entry.owner, type]
             used.running += 1
-            used.chips += slice.chips
-        self.pools[slice.pool] += slice.chips
+            used.chips += way.chips
+        self.pools[way.pool] += way.chips
         if entry.group:
             self.groups[entry.group] += 1
 
@@ -307,22 +307,22 @@ class _Walk:
             return _NOTHING, (Reason(_K.RETRY, until=entry.wake),)
         ask: list[Wanted] = []
         reasons: list[Reason] = []
-        for slice in entry.wanted:
-            key = entry.owner, slice.shape, slice.chips
+        for way in entry.wanted:
+            key = entry.owner, way.shape, way.chips
             reason = (
                 self.against.get(key)
-                or self._over_limit(entry, slice)
-                or self._behind(slice)
-                or self._refused(slice)
-                or self._over_quota(slice)
+                or self._over_limit(entry, way)
+                or self._behind(way)
+                or self._refused(way)
+                or self._over_quota(way)
             )
             if reason is None:
-                ask.append(slice)
+                ask.append(way)
                 continue
             reasons.append(reason)
             self.against[key] = reason
             if reason.kind is _K.REFUSED:
-                self.closed[slice.shape].append(entry.id)
+                self.closed[way.shape].append(entry.id)
                 self.against.clear()
         if not ask:
             if waited >= PATIENCE:
@@ -330,19 +330,19 @@ class _Walk:
             several = len(reasons) > 1
             return _NOTHING, tuple(dict.fromkeys(reasons) if several else reasons)
         self._take(entry, ask[0])
-        for slice in ask if self.circuits else ():
+        for way in ask if self.circuits else ():
             # what the cloud refused lately is requested by one job, and the others wait for the answer
-            for name in self.circuits.keys() & slice.circuits:
+            for name in self.circuits.keys() & way.circuits:
                 self.closed[name].append(entry.id)
-        return frozenset([slice.shape for slice in ask]), ()
+        return frozenset([way.shape for way in ask]), ()
 
     def _keep_quota(self, entry: QueueEntry, reasons: Sequence[Reason], waited: float) -> None:
         """Keep the quota free for a job that may request nothing, by the reason against each slice that it wants."""
         if (waited - PATIENCE) % (2 * DRAIN) >= DRAIN or entry.refusals >= LAPSES:
             return
-        for slice, reason in zip(entry.wanted, reasons, strict=True):
-            if reason.kind is _K.QUOTA and slice.chips <= reason.limit:
-                self.reserved.setdefault(slice.pool, entry.id)
+        for way, reason in zip(entry.wanted, reasons, strict=True):
+            if reason.kind is _K.QUOTA and way.chips <= reason.limit:
+                self.reserved.setdefault(way.pool, entry.id)
                 self.against.clear()
 
     def _group_full(self, entry: QueueEntry) -> Reason | None:
@@ -351,49 +351,49 @@ class _Walk:
             return None
         return Reason(_K.GROUP, count=self.groups[entry.group], limit=limit[1], what=limit[0])
 
-    def _over_limit(self, entry: QueueEntry, slice: Wanted) -> Reason | None:
+    def _over_limit(self, entry: QueueEntry, way: Wanted) -> Reason | None:
         for type, limits in (
             ("", self.settings.limits),
-            (slice.type, self.settings.by_type.get(slice.type)),
+            (way.type, self.settings.by_type.get(way.type)),
         ):
             if limits is None or limits is NO_LIMITS:
                 continue
             used = self.owners[entry.owner, type]
             if limits.running is not None and used.running >= limits.running:
                 return Reason(_K.RUNNING, count=used.running, limit=limits.running, what=type)
-            if limits.chips is not None and used.chips + slice.chips > limits.chips:
+            if limits.chips is not None and used.chips + way.chips > limits.chips:
                 return Reason(_K.CHIPS, count=used.chips, limit=limits.chips, what=type)
         return None
 
-    def _behind(self, slice: Wanted) -> Reason | None:
-        for name in slice.circuits if self.closed else ():
+    def _behind(self, way: Wanted) -> Reason | None:
+        for name in way.circuits if self.closed else ():
             if before := self.closed.get(name):
-                return Reason(_K.ORDER, tuple(before[:3]), len(before), what=slice.shape)
-        waiting = self.requested.get(slice.shape, ())
+                return Reason(_K.ORDER, tuple(before[:3]), len(before), what=way.shape)
+        waiting = self.requested.get(way.shape, ())
         if len(waiting) >= REQUESTS:
-            return Reason(_K.REQUESTED, tuple(waiting[:3]), len(waiting), what=slice.shape)
+            return Reason(_K.REQUESTED, tuple(waiting[:3]), len(waiting), what=way.shape)
         return None
 
-    def _refused(self, slice: Wanted) -> Reason | None:
+    def _refused(self, way: Wanted) -> Reason | None:
         if not self.circuits:
             return None
-        ends = [self.circuits[name].until for name in slice.circuits if name in self.circuits]
+        ends = [self.circuits[name].until for name in way.circuits if name in self.circuits]
         until = max(ends, default=0.0)
-        return Reason(_K.REFUSED, what=slice.shape, until=until) if until > self.now else None
+        return Reason(_K.REFUSED, what=way.shape, until=until) if until > self.now else None
 
-    def _over_quota(self, slice: Wanted) -> Reason | None:
-        limit = self.settings.quota.get(slice.pool)
+    def _over_quota(self, way: Wanted) -> Reason | None:
+        limit = self.settings.quota.get(way.pool)
         if limit is None:
             return None
-        if keeper := self.reserved.get(slice.pool):
-            return Reason(_K.RESERVED, (keeper,), 1, what=slice.pool)
-        used = self.pools[slice.pool]
-        if used + slice.chips <= limit:
+        if keeper := self.reserved.get(way.pool):
+            return Reason(_K.RESERVED, (keeper,), 1, what=way.pool)
+        used = self.pools[way.pool]
+        if used + way.chips <= limit:
             return None
-        return Reason(_K.QUOTA, count=used, limit=limit, what=slice.pool)
+        return Reason(_K.QUOTA, count=used, limit=limit, what=way.pool)
 
 
 def _are_rivals(entry: QueueEntry, giver: QueueEntry) -> bool:
     """Return whether a slice that is released may be what the job waits for."""
-    slice = giver.holds
-    return slice is not None and any(n in w.circuits for w in entry.wanted for n in slice.circuits)
+    way = giver.holds
+    return way is not None and any(n in w.circuits for w in entry.wanted for n in way.circuits)

@@ -111,6 +111,9 @@ ALL: Mapping[str, Accelerator] = MappingProxyType(
     }
 )
 
+#: every spelling of a known type: those of the API, and `v5e-8` beside `v5litepod-8`
+SPELLINGS = (*ALL, *(name.replace("v5litepod-", "v5e-") for name in ALL if "v5litepod" in name))
+
 # Looking up ----------------------------------------------------------------------------------------------------------
 
 #: patterns of the names of zones, regions and generations
@@ -176,7 +179,8 @@ def in_table(type: str, zone: str) -> bool:
 
 
 def may_have(type: str, zone: str) -> bool:
-    """Return whether the zone may offer the type; True if no table knows the zone or the generation. Raise BadSpec."""
+    """Return whether the zone may offer the type; True if no table knows the zone or the generation. Raise BadSpec for
+    an invalid type."""
     return (
         zone in zones(type) or zone not in all_zones() or find(type).generation not in GENERATIONS
     )
@@ -202,14 +206,13 @@ def _suggestion(names: Iterable[str]) -> str:
 
 
 def likely(type: str) -> tuple[str, ...]:
-    """Return the known types that are similar to a well-formed name."""
+    """Return the known types that are similar to a well-formed name. Raise BadSpec for another name."""
     if find(type).generation in GENERATIONS:
         return nearest(type)[:1]
     from difflib import get_close_matches
 
-    names = (*ALL, *(name.replace("v5litepod", "v5e") for name in ALL if "v5litepod" in name))
-    matches = get_close_matches(type, names, n=3, cutoff=0.85)
-    return tuple(matches or get_close_matches(type, names, n=3, cutoff=0.75))
+    matches = get_close_matches(type, SPELLINGS, n=3, cutoff=0.85)
+    return tuple(matches or get_close_matches(type, SPELLINGS, n=3, cutoff=0.75))
 
 
 def nearest_zone(zone: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.hardware.price_list import PriceList
+from tpujob.domain.hardware.price_list import LIST, PriceList
 from tpujob.domain.hardware.price_rows import ONE_YEAR, THREE_YEARS, Price
 from tpujob.domain.hardware.tpu_prices import chips_per_unit
 
@@ -30,10 +30,10 @@ class Flaw(NamedTuple):
     fatal: bool  #: False: the row can be used
 
 
-def flaws(own: Sequence[Price], base: PriceList, today: date) -> list[Flaw]:
-    """Return all mistakes in these rows, in their order. `base`: the price list that the rows replace in part."""
+def flaws(own: Sequence[Price], today: date) -> list[Flaw]:
+    """Return all mistakes in these rows, in their order. The rows replace parts of the shipped list."""
     seen: dict[tuple[str, str, str], int] = {}
-    merged = base.over(own)
+    merged = LIST.over(own)
     flaws: list[Flaw] = []
     for i, row in enumerate(own):
         first = seen.setdefault(row.key, i)
@@ -44,7 +44,7 @@ def flaws(own: Sequence[Price], base: PriceList, today: date) -> list[Flaw]:
         if row.source.as_of > today:
             flaws.append(Flaw(i, f"is dated {row.source.as_of}, which is in the future", True))
         if row.item.startswith("tpu "):
-            flaws += (Flaw(i, text, True) for text in _flaws_of_tpu(row, merged, base))
+            flaws += (Flaw(i, text, True) for text in _flaws_of_tpu(row, merged))
             if row.item.split()[1] not in accelerators.GENERATIONS:
                 flaws.append(Flaw(i, "is of a generation that tpujob does not know", False))
         if row.pricing == "spot" and today - row.source.as_of > SPOT_AGES:
@@ -53,44 +53,44 @@ def flaws(own: Sequence[Price], base: PriceList, today: date) -> list[Flaw]:
     return flaws
 
 
-def _flaws_of_tpu(row: Price, merged: PriceList, base: PriceList) -> Iterator[str]:
+def _flaws_of_tpu(row: Price, merged: PriceList) -> Iterator[str]:
     on_demand = merged.find(row.item, row.where, "on-demand")
     if row.pricing == "spot" and on_demand and row.usd > on_demand.usd:
-        yield f"spot costs ${row.usd:f}, more than on demand (${on_demand.usd:f}){_unit_hint(row, base)}"
-    elif row.pricing == "on-demand" and (committed := _commitment(row, base)):
+        yield f"spot costs ${row.usd:f}, more than on demand (${on_demand.usd:f}){_unit_hint(row)}"
+    elif row.pricing == "on-demand" and (committed := _commitment(row)):
         yield f"${row.usd:f} on demand is {committed}; give it as `pricing: reserved` if that is what you pay"
-    elif (usual := _usual_price(row, base)) and row.usd >= usual * _TOO_HIGH:
-        yield f"${row.usd:f} for a chip-hour, where the list has ${usual:f}{_unit_hint(row, base)}"
+    elif (usual := _usual_price(row)) and row.usd >= usual * _TOO_HIGH:
+        yield f"${row.usd:f} for a chip-hour, where the list has ${usual:f}{_unit_hint(row)}"
 
 
-def _usual_price(row: Price, base: PriceList) -> Decimal | None:
+def _usual_price(row: Price) -> Decimal | None:
     """Return the price in the shipped list; without one, the highest price of the same kind in any region."""
-    listed = base.find(row.item, row.where, row.pricing)
-    return listed.usd if listed else max(_prices_of_kind(row, base), default=None)
+    listed = LIST.find(row.item, row.where, row.pricing)
+    return listed.usd if listed else max(_prices_of_kind(row), default=None)
 
 
-def _prices_of_kind(row: Price, base: PriceList) -> list[Decimal]:
-    return [p.usd for p in base if (p.item, p.pricing) == (row.item, row.pricing)]
+def _prices_of_kind(row: Price) -> list[Decimal]:
+    return [p.usd for p in LIST if (p.item, p.pricing) == (row.item, row.pricing)]
 
 
-def _unit_hint(row: Price, base: PriceList) -> str:
+def _unit_hint(row: Price) -> str:
     """Return a hint if the price is likely that of 8 cores; else empty."""
     chips = chips_per_unit(row.item.split()[1])
-    prices = _prices_of_kind(row, base)
+    prices = _prices_of_kind(row)
     if chips > 1 and any(_is_near(row.usd, usd * chips) for usd in prices):
         return ": it is the price of 8 cores; write `unit: 8-core-hour`"
     return ""
 
 
-def _commitment(row: Price, base: PriceList) -> str:
+def _commitment(row: Price) -> str:
     """Return the commitment that has this price; empty: none."""
     if _COMMITMENT.search(row.source.name):
         return "called a commitment by its own source"
-    listed = base.find(row.item, row.where, "on-demand")
+    listed = LIST.find(row.item, row.where, "on-demand")
     generation = accelerators.GENERATIONS.get(row.item.split()[1])
     shares = generation.committed_shares if generation else ()
     for pricing, share in zip((ONE_YEAR, THREE_YEARS), shares, strict=False):
-        committed = base.find(row.item, row.where, pricing)
+        committed = LIST.find(row.item, row.where, pricing)
         rates = [committed.usd] if committed else []
         rates += [listed.usd * Decimal(share)] if listed else []
         if any(_is_near(row.usd, rate) for rate in rates):

@@ -80,7 +80,7 @@ CHIPS_OF_8_CORES = 4
 
 
 def rows() -> Iterator[Price]:
-    """Every known price of the table."""
+    """Yield every known price of the table."""
     for line in _TABLE.strip().splitlines():
         sku, (region, *figures) = line[:11].strip(), line[11:].split()
         note = _NOTES.get((sku, region), "")

@@ -58,15 +58,16 @@ def account(job: Job, now: float, granted: Collection[str] = ()) -> Account | No
     if limit_micros is None:
         return None
     paid = paid_slices(job, granted)
-    bills = {slice.name: ledger.bill(slice, now) for slice in paid}
+    costs = {slice.name: ledger.micros_of_slice(slice, now) for slice in paid}
+    living = [slice for slice in paid if slice.gone_at is None]
     return Account(
         whose="job",
         limit=limit_micros,
-        used=sum(bill.most or 0 for bill in bills.values()),
-        reserve=sum(reserve(slice, job.spec.stop_grace) for slice in paid if slice.gone_at is None),
-        burn=sum(ledger.rate(slice) or 0 for slice in paid if bills[slice.name].open),
+        used=sum(cost or 0 for cost in costs.values()),
+        reserve=sum(reserve(slice, job.spec.stop_grace) for slice in living),
+        burn=sum(ledger.rate(slice) or 0 for slice in living if slice.ready_at is not None),
         at=now,
-        unpriced=next((name for name, bill in bills.items() if bill.most is None), ""),
+        unpriced=next((name for name, cost in costs.items() if cost is None), ""),
     )
 
 

@@ -2,8 +2,8 @@
 
 The prior counts as much as two observed preemptions, so it matters where history is short. Its rates of waits and
 lives are *assumed*: no record of TPU slices is public, so they are from recorded spot availability of single GPU
-machines of another cloud, in nine zones over 45 days. Waits, set-ups and releases that no job has had yet are marked as
-unknown: forecasts use careful guesses of set-up and release, and no wait unless the slice is spot.
+machines of another cloud, in nine zones over 45 days. What no job has had yet is marked as unknown: a wait with that
+pricing, a set-up, a release. Forecasts use careful guesses of set-up and release, and no wait unless the slice is spot.
 """
 
 from collections.abc import Sequence
@@ -44,13 +44,12 @@ class Conditions:
     later: Turn
     setup: tuple[float, ...]  #: equally likely seconds; never empty
     release: tuple[float, ...]  #: the same
-    lost: tuple[
-        float, ...
-    ]  #: seconds of steps lost with a slice; empty: unknown, any part of a checkpoint's interval
+    #: seconds of steps lost with a slice; empty: unknown, any part of a checkpoint's interval
+    lost: tuple[float, ...]
     slices: int  #: count of slices that earlier jobs had at this place
     losses: int  #: count of these slices that were lost
     stated: tuple[Literal["wait", "preemptions"], ...] = ()  #: the values that the user stated
-    #: neither in history nor stated; forecasts leave these out, or use the prior
+    #: neither in history nor stated: forecasts use the prior, a guess, or no wait
     unknown: tuple[Unknown, ...] = ()
 
 

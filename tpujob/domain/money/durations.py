@@ -1,4 +1,4 @@
-"""Durations of waits and of slices' lives, learn_rates from those that ended and those that did not. Pure.
+"""Durations of waits and of slices' lives: their rates, learned from those that ended and those that did not. Pure.
 
 A duration ends at a rate that depends on its age: waits and lives of spot capacity are either short or very long, so
 one mean says little. A duration that has not ended, or that something else cut short, counts up to the age it reached.

@@ -1,8 +1,8 @@
 """Estimates: the cost of a job, line by line, from its request and from what its user states. Pure.
 
-Every line is an amount times a row of the price list, in whole micro-dollars, so lines add up to their sum. An amount
-that is not stated, or has no known price, is None and named: it never counts as 0. `run_time.py` estimates how long
-slices run. `forecast.py` adds what preemptions cost.
+Every line is an amount times a row of the price list, in whole micro-dollars, so lines add up to their sum. A cost
+whose amount is not stated, or whose price is unknown, is None and named: it never counts as 0. `run_time.py` estimates
+how long slices run. `forecast.py` adds what preemptions cost.
 """
 
 from collections.abc import Iterator
@@ -27,10 +27,7 @@ def estimate(use: Use, prices: PriceList = LIST) -> Estimate:
 
 def sums(estimate: Estimate) -> str:
     """Return the arithmetic of the payment, the dearest kind first: `$22.12 slices + $0.03 machines = $22.15`."""
-    costs = {
-        kind: sum(line.pay_micros or 0 for line in estimate.lines if line.kind is kind)
-        for kind in CostKind
-    }
+    costs = {kind: estimate.pay_of(kind) for kind in CostKind}
     ordered = sorted((kind for kind in CostKind if costs[kind]), key=lambda kind: -costs[kind])
     parts = " + ".join(f"{dollars(costs[kind])} {kind}" for kind in ordered)
     rest = ", and unknown costs" if any(line.pay_micros is None for line in estimate.lines) else ""
@@ -153,7 +150,7 @@ LOG_WRITES = 12
 
 def storage(job: EstimateInput) -> Iterator[EstimateLine]:
     use = job.use
-    title = f"what stays in the bucket, {use.location}"
+    title, price = f"what stays in the bucket, {use.location}", job.prices.storage(use.location)
     if use.stored_gib is None or use.stored_days is None:
         yield not_stated(CostKind.STORAGE, title, "--stored-gib and --stored-days")
         return
@@ -162,8 +159,8 @@ def storage(job: EstimateInput) -> Iterator[EstimateLine]:
         title,
         f"{number(use.stored_gib)} GiB x {number(use.stored_days)} d x 24 / {HOURS_A_MONTH} h",
         use.stored_gib * use.stored_days * 24 / HOURS_A_MONTH,
-        job.prices.storage(use.location),
-        "" if job.prices.storage(use.location) else f"no price is known for {use.location}",
+        price,
+        "" if price else f"no price is known for {use.location}",
     )
 
 

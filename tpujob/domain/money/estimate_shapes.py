@@ -81,11 +81,11 @@ class EstimateLine:
     kind: CostKind
     what: str
     formula: str = ""  #: how the amount is made: `8 chips x 3 h`
-    amount: Decimal | None = None  #: in units of the price; None: not stated
+    amount: Decimal | None = None  #: in units of the price; None: not stated, or free
     price: Price | None = None  #: None: unknown, or nothing is to be paid
     list_micros: int | None = None  #: micro-dollars by list price; None: unknown
     pay_micros: int | None = None  #: micro-dollars to be paid; None: unknown
-    note: str = ""  #: why the cost is unknown, or why it is 0
+    note: str = ""  #: a remark, such as why the cost is unknown or 0
 
     @property
     def known(self) -> bool:
@@ -123,6 +123,6 @@ class Estimate:
         """Whether the sums include the slices themselves; without them the sums mean little."""
         return all(line.known for line in self.lines if line.kind is CostKind.SLICES)
 
-    def of(self, kind: CostKind) -> int:
-        """Return the micro-dollars by list price of the known lines of one kind."""
-        return sum(line.list_micros or 0 for line in self.lines if line.kind is kind)
+    def pay_of(self, kind: CostKind) -> int:
+        """Return the micro-dollars to be paid of the known lines of one kind."""
+        return sum(line.pay_micros or 0 for line in self.lines if line.kind is kind)

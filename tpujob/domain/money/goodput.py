@@ -1,7 +1,7 @@
 """Goodput: divides a job's time into parts, one for every moment, and makes a timeline with causes and costs.
 
 Pure. Reads the job's record alone, so it works for any program. A program that reports steps has its running time
-divided further: time until the first step, steps that count, and repeated steps. A wait includes refused requests.
+divided further: time until the first step, steps that count, and repeated steps.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -175,8 +175,8 @@ class Stretch:
     #: why the stretch ended, or why the attempt or request before it ended
     cause: Cause | None = None
     text: str = ""  #: the cause in one line
-    requests: int = 0  #: number of requests for a slice that were refused in this time
-    micros: int | None = 0  #: cost by list price; None: unknown price
+    requests: int = 0  #: number of requests in this time that became no slice
+    micros: int | None = 0  #: micro-dollars by list price; None: unknown price
 
 
 def timeline(job: Job, now: float, done: Progress | None = None) -> list[Stretch]:
@@ -230,10 +230,10 @@ def _cost_of_span(slice: Slice, span: Span) -> int | None:
 
 
 def _join_waits(stretches: Sequence[Stretch]) -> Iterator[Stretch]:
-    """Yield the stretches, with one wait for each time without a slice. A wait has the cause of its last refusal, or
-    else the cause of the stretch before."""
+    """Yield the stretches, with one wait for each time without a slice, failed requests included. A wait has the cause
+    of its last failed request, or else of the last stretch with a cause since the wait before."""
     wait: Stretch | None = None
-    before: Stretch | None = None  #: the stretch with a cause before the wait
+    before: Stretch | None = None  #: the last stretch with a cause since the wait before
     for stretch in stretches:
         failed = _is_failed_request(stretch)
         if stretch.kind is not TimePart.WAITING and not failed:
@@ -261,7 +261,7 @@ def _is_failed_request(stretch: Stretch) -> bool:
 
 
 def _with_copies(job: Job, wait: Stretch, now: float) -> Iterable[Stretch]:
-    """Return the wait, divided where data was copied for the job: it requests no slice then."""
+    """Return the stretch; a wait is divided where data was copied for the job, as it requests no slice then."""
     if wait.kind is not TimePart.WAITING:
         return [wait]
     parts: list[Stretch] = []

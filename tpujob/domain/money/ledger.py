@@ -12,7 +12,6 @@ import heapq
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Protocol
 
@@ -21,17 +20,7 @@ from tpujob.domain.model import Cause, Grant, Job, Slice
 
 US = 1_000_000  #: microseconds in a second, and micro-dollars in a dollar
 HOUR = 3600 * US
-FREE_MINUTE = 60.0  #: seconds after which a preempted slice is billed
-
-
-@dataclass(frozen=True, slots=True)
-class Bill:
-    """The cost of one slice so far by list price, in micro-dollars. None: its price is unknown."""
-
-    most: int | None
-    #: less than `most` while a missing slice is not confirmed gone
-    least: int | None
-    open: bool  #: the slice is still billed
+FREE_MINUTE = 60.0  #: seconds from which on a preempted spot slice is billed
 
 
 def moment(seconds: float) -> int:
@@ -45,7 +34,7 @@ def rate(slice: Slice) -> int | None:
 
 
 def free(job: Job, slice: Slice) -> bool:
-    """Return whether the slice cost nothing: the cloud was seen to preempt it within its first minute."""
+    """Return whether the slice is free: spot, and seen preempted, suspending or missing in its first minute."""
     if slice.ready_at is None or slice.pricing != "spot" or slice.epoch:
         return False  # a slice with an epoch was ready before, for another job
     ended = [
@@ -75,30 +64,29 @@ def billed_time(slice: Slice, now: float) -> int:
     return max(0, moment(end) - moment(slice.ready_at))
 
 
-def bill(slice: Slice, now: float) -> Bill:
-    """Return the cost of the slice up to `now`."""
-    hourly, time = rate(slice), billed_time(slice, now)
-    is_open = slice.ready_at is not None and slice.gone_at is None
+def micros_of_slice(slice: Slice, now: float) -> int | None:
+    """Return the cost of the slice up to `now` in micro-dollars; None: it is billed at an unknown price."""
+    time, hourly = billed_time(slice, now), rate(slice)
     if not time:
-        return Bill(0, 0, is_open)
-    if hourly is None:
-        return Bill(None, None, is_open)
-    missing_since = slice.missing_since if slice.gone_at is None else None
-    least = time if missing_since is None else min(time, billed_time(slice, missing_since))
-    return Bill(accrued(hourly, time), accrued(hourly, least), is_open)
+        return 0
+    return None if hourly is None else accrued(hourly, time)
 
 
 def usd_of_slice(slice: Slice, now: float) -> float | None:
-    """Return the cost of the slice so far in US dollars; None: it is billed at an unknown price."""
-    micros = bill(slice, now).most
+    """Return the cost of the slice up to `now` in US dollars; None: it is billed at an unknown price."""
+    micros = micros_of_slice(slice, now)
     return None if micros is None else micros / US
 
 
 def usd_of_job(job: Job, now: float) -> float | None:
-    """Return the cost of all slices of the job so far in US dollars; None: the price of a slice is unknown."""
-    bills = [0 if free(job, s) else bill(s, now).most for s in job.slices]
-    priced = [micros for micros in bills if micros is not None]
-    return sum(priced) / US if len(priced) == len(bills) else None
+    """Return the cost of all slices of the job up to `now` in US dollars; None: one is billed at an unknown price."""
+    total = 0
+    for slice in job.slices:
+        micros = 0 if free(job, slice) else micros_of_slice(slice, now)
+        if micros is None:
+            return None
+        total += micros
+    return total / US
 
 
 #: id of a job and name of its slice

@@ -3,8 +3,6 @@
 The metric `steps_per_second` of the program counts first; without it, the steps that the backend observed are counted.
 """
 
-from math import isfinite
-
 from tpujob.domain.model import Attempt
 from tpujob.domain.progress import JobProgress, began_from
 
@@ -31,7 +29,7 @@ def first_step_began(attempt: Attempt, seconds: float | None) -> float | None:
 def steps_per_second(attempt: Attempt, done: JobProgress, moved_at: float | None) -> float | None:
     """Return the speed of a running attempt whose newest step, in `done`, is of `moved_at`. None: unknown."""
     reported = done.metrics.get(SPEED_METRIC)
-    if reported is not None and isfinite(reported) and reported > 0:
+    if reported is not None and reported > 0:
         return reported
     counted = None if moved_at is None else _counted(attempt, done.step, moved_at)
     seconds = counted or seconds_per_step(attempt)

@@ -150,7 +150,7 @@ def _add(row: Row, span: Span, rate: _Rate) -> None:
     row.list += cost
     if rate.granted:
         row.granted += cost
-    elif rate.missing is not None:
+    if rate.missing is not None:
         since = max(span.start, min(span.end, rate.missing))
         row.unsure += between(rate.micros, rate.ready, since, span.end)
 

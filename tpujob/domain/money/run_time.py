@@ -18,7 +18,7 @@ from tpujob.domain.money import ledger
 from tpujob.domain.money.goodput import TimePart, spans
 from tpujob.domain.money.ledger import HOUR
 from tpujob.domain.money.pace import seconds_per_step
-from tpujob.domain.money.samples import program_of
+from tpujob.domain.money.samples import history, program_of
 from tpujob.domain.text import duration, many
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ class RunTime:
     hours: Decimal | None
     by: Literal["said", "steps", "history", "nobody"]
     text: str  #: the source, in words
-    least: Decimal | None = None  #: fewest hours of earlier runs
-    most: Decimal | None = None  #: most hours of earlier runs
+    least: Decimal | None = None  #: fewest hours, by earlier runs or by the fastest steps
+    most: Decimal | None = None  #: most hours, by earlier runs or by the slowest steps
     work: Decimal | None = None  #: hours of steps that count, without set-up and losses
 
 
@@ -114,7 +114,8 @@ def _by_steps(jobs: list[Job], steps: int | None) -> RunTime | None:
     if not paces:
         return None
     pace = median(paces)
-    setup = median(_setup_times(jobs) or [0.0])
+    setups = [sample.setup for sample in history(jobs, now=0.0)]  # `now` ends only open ones
+    setup = median([stay.seconds for stay in setups if stay and stay.ended] or [0.0])
     text = (
         f"{steps:,} steps of {pace:.3g} s, as in {many(len(paces), 'earlier attempt')} on this type, "
         f"and {duration(setup)} of set-up"
@@ -127,18 +128,6 @@ def _by_steps(jobs: list[Job], steps: int | None) -> RunTime | None:
 
 def _hours(seconds: float) -> Decimal:
     return Decimal(str(round(seconds, 3))) / 3600
-
-
-def _setup_times(jobs: list[Job]) -> list[float]:
-    """Return the seconds from each ready slice to the first step of its first attempt, if there was one."""
-    seconds: list[float] = []
-    for job in jobs:
-        for slice in job.slices:
-            attempts = [a for a in job.attempts if a.slice == slice.name]
-            first_steps = [a.first_step_at for a in attempts if a.first_step_at]
-            if first_steps and slice.ready_at is not None:
-                seconds.append(max(0.0, first_steps[0] - slice.ready_at))
-    return seconds
 
 
 Unit = Literal["steps", "tokens", "samples"]
@@ -157,8 +146,7 @@ class SliceKind(NamedTuple):
 class Throughput:
     """The speed of a whole job while it makes steps."""
 
-    per_second: float
-    unit: Unit
+    per_second: float  #: units of work
     source: Source
     jobs: int = 0  #: number of measured jobs; `per_second` is their median
 
@@ -180,7 +168,7 @@ def throughputs(jobs: Iterable[Job], spec: JobSpec, unit: Unit) -> dict[SliceKin
         for kind, speeds in speeds_of_job.items():
             speeds_by_kind.setdefault(kind, []).append(median(speeds))
     return {
-        kind: Throughput(median(speeds), unit, "measured", len(speeds))
+        kind: Throughput(median(speeds), "measured", len(speeds))
         for kind, speeds in speeds_by_kind.items()
     }
 

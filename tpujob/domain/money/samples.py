@@ -43,7 +43,7 @@ class SliceSample(NamedTuple):
     #: from ready to the first step, or to the start of a program without steps
     setup: Stay | None = None
     lost: float | None = None  #: seconds of training that the loss of the slice cost
-    release: Stay | None = None  #: from the end of the program until the slice was gone
+    release: Stay | None = None  #: from the request of the deletion until the slice was gone
 
 
 def history(jobs: Iterable[Job], now: float) -> list[SliceSample]:
@@ -61,7 +61,7 @@ def program_of(spec: JobSpec) -> str:
 def _dated_samples(job: Job, now: float) -> Iterator[tuple[float, SliceSample]]:
     """Yield each sample of the job, with the time at which its wait began."""
     program, pace = program_of(job.spec), _pace(job)
-    since, later = job.created_at, False  # of the wait for the next slice
+    since, later = _first_need(job), False  # of the wait for the next slice
     for slice in job.slices:
         rests = (r for r in job.rests if since <= r.start and r.end <= slice.requested_at)
         since = max([since, *(rest.end for rest in rests)])
@@ -81,15 +81,32 @@ def _dated_samples(job: Job, now: float) -> Iterator[tuple[float, SliceSample]]:
             place,
             program,
             later,
-            wait=Stay(max(0.0, slice.ready_at - since), ended=True),
+            # a slice of another job cuts the wait for the cloud short
+            wait=Stay(max(0.0, slice.ready_at - since), ended=not slice.received_from),
             life=Stay(max(0.0, end - slice.ready_at), ended=lost),
             setup=_setup(attempts, slice.ready_at, end, pace),
             lost=cost,
-            release=None if slice.gone_at is None else Stay(slice.gone_at - end, ended=True),
+            release=_release(slice, end),
         )
         yield since, sample
         ends = [at for at in (slice.condemned_at, slice.gone_at) if at is not None]
         since, later = min(ends, default=now), lost
+
+
+def _first_need(job: Job) -> float:
+    """Return when the job first needed a slice: at its creation; after another job, a time or a person that it waited
+    for, at its first request."""
+    spec = job.spec
+    put_off = job.edges or job.group or job.queued_at or spec.not_before or spec.start == "held"
+    return job.slices[0].requested_at if put_off and job.slices else job.created_at
+
+
+def _release(slice: Slice, end_of_use: float) -> Stay | None:
+    """Return the time of the deletion, without the time for which the slice was held or kept; None: it is not gone."""
+    if slice.gone_at is None or slice.handed_to:
+        return None
+    began = end_of_use if slice.delete_asked_at is None else max(end_of_use, slice.delete_asked_at)
+    return Stay(max(0.0, slice.gone_at - began), ended=True)
 
 
 def _pace(job: Job) -> float | None:

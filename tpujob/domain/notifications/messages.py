@@ -1,4 +1,4 @@
-"""The words of a message: what every sink sends, in its own markup. The words are the same in every try."""
+"""The text of a message, which every sink sends in its own markup. Each try sends the same text. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ _K = NotificationKind
 
 
 class _Words(NamedTuple):
-    """The wording for one kind of notification. Command and page are the job's, if it is about a job."""
+    """The words for one kind of notification. Command and page are for one that is about no job."""
 
     headline: str
     command: str = "tpujob events"
@@ -35,16 +35,17 @@ _WORDS: Mapping[NotificationKind, _Words] = {
 
 def headline(message: Message) -> str:
     """Return one line of at most 150 characters, without line breaks or invisible characters."""
-    fact, did = message.notification, _WORDS[message.notification.kind].headline
+    fact = message.notification
+    event = _WORDS[fact.kind].headline
     if fact.kind in (_K.SUMMARY, _K.TEST):
-        return f"tpujob: {did}"
+        return f"tpujob: {event}"
     job = f"{fact.name} ({fact.job}) " if fact.job else ""
     why = f": {fact.cause}" if fact.cause and fact.kind is not _K.BUDGET_USED_UP else ""
-    return one_line(f"{job}{did}{why}{f' in {fact.zone}' if fact.zone else ''}", 150)
+    return one_line(f"{job}{event}{why}{f' in {fact.zone}' if fact.zone else ''}", 150)
 
 
 def lines(message: Message, page: str = "") -> list[str]:
-    """Return what is below the headline. The last line counts the messages of a burst that this one stands for."""
+    """Return the lines below the headline. The last one counts the other messages of a burst, if there are any."""
     fact = message.notification
     job = f"{fact.name} ({fact.job}) of {fact.user}: " if fact.job else ""
     text_lines = [one_line(f"{job}{fact.text}", 500)]
@@ -56,7 +57,7 @@ def lines(message: Message, page: str = "") -> list[str]:
 
 
 def command(fact: Notification) -> str:
-    """Return the command that shows why."""
+    """Return the command that shows more about the fact."""
     if not fact.job:
         return _WORDS[fact.kind].command
     see = "show" if fact.kind in (_K.SUCCEEDED, _K.BUDGET_WARNED) else "why"
@@ -64,13 +65,13 @@ def command(fact: Notification) -> str:
 
 
 def link(page: str, fact: Notification) -> str:
-    """Return its address on the status page; empty when that page has no known address."""
+    """Return the URL of the fact on the status page; empty if the URL of that page is unknown."""
     path = f"/jobs/{fact.job}" if fact.job else _WORDS[fact.kind].page
     return f"{page.rstrip('/')}{path}" if page else ""
 
 
 def document(message: Message, page: str) -> dict[str, Any]:
-    """Return it for programs: a type, a time and data, as Standard Webhooks has it."""
+    """Return the message for programs: type, timestamp and data, as Standard Webhooks has them."""
     fact = message.notification
     return {
         "type": f"job.{fact.kind}" if fact.job else f"backend.{fact.kind}",

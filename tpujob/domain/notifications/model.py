@@ -13,48 +13,35 @@ class NotificationKind(StrEnum):
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    #: by another user than the job's owner
-    CANCELLED = "cancelled"
-    #: its slice is kept, and billed, until a person decides
-    HELD = "held"
-    #: for hardware, for longer than the context allows
-    WAITING = "waiting"
-    #: in a state that should have ended long ago
-    STUCK = "stuck"
+    CANCELLED = "cancelled"  #: by another user than the job's owner
+    HELD = "held"  #: the job is stopped; its slice is kept, and billed
+    WAITING = "waiting"  #: the job has waited for hardware for longer than the context's threshold
+    STUCK = "stuck"  #: a state that should be short lasts for longer than the context's threshold
     BUDGET_WARNED = "budget_warned"
     BUDGET_USED_UP = "budget_used_up"
-    #: a slice that no job claims
-    LEAK = "leak"
-    #: programs are kept off a machine
-    HOST_REFUSED = "host_refused"
+    LEAK = "leak"  #: a slice that no job claims
+    HOST_REFUSED = "host_refused"  #: a bad machine, which gets no more programs
     TEST = "test"
-    #: of a day; only in records of earlier versions
-    SUMMARY = "summary"
+    SUMMARY = "summary"  #: a summary of a day; only in records of earlier versions
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
     """One fact to report."""
 
-    #: the same fact has the same key, whichever backend finds it, and however often
-    key: str
+    key: str  #: the same fact has the same key, whichever backend finds it, and however often
     kind: NotificationKind
     at: float
-    #: one sentence
-    text: str
-    #: the job's id; empty: it is about no single job
-    job: str = ""
+    text: str  #: one sentence
+    job: str = ""  #: id of the job; empty: the fact is about no single job
     name: str = ""
     user: str = ""
     attempt: int = 0
     cause: str = ""
     zone: str = ""
-    #: the line of output that proves the cause
-    lines: tuple[str, ...] = ()
-    #: of the job, who may read all of this; empty: only admins may
-    owner: str = ""
-    #: what other users read in place of text and lines; empty: the cause
-    public: str = ""
+    lines: tuple[str, ...] = ()  #: the line of output that proves the cause, if there is one
+    owner: str = ""  #: owner of the job, who may read all fields; empty: only admins may
+    public: str = ""  #: what other users read in place of text and lines; empty: the cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +52,14 @@ class Message:
     channel: str
     at: float
     notification: Notification
-    #: messages of a burst that this one stands for
-    more: int = 0
-    #: how often it was tried
-    tried: int = 0
+    more: int = 0  #: number of other messages of a burst that this one stands for
+    tried: int = 0  #: number of tries
     tried_at: float | None = None
-    #: of the last try; empty: it was delivered
-    error: str = ""
+    error: str = ""  #: error of the last try; empty: not tried yet, or delivered
     #: collapsed: another message of the burst stands for it
     state: Literal["waiting", "sent", "failed", "collapsed"] = "waiting"
-    #: the next try; None: there is none
-    due: float | None = None
-    #: the backend that has tried it last, or is trying it
-    claimed_by: str = ""
+    due: float | None = None  #: time of the next try; None: there is none
+    claimed_by: str = ""  #: the backend that has tried it last, or is trying it
     version: int = 1
 
     @property
@@ -90,19 +72,16 @@ class Message:
 class Receipt:
     """The result of one try to deliver a message."""
 
-    #: empty: it was delivered
-    error: str = ""
-    #: each other try would end the same way
-    permanent: bool = False
-    #: seconds that the receiver asks for
-    retry_after: float = 0.0
+    error: str = ""  #: empty: the message was delivered
+    permanent: bool = False  #: every further try would fail, too
+    retry_after: float = (
+        0.0  #: seconds until the next try, as the receiver asks; 0: it does not ask
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPosition:
     """The position up to which the events of all jobs were read."""
 
-    #: of the store
-    change: int
-    #: when reading began: earlier events are not reported
-    since: float
+    change: int  #: number of the store's last change that was read
+    since: float  #: time at which reading began: earlier events are not reported

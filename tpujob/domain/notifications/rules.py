@@ -10,6 +10,7 @@ from tpujob.domain.capacity import circuits, datasets
 from tpujob.domain.events import BudgetWarned, Event, EventKind
 from tpujob.domain.failures.disclosure import ended_by, in_full
 from tpujob.domain.model import Cause, End, Job, State
+from tpujob.domain.money import budget
 from tpujob.domain.notifications.model import Notification, NotificationKind
 from tpujob.domain.observations import Account
 from tpujob.domain.text import dollars, duration, one_line
@@ -17,19 +18,20 @@ from tpujob.domain.text import dollars, duration, one_line
 _E, _K = EventKind, NotificationKind
 _REQUESTED = frozenset({_E.CANCEL_REQUESTED, _E.RELEASE_REQUESTED, _E.CLEAN_REQUESTED})
 _ENDS = frozenset({_E.SUCCEEDED, _E.FAILED, _E.CANCELLED})
-#: what concerns those who run the backend, and not the owner of a job
+#: kinds for people who run the backend, not for owners of jobs
 _OPERATORS = frozenset({_K.LEAK, _K.HOST_REFUSED})
-#: characters of a sentence
+#: most characters of a sentence
 LONGEST = 400
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelRule:
+    """The facts that are reported on some channels."""
+
     channels: tuple[str, ...]
-    #: whose jobs; empty: those of all users, and what is about no job
+    #: users whose jobs and budgets are reported; empty: all, and facts that concern no user
     users: tuple[str, ...] = ()
-    #: empty: everything that concerns these users
-    on: frozenset[NotificationKind] = frozenset()
+    on: frozenset[NotificationKind] = frozenset()  #: empty: every kind that concerns these users
 
     def matches(self, fact: Notification) -> bool:
         if self.users and fact.user not in self.users:
@@ -43,16 +45,14 @@ class ChannelRule:
 class Thresholds:
     """Seconds after which a state is reported."""
 
-    #: for hardware
-    waiting: float = 3600.0
-    #: until a released slice is gone; twice that until a program runs
-    stuck: float = 1800.0
+    waiting: float = 3600.0  #: of a wait for hardware
+    stuck: float = 1800.0  #: until a released slice is gone; twice that until a program runs
 
 
 def select_channels(
     rules: Iterable[ChannelRule], fact: Notification, of_job: Sequence[str] = ()
 ) -> list[str]:
-    """Return the channels that get it; `of_job`: those that the job's own file names."""
+    """Return the channels that report the fact. `of_job`: those that the job's own file names."""
     channels = list(of_job) if fact.kind not in _OPERATORS else []
     for rule in rules:
         if rule.matches(fact):
@@ -64,11 +64,11 @@ def select_channels(
 
 
 def read_events(job: Job, history: Sequence[Event], after: int) -> list[Notification]:
-    """Return what the events with `seq > after` report; `history` has all of them. A key is made of the job, its
-    attempt, the cause, and how often the job had ended before."""
+    """Return what the job's events with `seq > after` report; `history` has all its events. A key has the job, its
+    attempt, the kind, the cause, and how often the job had ended before; of a budget's warning, the limit."""
     notifications: list[Notification] = []
     ended = 0
-    requested_by = ""  #: who requested its end, or its pause
+    requested_by = ""  #: the user who requested the next end or hold
     for event in history:
         if event.kind in _REQUESTED:
             requested_by = event.by
@@ -143,7 +143,7 @@ def _make(
 
 
 def _evidence(job: Job, attempt: int, cause: Cause | None) -> tuple[str, ...]:
-    """Return the one line that proves best why the attempt ended with that cause."""
+    """Return a tuple of the line that proves the cause best; empty: no attempt ended with it, or no line does."""
     ended = next((a for a in job.attempts if a.number == attempt and a.cause is cause), None)
     if ended is None or cause is None:
         return ()
@@ -152,13 +152,13 @@ def _evidence(job: Job, attempt: int, cause: Cause | None) -> tuple[str, ...]:
     return (own[0 if cause is Cause.HANG else -1],) if own else ()
 
 
-# What takes too long -------------------------------------------------------------------------------------------------
+# States that last too long -------------------------------------------------------------------------------------------
 
 
 def find_overdue(
     job: Job, now: float, thresholds: Thresholds
 ) -> tuple[Notification | None, float | None]:
-    """Return what takes too long, or when something will unless the job changes; None, None: nothing will."""
+    """Return the report of a state that lasts too long; else the time from which it will. None, None: it never will."""
     deadline = _deadline(job, thresholds)
     if deadline is None:
         return None, None
@@ -186,12 +186,14 @@ def find_overdue(
 def _deadline(
     job: Job, thresholds: Thresholds
 ) -> tuple[NotificationKind, float, float, str] | None:
-    """Return what the state counts as when it lasts too long, since when it lasts, its deadline, and its words."""
+    """Return the kind of report for a state that lasts too long, its beginning, its deadline, and its words."""
     match job.state:
-        case State.QUEUED if job.spec.is_group or job.group:  # which may wait for each other
+        case State.QUEUED if job.spec.is_group or job.group:  # elements may wait for each other
             return None
+        case State.QUEUED if job.held_by or (job.edges and not job.slices):
+            return None  # it waits for a person or another job
         case State.QUEUED | State.PROVISIONING if not datasets.under_way(job):
-            since = circuits.waiting_since(job)
+            since = max(circuits.waiting_since(job), job.queued_at, job.spec.not_before or 0.0)
             return _K.WAITING, since, since + thresholds.waiting, "has waited for hardware"
         case State.PREPARING if job.attempt:
             since = job.attempt.started_at
@@ -204,7 +206,7 @@ def _deadline(
             return None
 
 
-# What is about no single job -----------------------------------------------------------------------------------------
+# Facts about no single job -------------------------------------------------------------------------------------------
 
 
 def report_leak(name: str, zone: str, kind: str, created_at: float, now: float) -> Notification:
@@ -216,9 +218,10 @@ def report_leak(name: str, zone: str, kind: str, created_at: float, now: float) 
     )
 
 
-def report_account(account: Account, *, warns: bool, used_up: bool) -> Notification | None:
+def report_account(account: Account) -> Notification | None:
     """Return the report of a budget that jobs share; None: it is not low."""
-    if not (warns or used_up):
+    used_up = budget.used_up(account)
+    if not (used_up or budget.warns(account)):
         return None
     kind = _K.BUDGET_USED_UP if used_up else _K.BUDGET_WARNED
     spent = "are used up" if used_up else "are spent"

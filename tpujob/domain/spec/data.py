@@ -27,14 +27,14 @@ def name_of(source: str) -> str:
 
 
 def _source(value: Any) -> str:
-    source = kinds.text(1024)(value).rstrip("/")
+    source = kinds.text(1024)(value)
     scheme, separator, rest = source.partition("://")
     if separator and scheme not in SCHEMES:
         schemes = ", ".join(f"{name}://" for name in SCHEMES)
         raise ValueError(f"must be a folder or begin with {schemes}, not {source[:60]!r}")
-    if (separator and not rest.partition("/")[0]) or not source:
-        raise ValueError(f"names no place: {str(value)[:60]!r}")
-    return source
+    if (separator and not rest.partition("/")[0]) or not source.strip("/"):
+        raise ValueError(f"names no place: {source[:60]!r}")
+    return source.rstrip("/")
 
 
 def _entries(value: Any) -> Any:
@@ -55,7 +55,7 @@ def _entry(item: Any) -> Any:
 
 
 def variable_of(name: str) -> str:
-    """Return the variable that tells the program the place of this one of several data sets."""
+    """Return the variable of the program that has the place of this one of several data sets."""
     return "TPUJOB_DATA_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
@@ -64,11 +64,6 @@ def _check_names(entries: tuple[Data, ...]) -> tuple[Data, ...]:
     if doubles := [name for name in variables if variables.count(name) > 1]:
         raise ValueError(f"two sources would be {doubles[0]}; give one of them another `to`")
     return entries
-
-
-#: how the program reads data: from the bucket; from a copy on the host's disk or in its memory, made before the program
-#: starts; or from a folder that shows the bucket
-STAGES = ("stream", "disk", "memory", "mount")
 
 
 class Data(kinds.SpecPart):
@@ -82,8 +77,7 @@ class Data(kinds.SpecPart):
         description="Name. Default: the last part of the path."
     )
     stage: Annotated[
-        Literal["stream", "disk", "memory", "mount"],
-        kinds.one_of(STAGES, "way to stage data"),
+        Literal["stream", "disk", "memory", "mount"], kinds.Word("way to stage data")
     ] = Field(
         "stream",
         description="stream: the program reads the bucket. disk, memory (/dev/shm): each host fetches it first. "

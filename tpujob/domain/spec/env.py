@@ -115,18 +115,13 @@ class Env(kinds.SpecPart):
     @classmethod
     def _no_variables(cls, value: Any) -> Any:
         """Refuse variables of the program, which users may take to belong here."""
-        if isinstance(value, Mapping):
-            mapping = cast("Mapping[Any, Any]", value)
-            variables = [
-                key for key in mapping if isinstance(key, str) and re.fullmatch(_VARIABLE, key)
-            ]
-            if variables:
-                raise ValueError(
-                    f"variables of the program, such as {variables[0][:60]}, go into run.env; "
-                    f"env takes one of {', '.join(KINDS)}"
-                )
-            return mapping
-        return value
+        keys = cast("Mapping[Any, Any]", value) if isinstance(value, Mapping) else ()
+        if variables := [k for k in keys if isinstance(k, str) and re.fullmatch(_VARIABLE, k)]:
+            raise ValueError(
+                f"variables of the program, such as {variables[0][:60]}, go into run.env; "
+                f"env takes one of {', '.join(KINDS)}"
+            )
+        return cast("Any", value)
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=BaseModel)
 
-MAX_SHOWN = 20
+MAX_SHOWN = 20  #: most problems in one error
 
 #: in a path of `Allowed`: any item of a list, or of a mapping with the user's own keys
 EACH = "[]"
@@ -39,7 +39,8 @@ class Problem:
 
 
 def validate(model: type[M], data: Any, document: Document | None = None, *, of: str) -> M:
-    """Return the record in the data. Raise BadSpec with all errors, with lines of the document. `of` is its name."""
+    """Return the model of the data. Raise BadSpec with all errors, and with lines if there is a document. `of` says
+    what the data is: `a job file`."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -59,7 +60,7 @@ def keys_of(model: type[BaseModel], at: KeyPath = ()) -> Allowed:
 
 
 def _mappings_in(kind: Any, at: KeyPath) -> Iterator[tuple[KeyPath, type[BaseModel]]]:
-    """Yield the models in a type: the type itself, or those in an optional value, a list or a mapping."""
+    """Yield each model in a type with its path: the type itself, or one in an optional value, a list or a mapping."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         yield at, kind
     elif (origin := get_origin(kind)) in (tuple, dict):
@@ -70,7 +71,7 @@ def _mappings_in(kind: Any, at: KeyPath) -> Iterator[tuple[KeyPath, type[BaseMod
 
 
 def bad_spec(problems: Iterable[Problem], document: Document | None = None) -> BadSpec:
-    """Return one error with all problems, in the order of the file. With a document, each has file and line."""
+    """Return one error with the first `MAX_SHOWN` problems. With a document they have file and line, in its order."""
     if document is None:
         lines = [str(problem) for problem in problems]
     else:
@@ -84,18 +85,17 @@ def bad_spec(problems: Iterable[Problem], document: Document | None = None) -> B
 def _problem(error: ErrorDetails, allowed: Allowed, of: str) -> Problem:
     path = error["loc"]
     if error["type"] == "value_error":
+        reason = error["ctx"]["error"]  # pyright: ignore[reportTypedDictNotRequiredAccess]
         if len(path) > 1 and path[-1] == "[key]":  # pydantic's mark for a bad key of a mapping
-            return Problem(path[:-1], f"the name {error['ctx']['error']}")  # pyright: ignore[reportTypedDictNotRequiredAccess]
-        return Problem(path, str(error["ctx"]["error"]))  # pyright: ignore[reportTypedDictNotRequiredAccess]
+            return Problem(path[:-1], f"the name {reason}")
+        return Problem(path, str(reason))
     if error["type"] == "extra_forbidden":
         return Problem(path, _unknown_key(path, allowed, of))
     if error["type"] == "missing":
         return Problem(path, "is missing, and required")
-    if error["type"] in ("model_type", "model_attributes_type", "dict_type"):
-        keys = ", ".join(sorted(allowed.get(_generic_path(path, allowed), ())))
-        return Problem(
-            path, f"must be a mapping with keys of {keys}; not {describe(error['input'])}"
-        )
+    if error["type"] == "model_type":
+        keys = ", ".join(sorted(allowed[_generic_path(path, allowed)]))
+        return Problem(path, f"must be a mapping (keys: {keys}), not {describe(error['input'])}")
     if error["type"] == "bool_type":
         return Problem(path, f"must be true or false, not {describe(error['input'])}")
     return Problem(path, f"{describe(error['input'])} is not allowed here")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, cast, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 from pydantic_core import core_schema
@@ -84,7 +84,7 @@ def optional(check: Checked[V]) -> Checked[V | None]:
 
 
 def text(limit: int) -> Checked[str]:
-    """Return a check for text that is not blank."""
+    """Return a check for text that is not blank, with at most `limit` characters."""
 
     def check(value: Any) -> str:
         if not _text(value, limit).strip():
@@ -141,6 +141,19 @@ def one_of(names: Iterable[str], kind: str) -> Checked[str]:
     return Checked(check)
 
 
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A check for a word of the `Literal` that it annotates."""
+
+    kind: str  #: what the word names, in errors
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: "GetCoreSchemaHandler"
+    ) -> core_schema.CoreSchema:
+        check = one_of(get_args(source), self.kind)
+        return core_schema.no_info_before_validator_function(check, handler(source))
+
+
 def names(kind: str, check: Checked[str], limit: int = MAX_ITEMS) -> Checked[tuple[str, ...]]:
     """Return a check for a name or a list of names in order of preference, without doubles."""
     name_schema = check.schema
@@ -166,7 +179,7 @@ def items(value: Any, expected: str, *single: type, limit: int = MAX_ITEMS) -> S
 
 
 def mapping(expected: str, schema: Schema | None = None) -> Checked[Mapping[Any, Any]]:
-    """Return a check for a mapping of a sensible size; other checks are for its keys and values."""
+    """Return a check for a mapping of at most `MAX_ENTRIES` entries. It does not check keys and values."""
 
     def check(value: Any) -> Mapping[Any, Any]:
         if not isinstance(value, Mapping):
@@ -305,11 +318,6 @@ def _step_regex(value: Any) -> str:
 
 # Types: a check, and what the schema tells an editor -----------------------------------------------------------------
 
-_TYPES = [
-    *accelerators.ALL,
-    *(t.replace("v5litepod-", "v5e-") for t in accelerators.ALL if t.startswith("v5litepod-")),
-]
-
 
 def _one_or_many(words: Iterable[str], pattern: str, at_least: int) -> Schema:
     """Return the schema of a word or a list of words: an editor completes `words`; others must match the pattern."""
@@ -328,15 +336,15 @@ Name = Annotated[
 ]
 Types = Annotated[
     tuple[str, ...],
-    Checked(_types, _one_or_many(_TYPES, rf"{accelerators.GENERATION}-[0-9]{{1,6}}", 1)),
+    Checked(
+        _types, _one_or_many(accelerators.SPELLINGS, rf"{accelerators.GENERATION}-[0-9]{{1,6}}", 1)
+    ),
 ]
 Zones = Annotated[
     tuple[str, ...],
     Checked(names("a zone", zone), _one_or_many(accelerators.all_zones(), accelerators.ZONE, 0)),
 ]
-Pricing = Annotated[
-    Literal["spot", "on-demand", "reserved"], one_of(("spot", "on-demand", "reserved"), "pricing")
-]
+Pricing = Annotated[Literal["spot", "on-demand", "reserved"], Word("pricing")]
 RuntimeVersion = Annotated[
     str | None, optional(matching(_RUNTIME_VERSION, "1 to 80 of a-z, 0-9, - and ."))
 ]
@@ -372,8 +380,6 @@ Grace = Annotated[int, time_span("10m")]
 Stall = Annotated[int, time_span("7d")]
 Ttl = Annotated[int, time_span("90d")]
 Wait = Annotated[int | None, optional(time_span("90d"))]
-OnBadHost = Annotated[
-    Literal["swap", "release"], one_of(("swap", "release"), "way to treat a bad host")
-]
+OnBadHost = Annotated[Literal["swap", "release"], Word("way to treat a bad host")]
 Pattern = Annotated[str | None, optional(Checked(_regex))]
 StepPattern = Annotated[str | None, optional(Checked(_step_regex))]

@@ -5,7 +5,6 @@
 """
 
 import json
-import math
 from collections.abc import Mapping
 from itertools import product
 from typing import Annotated, Any, Self
@@ -34,7 +33,7 @@ def check_usd(value: Any) -> float:
         raise ValueError(
             f"must be a number of US dollars, such as 50 or 12.50, not {describe(value)}"
         )
-    if not math.isfinite(value) or not 0.01 <= value <= MOST:
+    if not 0.01 <= value <= MOST:  # not a number is in no range
         raise ValueError(f"must be from 0.01 to {MOST:,} US dollars, not {describe(value)}")
     return float(value)
 
@@ -56,7 +55,6 @@ class JobBudget(SpecPart):
 
 #: the pattern for editors; `_folder` refuses `..`, too
 _INSIDE = r"(?![/~])[^\x00-\x1f]{1,256}"
-_SHOWN = "checkpoints"
 
 
 def _folder(value: Any) -> str:
@@ -64,7 +62,8 @@ def _folder(value: Any) -> str:
     parts = folder.split("/")
     if folder.startswith(("/", "~")) or not folder.isprintable() or {"", ".", ".."} & set(parts):
         raise ValueError(
-            f"must be a folder inside the one in which the program starts, such as {_SHOWN}, not {str(value)[:60]!r}"
+            "must be a folder inside the one in which the program starts, such as checkpoints, not "
+            f"{value[:60]!r}"
         )
     return folder
 

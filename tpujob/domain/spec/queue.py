@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
@@ -10,9 +10,8 @@ from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec.fields import Checked
 from tpujob.domain.spec.yaml import describe
 
-BANDS = ("high", "normal", "low")
-#: the conditions of another job for which a job may wait
-CONDITIONS = ("success", "end", "failure", "start")
+_Band = Literal["high", "normal", "low"]
+BANDS: tuple[_Band, ...] = get_args(_Band)
 
 SHARE = r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?"
 _JOB = r"[a-z0-9]([-a-z0-9]{0,44}[a-z0-9])?"
@@ -25,10 +24,9 @@ class After(kinds.SpecPart):
     job: Annotated[str, kinds.matching(_JOB, "the id or the name of a job")] = Field(
         description="Id or name of a job, or of a group."
     )
-    on: Annotated[
-        Literal["success", "end", "failure", "start"],
-        kinds.one_of(CONDITIONS, "condition"),
-    ] = Field("success", description="The condition to wait for.")
+    on: Annotated[Literal["success", "end", "failure", "start"], kinds.Word("condition")] = Field(
+        "success", description="The condition to wait for."
+    )
     each: bool = Field(
         False, description="Of two groups: each element waits for the one of the same index."
     )
@@ -66,9 +64,9 @@ def _moment_text(at: float) -> str:
 
 
 AfterJobs = Annotated[tuple[After, ...], Checked(_edges), AfterValidator(_check_jobs)]
-Band = Annotated[Literal["high", "normal", "low"], kinds.one_of(BANDS, "priority")]
+Band = Annotated[_Band, kinds.Word("priority")]
 _share = kinds.matching(SHARE, "the name of a share: a-z, 0-9 and -, up to 40")
 Share = Annotated[str, Checked(kinds.or_empty(_share), kinds.schema_of(f"({SHARE})?"))]
-Start = Annotated[Literal["now", "held"], kinds.one_of(("now", "held"), "way to start")]
+Start = Annotated[Literal["now", "held"], kinds.Word("way to start")]
 _SCHEMA = {"type": "string", "format": "date-time"}
 Moment = Annotated[float | None, kinds.optional(Checked(_moment, _SCHEMA, _moment_text))]

@@ -1,7 +1,7 @@
 """A strict reader of YAML that keeps the line of every key. Knows nothing of the keys' meaning.
 
 Reads the parser's events, so a hostile file that nests, repeats or grows beyond the limits below is refused early.
-Scalars follow YAML 1.2 (`1e-3` is a number; `no` and `12:30` are text). Every error names file and line.
+Scalars follow YAML 1.2 (`1e-3` is a number; `no` and `12:30` are text). Errors name the file and the wrong line.
 """
 
 import re
@@ -37,10 +37,11 @@ class Document:
 
 
 def load(text: str, source: str) -> Document:
-    """Return the mapping in the text. Raise BadSpec that names `source` and a line."""
+    """Return the mapping in the text, from the file `source`. Raise BadSpec for other text."""
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        limit = f"{MAX_BYTES // 1024} KiB, the most that a job file may have"
-        raise BadSpec(f"{source}: is longer than {limit}")
+        raise BadSpec(
+            f"{source}: is longer than {MAX_BYTES // 1024} KiB, the most that it may have"
+        )
     text = text.removeprefix("\ufeff")
     try:
         return _Reader(text, source).document()
@@ -74,9 +75,8 @@ class _Reader:
             text, Loader=yaml.SafeLoader
         )
         self._lines: dict[KeyPath, int] = {}
-        self._anchors: dict[
-            str, tuple[Any, int]
-        ] = {}  #: a value and the number of values in it, by anchor
+        #: a value and the number of values in it, by anchor
+        self._anchors: dict[str, tuple[Any, int]] = {}
         self._values = 0
 
     def document(self) -> Document:
@@ -87,13 +87,13 @@ class _Reader:
         if not isinstance(first, yaml.MappingStartEvent):
             data = None if first is start else self._value(first, ())
             if data is None:
-                raise BadSpec(f"{self._source}: the file is empty; a job needs name, tpu and run")
+                raise BadSpec(f"{self._source}: the file is empty")
             raise self._bad(first, f"must hold a mapping of keys to values, not {describe(data)}")
         data = self._value(first, ())
         next(self._events)  # the document's end
         after = next(self._events)
         if isinstance(after, yaml.DocumentStartEvent):
-            raise self._bad(after, "a second document begins here; a job file holds one job")
+            raise self._bad(after, "a second document begins here; the file may hold one")
         return Document(self._source, data, self._lines)
 
     def _value(self, event: yaml.Event, path: KeyPath) -> Any:

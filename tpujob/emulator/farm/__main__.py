@@ -12,14 +12,13 @@ import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from tpujob.emulator.client import write_ready_file
+from tpujob.emulator.farm import HostSpec, HostUp, SliceRequest
 from tpujob.emulator.farm.farm import Farm
-from tpujob.emulator.farm.hosts import HostSpec, SliceRequest
 from tpujob.emulator.http_messages import Request, Response, json_response
 from tpujob.emulator.http_server import HttpServer
-from tpujob.errors import BadRequest, NotFound, TpujobError
+from tpujob.errors import NotFound, TpujobError
 from tpujob.lib import unix_sockets
 
 
@@ -78,14 +77,13 @@ async def answer(farm: Farm, request: Request) -> Response:
 
 
 async def _route(farm: Farm, method: str, path: str, body: dict[str, Any]) -> Any:
-    match method, unquote(path).strip("/").split("/"):
+    match method, path.strip("/").split("/"):
         case "GET", ["slices"]:
             return farm.hung()
-        case "GET", ["slices", name, "guests"]:
-            return {"guests": farm.guests(name)}
-        case "PUT", ["slices", name]:
-            hosts = await farm.create(_slice_request(name, body))
-            return {"hosts": [{"index": h.spec.index, "address": h.address} for h in hosts]}
+        case "PUT", ["slices", _]:
+            specs = tuple(HostSpec(**host) for host in body.pop("hosts"))
+            hosts = await farm.create(SliceRequest(hosts=specs, **body))
+            return {"hosts": [HostUp(host.address, host.guest_attributes()) for host in hosts]}
         case "DELETE", ["slices", name]:
             await farm.delete(name)
         case "POST", ["slices", name, kind]:
@@ -96,56 +94,35 @@ async def _route(farm: Farm, method: str, path: str, body: dict[str, Any]) -> An
 
 
 async def _disturb(farm: Farm, name: str, kind: str, body: dict[str, Any]) -> None:
-    host = None if body.get("host") is None else int(_number(body, "host"))
-    first = host or 0
+    host, off = body.get("host"), body.get("off", False)
     match kind:
         case "preempt":
-            farm.preempt(name, _number(body, "notice_s"))
+            farm.preempt(name, body["notice_s"])
         case "maintain":
-            farm.maintain(name, _number(body, "window_s"))
+            farm.maintain(name, body["window_s"])
         case "announce":
-            farm.announce(name, _texts(body.get("upcoming", {})))
+            farm.announce(name, body["upcoming"])
         case "slow":
-            farm.slow(name, first, _number(body, "factor"))
+            farm.slow(name, body["host"], body["factor"])
         case "off":
             await farm.switch_off(name, host)
         case "on":
             await farm.switch_on(name)
         case "hang":
-            off = body.get("off") is True
             hung = [chosen.hang(off=off) for chosen in farm.hosts(name, host)]
             if not any(hung):
                 raise NotFound(f"no program runs on {name}")
         case "cut":
-            farm.cut(name, host, off=body.get("off") is True)
+            farm.cut(name, host, off=off)
         case "oom":
-            for chosen in farm.hosts(name, first):
+            for chosen in farm.hosts(name, host):
                 chosen.run_out_of_memory()
         case "env":
-            for variable, value in _texts(body.get("set", {})).items():
-                for chosen in farm.hosts(name, first):
+            for chosen in farm.hosts(name, host):
+                for variable, value in body["set"].items():
                     chosen.set_env(variable, value)
         case _:
             raise NotFound(f"there is no disturbance {kind!r}")
-
-
-def _number(body: dict[str, Any], key: str) -> float:
-    value = body.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e6:
-        raise BadRequest(f"{key} must be a number from 0 to 1,000,000")
-    return float(value)
-
-
-def _slice_request(name: str, body: dict[str, Any]) -> SliceRequest:
-    try:
-        hosts = tuple(HostSpec(**host) for host in body.pop("hosts"))
-        return SliceRequest(name=name, hosts=hosts, **body)
-    except (KeyError, TypeError) as error:
-        raise BadRequest(f"not a description of a slice: {error!r}") from error
-
-
-def _texts(value: Any) -> dict[str, str]:
-    return {str(k): str(v) for k, v in value.items()}
 
 
 if __name__ == "__main__":

@@ -1,62 +1,20 @@
-"""The requests to a farm, and one emulated host: its folder, environment, metadata server and SSH server."""
+"""One emulated host: its folder, environment, metadata server and SSH server."""
 
 import asyncio
 import itertools
 import os
-import re
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from tpujob.emulator.farm import image as images
-from tpujob.emulator.farm import processes
+from tpujob.emulator.farm import HostSpec, processes
 from tpujob.emulator.farm.metadata import GUEST_ATTRIBUTES, NAME, OS_LOGIN, SSH_KEYS, MetadataServer
 from tpujob.emulator.farm.session import HostUser
 from tpujob.emulator.farm.sshd import SshServer
 from tpujob.emulator.http_server import HttpServer
-from tpujob.errors import BadRequest, NotFound
+from tpujob.errors import NotFound
 
 USER = "tpujob"
-_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-MAX_HOSTS = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class HostSpec:
-    """One host of a requested slice."""
-
-    index: int
-    physical: str = ""  #: name of the physical host
-    chips: int = 1
-    env: Mapping[str, str] = field(default_factory=dict[str, str])
-
-
-@dataclass(frozen=True)
-class SliceRequest:
-    """A slice, as the emulated cloud requests it from the farm."""
-
-    name: str
-    zone: str
-    type: str
-    hosts: tuple[HostSpec, ...]
-    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
-    env: Mapping[str, str] = field(default_factory=dict[str, str])
-    image: str = images.DEFAULT  #: name of the image, the programs on its hosts
-    cut: bool = False  #: whether its hosts cannot reach each other
-
-    def check(self) -> None:
-        """Raise BadRequest for a request that the farm cannot carry out."""
-        if not _NAME.fullmatch(self.name):
-            raise BadRequest(f"{self.name!r} is not a valid name of a slice")
-        if self.image not in images.IMAGES:
-            raise BadRequest(
-                f"there is no image {self.image!r}, only {' and '.join(images.IMAGES)}"
-            )
-        if not 1 <= len(self.hosts) <= MAX_HOSTS:
-            raise BadRequest(f"a slice has 1 to {MAX_HOSTS} hosts")
-        if [h.index for h in self.hosts] != list(range(len(self.hosts))):
-            raise BadRequest("hosts must be numbered from 0, in order")
 
 
 def home_path(folder: Path, home: Path) -> Path:

@@ -85,30 +85,25 @@ class _Authentication(asyncssh.SSHServer):
             self._connections.discard(self._connection)
 
     def begin_auth(self, username: str) -> bool:
-        """Accept the keys of the user's own `authorized_keys`, too, as OpenSSH does; asyncssh checks certificates."""
+        """Accept the keys of the metadata and, as OpenSSH does, the user's own `authorized_keys`, with certificates."""
         if self._connection is not None and username == self._login.user:
-            own = self._login.home / ".ssh" / "authorized_keys"
-            with contextlib.suppress(OSError, ValueError):  # no file, or no whole line in it
-                self._connection.set_authorized_keys(str(own))
+            keys = asyncssh.SSHAuthorizedKeys()
+            for read in (
+                self._metadata_keys,
+                (self._login.home / ".ssh/authorized_keys").read_text,
+            ):
+                with contextlib.suppress(OSError, ValueError):  # no file, or no whole line in it
+                    keys.load(read())
+            self._connection.set_authorized_keys(keys)
         return True
 
     def public_key_auth_supported(self) -> bool:
         return True
 
-    def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
-        allowed = _keys_of(username, self._login.keys())
-        return username == self._login.user and key.public_data in allowed
-
-
-def _keys_of(user: str, ssh_keys: str) -> set[bytes]:
-    """Return the public keys that the `ssh-keys` of the metadata have for a user."""
-    keys: set[bytes] = set()
-    for line in ssh_keys.splitlines():
-        name, _, text = line.strip().partition(":")
-        if name == user:
-            with contextlib.suppress(asyncssh.KeyImportError):
-                keys.add(asyncssh.import_public_key(text).public_data)
-    return keys
+    def _metadata_keys(self) -> str:
+        """Return the user's keys in the `ssh-keys` of the metadata."""
+        lines = (line.strip().partition(":") for line in self._login.keys().splitlines())
+        return "\n".join(key for user, _, key in lines if user == self._login.user)
 
 
 class _Files(asyncssh.SFTPServer):

@@ -167,26 +167,29 @@ class ObjectStore:
         *,
         components: int = 0,
     ) -> EmulatedObject:
-        """Make the upload the live generation of an object. Raise 412, without a change."""
+        """Make the upload, which ends here, the live generation of an object. Raise 412, without a change."""
         now = timestamp()
-        conditions.check(self.get(bucket, name))
-        incoming.close()
-        stored = EmulatedObject(
-            bucket=bucket,
-            name=name,
-            generation=(generation := self._next_generation()),
-            metageneration=1,
-            live=True,
-            size=incoming.size,
-            crc32c=incoming.crc32c,
-            md5=incoming.md5,
-            components=components,
-            created=now,
-            updated=now,
-            file=str(generation),
-            fields=fields,
-        )
-        return self._insert(stored, incoming.path)
+        try:
+            conditions.check(self.get(bucket, name))
+            incoming.close()
+            stored = EmulatedObject(
+                bucket=bucket,
+                name=name,
+                generation=(generation := self._next_generation()),
+                metageneration=1,
+                live=True,
+                size=incoming.size,
+                crc32c=incoming.crc32c,
+                md5=incoming.md5,
+                components=components,
+                created=now,
+                updated=now,
+                file=str(generation),
+                fields=fields,
+            )
+            return self._insert(stored, incoming.path)
+        finally:
+            incoming.discard()
 
     def copy(
         self,

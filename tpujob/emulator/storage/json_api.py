@@ -197,7 +197,7 @@ class JsonApi:
         if token_digest != digest or not before.isdigit():
             raise invalid("Invalid rewriteToken.")
         limit = number(query, "maxBytesRewrittenPerCall") or REWRITE_BYTES
-        if "maxBytesRewrittenPerCall" in query and (not limit or limit % (1 << 20)):
+        if "maxBytesRewrittenPerCall" in query and limit % (1 << 20):
             raise invalid("maxBytesRewrittenPerCall must be a multiple of 1 MiB.")
         from_place = (known_bucket(self.disk, source.bucket)["location"], source.storage_class)
         target = known_bucket(self.disk, to_bucket)
@@ -253,9 +253,10 @@ async def concatenate(
     incoming = disk.incoming(md5=False)
     try:
         await asyncio.to_thread(incoming.append, files)
-        return disk.commit(bucket, name, incoming, fields, conditions, components=components)
-    finally:
+    except BaseException:
         incoming.discard()
+        raise
+    return disk.commit(bucket, name, incoming, fields, conditions, components=components)
 
 
 def _sources(body: Mapping[str, Json]) -> list[dict[str, Json]]:

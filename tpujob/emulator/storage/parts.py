@@ -21,7 +21,7 @@ from tpujob.emulator.storage.model import (
     no_bucket,
     not_emulated,
 )
-from tpujob.emulator.storage.upload import declared_hashes, verify
+from tpujob.emulator.storage.upload import declared_hashes, receive
 
 _PART = re.compile(r"<Part>(.*?)</Part>", re.DOTALL)
 _MOST_PARTS = 10_000
@@ -79,15 +79,7 @@ class PartUploads:
             raise _refused(400, "InvalidArgument", f"Part numbers are 1 to {_MOST_PARTS}.")
         if COPY_SOURCE in request.headers:
             raise not_emulated("A part that is copied from an object")
-        incoming = self._disk.incoming()
-        try:
-            async for chunk in request.body.chunks():
-                incoming.write(chunk)
-            incoming.close()
-            verify(incoming, declared_hashes(request))
-        except BaseException:
-            incoming.discard()
-            raise
+        incoming = await receive(self._disk, request.body.chunks(), declared_hashes(request))
         if old := upload.parts.pop(int(text), None):
             old.discard()
         upload.parts[int(text)] = incoming

@@ -79,14 +79,9 @@ class Uploads:
             resource, content_type, chunks = await split_related(content_type, chunks)
         name, fields = _name_and_fields(request, resource, content_type)
         conditions = Preconditions.from_query(request.query)
-        incoming = self._disk.incoming()
-        try:
-            async for chunk in chunks:
-                incoming.write(chunk)
-            verify(incoming, {**_resource_hashes(resource), **declared_hashes(request)})
-            stored = self._disk.commit(bucket, name, incoming, fields, conditions)
-        finally:
-            incoming.discard()
+        declared = {**_resource_hashes(resource), **declared_hashes(request)}
+        incoming = await receive(self._disk, chunks, declared)
+        stored = self._disk.commit(bucket, name, incoming, fields, conditions)
         return answer(request, object_json(stored, request.base))
 
     async def _begin(self, request: Request, bucket: str) -> Response:
@@ -149,7 +144,7 @@ class Uploads:
             if session.incoming.size != total:
                 text = f"{session.incoming.size} bytes arrived, and {total} were announced."
                 raise invalid(text)
-            verify(session.incoming, {**session.declared, **declared_hashes(request)})
+            _verify(session.incoming, {**session.declared, **declared_hashes(request)})
             session.stored = self._disk.commit(
                 session.bucket, session.name, session.incoming, session.fields, session.conditions
             )
@@ -161,7 +156,23 @@ class Uploads:
         return answer(request, object_json(session.stored, request.base))
 
 
-def verify(incoming: Incoming, declared: Mapping[str, str]) -> None:
+async def receive(
+    disk: ObjectStore, chunks: AsyncIterator[bytes], declared: Mapping[str, str]
+) -> Incoming:
+    """Return the upload of these bytes. Raise 400 when a checksum from the client does not match."""
+    incoming = disk.incoming()
+    try:
+        async for chunk in chunks:
+            incoming.write(chunk)
+        incoming.close()
+        _verify(incoming, declared)
+    except BaseException:
+        incoming.discard()
+        raise
+    return incoming
+
+
+def _verify(incoming: Incoming, declared: Mapping[str, str]) -> None:
     """Raise 400 when a checksum from the client does not match."""
     computed = {"crc32c": incoming.crc32c, "md5": incoming.md5}
     for kind, value in declared.items():

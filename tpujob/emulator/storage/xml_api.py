@@ -32,7 +32,7 @@ from tpujob.emulator.storage.model import (
     number,
 )
 from tpujob.emulator.storage.parts import PartUploads
-from tpujob.emulator.storage.upload import declared_hashes, verify
+from tpujob.emulator.storage.upload import declared_hashes, receive
 
 _OTHER_API = re.compile(r"/(?:storage/v1|upload|resumable|download|batch|b)(?:/.*)?")
 _PATH = re.compile(r"/([^/]+)(?:/(.*))?")
@@ -125,15 +125,9 @@ class XmlApi:
             text = "If-Match or If-None-Match of a write, beside x-goog-if-generation-match,"
             raise not_emulated(text)
         check_object_name(name)
-        incoming = self._disk.incoming()
-        try:
-            async for chunk in request.body.chunks():
-                incoming.write(chunk)
-            verify(incoming, declared_hashes(request))
-            fields, conditions = fields_of(request.headers), _conditions(request)
-            stored = self._disk.commit(bucket, name, incoming, fields, conditions)
-        finally:
-            incoming.discard()
+        fields, conditions = fields_of(request.headers), _conditions(request)
+        incoming = await receive(self._disk, request.body.chunks(), declared_hashes(request))
+        stored = self._disk.commit(bucket, name, incoming, fields, conditions)
         return Response(200, _write_headers(stored))
 
     async def _copy(self, request: Request, bucket: str, name: str) -> Response:

@@ -1,14 +1,14 @@
 """The life of a node: create, delete, stop, start, and the reports of its hosts."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from tpujob.domain.hardware import accelerators
+from tpujob.emulator.farm import HostSpec, HostUp, SliceRequest
 from tpujob.emulator.tpu import rules
 from tpujob.emulator.tpu.errors import no_capacity
 from tpujob.emulator.tpu.records import (
     ApiError,
     BringUp,
-    HostRequest,
     Node,
     NodeChange,
     NodeSpec,
@@ -118,15 +118,11 @@ def start(world: World, name: str, *, api: str) -> Operation:
 # Reports of the hosts ------------------------------------------------------------------------------------------------
 
 
-def hosts_up(
-    world: World,
-    node: Node,
-    addresses: tuple[str, ...],
-    guests: tuple[Mapping[str, str], ...] = (),
-) -> None:
-    """Make a node READY whose hosts answer. `guests`: the guest attributes by host."""
+def hosts_up(world: World, node: Node, hosts: Sequence[HostUp]) -> None:
+    """Make a node READY whose hosts answer."""
     node.hosts_coming, node.attempts = False, 0
-    node.addresses, node.guests = addresses, guests
+    node.addresses = tuple(host.address for host in hosts)
+    node.guests = tuple(host.guests for host in hosts)
     if node.state is NodeState.DELETING:
         take_down(world, node)
     elif node.state in (NodeState.CREATING, NodeState.STARTING):
@@ -177,14 +173,13 @@ def _bring_up(world: World, node: Node) -> None:
         return
     chips = accelerators.find(node.spec.type).chips_per_host
     hosts = tuple(
-        HostRequest(index, physical, chips, _env_of(world, physical))
+        HostSpec(index, physical, chips, _env_of(world, physical))
         for index, physical in enumerate(node.physical)
     )
     node.farm_name = node.farm_name or farm_name(world, node)
     node.hosts_exist = node.hosts_coming = True
-    effect = BringUp(
-        node=node,
-        slice=node.farm_name,
+    request = SliceRequest(
+        name=node.farm_name,
         zone=node.zone,
         type=node.spec.type,
         metadata=node.spec.metadata,
@@ -193,7 +188,7 @@ def _bring_up(world: World, node: Node) -> None:
         image=world.image,
         cut=world.cut,
     )
-    world.ask_hosts(effect)
+    world.ask_hosts(BringUp(node, request))
 
 
 def _env_of(world: World, physical: str) -> dict[str, str]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from tpujob.emulator.farm import SliceRequest
+
 Pricing = Literal["spot", "on-demand", "reserved"]
 
 
@@ -168,24 +170,9 @@ class Latencies:
 
 
 @dataclass(frozen=True, slots=True)
-class HostRequest:
-    index: int
-    physical: str
-    chips: int
-    env: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class BringUp:
     node: Node
-    slice: str  #: the node's name in the host farm
-    zone: str
-    type: str
-    metadata: Mapping[str, str]
-    hosts: tuple[HostRequest, ...]
-    env: Mapping[str, str]  #: variables of every host
-    image: str  #: the farm's name for the programs on the hosts
-    cut: bool  #: whether the hosts cannot reach each other
+    request: SliceRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,13 +171,12 @@ def read_request(
     body: dict[str, Any],
     message_class: Any,
 ) -> Message:
-    """Return the message of one HTTP request; `path_fields` is the part that its path holds. Raise ApiError, in
-    Google's words, for an unknown field and for an invalid value."""
+    """Return the message of one HTTP request; `path_fields` is the part that its path holds. Raise ApiError for an
+    unknown field and for an invalid value."""
     kind = message_class.DESCRIPTOR
-    fields: dict[str, Any] = dict(body) if rule.body == "*" else {}
-    if rule.body not in ("", "*"):
-        fields[rule.body] = body
-    _check(fields, kind, "")
+    fields: dict[str, Any] = _without_newer(body)
+    if rule.body != "*":
+        fields = {rule.body: fields} if rule.body else {}
     for name, text in query.items():
         if name not in _SYSTEM:
             _put(fields, kind, name, text)
@@ -186,7 +185,8 @@ def read_request(
     try:
         return json_format.ParseDict(fields, message_class())
     except json_format.ParseError as error:
-        raise invalid(f"{_INVALID} {error}") from error
+        # without the list of all fields, in a second line
+        raise invalid(f"{_INVALID} {str(error).partition(chr(10))[0]}") from error
 
 
 def message_json(message: Message, query: Mapping[str, str]) -> Any:
@@ -212,28 +212,13 @@ def _put(fields: dict[str, Any], kind: Any, name: str, text: str) -> None:
     fields[field.name] = [value] if field.is_repeated else value
 
 
-def _check(fields: dict[str, Any], kind: Any, place: str) -> None:
-    """Raise ApiError for a field that the message does not have. Remove newer fields that change nothing."""
-    for name, value in list(fields.items()):
-        field = _field(kind, name)
-        if field is None:
-            if value not in _NEWER.get(name, ()):
-                at = f" at '{place}'" if place else ""
-                raise invalid(f'{_INVALID} Unknown name "{name}"{at}: Cannot find field.')
-            del fields[name]
-        elif field.message_type is not None:
-            inside = f"{place}.{field.name}" if place else field.name
-            _check_value(value, field.message_type, inside)
-
-
-def _check_value(value: Any, kind: Any, place: str) -> None:
-    if kind.full_name.startswith("google.protobuf."):  # has a JSON form of its own
-        return
+def _without_newer(value: Any) -> Any:
+    """Return a value of JSON without newer fields that change nothing."""
     if isinstance(value, list):
-        for index, item in enumerate(value):
-            _check_value(item, kind, f"{place}[{index}]")
-    elif isinstance(value, dict) and not kind.GetOptions().map_entry:
-        _check(value, kind, place)
+        return [_without_newer(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {k: _without_newer(v) for k, v in value.items() if v not in _NEWER.get(k, ())}
 
 
 def _field(kind: Any, name: str) -> Any:

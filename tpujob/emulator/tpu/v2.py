@@ -81,8 +81,7 @@ class TpuV2:
         for worker in workers:
             entry = response.guest_attributes.add(query_path=request.query_path)
             entry.query_value.SetInParent()  # gcloud fails on an entry without it
-            published = node.guests[worker] if worker < len(node.guests) else {}
-            for path, value in published.items():
+            for path, value in node.guests[worker].items():
                 if path.startswith(request.query_path.lstrip("/")):
                     namespace, _, key = path.partition("/")
                     entry.query_value.items.add(namespace=namespace, key=key, value=value)

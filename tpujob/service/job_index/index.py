@@ -234,9 +234,9 @@ class JobIndex:
 
     def _read_changes(self) -> None:
         newest = self._changes.now()
-        if newest < (self._revision or 0):  # the store is another one, or was restored
+        # at first, after a walk that failed, or because a backup was put back
+        if self._revision is None or newest < self._revision:
             self._forget()
-        if self._revision is None:
             for job in self._store.walk():
                 self._put(job)
         else:

@@ -6,7 +6,7 @@ from itertools import islice
 from tpujob.api import CommandView, JobRow, NextView
 from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.money import ledger, pace
-from tpujob.domain.money.ledger import bill, free
+from tpujob.domain.money.ledger import free, micros_of_slice
 from tpujob.domain.progress import job_progress
 from tpujob.domain.text import within
 from tpujob.service import next_step
@@ -58,7 +58,7 @@ def _money(job: Job) -> tuple[int | None, tuple[tuple[int, int], ...]]:
     for slice in paid:
         rate, gone = ledger.rate(slice), slice.gone_at is not None
         if gone or slice.ready_at is None:
-            cost = bill(slice, slice.gone_at or 0.0).most
+            cost = micros_of_slice(slice, slice.gone_at or 0.0)
             if cost is None:
                 return None, ()
             used += cost

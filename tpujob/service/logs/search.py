@@ -92,7 +92,8 @@ class _Literal:
         return [list(self._places(text)) for text in texts]
 
     def _places(self, text: str) -> Iterator[tuple[int, int]]:
-        text = text.lower() if self._fold else text
+        if self._fold:
+            text = text.replace("İ", "i").lower()  # no other letter's small form is longer
         at = text.find(self._text)
         while at >= 0:
             yield at, at + len(self._text)

@@ -1,6 +1,6 @@
-"""Budgets of money, as users meet them: what is refused when a job is submitted or resumed, and what is shown. Pure.
+"""Budgets of money: the checks when a job is submitted or resumed, and the views. Pure.
 
-The rules are in `domain/money/budget.py`, and what they decide while a job goes on in `domain/decide/spending.py`.
+The rules are in `domain/money/budget.py`; `domain/decide/spending.py` applies them to jobs that run or wait.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from tpujob.errors import BadRequest, BadSpec, IllegalInState
 
 
 def check_spec(spec: JobSpec, offers: Sequence[Offer], now: float) -> None:
-    """Raises BadSpec when the job's own budget does not pay for a slice, or when one that it may get has no price."""
+    """Raise BadSpec if the job's own budget pays for no slice of these offers, or if one of them has no price."""
     if spec.budget is None:
         return
     own = Account("job", budget.micros(spec.budget.usd), used=0, reserve=0, burn=0, at=now)
@@ -35,14 +35,11 @@ def check_spec(spec: JobSpec, offers: Sequence[Offer], now: float) -> None:
 
 
 def check_estimate(spec: JobSpec, offer: Offer, estimate: Estimate, how: str) -> None:
-    """Raises BadSpec when the slices of that estimate, and their release, cost more than the job's own budget."""
-    lines = [line for line in estimate.lines if line.kind is CostKind.SLICES]
+    """Raise BadSpec if the slices of the estimate and their release cost more than the job's own budget. `how` is the
+    source of the hours. Without hours or a price, nothing is checked."""
     if spec.budget is None or estimate.use.hours is None or not estimate.priced:
         return
-    slices, out = (
-        sum(line.pay_micros or 0 for line in lines),
-        budget.reserve(offer, spec.stop_grace),
-    )
+    slices, out = estimate.pay_of(CostKind.SLICES), budget.reserve(offer, spec.stop_grace)
     limit = budget.micros(spec.budget.usd)
     if slices + out > limit:
         hours = f"{estimate.use.hours:.2f} h of {offer.type} in {offer.zone} cost {dollars(slices)}"
@@ -54,9 +51,9 @@ def check_estimate(spec: JobSpec, offer: Offer, estimate: Estimate, how: str) ->
 
 
 def paid_hours(spec: JobSpec, offer: Offer, estimate: Estimate) -> float | None:
-    """Return the hours of slices that the job's own budget pays for, with their release; None: it has no budget, or the
-    slices of the estimate cost it nothing."""
-    slices = sum(line.pay_micros or 0 for line in estimate.lines if line.kind is CostKind.SLICES)
+    """Return the hours of slices that the job's own budget pays for, with their release; None: it has no budget, or its
+    slices cost nothing or have no price."""
+    slices = estimate.pay_of(CostKind.SLICES)
     if spec.budget is None or not slices:
         return None
     hours = 1.0 if estimate.use.hours is None else float(estimate.use.hours)
@@ -65,15 +62,13 @@ def paid_hours(spec: JobSpec, offer: Offer, estimate: Estimate) -> float | None:
 
 
 def check_new(job: Job, offers: Sequence[Offer], funds: Funds, now: float) -> None:
-    """Raises IllegalInState when a budget that the new job would share does not pay for a slice."""
-    shared = [budget.account_at(account, now) for account in funds.accounts]
-    _, short = budget.paid_for(shared, offers, job.spec.stop_grace)
-    if short:
+    """Raise IllegalInState if a budget that the new job would share pays for none of the offers."""
+    if short := _shared_shortage(job, offers, funds, now):
         raise IllegalInState(short.text, hint="`tpujob cost budgets` shows what is left.")
 
 
 def limit(usd: float) -> int:
-    """Return micro-dollars. Raises BadRequest for an invalid amount."""
+    """Return the amount in micro-dollars. Raise BadRequest for an invalid amount."""
     try:
         return budget.micros(check_usd(usd))
     except ValueError as error:
@@ -81,7 +76,7 @@ def limit(usd: float) -> int:
 
 
 def check_resume(job: Job, funds: Funds, prices: PriceList, now: float) -> None:
-    """Raises IllegalInState when no budget is left to continue a job on the slice that it holds, or on another."""
+    """Raise IllegalInState if a budget of the job does not pay for the slice that it holds, or for a new one."""
     accounts = budget.accounts(job, funds, now)
     if job.slice and job.state is not State.RELEASING:
         short = budget.shortage(accounts)
@@ -97,19 +92,26 @@ _SHARED = "`tpujob cost budgets` shows what is left; the context's file has the 
 
 
 def waits_for(job: Job, funds: Funds, prices: PriceList, now: float) -> str:
-    """Return the budget for which a job without a slice waits, with the arithmetic; empty: it waits for none."""
+    """Return the reason why a queued job waits for a shared budget, with the arithmetic; empty: it waits for none."""
     if job.state is not State.QUEUED or not funds.accounts:
         return ""
-    shared = [budget.account_at(account, now) for account in funds.accounts]
-    _, short = budget.paid_for(shared, circuits.allowed(job, prices), job.spec.stop_grace)
+    short = _shared_shortage(job, circuits.allowed(job, prices), funds, now)
     return f"waiting: {short.text}" if short else ""
 
 
-# What is shown -------------------------------------------------------------------------------------------------------
+def _shared_shortage(
+    job: Job, offers: Sequence[Offer], funds: Funds, now: float
+) -> budget.Shortage | None:
+    """Return why the shared budgets pay for none of the offers; None: they pay for one."""
+    shared = [budget.account_at(account, now) for account in funds.accounts]
+    return budget.paid_for(shared, offers, job.spec.stop_grace)[1]
+
+
+# Views ---------------------------------------------------------------------------------------------------------------
 
 
 def views(job: Job, funds: Funds, now: float) -> list[SpendingView]:
-    """Return the views, the job's own budget first."""
+    """Return the views of the job's budgets, its own first."""
     return [view(account) for account in budget.accounts(job, funds, now)]
 
 
@@ -133,7 +135,7 @@ def view(account: Account, job_id: str = "") -> SpendingView:
 
 
 def _summary(spending: SpendingView) -> str:
-    """`$41.20 of $50.00 spent (82%), $8.50/h now: lasts until 2026-11-29 14:05 UTC`."""
+    """Return the budget in one line: `$41.20 of $50.00 spent (82%), $8.50/h now: lasts until 2026-11-29 14:05 UTC`."""
     whose = "" if spending["whose"] == "job" else f"{spending['whose']}: "
     spent, limit = spending["used_micros"], spending["limit_micros"]
     text = f"{whose}{dollars(spent)} of {dollars(limit)} spent ({spent / limit:.0%})"

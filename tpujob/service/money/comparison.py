@@ -1,6 +1,5 @@
 """Comparison of duration and cost of one program on several types and in several zones. Stores nothing."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, get_args
@@ -17,14 +16,21 @@ from tpujob.domain.spec import JobSpec
 from tpujob.domain.text import many, rfc3339
 from tpujob.errors import BadRequest
 from tpujob.ports import Clock, Store
-from tpujob.service.money.estimate import Estimates, Forecaster, Placing, checked, forecast_view
+from tpujob.service.money.estimate import (
+    MOST_STATED,
+    Estimates,
+    Forecaster,
+    Placing,
+    checked,
+    forecast_view,
+)
 
-#: ways that one answer has, at most
+#: most places of one comparison
 MOST = 60
 
 
 class Comparisons:
-    """The part of `api.JobsApi` that sets types and zones side by side."""
+    """The part of `api.JobsApi` that compares types and zones."""
 
     def __init__(
         self, store: Store, clock: Clock, site: Site, placing: Placing, estimates: Estimates
@@ -50,13 +56,13 @@ class Comparisons:
         copies: dict[str, tuple[DataToCopy, ...]] = {}
 
         def outlook(place: SamplePlace, speed: Throughput) -> Outlook:
-            region = accelerators.region_of(place.zone)  # with a bucket there
+            region = accelerators.region_of(place.zone)  # compared as if the bucket were there
             if region not in copies:
                 copies[region] = self._estimates.copies(job_spec, place.zone)
             use = replace(
                 first, type=place.type, zone=place.zone, location=region, copies=copies[region]
             )
-            return forecaster.of(job_spec, use, amount / speed.per_second / 3600, stated)
+            return forecaster.of(job_spec, use, _hours(amount, speed), stated)
 
         def usd_per_hour(place: SamplePlace) -> float | None:
             return prices.usd_per_hour(place.type, place.zone, place.pricing, place.tpu_slices)
@@ -82,7 +88,7 @@ class Comparisons:
 
 
 def _amount(spec: JobSpec, request: CompareAsked) -> tuple[Unit, float]:
-    """Return how much work there is. Raises BadRequest."""
+    """Return the unit and the amount of the work. Raise BadRequest for an invalid one, or without an amount."""
     unit, amount = request.get("unit", "steps"), request.get("amount")
     if unit not in get_args(Unit):
         raise BadRequest(
@@ -103,12 +109,23 @@ def _amount(spec: JobSpec, request: CompareAsked) -> tuple[Unit, float]:
 def _positive(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
-    return math.isfinite(value) and value > 0
+    return 0 < value <= 1e300
+
+
+def _hours(amount: float, speed: Throughput) -> float:
+    """Return the hours of the work at that speed. Raise BadRequest for more than an estimate may have."""
+    hours = amount / speed.per_second / 3600
+    if hours > MOST_STATED:
+        raise BadRequest(
+            f"{amount:g} at {speed.per_second:g} a second take {hours:.3g} h",
+            hint=f"at most {MOST_STATED:,} h can be estimated",
+        )
+    return hours
 
 
 def _places(spec: JobSpec, request: CompareAsked) -> list[SamplePlace]:
-    """Return the places that were asked for, else those of the job file; for a type that none of these zones has, all
-    its zones. Raises BadSpec for an invalid type, BadRequest for too many places."""
+    """Return the places that the request names, else those of the job file. A type that none of the file's zones may
+    have gets all its zones. Raise BadSpec for an invalid type, BadRequest for no places or too many."""
     types = [accelerators.canonical(t) for t in request.get("types") or spec.tpu.types]
     named = request.get("zones")
     places: list[SamplePlace] = []
@@ -134,7 +151,8 @@ def _places(spec: JobSpec, request: CompareAsked) -> list[SamplePlace]:
 def _speeds(
     jobs: Iterable[Job], spec: JobSpec, unit: Unit, request: CompareAsked
 ) -> dict[SliceKind, Throughput]:
-    """Return the speed on each kind of slice: as stated, else as measured, else as found by a compile check."""
+    """Return the speed on each kind of slice: as stated, else as measured, else by a compile check. Raise BadRequest
+    for an invalid speed, BadSpec for an invalid type."""
     slices = spec.tpu.slices
     return (
         _stated_speeds(request.get("rooflines", {}), unit, slices, "roofline")
@@ -146,20 +164,18 @@ def _speeds(
 def _stated_speeds(
     by_type: Mapping[str, float], unit: Unit, slices: int, source: Source
 ) -> dict[SliceKind, Throughput]:
-    """Return the stated speeds. Raises BadRequest for an invalid one."""
+    """Return the speeds of one source. Raise BadRequest for an invalid speed, BadSpec for an invalid type."""
     speeds: dict[SliceKind, Throughput] = {}
     for type, speed in by_type.items():
         if not _positive(speed):
             raise BadRequest(f"{speed!r} {unit} a second is not possible", hint="a number above 0")
         accelerators.find(type)
-        speeds[SliceKind(accelerators.canonical(type), slices)] = Throughput(
-            float(speed), unit, source
-        )
+        speeds[SliceKind(accelerators.canonical(type), slices)] = Throughput(float(speed), source)
     return speeds
 
 
 def _order(way: PlaceOption) -> tuple[bool, bool, float, float]:
-    """Return the sort key: the cheapest first, then unpriced ways by time, then unknown ones."""
+    """Return the sort key: the cheapest first, then places without a price by time, then those of unknown speed."""
     if way.outlook is None:
         return True, True, 0, 0.0
     costs, time = way.outlook.amounts, way.outlook.forecast.wall.p50

@@ -1,10 +1,8 @@
 """Reports of what jobs have cost, from their records. Changes nothing, and blocks no tick."""
 
 from collections.abc import Collection
-from typing import cast, get_args
 
 from tpujob.api import (
-    CostGroup,
     CostPartView,
     CostRowView,
     CostView,
@@ -16,19 +14,16 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import ledger, report
 from tpujob.domain.money.goodput import TimePart
-from tpujob.domain.money.report import CostReport, Group, Row
+from tpujob.domain.money.report import GROUPS, CostReport, Group, Row
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest
 from tpujob.ports import Clock, Store
 from tpujob.service.job_index import JobIndex
 from tpujob.service.job_index.spending import EndedSpending
 
-CHIP_HOUR = 3600 * 1_000_000  #: in chip-microseconds
-PARTS = tuple(TimePart)  #: in the order in which they are shown
-
 
 class Costs:
-    """The part of `api.JobsApi` that is about money."""
+    """The part of `api.JobsApi` that reports past costs."""
 
     def __init__(
         self,
@@ -44,16 +39,16 @@ class Costs:
         self._ended = EndedSpending(store, index)
 
     def cost(self, *, by: str = "job", user: str = "", job: str = "") -> CostView:
-        if by not in get_args(CostGroup):
-            groups = ", ".join(get_args(CostGroup))
-            raise BadRequest(f"costs are not shown by {by[:40]!r}", hint=f"one of: {groups}")
-        now, group = self._clock.now(), cast(CostGroup, by)
+        if by not in GROUPS:
+            hint = f"one of: {', '.join(GROUPS)}"
+            raise BadRequest(f"costs are not shown by {by[:40]!r}", hint=hint)
+        now = self._clock.now()
         summary, copies = (
-            self._of_one(job, user, now, group) if job else self._ended.report(group, user, now)
+            self._of_one(job, user, now, by) if job else self._ended.report(by, user, now)
         )
         return CostView(
             at=rfc3339(now),
-            by=group,
+            by=by,
             rows=[self._row(row) for row in summary.rows],
             total=self._row(summary.total),
             copies_micros=copies,
@@ -67,7 +62,7 @@ class Costs:
         return summary, sum(copy.micros for j in selected for copy in j.copies)
 
     def _row(self, row: Row) -> CostRowView:
-        shares = [(part, row.parts[part]) for part in PARTS if part in row.parts]
+        shares = [(part, row.parts[part]) for part in TimePart if part in row.parts]
         return CostRowView(
             key=row.key,
             name=row.name,
@@ -126,4 +121,4 @@ def _ledger_slice(job: Job, slice: Slice, covered: Collection[tuple[str, str]]) 
 
 
 def _hours(chip_time: int) -> float:
-    return round(chip_time / CHIP_HOUR, 6)
+    return round(chip_time / ledger.HOUR, 6)

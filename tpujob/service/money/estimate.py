@@ -1,6 +1,5 @@
-"""The estimated cost of a job, from its offer, stated facts and earlier jobs. Stores nothing."""
+"""Estimates and forecasts of a job, from its offer, stated facts and earlier jobs. Stores nothing."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -40,9 +39,9 @@ from tpujob.ports import Clock, Store
 from tpujob.service.money import budgets
 from tpujob.service.submission import Placed
 
-#: newest jobs that are read
+#: number of newest jobs that are read
 NEWEST = 2000
-#: seconds between two checkpoints, where it is not stated
+#: seconds between two checkpoints, where neither the user nor the job file states them
 CHECKPOINTS = 600.0
 
 
@@ -87,7 +86,7 @@ def _checkpoints(spec: JobSpec, seconds: float) -> float:
 
 
 def forecast_view(outlook: Outlook, *, emulated: bool = False) -> ForecastView:
-    """`emulated`: nothing is paid."""
+    """Return the view of a forecast. `emulated`: nothing is paid."""
     hours, outcome, expected, costs = outlook
     pay = Range(0, 0, 0, 0, 0) if emulated else costs.pay
     return ForecastView(
@@ -136,7 +135,7 @@ def _range(values: Range[float] | Range[int]) -> RangeView:
 
 
 #: the largest stated number
-MOST = 10**12
+MOST_STATED = 10**12
 
 #: returns a spec with its place at the site; raises BadSpec
 Placing = Callable[[Mapping[str, Any]], Placed]
@@ -178,8 +177,8 @@ class Estimates:
         return view
 
     def within_budget(self, placed: Placed) -> None:
-        """Raises BadSpec when the job is estimated to cost more than its own budget. Where it is unknown how long it
-        takes, the budget ends it."""
+        """Raise BadSpec if the job is estimated to cost more than its own budget. If its run time is unknown,
+        nothing is checked: the budget ends it."""
         if placed.spec.budget is None:
             return
         use, long = self.use(placed, {}, self._store.list())
@@ -188,11 +187,11 @@ class Estimates:
             budgets.check_estimate(placed.spec, placed.first, cost, long.text)
 
     def copies(self, spec: JobSpec, zone: str) -> tuple[DataToCopy, ...]:
-        """Return what is copied before a slice is requested in that zone. Asks the storage. Raises BadSpec."""
+        """Return what is copied before a slice is requested in that zone. Ask the storage. Raise BadSpec."""
         return tuple(self._to_copy(spec, zone))
 
     def use(self, placed: Placed, stated: EstimateSaid, jobs: Sequence[Job]) -> tuple[Use, RunTime]:
-        """Return the use for the first offer, without the copies of data."""
+        """Return the use and the run time for the first offer, without the copies of data."""
         spec, offer = placed.spec, placed.first
         amount = {key: Decimal(str(value)) for key, value in stated.items() if key != "quiet"}
         long = estimate_run_time(
@@ -254,7 +253,7 @@ class Estimates:
 
 
 def checked(stated: EstimateSaid) -> EstimateSaid:
-    """Return the stated facts unchanged. Raises BadRequest for an invalid one."""
+    """Return the stated facts unchanged. Raise BadRequest for an invalid one."""
     for name, value in stated.items():
         whole = name in ("steps", "objects_written", "objects_read")
         fits = isinstance(value, bool) if name == "quiet" else _amount(value, whole=whole)
@@ -262,14 +261,16 @@ def checked(stated: EstimateSaid) -> EstimateSaid:
             raise BadRequest(f"an estimate has no parameter {name[:40]!r}")
         if not fits:
             kind = "a whole number" if whole else "a number"
-            raise BadRequest(f"{name} cannot be {value!r}", hint=f"{kind} from 0 to {MOST:,}")
+            raise BadRequest(
+                f"{name} cannot be {value!r}", hint=f"{kind} from 0 to {MOST_STATED:,}"
+            )
     return stated
 
 
 def _amount(value: object, *, whole: bool) -> bool:
     if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
         return False
-    return math.isfinite(value) and 0 <= value <= MOST
+    return 0 <= value <= MOST_STATED
 
 
 def _line(line: EstimateLine) -> EstimateLineView:

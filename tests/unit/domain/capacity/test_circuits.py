@@ -120,8 +120,8 @@ def test_a_new_backend_recalls_the_circuits_from_the_records() -> None:
         *(request(B, Cause.STOCKOUT, NOW + 100 * k, k) for k in range(1, 5)),
         request(A, Cause.STOCKOUT, NOW + 500, 5),
     )
-    found = capacity.recalled([job])
-    assert {name: c.refusals for name, c in found.items()} == {
+    recalled = capacity.recalled([job])
+    assert {name: c.refusals for name, c in recalled.items()} == {
         "us-east5-b/v6e-8/spot": 4,
         "us-east5-a/v6e-8/spot": 1,
     }
@@ -129,8 +129,8 @@ def test_a_new_backend_recalls_the_circuits_from_the_records() -> None:
 
 def test_refusals_of_one_moment_are_recalled_too() -> None:
     jobs = [replace(waiting_job(request(B, Cause.STOCKOUT, NOW)), id=f"{n:06}") for n in (1, 2)]
-    (found,) = capacity.recalled(jobs).values()
-    assert found.refusals == 1, "both were asked for before either was refused"
+    (circuit,) = capacity.recalled(jobs).values()
+    assert circuit.refusals == 1, "both were asked for before either was refused"
 
 
 def test_refusals_before_the_last_slice_do_not_count() -> None:
@@ -161,8 +161,8 @@ def test_a_waiting_job_says_how_often_where_since_when_and_what_comes_next() -> 
     # NOW is 02:46:40 UTC
     job = waiting_job(*(request(B, Cause.STOCKOUT, NOW - 60 * (5 - k), k) for k in range(1, 5)))
     circuits = {"us-east5-b/v6e-8/spot": Circuit(Cause.STOCKOUT, 4, NOW - 240, NOW + 360, NOW)}
-    said = capacity.waiting(job, circuits, NOW)
-    assert said == (
+    text = capacity.waiting(job, circuits, NOW)
+    assert text == (
         "4th stockout in us-east5-b since 02:42 UTC, next try there in 6 min, us-east5-a next now"
     )
     assert capacity.waiting(waiting_job(), {}, NOW) == ""
@@ -177,13 +177,13 @@ def test_a_waiting_job_says_how_often_where_since_when_and_what_comes_next() -> 
     wait = capacity.wait(job, circuits)
     assert (wait.times, wait.since, wait.again_at) == (4, NOW - 240, NOW + 360)
     assert (wait.refused.zone, wait.first.zone, wait.first_at) == ("us-east5-b", "us-east5-a", NOW)
-    here = replace(request(A, None, NOW, 5), gone_at=None)
-    asking = replace(job, state=State.PROVISIONING, slices=(*job.slices, here))
+    current = replace(request(A, None, NOW, 5), gone_at=None)
+    asking = replace(job, state=State.PROVISIONING, slices=(*job.slices, current))
     assert capacity.waiting(asking, circuits, NOW) == (
         "4th stockout in us-east5-b since 02:42 UTC; asking in us-east5-a now"
     )
 
 
 def test_ordinals() -> None:
-    said = [capacity.ordinal(n) for n in (1, 2, 3, 4, 11, 12, 22, 101, 111)]
-    assert said == ["1st", "2nd", "3rd", "4th", "11th", "12th", "22nd", "101st", "111th"]
+    ordinals = [capacity.ordinal(n) for n in (1, 2, 3, 4, 11, 12, 22, 101, 111)]
+    assert ordinals == ["1st", "2nd", "3rd", "4th", "11th", "12th", "22nd", "101st", "111th"]

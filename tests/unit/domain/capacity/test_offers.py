@@ -1,4 +1,4 @@
-"""Where a job may run: the order of its options, the one region, and what does not go together."""
+"""Places where a job may run: the order of its options, the one region, and what does not go together."""
 
 from typing import Any
 
@@ -110,12 +110,12 @@ def test_an_unknown_zone_or_type_is_an_option_without_a_price() -> None:
 
 
 def test_a_type_that_no_zone_is_known_to_have_needs_one() -> None:
-    said = refusal(job(type="v5litepo-8"))
-    assert "no such type is known; nearest: v5litepod-8" in said
+    message = refusal(job(type="v5litepo-8"))
+    assert "no such type is known; nearest: v5litepod-8" in message
 
 
 @pytest.mark.parametrize(
-    ("tpu", "asked"),
+    ("tpu", "zones"),
     [
         ({"type": "v4-8", "zones": ["us-central2-b"]}, ()),
         ({"type": ["v5p-8", "v6e-8"], "zones": ["us-east5-a", "us-central2-b"]}, ()),
@@ -127,9 +127,9 @@ def test_a_type_that_no_zone_is_known_to_have_needs_one() -> None:
     ],
 )
 def test_only_zones_of_which_the_tables_are_unsure_are_asked(
-    tpu: dict[str, Any], asked: tuple[str, ...]
+    tpu: dict[str, Any], zones: tuple[str, ...]
 ) -> None:
-    assert unsure(job(**tpu, cross_region=True)) == asked
+    assert unsure(job(**tpu, cross_region=True)) == zones
 
 
 def test_what_a_zone_lists_counts_more_than_the_tables() -> None:

@@ -1,4 +1,4 @@
-"""Which job gets a slice next, and why another one waits."""
+"""The plan of the queue: the job that gets a slice next, and why another one waits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -32,7 +32,7 @@ SMALL, BIG = wanted(8), wanted(64)
 def waits(number: int, *slices: Wanted, **changes: object) -> QueueEntry:
     """A job that was submitted `number` seconds ago in reverse: job 1 is the oldest."""
     since = NOW - 1000 + number
-    one = QueueEntry(
+    entry = QueueEntry(
         id=f"{number:06d}",
         number=number,
         owner="ada",
@@ -42,7 +42,7 @@ def waits(number: int, *slices: Wanted, **changes: object) -> QueueEntry:
         wanted=slices or (SMALL,),
         charge=1e6,
     )
-    return replace(one, **changes)  # type: ignore[arg-type]
+    return replace(entry, **changes)  # type: ignore[arg-type]
 
 
 def holds(number: int, slice: Wanted = SMALL, **changes: object) -> QueueEntry:
@@ -76,35 +76,35 @@ def planned(
     return plan(jobs, settings, circuits or {}, usage or RecentUsage(), now, world or World())
 
 
-def numbers(found: QueuePlan) -> list[int]:
-    return [int(job_id) for job_id in found.order]
+def numbers(plan: QueuePlan) -> list[int]:
+    return [int(job_id) for job_id in plan.order]
 
 
-def reason(found: QueuePlan, number: int) -> ReasonKind | None:
-    place = found.places[f"{number:06d}"]
+def reason(plan: QueuePlan, number: int) -> ReasonKind | None:
+    place = plan.places[f"{number:06d}"]
     return place.reasons[0].kind if place.reasons else None
 
 
-def may_start(found: QueuePlan) -> list[int]:
-    return sorted(int(job_id) for job_id, place in found.places.items() if place.ask)
+def may_start(plan: QueuePlan) -> list[int]:
+    return sorted(int(job_id) for job_id, place in plan.places.items() if place.ask)
 
 
 # Order ---------------------------------------------------------------------------------------------------------------
 
 
 def test_the_second_owner_is_next_although_the_first_submitted_a_thousand_jobs() -> None:
-    many = [waits(n) for n in range(1, 1001)]
+    thousand = [waits(n) for n in range(1, 1001)]
     other = waits(2000, owner="bob")
-    assert numbers(planned(*many, other))[:4] == [1, 2000, 2, 3]
+    assert numbers(planned(*thousand, other))[:4] == [1, 2000, 2, 3]
 
 
 def test_a_higher_band_comes_first_and_a_day_of_waiting_raises_a_job_by_one() -> None:
     jobs = [waits(1, band=2), waits(2, band=1), waits(3, band=0)]
     assert numbers(planned(*jobs)) == [3, 2, 1]
     old = replace(jobs[0], since=NOW - AGED, waiting_since=NOW - AGED)
-    found = planned(old, *jobs[1:])
-    assert numbers(found) == [3, 1, 2]
-    order = found.places[old.id].order
+    plan = planned(old, *jobs[1:])
+    assert numbers(plan) == [3, 1, 2]
+    order = plan.places[old.id].order
     assert order
     assert (order.band, order.raised) == (1, True)
 
@@ -141,7 +141,7 @@ def test_the_same_jobs_give_the_same_plan_however_they_are_sorted(
     first = planned(*jobs, settings=settings)
     random.shuffle(jobs)
     assert planned(*jobs, settings=settings) == first
-    assert sorted(first.order) == sorted(one.id for one in jobs)
+    assert sorted(first.order) == sorted(job.id for job in jobs)
     for place in first.places.values():
         assert bool(place.ask) != bool(place.reasons), "a job may start, or there is a reason"
 
@@ -154,16 +154,16 @@ def refused(slice: Wanted, until: float) -> dict[str, Circuit]:
 
 
 def test_while_the_cloud_refuses_a_shape_others_pass_and_none_of_its_own() -> None:
-    found = planned(waits(1, BIG), waits(2, BIG), waits(3), circuits=refused(BIG, NOW + 300))
-    assert may_start(found) == [3]
-    assert (reason(found, 1), reason(found, 2)) == (ReasonKind.REFUSED, ReasonKind.ORDER)
-    assert found.next_at == NOW + 300
+    plan = planned(waits(1, BIG), waits(2, BIG), waits(3), circuits=refused(BIG, NOW + 300))
+    assert may_start(plan) == [3]
+    assert (reason(plan, 1), reason(plan, 2)) == (ReasonKind.REFUSED, ReasonKind.ORDER)
+    assert plan.next_at == NOW + 300
 
 
 def test_a_job_requests_its_second_choice_while_the_first_is_refused() -> None:
     elsewhere = wanted(64, "us-east1-d")
-    found = planned(waits(1, BIG, elsewhere), circuits=refused(BIG, NOW + 300))
-    assert found.places["000001"].ask == {elsewhere.shape}
+    plan = planned(waits(1, BIG, elsewhere), circuits=refused(BIG, NOW + 300))
+    assert plan.places["000001"].ask == {elsewhere.shape}
 
 
 @pytest.mark.parametrize("ended", [1, 2])
@@ -171,10 +171,10 @@ def test_a_group_runs_no_more_elements_when_slices_are_handed_on_to_it(ended: in
     world = World(groups={"000001": ("sweep", 1)})
     gives = [holds(n, gives_until=NOW + 60) for n in range(2, 2 + ended)]
     elements = [waits(n, group="000001", index=n) for n in range(5, 8)]
-    found = planned(*gives, *elements, world=world)
-    assert list(found.heirs.values()) == ["000005"]
-    assert may_start(found) == []
-    assert reason(found, 6) is ReasonKind.GROUP
+    plan = planned(*gives, *elements, world=world)
+    assert list(plan.heirs.values()) == ["000005"]
+    assert may_start(plan) == []
+    assert reason(plan, 6) is ReasonKind.GROUP
 
 
 # Quota that is kept free ---------------------------------------------------------------------------------------------
@@ -185,12 +185,12 @@ QUOTA = QueueSettings(quota={SMALL.pool: 64})
 def test_small_jobs_pass_a_big_one_for_a_while_and_then_the_quota_is_kept_for_it() -> None:
     running = [holds(n) for n in range(1, 5)]
     big = waits(10, BIG, since=NOW - PATIENCE, waiting_since=NOW - PATIENCE + 1)
-    found = planned(*running, big, waits(11), settings=QUOTA)
-    assert (reason(found, 10), may_start(found)) == (ReasonKind.QUOTA, [11])
-    found = planned(*running, replace(big, waiting_since=NOW - PATIENCE), waits(11), settings=QUOTA)
-    assert (reason(found, 11), may_start(found)) == (ReasonKind.RESERVED, [])
-    found = planned(replace(big, waiting_since=NOW - PATIENCE), waits(11), settings=QUOTA)
-    assert may_start(found) == [10], "all chips are free"
+    plan = planned(*running, big, waits(11), settings=QUOTA)
+    assert (reason(plan, 10), may_start(plan)) == (ReasonKind.QUOTA, [11])
+    plan = planned(*running, replace(big, waiting_since=NOW - PATIENCE), waits(11), settings=QUOTA)
+    assert (reason(plan, 11), may_start(plan)) == (ReasonKind.RESERVED, [])
+    plan = planned(replace(big, waiting_since=NOW - PATIENCE), waits(11), settings=QUOTA)
+    assert may_start(plan) == [10], "all chips are free"
 
 
 def test_no_quota_is_kept_for_a_job_that_is_larger_than_the_quota() -> None:
@@ -221,8 +221,8 @@ def test_a_job_waits_for_what_may_still_be_and_never_for_what_may_not(
     on: str, other: JobEnd | None, starts: bool, broken: bool
 ) -> None:
     job = waits(2, edges=(Edge("000001", on),))  # type: ignore[arg-type]
-    found = planned(job, world=World(ends={"000001": other}))
-    place = found.places[job.id]
+    plan = planned(job, world=World(ends={"000001": other}))
+    place = plan.places[job.id]
     assert bool(place.ask) is starts
     assert (place.broken is not None) is broken
 
@@ -234,15 +234,15 @@ def test_an_element_waits_for_the_one_of_its_index() -> None:
         "000004": JobEnd(State.RUNNING, NOW),
         "": None,
     }
-    there = {("000001", 0): "000003", ("000001", 1): "000004", ("000001", 3): ""}
-    world = World(ends=ends, elements=there)
+    elements = {("000001", 0): "000003", ("000001", 1): "000004", ("000001", 3): ""}
+    world = World(ends=ends, elements=elements)
     edge = Edge("000001", each=True)
     jobs = [waits(10 + i, edges=(edge,), group="000002", index=i) for i in range(4)]
-    found = planned(*jobs, world=world)
-    broken = found.places[jobs[3].id].broken
+    plan = planned(*jobs, world=world)
+    broken = plan.places[jobs[3].id].broken
     assert (broken and broken.how) == "removed"
-    assert may_start(found) == [10]
-    assert reason(found, 12) is ReasonKind.DEPENDENCY, "the element is not there yet"
+    assert may_start(plan) == [10]
+    assert reason(plan, 12) is ReasonKind.DEPENDENCY, "the element is not there yet"
 
 
 @pytest.mark.parametrize(
@@ -259,13 +259,13 @@ def test_an_element_does_not_wait_for_one_that_a_cancelled_group_has_not_made(
 
 def test_a_job_waits_for_a_person_a_time_and_its_own_pause_and_gets_no_older_meanwhile() -> None:
     late = waits(3, not_before=NOW + HOUR)
-    found = planned(waits(1, held_by="ada"), waits(2, wake=NOW + 5), late)
-    kinds = [reason(found, n) for n in (1, 2, 3)]
+    plan = planned(waits(1, held_by="ada"), waits(2, wake=NOW + 5), late)
+    kinds = [reason(plan, n) for n in (1, 2, 3)]
     assert kinds == [ReasonKind.HELD, ReasonKind.RETRY, ReasonKind.NOT_BEFORE]
-    assert numbers(found) == [2]
-    assert found.next_at == NOW + 5
-    found = planned(late, now=NOW + HOUR)
-    order = found.places[late.id].order
+    assert numbers(plan) == [2]
+    assert plan.next_at == NOW + 5
+    plan = planned(late, now=NOW + HOUR)
+    order = plan.places[late.id].order
     assert order
     assert order.since == NOW + HOUR
 

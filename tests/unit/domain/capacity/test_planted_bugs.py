@@ -68,7 +68,7 @@ def lab(seed: int) -> Lab:
             jobs.append(holds(number, slice, in_cloud_queue=random.random() < 0.7, **common))
             continue
         since = NOW - pick([10.0, 400.0, PATIENCE + 5, PATIENCE + DRAIN + 5, AGED + 5])
-        one = waits(
+        entry = waits(
             number,
             *pick([(SMALL,), (BIG,), (SMALL, EAST), (EAST, BIG)]),
             band=random.randint(0, 2),
@@ -84,7 +84,7 @@ def lab(seed: int) -> Lab:
             edges=pick([(), (), (), *((Edge(job, "success"),) for job in ENDS)]),
             **common,
         )
-        jobs.append(one)
+        jobs.append(entry)
     limits = OwnerLimits(running=pick([None, 2, 4]), chips=pick([None, 72]))
     circuits = {
         name: Circuit(Cause.STOCKOUT, 1, NOW - 60, NOW + pick([-1, 90]))
@@ -111,29 +111,29 @@ def lab(seed: int) -> Lab:
 # The rules, one by one ------------------------------------------------------------------------------------------------
 
 
-def since_of(one: QueueEntry) -> float:
-    met = [ENDS[e.job].finished_at or 0.0 for e in one.edges]
-    return max(one.since, one.not_before or 0.0, *met, 0.0)
+def since_of(entry: QueueEntry) -> float:
+    times = [ENDS[e.job].finished_at or 0.0 for e in entry.edges]
+    return max(entry.since, entry.not_before or 0.0, *times, 0.0)
 
 
-def slow_order(it: Lab) -> list[str]:
+def slow_order(case: Lab) -> list[str]:
     """By the definition: each time, all jobs that are left are compared."""
-    shares = {s: n / it.settings.weights.get(s, 1.0) for s, n in it.usage.shares.items()}
-    owners = dict(it.usage.owners)
+    shares = {s: n / case.settings.weights.get(s, 1.0) for s, n in case.usage.shares.items()}
+    owners = dict(case.usage.owners)
     left = [
         one
-        for one in it.jobs
+        for one in case.jobs
         if one.waits
         and not one.held_by
         and (one.not_before is None or one.not_before <= NOW)
         and all(ENDS[e.job].state is State.SUCCEEDED for e in one.edges)
     ]
 
-    def band(one: QueueEntry) -> int:
-        waited = NOW - max(since_of(one), one.waiting_since)
-        return max(0, one.band - (waited >= AGED))
+    def band(entry: QueueEntry) -> int:
+        waited = NOW - max(since_of(entry), entry.waiting_since)
+        return max(0, entry.band - (waited >= AGED))
 
-    found: list[str] = []
+    order: list[str] = []
     while left:
         best = [one for one in left if band(one) == min(map(band, left))]
 
@@ -150,72 +150,75 @@ def slow_order(it: Lab) -> list[str]:
             key=lambda s: (shares.get(s, 0.0), head(s, next_owner(s)).number),
         )
         one = head(share, next_owner(share))
-        found.append(one.id)
+        order.append(one.id)
         left.remove(one)
-        shares[share] = shares.get(share, 0.0) + one.charge / it.settings.weights.get(share, 1.0)
+        shares[share] = shares.get(share, 0.0) + one.charge / case.settings.weights.get(share, 1.0)
         owners[share, one.owner] = owners.get((share, one.owner), 0.0) + one.charge
-    return found
+    return order
 
 
-def faults(it: Lab, found: QueuePlan) -> Iterator[str]:
+def faults(case: Lab, plan: QueuePlan) -> Iterator[str]:
     """Every rule that the plan breaks."""
-    if list(found.order) != slow_order(it):
+    if list(plan.order) != slow_order(case):
         yield "the order"
-    given = (tuple(it.jobs), it.settings, it.circuits, it.usage, NOW, it.world, found)
-    yield from (f"{broken.rule}: {broken.text}" for broken in every(Planned(*given)))
-    waiting = {one.id: one for one in it.jobs if one.waits}
-    started = [waiting[job_id] for job_id in found.order if found.places[job_id].ask]
-    for name in it.circuits:
-        if sum(name in found.places[one.id].ask for one in started) > 1:
+    arguments = (tuple(case.jobs), case.settings, case.circuits, case.usage, NOW, case.world, plan)
+    yield from (f"{broken.rule}: {broken.text}" for broken in every(Planned(*arguments)))
+    waiting = {entry.id: entry for entry in case.jobs if entry.waits}
+    started = [waiting[job_id] for job_id in plan.order if plan.places[job_id].ask]
+    for name in case.circuits:
+        if sum(name in plan.places[entry.id].ask for entry in started) > 1:
             yield "a circuit that is half open"
     for slice in (SMALL, BIG, EAST):
-        queued = sum(bool(one.in_cloud_queue and one.holds == slice) for one in it.jobs)
-        if queued >= REQUESTS and any(slice.shape in found.places[o.id].ask for o in started):
+        queued = sum(bool(entry.in_cloud_queue and entry.holds == slice) for entry in case.jobs)
+        if queued >= REQUESTS and any(slice.shape in plan.places[o.id].ask for o in started):
             yield "the requests in the cloud's queue"
-    yield from _quota(it, found, waiting)
-    yield from _handed_on(it, found, waiting)
+    yield from _quota(case, plan, waiting)
+    yield from _handed_on(case, plan, waiting)
 
 
-def _quota(it: Lab, found: QueuePlan, waiting: dict[str, QueueEntry]) -> Iterator[str]:
+def _quota(case: Lab, plan: QueuePlan, waiting: dict[str, QueueEntry]) -> Iterator[str]:
     """Chips are kept free for the first job that only the quota keeps waiting, for DRAIN after PATIENCE."""
     keeper = ""
-    for job_id in found.order:
-        one, place = waiting[job_id], found.places[job_id]
+    for job_id in plan.order:
+        entry, place = waiting[job_id], plan.places[job_id]
         kinds = {reason.kind: reason for reason in place.reasons}
-        waited = NOW - max(since_of(one), one.waiting_since)
+        waited = NOW - max(since_of(entry), entry.waiting_since)
         short = any(r.what == SMALL.pool for k, r in kinds.items() if k == "quota")
         drains = waited >= PATIENCE and (waited - PATIENCE) % (2 * DRAIN) < DRAIN
-        asked = [w for w in one.wanted if w.shape in place.ask and w.pool == SMALL.pool]
-        if keeper and asked:
+        requested = [w for w in entry.wanted if w.shape in place.ask and w.pool == SMALL.pool]
+        if keeper and requested:
             yield "chips that are kept for another job"
-        kept = [r for k, r in kinds.items() if k == "reserved"]
-        if kept and kept[0].jobs != (keeper,):
+        reserved = [r for k, r in kinds.items() if k == "reserved"]
+        if reserved and reserved[0].jobs != (keeper,):
             yield "chips that are kept for nobody"
-        if not keeper and short and drains and one.refusals < LAPSES:
+        if not keeper and short and drains and entry.refusals < LAPSES:
             keeper = job_id
 
 
-def _handed_on(it: Lab, found: QueuePlan, waiting: dict[str, QueueEntry]) -> Iterator[str]:
+def _handed_on(case: Lab, plan: QueuePlan, waiting: dict[str, QueueEntry]) -> Iterator[str]:
     """Each slice goes to the first job that may have it; within owners, unless it has passed jobs of others often
     enough."""
-    mode = it.settings.hand_on
-    free = [one for one in it.jobs if one.gives_until > NOW and mode != "never"]
-    used = [(one.owner, one.holds) for one in it.jobs if one.holds]
-    members = Counter(one.group for one in it.jobs if one.holds)
-    takes = {heir: giver for giver, heir in found.heirs.items()}
+    mode = case.settings.hand_on
+    free = [entry for entry in case.jobs if entry.gives_until > NOW and mode != "never"]
+    used = [(entry.owner, entry.holds) for entry in case.jobs if entry.holds]
+    members = Counter(entry.group for entry in case.jobs if entry.holds)
+    takes = {heir: giver for giver, heir in plan.heirs.items()}
     keeper = False
-    for job_id in found.order:
-        one, place = waiting[job_id], found.places[job_id]
-        full = one.group and members[one.group] >= 3
+    for job_id in plan.order:
+        entry, place = waiting[job_id], plan.places[job_id]
+        full = entry.group and members[entry.group] >= 3
         first = next(
             (
                 giver
-                for giver in sorted(free, key=lambda giver: giver.owner != one.owner)
-                if (giver.owner == one.owner or (mode == "lab" and _room(it, used, one, giver)))
-                and one.hand_on
-                and giver.holds in one.wanted
+                for giver in sorted(free, key=lambda giver: giver.owner != entry.owner)
+                if (
+                    giver.owner == entry.owner
+                    or (mode == "lab" and _room(case, used, entry, giver))
+                )
+                and entry.hand_on
+                and giver.holds in entry.wanted
                 and not (keeper and giver.holds and giver.holds.pool == SMALL.pool)
-                and (giver.group == one.group or not full)
+                and (giver.group == entry.group or not full)
             ),
             None,
         )
@@ -223,43 +226,43 @@ def _handed_on(it: Lab, found: QueuePlan, waiting: dict[str, QueueEntry]) -> Ite
             yield "the first job that a slice fits"
         if first:
             free.remove(first)
-            if first.owner != one.owner and first.holds:
-                used.append((one.owner, first.holds))
-                members[one.group] += 1
+            if first.owner != entry.owner and first.holds:
+                used.append((entry.owner, first.holds))
+                members[entry.group] += 1
             continue
-        members[one.group] += bool(place.ask)
-        used += [(one.owner, w) for w in one.wanted if w.shape in place.ask][:1]
-        waited = NOW - max(since_of(one), one.waiting_since)
+        members[entry.group] += bool(place.ask)
+        used += [(entry.owner, w) for w in entry.wanted if w.shape in place.ask][:1]
+        waited = NOW - max(since_of(entry), entry.waiting_since)
         drains = waited >= PATIENCE and (waited - PATIENCE) % (2 * DRAIN) < DRAIN
         short = any(r.kind == "quota" and r.what == SMALL.pool for r in place.reasons)
-        keeper = keeper or (short and drains and one.refusals < LAPSES)
-        if mode == "owner" and (one.refusals or not place.ask):
-            names = {name for slice in one.wanted for name in slice.circuits}
+        keeper = keeper or (short and drains and entry.refusals < LAPSES)
+        if mode == "owner" and (entry.refusals or not place.ask):
+            names = {name for slice in entry.wanted for name in slice.circuits}
             free = [
                 giver
                 for giver in free
                 if giver.epoch < PASSED
-                or giver.owner == one.owner
+                or giver.owner == entry.owner
                 or not (giver.holds and names.intersection(giver.holds.circuits))
             ]
 
 
-def _room(it: Lab, used: list[tuple[str, Wanted]], one: QueueEntry, giver: QueueEntry) -> bool:
+def _room(case: Lab, used: list[tuple[str, Wanted]], entry: QueueEntry, giver: QueueEntry) -> bool:
     """Whether the limits of its owner leave room for the slice of another one."""
-    given = giver.holds
-    assert given is not None
-    for type, limits in (("", it.settings.limits), *it.settings.by_type.items()):
-        own = [w for owner, w in used if owner == one.owner and type in ("", w.type)]
-        if type in ("", given.type) and (
+    held = giver.holds
+    assert held is not None
+    for type, limits in (("", case.settings.limits), *case.settings.by_type.items()):
+        own = [w for owner, w in used if owner == entry.owner and type in ("", w.type)]
+        if type in ("", held.type) and (
             (limits.running is not None and len(own) >= limits.running)
-            or (limits.chips is not None and sum(w.chips for w in own) + given.chips > limits.chips)
+            or (limits.chips is not None and sum(w.chips for w in own) + held.chips > limits.chips)
         ):
             return False
     return True
 
 
 def found_in(labs: range) -> set[str]:
-    return {fault for it in map(lab, labs) for fault in faults(it, it.plan())}
+    return {fault for case in map(lab, labs) for fault in faults(case, case.plan())}
 
 
 def test_the_plan_of_random_labs_keeps_every_rule() -> None:
@@ -274,53 +277,55 @@ Patch = AbstractContextManager[Any]
 def fair(change: Callable[..., Any]) -> Patch:
     """`_fair` of the plan, with other arguments."""
     real = plans._fair
-    return mock.patch.object(plans, "_fair", lambda *given: real(*change(*given)))
+    return mock.patch.object(plans, "_fair", lambda *arguments: real(*change(*arguments)))
 
 
 def walk(name: str, planted: Callable[..., Any]) -> Patch:
     real = getattr(plans._Walk, name)
-    return mock.patch.object(plans._Walk, name, lambda self, *given: planted(real, self, *given))
+    return mock.patch.object(
+        plans._Walk, name, lambda self, *arguments: planted(real, self, *arguments)
+    )
 
 
-def _uncharged(level: int, queues: Any, *more: Any) -> Any:
+def _uncharged(level: int, queues: Any, *rest: Any) -> Any:
     for jobs in queues.values():
-        jobs[:] = [(*key, replace(one, charge=0.0)) for *key, one in jobs]
-    return level, queues, *more
+        jobs[:] = [(*key, replace(entry, charge=0.0)) for *key, entry in jobs]
+    return level, queues, *rest
 
 
-def _unranked(level: int, queues: Any, *more: Any) -> Any:
+def _unranked(level: int, queues: Any, *others: Any) -> Any:
     for jobs in queues.values():
         jobs[:] = [(0, *rest) for _, *rest in jobs]
-    return level, queues, *more
+    return level, queues, *others
 
 
-def _no_new_ones(real: Any, self: Any, one: QueueEntry, slice: Any) -> None:
-    if one.holds is not None:
-        real(self, one, slice)
+def _no_new_ones(real: Any, self: Any, entry: QueueEntry, slice: Any) -> None:
+    if entry.holds is not None:
+        real(self, entry, slice)
 
 
-def _without_limits(real: Any, self: Any, one: QueueEntry) -> Any:
+def _without_limits(real: Any, self: Any, entry: QueueEntry) -> Any:
     other = replace_walk(self, replace(self.settings, limits=OwnerLimits(), by_type={}))
-    return real(other, one)
+    return real(other, entry)
 
 
-def _gives(one: QueueEntry, until: float) -> QueueEntry:
-    return replace(one, gives_until=until) if one.gives_until else one
+def _gives(entry: QueueEntry, until: float) -> QueueEntry:
+    return replace(entry, gives_until=until) if entry.gives_until else entry
 
 
-def _held_ones_age(one: QueueEntry, now: float, others: Any) -> Any:
-    place, _ = _real_eligible(one, now, others)
-    return place, one.since
+def _held_ones_age(entry: QueueEntry, now: float, others: Any) -> Any:
+    place, _ = _real_eligible(entry, now, others)
+    return place, entry.since
 
 
 def _edge_waits(edge: Edge, other: JobEnd | None) -> Any:
-    met, at = dependencies.check_edge(edge, other)
-    return (dependencies.Met.NOT_YET if met is dependencies.Met.NEVER else met), at
+    state, at = dependencies.check_edge(edge, other)
+    return (dependencies.Met.NOT_YET if state is dependencies.Met.NEVER else state), at
 
 
-def _all_through(real: Any, self: Any, one: QueueEntry, waited: float) -> Any:
+def _all_through(real: Any, self: Any, entry: QueueEntry, waited: float) -> Any:
     closed = {name: [*jobs] for name, jobs in self.closed.items()}
-    answer = real(self, one, waited)
+    answer = real(self, entry, waited)
     self.closed.clear()
     self.closed.update(closed)
     return answer
@@ -420,5 +425,5 @@ def replace_walk(walk: Any, settings: QueueSettings) -> Any:
 def test_a_planted_bug_is_seen(name: str) -> None:
     plant, rule = BUGS[name]
     with plant():
-        found = found_in(range(LABS))
-    assert any(rule in fault for fault in found), f"{name}: no lab of {LABS} shows it"
+        seen = found_in(range(LABS))
+    assert any(rule in fault for fault in seen), f"{name}: no lab of {LABS} shows it"

@@ -1,4 +1,4 @@
-"""What a context adds to a job's file: its zones, its buckets, and the price of reading one from elsewhere."""
+"""Additions of a context to a job's file: its zones, its buckets, and the price of reading one from elsewhere."""
 
 from dataclasses import replace
 from typing import Any
@@ -154,9 +154,9 @@ def test_the_emulator_has_a_bucket_in_every_region_that_can_be_one() -> None:
     assert EVERYWHERE.region_of_bucket("gs://tpujob-mars-north1") == "mars-north1"
     for other in ("gs://tpujob-", "gs://tpujob-x/../y", "gs://other", "mars-north1"):
         assert EVERYWHERE.region_of_bucket(other) is None
-    here = replace(EVERYWHERE, made_on_demand=False)
-    assert here.bucket_in("mars-north1") is None
-    assert here.region_of_bucket("gs://tpujob-mars-north1") is None
+    site = replace(EVERYWHERE, made_on_demand=False)
+    assert site.bucket_in("mars-north1") is None
+    assert site.region_of_bucket("gs://tpujob-mars-north1") is None
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,8 @@ def test_the_emulator_has_a_bucket_in_every_region_that_can_be_one() -> None:
 def test_the_backend_copies_no_folder_of_another_user_where_accounts_are_separate(
     source: str, refused: bool
 ) -> None:
-    given = {"name": "a", "tpu": {"type": "v4-8"}, "run": {"command": "x"}}
-    entries = parse(given | {"data": [{"from": source, "to": "fineweb"}]}).data
+    spec = {"name": "a", "tpu": {"type": "v4-8"}, "run": {"command": "x"}}
+    entries = parse(spec | {"data": [{"from": source, "to": "fineweb"}]}).data
     apart = replace(LAB, separate_accounts=True)
     if refused:
         with pytest.raises(BadSpec, match=r"has files of other users") as error:

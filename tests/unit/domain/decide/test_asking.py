@@ -1,4 +1,4 @@
-"""How a job without a slice gets one: what is asked for, how long it is waited for, and what ends the wait."""
+"""Requests of a job without a slice: what is requested, how long it is waited for, and what ends the wait."""
 
 from dataclasses import replace
 from typing import Any
@@ -51,9 +51,14 @@ def test_a_job_asks_for_the_best_offer_that_nothing_is_known_against() -> None:
     job = replace(job_in(State.QUEUED), spec=V6E, wake=NOW)
     first = decided(job)
     assert first.action == CreateSlice()
-    asked = after(job, first).slices[-1]
+    requested = after(job, first).slices[-1]
     assert after(job, first).message == "requested a spot v6e-8 in us-east5-b"
-    assert (asked.name, asked.k, asked.zone, asked.pricing) == (NAME, 1, "us-east5-b", "spot")
+    assert (requested.name, requested.k, requested.zone, requested.pricing) == (
+        NAME,
+        1,
+        "us-east5-b",
+        "spot",
+    )
     circuit = Circuit(Cause.STOCKOUT, 1, NOW - 5, NOW + 15, NOW - 5)
     second = decided(job, circuits={"us-east5-b/v6e-8/spot": circuit})
     assert after(job, second).slices[-1].zone == "us-east5-a"
@@ -105,9 +110,9 @@ def test_a_job_that_is_not_wanted_ends_once_it_owns_nothing(wish: DesiredState) 
 
 def test_a_slice_that_is_ready_gets_its_first_attempt() -> None:
     job = asking()
-    found = decided(job)
-    assert found.action == StartProgram()
-    ready = after(job, found)
+    decision = decided(job)
+    assert decision.action == StartProgram()
+    ready = after(job, decision)
     assert (ready.state, ready.message) == (
         State.PREPARING,
         "tj-000001-1 is ready with 2 hosts; attempt 1 is being started",
@@ -141,7 +146,7 @@ def test_a_slice_that_is_cancelled_just_as_it_is_ready_is_held_and_else_given_ba
 
 
 @pytest.mark.parametrize(
-    ("look", "then", "cause", "said"),
+    ("look", "then", "cause", "text"),
     [
         (Present(SliceState.FAILED), State.QUEUED, Cause.STOCKOUT, "no slice in us-central2-b"),
         (Present(SliceState.FAILED, (), "full", Cause.QUOTA), State.QUEUED, Cause.QUOTA, "full"),
@@ -150,11 +155,11 @@ def test_a_slice_that_is_cancelled_just_as_it_is_ready_is_held_and_else_given_ba
     ],
 )
 def test_a_refused_request_leads_to_the_next_step(
-    look: Present, then: State, cause: Cause, said: str
+    look: Present, then: State, cause: Cause, text: str
 ) -> None:
     left = after(asking(), decided(asking(), look))
     assert (left.state, left.then, left.cause) == (State.RELEASING, then, cause)
-    assert said in left.message
+    assert text in left.message
 
 
 def test_a_request_that_the_cloud_lost_is_made_again_under_the_same_name() -> None:
@@ -180,16 +185,16 @@ def test_waiting_in_the_clouds_queue_is_recorded_once() -> None:
     waits = Present(SliceState.WAITING)
     assert decided(asking(QUEUED_LONG - 1), waits).event is None
     job = asking(QUEUED_LONG)
-    said = decided(job, waits)
-    assert said.event.kind is EventKind.SLICE_WAITING
-    assert decided(apply(job, said.event), waits).event is None
+    event = decided(job, waits)
+    assert event.event.kind is EventKind.SLICE_WAITING
+    assert decided(apply(job, event.event), waits).event is None
 
 
 def test_a_place_in_the_queue_is_left_only_for_an_offer_that_may_be_had() -> None:
     def job(waited: float) -> Job:
-        given = asking(waited, spec=V6E)
-        here = replace(given.slices[0], type="v6e-8", zone="us-east5-b")
-        return replace(given, slices=(replace(here, in_queue=True),))
+        waiting = asking(waited, spec=V6E)
+        current = replace(waiting.slices[0], type="v6e-8", zone="us-east5-b")
+        return replace(waiting, slices=(replace(current, in_queue=True),))
 
     waits = Present(SliceState.WAITING)
     assert decided(job(QUEUE_PATIENCE - 1), waits).event is None
@@ -205,7 +210,7 @@ def test_a_place_in_the_queue_is_left_only_for_an_offer_that_may_be_had() -> Non
 
 def test_a_slice_is_looked_at_each_minute_until_the_program_is_started_again_on_it() -> None:
     job = replace(job_in(State.PREPARING), wake=NOW + 500)
-    there = Observation({s.name: Present(SliceState.READY) for s in job.slices})
-    assert decide(job, there, NOW) == Decision(wake_in=60)
+    seen = Observation({s.name: Present(SliceState.READY) for s in job.slices})
+    assert decide(job, seen, NOW) == Decision(wake_in=60)
     lost = Observation({s.name: Present(SliceState.PREEMPTED) for s in job.slices})
     assert decide(job, lost, NOW).event is not None, "it is let go of at once"

@@ -1,4 +1,4 @@
-"""How things end: where an attempt, a request and a hold lead, what is kept of them, and in which words."""
+"""Ends of attempts, requests and holds: where they lead, what is kept of them, and in which words."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,8 +21,8 @@ ALIVE = (report(0), report(1))
 TOLD = (report(0, notice="preempted"), report(1))
 
 
-def at(step: int | None, **more: Any) -> Progress:
-    return Progress(step=step, **more)
+def at(step: int | None, **fields: Any) -> Progress:
+    return Progress(step=step, **fields)
 
 
 # An attempt ----------------------------------------------------------------------------------------------------------
@@ -54,8 +54,8 @@ def test_a_slice_that_is_about_to_go_is_neither_used_again_nor_kept(
 
 def test_the_machines_below_the_hosts_are_kept_by_host_where_any_is_known() -> None:
     job = job_in(State.RUNNING)
-    known = (report(1, physical="rack-b"),)
-    assert apply(job, attempt_end.end_attempt(job, BAD, known, NOW)).attempts[0].physical == (
+    reports = (report(1, physical="rack-b"),)
+    assert apply(job, attempt_end.end_attempt(job, BAD, reports, NOW)).attempts[0].physical == (
         "",
         "rack-b",
     )
@@ -65,8 +65,10 @@ def test_the_machines_below_the_hosts_are_kept_by_host_where_any_is_known() -> N
 def test_how_far_an_attempt_had_come_is_what_its_hosts_said_last() -> None:
     job = job_in(State.RUNNING)
     job = replace(job, attempts=(replace(job.attempts[0], progress=at(5)),))
-    said = (report(0, progress=at(9)), report(1, progress=at(8)))
-    assert apply(job, attempt_end.end_attempt(job, BROKE, said, NOW)).attempts[0].progress == at(8)
+    reports = (report(0, progress=at(9)), report(1, progress=at(8)))
+    assert apply(job, attempt_end.end_attempt(job, BROKE, reports, NOW)).attempts[0].progress == at(
+        8
+    )
     assert apply(job, attempt_end.end_attempt(job, BROKE, (), NOW)).attempts[0].progress == at(5)
 
 
@@ -97,8 +99,8 @@ def test_a_job_is_as_far_as_the_host_that_is_furthest_behind() -> None:
         9, steps=100, loss=0.5, phase="train", resumed_from=3, first_step=5, metrics={"mfu": 0.4}
     )
     second = at(7, steps=100, loss=0.7, phase="save", first_step=4, checkpoint=6)
-    told = (report(1, progress=second), report(0, progress=first), report(2, progress=at(None)))
-    assert attempt_end.best_progress(told) == Progress(
+    reports = (report(1, progress=second), report(0, progress=first), report(2, progress=at(None)))
+    assert attempt_end.best_progress(reports) == Progress(
         step=7,
         steps=100,
         loss=0.7,
@@ -122,8 +124,8 @@ def test_a_job_is_as_far_as_the_host_that_is_furthest_behind() -> None:
 
 def refused(cause: Cause, **changes: Any) -> Job:
     """A job that asked in the first of two zones and came to nothing."""
-    here = replace(request(B, None, NOW - 60), gone_at=None)
-    job = replace(job_in(State.PROVISIONING), spec=V6E, slices=(here,), **changes)
+    current = replace(request(B, None, NOW - 60), gone_at=None)
+    job = replace(job_in(State.PROVISIONING), spec=V6E, slices=(current,), **changes)
     return apply(job, provisioning.refuse(job, cause, "the cloud's own words", "region", NOW))
 
 
@@ -149,19 +151,19 @@ def test_where_a_refused_request_leads(cause: Cause, then: State, remembered: bo
 
 def test_a_type_that_no_zone_will_ever_give_ends_the_job() -> None:
     elsewhere = request(A, Cause.PERMISSION, NOW - 90)
-    here = replace(request(B, None, NOW - 60, 2), gone_at=None)
-    job = replace(job_in(State.PROVISIONING), spec=V6E, slices=(elsewhere, here))
+    current = replace(request(B, None, NOW - 60, 2), gone_at=None)
+    job = replace(job_in(State.PROVISIONING), spec=V6E, slices=(elsewhere, current))
     assert apply(job, provisioning.refuse(job, Cause.PERMISSION, "x", "", NOW)).then is State.FAILED
 
 
 # A hold --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("usd", "said"), [(1.5, " at $1.50/h"), (0.0, " at $0.00/h"), (None, "")])
-def test_a_held_slice_says_what_it_costs_where_that_is_known(usd: float | None, said: str) -> None:
+@pytest.mark.parametrize(("usd", "text"), [(1.5, " at $1.50/h"), (0.0, " at $0.00/h"), (None, "")])
+def test_a_held_slice_says_what_it_costs_where_that_is_known(usd: float | None, text: str) -> None:
     job = job_in(State.HOLDING)
     job = replace(job, slices=(replace(job.slices[0], usd_per_hour=usd),))
-    assert holding.held_text(job) == f"stopped; tj-000001-1 is held{said} until the hold runs out"
+    assert holding.held_text(job) == f"stopped; tj-000001-1 is held{text} until the hold runs out"
 
 
 @pytest.mark.parametrize("wish", [DesiredState.RELEASE, DesiredState.CLEAN])
@@ -178,8 +180,8 @@ def test_a_hold_keeps_how_far_the_program_had_come() -> None:
     held = apply(job, holding.stop(job, reports, NOW))
     assert (held.state, held.hold_until, held.stopped) == (State.HOLDING, NOW + 900, False)
     assert (held.attempts[0].progress.step, held.attempts[0].cause) == (9, Cause.CANCELLED)
-    kept = replace(job.attempts[0], progress=at(5))
-    unheard = replace(job, attempts=(kept,))
+    attempt = replace(job.attempts[0], progress=at(5))
+    unheard = replace(job, attempts=(attempt,))
     assert apply(unheard, holding.stop(unheard, (), NOW)).attempts[0].progress.step == 5
 
 
@@ -201,8 +203,8 @@ def leaving(
     return replace(job, cause=cause, slices=(gone,), **changes)
 
 
-def arrive(job: Job, known: Mapping[str, Circuit] | None = None) -> Event:
-    happened = releasing.decide(job, Observation(circuits=known or {}), NOW).event
+def arrive(job: Job, circuits: Mapping[str, Circuit] | None = None) -> Event:
+    happened = releasing.decide(job, Observation(circuits=circuits or {}), NOW).event
     assert happened is not None
     return happened
 

@@ -99,11 +99,13 @@ def test_a_condemned_slice_is_deleted_when_the_job_is_cancelled(wish: DesiredSta
 
 
 def test_the_deletion_of_a_condemned_slice_is_repeated_until_it_works() -> None:
-    """Its deletion may have failed since, whatever the job does now."""
+    """The deletion may have failed since, whatever the job does now."""
     job = kept()
-    asked = replace(job, slices=(replace(job.slices[0], delete_asked_at=NOW - 5), job.slices[1]))
-    assert done_with(asked) == DeleteSlice(BAD)
-    assert done_with(asked, Present(SliceState.DELETING)) is None
+    requested = replace(
+        job, slices=(replace(job.slices[0], delete_asked_at=NOW - 5), job.slices[1])
+    )
+    assert done_with(requested) == DeleteSlice(BAD)
+    assert done_with(requested, Present(SliceState.DELETING)) is None
 
 
 def test_of_several_condemned_slices_only_the_last_is_kept() -> None:

@@ -48,13 +48,13 @@ def test_every_combination_decides_something_legal_and_safe(state: State) -> Non
         for then in (State.QUEUED, State.SUCCEEDED, State.FAILED, State.CANCELLED):
             if then is not State.QUEUED and state is not State.RELEASING:
                 continue
-            for asked in (False, True) if state is State.RELEASING else (False,):
-                job = job_in(state, wish=wish, then=then, asked=asked)
+            for delete_asked in (False, True) if state is State.RELEASING else (False,):
+                job = job_in(state, wish=wish, then=then, asked=delete_asked)
                 check(job, Observation({"tj-000001-1": slice_seen}, reports, readable_for=100.0))
 
 
 def check(job: Job, seen: Observation) -> None:
-    """What is decided is legal and safe, whatever of it was seen."""
+    """Assert that the decision is legal and safe, whatever part of the world was seen."""
     decision, broken = decide(job, seen, NOW), invariants.of_job(job)
     where = (job.state, job.wish, job.slices, seen, decision)
     after = apply(job, decision.event) if decision.event else job  # raises IllegalEvent

@@ -91,8 +91,8 @@ def test_every_end_with_every_verdict_leads_somewhere(state: State) -> None:
         job = replace(job, spec=SWAPS[swap], spent=budgets)
         if before:
             job = _second(job, before)
-        given = {key: value for key, value in end.items() if key != "code"}
-        last = report(1, "exited", end["code"], verdict=verdict, physical="b", **given)
+        fields = {key: value for key, value in end.items() if key != "code"}
+        last = report(1, "exited", end["code"], verdict=verdict, physical="b", **fields)
         last = replace(last, attempt=len(job.attempts))
         first = replace(report(0, "exited", 76, physical="a"), attempt=len(job.attempts))
         check(job, Observation({"tj-000001-1": LOOKS[-1]}, (first, last), readable_for=100.0))
@@ -121,11 +121,13 @@ def test_every_silence_hang_and_outage_leads_somewhere(state: State) -> None:
     for age, idle, look, phase, silent, seen, readable in product(
         ages, idles, looks, phases, silences, LOOKS, (0.0, 100.0)
     ):
-        one = replace(report(0, idle=idle, looks=look), age=age)
+        host_report = replace(report(0, idle=idle, looks=look), age=age)
         other = replace(report(1, phase, idle=idle, looks=look), age=5.0)
         check(
             job_in(state),
-            Observation({"tj-000001-1": seen}, (one, other), readable_for=readable, silent=silent),
+            Observation(
+                {"tj-000001-1": seen}, (host_report, other), readable_for=readable, silent=silent
+            ),
         )
 
 

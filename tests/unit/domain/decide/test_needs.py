@@ -1,4 +1,4 @@
-"""What a decision needs to be observed first: it asks at most twice, and rests on nothing that is too old."""
+"""Observations that a decision asks for first: at most two, and it rests on nothing that is too old."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,10 +30,10 @@ def settled(
     job: Job, seen: Observation, read: Observation, step: Any = decide
 ) -> tuple[list[Needs], Decision, Observation]:
     """Give a decision what it needs of `read`. Returns what that was, what is decided then, and on what."""
-    asked, decision = list[Needs](), step(job, seen, NOW)
+    needs, decision = list[Needs](), step(job, seen, NOW)
     while decision.needs:
         assert (decision.event, decision.action) == (None, None)
-        asked.append(decision.needs)
+        needs.append(decision.needs)
         if decision.needs is Needs.FRESH:
             assert seen.listed, "it is fresh"
             seen = replace(seen, slices=read.slices, listed=frozenset())
@@ -41,7 +41,7 @@ def settled(
             assert not seen.evidence, "it was read"
             seen = replace(seen, reports=read.reports, evidence=True)
         decision = step(job, seen, NOW)
-    return asked, decision, seen
+    return needs, decision, seen
 
 
 LOOKS, HEARD = st.sampled_from(SLICES), st.sampled_from(REPORTS)
@@ -77,9 +77,9 @@ def test_a_decision_asks_at_most_twice_and_rests_on_nothing_that_is_too_old(
     job = with_condemned(job, BAD) if condemned else job
     seen = observed(first, reports, listed=frozenset(listed), evidence=evidence)
     for step in (decide, decide_beside):
-        asked, decision, after = settled(job, seen, observed(named, later), step)
+        needs, decision, after = settled(job, seen, observed(named, later), step)
         kind = decision.event and decision.event.kind
-        assert len(asked) <= 2
+        assert len(needs) <= 2
         if after.listed:
             assert kind in OFTEN
             assert isinstance(decision.action, None | StartProgram | MakeCopy)
@@ -110,13 +110,13 @@ def test_nothing_ends_or_is_asked_for_on_a_list_and_no_attempt_without_evidence(
 ) -> None:
     read = observed((look, look), reports)
     seen = replace(read, listed=frozenset(NAMES), evidence=False)
-    asked, decision, _ = settled(job, seen, read)
-    assert (asked, decision.event and decision.event.kind) == (needs, kind)
+    requested, decision, _ = settled(job, seen, read)
+    assert (requested, decision.event and decision.event.kind) == (needs, kind)
     assert decision == decide(job, read, NOW), "as if all had been read at once"
 
 
 def test_what_a_list_showed_is_forgotten_when_the_slice_itself_shows_something_else() -> None:
     read = observed((READY, READY), ())
     seen = observed((LOST, READY), RUNS, listed=frozenset(NAMES), evidence=False)
-    asked, decision, _ = settled(job_in(State.RUNNING), seen, read)
-    assert (asked, decision.event and decision.event.kind) == ([Needs.FRESH], E.PROGRESSED)
+    needs, decision, _ = settled(job_in(State.RUNNING), seen, read)
+    assert (needs, decision.event and decision.event.kind) == ([Needs.FRESH], E.PROGRESSED)

@@ -18,11 +18,11 @@ K = EventKind
 
 
 def releasing(*, missing: float | None = None, ready: bool = True) -> Job:
-    """Its deletion was accepted; it was missed first so many seconds ago."""
+    """Return a job whose slice's deletion was accepted; the slice was missed first so many seconds ago."""
     job = job_in(State.RELEASING, asked=True)
     since = None if missing is None else NOW - missing
-    one = replace(job.slices[0], missing_since=since, ready_at=NOW - 400 if ready else None)
-    return replace(job, slices=(one,))
+    slice_ = replace(job.slices[0], missing_since=since, ready_at=NOW - 400 if ready else None)
+    return replace(job, slices=(slice_,))
 
 
 def step(job: Job, look: SliceSeen, *, watched: bool = False) -> tuple[EventKind | None, object]:
@@ -32,7 +32,7 @@ def step(job: Job, look: SliceSeen, *, watched: bool = False) -> tuple[EventKind
 
 
 @pytest.mark.parametrize(
-    ("missing", "watched", "ready", "said"),
+    ("missing", "watched", "ready", "kind"),
     [
         (
             None,
@@ -49,10 +49,10 @@ def step(job: Job, look: SliceSeen, *, watched: bool = False) -> tuple[EventKind
     ],
 )
 def test_after_its_deletion(
-    missing: float | None, watched: bool, ready: bool, said: EventKind | None
+    missing: float | None, watched: bool, ready: bool, kind: EventKind | None
 ) -> None:
     job = releasing(missing=missing, ready=ready)
-    assert step(job, Absent(), watched=watched) == (said, None)
+    assert step(job, Absent(), watched=watched) == (kind, None)
 
 
 def test_a_slice_that_is_there_again_is_deleted_again_and_its_absence_forgotten() -> None:
@@ -70,8 +70,8 @@ def test_a_serving_slice_is_lost_only_when_two_looks_agree(state: State) -> None
     assert step(job, Absent())[0] is K.SLICE_MISSING
 
     def missed(seconds: float) -> EventKind | None:
-        one = replace(job.slices[0], missing_since=NOW - seconds)
-        return step(replace(job, slices=(one,)), Absent())[0]
+        slice_ = replace(job.slices[0], missing_since=NOW - seconds)
+        return step(replace(job, slices=(slice_,)), Absent())[0]
 
     assert missed(SECOND_LOOK - 1) is None
     assert missed(SECOND_LOOK) in (K.ATTEMPT_ENDED, K.RELEASE_STARTED)
@@ -95,10 +95,10 @@ def test_of_two_slices_none_is_billed_while_the_other_ones_deletion_takes_its_ti
     job = releasing()
     other = replace(job.slices[0], name="tj-000001-2", k=2, delete_asked_at=None)
     job = replace(job, slices=(replace(job.slices[0], role=SliceRole.CONDEMNED), other))
-    going, there = Present(SliceState.DELETING), Present(SliceState.READY)
-    seen = Observation({NAME: going, other.name: there})
+    going, ready = Present(SliceState.DELETING), Present(SliceState.READY)
+    seen = Observation({NAME: going, other.name: ready})
     assert decide(job, seen, NOW).action == DeleteSlice(other.name)
-    gone = Observation({NAME: Absent(), other.name: there}, leaving=frozenset({NAME}))
+    gone = Observation({NAME: Absent(), other.name: ready}, leaving=frozenset({NAME}))
     event = decide(job, gone, NOW).event
     assert event.payload == AboutSlice(NAME), "and what is gone is billed no longer"
 
@@ -108,8 +108,8 @@ def test_a_deletion_that_fails_again_and_again_keeps_no_program_running() -> Non
     fails = replace(releasing().slices[0], stopped=True, **condemned)
     runs = replace(fails, name="tj-000001-2", k=2, stopped=False, delete_asked_at=None)
     job = replace(job_in(State.QUEUED), slices=(fails, runs), wake=NOW + 60)
-    there = Present(SliceState.READY)
-    seen = Observation({NAME: there, runs.name: there})
+    ready = Present(SliceState.READY)
+    seen = Observation({NAME: ready, runs.name: ready})
     assert decide(job, seen, NOW).action == StopProgram(runs.name)
 
 
@@ -117,21 +117,21 @@ def test_no_further_slice_is_asked_for_while_three_are_condemned_and_billed() ->
     """Their deletions fail, or nobody sees what became of them."""
     condemned = {"role": SliceRole.CONDEMNED, "condemned_at": NOW - 20, "stopped": True}
     bad = [replace(releasing().slices[0], name=f"tj-000001-{k}", k=k) for k in (1, 2, 3)]
-    three = tuple(replace(one, delete_reason="bad", **condemned) for one in bad)
+    three = tuple(replace(slice_, delete_reason="bad", **condemned) for slice_ in bad)
     job = replace(job_in(State.QUEUED), slices=three)
-    there = {one.name: Present(SliceState.READY) for one in three}
-    assert isinstance(decide(job, Observation(there), NOW).action, DeleteSlice)
-    one_goes = Observation(there, leaving=frozenset({NAME}))
+    seen = {slice_.name: Present(SliceState.READY) for slice_ in three}
+    assert isinstance(decide(job, Observation(seen), NOW).action, DeleteSlice)
+    one_goes = Observation(seen, leaving=frozenset({NAME}))
     assert decide(job, one_goes, NOW).action == CreateSlice()
 
 
 SUSPENDING = Present(SliceState.PREEMPTED, suspending=True)
 
 
-@pytest.mark.parametrize("asked", [True, False], ids=["deleted-before", "not-yet"])
-def test_the_deletion_of_a_slice_waits_while_the_cloud_is_suspending_it(asked: bool) -> None:
+@pytest.mark.parametrize("delete_asked", [True, False], ids=["deleted-before", "not-yet"])
+def test_the_deletion_of_a_slice_waits_while_the_cloud_is_suspending_it(delete_asked: bool) -> None:
     """The time is counted from the record, so that another backend goes on counting."""
-    job = job_in(State.RELEASING, asked=asked)
+    job = job_in(State.RELEASING, asked=delete_asked)
     assert step(job, SUSPENDING) == (K.SLICE_SUSPENDING, None)
     event = decide(job, Observation({NAME: SUSPENDING}), NOW).event
     assert (
@@ -151,19 +151,19 @@ def test_the_deletion_of_a_slice_waits_while_the_cloud_is_suspending_it(asked: b
 
 
 def test_a_slice_that_is_suspended_is_deleted_without_force() -> None:
-    one = replace(releasing().slices[0], suspending_since=NOW - 30, delete_asked_at=None)
-    job = replace(releasing(), slices=(one,))
+    slice_ = replace(releasing().slices[0], suspending_since=NOW - 30, delete_asked_at=None)
+    job = replace(releasing(), slices=(slice_,))
     assert step(job, Present(SliceState.PREEMPTED)) == (None, DeleteSlice(NAME))
 
 
 def test_a_slice_that_is_being_suspended_is_there() -> None:
     """Two looks that missed it, one before and one after, do not agree."""
-    one = replace(releasing(missing=70).slices[0], suspending_since=NOW - 60)
-    assert step(replace(releasing(), slices=(one,)), SUSPENDING)[0] is K.SLICE_FOUND
+    slice_ = replace(releasing(missing=70).slices[0], suspending_since=NOW - 60)
+    assert step(replace(releasing(), slices=(slice_,)), SUSPENDING)[0] is K.SLICE_FOUND
 
 
 def test_a_condemned_slice_is_given_its_time_to_be_suspended_too() -> None:
     condemned = {"role": SliceRole.CONDEMNED, "condemned_at": NOW - 20, "delete_reason": "bad"}
-    one = replace(releasing().slices[0], delete_asked_at=None, stopped=True, **condemned)
-    job = replace(job_in(State.QUEUED), slices=(one,), wake=NOW + 60)
+    slice_ = replace(releasing().slices[0], delete_asked_at=None, stopped=True, **condemned)
+    job = replace(job_in(State.QUEUED), slices=(slice_,), wake=NOW + 60)
     assert step(job, SUSPENDING) == (K.SLICE_SUSPENDING, None)

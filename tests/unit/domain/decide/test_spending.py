@@ -1,4 +1,4 @@
-"""What budgets decide in every state: a warning, no slice that they do not pay for, an end in time."""
+"""Decisions of budgets in every state: a warning, no slice that they do not pay for, an end in time."""
 
 from dataclasses import replace
 from itertools import product
@@ -38,8 +38,8 @@ def done(job: Job, seen: Observation, now: float = NOW) -> Job:
     decision = decide(job, seen, now)
     assert decision.event or decision.action, f"nothing was decided for a job that is {job.state}"
     after = apply(job, decision.event) if decision.event else job
-    told = follow_up(after, decision.action, Done(), now) if decision.action else None
-    after = apply(after, told) if told else after
+    event = follow_up(after, decision.action, Done(), now) if decision.action else None
+    after = apply(after, event) if event else after
     assert invariants.of_job(after) == []
     return after
 
@@ -70,10 +70,10 @@ def spent_nine(state: State) -> Job:
 @pytest.mark.parametrize("state", [s for s in LIVE if s is not State.RELEASING])
 def test_four_fifths_are_told_once_for_each_limit(state: State) -> None:
     job = spent_nine(state)
-    told = decide(job, SEEN, NOW).event
-    assert (told.kind, told.state) == (EventKind.BUDGET_WARNED, state)
-    assert told.text.endswith("of the budget of $10.00 are spent")
-    warned = apply(job, told)
+    event = decide(job, SEEN, NOW).event
+    assert (event.kind, event.state) == (EventKind.BUDGET_WARNED, state)
+    assert event.text.endswith("of the budget of $10.00 are spent")
+    warned = apply(job, event)
     assert warned.message == job.message, "why it stands where it stands has not changed"
     for other, again in (
         (warned, False),
@@ -81,13 +81,13 @@ def test_four_fifths_are_told_once_for_each_limit(state: State) -> None:
         (changed(warned, 11), True),
     ):
         decided = decide(other, SEEN, NOW).event
-        found = decided is not None and decided.kind is EventKind.BUDGET_WARNED
-        assert found is again
+        is_warning = decided is not None and decided.kind is EventKind.BUDGET_WARNED
+        assert is_warning is again
 
 
 def test_who_is_leaving_is_not_warned() -> None:
-    found = decide(spent_nine(State.RELEASING), SEEN, NOW).event
-    assert found is None or found.kind is not EventKind.BUDGET_WARNED
+    event = decide(spent_nine(State.RELEASING), SEEN, NOW).event
+    assert event is None or event.kind is not EventKind.BUDGET_WARNED
 
 
 # The end -------------------------------------------------------------------------------------------------------------
@@ -189,8 +189,8 @@ def test_no_slice_is_asked_for_that_is_not_paid_for() -> None:
 
 
 def test_a_condemned_slice_goes_before_the_job_ends() -> None:
-    kept = {"condemned_at": NOW - 10, "stopped": True, "delete_asked_at": None}
-    job = with_budget(with_condemned(job_in(State.QUEUED), kept), POOR)
+    fields = {"condemned_at": NOW - 10, "stopped": True, "delete_asked_at": None}
+    job = with_budget(with_condemned(job_in(State.QUEUED), fields), POOR)
     decision = decide(job, SEEN, NOW)
     assert decision.event is None, "a job that has ended owns nothing"
     assert decision.action == DeleteSlice("tj-000001-1")
@@ -245,8 +245,8 @@ def test_who_has_no_slice_waits_for_a_shared_budget() -> None:
     seen = Observation(funds=Funds(accounts=(EMPTY,)))
     waits = decide(job_in(State.QUEUED), seen, NOW)
     assert (waits.event, waits.action, waits.wake_in) == (None, None, 60.0)
-    asked = done(job_in(State.PROVISIONING), replace(SEEN, funds=Funds(accounts=(EMPTY,))))
-    assert (asked.then, asked.cause) == (State.QUEUED, Cause.BUDGET)
+    after = done(job_in(State.PROVISIONING), replace(SEEN, funds=Funds(accounts=(EMPTY,))))
+    assert (after.then, after.cause) == (State.QUEUED, Cause.BUDGET)
 
 
 def test_a_look_comes_when_something_is_due() -> None:

@@ -1,4 +1,4 @@
-"""When an attempt is over, and what could be saved of one that was told to stop."""
+"""Ends of attempts, and what a program that had to stop could save."""
 
 from dataclasses import replace
 
@@ -50,8 +50,8 @@ def test_what_a_stopped_program_saved_is_reported(
     hosts: list[tuple[int | None, int | None, float | None]], words: str
 ) -> None:
     reports = [
-        host(i, -9, progress=Progress(step=step, checkpoint=kept), saved_in=took)
-        for i, (step, kept, took) in enumerate(hosts)
+        host(i, -9, progress=Progress(step=step, checkpoint=checkpoint), saved_in=took)
+        for i, (step, checkpoint, took) in enumerate(hosts)
     ]
     assert saved_words(reports) == words
 
@@ -87,8 +87,8 @@ def test_what_was_made_since_a_resume_is_lost_unless_it_may_have_been_saved(
 def test_a_notice_is_reported_with_what_became_of_the_program(
     notice: str, code: int, cause: Cause, words: str
 ) -> None:
-    found = end(host(0, code, notice=notice))
-    assert (found.cause, words in found.message) == (cause, True), found.message
+    ended = end(host(0, code, notice=notice))
+    assert (ended.cause, words in ended.message) == (cause, True), ended.message
 
 
 def told(*hosts: Progress) -> End:
@@ -98,9 +98,9 @@ def told(*hosts: Progress) -> End:
 
 
 def test_a_program_that_exits_with_0_when_it_is_told_to_stop_has_not_finished() -> None:
-    found = told(Progress(step=40, steps=100, checkpoint=40), Progress(step=40, steps=100))
-    assert (found.outcome, found.cause) == (Outcome.INTERRUPTED, Cause.PREEMPTED)
-    assert found.message == "the slice was preempted; step 40 was saved"
+    ended = told(Progress(step=40, steps=100, checkpoint=40), Progress(step=40, steps=100))
+    assert (ended.outcome, ended.cause) == (Outcome.INTERRUPTED, Cause.PREEMPTED)
+    assert ended.message == "the slice was preempted; step 40 was saved"
     silent = told(Progress(), Progress())
     assert silent.cause is Cause.PREEMPTED, "a program that tells no steps may have been stopped"
     assert "the program was stopped (exit code 0)" in silent.message
@@ -112,12 +112,12 @@ def test_a_program_that_was_told_to_stop_at_its_end_has_finished(last: Progress)
 
 
 def test_three_of_many_hosts_with_a_notice_are_shown() -> None:
-    told = [host(i, 75, notice="preempted") for i in range(5)]
-    assert end(*told).evidence[2:] == (
+    hosts = [host(i, 75, notice="preempted") for i in range(5)]
+    assert end(*hosts).evidence[2:] == (
         Proof(2, "the metadata server reported: preempted"),
         Proof(None, "2 more hosts got it"),
     )
-    assert len(end(*told[:3]).evidence) == 3
+    assert len(end(*hosts[:3]).evidence) == 3
 
 
 CUT_OFF = Unreached(3, 0, 8476)
@@ -127,9 +127,9 @@ def test_hosts_that_cannot_reach_each_other_are_not_bad_hardware() -> None:
     """Host 0 says only who did not come; the one that got no answer knows why, wherever its number stands."""
     waits = {"error": "hosts 1, 3 did not come", "error_cause": Cause.PREFLIGHT, "late": True}
     missed = {"error": "no answer", "error_cause": Cause.SETUP, "unreached": CUT_OFF}
-    found = end(host(0, None, age=99, **waits), host(3, None, age=1, **missed))
-    assert (found.cause, found.host, found.unreached) == (Cause.SETUP, 3, CUT_OFF)
-    assert not found.late
+    ended = end(host(0, None, age=99, **waits), host(3, None, age=1, **missed))
+    assert (ended.cause, ended.host, ended.unreached) == (Cause.SETUP, 3, CUT_OFF)
+    assert not ended.late
 
 
 def test_hosts_get_time_to_say_why_another_one_was_late() -> None:
@@ -145,8 +145,8 @@ def test_hosts_get_time_to_say_why_another_one_was_late() -> None:
 def test_a_host_that_failed_is_why_the_others_were_late() -> None:
     late = {"error": "host 1 did not come", "error_cause": Cause.PREFLIGHT, "late": True}
     failed = {"error": "set-up ended with exit code 1", "error_cause": Cause.SETUP}
-    found = end(host(0, None, age=99, **late), host(1, None, age=9, **failed))
-    assert (found.cause, found.host) == (Cause.SETUP, 1)
+    ended = end(host(0, None, age=99, **late), host(1, None, age=9, **failed))
+    assert (ended.cause, ended.host) == (Cause.SETUP, 1)
 
 
 def test_evidence_names_files_from_the_folder_of_the_job_and_has_no_lines_of_marks() -> None:

@@ -12,11 +12,11 @@ def attempt(
     *racks: str,
     step: int | None = None,
     cause: Cause | None = Cause.NONFINITE,
-    **more: object,
+    **fields: object,
 ) -> Attempt:
     verdict = Verdict(step=step) if cause is Cause.NONFINITE else None
-    given = {"cause": cause, "physical": racks, "verdict": verdict, "slice": f"tj-000001-{number}"}
-    return Attempt(number=number, started_at=NOW, **{**given, **more})  # pyright: ignore[reportArgumentType]
+    values = {"cause": cause, "physical": racks, "verdict": verdict, "slice": f"tj-000001-{number}"}
+    return Attempt(number=number, started_at=NOW, **{**values, **fields})  # pyright: ignore[reportArgumentType]
 
 
 def job(*attempts: Attempt) -> Job:
@@ -25,10 +25,10 @@ def job(*attempts: Attempt) -> Job:
 
 def test_evidence_names_every_step_that_was_not_finite() -> None:
     first, second = attempt(1, "a", step=45), attempt(2, "b", step=47)
-    found = nonfinite.evidence_text(job(first), Verdict(step=47))
-    assert found.startswith("not finite at steps 45, 47 in 2 attempts, and neither")
-    found = nonfinite.evidence_text(job(second), Verdict(step=47))
-    assert found.startswith("not finite at step 47 in 2 attempts, and neither")
+    text = nonfinite.evidence_text(job(first), Verdict(step=47))
+    assert text.startswith("not finite at steps 45, 47 in 2 attempts, and neither")
+    text = nonfinite.evidence_text(job(second), Verdict(step=47))
+    assert text.startswith("not finite at step 47 in 2 attempts, and neither")
 
 
 def test_the_same_step_on_other_hardware_is_the_maths() -> None:
@@ -51,8 +51,8 @@ def test_another_step_on_other_hardware_proves_nothing() -> None:
 def test_where_machines_are_not_known_another_slice_counts_as_other_hardware() -> None:
     now = job(attempt(1, step=40), attempt(2, cause=None))
     assert nonfinite.is_maths(now, Verdict(step=40), ())
-    for known in ((), ("a",)):
-        again = job(attempt(1, *known, step=40), attempt(2, cause=None, slice="tj-000001-1"))
+    for machines in ((), ("a",)):
+        again = job(attempt(1, *machines, step=40), attempt(2, cause=None, slice="tj-000001-1"))
         assert nonfinite.is_maths(again, Verdict(step=40), ()) == "", "the same slice"
 
 
@@ -71,22 +71,22 @@ def test_a_replay_that_blames_model_or_data_ends_it_at_once() -> None:
 
 def test_a_machine_that_a_replay_names_is_accused_alone() -> None:
     verdict = Verdict(step=9, host=1, blame="device", text="device 2 of host 1")
-    found = nonfinite.accusations(
+    accusations = nonfinite.accusations(
         job(attempt(1, "a", "b", cause=Cause.BAD_HOST, host=0, verdict=verdict)), ()
     )
-    assert [(f.physicals, f.weight, f.op_id) for f in found] == [
+    assert [(f.physicals, f.weight, f.op_id) for f in accusations] == [
         (("b",), host_reputation.NAMED, "000001:1")
     ]
-    assert "device 2 of host 1" in found[0].reason
+    assert "device 2 of host 1" in accusations[0].reason
 
 
 def test_a_machine_is_remembered_with_the_zone_that_it_is_in_not_the_one_the_job_went_to() -> None:
     bad = attempt(1, "a", cause=Cause.BAD_HOST, host=0)
-    there = job_in(State.RUNNING).slices[0]
-    elsewhere = replace(there, name="tj-000001-2", k=2, zone="europe-west4-a")
-    moved = replace(job(bad, attempt(2, cause=None)), slices=(there, elsewhere))
-    (found,) = nonfinite.accusations(moved, ())
-    assert found.zone == "us-central2-b"
+    slice_ = job_in(State.RUNNING).slices[0]
+    elsewhere = replace(slice_, name="tj-000001-2", k=2, zone="europe-west4-a")
+    moved = replace(job(bad, attempt(2, cause=None)), slices=(slice_, elsewhere))
+    (accusation,) = nonfinite.accusations(moved, ())
+    assert accusation.zone == "us-central2-b"
 
 
 def test_passing_the_step_on_other_hardware_accuses_the_machines_before() -> None:
@@ -96,18 +96,18 @@ def test_passing_the_step_on_other_hardware_accuses_the_machines_before() -> Non
 
     assert nonfinite.accusations(now(40), ("c", "d")) == [], "not past it yet"
     assert nonfinite.accusations(now(41), ("b", "c")) == [], "the same hardware"
-    (found,) = nonfinite.accusations(now(41), ("c", "d"))
-    assert found.physicals == ("a", "b")
-    assert found.weight == host_reputation.ONE_OF_SEVERAL
+    (accusation,) = nonfinite.accusations(now(41), ("c", "d"))
+    assert accusation.physicals == ("a", "b")
+    assert accusation.weight == host_reputation.ONE_OF_SEVERAL
 
 
 def test_the_machines_of_an_attempt_that_has_ended_are_those_of_its_record() -> None:
-    """Its reports are read no more; another slice may have been the same machines."""
+    """Reports of an ended attempt are read no more; another slice may have had the same machines."""
     passed = {"cause": None, "outcome": Outcome.SUCCEEDED}
     before = attempt(1, "a", "b", step=40)
     assert nonfinite.accusations(job(before, attempt(2, "b", "a", **passed)), ()) == []
-    (found,) = nonfinite.accusations(job(before, attempt(2, "c", "d", **passed)), ())
-    assert found.physicals == ("a", "b")
+    (accusation,) = nonfinite.accusations(job(before, attempt(2, "c", "d", **passed)), ())
+    assert accusation.physicals == ("a", "b")
 
 
 def test_while_nobody_can_tell_which_machines_it_runs_on_it_proves_nothing() -> None:
@@ -116,16 +116,16 @@ def test_while_nobody_can_tell_which_machines_it_runs_on_it_proves_nothing() -> 
     for unknown in ((), ("", "")):
         assert nonfinite.accusations(now, unknown) == []
         assert nonfinite.is_maths(now, Verdict(step=40), unknown) == ""
-    (found,) = nonfinite.accusations(now, ("", "c"))
-    assert found.physicals == ("a", "b")
+    (accusation,) = nonfinite.accusations(now, ("", "c"))
+    assert accusation.physicals == ("a", "b")
 
 
 def test_without_steps_only_a_success_elsewhere_accuses() -> None:
     newest = attempt(2, cause=None, progress=Progress(step=99))
     assert nonfinite.accusations(job(attempt(1, "a"), newest), ("c",)) == []
     done = replace(newest, outcome=Outcome.SUCCEEDED)
-    (found,) = nonfinite.accusations(job(attempt(1, "a"), done), ("c",))
-    assert (found.physicals, found.weight) == (("a",), host_reputation.NAMED)
+    (accusation,) = nonfinite.accusations(job(attempt(1, "a"), done), ("c",))
+    assert (accusation.physicals, accusation.weight) == (("a",), host_reputation.NAMED)
 
 
 def test_machines_that_nobody_can_name_are_not_accused() -> None:
@@ -155,14 +155,14 @@ def test_a_suspicion_fades_and_a_persons_word_does_not() -> None:
 
 def test_what_one_owners_jobs_say_keeps_only_their_own_off_a_machine() -> None:
     """A program can say anything of the machine below it, as often as it likes."""
-    said = accused(accused(accused(NOBODYS, ADA), ADA), ADA)
-    assert host_reputation.avoided([said], NOW, ADA) == ["a"]
-    assert host_reputation.avoided([said], NOW, BOB) == []
-    assert not host_reputation.refused(said, NOW)
-    both = accused(said, BOB)
+    suspect = accused(accused(accused(NOBODYS, ADA), ADA), ADA)
+    assert host_reputation.avoided([suspect], NOW, ADA) == ["a"]
+    assert host_reputation.avoided([suspect], NOW, BOB) == []
+    assert not host_reputation.refused(suspect, NOW)
+    both = accused(suspect, BOB)
     assert host_reputation.avoided([both], NOW, "uid:3") == ["a"]
     week = host_reputation.HALF_LIFE
-    assert not host_reputation.refused(accused(said, BOB, NOW + 4 * week), NOW + 4 * week), (
+    assert not host_reputation.refused(accused(suspect, BOB, NOW + 4 * week), NOW + 4 * week), (
         "what the first one said has faded"
     )
 
@@ -171,9 +171,9 @@ def test_a_score_of_before_owners_were_noted_counts_as_it_did() -> None:
     old = Suspect("a", "z", 2.0, NOW, reasons=("job 000001 attempt 1",))
     assert host_reputation.refused(old, NOW)
     assert host_reputation.avoided([old], NOW, BOB) == ["a"]
-    more = accused(old, ADA)
-    assert host_reputation.refused(more, NOW), "whoever made the score before was somebody else"
-    assert more.score == 4.0
+    suspect = accused(old, ADA)
+    assert host_reputation.refused(suspect, NOW), "whoever made the score before was somebody else"
+    assert suspect.score == 4.0
 
 
 def test_a_second_accusation_adds_to_what_is_left_of_the_first() -> None:

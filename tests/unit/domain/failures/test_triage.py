@@ -1,4 +1,4 @@
-"""Which cause each sign names, and which host is blamed."""
+"""The cause that each sign names, and the host that is blamed."""
 
 from dataclasses import replace
 
@@ -64,16 +64,16 @@ SIGNS = [
 @pytest.mark.parametrize(("cause", "line"), SIGNS)
 @pytest.mark.parametrize("code", [1, 134, -6])
 def test_each_sign_names_its_cause(cause: Cause, line: str, code: int) -> None:
-    found = end(host(0, code, "step 7 loss 0.5", line, "bye"))
-    assert (found.outcome, found.cause, found.host) == (Outcome.FAILED, cause, 0)
-    assert [str(said) for said in found.evidence] == [f"host 0: {line}"[: evidence.WIDTH]]
+    ended = end(host(0, code, "step 7 loss 0.5", line, "bye"))
+    assert (ended.outcome, ended.cause, ended.host) == (Outcome.FAILED, cause, 0)
+    assert [str(proof) for proof in ended.evidence] == [f"host 0: {line}"[: evidence.WIDTH]]
 
 
 @pytest.mark.parametrize("line", [line for _, line in SIGNS] + [ECHO])
 def test_the_agent_keeps_every_line_that_is_a_sign(line: str) -> None:
     later = [b"later %d" % i for i in range(1000)]
-    kept = read_evidence(agent.pick_lines([line.encode(), *later]))
-    assert kept[0] == line[: agent.TAIL_WIDTH]
+    lines = read_evidence(agent.pick_lines([line.encode(), *later]))
+    assert lines[0] == line[: agent.TAIL_WIDTH]
 
 
 @pytest.mark.parametrize(
@@ -108,21 +108,21 @@ def test_no_line_makes_a_failure_of_a_success_or_the_reverse() -> None:
 
 def test_an_error_of_the_agent_comes_before_the_lines_of_the_program() -> None:
     killed = {"error": "killed for want of memory", "error_cause": Cause.OOM_HOST}
-    found = end(host(0, -9, "No accelerator found", **killed))
-    assert (found.cause, found.detail) == (Cause.OOM_HOST, "host 0: killed for want of memory")
-    assert found.message == "host 0: killed by signal 9"
+    ended = end(host(0, -9, "No accelerator found", **killed))
+    assert (ended.cause, ended.detail) == (Cause.OOM_HOST, "host 0: killed for want of memory")
+    assert ended.message == "host 0: killed by signal 9"
     unstarted = end(host(0, None, error="no file a/secret.txt", error_cause=Cause.SETUP))
     assert unstarted.message == "host 0: the program was not started"
 
 
 def test_a_crash_shows_the_end_of_its_traceback() -> None:
-    found = end(host(0, 1, "step 1", *ERROR, "ValueError: bad shape", "Exception ignored in x"))
-    assert (found.cause, found.message, found.detail) == (
+    ended = end(host(0, 1, "step 1", *ERROR, "ValueError: bad shape", "Exception ignored in x"))
+    assert (ended.cause, ended.message, ended.detail) == (
         Cause.CRASH,
         "ValueError (host 0: exit code 1)",
         "ValueError: bad shape (host 0: exit code 1)",
     )
-    assert found.evidence == tuple(Proof(0, x) for x in (*ERROR, "ValueError: bad shape"))
+    assert ended.evidence == tuple(Proof(0, x) for x in (*ERROR, "ValueError: bad shape"))
 
 
 @pytest.mark.parametrize(
@@ -135,23 +135,23 @@ def test_a_crash_shows_the_end_of_its_traceback() -> None:
     ],
 )
 def test_of_an_error_the_message_has_nothing_but_its_class(line: str, named: str) -> None:
-    found = end(host(0, 1, *ERROR, line))
-    assert (found.message, found.detail) == (named, f"{line} (host 0: exit code 1)")
+    ended = end(host(0, 1, *ERROR, line))
+    assert (ended.message, ended.detail) == (named, f"{line} (host 0: exit code 1)")
 
 
 def test_a_module_that_is_missing_is_named() -> None:
     missing = "ModuleNotFoundError: No module named 'nosuchmodule'"
-    found = end(host(0, 1, *ERROR, missing))
-    assert found.cause is Cause.SETUP
+    ended = end(host(0, 1, *ERROR, missing))
+    assert ended.cause is Cause.SETUP
     plain = "host 0: something that the program needs is not installed (exit code 1)"
     full = f"{missing}; something that the program needs is not installed (host 0: exit code 1)"
-    assert (found.message, found.detail) == (plain, full)
+    assert (ended.message, ended.detail) == (plain, full)
 
 
 def test_a_blank_line_does_not_end_a_traceback_and_what_every_host_prints_is_no_evidence() -> None:
     noise = "WARNING: Could not find the credentials file: standard location"
-    found = end(host(0, 1, *ERROR, "", "ValueError: bad shape", noise))
-    assert found.evidence[-1] == Proof(0, "ValueError: bad shape")
+    ended = end(host(0, 1, *ERROR, "", "ValueError: bad shape", noise))
+    assert ended.evidence[-1] == Proof(0, "ValueError: bad shape")
     assert end(host(0, 1, "step 1", noise, " ", "bye")).evidence == (
         Proof(0, "step 1"),
         Proof(0, "bye"),
@@ -162,12 +162,12 @@ def test_the_verdict_of_a_replay_names_the_host_whoever_tells_of_it() -> None:
     verdict = Verdict(
         step=7, host=1, device="TPU_0", blame="device", text="host 1 computes it otherwise"
     )
-    found = end(host(0, 71, age=40, verdict=verdict), host(1, 76, age=50))
-    assert (found.cause, found.host, found.verdict) == (Cause.BAD_HOST, 1, verdict)
+    ended = end(host(0, 71, age=40, verdict=verdict), host(1, 76, age=50))
+    assert (ended.cause, ended.host, ended.verdict) == (Cause.BAD_HOST, 1, verdict)
     assert (
-        found.message == "host 1: the loss is not finite, and a device is the cause (exit code 71)"
+        ended.message == "host 1: the loss is not finite, and a device is the cause (exit code 71)"
     )
-    assert found.detail == "host 1 computes it otherwise (exit code 71)"
+    assert ended.detail == "host 1 computes it otherwise (exit code 71)"
     unsaid = end(host(0, 76, age=50), host(1, 71, age=40, verdict=replace(verdict, host=None)))
     assert unsaid.host == 1, "the host that ended so"
     none = end(host(0, 71))
@@ -179,30 +179,30 @@ def test_the_verdict_of_a_replay_names_the_host_whoever_tells_of_it() -> None:
 
 def test_a_replay_that_cannot_tell_machine_from_maths_leaves_it_open() -> None:
     verdict = Verdict(step=7, text="a device made it, and nothing says which")
-    found = end(host(0, 65, age=40, verdict=verdict), host(1, 65, age=50, verdict=verdict))
-    assert (found.cause, found.verdict) == (Cause.NONFINITE, verdict), "tried on other hardware"
-    assert found.detail == "a device made it, and nothing says which (exit code 65)"
+    ended = end(host(0, 65, age=40, verdict=verdict), host(1, 65, age=50, verdict=verdict))
+    assert (ended.cause, ended.verdict) == (Cause.NONFINITE, verdict), "tried on other hardware"
+    assert ended.detail == "a device made it, and nothing says which (exit code 65)"
     unsaid = end(host(0, 65))
     assert unsaid.verdict == Verdict(blame="model or data")
 
 
 def test_a_host_that_was_told_to_stop_may_have_failed_by_itself() -> None:
-    told = {"notice": "preempted"}
-    found = end(host(0, 76, age=50, **told), host(1, 1, "MemoryError", age=40, **told))
-    assert (found.cause, found.host) == (Cause.OOM_HOST, 1)
+    notice = {"notice": "preempted"}
+    ended = end(host(0, 76, age=50, **notice), host(1, 1, "MemoryError", age=40, **notice))
+    assert (ended.cause, ended.host) == (Cause.OOM_HOST, 1)
 
 
 def test_without_lines_the_exit_code_alone_decides() -> None:
-    found = end(host(0, 1))
-    assert (found.cause, found.message, found.evidence) == (Cause.CRASH, "host 0: exit code 1", ())
+    ended = end(host(0, 1))
+    assert (ended.cause, ended.message, ended.evidence) == (Cause.CRASH, "host 0: exit code 1", ())
 
 
 def test_the_earliest_end_of_its_own_is_named_and_the_others_follow() -> None:
-    found = end(
+    ended = end(
         host(0, 76, age=33), host(1, 1, *ERROR, "KeyError: 'x'", age=32), host(2, -6, age=31)
     )
-    assert (found.host, found.cause) == (1, Cause.CRASH)
-    assert found.evidence[-2:] == (
+    assert (ended.host, ended.cause) == (1, Cause.CRASH)
+    assert ended.evidence[-2:] == (
         Proof(0, "also ended: exit code 76"),
         Proof(2, "also ended: killed by signal 6"),
     )
@@ -210,38 +210,38 @@ def test_the_earliest_end_of_its_own_is_named_and_the_others_follow() -> None:
 
 @pytest.mark.parametrize("code", [76, 134, 137, 143, -6, -9, -15])
 def test_an_end_by_a_signal_does_not_hide_a_culprit(code: int) -> None:
-    found = end(host(0, 1, ECHO, age=40), host(1, code, BUSY, age=30))
-    assert (found.host, found.cause) == (1, Cause.TPU_BUSY)
-    found = end(host(0, code, age=40), host(1, 1, *ERROR, "KeyError: 'x'", age=30))
-    assert (found.host, found.cause) == (1, Cause.CRASH)
+    ended = end(host(0, 1, ECHO, age=40), host(1, code, BUSY, age=30))
+    assert (ended.host, ended.cause) == (1, Cause.TPU_BUSY)
+    ended = end(host(0, code, age=40), host(1, 1, *ERROR, "KeyError: 'x'", age=30))
+    assert (ended.host, ended.cause) == (1, Cause.CRASH)
 
 
 def test_an_echo_of_a_peer_is_not_the_cause() -> None:
     echo = "jaxlib.XlaRuntimeError: " + ECHO
-    found = end(
+    ended = end(
         host(0, 1, *ERROR, echo, age=40), host(1, 1, *ERROR, "KeyError: 'x'"), host(2, 1, echo)
     )
-    assert (found.host, found.detail) == (1, "KeyError: 'x' (host 1: exit code 1)")
+    assert (ended.host, ended.detail) == (1, "KeyError: 'x' (host 1: exit code 1)")
 
 
 def test_an_unexplained_end_gives_way_to_the_line_that_explains_it_on_any_host() -> None:
-    found = end(host(0, 1, "masked", age=40), host(1, 0), host(2, 1, BUSY, age=30))
-    assert (found.host, found.cause) == (2, Cause.TPU_BUSY)
+    ended = end(host(0, 1, "masked", age=40), host(1, 0), host(2, 1, BUSY, age=30))
+    assert (ended.host, ended.cause) == (2, Cause.TPU_BUSY)
 
 
 def test_a_notice_explains_a_killed_program_better_than_its_lines() -> None:
-    told = {"notice": "preempted"}
-    found = end(host(0, -9, "MemoryError", **told), host(1, 75, **told))
-    assert (found.outcome, found.cause) == (Outcome.INTERRUPTED, Cause.PREEMPTED)
-    assert found.evidence[0] == Proof(0, "the metadata server reported: preempted")
+    notice = {"notice": "preempted"}
+    ended = end(host(0, -9, "MemoryError", **notice), host(1, 75, **notice))
+    assert (ended.outcome, ended.cause) == (Outcome.INTERRUPTED, Cause.PREEMPTED)
+    assert ended.evidence[0] == Proof(0, "the metadata server reported: preempted")
 
 
 def test_evidence_of_a_great_slice_stays_small() -> None:
     lines = tuple(f"{BUSY} {'x' * 500} {i}" for i in range(50))
-    found = end(*(host(i, 1, *lines, age=50 - i / 100) for i in range(1000)))
-    assert len(found.evidence) <= evidence.LINES
-    assert max(len(str(said)) for said in found.evidence) <= evidence.WIDTH
-    assert found.evidence[-1] == Proof(None, "994 more hosts also ended")
+    ended = end(*(host(i, 1, *lines, age=50 - i / 100) for i in range(1000)))
+    assert len(ended.evidence) <= evidence.LINES
+    assert max(len(str(proof)) for proof in ended.evidence) <= evidence.WIDTH
+    assert ended.evidence[-1] == Proof(None, "994 more hosts also ended")
 
 
 def test_the_hosts_asked_first_are_the_likeliest_culprits() -> None:

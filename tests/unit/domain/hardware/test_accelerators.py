@@ -1,4 +1,4 @@
-"""The whole table of types against a second, written-out copy; what an unknown type is answered; how fast it loads."""
+"""The table of types against a second copy; errors of unknown types; and that it imports nothing heavy."""
 
 import csv
 import subprocess
@@ -44,7 +44,7 @@ def test_canonical_spelling(type: str, api: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("type", "says"),
+    ("type", "error"),
     [
         ("v4-15", "v4-15: no such type; nearest: v4-16, v4-8"),
         ("v4-999999", "nearest: v4-6144, v4-6016"),
@@ -63,11 +63,11 @@ def test_canonical_spelling(type: str, api: str) -> None:
         ("v7x-8", "Compute Engine"),
     ],
 )
-def test_what_can_be_no_type_is_answered_with_the_nearest(type: str, says: str) -> None:
-    with pytest.raises(BadSpec) as error:
+def test_the_error_of_an_invalid_type_names_the_nearest(type: str, error: str) -> None:
+    with pytest.raises(BadSpec) as raised:
         accelerators.find(type)
-    assert says in error.value.message
-    assert len(error.value.message) < 250
+    assert error in raised.value.message
+    assert len(raised.value.message) < 250
 
 
 @pytest.mark.parametrize(
@@ -81,25 +81,25 @@ def test_what_can_be_no_type_is_answered_with_the_nearest(type: str, says: str) 
         ("v9x-1", "v9x", 1, 1, "v2-alpha-tpuv9x"),
     ],
 )
-def test_a_type_that_no_table_has_is_what_its_name_says(
+def test_a_type_in_no_table_follows_from_its_name(
     type: str, generation: str, chips: int, hosts: int, runtime: str
 ) -> None:
-    found = accelerators.find(type)
-    assert not found.known
-    assert (found.generation, found.chips, found.hosts) == (generation, chips, hosts)
-    assert found.runtime_version == runtime
-    assert found.chips_per_host * hosts == chips
+    facts = accelerators.find(type)
+    assert not facts.known
+    assert (facts.generation, facts.chips, facts.hosts) == (generation, chips, hosts)
+    assert facts.runtime_version == runtime
+    assert facts.chips_per_host * hosts == chips
     for pricing in ("spot", "on-demand", "reserved"):
         assert (LIST.usd_per_hour(type, "mars-north1-a", pricing)) is None, "unknown, not free"
 
 
-def test_what_no_table_has_is_doubted_with_what_it_may_have_meant() -> None:
+def test_a_name_in_no_table_is_doubted_with_the_likely_intended_one() -> None:
     assert accelerators.doubts(["v4-8", "v5e-8"], ["us-central2-b"]) == []
-    said = accelerators.doubts(["v5litepo-8", "v9x-16"], ["us-centrall2-b", "mars-north1-a"])
-    assert said[0].startswith("tpujob does not know v5litepo-8 (did you mean v5litepod-8")
-    assert said[1] == "tpujob does not know v9x-16; its size is derived from its name"
-    assert said[2] == "tpujob does not know the zone us-centrall2-b (did you mean us-central2-b?)"
-    assert said[3] == "tpujob does not know the zone mars-north1-a"
+    doubts = accelerators.doubts(["v5litepo-8", "v9x-16"], ["us-centrall2-b", "mars-north1-a"])
+    assert doubts[0].startswith("tpujob does not know v5litepo-8 (did you mean v5litepod-8")
+    assert doubts[1] == "tpujob does not know v9x-16; its size is derived from its name"
+    assert doubts[2] == "tpujob does not know the zone us-centrall2-b (did you mean us-central2-b?)"
+    assert doubts[3] == "tpujob does not know the zone mars-north1-a"
 
 
 @pytest.mark.parametrize(

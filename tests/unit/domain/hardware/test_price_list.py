@@ -11,7 +11,6 @@ from tpujob.domain.hardware.prices import (
     HOURS_A_MONTH,
     LIST,
     Price,
-    PriceList,
     Source,
     flaws,
     micros,
@@ -95,7 +94,7 @@ def test_every_row_has_a_price_a_unit_and_a_dated_source() -> None:
 
 
 def test_the_shipped_list_passes_its_own_lint() -> None:
-    assert flaws(tuple(LIST), PriceList({}), date(2026, 10, 16)) == []
+    assert flaws(tuple(LIST), date(2026, 10, 16)) == []
 
 
 def test_amounts_are_rounded_to_whole_micro_dollars_once() -> None:

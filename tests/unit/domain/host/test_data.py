@@ -1,4 +1,4 @@
-"""What hosts are told of a job's data: where it is in a bucket, or the folder that it is brought to or shown in."""
+"""A job's data in the plans of its hosts: its place in a bucket, or the folder that it is staged or mounted in."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,8 +14,10 @@ from tpujob.domain.spec import parse
 def job_with(*entries: Any) -> Job:
     spec = parse({"name": "a", "tpu": TPU, "run": {"command": "x"}, "data": list(entries)})
     read = tuple(
-        Dataset(one.to, one.source, one.source, "us", (), {"us-central2": f"gs://near/{one.to}"})
-        for one in spec.data
+        Dataset(
+            entry.to, entry.source, entry.source, "us", (), {"us-central2": f"gs://near/{entry.to}"}
+        )
+        for entry in spec.data
     )
     return replace(a_job(), spec=spec, data=read)
 

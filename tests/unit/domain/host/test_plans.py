@@ -1,4 +1,4 @@
-"""What each host is told to run."""
+"""The plan of each host."""
 
 import json
 from dataclasses import replace
@@ -11,7 +11,7 @@ from workloads.contract import ProgramContext
 
 
 def test_the_cache_that_hosts_share_is_their_owners_alone() -> None:
-    """What one user's programs write there, no host of another user runs."""
+    """No host runs what programs of another user have written."""
     shared = {
         user: launch.plans(replace(a_job(), folder=f"u/{user}"), report_every=3)[0].document[
             "shared"
@@ -79,13 +79,13 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
 def test_every_host_is_told_before_which_step_it_must_resume() -> None:
     job = a_job()
     newest = replace(job.attempts[-1], resume_before=41)
-    told = launch.plans(replace(job, attempts=(job.attempts[0], newest)))
-    assert [plan.document["context"]["resume_before"] for plan in told] == [41, 41]
+    plans = launch.plans(replace(job, attempts=(job.attempts[0], newest)))
+    assert [plan.document["context"]["resume_before"] for plan in plans] == [41, 41]
     assert [plan.document["context"]["resume_before"] for plan in launch.plans(job)] == [0, 0]
 
 
 def test_hosts_of_several_slices_are_told_how_to_find_each_other() -> None:
-    """What each gets beyond the plan of a single slice: libtpu's words and ours."""
+    """Beyond the plan of a single slice each host gets libtpu's variables and ours."""
     job = a_job(command="python train.py")
     job = replace(
         job,
@@ -108,8 +108,8 @@ def test_hosts_of_several_slices_are_told_how_to_find_each_other() -> None:
         }
         for of in ("0", "0", "1", "1")
     ]
-    told = [(p["context"]["host"], p["context"]["slice"], p["context"]["slices"]) for p in plans]
-    assert told == [(0, 0, 2), (1, 0, 2), (2, 1, 2), (3, 1, 2)]
+    places = [(p["context"]["host"], p["context"]["slice"], p["context"]["slices"]) for p in plans]
+    assert places == [(0, 0, 2), (1, 0, 2), (2, 1, 2), (3, 1, 2)]
     assert {p["context"]["coordinator"] for p in plans} == {"10.0.1.0:8476"}, "one program"
     check = plans[3]["preflight"]
     assert (check["hosts"], check["chips"]) == (4, 16)

@@ -1,4 +1,4 @@
-"""Which reports the backend believes: whoever can write to the bucket can put anything where reports lie."""
+"""Verification of reports: any writer to the bucket can put anything where reports lie."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -78,10 +78,10 @@ def test_reports_are_those_of_the_newest_attempt_by_host() -> None:
         Object(PREFIX + "8/x", signed(8)),
         Object("gs://shed/other/host-9", signed(9)),
     ]
-    known = add_reports(VerifiedReports(2), JOB, objects, key=KEY)
-    assert [(r.host, r.age) for r in known.reports(102.0)] == [(2, 0.0), (10, 2.0)]
-    assert (known.unverified, known.replayed) == (4, 0)
-    assert add_reports(known, JOB, objects, key=KEY) is known, "nothing is new"
+    verified = add_reports(VerifiedReports(2), JOB, objects, key=KEY)
+    assert [(r.host, r.age) for r in verified.reports(102.0)] == [(2, 0.0), (10, 2.0)]
+    assert (verified.unverified, verified.replayed) == (4, 0)
+    assert add_reports(verified, JOB, objects, key=KEY) is verified, "nothing is new"
 
 
 END = {"phase": "exited", "exit_code": 0}
@@ -173,10 +173,10 @@ def test_evidence_counts_if_it_is_what_was_signed() -> None:
 @pytest.mark.parametrize("odd", ["\u00e4" * 500, "plain " * 80])
 def test_the_longest_report_fits_into_the_metadata(odd: str) -> None:
     verdict = {"step": 1, "host": 0, "device": odd[:300], "blame": "data", "text": odd[:300]}
-    many = {odd[:50] + str(n): 1e-17 for n in range(limits.MAX_METRICS)}
+    metrics = {odd[:50] + str(n): 1e-17 for n in range(limits.MAX_METRICS)}
     maintenance = {"starts": odd, "ends": odd, "latest": odd, "kind": odd, "status": odd}
     metadata = signed(
-        error=odd, verdict=verdict, metrics=many, maintenance=maintenance, versions={"jax": odd}
+        error=odd, verdict=verdict, metrics=metrics, maintenance=maintenance, versions={"jax": odd}
     )
     assert sum(len(k) + len(v) for k, v in metadata.items()) <= limits.MAX_METADATA
     report = Backend().look(metadata)
@@ -207,18 +207,18 @@ RECORDED_JOB = replace(JOB, attempts=(*JOB.attempts, THIRD))
 
 
 def recorded(
-    name: str, known: VerifiedReports, *, body: bytes | None = None, **changes: Any
+    name: str, verified: VerifiedReports, *, body: bytes | None = None, **changes: Any
 ) -> VerifiedReports:
     path = reports.reports_prefix(RECORDED_JOB) + "0"
     blob = Object(path, RECORDED[name]["metadata"], **{"updated": 1767225801.0, **changes})
     bodies = {path: RECORDED[name]["body"].encode() if body is None else body}
-    return add_reports(known, RECORDED_JOB, [blob], key=RECORDED["key"], bodies=bodies)
+    return add_reports(verified, RECORDED_JOB, [blob], key=RECORDED["key"], bodies=bodies)
 
 
 @pytest.mark.parametrize("name", ["whole", "short", "bare"])
 def test_an_object_with_the_reports_of_a_slice_is_read(name: str) -> None:
-    known = recorded(name, VerifiedReports(3))
-    zero, one, two = known.reports(1767225810.25)
+    verified = recorded(name, VerifiedReports(3))
+    zero, one, two = verified.reports(1767225810.25)
     assert [zero.age, one.age, two.age] == [10.0, 22.0, 13.0]
     assert (one.phase, one.exit_code, two.notice) == (Phase.EXITED, 70, "preempted")
     assert [r.physical for r in (zero, one, two)] == ["rack-0", "rack-1", "rack-2"]
@@ -230,28 +230,30 @@ def test_an_object_with_the_reports_of_a_slice_is_read(name: str) -> None:
     curves = series.read_curves(body, RECORDED["key"])
     assert curves
     assert [p.last for p in series.read_series(curves.line)["loss"]] == [2.5, 2.3]
-    assert (known.unverified, known.replayed) == (0, 0)
+    assert (verified.unverified, verified.replayed) == (0, 0)
 
 
 def test_an_object_of_a_slice_that_is_forged_or_put_back_is_not_believed() -> None:
-    known = recorded("whole", VerifiedReports(3))
-    forged = recorded("whole", known, body=RECORDED["whole"]["body"].encode() + b" ", generation=2)
-    assert (forged.unverified, forged.newest) == (1, known.newest)
-    late = recorded("whole", known, generation=2, updated=1767226801.0)
-    assert (late.replayed, late.newest) == (1, known.newest)
+    verified = recorded("whole", VerifiedReports(3))
+    forged = recorded(
+        "whole", verified, body=RECORDED["whole"]["body"].encode() + b" ", generation=2
+    )
+    assert (forged.unverified, forged.newest) == (1, verified.newest)
+    late = recorded("whole", verified, generation=2, updated=1767226801.0)
+    assert (late.replayed, late.newest) == (1, verified.newest)
     assert late.is_disturbed(1767226802.0)
     restarted = recorded("whole", VerifiedReports(3), updated=1767226801.0)
     assert restarted.reports(1767226800.25)[0].age == 1000.0
 
 
 def test_a_newer_report_of_its_own_follows_that_of_the_slice() -> None:
-    known = recorded("whole", VerifiedReports(3))
-    known = recorded("one_host", known, generation=2, updated=1767225830.0)
-    assert known.unverified == 1, "it is about host 1, and lies where host 0 reports"
+    verified = recorded("whole", VerifiedReports(3))
+    verified = recorded("one_host", verified, generation=2, updated=1767225830.0)
+    assert verified.unverified == 1, "it is about host 1, and lies where host 0 reports"
     path = reports.reports_prefix(RECORDED_JOB) + "1"
     blob = Object(path, RECORDED["one_host"]["metadata"], 1767225701.0)
-    known = add_reports(VerifiedReports(3), RECORDED_JOB, [blob], key=RECORDED["key"])
-    (report,) = known.reports(1767225711.0)
+    verified = add_reports(VerifiedReports(3), RECORDED_JOB, [blob], key=RECORDED["key"])
+    (report,) = verified.reports(1767225711.0)
     assert (report.host, report.phase, report.age) == (1, Phase.RUNNING, 10.0)
 
 

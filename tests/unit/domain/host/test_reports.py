@@ -1,4 +1,4 @@
-"""What is believed of what hosts say."""
+"""The parts of a host's report that are believed."""
 
 import json
 from dataclasses import replace
@@ -32,7 +32,7 @@ def said(host: int = 0, **fields: Any) -> str:
 
 
 def test_a_report_is_read_back() -> None:
-    """What an agent of 0.1.0 does not say; the other fields are in its report below."""
+    """The fields that an agent of 0.1.0 does not send; the others are in its report below."""
     fields: dict[str, Any] = {"loss": 0.5, "first_step": 4, "metrics": {"a": 0.9, "bad": "x"}}
     text = said(error="x\x1b[31m\ny", cause="BAD_HOST", late=True, signalled=False, **fields)
     report = reports.read_report(0, text, age=4.0)
@@ -88,12 +88,12 @@ def test_announced_maintenance_is_read_and_changes_no_decision() -> None:
     assert report.maintenance == Maintenance(starts, starts + 14400, None, "SCHEDULED", "PENDING")
     assert not report.notice
     job = job_in(State.RUNNING)
-    told = (replace(report, attempt=1), replace(report, attempt=1, host=1))
-    plain = tuple(replace(one, maintenance=None) for one in told)
-    there = {job.slices[0].name: Present(SliceState.READY, ENDPOINTS)}
+    announced = (replace(report, attempt=1), replace(report, attempt=1, host=1))
+    plain = tuple(replace(report_, maintenance=None) for report_ in announced)
+    slices = {job.slices[0].name: Present(SliceState.READY, ENDPOINTS)}
     for now in (NOW, starts + 1):
-        assert decide(job, Observation(there, told), now) == decide(
-            job, Observation(there, plain), now
+        assert decide(job, Observation(slices, announced), now) == decide(
+            job, Observation(slices, plain), now
         )
 
 

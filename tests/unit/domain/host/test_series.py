@@ -52,9 +52,9 @@ ROW = {"host": 0, "age": 0, "seq": 1}
     ],
 )
 def test_a_program_that_signs_nonsense_makes_no_reader_fail(lines: tuple[object, ...]) -> None:
-    rest = b"\n".join(json.dumps(one).encode() for one in lines)
-    found = read_curves(signed_slice(rest), KEY)
-    assert found is None or found.number in (0, 1)
+    rest = b"\n".join(json.dumps(line).encode() for line in lines)
+    curves = read_curves(signed_slice(rest), KEY)
+    assert curves is None or curves.number in (0, 1)
 
 
 @given(st.binary(max_size=200))

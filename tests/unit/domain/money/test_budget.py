@@ -1,4 +1,4 @@
-"""What may still be spent: accounts in whole micro-dollars, what they allow, and what is said of them."""
+"""Accounts of budgets in whole micro-dollars: what they allow, and their texts."""
 
 from dataclasses import replace
 from typing import Any
@@ -22,11 +22,13 @@ OFFER = Offer("v4-16", "us-central2-b", "spot", "r", 3.6)  # a tenth of a cent e
 
 
 def with_budget(job: Job, usd: float | None, **changes: Any) -> Job:
-    said = {**dump(SPEC), "budget": None if usd is None else {"usd": usd}}
-    return replace(job, spec=parse(said), **changes)
+    fields = {**dump(SPEC), "budget": None if usd is None else {"usd": usd}}
+    return replace(job, spec=parse(fields), **changes)
 
 
-def known(used: int, reserve: int = 0, burn: int = 0, limit: int = 50 * US, **more: Any) -> Account:
+def account_with(
+    used: int, reserve: int = 0, burn: int = 0, limit: int = 50 * US, **more: Any
+) -> Account:
     return Account("job", limit, used, reserve, burn, NOW, **more)
 
 
@@ -39,39 +41,39 @@ def test_the_account_counts_every_slice_until_it_is_seen_to_be_gone() -> None:
     leaving = replace(SLICE, name="b", ready_at=NOW - 1800, delete_asked_at=NOW - 900)
     asked = replace(SLICE, name="c", ready_at=None, usd_per_hour=2.0)
     job = with_budget(job_in(State.RUNNING), 50, slices=(gone, leaving, asked))
-    found = budget.account(job, NOW)
-    assert (found.limit, found.used, found.burn) == (50 * US, 1_500_000, 1_000_000)
-    assert found.reserve == (3 * LEAVING * US + 1800) // 3600, "also of a slice not there yet"
-    assert found.used == round((usd_of_job(job, NOW) or 0) * US)
+    account = budget.account(job, NOW)
+    assert (account.limit, account.used, account.burn) == (50 * US, 1_500_000, 1_000_000)
+    assert account.reserve == (3 * LEAVING * US + 1800) // 3600, "also of a slice not there yet"
+    assert account.used == round((usd_of_job(job, NOW) or 0) * US)
 
 
 def test_what_a_grant_pays_for_is_not_counted() -> None:
     job = with_budget(job_in(State.RUNNING), 50)
-    found = budget.account(job, NOW, granted={SLICE.name})
-    assert (found.used, found.reserve, found.burn) == (0, 0, 0)
+    account = budget.account(job, NOW, granted={SLICE.name})
+    assert (account.used, account.reserve, account.burn) == (0, 0, 0)
 
 
 def test_a_first_minute_that_is_free_uses_no_budget() -> None:
     brief = replace(SLICE, pricing="spot", ready_at=NOW - 900, missing_since=NOW - 850)
     job = with_budget(job_in(State.RUNNING), 50, slices=(replace(brief, gone_at=NOW - 840),))
-    found = budget.account(job, NOW)
-    assert found.used == usd_of_job(job, NOW) == 0
-    unsure = budget.account(replace(job, slices=(brief,)), NOW)
-    assert unsure.used > 0, "until it is seen to be gone it may come back"
+    account = budget.account(job, NOW)
+    assert account.used == usd_of_job(job, NOW) == 0
+    account = budget.account(replace(job, slices=(brief,)), NOW)
+    assert account.used > 0, "until it is seen to be gone it may come back"
 
 
-def test_a_price_that_is_not_known_is_never_counted_as_nothing() -> None:
+def test_a_price_that_is_unknown_is_never_counted_as_nothing() -> None:
     job = with_budget(
         job_in(State.RUNNING), 50, slices=(replace(SLICE, usd_per_hour=None, ready_at=1.0),)
     )
-    found = budget.account(job, NOW)
-    assert found.unpriced == SLICE.name
-    assert budget.used_up(found)
-    assert "the price of tj-000001-1 is unknown" in budget.sums(found)
-    assert not budget.pays_for(known(0), replace(OFFER, usd_per_hour=None), 30)
+    account = budget.account(job, NOW)
+    assert account.unpriced == SLICE.name
+    assert budget.used_up(account)
+    assert "the price of tj-000001-1 is unknown" in budget.sums(account)
+    assert not budget.pays_for(account_with(0), replace(OFFER, usd_per_hour=None), 30)
 
 
-def test_a_limit_that_was_said_later_counts() -> None:
+def test_a_later_limit_replaces_that_of_the_spec() -> None:
     job = with_budget(job_in(State.RUNNING), 50, spend_limit=80 * US)
     assert budget.limit(job) == 80 * US
     assert budget.limit(with_budget(job, None)) == 80 * US
@@ -79,9 +81,9 @@ def test_a_limit_that_was_said_later_counts() -> None:
 
 
 def test_it_is_used_up_when_only_the_way_out_is_left() -> None:
-    assert not budget.used_up(known(49_799_999, 200_000))
-    assert budget.used_up(known(49_800_000, 200_000))
-    assert budget.sums(known(49_800_000, 200_000)) == (
+    assert not budget.used_up(account_with(49_799_999, 200_000))
+    assert budget.used_up(account_with(49_800_000, 200_000))
+    assert budget.sums(account_with(49_800_000, 200_000)) == (
         "the budget, $50.00, is used up: $49.80 spent, and up to $0.20 to save and to release the "
         "slice"
     )
@@ -89,8 +91,8 @@ def test_it_is_used_up_when_only_the_way_out_is_left() -> None:
 
 def test_a_slice_is_asked_for_if_it_can_be_of_use() -> None:
     needs = round((300 + LEAVING) * 0.001 * US)
-    assert budget.pays_for(known(50 * US - needs), OFFER, 30)
-    poor = known(50 * US - needs + 1)
+    assert budget.pays_for(account_with(50 * US - needs), OFFER, 30)
+    poor = account_with(50 * US - needs + 1)
     assert not budget.pays_for(poor, OFFER, 30)
     assert budget.paid_for([poor], [OFFER], 30) == (
         [],
@@ -103,12 +105,12 @@ def test_a_slice_is_asked_for_if_it_can_be_of_use() -> None:
 
 
 def test_it_warns_at_four_fifths() -> None:
-    assert not budget.warns(known(39_999_999))
-    assert budget.warns(known(40 * US))
+    assert not budget.warns(account_with(39_999_999))
+    assert budget.warns(account_with(40 * US))
 
 
 def test_when_something_is_due() -> None:
-    going = known(30 * US, 1 * US, 10 * US)
+    going = account_with(30 * US, 1 * US, 10 * US)
     assert budget.due_in(going) == 3600.0, "the warning, at $40"
     assert budget.due_in(replace(going, used=44 * US)) == 1800.0, "the end, at $49"
     assert budget.due_in(replace(going, used=49 * US)) is None, "it is due now"
@@ -123,7 +125,7 @@ def test_at_the_time_that_is_due_something_is_due(
     limit: int, used: int, reserve: int, burn: int
 ) -> None:
     """Else a tick would come, find nothing, and come again at once; or too late."""
-    now = known(used, reserve, burn, limit)
+    now = account_with(used, reserve, burn, limit)
     due = budget.due_in(now)
     if due is None:
         return

@@ -1,117 +1,113 @@
-"""What a job will probably take: against cases that can be worked out by hand, and what must hold of any."""
+"""Forecasts of jobs: cases that can be computed by hand, and properties of any case."""
 
 import math
 from dataclasses import replace
 from random import Random
 from statistics import median
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.domain.money.test_goodput import DONE, LOST, attempt, job_of, slice_of
-from tpujob.domain.model import Job, Progress, Rest, State
+from tpujob.domain.model import Cause, Edge, Job, Outcome, Progress, Rest, State
 from tpujob.domain.money.conditions import Conditions, Turn, conditions
 from tpujob.domain.money.durations import AGES, Rates, Stay, constant_rates, learn_rates, quantiles
 from tpujob.domain.money.forecast import PlannedWork, forecast
 from tpujob.domain.money.samples import SamplePlace, SliceSample, history
+from tpujob.domain.spec import dump, parse
 
 HOUR = 3600.0
 PLACE = SamplePlace("v4-16", "us-central2-b", "spot")
 ELSEWHERE = SamplePlace("v5e-16", "us-west4-a", "spot")
 
 
-def known(*, wait: float = 600.0, life: float = 1e9, **more: tuple[float, ...]) -> Conditions:
+def expect(*, wait: float = 600.0, life: float = 1e9, **changes: tuple[float, ...]) -> Conditions:
     turn = Turn(constant_rates(wait), constant_rates(life))
-    given: dict[str, tuple[float, ...]] = {
-        "setup": (300.0,),
-        "release": (60.0,),
-        "lost": (),
-        **more,
-    }
-    return Conditions(turn, turn, slices=0, losses=0, **given)
+    stays = {"setup": (300.0,), "release": (60.0,), "lost": ()} | changes
+    return Conditions(turn, turn, slices=0, losses=0, **stays)
 
 
 # By hand -------------------------------------------------------------------------------------------------------------
 
 
 def test_without_preemptions_a_job_is_billed_for_its_work_its_setup_and_its_release():
-    found = forecast(PlannedWork(2 * HOUR), known())
-    assert set(found.billed) == {2 * HOUR + 300 + 60}
-    assert set(found.preemptions) == {0}
-    assert found.redone == pytest.approx(0, abs=0.01)
-    assert found.waiting == pytest.approx(600, rel=0.1)
-    assert found.billed.p50 == 2.1 * HOUR
+    result = forecast(PlannedWork(2 * HOUR), expect())
+    assert set(result.billed) == {2 * HOUR + 300 + 60}
+    assert set(result.preemptions) == {0}
+    assert result.redone == pytest.approx(0, abs=0.01)
+    assert result.waiting == pytest.approx(600, rel=0.1)
 
 
 def test_the_expected_number_of_preemptions_is_that_of_a_poisson_process():
     """Each hour of a slice loses 1/4; without set-up, and with a checkpoint at once, 40 hours lose 10."""
-    found = forecast(
-        PlannedWork(40 * HOUR, checkpoint=0.0, setup=0.0), known(life=4 * HOUR, release=(0.0,))
+    result = forecast(
+        PlannedWork(40 * HOUR, checkpoint=0.0, setup=0.0), expect(life=4 * HOUR, release=(0.0,))
     )
-    assert found.preemptions.p50 == pytest.approx(10, abs=1)
-    assert found.preemptions.low == pytest.approx(4, abs=1.1)  # of Poisson(10)
-    assert found.preemptions.high == pytest.approx(17, abs=1.1)
-    assert max(found.billed) - min(found.billed) == pytest.approx(0, abs=1e-3)
+    assert result.preemptions.p50 == pytest.approx(10, abs=1)
+    assert result.preemptions.low == pytest.approx(4, abs=1.1)  # of Poisson(10)
+    assert result.preemptions.high == pytest.approx(17, abs=1.1)
+    assert max(result.billed) - min(result.billed) == pytest.approx(0, abs=1e-3)
 
 
 def test_each_preemption_redoes_half_of_the_time_between_two_checkpoints():
-    found = forecast(PlannedWork(40 * HOUR, checkpoint=1200.0, setup=0.0), known(life=4 * HOUR))
-    losses = found.releasing / 60 - 1
-    assert found.redone / losses == pytest.approx(600, rel=0.1)
+    result = forecast(PlannedWork(40 * HOUR, checkpoint=1200.0, setup=0.0), expect(life=4 * HOUR))
+    losses = result.releasing / 60 - 1
+    assert result.redone / losses == pytest.approx(600, rel=0.1)
 
 
 def test_work_that_was_lost_before_is_lost_again():
-    kept = forecast(PlannedWork(40 * HOUR), known(life=4 * HOUR, lost=(0.0,) * 50))
-    lost = forecast(PlannedWork(40 * HOUR), known(life=4 * HOUR, lost=(1800.0,) * 50))
+    kept = forecast(PlannedWork(40 * HOUR), expect(life=4 * HOUR, lost=(0.0,) * 50))
+    lost = forecast(PlannedWork(40 * HOUR), expect(life=4 * HOUR, lost=(1800.0,) * 50))
     assert kept.redone < HOUR < 3 * HOUR < lost.redone
 
 
 def test_a_setup_longer_than_any_life_makes_no_progress():
-    found = forecast(PlannedWork(10 * HOUR, setup=3600.0), known(life=60.0, release=(60.0,)))
-    assert found.fails == 1
+    result = forecast(PlannedWork(10 * HOUR, setup=3600.0), expect(life=60.0, release=(60.0,)))
+    assert result.fails == 1
 
 
 def test_a_job_fails_at_the_preemption_after_the_last_that_it_may_have():
-    found = forecast(PlannedWork(100 * HOUR, preemptions=3), known(life=HOUR))
-    assert found.fails == 1
-    assert set(found.preemptions) == {4}
-    assert forecast(PlannedWork(100 * HOUR, preemptions=1000), known(life=HOUR)).fails == 0
+    result = forecast(PlannedWork(100 * HOUR, preemptions=3), expect(life=HOUR))
+    assert result.fails == 1
+    assert set(result.preemptions) == {4}
+    assert forecast(PlannedWork(100 * HOUR, preemptions=1000), expect(life=HOUR)).fails == 0
 
 
 def test_years_of_work_are_no_reason_to_fail():
-    found = forecast(PlannedWork(20 * 8766 * HOUR, preemptions=1000), known(life=720 * HOUR))
-    assert found.fails < 0.001
-    assert found.billed.p50 == pytest.approx(20 * 8766 * HOUR, rel=0.01)
+    result = forecast(PlannedWork(20 * 8766 * HOUR, preemptions=1000), expect(life=720 * HOUR))
+    assert result.fails < 0.001
+    assert result.billed.p50 == pytest.approx(20 * 8766 * HOUR, rel=0.01)
 
 
 def test_a_job_without_retries_fails_as_often_as_a_slice_is_lost():
-    found = forecast(PlannedWork(HOUR, setup=0.0, preemptions=0), known(life=HOUR))
-    assert found.fails == pytest.approx(1 - 1 / math.e, abs=0.05)
-    assert found.billed.p50 == pytest.approx(HOUR * math.log(2), rel=0.25)
+    result = forecast(PlannedWork(HOUR, setup=0.0, preemptions=0), expect(life=HOUR))
+    assert result.fails == pytest.approx(1 - 1 / math.e, abs=0.05)
+    assert result.billed.p50 == pytest.approx(HOUR * math.log(2), rel=0.25)
 
 
 def test_more_losses_than_allowed_are_no_certainty_where_rates_are_little_known():
-    unsure = Turn(constant_rates(0.0), replace(constant_rates(4 * HOUR), weight=2.0))
-    expected = replace(known(), first=unsure, later=unsure)
-    found = forecast(PlannedWork(48 * HOUR, preemptions=10), expected)
-    assert 0.4 < found.fails < 0.6  # 12 losses are expected, and half as many are as likely as not
-    assert found.preemptions.low < 6 < 11 == found.preemptions.high
+    turn = Turn(constant_rates(0.0), replace(constant_rates(4 * HOUR), weight=2.0))
+    expected = replace(expect(), first=turn, later=turn)
+    result = forecast(PlannedWork(48 * HOUR, preemptions=10), expected)
+    assert 0.4 < result.fails < 0.6  # 12 losses are expected, and half as many are as likely as not
+    assert result.preemptions.low < 6 < 11 == result.preemptions.high
 
 
 def test_slices_that_have_lived_for_long_are_lost_seldom():
     """One of two slices is lost in its first hour; the other one lasts."""
     life = Rates((*[math.log(2)] * 4, *[1e-6] * 4), math.inf)
     turn = Turn(constant_rates(0.0), life)
-    found = forecast(PlannedWork(200 * HOUR), replace(known(), first=turn, later=turn))
-    assert found.preemptions.high <= 5
-    assert found.billed.p50 < 203 * HOUR
+    result = forecast(PlannedWork(200 * HOUR), replace(expect(), first=turn, later=turn))
+    assert result.preemptions.high <= 5
+    assert result.billed.p50 < 203 * HOUR
 
 
 def test_no_loss_takes_more_than_was_made():
-    found = forecast(PlannedWork(60.0, checkpoint=3 * HOUR, setup=60.0), known(life=HOUR))
-    assert found.fails == pytest.approx(0, abs=1e-3)
-    assert found.billed.high < 400
+    result = forecast(PlannedWork(60.0, checkpoint=3 * HOUR, setup=60.0), expect(life=HOUR))
+    assert result.fails == pytest.approx(0, abs=1e-3)
+    assert result.billed.high < 400
 
 
 @pytest.mark.parametrize("wait", [0.0, None])
@@ -119,23 +115,25 @@ def test_no_loss_takes_more_than_was_made():
 def test_more_losses_are_never_cheaper_nor_safer(wait: float | None, preemptions: int):
     work = PlannedWork(20 * HOUR, preemptions=preemptions, wait=wait)
     lives = (1e300, 1e9, 1e6, 1e5, 3e4, 1e4, 3e3, 1e3, 1.0)
-    found = [forecast(work, known(life=life)) for life in lives]
-    assert [one.fails for one in found] == sorted(one.fails for one in found)
+    forecasts = [forecast(work, expect(life=life)) for life in lives]
+    assert [f.fails for f in forecasts] == sorted(f.fails for f in forecasts)
     if preemptions:
-        for costs in zip(*(one.billed for one in found), strict=True):
+        for costs in zip(*(f.billed for f in forecasts), strict=True):
             assert list(costs) == sorted(costs)
 
 
 def test_a_job_fails_that_may_wait_no_longer():
-    found = forecast(PlannedWork(HOUR, wait=600.0), known(wait=600.0))
-    assert found.fails == pytest.approx(1 / 2.718, abs=0.05)  # of an exponential wait of that mean
-    assert found.wall.high <= 600 + HOUR + 300 + 60
+    result = forecast(PlannedWork(HOUR, wait=600.0), expect(wait=600.0))
+    assert result.fails == pytest.approx(1 / 2.718, abs=0.05)  # of an exponential wait of that mean
+    assert result.wall.high <= 600 + HOUR + 300 + 60
 
 
-# What is learned -----------------------------------------------------------------------------------------------------
+# Conditions ----------------------------------------------------------------------------------------------------------
 
 
-def met(wait: float, life: float, *, ended: bool = True, setup: float | None = None) -> SliceSample:
+def sample(
+    wait: float, life: float, *, ended: bool = True, setup: float | None = None
+) -> SliceSample:
     took = None if setup is None else Stay(setup, ended=True)
     return SliceSample(PLACE, "train", False, Stay(wait, ended=True), Stay(life, ended=ended), took)
 
@@ -146,15 +144,15 @@ def test_rates_are_learned_from_stays_that_ended_and_from_those_that_did_not():
     lives = [exact.quantile(random.random()) for _ in range(2000)]
     limit = 6 * HOUR
     stays = [Stay(min(life, limit), ended=life < limit) for life in lives]
-    (found,) = learn_rates([Rates((1.0,) * len(AGES), 2.0)], [stays])
-    for known_rate, rate in zip(true.per_hour[:6], found.per_hour[:6], strict=True):
+    (result,) = learn_rates([Rates((1.0,) * len(AGES), 2.0)], [stays])
+    for known_rate, rate in zip(true.per_hour[:6], result.per_hour[:6], strict=True):
         assert rate == pytest.approx(known_rate, rel=0.2)
-    assert found.weight == 2 + sum(life < limit for life in lives)
+    assert result.weight == 2 + sum(life < limit for life in lives)
 
 
 def test_a_place_of_long_lives_promises_fewer_preemptions():
-    calm = conditions([met(60, 40 * HOUR, ended=False)] * 5, PLACE)
-    wild = conditions([met(60, 0.4 * HOUR)] * 5, PLACE)
+    calm = conditions([sample(60, 40 * HOUR, ended=False)] * 5, PLACE)
+    wild = conditions([sample(60, 0.4 * HOUR)] * 5, PLACE)
     middle = conditions([], PLACE)
     counts = [sum(forecast(PlannedWork(20 * HOUR), c).preemptions) for c in (calm, middle, wild)]
     assert counts == sorted(counts)
@@ -163,9 +161,9 @@ def test_a_place_of_long_lives_promises_fewer_preemptions():
     assert (calm.slices, calm.losses) == (5, 0)
 
 
-def test_what_was_met_elsewhere_counts_less_and_with_other_pricing_not_at_all():
+def test_history_elsewhere_counts_less_and_with_other_pricing_not_at_all():
     prior = conditions([], PLACE).first.life.expected(10 * HOUR)
-    wild = [met(60, 600)] * 20
+    wild = [sample(60, 600)] * 20
     here = conditions(wild, PLACE).first.life.expected(10 * HOUR)
     there = conditions([m._replace(place=ELSEWHERE) for m in wild], PLACE)
     assert prior < there.first.life.expected(10 * HOUR) < here
@@ -175,55 +173,55 @@ def test_what_was_met_elsewhere_counts_less_and_with_other_pricing_not_at_all():
     assert bought.first.life == conditions([], PLACE._replace(pricing="on-demand")).first.life
 
 
-def test_what_is_stated_counts_more_than_any_history():
-    found = conditions([met(60, 600)] * 20, PLACE, wait=1800.0, preempt_every=2 * HOUR)
-    assert found.stated == ("wait", "preemptions")
-    assert found.later.life.expected(2 * HOUR) == pytest.approx(1)
-    assert found.first.wait.expected(1800) == pytest.approx(1)
+def test_stated_values_replace_history():
+    result = conditions([sample(60, 600)] * 20, PLACE, wait=1800.0, preempt_every=2 * HOUR)
+    assert result.stated == ("wait", "preemptions")
+    assert result.later.life.expected(2 * HOUR) == pytest.approx(1)
+    assert result.first.wait.expected(1800) == pytest.approx(1)
 
 
 def test_setup_is_that_of_the_same_program():
-    seen = [met(60, 600, setup=33.0)] * 50
+    seen = [sample(60, 600, setup=33.0)] * 50
     assert conditions(seen, PLACE, "train").setup.count(33.0) > 50
-    others = [met(60, 600, setup=700.0)._replace(program="another")] * 50
+    others = [sample(60, 600, setup=700.0)._replace(program="another")] * 50
     assert conditions([*seen, *others], PLACE, "train").setup.count(33.0) > 50
 
 
 def test_one_measurement_is_spread_and_many_are_taken_as_they_are():
-    one = met(60, 600, setup=32.0)._replace(release=Stay(20.0, ended=True))
+    measured = sample(60, 600, setup=32.0)._replace(release=Stay(20.0, ended=True))
     for program in ("train", "another"):
-        found = conditions([one], PLACE, program)
-        assert (median(found.setup), median(found.release)) == (32, 20)
-        for seen, values in ((32, found.setup), (20, found.release)):
+        result = conditions([measured], PLACE, program)
+        assert (median(result.setup), median(result.release)) == (32, 20)
+        for seen, values in ((32, result.setup), (20, result.release)):
             assert min(values) <= seen / 2
             assert max(values) >= seen * 4
-        assert found.unknown == ()
-    many = conditions([one] * 100, PLACE, "train").setup
+        assert result.unknown == ()
+    many = conditions([measured] * 100, PLACE, "train").setup
     assert many.count(32.0) / len(many) > 0.95
 
 
-def test_what_no_job_was_measured_for_is_guessed_and_named_as_not_known():
-    found = conditions([], PLACE, "train")
-    assert found.unknown == ("wait", "setup", "release")
-    assert forecast(PlannedWork(HOUR), found).billed.low >= HOUR + 50
-    assert conditions([met(60, 600, setup=33.0)], PLACE).unknown == ("release",)
+def test_values_without_a_measurement_are_guessed_and_named_as_unknown():
+    result = conditions([], PLACE, "train")
+    assert result.unknown == ("wait", "setup", "release")
+    assert forecast(PlannedWork(HOUR), result).billed.low >= HOUR + 50
+    assert conditions([sample(60, 600, setup=33.0)], PLACE).unknown == ("release",)
 
 
 def test_waits_of_spot_slices_say_nothing_of_those_on_demand():
-    spot, bought = [met(HOUR, 600)] * 20, PLACE._replace(pricing="on-demand")
+    spot, bought = [sample(HOUR, 600)] * 20, PLACE._replace(pricing="on-demand")
     assert "wait" in conditions(spot, bought).unknown
     assert "wait" not in conditions(spot, PLACE).unknown
-    own = [met(90, HOUR, ended=False)._replace(place=bought)] * 3
-    found = conditions([*spot, *own], bought)
-    assert "wait" not in found.unknown
-    assert found.first.wait.half == pytest.approx(90 * math.log(2), rel=0.5)
+    own = [sample(90, HOUR, ended=False)._replace(place=bought)] * 3
+    result = conditions([*spot, *own], bought)
+    assert "wait" not in result.unknown
+    assert result.first.wait.half == pytest.approx(90 * math.log(2), rel=0.5)
     assert "wait" not in conditions([], bought, wait=60.0).unknown
 
 
 def test_a_reserved_slice_has_no_wait():
-    found = conditions([met(HOUR, 600)] * 20, PLACE._replace(pricing="reserved"))
-    assert "wait" not in found.unknown
-    assert forecast(PlannedWork(HOUR), found).waiting < 1
+    result = conditions([sample(HOUR, 600)] * 20, PLACE._replace(pricing="reserved"))
+    assert "wait" not in result.unknown
+    assert forecast(PlannedWork(HOUR), result).waiting < 1
 
 
 def test_a_setup_that_was_cut_short_is_as_long_as_those_that_came_as_far():
@@ -234,11 +232,11 @@ def test_a_setup_that_was_cut_short_is_as_long_as_those_that_came_as_far():
     assert sum(value == 900 for value in values) / len(values) == pytest.approx(2 / 3, abs=0.1)
 
 
-# What jobs met -------------------------------------------------------------------------------------------------------
+# Samples -------------------------------------------------------------------------------------------------------------
 
 
 def preempted_once() -> Job:
-    """Waits 100 s; loses its slice after 900 s, at step 60, goes on from 50; is done. A step takes 10 s."""
+    """Waits 100 s; loses its slice after 900 s, at step 60, continues from 50, and succeeds. A step takes 10 s."""
     return job_of(
         [slice_of(1, 50, 100, 1050), slice_of(2, 1060, 1400, 4000)],
         [
@@ -253,7 +251,7 @@ def preempted_once() -> Job:
     )  # fmt: skip
 
 
-def test_a_record_tells_waits_lives_setups_and_lost_work():
+def test_a_record_shows_waits_lives_setups_and_lost_work():
     first, second = history([preempted_once()], 1e6)
     assert (first.wait, first.life) == (Stay(100, ended=True), Stay(900, ended=True))
     assert first.setup == Stay(300, ended=True)  # two steps were made when the first look saw any
@@ -272,16 +270,15 @@ def test_a_setup_that_a_preemption_ends_is_known_to_take_longer():
     assert first.setup == Stay(900, ended=False)
 
 
-def test_a_wait_that_goes_on_is_known_to_last_at_least_so_long():
+def test_an_open_wait_counts_up_to_now():
     job = replace(preempted_once(), slices=(slice_of(1, 500, None, None),), attempts=())
-    (one,) = history([replace(job, state=State.PROVISIONING, finished_at=None)], 900.0)
-    assert one.wait == Stay(900, ended=False)
-    assert one.life is None
-    (one,) = history([replace(job, finished_at=700.0)], 900.0)
-    assert one.wait == Stay(700, ended=False)
+    (sample,) = history([replace(job, state=State.PROVISIONING, finished_at=None)], 900.0)
+    assert (sample.wait, sample.life) == (Stay(900, ended=False), None)
+    (sample,) = history([replace(job, finished_at=700.0)], 900.0)
+    assert sample.wait == Stay(700, ended=False)
 
 
-def test_refused_requests_and_rests_are_told_from_waiting():
+def test_refused_requests_are_part_of_a_wait_and_rests_are_not():
     """Refused at 20; asked again, ready at 100, done at 200; rests until 1,000; asked again, ready at 1,030."""
     job = job_of(
         [slice_of(1, 10, None, 20), slice_of(2, 40, 100, 200), slice_of(3, 1010, 1030, 1100)],
@@ -293,7 +290,49 @@ def test_refused_requests_and_rests_are_told_from_waiting():
     assert [m.wait for m in history([job], 1e6)] == [Stay(100, ended=True), Stay(30, ended=True)]
 
 
-# Of any --------------------------------------------------------------------------------------------------------------
+def test_a_slice_of_another_job_ends_no_wait_for_the_cloud():
+    received = slice_of(1, 900, 900, None, received_from="000002")
+    job = job_of([received], [], 2000, created_at=0.0)
+    assert [sample.wait for sample in history([job], 1e6)] == [Stay(900, ended=False)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "release"),
+    [
+        ({"delete_asked_at": 950.0}, Stay(50, ended=True)),
+        ({"handed_to": "000002"}, None),
+    ],
+)
+def test_the_time_for_which_a_slice_is_kept_is_no_release(
+    changes: dict[str, Any], release: Stay | None
+):
+    """Cancelled at 500; the slice is held until 950, or until another job gets it."""
+    cancelled = attempt(1, 1, 0, 0, 500, outcome=Outcome.INTERRUPTED, cause=Cause.CANCELLED)
+    (sample,) = history([job_of([slice_of(1, 0, 0, 1000, **changes)], [cancelled], 1000)], 1e6)
+    assert sample.release == release
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"spec": {"not_before": "2026-12-01T09:00Z"}},
+        {"spec": {"start": "held"}},
+        {"edges": (Edge("000007", "success"),)},
+        {"queued_at": 9000.0},
+        {"group": "000007"},
+    ],
+)
+def test_a_job_that_was_put_off_waits_for_its_slice_from_the_first_request_on(
+    changes: dict[str, Any],
+):
+    job = replace(preempted_once(), created_at=0.0)
+    slices = (slice_of(1, 9000, None, 9050), slice_of(2, 9100, 9150, None))
+    put_off = changes | {"spec": parse({**dump(job.spec), **changes.pop("spec", {})})}
+    (sample,) = history([replace(job, slices=slices, **put_off)], 1e6)
+    assert sample.wait == Stay(150, ended=True)
+
+
+# Any case ------------------------------------------------------------------------------------------------------------
 
 seconds = st.floats(0, 1e6)
 
@@ -307,10 +346,10 @@ seconds = st.floats(0, 1e6)
     stays=st.lists(st.tuples(seconds, seconds, st.booleans()), max_size=20),
 )  # fmt: skip
 def test_ranges_are_in_order(work: PlannedWork, stays: list[tuple[float, float, bool]]):
-    expected = conditions([met(w, life, ended=ended) for w, life, ended in stays], PLACE)
-    found = forecast(work, expected)
-    for span in (found.wall, found.billed, found.preemptions):
+    expected = conditions([sample(w, life, ended=ended) for w, life, ended in stays], PLACE)
+    result = forecast(work, expected)
+    for span in (result.wall, result.billed, result.preemptions):
         assert list(span) == sorted(span)
         assert span[0] >= 0
-    assert found.wall.p50 >= found.billed.low
-    assert 0 <= found.fails <= 1
+    assert result.wall.p50 >= result.billed.low
+    assert 0 <= result.fails <= 1

@@ -1,4 +1,4 @@
-"""Where a job's time went: timelines worked out by hand, and that the parts of any history add up."""
+"""The parts of a job's time, against figures by hand; the parts of any history add up to the whole."""
 
 from dataclasses import replace
 from typing import Any
@@ -44,9 +44,8 @@ def slice_of(
     )  # fmt: skip
 
 
-_OF_PROGRESS = {*Progress.__slots__} - {
-    "first_step"
-}  #: which an attempt has, too, as the backend saw it
+#: the fields of Progress; `first_step` goes to the attempt, which has it as the backend saw it
+_OF_PROGRESS = {*Progress.__slots__} - {"first_step"}
 
 
 def attempt(n: int, k: int, start: float, run: float, end: float | None, **more: Any) -> Attempt:
@@ -66,10 +65,10 @@ def job_of(slices: list[Slice], attempts: list[Attempt], end: float, **more: Any
 
 
 def seconds(job: Job, now: float = 1e6) -> dict[TimePart, float]:
-    found = dict.fromkeys(TimePart, 0.0)
+    parts = dict.fromkeys(TimePart, 0.0)
     for span in spans(job, now):
-        found[span.part] += (span.end - span.start) / US
-    return {part: time for part, time in found.items() if time}
+        parts[span.part] += (span.end - span.start) / US
+    return {part: time for part, time in parts.items() if time}
 
 
 def good(job: Job) -> float:
@@ -205,7 +204,7 @@ def test_a_condemned_slice_is_billed_beside_its_replacement() -> None:
     }  # fmt: skip
 
 
-def test_what_a_silent_program_did_is_told_by_its_end_alone() -> None:
+def test_a_silent_program_is_judged_by_its_end_alone() -> None:
     slices = [slice_of(1, 0, 0, 1000), slice_of(2, 1000, 1000, 3000)]
     attempts = [attempt(1, 1, 0, 0, 1000, **LOST), attempt(2, 2, 1000, 1000, 3000, **DONE)]
     assert seconds(job_of(slices, attempts, 3000)) == {
@@ -221,7 +220,7 @@ def test_what_a_silent_program_did_is_told_by_its_end_alone() -> None:
         (None, {TimePart.PRODUCTIVE: 1000, TimePart.UNKNOWN: 1000}),
     ],
 )
-def test_where_a_printing_program_goes_on_is_told_by_the_first_step_of_its_hosts_alone(
+def test_only_the_first_step_of_its_hosts_shows_where_a_printing_program_goes_on(
     first: int | None, parts: dict[TimePart, float]
 ) -> None:
     """It prints each tenth step; the backend looks when the second attempt has printed step 60."""
@@ -237,7 +236,7 @@ def test_a_first_attempt_begins_at_0_whatever_it_prints_first() -> None:
     assert began_from(attempt(2, 1, 0, 0, 1000, step=100, first_step=100)) is None
 
 
-def test_an_attempt_that_began_nobody_knows_where_makes_no_step_of_others_lost() -> None:
+def test_an_attempt_of_unknown_beginning_loses_no_steps_of_others() -> None:
     job = job_of(
         [slice_of(1, 0, 0, 3000)],
         [
@@ -247,8 +246,8 @@ def test_an_attempt_that_began_nobody_knows_where_makes_no_step_of_others_lost()
         ],
         3000,
     )
-    found = seconds(job)
-    assert found == pytest.approx(
+    parts = seconds(job)
+    assert parts == pytest.approx(
         {TimePart.PRODUCTIVE: 1833.3, TimePart.REDONE: 166.7, TimePart.UNKNOWN: 1000}, abs=0.1
     )
 

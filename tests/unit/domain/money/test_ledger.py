@@ -12,10 +12,8 @@ from tests.support.records import a_job, job_in
 from tpujob.domain.model import Attempt, Cause, Grant, Job, Slice, State
 from tpujob.domain.money.ledger import HOUR as HOUR_US
 from tpujob.domain.money.ledger import (
-    Bill,
     accrued,
     between,
-    bill,
     covered,
     free,
     usd_of_job,
@@ -79,11 +77,15 @@ def test_a_slice_that_vanished_in_its_first_minute_is_free_without_an_attempt() 
     assert not free(job_with(one), replace(one, missing_since=2100.0))
 
 
-def test_a_slice_that_is_missing_costs_between_two_amounts() -> None:
+@pytest.mark.parametrize("grants", [(), (GRANT,)])
+def test_a_slice_that_is_missing_costs_between_two_amounts(grants: tuple[Grant, ...]) -> None:
     missing = replace(SLICE, ready_at=0.0, missing_since=HOUR)
-    assert bill(missing, 2 * HOUR) == Bill(16_000_000, 8_000_000, open=True)
+    job = job_with(missing, grants=grants)
+    total = report([job], 2 * HOUR, "job", covered([job])).total
+    assert (total.list, total.unsure) == (16_000_000, 8_000_000)
     gone = replace(missing, gone_at=1.5 * HOUR)
-    assert bill(gone, 2 * HOUR) == Bill(12_000_000, 12_000_000, open=False)
+    total = report([job_with(gone)], 2 * HOUR, "job").total
+    assert (total.list, total.unsure) == (12_000_000, 0)
 
 
 @given(st.integers(0, 10**10), st.lists(st.integers(0, 10**12), min_size=2))

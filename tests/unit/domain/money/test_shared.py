@@ -1,4 +1,4 @@
-"""What jobs spend together, by user, project and month: the same as when all is counted anew."""
+"""Sums of what jobs spend, by user, project and month: the same as a count of all records."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -27,14 +27,14 @@ def billed(start: float, end: float | None, usd: float = 1.0, name: str = "a") -
 
 
 def sums(now: Month, *jobs: Job) -> Sums:
-    found = Sums(now)
+    totals = Sums(now)
     for number, job in enumerate(jobs):
-        found.put(str(number), share(job, now))
-    return found
+        totals.put(str(number), share(job, now))
+    return totals
 
 
-def used(found: Sums, now: float, *budgets: SharedBudget) -> list[int]:
-    return [found.account(one, now).used // 1_000_000 for one in budgets]
+def used(totals: Sums, now: float, *budgets: SharedBudget) -> list[int]:
+    return [totals.account(budget, now).used // 1_000_000 for budget in budgets]
 
 
 def test_a_month_is_one_of_the_calendar_in_utc() -> None:
@@ -55,21 +55,21 @@ def test_each_month_gets_what_falls_into_it() -> None:
 
 def test_a_user_is_counted_in_the_project_too() -> None:
     jobs = (job_of("ada", billed(NOV, NOV + DAY)), job_of("bob", billed(NOV, None)))
-    found = sums(month(NOV), *jobs)
-    assert used(found, NOV + 2 * DAY, EVER, ADA) == [72, 24]
-    project, ada = (found.account(one, NOV + 2 * DAY) for one in (MONTHLY, ADA))
+    totals = sums(month(NOV), *jobs)
+    assert used(totals, NOV + 2 * DAY, EVER, ADA) == [72, 24]
+    project, ada = (totals.account(budget, NOV + 2 * DAY) for budget in (MONTHLY, ADA))
     assert (project.whose, project.burn, project.until) == ("project", 1_000_000, DEC)
     assert (ada.whose, ada.burn, ada.reserve, ada.until) == ("user ada", 0, 0, None)
     assert project.reserve == (210 * US + 1800) // 3600
 
 
 def test_a_record_that_is_read_again_takes_the_place_of_the_old_one() -> None:
-    found = sums(month(NOV), job_of("ada", billed(NOV, None)))
+    totals = sums(month(NOV), job_of("ada", billed(NOV, None)))
     for _ in range(2):
-        found.put("0", share(job_of("ada", billed(NOV, NOV + DAY)), month(NOV)))
-        assert used(found, NOV + 9 * DAY, EVER, ADA) == [24, 24]
-    found.put("0", None)
-    assert used(found, NOV + 9 * DAY, EVER) == [24], "what a job cost stays when it is removed"
+        totals.put("0", share(job_of("ada", billed(NOV, NOV + DAY)), month(NOV)))
+        assert used(totals, NOV + 9 * DAY, EVER, ADA) == [24, 24]
+    totals.put("0", None)
+    assert used(totals, NOV + 9 * DAY, EVER) == [24], "what a job cost stays when it is removed"
 
 
 def test_a_first_minute_that_is_free_is_not_counted() -> None:
@@ -88,8 +88,8 @@ SLICES = st.builds(
 
 @given(st.lists(SLICES, max_size=5), TIMES)
 def test_altogether_it_is_what_the_report_says(slices: list[Slice], now: float) -> None:
-    named = [replace(one, name=str(n)) for n, one in enumerate(slices)]
-    past = [one for one in named if one.gone_at is None or one.gone_at <= now]
+    named = [replace(s, name=str(n)) for n, s in enumerate(slices)]
+    past = [s for s in named if s.gone_at is None or s.gone_at <= now]
     job = job_of("ada", *past)
     account = sums(month(now), job).account(EVER, now)
     assert account.used == round((usd_of_job(job, now) or 0) * US)

@@ -1,4 +1,4 @@
-"""A job's time as it is shown: gapless, with its causes, and its money adds up to what was spent."""
+"""Timelines of jobs: without gaps, with causes, and with costs that add up to what was spent."""
 
 from dataclasses import replace
 from typing import Any
@@ -38,21 +38,21 @@ def preempted(**more: Any) -> Job:
     )
 
 
-def told(job: Job, now: float = 1600.0) -> list[tuple[str, float, float, str, int | None]]:
+def rows(job: Job, now: float = 1600.0) -> list[tuple[str, float, float, str, int | None]]:
     return [
         (
-            str(one.kind),
-            one.start / US,
-            one.end / US,
-            one.cause or "",
-            one.attempt.number if one.attempt else None,
+            str(stretch.kind),
+            stretch.start / US,
+            stretch.end / US,
+            stretch.cause or "",
+            stretch.attempt.number if stretch.attempt else None,
         )
-        for one in timeline(job, now)
+        for stretch in timeline(job, now)
     ]
 
 
 def test_a_preemption_and_what_followed() -> None:
-    assert told(preempted()) == [
+    assert rows(preempted()) == [
         ("provisioning", 0, 100, "", None),
         ("preparing", 100, 200, "", 1),
         ("productive", 200, 840, "", 1),
@@ -65,30 +65,32 @@ def test_a_preemption_and_what_followed() -> None:
     ]
     wait = timeline(preempted(), 1600.0)[5]
     assert (wait.requests, wait.text) == (2, "refused 3")
-    assert [one.open for one in timeline(preempted(), 1600.0)] == [False] * 8 + [True]
+    assert [stretch.open for stretch in timeline(preempted(), 1600.0)] == [False] * 8 + [True]
 
 
 def test_its_money_is_what_the_job_has_spent_to_the_micro_dollar() -> None:
     job = preempted()
     for now in (1600.0, 1234567.891):
-        cost = [one.micros for one in timeline(job, now)]
+        cost = [stretch.micros for stretch in timeline(job, now)]
         assert sum(micros or 0 for micros in cost) == round((usd_of_job(job, now) or 0) * US)
     unpriced = replace(job, slices=(replace(job.slices[0], usd_per_hour=None), *job.slices[1:]))
     assert timeline(unpriced, 1600.0)[1].micros is None
     free = replace(job, slices=(slice_of(1, 0, 950, 1050), *job.slices[1:]))
-    assert all(one.micros == 0 for one in timeline(free, 1600.0) if one.slice is free.slices[0])
+    assert all(
+        stretch.micros == 0 for stretch in timeline(free, 1600.0) if stretch.slice is free.slices[0]
+    )
 
 
 def test_a_wait_without_a_refusal_has_the_cause_of_what_was_lost() -> None:
     job = preempted()
     plain = replace(job, slices=(job.slices[0], job.slices[3]))
-    assert told(plain)[5] == ("waiting", 1050, 1300, "PREEMPTED", None)
+    assert rows(plain)[5] == ("waiting", 1050, 1300, "PREEMPTED", None)
 
 
 def test_the_time_in_which_data_was_copied_is_no_plain_wait() -> None:
     copy = Copy("c", "data", "gs://a", "gs://b", "us-east5", 1100, 0, 0, done_at=1150)
     job = preempted(copies=(copy,))
-    kinds = [(kind, start, end) for kind, start, end, *_ in told(job)]
+    kinds = [(kind, start, end) for kind, start, end, *_ in rows(job)]
     assert kinds[5:8] == [
         ("waiting", 1050, 1100),
         ("copying", 1100, 1150),
@@ -96,10 +98,10 @@ def test_the_time_in_which_data_was_copied_is_no_plain_wait() -> None:
     ]
 
 
-def test_what_the_program_says_now_counts_before_the_record_does() -> None:
+def test_newer_progress_of_the_program_replaces_that_of_the_record() -> None:
     job = preempted()
     young = replace(job, attempts=(job.attempts[0], attempt(2, 4, 1400, 1500, None)))
-    assert told(young)[-1][0] == "unknown"
+    assert rows(young)[-1][0] == "unknown"
     last = timeline(young, 1600.0, Progress(step=90, resumed_from=80, phase="train"))[-1]
     assert last.kind == "productive"
 
@@ -113,7 +115,7 @@ def test_a_slice_that_was_swapped_out_is_shown_beside_its_replacement() -> None:
         slices=(bad, slice_of(2, 520, 600, None)),
         attempts=(attempt(1, 1, 100, 200, 500, **GONE), attempt(2, 2, 600, 650, None)),
     )
-    kinds = {(kind, start, end) for kind, start, end, *_ in told(job)}
+    kinds = {(kind, start, end) for kind, start, end, *_ in rows(job)}
     assert ("condemned", 500, 700) in kinds
     assert ("provisioning", 520, 600) in kinds
 
@@ -126,6 +128,6 @@ def test_nothing_of_a_job_that_has_ended_goes_on(state: State) -> None:
         slices=(*done.slices[:3], replace(done.slices[3], gone_at=1600.0)),
         attempts=(done.attempts[0], replace(done.attempts[1], ended_at=1590.0)),
     )
-    found = timeline(ended, 1600.0)
-    assert not any(one.open for one in found)
-    assert found[-1].kind == "releasing"
+    stretches = timeline(ended, 1600.0)
+    assert not any(stretch.open for stretch in stretches)
+    assert stretches[-1].kind == "releasing"

@@ -78,8 +78,8 @@ def test_the_script_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
 
     steps = int(stopped[1]) + 2
     with train(tmp_path, "--steps", str(steps), "--seconds", "0") as second:
-        said = second.communicate()[0].splitlines()
-    assert said == [
+        output = second.communicate()[0].splitlines()
+    assert output == [
         f"going on from step {steps - 2}",
         f"step {steps - 1} of {steps}",
         f"step {steps} of {steps}",

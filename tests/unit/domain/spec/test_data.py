@@ -1,4 +1,4 @@
-"""`data` of a job file: what may be written, and what is answered otherwise."""
+"""`data` of a job file."""
 
 from typing import Any
 
@@ -6,7 +6,6 @@ import pytest
 
 from tpujob.domain.spec.data import variable_of
 from tpujob.domain.spec.jobspec import dump, load, parse
-from tpujob.errors import BadSpec
 
 PLAIN = "name: a\ntpu: {type: v4-16}\nrun: {command: x}\n"
 
@@ -31,35 +30,12 @@ def entries(line: str) -> list[dict[str, Any]]:
     ],
 )
 def test_one_line_is_enough_for_one_source(line: str, expected: list[tuple[str, str]]) -> None:
-    assert [(one["from"], one["to"]) for one in entries(line)] == expected
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("7", "job.yaml:4: data: must be a place such as gs://datasets/fineweb, or a list"),
-        ("ftp://x/y", "from: must be a folder or begin with gs://, s3://, https://, file://"),
-        ("gs://", "data[0]"),
-        ("''", "data[0].from: must not be empty"),
-        ("{from: gs://a/x, to: a/b}", "to: must be 1 to 64 letters, digits"),
-        (
-            "{from: gs://a/x, stage: dsk}",
-            "stage: dsk is not a way to stage data; allowed: stream, disk",
-        ),
-        ("{frm: gs://a/x}", "data[0].frm: no such key; did you mean from?"),
-        ("[gs://a/x, s3://b/x]", "two sources would be TPUJOB_DATA_X"),
-        ("[{from: gs://a/x, to: a-b}, {from: gs://a/y, to: a.b}]", "would be TPUJOB_DATA_A_B"),
-    ],
-)
-def test_what_is_wrong_is_said_with_its_line(line: str, said: str) -> None:
-    with pytest.raises(BadSpec) as error:
-        load(f"{PLAIN}data: {line}\n", "job.yaml")
-    assert said in error.value.message
+    assert [(entry["from"], entry["to"]) for entry in entries(line)] == expected
 
 
 def test_data_is_streamed_unless_it_is_to_be_staged() -> None:
     both = entries("[gs://a/x, {from: gs://a/y, stage: memory}]")
-    assert [one["stage"] for one in both] == ["stream", "memory"]
+    assert [entry["stage"] for entry in both] == ["stream", "memory"]
 
 
 def test_a_name_becomes_a_variable() -> None:

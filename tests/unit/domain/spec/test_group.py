@@ -1,4 +1,4 @@
-"""Arrays and sweeps in a job file, and the elements that come of them."""
+"""Arrays and sweeps in a job file, and their elements."""
 
 import json
 import time
@@ -28,8 +28,8 @@ def read(more: str, head: str = HEAD) -> JobSpec:
 
 def test_a_matrix_makes_one_element_of_each_combination_the_first_key_slowest() -> None:
     spec = read(SWEEP)
-    found = list(elements(spec))
-    assert [tuple(one.params.values()) for one in found] == [
+    made = list(elements(spec))
+    assert [tuple(element.params.values()) for element in made] == [
         ("0.001", "0"),
         ("0.001", "1"),
         ("0.0003", "0"),
@@ -37,23 +37,23 @@ def test_a_matrix_makes_one_element_of_each_combination_the_first_key_slowest() 
         ("0.0003", "2"),
     ]
     assert (size(spec), at_once(spec)) == (5, 2)
-    last = found[-1].spec
+    last = made[-1].spec
     assert (last.name, last.is_group) == ("sweep-4", False)
     assert last.run.command == "train --lr 0.0003 --seed 2 --n 4 ${lr} {other} {}"
     assert last.run.env == {"LR": "0.0003", "TAG": "a 2 b"}
-    assert [one.spec for one in elements(spec, 3, 2)] == [one.spec for one in found[3:]]
-    for one in (spec, last):
-        assert parse(json.loads(json.dumps(dump(one)))) == one
+    assert [*elements(spec, 3, 2)] == made[3:]
+    for written in (spec, last):
+        assert parse(json.loads(json.dumps(dump(written)))) == written
 
 
 def test_a_value_of_args_that_is_a_parameter_keeps_its_type() -> None:
     head = "name: s\ntpu: {type: v4-8}\nrun: {workload: mlp, args: {a: '{x}', b: '{x}!', c: '{index}'}}\n"
     spec = read("matrix: {x: [1, 0.5, true, text]}\n", head)
-    found = [one.spec.run.args for one in elements(spec)]
-    assert [a["a"] for a in found] == [1, 0.5, True, "text"]
-    assert [a["b"] for a in found] == ["1!", "0.5!", "true!", "text!"]
-    assert [a["c"] for a in found] == [0, 1, 2, 3]
-    assert [type(a["a"]) for a in found] == [int, float, bool, str]
+    args = [element.spec.run.args for element in elements(spec)]
+    assert [a["a"] for a in args] == [1, 0.5, True, "text"]
+    assert [a["b"] for a in args] == ["1!", "0.5!", "true!", "text!"]
+    assert [a["c"] for a in args] == [0, 1, 2, 3]
+    assert [type(a["a"]) for a in args] == [int, float, bool, str]
 
 
 @pytest.mark.parametrize(
@@ -69,38 +69,7 @@ def test_a_value_of_args_that_is_a_parameter_keeps_its_type() -> None:
 def test_an_array_is_written_in_several_ways(written: str, count: int, most: int | None) -> None:
     spec = read(written)
     assert (size(spec), at_once(spec)) == (count, most)
-    assert [one.spec.name for one in elements(spec, 98)] == ["sweep-98", "sweep-99"]
-
-
-@pytest.mark.parametrize(
-    ("written", "message"),
-    [
-        ("matrix: {}", "job.yaml:6: matrix: must have from 1 to 20 parameters, not 0"),
-        ("matrix: {lr: []}", "job.yaml:6: matrix.lr: must be a list of values, not empty"),
-        ("matrix: {lr: 1}", "job.yaml:6: matrix.lr: must be a list of values, not the number 1"),
-        ("matrix: {lr: [1, 1]}", "job.yaml:6: matrix.lr: has 1 twice"),
-        ("matrix: {l-r: [1]}", "job.yaml:6: matrix.l-r: the name must be letters, digits and _"),
-        ("matrix: {index: [1]}", "job.yaml:6: matrix.index: the name must not be index"),
-        ("matrix: {lr: [1], LR: [2]}", "matrix: has TPUJOB_PARAM_LR twice"),
-        ("matrix: {lr: [1]}\nexclude: [{lr: 1}]", "job.yaml:7: exclude: leaves out every row"),
-        ("matrix: {lr: [1]}\nexclude: [{lr: 2}]", "job.yaml:7: exclude[0].lr: the matrix has no"),
-        ("matrix: {lr: [1]}\nexclude: [{x: 2}]", "job.yaml:7: exclude[0].x: is not a parameter"),
-        ("exclude: [{lr: 1}]", "job.yaml:6: exclude: goes with a matrix"),
-        ("at_once: 2", "job.yaml:6: at_once: goes with an array or a matrix"),
-        ("array: 3\nmatrix: {lr: [1]}", "job.yaml:7: matrix: goes without array"),
-        ("array: {count: 3, at_once: 1}\nat_once: 2", "job.yaml:7: at_once: is in array, too"),
-        ("array: 10001", "job.yaml:6: array: must be from 1 to 10,000, not the number 10001"),
-        (f"matrix: {{a: {HUNDRED}, b: {HUNDRED}, c: [1, 2]}}", "makes 20,000 jobs, more than"),
-        (f"matrix: {{a: {HUNDRED}, b: {HUNDRED}, c: {HUNDRED}}}", "makes 1,000,000 jobs"),
-        ("array: 0-9%0", "job.yaml:6: array: must have a number from 1 to 10,000 after %, not 0"),
-        ("array: 0-99:5", "job.yaml:6: array: has no steps"),
-        ("array: 5-9", "job.yaml:6: array: must be a number of elements, or a range that begins"),
-    ],
-)
-def test_what_is_wrong_is_said_with_its_line(written: str, message: str) -> None:
-    with pytest.raises(BadSpec) as error:
-        read(written)
-    assert message in error.value.message
+    assert [element.spec.name for element in elements(spec, 98)] == ["sweep-98", "sweep-99"]
 
 
 def test_names_in_braces_that_are_no_parameters_are_warned_of() -> None:

@@ -24,7 +24,7 @@ def bomb() -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "error"),
     [
         (
             "name: a\ntpu:\n\ttype: v4-8\n",
@@ -57,17 +57,17 @@ def bomb() -> str:
         ("a: " + "x" * 300_000, "job.yaml: is longer than 256 KiB"),
     ],
 )
-def test_an_invalid_job_file_gets_one_clear_error(text: str, says: str) -> None:
+def test_an_invalid_job_file_gets_one_clear_error(text: str, error: str) -> None:
     message = refusal(text)
-    assert says in message
+    assert error in message
     assert len(message) < 300
     assert "\n" not in message
 
 
-def test_a_pattern_in_double_quotes_is_told_of_single_ones() -> None:
-    with pytest.raises(BadSpec, match=r"x\.yaml:1: not valid YAML") as told:
+def test_a_pattern_in_double_quotes_is_answered_with_single_ones() -> None:
+    with pytest.raises(BadSpec, match=r"x\.yaml:1: not valid YAML") as raised:
         yaml.load('watch: {progress: "step (\\d+)"}', source="x.yaml")
-    assert "single quotes" in told.value.hint
+    assert "single quotes" in raised.value.hint
 
 
 def test_keys_and_values_have_their_lines() -> None:
@@ -103,8 +103,8 @@ def test_keys_and_values_have_their_lines() -> None:
     ],
 )
 def test_plain_scalars_follow_yaml_1_2(text: str, value: object) -> None:
-    got = yaml.load(f"a: {text}", "job.yaml").data["a"]
-    assert (got, type(got)) == (value, type(value))
+    plain = yaml.load(f"a: {text}", "job.yaml").data["a"]
+    assert (plain, type(plain)) == (value, type(value))
     quoted = yaml.load(f"a: '{text}'", "job.yaml").data["a"]
     assert quoted == text
 

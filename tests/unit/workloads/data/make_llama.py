@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 
 
 def make(folder: Path) -> None:
-    """With scaled positions, groups of heads and an output layer of its own."""
+    """Make a Llama with scaled positions, groups of heads and an output layer of its own."""
     rope = {"rope_type": "llama3", "rope_theta": 5000.0, "factor": 4.0}
     rope |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
     torch.manual_seed(0)

@@ -91,10 +91,8 @@ DELETE FROM charge WHERE rowid IN (SELECT id FROM (
 """  # noqa: S608
 _UNREADABLE = (OSError, EOFError, ValueError, TypeError, zlib.error, sqlite3.Error, csv.Error)
 _GENERATION = re.compile(r"tpu[ -]?v(\d)\s?(e|p)?(?![0-9a-z])")
-_LETTERS = {
-    "5": "e",
-    "6": "e",
-}  #: number of a generation -> its letter where a description omits the letter
+#: number of a generation -> its letter where a description omits the letter
+_LETTERS = {"5": "e", "6": "e"}
 
 
 class _Table(NamedTuple):
@@ -145,7 +143,9 @@ def _load_file(db: sqlite3.Connection, number: int, path: Path) -> None:
                         raise ValueError(f"{len(values)} cells instead of {table.width}")
                     db.execute(insert, (number, *values))
     except _UNREADABLE as error:
-        reason = str(getattr(error, "strerror", None) or error)
+        if isinstance(error, OSError) and error.strerror:
+            raise BadRequest(f"{path} cannot be read: {error.strerror}") from None
+        reason = str(error)
         raise BadRequest(
             f"{path}: {place}: {reason.removeprefix('CHECK constraint failed: ')}",
             hint="Nothing of it was used. If it is not an export, export it with: "

@@ -78,6 +78,8 @@ def estimate(
     from tpujob.domain.spec import dump
     from tpujob.submit import job_file
 
+    if compare and (explain or strict):
+        raise BadRequest("--explain and --strict go without --compare")
     spec = job_file.read(file, "", cross_region=False)
     spec_fields = dump(spec)
     options: EstimateSaid = {"quiet": quiet}

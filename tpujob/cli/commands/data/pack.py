@@ -149,11 +149,12 @@ def _price_lines(record: Mapping[str, Any]) -> list[str]:
             f"{usd(record[f'usd_{form}'])}"
         )
 
-    saved = f"{usd(record['usd_saved'])} (list prices of {record['prices_as_of']}"
+    saved = record["usd_saved"]
+    text = f"{usd(abs(saved))} (list prices of {record['prices_as_of']}"
     return [
         line("as files", "as_files"),
         line("as shards", "as_shards"),
-        f"  {'saved':18}{saved}; a shard is fetched as a whole, once an epoch)",
+        f"  {'saved' if saved >= 0 else 'lost':18}{text}; a shard is fetched as a whole, once an epoch)",
     ]
 
 

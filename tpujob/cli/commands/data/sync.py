@@ -65,11 +65,10 @@ def copy(source: str, target: str, interrupted: str) -> dict[str, Any]:
 @contextmanager
 def _open_sync(source: str, target: str, *, dry_run: bool) -> Generator[tuple[Sync, Operations]]:
     from tpujob.data import locations
-    from tpujob.data.locations import detect_url_list
     from tpujob.data.sync.run import Sync, check
     from tpujob.wiring.data import copying, reading
 
-    from_, to = detect_url_list(locations.parse(source)), locations.parse(target)
+    from_, to = locations.detect_url_list(locations.parse(source)), locations.parse(target)
     check(from_, to)  # before a bucket is made, or credentials are needed
     new_bucket = to.bucket if isinstance(to, locations.Prefix) and not dry_run else ""
     with (

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tpujob.cli.backend import connect
 from tpujob.cli.options import Json, argument, option
 from tpujob.cli.output import say_page
+from tpujob.cli.render import words
 from tpujob.cli.render.table import Column, numbers, table
 from tpujob.domain.text import amount_of_bytes, clean, many, usd
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
-    from tpujob.api import DataPlaceView, DataView, PlanView
+    from tpujob.api import PlanView
 
 
 def where(
@@ -96,30 +97,8 @@ def _zone_cells(place: Any, zone: str) -> tuple[str, ...]:
     return (
         zone,
         clean(place["path"]),
-        _missing_bytes(place),
+        words.missing_bytes(place),
         usd(place["usd_copy"]),
         usd(place["usd_month"]),
         usd(place["usd_across"]),
     )
-
-
-def _missing_bytes(place: DataPlaceView) -> str:
-    return amount_of_bytes(place["missing_bytes"]) if place["missing"] else "nothing"
-
-
-def data_lines(source: DataView) -> list[str]:
-    """Return a line for each region in which a data set of a plan may be read."""
-    lines: list[str] = []
-    for place in source["places"]:
-        if not place["copied"] and source["to_bring"]:
-            text = f"is copied from {source['source']} first"
-        elif not place["copied"]:
-            text = "is read where it is"
-            if place["usd_epoch"]:
-                text += f", across regions: {usd(place['usd_epoch'])} an epoch"
-        elif place["missing"]:
-            text = f"{_missing_bytes(place)} are copied first, for {usd(place['usd_copy'])}"
-        else:
-            text = "is already there" if source["objects"] else "is copied first"
-        lines.append(clean(f"{source['name']} in {place['region']}: {text} ({place['path']})"))
-    return lines

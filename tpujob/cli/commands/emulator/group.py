@@ -16,7 +16,9 @@ from tpujob.cli.commands.emulator import faults, options
 from tpujob.cli.commands.emulator.status_page import plan_lines, status_page
 from tpujob.cli.options import Json, argument, duration, flag, option
 from tpujob.cli.output import note, say, say_json, say_page
+from tpujob.config import files
 from tpujob.emulator import CHAOS_PER_HOUR
+from tpujob.errors import BadRequest, BadSpec
 
 app = typer.Typer(
     no_args_is_help=True, help="Inject faults into the local Cloud TPU, and show its state."
@@ -104,7 +106,7 @@ def chaos(
         _stop_schedule()
         return
     if seed is None:
-        raise typer.BadParameter("give one, such as --seed 7", param_hint="--seed")
+        raise BadRequest("chaos needs a seed", hint="Give one, such as --seed 7.")
     _print_plan(options.client().do("chaos", seed=seed, rate=rate, for_s=lasts, only=only))
 
 
@@ -120,7 +122,7 @@ def schedule(
         _stop_schedule()
         return
     if file is None:
-        raise typer.BadParameter("give a file with steps", param_hint="FILE")
+        raise BadRequest("schedule needs a file with steps", hint="`--help` shows a step.")
     _print_plan(options.client().do("schedule", steps=_read_steps(file)))
 
 
@@ -130,14 +132,13 @@ def _stop_schedule() -> None:
 
 
 def _read_steps(file: Path) -> list[Any]:
-    """Return the steps, with each value as text: `000042` is a job, not a number. Raises typer.BadParameter."""
+    """Return the steps, with each value as text: `000042` is a job, not a number. Raises BadSpec."""
     import yaml
 
     try:
-        content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506, makes only texts
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise typer.BadParameter(f"{file}: {reason}", param_hint="FILE") from error
+        content = yaml.load(files.read(file), Loader=yaml.BaseLoader)  # noqa: S506, makes only texts
+    except yaml.YAMLError as error:
+        raise BadSpec(f"{file}: not valid YAML: {' '.join(str(error).split())}") from None
     steps = cast(list[Any], content if isinstance(content, list) else [content])
     for step in steps:
         if isinstance(step, dict) and "target" in step:
