@@ -14,7 +14,8 @@ CLOCK_OFF, CLOCK_FAR_OFF = 10.0, 240.0
 #: free bytes below which the disk is a warning, as a demo may fill it, or a failure
 DISK_LOW, DISK_EMPTY = 5 * 10**9, 200 * 10**6
 
-_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*>=\s*([0-9][0-9.]*)")
+#: name and least version, also of `typer<0.29,>=0.28`
+_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)[^>]*>=\s*([0-9][0-9.]*)")
 
 
 @dataclass(frozen=True, slots=True)

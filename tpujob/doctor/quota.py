@@ -226,16 +226,16 @@ def _parse_grant(match: re.Match[str]) -> dict[str, Any]:
         "type": generation,
         "zone": match["zone"].lower(),
         "pricing": "spot" if pricing == "preemptible" else pricing,
-        "chips": _chips(match),
+        "chips": _chips(match, generation),
     }
 
 
-def _chips(match: re.Match[str]) -> int:
-    """Return the chips of a count in chips, in cores, of which a chip has two, or in devices such as v2-8."""
+def _chips(match: re.Match[str], generation: str) -> int:
+    """Return the chips of a count in chips, in cores, or in devices such as v2-8."""
     count = int(match["count"].replace(",", ""))
     unit = match["unit"].lower()
     if unit.startswith("core"):
-        return count // 2
+        return count // per_chip(generation, "cores")
     if not unit.startswith("device") or "-" not in match["type"]:
         return count
     try:

@@ -188,7 +188,7 @@ class Notifier:
         of the store leaves the rest to the next step."""
         with self._step:
             now = self._clock.now()
-            timed = now >= self._poll_at
+            timed = not 0 < self._poll_at - now <= POLL_EVERY  # or the clock was set back
             if timed or self._poked:
                 self._poked = False
                 if guarded(self._collector.poll) or timed:

@@ -15,7 +15,7 @@ from tpujob.domain.host import reports
 from tpujob.domain.host.series import read_curves
 from tpujob.domain.model import Job
 from tpujob.domain.money import polling_cost
-from tpujob.errors import NotFound, TpujobError, Transient
+from tpujob.errors import NotFound, StoreError, TpujobError, Transient
 from tpujob.ports import Blob, Blobs, Clock
 from tpujob.protocol import limits, paths
 
@@ -156,8 +156,8 @@ class ReportCache:
 
     def tidy(self, live: Iterable[Job], key_of: KeyOf) -> None:
         """Remove the reports of attempts that are over, wherever these jobs report; of each the newest of host 0 is
-        kept beside the job's other objects. What fails is left for the next time. Safe to repeat, and beside another
-        process."""
+        kept beside the job's other objects. What fails is left for the next time, and so are reports of a job whose
+        record cannot be read. Safe to repeat, and beside another process."""
         jobs = {paths.job_folder(job.workdir): job for job in live}
         for root in sorted({paths.reports_root(w) for job in jobs.values() for w in job.workdirs}):
             try:
@@ -173,12 +173,18 @@ class ReportCache:
             job = jobs.get(folder)
             if job is None or job.attempt is None or job.attempt.number != number:
                 over = [blob for blob in blobs if newest.storage_at - blob.updated > STALE]
-                self._archive(root, folder, number, over, key_of)
+                try:
+                    key = key_of(paths.job_id(folder), number) if over else None
+                except StoreError as error:  # a damaged record: the attempt may go on
+                    log.info("reports below %s%s/ stay: %s", root, folder, error)
+                else:
+                    self._archive(root, folder, number, over, key or "")
 
     def _archive(
-        self, root: str, folder: str, attempt: int, blobs: Sequence[Blob], key_of: KeyOf
+        self, root: str, folder: str, attempt: int, blobs: Sequence[Blob], key: str
     ) -> None:
-        """Keep that of host 0, unless a newer one is kept already, and remove these objects."""
+        """Keep that of host 0, unless a newer one is kept already, and remove these objects. `key`: with which the
+        hosts sign; empty: no record has the attempt."""
         workdir = f"{root.removesuffix('/reports/')}/jobs/{folder}"
         target, own = (
             paths.kept_report_path(workdir, attempt, 0),
@@ -188,19 +194,18 @@ class ReportCache:
             if blob.path == own:
                 with contextlib.suppress(NotFound):  # another process is at it
                     body = self._body(own)
-                    if self._is_newer(body, target, lambda: key_of(paths.job_id(folder), attempt)):
+                    if self._is_newer(body, target, key):
                         self._blobs.put(target, body, metadata=blob.metadata, timeout=TIMEOUT)
             self._blobs.delete(blob.path, timeout=TIMEOUT)
 
     def _body(self, path: str) -> bytes:
         return self._blobs.get(path, end=limits.MAX_BODY, timeout=TIMEOUT)
 
-    def _is_newer(self, body: bytes, path: str, key_of: Callable[[], str | None]) -> bool:
+    def _is_newer(self, body: bytes, path: str, key: str) -> bool:
         """Return whether a body is newer than what is kept, or nothing is."""
         try:
             kept_body = self._body(path)
         except NotFound:
             return True
-        key = key_of() or ""
         new, old = read_curves(body, key), read_curves(kept_body, key)
         return new is not None and (old is None or new.number > old.number)

@@ -45,7 +45,7 @@ class Killed:
         by: int = signal.SIGKILL,
         fsize: int = 0,
     ) -> tuple[int, str]:
-        """The command's exit code and what it says; with `kill_at` it is killed at so many forwarded bytes."""
+        """Return the command's exit code and its stderr; with `kill_at` it is killed at so many forwarded bytes."""
         env = os.environ | {"STORAGE_EMULATOR_HOST": proxy.url, "TPUJOB_STATE": str(self.state)}
         env.pop("TPUJOB_CONTEXT", None)
         command = [sys.executable, "-c", COMMAND, "data", "sync", *map(str, places)]
@@ -72,10 +72,10 @@ class Killed:
                 process.send_signal(by)
 
         proxy.watch = watch
-        _, said = process.communicate(timeout=300)
+        _, errors = process.communicate(timeout=300)
         proxy.watch = lambda: None
         proxy.settle()
-        return process.returncode, said
+        return process.returncode, errors
 
     def often(
         self,
@@ -89,11 +89,11 @@ class Killed:
         """Kill each run after some of its bytes and call `check`; then complete one. Return the number of kills."""
         chance, kills = random.Random(seed), 0
         for at in [chance.randrange(least, most) for _ in range(KILLS)]:
-            code, said = self.run(proxy, *places, kill_at=at)
-            assert code in (0, -9), said
+            code, errors = self.run(proxy, *places, kill_at=at)
+            assert code in (0, -9), errors
             kills += code != 0
             check()
         assert kills, "some were killed"
-        code, said = self.run(proxy, *places)
-        assert code == 0, said
+        code, errors = self.run(proxy, *places)
+        assert code == 0, errors
         return kills

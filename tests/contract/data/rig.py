@@ -48,17 +48,17 @@ class Rig:
     def put(self, name: str, data: bytes) -> None:
         """Write an object as another program does."""
         path = f"/upload/storage/v1/b/{self.bucket}/o?uploadType=media&name={quote(name, safe='')}"
-        status, _, said = ask(self.url, "POST", path, data)
-        assert status == 200, said
+        status, _, answer = ask(self.url, "POST", path, data)
+        assert status == 200, answer
 
     def sync(
         self, source: object = "", target: object = "", objects: JsonObjects | None = None
     ) -> CopyOutcome:
-        """Up, unless another source and target are given. Operations are counted from 0."""
+        """Sync up, unless another source and target are given. Operations are counted from 0."""
         return self._sync(source, target, objects).run()
 
     def before(self, method: str, act: Callable[[], object]) -> JsonObjects:
-        """Cloud Storage, where something happens once, just before the first call of that method."""
+        """Return the storage in which `act` happens once, just before the first call of that method."""
         objects = JsonObjects(self.url, patience=10)
         real = getattr(objects, method)
 
@@ -80,7 +80,7 @@ class Rig:
         reader: SourceReader,
         objects: JsonObjects | None = None,
     ) -> CopyOutcome:
-        """From a source outside Cloud Storage."""
+        """Sync from a source outside Cloud Storage."""
         return self._made(source, parse(str(target)), objects, reader).run()
 
     def preview_outside(self, source: Place, target: object, reader: SourceReader) -> Preview:
@@ -99,13 +99,13 @@ class Rig:
         return Sync(source, target, used, self.cache, Silent(), reader)
 
     def stored(self) -> dict[str, bytes]:
-        """Every object below the place, as somebody else reads it."""
-        found: dict[str, bytes] = {}
+        """Return every object below the place, as another program reads it."""
+        contents: dict[str, bytes] = {}
         for page in self.objects.pages(self.bucket, "data/"):
             for facts in page:
                 path = f"/storage/v1/b/{self.bucket}/o/{quote(facts.name, safe='')}?alt=media"
-                found[facts.name.removeprefix("data/")] = ask(self.url, "GET", path)[2]
-        return found
+                contents[facts.name.removeprefix("data/")] = ask(self.url, "GET", path)[2]
+        return contents
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
@@ -117,4 +117,4 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 
 def named(problems: list[LeftOut]) -> dict[str, str]:
-    return {one.name: one.reason for one in problems}
+    return {problem.name: problem.reason for problem in problems}

@@ -29,19 +29,19 @@ def far(rig: Rig) -> str:
 
 def copied(rig: Rig, bucket: str) -> dict[str, int | None]:
     pages = rig.objects.pages(bucket, "")
-    return {one.name: one.crc32c for page in pages for one in page}
+    return {facts.name: facts.crc32c for page in pages for facts in page}
 
 
 def test_each_object_is_one_operation_and_the_second_run_copies_nothing(rig: Rig, far: str) -> None:
     for name in ("a//b", "dir/x", "%2F", "cafe\u0301", "empty"):
         rig.put(f"data/{name}", b"" if name == "empty" else name.encode())
     there = f"gs://{far}/copy"
-    said = rig.preview(rig.place, there)
+    preview = rig.preview(rig.place, there)
     done = rig.sync(rig.place, there)
     used = rig.objects.operations
     assert (done.copied, done.left_out, done.conflicts) == (5, 0, 0)
-    assert (used.class_a, used.class_b) == (said.class_a, said.class_b) == (5 + 2, 2)
-    assert (said.objects, said.bytes) == (done.copied, done.copied_bytes)
+    assert (used.class_a, used.class_b) == (preview.class_a, preview.class_b) == (5 + 2, 2)
+    assert (preview.objects, preview.bytes) == (done.copied, done.copied_bytes)
     assert copied(rig, far) == {
         f"copy/{name.removeprefix('data/')}": crc32c
         for name, crc32c in copied(rig, rig.bucket).items()
@@ -71,27 +71,28 @@ def put_in(rig: Rig, bucket: str, name: str, data: bytes) -> None:
     assert ask(rig.url, "POST", path, data)[0] == 200
 
 
-def test_what_somebody_else_wrote_at_the_target_stays(rig: Rig, far: str) -> None:
+@pytest.mark.parametrize(
+    ("written", "copied", "problems"),
+    [
+        pytest.param(b"theirs", 0, {"x": "something else was written there meanwhile"}, id="other"),
+        pytest.param(b"ours", 1, {}, id="the same"),
+    ],
+)
+def test_what_another_program_writes_at_the_target_stays(
+    rig: Rig, far: str, written: bytes, copied: int, problems: dict[str, str]
+) -> None:
     rig.put("data/x", b"ours")
-    meddled = rig.before("rewrite", lambda: put_in(rig, far, "x", b"theirs"))
-    done = rig.sync(rig.place, f"gs://{far}/", meddled)
-    assert (done.copied, done.conflicts) == (0, 1)
-    assert named(done.problems) == {"x": "something else was written there meanwhile"}
-
-
-def test_the_same_bytes_from_somebody_else_are_no_conflict(rig: Rig, far: str) -> None:
-    rig.put("data/x", b"ours")
-    meddled = rig.before("rewrite", lambda: put_in(rig, far, "x", b"ours"))
-    done = rig.sync(rig.place, f"gs://{far}/", meddled)
-    assert (done.copied, done.conflicts) == (1, 0)
+    objects = rig.before("rewrite", lambda: put_in(rig, far, "x", written))
+    done = rig.sync(rig.place, f"gs://{far}/", objects)
+    assert (done.copied, done.conflicts, named(done.problems)) == (copied, 1 - copied, problems)
 
 
 def test_a_source_that_is_replaced_in_mid_copy_is_named_and_comes_with_the_next_sync(
     rig: Rig, far: str
 ) -> None:
     rig.put("data/x", b"before")
-    meddled = rig.before("rewrite", lambda: rig.put("data/x", b"after!"))
-    done = rig.sync(rig.place, f"gs://{far}/", meddled)
+    objects = rig.before("rewrite", lambda: rig.put("data/x", b"after!"))
+    done = rig.sync(rig.place, f"gs://{far}/", objects)
     assert (done.copied, named(done.problems)) == (0, {"x": GONE})
     assert rig.sync(rig.place, f"gs://{far}/").copied == 1
     assert list(copied(rig, far).values()) == list(copied(rig, rig.bucket).values())
@@ -100,8 +101,8 @@ def test_a_source_that_is_replaced_in_mid_copy_is_named_and_comes_with_the_next_
 def test_a_source_that_is_deleted_in_mid_copy_is_named(rig: Rig, far: str) -> None:
     rig.put("data/x", b"before")
     path = f"/storage/v1/b/{rig.bucket}/o/data%2Fx"
-    meddled = rig.before("rewrite", lambda: ask(rig.url, "DELETE", path))
-    done = rig.sync(rig.place, f"gs://{far}/", meddled)
+    objects = rig.before("rewrite", lambda: ask(rig.url, "DELETE", path))
+    done = rig.sync(rig.place, f"gs://{far}/", objects)
     assert named(done.problems) == {"x": GONE}
     assert copied(rig, far) == {}
 

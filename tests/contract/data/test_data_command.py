@@ -45,13 +45,13 @@ def reader(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def steps() -> list[tuple[str, list[str]]]:
-    found: list[tuple[str, list[str]]] = []
+    commands: list[tuple[str, list[str]]] = []
     for line in "".join(re.findall(r"```console\n(.*?)```", PAGE, re.S)).splitlines():
         if line.startswith("$ "):
-            found.append((line[2:], []))
+            commands.append((line[2:], []))
         else:
-            found[-1][1].append(line)
-    return found
+            commands[-1][1].append(line)
+    return commands
 
 
 @pytest.fixture
@@ -108,15 +108,15 @@ def test_grain_reads_a_packed_set_as_the_page_shows(
     assert run(["data", "pack", "photos", "packed"]) == 0
     os.replace("photos", "originals")
     os.replace("packed", "photos")
-    found: dict[str, Any] = {}
+    names: dict[str, Any] = {}
     (snippet,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
-    exec(snippet, found)
+    exec(snippet, names)
     originals = sorted((reader / "originals").rglob("*.jpg"))
-    labels = found["manifest"]["labels"]
+    labels = names["manifest"]["labels"]
     for i in (0, 299, 300, 599):
-        assert found["images"][i] == originals[i].read_bytes()
-        assert labels[found["labels"][i]] == originals[i].parent.name
-    image, label = found["rows"][7]
+        assert names["images"][i] == originals[i].read_bytes()
+        assert labels[names["labels"][i]] == originals[i].parent.name
+    image, label = names["rows"][7]
     assert (reader / "originals" / labels[label]).is_dir()
     assert len(image) == 4096
 
@@ -126,8 +126,8 @@ def test_a_million_images_cost_what_the_page_says(
 ) -> None:
     labels = Labels()
     labels.add("cat/1.jpg")
-    found = PackSummary(files=10**6, bytes=110 * 10**9, labels=labels, shards=205)
-    record = pack_record(found, epochs=90)
+    summary = PackSummary(files=10**6, bytes=110 * 10**9, labels=labels, shards=205)
+    record = pack_record(summary, epochs=90)
     assert (record["class_a_as_files"], record["class_b_as_files"]) == (1_000_000, 90_000_000)
     assert record["usd_as_files"] == 5 + 36
     assert record["class_a_as_shards"] + record["class_b_as_shards"] == 18_658
@@ -136,9 +136,9 @@ def test_a_million_images_cost_what_the_page_says(
     assert "  lost              under $0.0001 (list prices" in loss
     assert "91,000,000 operations for $41.00, against 18,658 for" in " ".join(PAGE.split())
     assert run(["data", "pack", "photos", "packed", "--dry-run", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["files"], said["shards"], said["labels"]) == (600, 1, ["cat", "dog"])
-    assert (said["class_a_as_shards"], said["class_b_as_shards"]) == (4, 90)
+    record = json.loads(capsys.readouterr().out)
+    assert (record["files"], record["shards"], record["labels"]) == (600, 1, ["cat", "dog"])
+    assert (record["class_a_as_shards"], record["class_b_as_shards"]) == (4, 90)
     assert not (reader / "packed").exists()
 
 
@@ -163,11 +163,12 @@ def test_the_local_stack_makes_the_bucket_and_json_has_every_fact(
     reader: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["data", "sync", "fineweb", "gs://made-at-first-use/x", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["objects"] == 4
-    assert said["bytes"] == said["bytes_moved"] == 4 * (24 << 10)
-    assert (said["class_a"], said["class_b"], said["conflicts"], said["problems"]) == (5, 0, 0, [])
-    assert said["usd_operations"] == pytest.approx(5 * 0.005 / 1000)
+    record = json.loads(capsys.readouterr().out)
+    assert record["objects"] == 4
+    assert record["bytes"] == record["bytes_moved"] == 4 * (24 << 10)
+    assert (record["class_a"], record["class_b"]) == (5, 0)
+    assert (record["conflicts"], record["problems"]) == (0, [])
+    assert record["usd_operations"] == pytest.approx(5 * 0.005 / 1000)
 
 
 def test_errors_have_their_exit_codes(reader: Path, capsys: pytest.CaptureFixture[str]) -> None:

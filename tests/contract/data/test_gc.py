@@ -20,11 +20,11 @@ from tpujob.errors import IllegalInState
 
 
 class Killed(Exception):
-    """In place of the end of the process."""
+    """The end of the process."""
 
 
 def leave_behind(rig: Rig) -> None:
-    """A download that was killed."""
+    """Leave the unfinished file of a download that was killed."""
 
     class Dying(JsonObjects):
         @contextmanager
@@ -44,8 +44,8 @@ def leave_behind(rig: Rig) -> None:
 def test_what_is_left_behind_is_found_and_removed_and_nothing_else(rig: Rig) -> None:
     leave_behind(rig)
     (rig.folder / "back" / "mine").write_bytes(b"mine")
-    (found,) = folders = checksum_cache.find_incomplete(rig.cache)
-    assert (found.path, found.files, found.size) == (f"{rig.folder}/back/.tpujob-parts", 1, 100)
+    (folder,) = folders = checksum_cache.find_incomplete(rig.cache)
+    assert (folder.path, folder.files, folder.size) == (f"{rig.folder}/back/.tpujob-parts", 1, 100)
     with (
         exclusive_lock(rig.folder / "back" / ".tpujob-parts" / "lock", ""),
         pytest.raises(IllegalInState),
@@ -87,9 +87,9 @@ def test_the_command_lists_then_removes(shell: Rig, capsys: pytest.CaptureFixtur
     leave_behind(shell)
     shell.cache.close()
     assert run(["data", "gc"]) == 0
-    said = capsys.readouterr().out
-    assert ".tpujob-parts: 1 file, 100 B" in said
-    assert "tpujob data gc --delete" in said
+    output = capsys.readouterr().out
+    assert ".tpujob-parts: 1 file, 100 B" in output
+    assert "tpujob data gc --delete" in output
     assert run(["data", "gc", "--delete", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert (record["removed"], len(record["folders"])) == (True, 1)
@@ -107,9 +107,9 @@ def test_a_bucket_says_what_it_keeps_and_takes_the_rule_beside_others(
     assert ask(shell.url, "PATCH", path, patch)[0] == 200
     place = f"gs://{shell.bucket}"
     assert run(["data", "gc", place]) == 0
-    said = capsys.readouterr().out
-    assert "kept for 7 days (soft delete) and billed" in said
-    assert f"tpujob data gc --rule 7 {place}" in said
+    output = capsys.readouterr().out
+    assert "kept for 7 days (soft delete) and billed" in output
+    assert f"tpujob data gc --rule 7 {place}" in output
     for _ in range(2):
         assert run(["data", "gc", place, "--rule", "7"]) == 0
         assert "ended after 7 days" in capsys.readouterr().out

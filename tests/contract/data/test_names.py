@@ -53,10 +53,10 @@ def test_the_merge_gives_each_key_of_the_source_once_and_in_order(
 ) -> None:
     source = [(key, f"mine {key}") for key in sorted(mine, key=str.encode)]
     target = [(key, f"theirs {key}") for key in sorted(theirs, key=str.encode)]
-    found = list(pairs(source, target))
-    assert [pair.key for pair in found] == sorted(mine, key=str.encode)
-    assert all(pair.source == f"mine {pair.key}" for pair in found)
-    assert {pair.key: pair.target for pair in found if pair.target} == {
+    matched = list(pairs(source, target))
+    assert [pair.key for pair in matched] == sorted(mine, key=str.encode)
+    assert all(pair.source == f"mine {pair.key}" for pair in matched)
+    assert {pair.key: pair.target for pair in matched if pair.target} == {
         key: f"theirs {key}" for key in mine & theirs
     }
 
@@ -74,7 +74,7 @@ def test_files_come_in_the_order_of_a_list_of_objects(tmp_path: Path) -> None:
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text("x")
-    keys = [found.key for found in files_of(os.fsencode(tmp_path)) if isinstance(found, LocalFile)]
+    keys = [entry.key for entry in files_of(os.fsencode(tmp_path)) if isinstance(entry, LocalFile)]
     assert keys == sorted(names, key=str.encode)
 
 
@@ -94,10 +94,10 @@ def test_no_link_is_followed_out_of_the_folder(tmp_path: Path) -> None:
         (folder / name).symlink_to(to)
     (folder / "inside").symlink_to("file")
     os.mkfifo(folder / "pipe")
-    found = list(files_of(os.fsencode(folder)))
-    files = {one.key: one.path for one in found if isinstance(one, LocalFile)}
+    entries = list(files_of(os.fsencode(folder)))
+    files = {entry.key: entry.path for entry in entries if isinstance(entry, LocalFile)}
     assert files == {name: os.fsencode(folder.resolve() / "file") for name in ("file", "inside")}
-    left = {one.name for one in found if isinstance(one, LeftOut)}
+    left = {entry.name for entry in entries if isinstance(entry, LeftOut)}
     assert left == {"out", "folder-out", "absolute", "around", "nowhere", "self", "pipe"}
 
 

@@ -123,7 +123,7 @@ def test_a_flipped_byte_of_a_shard_is_found_or_is_padding(tmp_path: Path) -> Non
     assert list(records.read(str(path), entries)) == contents
     whole = bytearray(path.read_bytes())
     data_ends = whole.rindex(contents[-1][-8:]) + 8
-    found = 0
+    damaged = 0
     places = [*range(200), *(chance.randrange(data_ends) for _ in range(150))]
     for place in places:
         whole[place] ^= 0x10
@@ -132,10 +132,10 @@ def test_a_flipped_byte_of_a_shard_is_found_or_is_padding(tmp_path: Path) -> Non
         try:
             list(records.read(str(path), entries))
         except records.Damaged:
-            found += 1
+            damaged += 1
         else:
             assert place < 64 or whole[place] == 0, f"byte {place} is no padding"
-    assert found > 250
+    assert damaged > 250
 
 
 def test_a_shard_that_was_cut_short_is_found(tmp_path: Path) -> None:
@@ -178,17 +178,17 @@ HOSTILE = ("../out", "/etc/out", "a/../../out", "a//b", "", ".", "x/", "nul\0", 
 
 def rewritten(packed: Path, change: Callable[[list[list[Any]]], None]) -> None:
     """The set with other lines in its index, and everything else right."""
-    said = json.loads((packed / "manifest.json").read_bytes())
-    index = packed / said["index"]["name"]
+    manifest = json.loads((packed / "manifest.json").read_bytes())
+    index = packed / manifest["index"]["name"]
     lines = [json.loads(line) for line in gzip.decompress(index.read_bytes()).splitlines()]
     change(lines)
-    (shard,) = said["shards"]
+    (shard,) = manifest["shards"]
     data = gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode())
     index.write_bytes(data)
-    shard["index_bytes"] = said["index"]["bytes"] = len(data)
-    said["index"]["crc32c"] = extend(0, data)
-    said["index"]["sha256"] = hashlib.sha256(data).hexdigest()
-    (packed / "manifest.json").write_text(json.dumps(said))
+    shard["index_bytes"] = manifest["index"]["bytes"] = len(data)
+    manifest["index"]["crc32c"] = extend(0, data)
+    manifest["index"]["sha256"] = hashlib.sha256(data).hexdigest()
+    (packed / "manifest.json").write_text(json.dumps(manifest))
 
 
 def test_hostile_names_are_refused_by_name_and_the_rest_is_written(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_file_that_is_not_what_the_index_says_is_not_written(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         (b'["a", 1, 2]\n' * 1_000_000, "another number of files"),
         (b" " * 100_000_000, "the index is damaged"),
@@ -230,7 +230,7 @@ def test_a_file_that_is_not_what_the_index_says_is_not_written(tmp_path: Path) -
     ids=["lines", "bytes"],
 )
 def test_an_index_that_would_fill_the_memory_is_not_unpacked(
-    packed: Path, tmp_path: Path, line: bytes, said: str
+    packed: Path, tmp_path: Path, line: bytes, message: str
 ) -> None:
     manifest = decode((packed / "manifest.json").read_bytes())
     bomb = gzip.compress(line, 1)
@@ -238,7 +238,7 @@ def test_an_index_that_would_fill_the_memory_is_not_unpacked(
     one = replace(manifest.shards[0], index_start=0, index_bytes=len(bomb))
     tracemalloc.start()
     try:
-        with pytest.raises(BadRequest, match=said):
+        with pytest.raises(BadRequest, match=message):
             entries_of(tmp_path / "bomb", one)
         assert tracemalloc.get_traced_memory()[1] < 50 * MIB
     finally:
@@ -259,20 +259,20 @@ def test_unpacking_overwrites_nothing(packed: Path, source: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
-        (lambda said: said.update(version=2), "version: .*equal to 1"),
-        (lambda said: said.update(format="else"), "format: "),
-        (lambda said: said.update(records=3), "do not add up"),
-        (lambda said: said["shards"][0].update(name="../x"), r"shards.0.name"),
-        (lambda said: said["shards"][0].update(bytes=-1), r"shards.0.bytes"),
-        (lambda said: said.pop("index"), "index: Field required"),
+        (lambda manifest: manifest.update(version=2), "version: .*equal to 1"),
+        (lambda manifest: manifest.update(format="else"), "format: "),
+        (lambda manifest: manifest.update(records=3), "do not add up"),
+        (lambda manifest: manifest["shards"][0].update(name="../x"), r"shards.0.name"),
+        (lambda manifest: manifest["shards"][0].update(bytes=-1), r"shards.0.bytes"),
+        (lambda manifest: manifest.pop("index"), "index: Field required"),
     ],
 )
-def test_a_manifest_that_cannot_be_used_is_one_clear_error(packed: Path, change, said) -> None:
+def test_a_manifest_that_cannot_be_used_is_one_clear_error(packed: Path, change, message) -> None:
     manifest = json.loads((packed / "manifest.json").read_bytes())
     change(manifest)
-    with pytest.raises(BadRequest, match=said):
+    with pytest.raises(BadRequest, match=message):
         decode(json.dumps(manifest).encode())
 
 
@@ -294,9 +294,9 @@ def test_what_cannot_be_packed_is_left_out_by_name(
         file.truncate(LARGEST + 1)
     made = pack(source, tmp_path / "packed")
     assert (made.files, made.left_out) == (200, 3)
-    said = named(made.problems)
-    assert set(said) == {"link", "pipe", "sparse"}
-    assert "tpujob data sync" in said["sparse"]
+    reasons = named(made.problems)
+    assert set(reasons) == {"link", "pipe", "sparse"}
+    assert "tpujob data sync" in reasons["sparse"]
 
 
 def test_bad_places_are_refused_and_nothing_is_written(source: Path, tmp_path: Path) -> None:
@@ -404,9 +404,9 @@ def test_a_pack_that_was_killed_shows_nothing_torn_and_can_be_run_again(
         time.sleep(0.001)
     process.kill()
     process.wait()
-    found = {name: data for name, data in files_in(packed).items() if "/" not in name}
-    assert found.items() <= files_in(tmp_path / "whole").items(), "each visible shard is whole"
-    for name, data in found.items():
+    visible = {name: data for name, data in files_in(packed).items() if "/" not in name}
+    assert visible.items() <= files_in(tmp_path / "whole").items(), "each visible shard is whole"
+    for name, data in visible.items():
         (packed / name).write_bytes(data[:1000] + b"!" + data[1001:])
     pack(source, packed, size=MIB // 16)
     assert files_in(packed) == files_in(tmp_path / "whole"), "a shard that is there is not trusted"

@@ -29,7 +29,7 @@ def web() -> Iterator[WebServer]:
 
 
 class Interrupted(JsonObjects):
-    """Before its n-th request that writes, somebody else acts."""
+    """Cloud Storage in which another program acts before the n-th request that writes."""
 
     def __init__(self, rig: Rig, when: int, act: Any) -> None:
         super().__init__(rig.url, patience=10)

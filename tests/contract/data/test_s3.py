@@ -74,13 +74,13 @@ def fetch(
 def test_keys_are_taken_as_they_are_and_the_second_run_reads_nothing(rig: Rig, s3: Any) -> None:
     put(s3, KEYS)
     reader = S3Objects(patience=2)
-    said = rig.preview_outside(S3Prefix("data", ""), rig.place, reader)
+    preview = rig.preview_outside(S3Prefix("data", ""), rig.place, reader)
     reader.close()
     assert rig.stored() == {}, "nothing was written"
     done = fetch(rig, rig.place)
     used = rig.objects.operations
-    assert (said.objects, said.bytes) == (done.copied, done.copied_bytes)
-    assert (said.class_a, said.class_b) == (used.class_a, used.class_b)
+    assert (preview.objects, preview.bytes) == (done.copied, done.copied_bytes)
+    assert (preview.class_a, preview.class_b) == (used.class_a, used.class_b)
     assert (done.copied, done.left_out, done.unverified) == (len(KEYS), 0, 0)
     assert rig.stored() == KEYS
 
@@ -137,9 +137,9 @@ def test_an_object_of_parts_has_no_checksum_that_its_bytes_are_compared_with(
         kept = {name: made[name] for name in ("ETag", "ChecksumCRC32") if name in made}
         parts.append({"PartNumber": n, **kept})
     s3.complete_multipart_upload(**given, MultipartUpload={"Parts": parts})
-    said = s3.head_object(Bucket="data", Key="parts", ChecksumMode="ENABLED")
-    assert "-2" in said["ETag"]
-    assert "-" not in said.get("ChecksumCRC32", "")
+    facts = s3.head_object(Bucket="data", Key="parts", ChecksumMode="ENABLED")
+    assert "-2" in facts["ETag"]
+    assert "-" not in facts.get("ChecksumCRC32", "")
     put(s3, {"whole": b"x" * 10}, **algorithm)
     for target in (rig.place, rig.folder / "back"):
         done = fetch(rig, target)

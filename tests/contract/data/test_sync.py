@@ -96,13 +96,14 @@ def test_the_preview_says_what_the_run_does(rig: Rig, up: bool) -> None:
     if not up:
         rig.sync()
     ends = ("", "") if up else (rig.place, rig.folder / "back")
-    said = rig.preview(*ends)
+    preview = rig.preview(*ends)
     assert rig.stored() == ({} if up else files_in(rig.source)), "nothing was written"
     assert not (rig.folder / "back").exists()
     done = rig.sync(*ends)
-    assert (said.objects, said.bytes, said.same) == (done.copied, done.copied_bytes, done.same)
+    counts = preview.objects, preview.bytes, preview.same
+    assert counts == (done.copied, done.copied_bytes, done.same)
     used = rig.objects.operations
-    assert (said.class_a, said.class_b) == (used.class_a, used.class_b)
+    assert (preview.class_a, preview.class_b) == (used.class_a, used.class_b)
 
 
 def test_names_without_a_counterpart_are_left_out_by_name_and_the_others_go_on(rig: Rig) -> None:
@@ -133,7 +134,7 @@ def test_a_download_writes_through_no_link_and_over_no_folder(rig: Rig) -> None:
 
 
 class Meddling(JsonObjects):
-    """Somebody else writes between our look and our write."""
+    """Cloud Storage in which another program writes between the list and the write of a sync."""
 
     def __init__(self, rig: Rig, data: bytes) -> None:
         super().__init__(rig.url, patience=10)
@@ -146,7 +147,7 @@ class Meddling(JsonObjects):
 
 
 @pytest.mark.parametrize("before", [b"", b"listed"])
-def test_what_somebody_else_wrote_meanwhile_is_reported_once_and_kept(
+def test_what_another_program_wrote_meanwhile_is_reported_once_and_kept(
     rig: Rig, before: bytes
 ) -> None:
     if before:
@@ -154,11 +155,11 @@ def test_what_somebody_else_wrote_meanwhile_is_reported_once_and_kept(
     rig.write({"fought": b"ours", "free": b"free"})
     done = rig.sync(objects=Meddling(rig, b"theirs"))
     assert (done.copied, done.conflicts) == (1, 1)
-    assert [one.name for one in done.problems] == ["fought"]
+    assert [problem.name for problem in done.problems] == ["fought"]
     assert rig.stored() == {"fought": b"theirs", "free": b"free"}
 
 
-def test_the_same_bytes_from_somebody_else_are_no_conflict(rig: Rig) -> None:
+def test_the_same_bytes_from_another_program_are_no_conflict(rig: Rig) -> None:
     rig.write({"fought": b"ours"})
     assert rig.sync(objects=Meddling(rig, b"ours")).conflicts == 0
 

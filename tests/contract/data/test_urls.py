@@ -83,10 +83,10 @@ def test_an_identity_has_what_a_server_gives_and_its_validator() -> None:
 
 def test_an_etag_of_parts_and_one_of_an_encrypted_object_are_no_hashes() -> None:
     etag = hashlib.md5(b"x").hexdigest()
-    said = hash_of_s3({"ETag": f'"{etag}"'})
-    assert said is not None
-    assert (said.kind, said.value.hex(), said.certain) == ("md5", etag, False)
-    assert hash_of_s3({"ETag": f'"{etag}"', "ServerSideEncryption": "AES256"}) == said
+    s3_hash = hash_of_s3({"ETag": f'"{etag}"'})
+    assert s3_hash is not None
+    assert (s3_hash.kind, s3_hash.value.hex(), s3_hash.certain) == ("md5", etag, False)
+    assert hash_of_s3({"ETag": f'"{etag}"', "ServerSideEncryption": "AES256"}) == s3_hash
     assert hash_of_s3({"ETag": f'"{etag}-3"'}) is None
     assert hash_of_s3({"ETag": f'"{etag}"', "ServerSideEncryption": "aws:kms"}) is None
     assert hash_of_s3({"ETag": f'"{etag}"', "SSECustomerAlgorithm": "AES256"}) is None
@@ -94,9 +94,9 @@ def test_an_etag_of_parts_and_one_of_an_encrypted_object_are_no_hashes() -> None
 
 def test_a_checksum_of_the_whole_is_taken_and_one_of_parts_is_not() -> None:
     value = base64.b64encode(b"\0\1\2\3").decode()
-    said = hash_of_s3({"ChecksumCRC32C": value, "ChecksumType": "FULL_OBJECT", "ETag": '"x-2"'})
-    assert said is not None
-    assert (said.kind, said.value, said.certain) == ("crc32c", b"\0\1\2\3", True)
+    s3_hash = hash_of_s3({"ChecksumCRC32C": value, "ChecksumType": "FULL_OBJECT", "ETag": '"x-2"'})
+    assert s3_hash is not None
+    assert (s3_hash.kind, s3_hash.value, s3_hash.certain) == ("crc32c", b"\0\1\2\3", True)
     assert hash_of_s3({"ChecksumCRC32C": value, "ChecksumType": "COMPOSITE"}) is None
     assert hash_of_s3({"ChecksumSHA256": base64.b64encode(b"x" * 32).decode() + "-2"}) is None
 
@@ -111,13 +111,13 @@ def test_a_hash_is_read_from_the_headers_of_the_web() -> None:
         ({"digest": f"SHA-256={sha256}"}, "sha256"),
         ({"content-md5": MD5}, "md5"),
     ):
-        found = hash_of_web(headers)
-        assert found is not None, headers
-        assert found.kind == kind
+        source_hash = hash_of_web(headers)
+        assert source_hash is not None, headers
+        assert source_hash.kind == kind
         if kind != "crc32c":
-            made = hasher(found.kind)
+            made = hasher(source_hash.kind)
             made.update(b"x")
-            assert made.digest() == found.value
+            assert made.digest() == source_hash.value
     assert hash_of_web({}) is None
     packed = {"x-goog-hash": f"md5={MD5}", "x-goog-stored-content-encoding": "gzip"}
     assert hash_of_web(packed) is None, "it is of the packed bytes"

@@ -19,7 +19,7 @@ from tpujob.adapters.web_files import WebFiles
 from tpujob.data.locations import HEADER, Url, UrlList, web_files
 from tpujob.data.sync import upload
 from tpujob.data.sync.stream_copy import GONE
-from tpujob.errors import BadRequest, NotFound, Refused, TpujobError, Transient
+from tpujob.errors import BadRequest, NotFound, Refused, Transient
 
 MIB = 1 << 20
 
@@ -30,13 +30,12 @@ def web() -> Iterator[WebServer]:
         yield server
 
 
-def list_of(rig: Rig, url: str, files: dict[str, bytes], *, md5: bool = True) -> str:
+def list_of(rig: Rig, url: str, files: dict[str, bytes]) -> str:
+    """Return the path of a list of these files, with their sizes and MD5s."""
     lines = [HEADER]
     for name, data in files.items():
-        fields = [f"{url}/{name}"]
-        if md5:
-            fields += [str(len(data)), base64.b64encode(hashlib.md5(data).digest()).decode()]
-        lines.append("\t".join(fields))
+        md5 = base64.b64encode(hashlib.md5(data).digest()).decode()
+        lines.append(f"{url}/{name}\t{len(data)}\t{md5}")
     path = rig.folder / "urls.tsv"
     path.write_text("\n".join(lines) + "\n")
     return str(path)
@@ -188,16 +187,15 @@ def test_redirects_are_few_and_lead_to_no_place_without_tls(rig: Rig, web: WebSe
         fetch(rig, f"{web.url}/file", rig.place)
 
 
-@pytest.mark.parametrize("seed", range(1))
 def test_flips_and_cuts_on_the_way_are_caught_where_there_is_an_md5(
-    rig: Rig, web: WebServer, seed: int, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upload, "SMALL", 20_000)
-    chance = random.Random(seed)
+    chance = random.Random(0)
     web.files = {f"{i:03d}": chance.randbytes(chance.randrange(4_000, 30_000)) for i in range(60)}
     expected = {f"127.0.0.1/{name}": data for name, data in web.files.items()}
     for target in (rig.place, rig.folder / "back"):
-        with between(web.url, share=0.1, most=15, seed=seed) as proxy:
+        with between(web.url, share=0.1, most=15, seed=0) as proxy:
             path = list_of(rig, proxy.url, web.files)
             done = fetch(rig, path, target)
             assert proxy.flipped + proxy.cut >= 3, "the proxy did its work"
@@ -205,12 +203,10 @@ def test_flips_and_cuts_on_the_way_are_caught_where_there_is_an_md5(
     assert rig.stored() == files_in(rig.folder / "back") == expected
 
 
-def test_a_list_is_no_target_and_a_url_neither(rig: Rig, web: WebServer) -> None:
-    web.files["x"] = b"x"
+@pytest.mark.parametrize("target", ["http://127.0.0.1:9/x", "s3://bucket/x"])
+def test_nothing_is_written_outside_cloud_storage(rig: Rig, target: str) -> None:
     with pytest.raises(BadRequest, match="nothing is written to"):
-        rig.sync(target=f"{web.url}/x")
-    with pytest.raises(TpujobError):
-        rig.sync(target="s3://bucket/x")
+        rig.sync(target=target)
 
 
 def test_an_empty_file_is_verified(rig: Rig, web: WebServer) -> None:
@@ -222,7 +218,7 @@ def test_an_empty_file_is_verified(rig: Rig, web: WebServer) -> None:
     assert rig.stored() == files_in(rig.folder / "back") == {"empty": b""}
 
 
-def test_a_folder_is_no_list(rig: Rig, tmp_path: Path) -> None:
+def test_a_file_without_the_first_line_of_a_list_is_refused(tmp_path: Path) -> None:
     (tmp_path / "urls.tsv").write_text("https://h/x\n")
     with pytest.raises(BadRequest, match="its first line is not"):
         web_files(UrlList(str(tmp_path / "urls.tsv")))

@@ -37,13 +37,13 @@ def filters(query: Any) -> list[Any]:
 
 
 def declared() -> set[Index]:
-    found: set[Index] = set()
+    indexes: set[Index] = set()
     for index in json.loads(FILE.read_text())["indexes"]:
         assert index["queryScope"] == "COLLECTION"
         *equal, last = index["fields"]
         names = frozenset(field["fieldPath"] for field in equal)
-        found.add((index["collectionGroup"], names, ((last["fieldPath"], last["order"]),)))
-    return found
+        indexes.add((index["collectionGroup"], names, ((last["fieldPath"], last["order"]),)))
+    return indexes
 
 
 def test_every_query_has_its_index_and_every_index_its_query(

@@ -256,9 +256,9 @@ def test_many_documents_are_read_in_pages_that_a_request_has_time_for(
         for down in (True, False):
             wanted = {"where": [("live", "==", True)], "newest_first": down}
             pages = firestore.pages("list", "jobs", order=order, limit=2, **wanted)
-            found = [[doc.id for doc in page] for page in pages]
-            assert [len(page) for page in found] == [2, 2, 1]
-            assert sorted(id for page in found for id in page) == [job.id for job in made]
+            ids = [[doc.id for doc in page] for page in pages]
+            assert [len(page) for page in ids] == [2, 2, 1]
+            assert sorted(id for page in ids for id in page) == [job.id for job in made]
 
 
 def test_tokens_grow_although_the_document_of_the_lease_is_lost(

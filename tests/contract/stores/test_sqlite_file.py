@@ -190,8 +190,8 @@ def test_a_document_is_read_again_only_when_its_version_is_new(tmp_path: Path) -
     seen = [store.peek(job_id) for job_id in ids]
     edit(tmp_path / "jobs.db", "UPDATE jobs SET document = 'not read'")
     assert store.due(2.0) == ids
-    for found in (store.list(live=True), store.walk()):
-        assert all(one is known for one, known in zip(found, seen[::-1], strict=True))
+    for jobs in (store.list(live=True), store.walk()):
+        assert all(one is known for one, known in zip(jobs, seen[::-1], strict=True))
     assert store.damaged() == []
     edit(tmp_path / "jobs.db", "UPDATE jobs SET version = version + 1")
     assert [job_id for job_id, _ in store.damaged()] == ids

@@ -15,7 +15,7 @@ from tests.support.stores import a_job, an_event, count_up
 from tpujob.adapters import records
 from tpujob.domain.model import DesiredState, Job, State
 from tpujob.errors import Conflict, Fenced, NotFound, StoreError
-from tpujob.ports import EventKey, Store, Write
+from tpujob.ports import EventKey, Lease, Store, Write
 
 
 def moved(store: Store, job: Job, op: str = "", **fields: object) -> Job:
@@ -206,14 +206,25 @@ def test_a_commit_makes_the_next_version_and_its_event(store: Store, job: Job) -
     assert store.events(job.id, after=2) == []
 
 
+def get_lease(store: Store, job: Job, owner: str, *, ttl: float = 60, now: float = 1000) -> Lease:
+    lease = store.lease(job.id, owner, ttl=ttl, now=now)
+    assert lease
+    return lease
+
+
 def both(store: Store, first: Job, second: Job, op: str = "both") -> tuple[Job, Job]:
     """Commit two jobs at once, under new leases."""
-    writes: list[Write] = []
-    for job in (first, second):
-        lease = store.lease(job.id, "b1", ttl=60, now=0)
-        assert lease
-        writes.append(Write(replace(job, message=op), an_event(), job.version, op, lease))
-    return store.commit_both(writes[0], writes[1])
+    one, two = (
+        Write(
+            replace(job, message=op),
+            an_event(),
+            job.version,
+            op,
+            get_lease(store, job, "b1", now=0),
+        )
+        for job in (first, second)
+    )
+    return store.commit_both(one, two)
 
 
 def test_two_jobs_are_committed_both_or_neither(store: Store, job: Job) -> None:
@@ -234,13 +245,10 @@ def test_two_jobs_are_committed_both_or_neither(store: Store, job: Job) -> None:
 
 def test_a_lost_lease_of_either_job_stops_both(store: Store, job: Job) -> None:
     other = store.create(a_job("other"), an_event())
-    old = [store.lease(j.id, "b1", ttl=1, now=0) for j in (job, other)]
-    assert store.lease(other.id, "b2", ttl=60, now=5)
     first, second = (
-        Write(j, an_event(), 1, "op", lease)
-        for j, lease in zip((job, other), old, strict=True)
-        if lease
+        Write(j, an_event(), 1, "op", get_lease(store, j, "b1", ttl=1, now=0)) for j in (job, other)
     )
+    get_lease(store, other, "b2", now=5)
     with pytest.raises(Fenced):
         store.commit_both(first, second)
     assert [store.get(j.id).version for j in (job, other)] == [1, 1]
@@ -285,37 +293,25 @@ def test_a_repeat_from_long_ago_is_never_applied_twice(store: Store, job: Job) -
 
 
 def test_a_lease_keeps_others_out_until_it_expires(store: Store, job: Job) -> None:
-    lease = store.lease(job.id, "a", ttl=60, now=1000)
-    assert lease
+    lease = get_lease(store, job, "a")
     assert (lease.owner, lease.until) == ("a", 1060)
-    again = store.lease(job.id, "a", ttl=60, now=1001)
-    assert again
+    again = get_lease(store, job, "a", now=1001)
     assert (again.until, again.token > lease.token) == (1061, True), "the same owner gets another"
     assert store.lease(job.id, "b", ttl=60, now=1060.9) is None
-    taken = store.lease(job.id, "b", ttl=60, now=1061)
-    assert taken
-    assert taken.token > again.token
+    assert get_lease(store, job, "b", now=1061).token > again.token
 
 
 def test_a_released_lease_is_free_at_once_and_tokens_go_on_growing(store: Store, job: Job) -> None:
-    first = store.lease(job.id, "a", ttl=60, now=1000)
-    assert first
+    first = get_lease(store, job, "a")
     store.release(first)
     store.release(first)
-    second = store.lease(job.id, "b", ttl=60, now=1000)
-    assert second
-    assert second.token > first.token
+    assert get_lease(store, job, "b").token > first.token
     store.release(first)
-    assert store.lease(job.id, "c", ttl=60, now=1001) is None, (
-        "a late release ended another's lease"
-    )
+    assert store.lease(job.id, "c", ttl=60, now=1001) is None, "it has ended the lease of another"
 
 
 def test_a_writer_that_lost_the_lease_is_refused(store: Store, job: Job) -> None:
-    old = store.lease(job.id, "a", ttl=60, now=1000)
-    new = store.lease(job.id, "b", ttl=60, now=1100)
-    assert old
-    assert new
+    old, new = get_lease(store, job, "a"), get_lease(store, job, "b", now=1100)
     with pytest.raises(Fenced, match="led by b"):
         store.commit(job, an_event(), expected_version=1, op_id="x", lease=old)
     with pytest.raises(Fenced):
@@ -424,8 +420,8 @@ def test_a_damaged_record_is_named_and_keeps_nobody_from_the_others(
         assert [job.id for job in each.list(live=True, name="mlp")] == ["000002"]
         assert [job.id for job in each.walk()] == ["000002"]
         assert each.due(9) == ["000002"]
-        said = [r.getMessage() for r in caplog.records if "000001" in r.getMessage()]
-        assert len(said) == 1, f"the log names it once: {said}"
+        lines = [r.getMessage() for r in caplog.records if "000001" in r.getMessage()]
+        assert len(lines) == 1, f"the log names it once: {lines}"
         ((job_id, reason),) = each.damaged()
         assert job_id == "000001"
         assert "damaged" in reason
@@ -482,14 +478,14 @@ def test_a_kill_in_mid_commit_loses_nothing_that_was_acknowledged(
     process = place.process("commit_for_ever", job.id)
     go(process)
     assert process.stdout
-    said = [int(process.stdout.readline()) for _ in range(after)]
+    versions = [int(process.stdout.readline()) for _ in range(after)]
     process.kill()
-    said += [int(line) for line in process.stdout]
+    versions += [int(line) for line in process.stdout]
     for opened in (store, place.open()):
-        found = opened.get(job.id)
-        assert said[-1] <= found.version <= said[-1] + 1, "one more may be stored and not yet said"
-        assert [e.seq for e in opened.events(job.id)] == list(range(1, found.version + 1))
-    assert moved(store, store.get(job.id)).version == found.version + 1
+        stored = opened.get(job.id)
+        assert versions[-1] <= stored.version <= versions[-1] + 1, "the kill may hide one reply"
+        assert [e.seq for e in opened.events(job.id)] == list(range(1, stored.version + 1))
+    assert moved(store, store.get(job.id)).version == stored.version + 1
 
 
 def test_a_reader_is_not_held_up_by_what_is_being_written(store: Store) -> None:

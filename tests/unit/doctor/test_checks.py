@@ -176,11 +176,13 @@ CASES: dict[str, Finding] = {
     "an old Python": machine.check_python(Software((3, 9, 1), [], {})),
     "packages": machine.check_packages(
         Software(
-            (3, 11, 0), ["google-cloud-tpu>=1.28", "typer<1,>=0.28"], {"google-cloud-tpu": "1.28.0"}
+            (3, 11, 0),
+            ["google-cloud-tpu>=1.28", "typer<1,>=0.28"],
+            {"google-cloud-tpu": "1.28.0", "typer": "0.28.1"},
         )
     ),
     "an old package": machine.check_packages(
-        Software((3, 11, 0), ["a>=1.28", "b>=2"], {"a": "1.9.3rc1"})
+        Software((3, 11, 0), ["a<2,>=1.28", "b>=2"], {"a": "1.9.3rc1"})
     ),
     "not installed": machine.check_packages(Software((3, 11, 0), [], {})),
     "a backend": machine.check_backend("https://b", None),
@@ -211,10 +213,10 @@ def test_every_check() -> None:
         name: zones.check_buckets(LAB, {"gs://lab": one})[0] for name, one in BUCKETS.items()
     }
     cases = CASES | buckets
-    for found in cases.values():
-        assert bool(found.cure) == (found.verdict is not OK), f"a cure where one helps: {found}"
-        assert "\n" not in found.what + found.cure
-        assert not found.what.endswith("."), found
+    for finding in cases.values():
+        assert bool(finding.cure) == (finding.verdict is not OK), finding
+        assert "\n" not in finding.what + finding.cure
+        assert not finding.what.endswith("."), finding
     pages = {case: f"{one.verdict}: {one.what}\n{one.cure}" for case, one in cases.items()}
     golden("doctor-checks", {case: page.rstrip() for case, page in pages.items()})
 
@@ -309,5 +311,5 @@ def test_the_laptop(change: dict[str, Any], name: str, verdict: Severity, what: 
 def test_every_generation_is_found_in_what_a_zone_offers() -> None:
     for generation in accelerators.GENERATIONS.values():
         types = frozenset(t for t in accelerators.ALL if t.startswith(f"{generation.prefix}-"))
-        found = zones.check_types(granted(8, generation.name), ZONE, types)
-        assert found.what == f"offers {generation.name}"
+        finding = zones.check_types(granted(8, generation.name), ZONE, types)
+        assert finding.what == f"offers {generation.name}"

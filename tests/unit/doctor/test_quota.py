@@ -35,11 +35,11 @@ def row(
     limits: list[Limit], zone: str = ZONE, kind: QuotaKind = V4, **more: Any
 ) -> SimpleNamespace:
     rows = allowances(limits, [zone], **more)
-    found = [
+    rows_of_kind = [
         one for one in rows if (one["type"], one["pricing"]) == (kind.generation, kind.pricing)
     ]
-    assert len(found) == 1, found
-    return SimpleNamespace(**found[0], chips=chips(found[0]))
+    assert len(rows_of_kind) == 1, rows_of_kind
+    return SimpleNamespace(**rows_of_kind[0], chips=chips(rows_of_kind[0]))
 
 
 def test_the_smaller_limit_holds() -> None:
@@ -108,8 +108,8 @@ def test_a_grant_has_a_row_even_without_quota() -> None:
         ChipsSetting(type="v4", zone=ZONE, pricing="spot", chips=32),
         ChipsSetting(type="v4", zone=OTHER, pricing="spot", chips=8),
     ]
-    found = row([limit(V4, "zone", 0)], grants=grants)
-    assert (found.granted_chips, found.limit, found.known) == (32, 0, True)
+    allowance = row([limit(V4, "zone", 0)], grants=grants)
+    assert (allowance.granted_chips, allowance.limit, allowance.known) == (32, 0, True)
     assert not row([], grants=grants).known
 
 
@@ -186,6 +186,12 @@ def test_every_grant_of_a_letter_is_found_in_its_order() -> None:
     zones = list(dict.fromkeys(str(g["zone"]) for g in grants))
     made = context.make({"name": "trc", "project": "my-lab-1", "zones": zones, "grants": grants})
     assert len(made.grants) == 6
+
+
+@pytest.mark.parametrize(("type", "chips"), [("v3", 32), ("v4", 32), ("v5e", 64), ("v6e", 64)])
+def test_cores_of_a_grant_are_as_many_a_chip_as_the_generation_has(type: str, chips: int) -> None:
+    text = f"64 spot Cloud TPU {type} cores in zone {ZONE}"
+    assert parse_letter(text) == [grant(type, ZONE, "spot", chips)]
 
 
 def test_what_is_no_grant_is_refused() -> None:

@@ -21,7 +21,7 @@ def asking(refused: Cause | None, at: float) -> Job:
     return replace(job_in(State.PROVISIONING), slices=(slice,))
 
 
-def told(offers: CircuitBreaker, kind: EventKind, job: Job, at: float = NOW) -> None:
+def note(offers: CircuitBreaker, kind: EventKind, job: Job, at: float = NOW) -> None:
     offers.note(job, job, Event(kind, at, State.RELEASING, "refused"))
 
 
@@ -32,7 +32,7 @@ def test_refusals_a_backend_sees_are_added_to_those_in_the_records() -> None:
     for job in (waits, ended):
         store.create(job, Event(EventKind.CREATED, NOW, job.state, "created"))
     offers = CircuitBreaker(store)
-    told(offers, EventKind.RELEASE_STARTED, asking(Cause.STOCKOUT, NOW - 1))
+    note(offers, EventKind.RELEASE_STARTED, asking(Cause.STOCKOUT, NOW - 1))
     assert set(offers.circuits()) == {"us-east5-a/v6e-8/spot", "us-east5-b/v6e-8/spot"}, (
         "nobody waits on account of a job that has ended"
     )
@@ -42,26 +42,26 @@ def test_only_events_about_an_offer_change_its_circuit() -> None:
     offers, refused = CircuitBreaker(in_memory()), asking(Cause.STOCKOUT, NOW)
     for kind in EventKind:
         if kind not in (EventKind.RELEASE_STARTED, EventKind.SLICE_READY):
-            told(offers, kind, refused)
+            note(offers, kind, refused)
     assert offers.circuits() == {}
-    told(offers, EventKind.RELEASE_STARTED, asking(None, NOW))
+    note(offers, EventKind.RELEASE_STARTED, asking(None, NOW))
     assert offers.circuits() == {}, "it was given back, not refused"
-    told(offers, EventKind.RELEASE_STARTED, refused)
+    note(offers, EventKind.RELEASE_STARTED, refused)
     known = dict(offers.circuits())
     assert len(known) == 1
-    told(offers, EventKind.DELETE_ASKED, refused, NOW + 5)
+    note(offers, EventKind.DELETE_ASKED, refused, NOW + 5)
     assert offers.circuits() == known
-    told(offers, EventKind.SLICE_READY, refused, NOW + 5)
+    note(offers, EventKind.SLICE_READY, refused, NOW + 5)
     assert offers.circuits() == {}, "it can be had"
 
 
 def test_an_offer_may_be_asked_for_from_the_moment_it_opens() -> None:
     offers = CircuitBreaker(in_memory())
-    told(offers, EventKind.RELEASE_STARTED, asking(Cause.STOCKOUT, NOW))
+    note(offers, EventKind.RELEASE_STARTED, asking(Cause.STOCKOUT, NOW))
     (circuit,) = offers.circuits().values()
     with pytest.raises(Conflict, match="another job is requesting v6e-8 in us-east5-b just now"):
-        told(offers, EventKind.SLICE_REQUESTED, asking(None, NOW), circuit.until - 0.01)
-    told(offers, EventKind.SLICE_REQUESTED, asking(None, NOW), circuit.until)
+        note(offers, EventKind.SLICE_REQUESTED, asking(None, NOW), circuit.until - 0.01)
+    note(offers, EventKind.SLICE_REQUESTED, asking(None, NOW), circuit.until)
 
 
 def test_of_jobs_that_see_an_offer_open_at_once_only_one_asks() -> None:

@@ -24,18 +24,18 @@ def test_a_large_group_that_has_ended_is_read_at_once(
 
 def test_a_group_is_told_when_its_last_element_has_ended_or_was_removed(stage: Stage) -> None:
     job = replace(stage.job(stage.create()), group="000001")
-    told: list[str] = []
+    woken: list[str] = []
     groups = Groups(stage.store, stage.clock)
-    groups.news = told.append
+    groups.news = woken.append
     parts = [replace(job, id=f"{n + 2:06d}", index=n) for n in range(3)]
     for one in (*parts, replace(parts[0], state=State.SUCCEEDED), parts[0]):
         groups.note(one)
     groups.note(replace(parts[1], state=State.FAILED))
     groups.note(replace(parts[1], state=State.FAILED))
     groups.forget(parts[2].id)
-    assert told == [], "the first goes on again"
+    assert woken == [], "the first goes on again"
     groups.note(replace(parts[0], state=State.CANCELLED))
-    assert told == ["000001"]
+    assert woken == ["000001"]
 
 
 @pytest.mark.parametrize("removed", [0, 1, 2])

@@ -91,13 +91,13 @@ def test_a_job_that_may_start_while_it_is_ticked_is_ticked_again(
     place = stage.reconciler.observer.place
 
     def then_falls_free(of: Job) -> Place:
-        found = place(of)
+        before = place(of)
         if of.id == job:
             monkeypatch.setattr(stage.reconciler.observer, "place", place)
             stage.api.delete("000001")
             stage.until("000001", State.CANCELLED)
             stage.reconciler.queue.plan()
-        return found
+        return before
 
     monkeypatch.setattr(stage.reconciler.observer, "place", then_falls_free)
     ticks(loop)
@@ -169,21 +169,27 @@ def test_a_pass_ends_when_the_loop_stops_before_all_ticks_have_begun(
 ) -> None:
     for number in range(2):
         stage.create(name=f"job-{number}")
-    begun, may_end = threading.Event(), threading.Event()
+    submitted, may_end = threading.Semaphore(0), threading.Event()
+
+    class Pool(ThreadPoolExecutor):
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+            future = super().submit(fn, *args, **kwargs)
+            submitted.release()
+            return future
 
     def tick(_: str) -> float:
-        begun.set()
-        may_end.wait(10)
+        may_end.wait(30)
         return 3600.0
 
     monkeypatch.setattr(stage.reconciler, "tick", tick)
-    loop = Loop(stage.reconciler, stage.store, stage.clock, sweep=list, workers=1)
+    loop = Loop(stage.reconciler, stage.store, stage.clock, sweep=list, pool=Pool(1))
     passing = threading.Thread(target=loop.make_pass, daemon=True)
     passing.start()
-    assert begun.wait(10)
+    assert submitted.acquire(timeout=30)
+    assert submitted.acquire(timeout=30)
     threading.Timer(0.2, may_end.set).start()
     loop.stop()
-    passing.join(5)
+    passing.join(30)
     assert not passing.is_alive()
 
 

@@ -28,9 +28,9 @@ def damage(folder: Path, job_id: str) -> None:
 
 
 def leaks(stage: Stage) -> list[LeakView]:
-    told = stage.api.leaks()
-    assert (told["failed"], told["unlisted"]) == ([], {})
-    return [*told["deleted"], *told["kept"]]
+    swept = stage.api.leaks()
+    assert (swept["failed"], swept["unlisted"]) == ([], {})
+    return [*swept["deleted"], *swept["kept"]]
 
 
 def test_slices_that_no_job_claims_are_listed_oldest_first(stage: Stage) -> None:
@@ -38,8 +38,8 @@ def test_slices_that_no_job_claims_are_listed_oldest_first(stage: Stage) -> None
     assert leaks(stage) == [], "a slice of a live job is no leak"
     leftover(stage, "tj-000009-1", "europe-west4-b", age=60)
     leftover(stage, "tj-000001-9", "us-central2-b", job_id=running)
-    told = leaks(stage)
-    assert [(leak["name"], leak["age_s"], leak["job"]) for leak in told] == [
+    found = leaks(stage)
+    assert [(leak["name"], leak["age_s"], leak["job"]) for leak in found] == [
         ("tj-000001-9", HOUR, running),
         ("tj-000009-1", 60.0, "000009"),
     ], "of another number of a live job, and in a zone that nobody here used"
@@ -69,7 +69,7 @@ def test_prices_are_shown_where_they_are_known(stage: Stage) -> None:
     leftover(stage, "tj-000009-1", "us-central2-b")
     listed = stage.cloud.list_all
 
-    def told(type: str, pricing: str, tpu_slices: int = 1) -> float | None:
+    def price(type: str, pricing: str, tpu_slices: int = 1) -> float | None:
         stage.cloud.list_all = lambda zones, timeout: [  # type: ignore[method-assign]
             replace(o, type=type, pricing=pricing, tpu_slices=tpu_slices)
             for o in listed(zones, timeout=timeout)
@@ -77,11 +77,11 @@ def test_prices_are_shown_where_they_are_known(stage: Stage) -> None:
         (leak,) = leaks(stage)
         return leak["usd_per_hour"]
 
-    assert told("v4-16", "spot") == pytest.approx(8 * 0.9215)
-    assert told("v4-16", "on-demand") == pytest.approx(8 * 3.22)
-    assert told("v4-16", "spot", 3) == pytest.approx(3 * 8 * 0.9215), "Multislice"
-    assert told("v99-16", "spot") is None
-    assert told("", "") is None
+    assert price("v4-16", "spot") == pytest.approx(8 * 0.9215)
+    assert price("v4-16", "on-demand") == pytest.approx(8 * 3.22)
+    assert price("v4-16", "spot", 3) == pytest.approx(3 * 8 * 0.9215), "Multislice"
+    assert price("v99-16", "spot") is None
+    assert price("", "") is None
 
 
 def test_a_job_whose_record_is_damaged_may_claim_its_slices(stage: Stage, tmp_path: Path) -> None:
@@ -217,9 +217,9 @@ def test_a_person_sweeps_by_the_rule_by_which_leaks_are_shown(stage: Stage) -> N
     there = dict(stage.cloud.machines)
 
     def swept(dry_run: bool) -> list[list[str]]:
-        told = stage.api.sweep(dry_run=dry_run)
-        shown = [[one["name"] for one in told[key]] for key in ("deleted", "kept", "failed")]
-        return [*shown, told["keys"]]
+        answer = stage.api.sweep(dry_run=dry_run)
+        shown = [[slice["name"] for slice in answer[key]] for key in ("deleted", "kept", "failed")]
+        return [*shown, answer["keys"]]
 
     both = ["tj-000077-1", "tj-000079-1"]
     assert swept(dry_run=True) == [both, ["tj-000078-1"], [], ["tj-000066-1"]]

@@ -1,9 +1,12 @@
 """What is kept of the reports of an attempt that is over: that of host 0 with the newest curves that it has signed."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.support.records import curves_in
 from tests.support.stage import Stage
+from tests.unit.engine.test_orphans import damage
 from tests.unit.service.test_series import drawn, line, place, write
 from tpujob.domain.model import State
 from tpujob.engine.report_cache import STALE
@@ -90,6 +93,17 @@ def test_two_that_sweep_at_once_keep_the_curves(
     monkeypatch.setattr(stage.bucket, "get", get)
     stage.tidy()
     assert (kept(stage, job), left(stage, job)) == (line(20), [])
+
+
+def test_reports_of_a_job_whose_record_cannot_be_read_stay(stage: Stage, tmp_path: Path) -> None:
+    """Its attempt may go on: the end of one host is recorded in its report alone."""
+    stage.running(stage.create(name="other"))
+    stage.running(job := stage.create())
+    stage.report(job, 1, phase="exited", exit_code=0)
+    reports = left(stage, job)
+    damage(tmp_path, job)
+    tidy_later(stage)
+    assert left(stage, job) == reports
 
 
 def test_without_a_record_the_report_of_host_0_is_kept(stage: Stage) -> None:

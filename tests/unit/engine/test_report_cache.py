@@ -154,10 +154,10 @@ def test_while_one_thread_lists_the_others_go_on_with_what_they_have(stage: Stag
     with ThreadPoolExecutor(1) as pool:
         made = pool.submit(cache.reports_of, job, timeout=1)
         assert under_way.wait(10)
-        found, _ = cache.reports_of(job, timeout=1)
+        blobs, _ = cache.reports_of(job, timeout=1)
         go_on.set()
         made.result(10)
-    assert (calls, len(found)) == (1, 2), "one call, and nobody has waited for it"
+    assert (calls, len(blobs)) == (1, 2), "one call, and nobody has waited for it"
 
 
 def test_a_storage_that_is_slow_is_asked_by_one_thread_while_the_others_wait(stage: Stage) -> None:

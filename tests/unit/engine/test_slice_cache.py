@@ -37,8 +37,8 @@ class Counted:
     def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
         self.made["list"] += 1
         self.timeouts.append(timeout)
-        found = self.cloud.survey(zones, timeout=timeout)
-        return SliceSurvey(found.seen, found.missed, self.calls)
+        survey = self.cloud.survey(zones, timeout=timeout)
+        return SliceSurvey(survey.seen, survey.missed, self.calls)
 
 
 @pytest.fixture
@@ -100,16 +100,16 @@ def test_while_a_cloud_takes_long_for_a_list_the_one_before_serves(
     one, other = slices(stage, 2)
     looks(listing, one, other)
     stage.clock.sleep(2 * FOR_EACH_CALL * CALLS)
-    real, told = cloud.survey, list[tuple[SliceSeen, bool]]()
+    real, answers = cloud.survey, list[tuple[SliceSeen, bool]]()
 
     def slow(zones: Collection[str], *, timeout: float) -> SliceSurvey:
         stage.clock.sleep(LONGEST / 2)
-        told.append(listing.look(other, timeout=10))
+        answers.append(listing.look(other, timeout=10))
         return real(zones, timeout=timeout)
 
     cloud.survey = slow  # pyright: ignore[reportAttributeAccessIssue]
     looks(listing, one)
-    assert [(type(seen), listed) for seen, listed in told] == [(Present, True)]
+    assert [(type(seen), listed) for seen, listed in answers] == [(Present, True)]
     assert cloud.made["look"] == 0
 
 
