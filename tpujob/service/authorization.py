@@ -17,8 +17,6 @@ from tpujob.ports import Store
 
 #: methods after which something is gone
 _LOSES = ("delete", "clean")
-
-
 #: by what is asked for; `tick`, a pass over every job, is no method of `JobsApi`
 RULES = {name: row.rule for name, row in METHODS.items()} | {"tick": access.ADMINS}
 

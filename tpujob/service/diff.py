@@ -24,13 +24,11 @@ from tpujob.service.views import SET, code_view
 
 FETCH = 60.0  #: seconds to fetch one piece of a bundle
 PIECE = 8 * 1024**2  #: bytes
-UNPACKED_LIMIT = (
-    512 * 1024**2
-)  #: bytes of all archives of a job; no bundle of ours has more than a quarter
+#: bytes of all archives of a job; no bundle of ours has more than a quarter
+UNPACKED_LIMIT = 512 * 1024**2
 FILE_LIMIT = 512 * 1024  #: bytes; a larger file is only named
-TEXTS_LIMIT = (
-    16 * 1024**2
-)  #: bytes of the texts of one job that are held at once; others are only named
+#: bytes of the texts of one job that are held at once; others are only named
+TEXTS_LIMIT = 16 * 1024**2
 TEXT_LIMIT = 256 * 1024  #: characters of all diffs together, so that the answer stays small
 #: lines of a changed file on both sides, and of all of them: others are shown as wholly replaced. At its worst a file
 #: of so many lines takes some tenths of a second.

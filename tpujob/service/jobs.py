@@ -41,7 +41,7 @@ from tpujob.domain import access
 from tpujob.domain.access import BACKEND, Principal
 from tpujob.domain.capacity.site import EVERYWHERE, Site
 from tpujob.domain.failures.disclosure import ended_by, in_full, job_in_full
-from tpujob.domain.model import DesiredState, Job, Slice, State
+from tpujob.domain.model import DesiredState, Edge, Job, Slice, State
 from tpujob.domain.money import budget as money
 from tpujob.domain.money.estimate_shapes import Surroundings
 from tpujob.engine import Bundles, JobRuntime, Loop, Reconciler
@@ -65,7 +65,7 @@ from tpujob.service.money.cost import Costs
 from tpujob.service.money.estimate import Estimates
 from tpujob.service.notifications import Notifications
 from tpujob.service.runtime_info import RuntimeReader
-from tpujob.service.submission import Offered, OwnSecrets, Submission, types_unknown
+from tpujob.service.submission import Offered, OwnSecrets, Placed, Submission, types_unknown
 from tpujob.service.views import event_view, job_view
 
 
@@ -172,12 +172,7 @@ class Jobs:
     # Submit ----------------------------------------------------------------------------------------------------------
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
-        placed = self._submission.placed(spec)
-        self._submission.check_data(self._who, placed.spec)
-        self._secrets.check(self._who, placed.spec)
-        self._notifications.check(placed.spec)
-        self._queue.check(self._who, placed.spec)
-        self._queue.edges(self._who, placed.spec)
+        placed, _ = self._check(spec)
         view = self._submission.plan(placed)
         self._estimates.within_budget(placed)
         return view
@@ -190,12 +185,7 @@ class Jobs:
         code: CodeGiven | None = None,
         idempotency_key: str = "",
     ) -> JobView:
-        placed = self._submission.placed(spec)
-        self._submission.check_data(self._who, placed.spec)
-        self._secrets.check(self._who, placed.spec)
-        self._notifications.check(placed.spec)
-        self._queue.check(self._who, placed.spec)
-        edges = self._queue.edges(self._who, placed.spec)
+        placed, edges = self._check(spec)
         job, created = self._submission.first_record(placed, self._who, bundles, code)
         job = replace(job, edges=edges)
         self._estimates.within_budget(placed)
@@ -210,6 +200,15 @@ class Jobs:
         self._bundles.hold(stored)
         self._announce(stored)
         return self._view(stored)
+
+    def _check(self, spec: Mapping[str, Any]) -> tuple[Placed, tuple[Edge, ...]]:
+        """Return the spec with its place, and the jobs that it waits for. Raises BadSpec, IllegalInState."""
+        placed = self._submission.placed(spec)
+        self._submission.check_data(self._who, placed.spec)
+        self._secrets.check(self._who, placed.spec)
+        self._notifications.check(placed.spec)
+        self._queue.check(self._who, placed.spec)
+        return placed, self._queue.edges(self._who, placed.spec)
 
     # Look ------------------------------------------------------------------------------------------------------------
 

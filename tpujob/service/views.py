@@ -125,10 +125,10 @@ def job_view(
     private: bool = True,
     host_keys: str = "",
 ) -> JobView:
-    """`job` at `now`. `host_keys`: why those of its slice are trusted. Without `private`, what its owner keeps to
-    himself stays empty: workdir, code, bundles, evidence, and what the program is and how it is started; with it, `job`
-    is as `job_in_full` returns it. `place`, `actions`, `refused`, `timeline`, `on_hosts`, `elements`, `worst`, `best`,
-    and `jobs` of slices, are left to the caller."""
+    """Return the view of `job` at `now`. `host_keys`: why the keys of its slice's hosts are trusted. Without `private`,
+    what is its owner's alone stays empty: workdir, code, bundles, evidence, and what the program is and how it is
+    started; with it, `job` is as `job_in_full` returns it. The caller fills in `place`, `actions`, `refused`,
+    `timeline`, `on_hosts`, `elements`, `worst`, `best`, and `jobs` of slices."""
     trouble = "" if job.state.final else runtime.trouble
     progress, moved_at = runtime.progress, runtime.moved_at
     job = with_live(job, progress)
@@ -242,7 +242,7 @@ def slice_view(job: Job, slice: Slice, *, now: float, host_keys: str = "") -> Sl
 def attempt_view(
     attempt: Attempt, steps: Mapping[int, int | None], *, private: bool = True
 ) -> AttemptView:
-    """`steps`: as `steps_kept` returns them."""
+    """Return the view. `steps`: as `steps_kept` returns them."""
     done = attempt.progress
     hidden: dict[str, Any] = {} if private else {"text": ""}
     return AttemptView(
