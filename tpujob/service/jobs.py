@@ -232,10 +232,7 @@ class Jobs:
         both = self._find("diff", a), self._find("diff", b)
         first, second = (self._knowledge.going(job) for job in both)
         live = (first and first.progress, second and second.progress)
-        private = all(access.sees_all(self._who, job.owner) for job in both)
-        return compare(
-            *both, self._ports.blobs, self._ports.clock.now(), live=live, private=private
-        )
+        return compare(*both, self._ports.blobs, self._ports.clock.now(), live=live)
 
     def patch(self, job: str) -> PatchView:
         return details.patch(self._find("patch", job), self._ports.blobs)
