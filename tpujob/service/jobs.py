@@ -185,14 +185,21 @@ class Jobs:
         code: CodeGiven | None = None,
         idempotency_key: str = "",
     ) -> JobView:
-        placed, edges = self._check(spec)
-        job, created = self._submission.first_record(placed, self._who, bundles, code)
-        job = replace(job, edges=edges)
-        self._estimates.within_budget(placed)
-        self._bundles.check(job)
         key = own_key(self._who, idempotency_key)
-        stored = self._ports.store.create(job, created, idempotency_key=key)
-        if (stored.spec, stored.bundles) != (job.spec, job.bundles):
+        stored = self._ports.store.find_created(key) if key else None
+        if stored is not None:  # the limits for a new job count it already
+            again = self._submission.placed(spec).spec
+            own = int(again.run.workload is not None)  # the bundled workloads come first
+            same = (stored.spec, stored.bundles[own:]) == (again, tuple(dict.fromkeys(bundles)))
+        else:
+            placed, edges = self._check(spec)
+            job, created = self._submission.first_record(placed, self._who, bundles, code)
+            job = replace(job, edges=edges)
+            self._estimates.within_budget(placed)
+            self._bundles.check(job)
+            stored = self._ports.store.create(job, created, idempotency_key=key)
+            same = (stored.spec, stored.bundles) == (job.spec, job.bundles)
+        if not same:
             raise Conflict(
                 f"the key {idempotency_key[:80]!r} was used for job {stored.id}, which has another spec or other code",
                 hint="Use a new key for a new job.",

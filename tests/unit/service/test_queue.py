@@ -644,6 +644,20 @@ def test_limits_and_rights_of_the_queue_are_checked_at_a_submission(
     submit(bob, tpu=other)
 
 
+def test_a_repeated_submission_returns_the_job_also_at_the_limit(
+    stage: Stage, bob: JobsApi
+) -> None:
+    """A client repeats the call when it gets no answer."""
+    stage.reconciler.queue.settings = QueueSettings(limits=OwnerLimits(queued=1))
+    job = bob.create(SPEC, idempotency_key="k")["id"]
+    assert bob.create(SPEC, idempotency_key="k")["id"] == job
+    for changed in ({"spec": {**SPEC, "name": "other"}}, {"spec": SPEC, "bundles": ["gs://b/1"]}):
+        with pytest.raises(Conflict, match="another spec or other code"):
+            bob.create(**changed, idempotency_key="k")
+    with pytest.raises(IllegalInState, match="the limit is 1"):
+        bob.create(SPEC, idempotency_key="other")
+
+
 def test_the_limit_counts_jobs_that_a_group_has_yet_to_make(stage: Stage, bob: JobsApi) -> None:
     stage.reconciler.queue.settings = QueueSettings(limits=OwnerLimits(queued=5))
     group = submit(bob, "g", array=4)
