@@ -18,12 +18,12 @@ LIVE = [state for state in State if not state.final]
 
 
 def offered(job: Job, who: Principal = ADA) -> dict[str, str]:
-    found, refused = offered_actions.offered(job, who, NOW)
-    names = sorted(one["name"] for one in (*found, *refused))
+    offers, refused = offered_actions.offered(job, who, NOW)
+    names = sorted(refusal["name"] for refusal in (*offers, *refused))
     assert names == sorted(offered_actions.ACTIONS), "each is offered, or it is said why not"
-    assert all(one["why"] for one in refused)
-    assert all(one["does"] and one["costs"] for one in found)
-    return {one["name"]: f"{one['does']} | {one['costs']}" for one in found}
+    assert all(refusal["why"] for refusal in refused)
+    assert all(offer["does"] and offer["costs"] for offer in offers)
+    return {offer["name"]: f"{offer['does']} | {offer['costs']}" for offer in offers}
 
 
 @pytest.mark.parametrize(
@@ -102,30 +102,36 @@ def test_others_are_told_why_they_have_no_button() -> None:
     job = replace(job_in(State.RUNNING), owner=BOB.id)
     assert set(offered(job, BOB)) == set(offered(job, ADA)) == {"cancel", "delete", "clean"}
     for who in (EVE, replace(BOB, role=Role.VIEWER)):
-        found, refused = offered_actions.offered(job, who, NOW)
-        assert found == []
-        assert all("needs the role" in one["why"] for one in refused)
+        offers, refused = offered_actions.offered(job, who, NOW)
+        assert offers == []
+        assert all("needs the role" in refusal["why"] for refusal in refused)
 
 
 def test_a_job_whose_own_budget_is_used_up_goes_on_with_a_larger_one_alone() -> None:
     job = job_in(State.FAILED)
     broke = replace(job, cause=Cause.BUDGET, spend_limit=10_000)
-    found, _ = offered_actions.offered(broke, ADA, NOW)
-    (resume,) = [one for one in found if one["name"] == "resume"]
+    offers, _ = offered_actions.offered(broke, ADA, NOW)
+    (resume,) = [offer for offer in offers if offer["name"] == "resume"]
     assert [(ask["name"], ask["needed"]) for ask in resume["asks"]] == [("budget", True)]
-    found, _ = offered_actions.offered(replace(broke, spend_limit=10**9), ADA, NOW)
-    (resume,) = [one for one in found if one["name"] == "resume"]
+    offers, _ = offered_actions.offered(replace(broke, spend_limit=10**9), ADA, NOW)
+    (resume,) = [offer for offer in offers if offer["name"] == "resume"]
     assert [(ask["name"], ask["needed"]) for ask in resume["asks"]] == [("budget", False)]
     crashed = replace(broke, cause=Cause.CRASH)
     _, refused = offered_actions.offered(crashed, ADA, NOW)
-    assert "does not pay for a slice" in {one["name"]: one["why"] for one in refused}["resume"]
+    assert (
+        "does not pay for a slice"
+        in {refusal["name"]: refusal["why"] for refusal in refused}["resume"]
+    )
 
 
 def test_a_job_file_that_was_wrong_is_not_tried_again() -> None:
     _, refused = offered_actions.offered(
         replace(job_in(State.FAILED), cause=Cause.BAD_SPEC), ADA, NOW
     )
-    assert "submit the corrected one" in {one["name"]: one["why"] for one in refused}["resume"]
+    assert (
+        "submit the corrected one"
+        in {refusal["name"]: refusal["why"] for refusal in refused}["resume"]
+    )
 
 
 @pytest.mark.parametrize("name", offered_actions.ACTIONS)
@@ -146,11 +152,11 @@ def test_whatever_is_offered_can_be_done_and_changes_the_record(
     assert not eve.get(job)["actions"]
     with pytest.raises(Forbidden):
         getattr(eve, name)(job)
-    if name in {one["name"] for one in view["actions"]}:
+    if name in {action["name"] for action in view["actions"]}:
         getattr(bob, name)(job)
         assert stage.job(job).version > before, "it is in the record"
     else:
-        assert name in {one["name"] for one in view["refused"]}
+        assert name in {refusal["name"] for refusal in view["refused"]}
         with contextlib.suppress(IllegalInState):
             getattr(bob, name)(job)
         assert stage.job(job).version == before, "nothing would have changed"

@@ -31,8 +31,8 @@ def test_machines_are_shown_with_their_score_as_it_has_faded(stage: Stage) -> No
         accuse(stage, name, weight, "uid:1")
         accuse(stage, name, weight, "uid:2")
     stage.api.pin_host("d", "bad")
-    told = stage.api.hosts()
-    assert [(h["physical"], h["refused"]) for h in told] == [
+    hosts = stage.api.hosts()
+    assert [(h["physical"], h["refused"]) for h in hosts] == [
         ("b", True),
         ("a", True),
         ("d", True),

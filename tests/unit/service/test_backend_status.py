@@ -81,13 +81,13 @@ def test_a_stockout_and_an_error_of_the_cloud_are_told_as_what_they_are(stage: S
     job = stage.create()
     for _ in range(4):
         stage.step(job)
-    told = scrape(stage)
-    assert value(told, "actions_total", action="CreateSlice", outcome="denied") == 1
-    assert value(told, "refused_offers", cause="STOCKOUT") == 1
+    metrics = scrape(stage)
+    assert value(metrics, "actions_total", action="CreateSlice", outcome="denied") == 1
+    assert value(metrics, "refused_offers", cause="STOCKOUT") == 1
     stage.running(job)
-    told = scrape(stage)
-    assert value(told, "actions_total", action="CreateSlice", outcome="done") == 1
-    assert value(told, "refused_offers", cause="STOCKOUT") == 0
+    metrics = scrape(stage)
+    assert value(metrics, "actions_total", action="CreateSlice", outcome="done") == 1
+    assert value(metrics, "refused_offers", cause="STOCKOUT") == 0
 
 
 def test_a_leak_is_counted_by_whether_it_could_be_deleted(stage: Stage) -> None:
@@ -142,10 +142,10 @@ def test_calls_of_the_cloud_are_counted_by_service_method_and_outcome(
         slices.close()
         cloud.stop()
         server.stop()
-    told = scrape(stage)
+    metrics = scrape(stage)
 
     def calls(service: str, method: str, outcome: str) -> float:
-        return value(told, "cloud_calls_total", service=service, method=method, outcome=outcome)
+        return value(metrics, "cloud_calls_total", service=service, method=method, outcome=outcome)
 
     for outcome in ("done", "transient", "absent", "refused"):
         assert calls("storage", "read", outcome) == 1, outcome
@@ -187,9 +187,9 @@ def test_a_scrape_goes_on_without_the_store(stage: Stage) -> None:
 
     stage.store.newest = stage.store.changes = fail  # type: ignore[method-assign, assignment]
     stage.store.outbox.due = fail  # type: ignore[method-assign, assignment]
-    told = scraped(api.backend_metrics())
-    assert value(told, "store_up") == 0
-    assert not [key for key in told if key[0] == "tpujob_jobs"]
+    metrics = scraped(api.backend_metrics())
+    assert value(metrics, "store_up") == 0
+    assert not [key for key in metrics if key[0] == "tpujob_jobs"]
     health = api.health()
     assert not health["ok"]
     assert health["store"]["read_s"] is None
@@ -229,11 +229,11 @@ def test_each_trouble_says_what_it_means_and_what_to_do() -> None:
     process = ProcessFacts(started_at=0.0)
     pulse = Pulse(started_at=0.0, passed_at=100.0, longest_s=1200.0)
     bad = Look(1000.0, pulse, read_s=2.5, overdue=3)
-    found = [*troubles(process, bad)]
-    assert [one["about"] for one in found] == ["store", "loop", "loop", "notifications"]
-    assert found[1]["text"] == "the last pass over the jobs was 15 min ago"
-    assert "tpujob up" in found[1]["hint"]
-    assert all(one["hint"].endswith(".") for one in found)
+    views = [*troubles(process, bad)]
+    assert [view["about"] for view in views] == ["store", "loop", "loop", "notifications"]
+    assert views[1]["text"] == "the last pass over the jobs was 15 min ago"
+    assert "tpujob up" in views[1]["hint"]
+    assert all(view["hint"].endswith(".") for view in views)
     called = [*troubles(replace(process, called=True), bad)]
     assert "Cloud Scheduler" in called[1]["hint"]
     well = Look(1000.0, Pulse(started_at=0.0, passed_at=990.0), read_s=0.001)

@@ -44,15 +44,15 @@ def shown_total(stage: Stage) -> str:
 
 @pytest.mark.parametrize("by", ["job", "user", "day", "type", "zone"])
 def test_each_grouping_has_the_same_total(stage: Stage, done: str, by: str) -> None:
-    found = stage.api.cost(by=by)
+    costs = stage.api.cost(by=by)
     spent = stage.api.get(done)["usd_spent"]
     assert spent
-    assert found["total"]["list_micros"] == round(spent * 1e6)
-    assert sum(row["list_micros"] for row in found["rows"]) == found["total"]["list_micros"]
-    for row in found["rows"]:
+    assert costs["total"]["list_micros"] == round(spent * 1e6)
+    assert sum(row["list_micros"] for row in costs["rows"]) == costs["total"]["list_micros"]
+    for row in costs["rows"]:
         assert row["list_micros"] == sum(part["list_micros"] for part in row["parts"])
     keys = {"job": done, "user": "ada", "type": "v4-16", "zone": "us-central2-b"}
-    assert by == "day" or [row["key"] for row in found["rows"]] == [keys[by]]
+    assert by == "day" or [row["key"] for row in costs["rows"]] == [keys[by]]
 
 
 def test_a_program_that_tells_no_steps_was_productive_when_it_succeeded(
@@ -87,17 +87,19 @@ def test_a_report_says_what_all_records_say_whatever_becomes_of_jobs(stage: Stag
                 add(1)
             case 2 if not job.state.final:
                 over = {"state": State.SUCCEEDED, "finished_at": clock.now()}
-                gone = (replace(one, gone_at=one.gone_at or clock.now()) for one in job.slices)
+                gone = (
+                    replace(slice, gone_at=slice.gone_at or clock.now()) for slice in job.slices
+                )
                 change(stage, job, slices=tuple(gone), **over)
             case _:
                 change(stage, job, message=f"turn {turn}")
         clock.sleep(dice.uniform(0, 5000))
         by, user = dice.choice(report.GROUPS), dice.choice(("", "ada", "bob"))
         jobs = store.list()
-        wanted = [one for one in jobs if user in ("", one.user)]
+        wanted = [job for job in jobs if user in ("", job.user)]
         expected = report.report(wanted, clock.now(), by, ledger.covered(jobs))
-        found, _ = kept.report(by, user, clock.now())
-        assert found == expected, f"turn {turn}, by {by}, of {user or 'all'}"
+        costs, _ = kept.report(by, user, clock.now())
+        assert costs == expected, f"turn {turn}, by {by}, of {user or 'all'}"
 
 
 def change(stage: Stage, job: Job, **changes: Any) -> None:
@@ -120,17 +122,17 @@ def test_a_slice_that_a_grant_covers_is_listed_and_not_paid(stage: Stage, done: 
 
 
 def test_the_ledger_has_every_slice_that_was_billed(stage: Stage, done: str) -> None:
-    found = stage.api.ledger()
-    (job,) = found["jobs"]
-    (one,) = job["slices"]
+    ledger_view = stage.api.ledger()
+    (job,) = ledger_view["jobs"]
+    (billed,) = job["slices"]
     kept = stage.job(done).slices[0]
-    assert (job["job"], found["owner"], one["slice"]) == (done, "local", kept.name)
-    assert (one["generation"], one["chips"], one["granted"]) == ("v4", 8, False)
+    assert (job["job"], ledger_view["owner"], billed["slice"]) == (done, "local", kept.name)
+    assert (billed["generation"], billed["chips"], billed["granted"]) == ("v4", 8, False)
     assert kept.ready_at
     assert kept.gone_at
-    assert one["gone"] == round(kept.gone_at * 1e6)
-    assert one["micros_per_hour"]
-    spent = one["micros_per_hour"] * (kept.gone_at - kept.ready_at) / 3600
+    assert billed["gone"] == round(kept.gone_at * 1e6)
+    assert billed["micros_per_hour"]
+    spent = billed["micros_per_hour"] * (kept.gone_at - kept.ready_at) / 3600
     assert spent == pytest.approx(stage.api.cost()["total"]["list_micros"], abs=1)
 
 
@@ -143,17 +145,17 @@ def test_page_terminal_json_and_metrics_agree_that_the_emulator_bills_nothing(
     stage: Stage, done: str
 ) -> None:
     stage.emulated = True
-    found = stage.api.cost(by="job")
-    listed = found["total"]["list_micros"]
+    costs = stage.api.cost(by="job")
+    listed = costs["total"]["list_micros"]
     assert listed > 0
-    assert found["rows"][0]["pay_micros"] == found["total"]["pay_micros"] == 0
-    assert cost_page(found, 100).splitlines()[2].split()[-2:] == [dollars(listed), "$0.00"]
+    assert costs["rows"][0]["pay_micros"] == costs["total"]["pay_micros"] == 0
+    assert cost_page(costs, 100).splitlines()[2].split()[-2:] == [dollars(listed), "$0.00"]
     row = shown_total(stage)
     assert re.findall(r"\$[0-9.]+", row) == [dollars(listed), "$0.00"]
     assert "tpujob_pay_dollars 0.0\n" in stage.api.backend_metrics()
     estimate = stage.api.estimate(SPEC, {"hours": 2.0})
     assert estimate["list_micros"] > 0
-    assert estimate["pay_micros"] == sum(one["pay_micros"] or 0 for one in estimate["lines"]) == 0
+    assert estimate["pay_micros"] == sum(line["pay_micros"] or 0 for line in estimate["lines"]) == 0
     assert (estimate["forecast"]["pay_micros"] or {})["high"] == 0
 
 
@@ -164,8 +166,8 @@ def test_goodput_and_its_parts_are_of_all_time_wherever_they_are_shown(stage: St
     stage.running(job)
     stage.clock.sleep(3600)
     stage.succeed(job)
-    found = stage.api.cost()
-    total = found["total"]
+    costs = stage.api.cost()
+    total = costs["total"]
     whole, parts = (
         total.get("all_chip_hours", 0.0),
         {p["part"]: p["chip_hours"] for p in total["parts"]},
@@ -179,17 +181,17 @@ def test_goodput_and_its_parts_are_of_all_time_wherever_they_are_shown(stage: St
     good, *shown = map(int, re.findall(r"(\d+) %", row))
     assert good in shown, "the productive part is the goodput"
     assert sum(shown) <= 101
-    said = cost_page(found, 100)
-    assert re.search(rf"\ball +{whole:.3f} 100.0%", said)
-    assert f"{total['chip_hours']:,.3f} of them were billed" in said
+    text = cost_page(costs, 100)
+    assert re.search(rf"\ball +{whole:.3f} 100.0%", text)
+    assert f"{total['chip_hours']:,.3f} of them were billed" in text
 
 
 def test_what_an_action_costs_on_the_emulator_is_called_a_list_price(stage: Stage) -> None:
     job = stage.started()
-    paid = {one["name"]: one["costs"] for one in stage.api.get(job)["actions"]}
+    paid = {action["name"]: action["costs"] for action in stage.api.get(job)["actions"]}
     stage.emulated = True
     view = stage.api.get(job)
     assert view["emulated"]
-    for one in view["actions"]:
-        assert one["costs"] == f"{paid[one['name']]} (list price; the emulator bills nothing)"
+    for action in view["actions"]:
+        assert action["costs"] == f"{paid[action['name']]} (list price; the emulator bills nothing)"
     assert "bills nothing" in words.cost(view)

@@ -70,8 +70,8 @@ def test_what_a_running_job_has_is_compared_as_it_is_now(stage: Stage) -> None:
         stage.reports(a, step=step, loss=loss)
         stage.step(a)
         stage.clock.sleep(10)
-    found = stage.api.diff(a, b)
-    shown = {c["key"]: (c["a"], c["b"]) for c in (*found["spec"], *found["outcome"])}
+    difference = stage.api.diff(a, b)
+    shown = {c["key"]: (c["a"], c["b"]) for c in (*difference["spec"], *difference["outcome"])}
     assert stage.job(a).attempts[0].progress.step == 10
     assert (shown["step"], shown["loss"]) == ((780, None), (0.516612, None))
     assert shown["run.env.LR"] == ("1", None)

@@ -17,12 +17,12 @@ def test_an_earlier_run_tells_how_long_it_takes_and_the_estimate_is_what_it_cost
     stage.clock.sleep(3600)
     stage.succeed(job_id)
     spec = dump(stage.store.get(job_id).spec)
-    found = stage.api.estimate(spec)
-    assert (found["length_by"], found["name"]) == ("history", spec["name"])
-    slices = [one for one in found["lines"] if one["kind"] == "slices"]
+    estimate = stage.api.estimate(spec)
+    assert (estimate["length_by"], estimate["name"]) == ("history", spec["name"])
+    slices = [line for line in estimate["lines"] if line["kind"] == "slices"]
     listed = stage.api.cost()["total"]["list_micros"]
-    assert [one["list_micros"] for one in slices] == [pytest.approx(listed, abs=1)]
-    assert found["list_micros"] == sum(one["list_micros"] or 0 for one in found["lines"])
+    assert [slice["list_micros"] for slice in slices] == [pytest.approx(listed, abs=1)]
+    assert estimate["list_micros"] == sum(line["list_micros"] or 0 for line in estimate["lines"])
     assert stage.api.estimate(spec, {"hours": 2.0})["length_by"] == "said"
     assert stage.api.estimate({**spec, "array": 3}).get("jobs") == 3
 

@@ -133,8 +133,8 @@ def test_what_makes_no_sense_is_refused_with_what_does(
 ) -> None:
     with pytest.raises(BadRequest) as refused:
         desk.page(asked)
-    found = f"{refused.value.message} {refused.value.hint}"
-    assert re.search(says, found), found
+    text = f"{refused.value.message} {refused.value.hint}"
+    assert re.search(says, text), text
 
 
 def test_a_key_belongs_to_its_order(desk: Desk) -> None:

@@ -168,8 +168,8 @@ def test_windows_and_searches_see_what_is_not_stored_yet() -> None:
     window = logs.window(JOB, {"host": 0, "lines": 100})
     assert [line["line"] for line in window["lines"]] == list(range(1, 51))
     assert window["notes"] == []
-    found = logs.search(JOB, {"text": "line 4", "host": 0})
-    assert [x["line"] for x in found["matches"]] == [4, *range(40, 50)]
+    matches = logs.search(JOB, {"text": "line 4", "host": 0})
+    assert [x["line"] for x in matches["matches"]] == [4, *range(40, 50)]
     agent.write(5)
     heard.take(agent.tell())
     page = logs.page(JOB, cursor=window["cursor"])
@@ -198,13 +198,13 @@ def test_a_host_that_died_before_it_had_shipped_its_last_lines_is_named() -> Non
         path = shelf.append(host, stored_form(host, 1), segment=1)
         shelf.facts[path] = segment.to_metadata(segment.SegmentFacts(1, 1, 1.0, open=host == 1))
     dead = replace(JOB, slices=tuple(replace(s, gone_at=60.0) for s in JOB.slices))
-    attempts = tuple(replace(one, ended_at=50.0) for one in dead.attempts)
+    attempts = tuple(replace(attempt, ended_at=50.0) for attempt in dead.attempts)
     dead = replace(dead, state=State.FAILED, attempts=attempts)
     logs = reading(shelf, None)
-    said = logs.block(dead).note
-    assert said.startswith("What host 1 printed last, before 1970-01-01T00:00:50Z, may be missing")
-    assert "line 1 of host 1 is the last one that reached the bucket" in said
-    assert logs.window(dead, {})["notes"] == [said]
+    note = logs.block(dead).note
+    assert note.startswith("What host 1 printed last, before 1970-01-01T00:00:50Z, may be missing")
+    assert "line 1 of host 1 is the last one that reached the bucket" in note
+    assert logs.window(dead, {})["notes"] == [note]
     assert logs.block(replace(dead, slices=JOB.slices, state=State.RUNNING)).note == ""
 
 
@@ -220,13 +220,14 @@ def test_a_host_that_was_taken_away_before_it_had_shipped_anything_is_named(
     hosts = (Endpoint(0, "10.0.0.1"), Endpoint(1, "10.0.0.2"))
     dead = replace(JOB, slices=tuple(replace(s, endpoints=hosts, gone_at=60.0) for s in JOB.slices))
     attempts = tuple(
-        replace(one, running_at=10.0, ended_at=50.0, outcome=outcome) for one in dead.attempts
+        replace(attempt, running_at=10.0, ended_at=50.0, outcome=outcome)
+        for attempt in dead.attempts
     )
     dead = replace(dead, state=State.FAILED, attempts=attempts)
     logs = reading(shelf, None)
-    said = logs.block(dead).note
-    assert said.startswith("Nothing that host 1 printed is in the bucket") is named, said
-    assert logs.window(dead, {})["notes"] == [said] * named
+    note = logs.block(dead).note
+    assert note.startswith("Nothing that host 1 printed is in the bucket") is named, note
+    assert logs.window(dead, {})["notes"] == [note] * named
     assert logs.block(dead, host=0).note == "", "somebody who reads host 0 is not told of others"
 
 

@@ -197,13 +197,13 @@ def test_the_memory_for_all_that_is_heard_is_bounded(
     assert logs.block(MANY[2]).note == "", "there was room: nobody reads the first one"
     assert heard.held <= 2 * one
     assert logs.block(MANY[1]).note == ""
-    said = logs.block(MANY[3])
+    block = logs.block(MANY[3])
     assert heard.held <= 2 * one
-    notes = [said.note, *(logs.block(job).note for job in MANY[1:3])]
+    notes = [block.note, *(logs.block(job).note for job in MANY[1:3])]
     assert any("(more is printed than the backend can keep)" in note for note in notes)
 
 
-ENDED = replace(JOB, attempts=tuple(replace(one, ended_at=50.0) for one in JOB.attempts))
+ENDED = replace(JOB, attempts=tuple(replace(attempt, ended_at=50.0) for attempt in JOB.attempts))
 STOPPING = replace(ENDED, state=State.HOLDING, stopped=False)
 HELD = replace(STOPPING, stopped=True)
 RETRIED = replace(JOB, state=State.PREPARING, wake=4e9)

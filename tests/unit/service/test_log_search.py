@@ -83,10 +83,10 @@ def grep(wrote: list[bytes], *options: str) -> int:
 def test_the_count_is_that_of_grep(asked: SearchAsked, options: list[str]) -> None:
     shelf, wrote = noisy(lines=4000)
     for host in range(2):
-        found = reader(shelf).search(JOB, {**asked, "host": host})
-        assert found["matching"] == grep(wrote[host], *options)
-        assert found["complete"]
-        assert found["searched"] == found["bytes"]
+        matches = reader(shelf).search(JOB, {**asked, "host": host})
+        assert matches["matching"] == grep(wrote[host], *options)
+        assert matches["complete"]
+        assert matches["searched"] == matches["bytes"]
     assert reader(shelf).search(JOB, asked)["matching"] == sum(
         grep(lines, *options) for lines in wrote.values()
     )
@@ -94,34 +94,34 @@ def test_the_count_is_that_of_grep(asked: SearchAsked, options: list[str]) -> No
 
 def walk(logs: Logs, asked: SearchAsked) -> list[tuple[int, int]]:
     """Every match, page by page."""
-    there = list[tuple[int, int]]()
-    found = logs.search(JOB, asked)
-    while found["matches"]:
-        assert found["first"] == len(there) + 1, "n of N counts the matches before"
-        there += [(x["host"], x["line"]) for x in found["matches"]]
-        last = found["matches"][-1]
-        nearest = found["previous"]
-        assert (nearest is None) == (found["first"] == 1)
+    places = list[tuple[int, int]]()
+    matches = logs.search(JOB, asked)
+    while matches["matches"]:
+        assert matches["first"] == len(places) + 1, "n of N counts the matches before"
+        places += [(x["host"], x["line"]) for x in matches["matches"]]
+        last = matches["matches"][-1]
+        nearest = matches["previous"]
+        assert (nearest is None) == (matches["first"] == 1)
         place = SearchAsked(of=last["host"], line=last["line"], after=True)
-        found = logs.search(JOB, {**asked, **place})
-        if found["previous"]:
-            assert (found["previous"]["host"], found["previous"]["line"]) == there[-1]
-    assert len(there) == found["matching"]
-    return there
+        matches = logs.search(JOB, {**asked, **place})
+        if matches["previous"]:
+            assert (matches["previous"]["host"], matches["previous"]["line"]) == places[-1]
+    assert len(places) == matches["matching"]
+    return places
 
 
 @pytest.mark.parametrize(("regexp", "limit"), [(False, 7), (True, 40)])
 def test_going_on_from_match_to_match_visits_each_once(regexp: bool, limit: int) -> None:
     shelf, wrote = noisy(lines=2000)
-    there = walk(reader(shelf), {"text": "nan nan", "regexp": regexp, "limit": limit})
+    places = walk(reader(shelf), {"text": "nan nan", "regexp": regexp, "limit": limit})
     wanted = {
         (host, n)
         for host, lines in wrote.items()
         for n, x in enumerate(lines, 1)
         if b"nan nan" in x
     }
-    assert set(there) == wanted
-    assert len(there) == len(wanted)
+    assert set(places) == wanted
+    assert len(places) == len(wanted)
 
 
 def test_a_search_that_was_done_reads_a_few_segments_for_the_next_match() -> None:
@@ -147,9 +147,9 @@ def test_a_log_that_grows_is_searched_to_its_new_end() -> None:
 def test_a_traceback_is_one_stop_with_all_that_it_tells() -> None:
     shelf = Shelf()
     shelf.ship(0, 1, CHAINED, number=1)
-    found = reader(shelf).search(JOB, {"traceback": True})
-    assert [x["line"] for x in found["matches"]] == [2, 12, 14]
-    assert found["matching"] == 3
+    matches = reader(shelf).search(JOB, {"traceback": True})
+    assert [x["line"] for x in matches["matches"]] == [2, 12, 14]
+    assert matches["matching"] == 3
 
 
 @pytest.mark.parametrize("pattern", [r"(x+x+)+y", r"(\w+\s?)+$!"])

@@ -3,6 +3,7 @@
 import json
 import random
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
@@ -12,6 +13,7 @@ from tpujob.api import LogGap, LogWindow, WindowAsked
 from tpujob.domain.model import State
 from tpujob.errors import BadRequest, NotFound
 from tpujob.service.logs import window
+from tpujob.service.logs.log import Logs
 
 JOB = replace(a_job(), state=State.SUCCEEDED)
 
@@ -32,18 +34,18 @@ def whole() -> Shelf:
     return filled()
 
 
-def seen(found: LogWindow) -> list[tuple[int, int]]:
-    return [(line["host"], line["line"]) for line in found["lines"]]
+def seen(log_window: LogWindow) -> list[tuple[int, int]]:
+    return [(line["host"], line["line"]) for line in log_window["lines"]]
 
 
 @pytest.mark.parametrize("number", [1, 999, 1000, 1001, 4000, 4001, 17_003, 29_999, 30_000])
 def test_any_line_is_in_its_window_under_its_number(number: int, whole: Shelf) -> None:
     for asked in (WindowAsked(host=1, line=number), WindowAsked(of=1, line=number)):
-        found = reader(whole).window(JOB, asked)
-        text = next(x["text"] for x in found["lines"] if (x["host"], x["line"]) == (1, number))
+        log_window = reader(whole).window(JOB, asked)
+        text = next(x["text"] for x in log_window["lines"] if (x["host"], x["line"]) == (1, number))
         assert text == f"{number} of 1"
-        assert len(json.dumps(found)) <= 64 * 1024
-        assert found["total"] == (30_000 if "host" in asked else 60_000)
+        assert len(json.dumps(log_window)) <= 64 * 1024
+        assert log_window["total"] == (30_000 if "host" in asked else 60_000)
 
 
 def test_a_window_far_inside_is_found_without_reading_the_log() -> None:
@@ -57,30 +59,32 @@ def test_a_window_far_inside_is_found_without_reading_the_log() -> None:
     assert shelf.read - before < 100_000, "later windows read a few thousand lines"
 
 
+def walk(logs: Logs, asked: WindowAsked, side: Literal["after", "before"]) -> list[tuple[int, int]]:
+    """Return the lines of all windows from that place on, in order of time."""
+    places = list[tuple[int, int]]()
+    while (log_window := logs.window(JOB, {**asked, "side": side}))["lines"]:
+        if side == "after":
+            assert log_window["before"] == len(places)
+            places += seen(log_window)
+        else:
+            places = seen(log_window) + places
+        host, line = places[-1 if side == "after" else 0]
+        asked = {**asked, "of": host, "line": line}
+        asked.pop("part", None)
+    assert len(places) == log_window["total"]
+    return places
+
+
 @pytest.mark.parametrize("host", [None, 1])
 def test_going_on_from_window_to_window_shows_each_line_once_in_order_of_time(
     host: int | None,
 ) -> None:
-    logs, asked = reader(filled(lines=5000)), WindowAsked(part=0.0, lines=700)
-    if host is not None:
-        asked["host"] = host
-    there = list[tuple[int, int]]()
-    while (found := logs.window(JOB, {**asked, "side": "after"}))["lines"]:
-        assert found["before"] == len(there)
-        there += seen(found)
-        last = found["lines"][-1]
-        asked.pop("part", None)
-        asked["of"], asked["line"] = last["host"], last["line"]
+    logs = reader(filled(lines=5000))
+    asked = WindowAsked(lines=700, **({} if host is None else {"host": host}))
     hosts = range(2) if host is None else [host]
-    assert there == [(h, n) for n in range(1, 5001) for h in hosts]
-    back = list[tuple[int, int]]()
-    asked = WindowAsked(part=1.0, lines=700, **({} if host is None else {"host": host}))
-    while (found := logs.window(JOB, {**asked, "side": "before"}))["lines"]:
-        back = seen(found) + back
-        first = found["lines"][0]
-        asked.pop("part", None)
-        asked["of"], asked["line"] = first["host"], first["line"]
-    assert back == there
+    every = [(h, n) for n in range(1, 5001) for h in hosts]
+    assert walk(logs, {**asked, "part": 0.0}, "after") == every
+    assert walk(logs, {**asked, "part": 1.0}, "before") == every
 
 
 def test_hosts_that_write_at_the_same_instant_are_walked_without_loss() -> None:
@@ -92,23 +96,18 @@ def test_hosts_that_write_at_the_same_instant_are_walked_without_loss() -> None:
             first = 1 + sum(int(f["lines"]) for p, f in shelf.facts.items() if f"host-{host}/" in p)
             at = shelf.ship(host, first, [b"x"] * count, number=number, at=at, every=0.0)
             at = round(at + chance.choice([0, 0.001]), 3)
-    logs, there = reader(shelf), list[tuple[int, int]]()
-    asked = WindowAsked(part=0.0, lines=333, side="after")
-    while (found := logs.window(JOB, asked))["lines"]:
-        there += seen(found)
-        last = found["lines"][-1]
-        asked = WindowAsked(of=last["host"], line=last["line"], lines=333, side="after")
-    assert len(there) == len(set(there)) == found["total"]
+    places = walk(reader(shelf), {"part": 0.0, "lines": 333}, "after")
+    assert len(places) == len(set(places))
 
 
 def test_without_a_place_the_last_lines_are_shown_and_reading_goes_on_behind_them() -> None:
     shelf, job = filled(), a_job()
     logs = reader(shelf)
-    found = logs.window(job, {})
-    assert seen(found)[-1] == (1, 30_000)
-    assert not found["done"], "the job goes on"
+    log_window = logs.window(job, {})
+    assert seen(log_window)[-1] == (1, 30_000)
+    assert not log_window["done"], "the job goes on"
     shelf.ship(0, 30_001, [b"new"], number=99, at=1.8e9)
-    page = logs.page(job, cursor=found["cursor"])
+    page = logs.page(job, cursor=log_window["cursor"])
     assert [(x["host"], x.get("line"), x["text"]) for x in page["lines"]] == [(0, 30_001, "new")]
     assert logs.window(JOB, {})["done"]
     assert logs.window(JOB, {"part": 0.0})["cursor"] == "", "what follows is reached by windows"
@@ -117,8 +116,8 @@ def test_without_a_place_the_last_lines_are_shown_and_reading_goes_on_behind_the
 def test_a_part_of_the_whole_is_where_it_says() -> None:
     logs = reader(filled())
     for part in (0.0, 0.25, 0.5, 0.9, 1.0):
-        found = logs.window(JOB, {"part": part})
-        middle = found["before"] / found["total"]
+        log_window = logs.window(JOB, {"part": part})
+        middle = log_window["before"] / log_window["total"]
         assert abs(middle - part) < 0.01, f"{part} is shown at {middle}"
 
 
@@ -128,9 +127,11 @@ def test_lines_keep_their_numbers_when_others_are_dropped() -> None:
     shelf.ship(0, 101, [b"[tpujob] 5000 lines were dropped here"], number=2, at=1.71e9)
     shelf.ship(0, 5101, [b"tail %d" % n for n in range(50)], number=9, at=1.72e9)
     logs = reader(shelf)
-    found = logs.window(JOB, {"host": 0, "line": 5110})
-    assert next(x for x in found["lines"] if x["line"] == 5110)["text"] == "tail 9"
-    assert found["hosts"][0]["missing"] == [LogGap(line=101, lines=5000)], "what is lost is said"
+    log_window = logs.window(JOB, {"host": 0, "line": 5110})
+    assert next(x for x in log_window["lines"] if x["line"] == 5110)["text"] == "tail 9"
+    assert log_window["hosts"][0]["missing"] == [LogGap(line=101, lines=5000)], (
+        "what is lost is said"
+    )
     assert seen(logs.window(JOB, {"line": 2000, "lines": 1})) == [(0, 5101)], "the next one there"
     assert [line.get("line") for line in logs.page(JOB)["lines"]] == [
         *range(1, 102),
@@ -141,9 +142,9 @@ def test_lines_keep_their_numbers_when_others_are_dropped() -> None:
 def test_a_log_whose_oldest_segment_is_gone_says_so() -> None:
     shelf = Shelf()
     shelf.ship(0, 4001, [b"x"] * 10, number=2)
-    found = reader(shelf).window(JOB, {"part": 0.0})
-    assert found["hosts"][0]["missing"] == [LogGap(line=1, lines=4000)]
-    assert seen(found)[0] == (0, 4001)
+    log_window = reader(shelf).window(JOB, {"part": 0.0})
+    assert log_window["hosts"][0]["missing"] == [LogGap(line=1, lines=4000)]
+    assert seen(log_window)[0] == (0, 4001)
 
 
 def test_segments_of_agents_that_say_nothing_of_their_lines_are_counted() -> None:
@@ -151,8 +152,8 @@ def test_segments_of_agents_that_say_nothing_of_their_lines_are_counted() -> Non
     for segment in range(1, 4):
         lines = ((segment * 1e4 + i, f"{segment}.{i}") for i in range(2500))
         shelf.write(0, *lines, segment=segment)
-    found = reader(shelf).window(JOB, {"line": 5001, "lines": 1})
-    assert [x["text"] for x in found["lines"]] == ["3.0"]
+    log_window = reader(shelf).window(JOB, {"line": 5001, "lines": 1})
+    assert [x["text"] for x in log_window["lines"]] == ["3.0"]
     assert [x.get("line") for x in reader(shelf).page(JOB, tail=2)["lines"]] == [7499, 7500]
 
 
@@ -160,9 +161,9 @@ def test_long_lines_and_strange_bytes_are_harmless_and_what_is_cut_is_said() -> 
     shelf = Shelf()
     lines = [b"x" * 1_000_000, bytes(range(10)) + b"\xff\xfe", b"\x1b[31mred\x1b[0m\t<b>", b"last"]
     shelf.ship(0, 1, lines, number=1)
-    found = reader(shelf).window(JOB, {})
-    assert [x["text"] for x in found["lines"][1:]] == ["\t��", "red\t<b>", "last"]
-    assert (len(found["lines"][0]["text"]), found["lines"][0]["cut"]) == (2000, 998_000)
+    log_window = reader(shelf).window(JOB, {})
+    assert [x["text"] for x in log_window["lines"][1:]] == ["\t��", "red\t<b>", "last"]
+    assert (len(log_window["lines"][0]["text"]), log_window["lines"][0]["cut"]) == (2000, 998_000)
     shelf.ship(0, 5, [b"y" * 1_000_000], number=2)
     assert reader(shelf).window(JOB, {})["lines"][-1]["cut"] == 998_000, "also as the last line"
     assert len(reader(shelf).page(JOB, tail=1)["lines"][0]["text"]) == 1_000_000
@@ -175,8 +176,8 @@ def test_long_lines_and_strange_bytes_are_harmless_and_what_is_cut_is_said() -> 
 def test_a_window_of_lines_that_must_be_escaped_stays_small() -> None:
     shelf = Shelf()
     shelf.ship(0, 1, [b'"' * 1900] * 400, number=1)
-    found = reader(shelf).window(JOB, {"lines": 400})
-    shown = sum(len(x["text"]) * 5 + window.OVERHEAD for x in found["lines"])
+    log_window = reader(shelf).window(JOB, {"lines": 400})
+    shown = sum(len(x["text"]) * 5 + window.OVERHEAD for x in log_window["lines"])
     assert 0 < shown <= 64 * 1024
 
 
@@ -226,17 +227,17 @@ def test_what_a_host_says_of_its_lines_hides_none_of_them(forged: dict[str, str]
     (facts,) = shelf.facts.values()
     facts |= forged
     logs = reader(shelf)
-    found = logs.window(JOB, {})
-    assert (found["total"], found["lines"][-1]["text"]) == (30, "line 30")
+    log_window = logs.window(JOB, {})
+    assert (log_window["total"], log_window["lines"][-1]["text"]) == (30, "line 30")
     page = logs.page(JOB, tail=3)
     assert logs.page(JOB, cursor=page["cursor"])["lines"] == [], "the cursor can be read"
 
 
 def test_folders_of_hosts_that_the_slice_does_not_have_are_passed_over() -> None:
     shelf, job = Shelf(), a_job()
-    wide = tuple(replace(each, type="v4-256") for each in job.slices)  # 32 hosts, listed together
+    wide = tuple(replace(slice, type="v4-256") for slice in job.slices)  # 32 hosts, listed together
     job = replace(job, slices=wide, attempts=job.attempts)
     for host in (0, 1, 900, 999_999):
         shelf.ship(host, 1, [b"from %d" % host], number=1)
-    found = reader(shelf).window(job, {})
-    assert [each["host"] for each in found["hosts"]] == [0, 1]
+    log_window = reader(shelf).window(job, {})
+    assert [host["host"] for host in log_window["hosts"]] == [0, 1]

@@ -278,10 +278,10 @@ def test_what_hosts_stored_apart_and_together_is_one_log(seed: int) -> None:
                 path = shelf.append(host, data, segment=number)
                 facts = SegmentFacts(first, data.count(b"\n"), float(data.split()[0]))
                 shelf.facts[path] = to_metadata(facts)
-    found = Follower(shelf, a_job()).lines()
-    assert sorted(found, key=lambda line: (line["at"], line["host"])) == found
+    lines = Follower(shelf, a_job()).lines()
+    assert sorted(lines, key=lambda line: (line["at"], line["host"])) == lines
     for host in hosts:
-        numbers = [line["line"] for line in found if line["host"] == host]
+        numbers = [line["line"] for line in lines if line["host"] == host]
         assert numbers == list(range(1, written[host] + 1))
         alone = Follower(shelf, a_job(), {"host": host}).lines()
         assert [line["line"] for line in alone] == numbers

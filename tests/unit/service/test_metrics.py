@@ -68,9 +68,9 @@ def test_a_bucket_that_does_not_answer_is_said_and_asked_again(stage: Stage) -> 
     job = stage.started()
     tell(stage, job, 1, 10)
     stage.faults.broken.add("get")
-    found = stage.api.metrics(job)
-    assert (found["charts"], found["unread"]) == ([], [1])
-    assert "they cannot be read from the bucket" in found["why"]
+    metrics = stage.api.metrics(job)
+    assert (metrics["charts"], metrics["unread"]) == ([], [1])
+    assert "they cannot be read from the bucket" in metrics["why"]
     stage.faults.broken.clear()
     assert len(curve(stage, job)[0]["points"]) == 10
 

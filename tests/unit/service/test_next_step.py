@@ -92,10 +92,10 @@ def test_a_job_in_the_queue_says_the_reason_that_binds_it(kind: ReasonKind) -> N
         2, reasons=(Reason(kind, ("000007",), 1, until=NOW + 60), Reason(ReasonKind.HELD))
     )
     coming = next_step.what_next(job, job_progress(job), None, NOW, place)
-    said = next_step.why(job, None, "", NOW, place)
+    text = next_step.why(job, None, "", NOW, place)
     own = kind in (ReasonKind.RETRY, ReasonKind.REFUSED)  # which its own wait says better
-    assert (said == job.message) == own
-    assert own or said == describe(place.reasons[0])
+    assert (text == job.message) == own
+    assert own or text == describe(place.reasons[0])
     assert (coming["text"] == "it requests a slice") == (own or kind is ReasonKind.NOT_BEFORE)
     assert bool(coming["commands"]) == (kind is ReasonKind.HELD)
 
@@ -111,7 +111,7 @@ def test_a_job_goes_on_from_the_checkpoint_that_is_known() -> None:
 
 def test_only_commands_that_help_are_suggested() -> None:
     def commands(job: Job) -> list[str]:
-        return [one["command"] for one in next_of(job)["commands"]]
+        return [command["command"] for command in next_of(job)["commands"]]
 
     held = job_in(_S.HOLDING, wish=DesiredState.CANCEL)
     assert commands(held) == ["tpujob resume 000001", "tpujob delete 000001"]
@@ -134,17 +134,17 @@ def test_budgets_are_those_of_the_spec_and_others_that_were_used() -> None:
         "nonfinite": (0, 3, 3),
     }
     used = replace(job, spent={"failures": 5, "stockouts": 4, "memory": 1})
-    found = {b["name"]: (b["used"], b["left"], b["limit"]) for b in next_step.budgets(used)}
-    assert found["failures"] == (5, 0, 3)
-    assert found["stockouts"] == (4, None, None)
-    assert found["memory"] == (1, 0, 1)
+    budgets = {b["name"]: (b["used"], b["left"], b["limit"]) for b in next_step.budgets(used)}
+    assert budgets["failures"] == (5, 0, 3)
+    assert budgets["stockouts"] == (4, None, None)
+    assert budgets["memory"] == (1, 0, 1)
 
 
 def test_a_wait_for_capacity_says_what_was_refused_and_what_is_asked_next() -> None:
     slices = [request(B, Cause.STOCKOUT, NOW - 60 * (5 - k), k) for k in range(1, 5)]
-    told = [replace(s, delete_reason=f"no capacity, {s.k}") for s in slices]
+    refused_slices = [replace(s, delete_reason=f"no capacity, {s.k}") for s in slices]
     closed = {"us-east5-b/v6e-8/spot": Circuit(Cause.STOCKOUT, 4, NOW - 240, NOW + 360, NOW)}
-    job = replace(job_in(_S.QUEUED), spec=V6E, slices=tuple(told), wake=NOW)
+    job = replace(job_in(_S.QUEUED), spec=V6E, slices=tuple(refused_slices), wake=NOW)
     wait = circuits.wait(job, closed)
     assert wait is not None
     assert next_step.capacity(wait) == {

@@ -53,8 +53,10 @@ def test_a_slice_of_unknown_price_makes_the_sum_unknown() -> None:
 def test_what_the_cloud_refuses_says_until_when() -> None:
     shut = Circuit(Cause.STOCKOUT, 3, NOW - 60, NOW + 40)
     half = Circuit(Cause.QUOTA, 1, NOW - 60, NOW - 1)
-    found = capacity.open_circuits({"us-east5-a/v5p-16/spot": shut, "us-east5/v5p/spot": half}, NOW)
-    assert [(one["what"], one["place"], one["open"]) for one in found] == [
+    circuits = capacity.open_circuits(
+        {"us-east5-a/v5p-16/spot": shut, "us-east5/v5p/spot": half}, NOW
+    )
+    assert [(circuit["what"], circuit["place"], circuit["open"]) for circuit in circuits] == [
         ("v5p-16", "us-east5-a", True),
         ("v5p", "us-east5", False),
     ]
@@ -82,9 +84,9 @@ def test_events_of_one_kind_are_found_behind_any_number_of_others(stage: Stage) 
     for _ in range(12):
         stage.clock.time += 1
         stage.api.resume("000001", budget=100.0 + stage.clock.time)
-    found = stage.api.happened(kinds=["created"], limit=3)
-    assert [e["kind"] for e in found["events"]] == ["created"]
-    assert found["next"] == ""
+    page = stage.api.happened(kinds=["created"], limit=3)
+    assert [e["kind"] for e in page["events"]] == ["created"]
+    assert page["next"] == ""
 
 
 def test_events_that_make_no_sense_are_refused(stage: Stage) -> None:
@@ -101,6 +103,6 @@ def test_the_capacity_of_a_lab_knows_jobs_that_wait_and_such_as_have_ended(stage
     assert stage.api.capacity()["waiting"] == 1
     lab.store_jobs(stage.store, lab.full())
     stage.clock.time = NOW
-    found = stage.api.capacity()
-    assert sum(offer["held"] for offer in found["offers"]) > 0
-    assert found["waiting"] > 1
+    report = stage.api.capacity()
+    assert sum(offer["held"] for offer in report["offers"]) > 0
+    assert report["waiting"] > 1

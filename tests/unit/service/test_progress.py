@@ -34,7 +34,7 @@ def not_finite(stage: Stage, job: str, at: int | None, **facts: Any) -> None:
 
 def resume_of(view: JobView) -> str:
     """What the page and the terminal say of a resume."""
-    (action,) = [one["does"] for one in view["actions"] if one["name"] == "resume"]
+    (action,) = [action["does"] for action in view["actions"] if action["name"] == "resume"]
     (command,) = view["next"]["commands"]
     assert command["does"] in action, "the button and the sentence name the same checkpoint"
     return command["does"]

@@ -42,6 +42,16 @@ def turn(stage: Stage, jobs: Iterable[str], rounds: int = 1) -> None:
             stage.reconciler.tick(job)
 
 
+def elements_of(stage: Stage, group: str) -> list[str]:
+    """Let the backend make the elements of a group; return their ids."""
+    turn(stage, [group], 3)
+    return sorted(job.id for job in stage.store.list() if job.group == group)
+
+
+def ids_by_name(stage: Stage) -> dict[str, str]:
+    return {job.name: job.id for job in stage.store.list()}
+
+
 def order(stage: Stage) -> list[str]:
     stage.clock.sleep(1)
     return [row["id"] for row in stage.api.queue()["rows"]]
@@ -66,10 +76,10 @@ def test_the_first_job_of_another_owner_is_next(stage: Stage, bob: JobsApi, eve:
     turn(stage, sweep[:1], 2)
     first = submit(eve)
     assert order(stage)[0] == first
-    found = stage.api.queue(jobs=[first, sweep[1]], limit=1)
-    assert [row["position"] for row in found["rows"]] == [1]
-    assert found["waiting"] == 2
-    terms = found["rows"][0]["order"]
+    queue = stage.api.queue(jobs=[first, sweep[1]], limit=1)
+    assert [row["position"] for row in queue["rows"]] == [1]
+    assert queue["waiting"] == 2
+    terms = queue["rows"][0]["order"]
     assert terms is not None
     assert (terms["owner_usd"], terms["share_usd"] > 0, terms["priority"]) == (0, True, "normal")
 
@@ -192,8 +202,7 @@ def test_what_is_done_to_a_group_is_done_to_its_elements_in_one_write(
 ) -> None:
     limited(stage)
     other, group = submit(bob, "x"), submit(bob, "g", array=3, start="held")
-    turn(stage, [group], 3)
-    parts = sorted(job.id for job in stage.store.list() if job.group == group)
+    parts = elements_of(stage, group)
     versions = [stage.job(part).version for part in parts]
     turn(stage, parts, 3)
     assert [bob.get(part).get("why") for part in parts] == ["held by bob"] * 3
@@ -226,13 +235,12 @@ def test_elements_that_wait_for_the_same_are_one_row_unless_all_are_asked_for(
 ) -> None:
     limited(stage)
     first, group = submit(bob, "x"), submit(bob, "g", array=50)
-    turn(stage, [group], 3)
-    parts = sorted(job.id for job in stage.store.list() if job.group == group)
+    parts = elements_of(stage, group)
     bob.hold(parts[20])
-    found = stage.api.queue(limit=2)
-    rows = [(row["id"], row["position"], row["alike"]) for row in found["rows"]]
+    queue = stage.api.queue(limit=2)
+    rows = [(row["id"], row["position"], row["alike"]) for row in queue["rows"]]
     assert rows == [(first, 1, 0), (parts[0], 2, 48)]
-    assert found["waiting"] == 51
+    assert queue["waiting"] == 51
     held = stage.api.queue(jobs=[group], limit=2)["rows"][1]
     assert (held["id"], held["position"], held["alike"]) == (parts[20], 0, 0)
     assert [row["alike"] for row in stage.api.queue()["rows"]] == [0] * 51
@@ -242,8 +250,7 @@ def test_an_element_whose_group_is_held_just_now_requests_nothing(
     stage: Stage, bob: JobsApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = submit(bob, "g", array=1)
-    turn(stage, [group], 3)
-    (part,) = (job.id for job in stage.store.list() if job.group == group)
+    (part,) = elements_of(stage, group)
     check = stage.reconciler.groups.check
 
     def held_first(*given: Any) -> None:
@@ -269,15 +276,15 @@ def test_a_running_job_goes_back_into_the_queue_behind_its_owners_others(
     stage.until(second, lambda job: bool(job.slices) and job.state is State.QUEUED)
     stage.clock.sleep(600)
     before = stage.job(first)
-    asked = bob.requeue(first)
-    assert asked["state"] == "running"
-    assert asked.get("next", {}).get("action") == "release_slice"
+    view = bob.requeue(first)
+    assert view["state"] == "running"
+    assert view.get("next", {}).get("action") == "release_slice"
     assert stage.job(first).version == before.version + 1
     bob.requeue(first)
     assert stage.job(first).version == before.version + 1, "it is asked for already"
     back = stage.until(first, lambda job: job.slice is None)
-    got = stage.job(second)
-    assert got.slices[-1].name == back.slices[-1].name, "its slice serves the next job"
+    next_job = stage.job(second)
+    assert next_job.slices[-1].name == back.slices[-1].name, "its slice serves the next job"
     assert back.slices[-1].handed_to == second
     assert (back.spent, back.attempts[-1].cause, back.cause) == ({}, Cause.CANCELLED, None)
     assert back.attempts[-1].message == "put back into the queue"
@@ -342,30 +349,30 @@ def test_each_element_may_wait_for_that_of_another_group(stage: Stage, bob: Jobs
         submit(bob, "three", array=3, after=[{"job": "one", "each": True}])
     two = submit(bob, "two", array=2, after=[{"job": "one", "each": True}])
     turn(stage, [one, two], 3)
-    made = {job.name: job for job in stage.store.list()}
+    ids = ids_by_name(stage)
     rows = stage.api.queue(jobs=[two], limit=9)["rows"]
-    told = [(row["reasons"][0]["jobs"], row["alike"]) for row in rows]
-    assert told == [([made[f"one-{n}"].id], 0) for n in range(2)], "each has a reason of its own"
-    first = stage.running(made["one-0"].id)
-    stage.succeed(first.id)
-    stage.running(made["two-0"].id)
-    assert bob.get(made["two-1"].id).get("why") == f"waits for the success of {made['one-1'].id}"
+    reasons = [(row["reasons"][0]["jobs"], row["alike"]) for row in rows]
+    assert reasons == [([ids[f"one-{n}"]], 0) for n in range(2)], "each has a reason of its own"
+    stage.running(ids["one-0"])
+    stage.succeed(ids["one-0"])
+    stage.running(ids["two-0"])
+    assert bob.get(ids["two-1"]).get("why") == f"waits for the success of {ids['one-1']}"
 
 
 def test_an_element_does_not_wait_for_one_that_was_removed(stage: Stage, bob: JobsApi) -> None:
     one = submit(bob, "one", array=2)
     turn(stage, [one], 3)
-    made = {job.name: job.id for job in stage.store.list()}
-    bob.clean(made["one-1"])
-    turn(stage, [made["one-1"]], 3)
+    ids = ids_by_name(stage)
+    bob.clean(ids["one-1"])
+    turn(stage, [ids["one-1"]], 3)
     stage.reconciler = stage.new_backend()
     two = submit(bob, "two", array=2, after=[{"job": "one", "each": True}])
     turn(stage, [two], 3)
-    made = {job.name: job.id for job in stage.store.list()}
-    assert "one-1" not in made
-    turn(stage, [made["two-0"], made["two-1"]], 2)
-    assert stage.job(made["two-1"]).cause is Cause.DEPENDENCY
-    assert stage.job(made["two-0"]).state is State.QUEUED
+    ids = ids_by_name(stage)
+    assert "one-1" not in ids
+    turn(stage, [ids["two-0"], ids["two-1"]], 2)
+    assert stage.job(ids["two-1"]).cause is Cause.DEPENDENCY
+    assert stage.job(ids["two-0"]).state is State.QUEUED
 
 
 def test_a_group_has_started_for_a_backend_that_did_not_see_it(stage: Stage, bob: JobsApi) -> None:
@@ -397,15 +404,15 @@ def test_a_chain_ends_with_its_first_and_goes_on_with_it(stage: Stage, bob: Jobs
     for job in (b, c):
         assert stage.until(job, State.CANCELLED).cause is Cause.DEPENDENCY
     ended = bob.get(b)
-    assert "resume" not in [one["name"] for one in ended.get("actions", ())]
+    assert "resume" not in [action["name"] for action in ended.get("actions", ())]
     assert ended.get("next", {}).get("commands") == [], "it would end again at once"
     with pytest.raises(IllegalInState, match=f"needed the success of {a}, which failed"):
         bob.resume(b)
     unrelated = submit(bob, "d", after=[{"job": a, "on": "failure"}])
     bob.resume(a)
     assert [stage.job(job).state for job in (b, c)] == [State.QUEUED, State.QUEUED]
-    asked = stage.store.events(c)[-1]
-    assert (asked.by, asked.text) == ("bob", f"resumed with job {b}, which it waits for")
+    request = stage.store.events(c)[-1]
+    assert (request.by, request.text) == ("bob", f"resumed with job {b}, which it waits for")
     version = stage.job(c).version
     bob.resume(a)
     assert stage.job(c).version == version
@@ -440,30 +447,31 @@ def test_a_group_goes_on_with_an_element_that_goes_on_and_so_does_what_waits_for
     two = submit(bob, "two", array=1, after=[{"job": "one", "each": True}])
     last = submit(bob, "last", after=["two"])
     turn(stage, [one, two], 3)
-    made = {job.name: job.id for job in stage.store.list()}
-    stage.running(made["one-0"])
-    stage.finish(made["one-0"], 1, 1)
-    stage.until(made["one-0"], State.FAILED)
-    for job in (made["two-0"], two, last):
+    ids = ids_by_name(stage)
+    stage.running(ids["one-0"])
+    stage.finish(ids["one-0"], 1, 1)
+    stage.until(ids["one-0"], State.FAILED)
+    for job in (ids["two-0"], two, last):
         assert stage.until(job, State.CANCELLED).cause is Cause.DEPENDENCY
-    bob.resume(made["one-0"])
-    assert [stage.job(job).state for job in (made["two-0"], two, last)] == [State.QUEUED] * 3
-    turn(stage, [one, made["two-0"], two, last], 3)
-    assert [stage.job(job).state for job in (made["two-0"], two, last)] == [State.QUEUED] * 3
+    bob.resume(ids["one-0"])
+    assert [stage.job(job).state for job in (ids["two-0"], two, last)] == [State.QUEUED] * 3
+    turn(stage, [one, ids["two-0"], two, last], 3)
+    assert [stage.job(job).state for job in (ids["two-0"], two, last)] == [State.QUEUED] * 3
 
 
 def test_an_element_whose_group_was_cancelled_names_the_command_that_sets_it_going(
     stage: Stage, bob: JobsApi
 ) -> None:
     group = submit(bob, "g", array=1)
-    turn(stage, [group], 3)
-    (part,) = (job.id for job in stage.store.list() if job.group == group)
+    (part,) = elements_of(stage, group)
     bob.cancel(group)
     stage.until(part, State.CANCELLED)
-    seen = bob.get(part)
-    assert [one["command"] for one in seen["next"]["commands"]] == [f"tpujob resume {group}"]
-    assert "resume" not in [one["name"] for one in seen["actions"]]
-    refused = {one["name"]: one["why"] for one in seen["refused"]}
+    view = bob.get(part)
+    assert [command["command"] for command in view["next"]["commands"]] == [
+        f"tpujob resume {group}"
+    ]
+    assert "resume" not in [action["name"] for action in view["actions"]]
+    refused = {refusal["name"]: refusal["why"] for refusal in view["refused"]}
     assert refused["resume"] == "its group g was cancelled"
     bob.resume(group)
     turn(stage, [group, part], 3)
@@ -490,8 +498,7 @@ def test_a_group_with_nothing_to_resume_says_so(stage: Stage, bob: JobsApi) -> N
 
 def test_a_refused_resume_of_an_element_leaves_its_budget(stage: Stage, bob: JobsApi) -> None:
     group = submit(bob, "g", array=1, budget={"usd": 50})
-    turn(stage, [group], 3)
-    (element,) = (job.id for job in stage.store.list() if job.group == group)
+    (element,) = elements_of(stage, group)
     bob.cancel(group)
     stage.until(element, State.CANCELLED)
     before = stage.job(element)
@@ -506,21 +513,21 @@ def test_an_element_waits_for_one_that_is_about_to_be_resumed_with_its_group(
     one = submit(bob, "one", array=1, recovery={"failures": 0})
     two = submit(bob, "two", array=1, after=[{"job": "one", "each": True}])
     turn(stage, [one, two], 3)
-    made = {job.name: job.id for job in stage.store.list()}
-    stage.running(made["one-0"])
-    stage.finish(made["one-0"], 1, 1)
-    for job in (made["one-0"], made["two-0"], one, two):
+    ids = ids_by_name(stage)
+    stage.running(ids["one-0"])
+    stage.finish(ids["one-0"], 1, 1)
+    for job in (ids["one-0"], ids["two-0"], one, two):
         stage.until(job, lambda j: j.state.final)
     bob.resume(one)
-    turn(stage, [made["two-0"]], 3)
-    assert stage.job(made["one-0"]).state is State.FAILED, "its group has not come to it yet"
-    assert stage.job(made["two-0"]).state is State.QUEUED
-    turn(stage, [one, made["two-0"]], 3)
-    assert stage.job(made["one-0"]).state is State.QUEUED
-    stage.running(made["one-0"])
-    stage.finish(made["one-0"], 1, 1)
-    stage.until(made["one-0"], State.FAILED)
-    assert stage.until(made["two-0"], State.CANCELLED).cause is Cause.DEPENDENCY
+    turn(stage, [ids["two-0"]], 3)
+    assert stage.job(ids["one-0"]).state is State.FAILED, "its group has not come to it yet"
+    assert stage.job(ids["two-0"]).state is State.QUEUED
+    turn(stage, [one, ids["two-0"]], 3)
+    assert stage.job(ids["one-0"]).state is State.QUEUED
+    stage.running(ids["one-0"])
+    stage.finish(ids["one-0"], 1, 1)
+    stage.until(ids["one-0"], State.FAILED)
+    assert stage.until(ids["two-0"], State.CANCELLED).cause is Cause.DEPENDENCY
 
 
 def test_a_group_with_a_cancelled_element_goes_on_whatever_it_waited_for(
@@ -529,8 +536,7 @@ def test_a_group_with_a_cancelled_element_goes_on_whatever_it_waited_for(
     first, group = submit(bob, "a"), submit(bob, "g", array=1, after=["a"])
     stage.running(first)
     stage.succeed(first)
-    turn(stage, [group], 3)
-    (part,) = (job.id for job in stage.store.list() if job.group == group)
+    (part,) = elements_of(stage, group)
     bob.cancel(part)
     stage.until(part, State.CANCELLED)
     stage.until(group, State.CANCELLED)
@@ -706,7 +712,7 @@ def test_a_request_that_was_refused_counts_for_nothing(stage: Stage, bob: JobsAp
     assert stage.job(job).slices[0].refused is Cause.STOCKOUT
     bob.hold(job)
     stage.clock.sleep(7 * 86_400)
-    assert [one for one in stage.job(job).slices if one.gone_at is None] == []
+    assert [slice for slice in stage.job(job).slices if slice.gone_at is None] == []
     assert set(stage.reconciler.queue.usage().owners.values()) == {0.0}
 
 

@@ -70,8 +70,8 @@ def test_nobody_waits_for_what_another_one_reads(
     cloud.open.clear()
     known = Quotas(cloud.read, Clock())
     assert [known.look().found for _ in range(3)] == [None] * 3
-    told = capacity.quotas_view(known.look(), [], 0.0)
-    assert (told["at"], told["rows"], told["unknown"]) == (None, [], "")
+    view = capacity.quotas_view(known.look(), [], 0.0)
+    assert (view["at"], view["rows"], view["unknown"]) == (None, [], "")
     cloud.open.set()
     when_read(known)
     assert known.look().found
@@ -81,10 +81,10 @@ def test_nobody_waits_for_what_another_one_reads(
 def test_what_may_not_be_read_names_the_permission_and_who_else_can_read_it(cloud: Cloud) -> None:
     cloud.fails, clock = True, Clock()
     known = Quotas(cloud.read, clock)
-    told = capacity.quotas_view(known.look(), [], clock.now())
-    assert (told["at"], told["rows"]) == (None, []), "not known is not zero"
-    assert told["unknown"] == DENIED.message
-    assert "`tpujob quota`" in told["hint"]
+    view = capacity.quotas_view(known.look(), [], clock.now())
+    assert (view["at"], view["rows"]) == (None, []), "not known is not zero"
+    assert view["unknown"] == DENIED.message
+    assert "`tpujob quota`" in view["hint"]
     cloud.fails = False
     clock.sleep(capacity.EVERY)
     known.look()
@@ -93,17 +93,17 @@ def test_what_may_not_be_read_names_the_permission_and_who_else_can_read_it(clou
     clock.sleep(capacity.EVERY)
     known.look()
     when_read(known)
-    told = capacity.quotas_view(known.look(), [], clock.now())
-    assert told["rows"], "what was read before is still shown, with its time"
-    assert told["unknown"] == DENIED.message
+    view = capacity.quotas_view(known.look(), [], clock.now())
+    assert view["rows"], "what was read before is still shown, with its time"
+    assert view["unknown"] == DENIED.message
 
 
 def test_a_failure_that_nobody_thought_of_stops_no_page() -> None:
     def fails() -> QuotaOverview:
         raise ZeroDivisionError
 
-    told = capacity.quotas_view(Quotas(fails, Clock()).look(), [], 0.0)
-    assert "its log says more" in told["unknown"]
+    view = capacity.quotas_view(Quotas(fails, Clock()).look(), [], 0.0)
+    assert "its log says more" in view["unknown"]
 
 
 def test_a_row_has_what_jobs_hold_in_its_own_unit_and_what_it_refused() -> None:
@@ -113,8 +113,8 @@ def test_a_row_has_what_jobs_hold_in_its_own_unit_and_what_it_refused() -> None:
         Limit("m", QuotaKind("v4", "spot"), "region", REGION, 48, "cores"),
     ]
     seen = [Held(QuotaKind("v4", "spot"), ZONE, 24)]
-    found = capacity.Looked(QuotaOverview("p", allowances(limits, [ZONE], held=seen)), lab.NOW)
-    (row,) = capacity.quotas_view(found, [job], lab.NOW)["rows"]
+    reading = capacity.Looked(QuotaOverview("p", allowances(limits, [ZONE], held=seen)), lab.NOW)
+    (row,) = capacity.quotas_view(reading, [job], lab.NOW)["rows"]
     assert (row["limit"], row["unit"]) == (48, "cores")
     assert row["used"] == 48, "by anybody, in cores"
     assert row["held"] == 32, "16 chips of one slice that is there"
@@ -124,8 +124,8 @@ def test_a_row_has_what_jobs_hold_in_its_own_unit_and_what_it_refused() -> None:
 def test_a_slice_of_one_host_counts_where_there_is_one_quota_for_all_sizes() -> None:
     job = _job("v5litepod-8")
     limits = [Limit("m", QuotaKind("v5e", "spot"), "zone", ZONE, 64, "chips")]
-    found = capacity.Looked(QuotaOverview("p", allowances(limits, [ZONE])), lab.NOW)
-    (row,) = capacity.quotas_view(found, [job], lab.NOW)["rows"]
+    reading = capacity.Looked(QuotaOverview("p", allowances(limits, [ZONE])), lab.NOW)
+    (row,) = capacity.quotas_view(reading, [job], lab.NOW)["rows"]
     assert row["held"] == 8
 
 
@@ -148,10 +148,10 @@ def test_the_command_prints_the_hardware_and_how_many_jobs_wait() -> None:
         closed=[],
         waiting=1,
     )
-    told = capacity_page(report, 80, lab.NOW).splitlines()
-    assert told[0].split() == [
+    lines = capacity_page(report, 80, lab.NOW).splitlines()
+    assert lines[0].split() == [
         *("Type", "Zone", "Pricing", "Held", "$/h", "Asked", "Ready", "Wait", "Refused"),
         "Preempted",
     ]
-    assert len(told) == 1 + len(report["offers"]) + 2
-    assert "1 job waits for a slice." in told
+    assert len(lines) == 1 + len(report["offers"]) + 2
+    assert "1 job waits for a slice." in lines

@@ -54,9 +54,9 @@ def test_what_the_hosts_have_not_signed_is_never_drawn(stage: Stage) -> None:
     unsigned = signing.sign("", "report body", rest).encode()
     for body in (b"\n" + line(999), other, rest + b"\n" + unsigned, rest + b"\n" + mac):
         forge(stage, job, body)
-        found = stage.api.metrics(job)
-        assert (found["charts"], found["unread"]) == ([], [1])
-        assert found["why"] == curves.NOT_SIGNED
+        metrics = stage.api.metrics(job)
+        assert (metrics["charts"], metrics["unread"]) == ([], [1])
+        assert metrics["why"] == curves.NOT_SIGNED
     forge(stage, job, genuine)
     assert drawn(stage.api, job) == 10
 
