@@ -45,7 +45,7 @@ def test_each_state_offers_what_would_change_something(
 
 
 @pytest.mark.parametrize(
-    ("job", "name", "said"),
+    ("job", "name", "text"),
     [
         (
             job_in(State.RUNNING),
@@ -87,15 +87,14 @@ def test_each_state_offers_what_would_change_something(
         ),
     ],
 )
-def test_an_action_says_what_it_does_and_what_it_costs(job: Job, name: str, said: str) -> None:
-    assert offered(with_progress(job, step=500, checkpoint=480))[name] == said
+def test_an_action_says_what_it_does_and_what_it_costs(job: Job, name: str, text: str) -> None:
+    assert offered(with_progress(job, step=500, checkpoint=480))[name] == text
 
 
 def test_a_price_that_nobody_knows_is_said() -> None:
     job = job_in(State.RUNNING)
     unpriced = replace(job, slices=tuple(replace(s, usd_per_hour=None) for s in job.slices))
-    for said in offered(unpriced).values():
-        assert "at an unknown price" in said
+    assert all("at an unknown price" in text for text in offered(unpriced).values())
 
 
 def test_others_are_told_why_they_have_no_button() -> None:
@@ -107,31 +106,29 @@ def test_others_are_told_why_they_have_no_button() -> None:
         assert all("needs the role" in refusal["why"] for refusal in refused)
 
 
-def test_a_job_whose_own_budget_is_used_up_goes_on_with_a_larger_one_alone() -> None:
-    job = job_in(State.FAILED)
-    broke = replace(job, cause=Cause.BUDGET, spend_limit=10_000)
-    offers, _ = offered_actions.offered(broke, ADA, NOW)
-    (resume,) = [offer for offer in offers if offer["name"] == "resume"]
-    assert [(ask["name"], ask["needed"]) for ask in resume["asks"]] == [("budget", True)]
-    offers, _ = offered_actions.offered(replace(broke, spend_limit=10**9), ADA, NOW)
-    (resume,) = [offer for offer in offers if offer["name"] == "resume"]
-    assert [(ask["name"], ask["needed"]) for ask in resume["asks"]] == [("budget", False)]
-    crashed = replace(broke, cause=Cause.CRASH)
-    _, refused = offered_actions.offered(crashed, ADA, NOW)
-    assert (
-        "does not pay for a slice"
-        in {refusal["name"]: refusal["why"] for refusal in refused}["resume"]
-    )
+BROKE = replace(job_in(State.FAILED), cause=Cause.BUDGET, spend_limit=10_000)
 
 
-def test_a_job_file_that_was_wrong_is_not_tried_again() -> None:
-    _, refused = offered_actions.offered(
-        replace(job_in(State.FAILED), cause=Cause.BAD_SPEC), ADA, NOW
-    )
-    assert (
-        "submit the corrected one"
-        in {refusal["name"]: refusal["why"] for refusal in refused}["resume"]
-    )
+@pytest.mark.parametrize(("limit", "needed"), [(10_000, True), (10**9, False)])
+def test_a_job_whose_own_budget_is_used_up_goes_on_with_a_larger_one_alone(
+    limit: int, needed: bool
+) -> None:
+    offers, _ = offered_actions.offered(replace(BROKE, spend_limit=limit), ADA, NOW)
+    (resume,) = [offer for offer in offers if offer["name"] == "resume"]
+    assert [(ask["name"], ask["needed"]) for ask in resume["asks"]] == [("budget", needed)]
+
+
+@pytest.mark.parametrize(
+    ("cause", "why"),
+    [(Cause.CRASH, "does not pay for a slice"), (Cause.BAD_SPEC, "submit the corrected one")],
+)
+def test_a_resume_that_would_end_again_is_refused(cause: Cause, why: str) -> None:
+    _, refused = offered_actions.offered(replace(BROKE, cause=cause), ADA, NOW)
+    assert [(refusal["name"], why in refusal["why"]) for refusal in refused] == [
+        ("resume", True),
+        ("cancel", False),
+        ("delete", False),
+    ]
 
 
 @pytest.mark.parametrize("name", offered_actions.ACTIONS)
