@@ -529,9 +529,9 @@ def test_the_text_of_an_error_is_shown_on_no_route_to_others(stage: Stage) -> No
         assert (judgement["verdict"]["step"], judgement["verdict"]["text"]) == (4, "")
         rows = {row["name"]: row["why"] for row in json.loads(read("/v1/jobs", EVE))["rows"]}
         assert rows["crashed"] == plain
-        messages = [delivery["lines"] for delivery in json.loads(read("/v1/deliveries", EVE))]
-        assert any(plain in line for lines in messages for line in lines)
-        assert [f"old ({crashed}) of bob: CRASH"] in messages
+        texts = [delivery["lines"] for delivery in json.loads(read("/v1/deliveries", EVE))]
+        assert any(plain in line for lines in texts for line in lines)
+        assert [f"old ({crashed}) of bob: CRASH"] in texts
 
 
 def test_a_file_of_members_names_every_line_that_is_wrong(tmp_path: Path) -> None:
