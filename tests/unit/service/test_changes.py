@@ -50,17 +50,29 @@ def followers() -> int:
     return sum(thread.name == "watch" for thread in threading.enumerate())
 
 
-def test_a_change_by_another_process_ends_the_wait(store: Counted, tmp_path: Path) -> None:
-    job = store.create(a_job(), an_event())
-    watch = Changes(store, interval=0.01)
+@pytest.fixture
+def job(store: Counted) -> Job:
+    return store.create(a_job(), an_event())
+
+
+@pytest.fixture
+def watch(store: Counted) -> Changes:
+    return Changes(store, interval=0.01)
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_change_by_another_process_or_a_removal_ends_the_wait(
+    store: Counted, job: Job, watch: Changes, tmp_path: Path, removed: bool
+) -> None:
     start = watch.now()
-    other = SqliteStore(tmp_path / "jobs.db")
-    threading.Timer(0.05, moved, (other, job)).start()
+    if removed:
+        store.remove(job.id, lease=None)
+    else:
+        threading.Timer(0.05, moved, (SqliteStore(tmp_path / "jobs.db"), job)).start()
     assert watch.wait(job.id, start, LONG) > start
 
 
-def test_a_poke_wakes_a_listener_before_the_next_look(store: Counted) -> None:
-    job = store.create(a_job(), an_event())
+def test_a_poke_wakes_a_listener_before_the_next_look(store: Counted, job: Job) -> None:
     watch = Changes(store, interval=LONG)
     start = watch.now()
     with ThreadPoolExecutor(1) as pool:
@@ -72,9 +84,9 @@ def test_a_poke_wakes_a_listener_before_the_next_look(store: Counted) -> None:
     watch.poke()  # ends the follower
 
 
-def test_changes_made_meanwhile_are_reported_at_once(store: Counted) -> None:
-    job = store.create(a_job(), an_event())
-    watch = Changes(store, interval=0.01)
+def test_changes_made_meanwhile_are_reported_at_once(
+    store: Counted, job: Job, watch: Changes
+) -> None:
     cursor = watch.wait(job.id, 0, 3600)  # pytest's own limit of time is shorter
     assert cursor > 0
     moved(store, job)
@@ -83,26 +95,19 @@ def test_changes_made_meanwhile_are_reported_at_once(store: Counted) -> None:
     assert watch.wait(job.id, newer, 0.05) == newer, "nothing has changed since"
 
 
-def test_a_listener_of_one_job_sleeps_through_the_changes_of_others(store: Counted) -> None:
-    one, two = (store.create(a_job(), an_event()) for _ in range(2))
-    watch = Changes(store, interval=0.01)
+def test_a_listener_of_one_job_sleeps_through_the_changes_of_others(
+    store: Counted, job: Job, watch: Changes
+) -> None:
+    other = store.create(a_job(), an_event())
     start = watch.now()
     with ThreadPoolExecutor(2) as pool:
-        mine = pool.submit(watch.wait, one.id, start, LONG)
+        mine = pool.submit(watch.wait, job.id, start, LONG)
         anybody = pool.submit(watch.wait, None, start, LONG)
-        moved(store, two)
+        moved(store, other)
         assert anybody.result(timeout=LONG) > start
         assert not mine.done()
-        moved(store, one)
+        moved(store, job)
         assert mine.result(timeout=LONG) > start
-
-
-def test_the_removal_of_a_job_wakes_its_followers(store: Counted) -> None:
-    job = store.create(a_job(), an_event())
-    watch = Changes(store, interval=0.01)
-    start = watch.now()
-    store.remove(job.id, lease=None)
-    assert watch.wait(job.id, start, LONG) > start
 
 
 def test_many_listeners_share_one_follower_of_the_store(store: Counted) -> None:

@@ -87,9 +87,7 @@ def test_a_report_says_what_all_records_say_whatever_becomes_of_jobs(stage: Stag
                 add(1)
             case 2 if not job.state.final:
                 over = {"state": State.SUCCEEDED, "finished_at": clock.now()}
-                gone = (
-                    replace(slice, gone_at=slice.gone_at or clock.now()) for slice in job.slices
-                )
+                gone = (replace(s, gone_at=s.gone_at or clock.now()) for s in job.slices)
                 change(stage, job, slices=tuple(gone), **over)
             case _:
                 change(stage, job, message=f"turn {turn}")

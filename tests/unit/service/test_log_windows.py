@@ -34,18 +34,18 @@ def whole() -> Shelf:
     return filled()
 
 
-def seen(log_window: LogWindow) -> list[tuple[int, int]]:
-    return [(line["host"], line["line"]) for line in log_window["lines"]]
+def seen(answer: LogWindow) -> list[tuple[int, int]]:
+    return [(line["host"], line["line"]) for line in answer["lines"]]
 
 
 @pytest.mark.parametrize("number", [1, 999, 1000, 1001, 4000, 4001, 17_003, 29_999, 30_000])
 def test_any_line_is_in_its_window_under_its_number(number: int, whole: Shelf) -> None:
     for asked in (WindowAsked(host=1, line=number), WindowAsked(of=1, line=number)):
-        log_window = reader(whole).window(JOB, asked)
-        text = next(x["text"] for x in log_window["lines"] if (x["host"], x["line"]) == (1, number))
+        answer = reader(whole).window(JOB, asked)
+        text = next(x["text"] for x in answer["lines"] if (x["host"], x["line"]) == (1, number))
         assert text == f"{number} of 1"
-        assert len(json.dumps(log_window)) <= 64 * 1024
-        assert log_window["total"] == (30_000 if "host" in asked else 60_000)
+        assert len(json.dumps(answer)) <= 64 * 1024
+        assert answer["total"] == (30_000 if "host" in asked else 60_000)
 
 
 def test_a_window_far_inside_is_found_without_reading_the_log() -> None:
@@ -62,16 +62,16 @@ def test_a_window_far_inside_is_found_without_reading_the_log() -> None:
 def walk(logs: Logs, asked: WindowAsked, side: Literal["after", "before"]) -> list[tuple[int, int]]:
     """Return the lines of all windows from that place on, in order of time."""
     places = list[tuple[int, int]]()
-    while (log_window := logs.window(JOB, {**asked, "side": side}))["lines"]:
+    while (answer := logs.window(JOB, {**asked, "side": side}))["lines"]:
         if side == "after":
-            assert log_window["before"] == len(places)
-            places += seen(log_window)
+            assert answer["before"] == len(places)
+            places += seen(answer)
         else:
-            places = seen(log_window) + places
+            places = seen(answer) + places
         host, line = places[-1 if side == "after" else 0]
         asked = {**asked, "of": host, "line": line}
         asked.pop("part", None)
-    assert len(places) == log_window["total"]
+    assert len(places) == answer["total"]
     return places
 
 
@@ -103,11 +103,11 @@ def test_hosts_that_write_at_the_same_instant_are_walked_without_loss() -> None:
 def test_without_a_place_the_last_lines_are_shown_and_reading_goes_on_behind_them() -> None:
     shelf, job = filled(), a_job()
     logs = reader(shelf)
-    log_window = logs.window(job, {})
-    assert seen(log_window)[-1] == (1, 30_000)
-    assert not log_window["done"], "the job goes on"
+    answer = logs.window(job, {})
+    assert seen(answer)[-1] == (1, 30_000)
+    assert not answer["done"], "the job goes on"
     shelf.ship(0, 30_001, [b"new"], number=99, at=1.8e9)
-    page = logs.page(job, cursor=log_window["cursor"])
+    page = logs.page(job, cursor=answer["cursor"])
     assert [(x["host"], x.get("line"), x["text"]) for x in page["lines"]] == [(0, 30_001, "new")]
     assert logs.window(JOB, {})["done"]
     assert logs.window(JOB, {"part": 0.0})["cursor"] == "", "what follows is reached by windows"
@@ -116,8 +116,8 @@ def test_without_a_place_the_last_lines_are_shown_and_reading_goes_on_behind_the
 def test_a_part_of_the_whole_is_where_it_says() -> None:
     logs = reader(filled())
     for part in (0.0, 0.25, 0.5, 0.9, 1.0):
-        log_window = logs.window(JOB, {"part": part})
-        middle = log_window["before"] / log_window["total"]
+        answer = logs.window(JOB, {"part": part})
+        middle = answer["before"] / answer["total"]
         assert abs(middle - part) < 0.01, f"{part} is shown at {middle}"
 
 
@@ -127,11 +127,9 @@ def test_lines_keep_their_numbers_when_others_are_dropped() -> None:
     shelf.ship(0, 101, [b"[tpujob] 5000 lines were dropped here"], number=2, at=1.71e9)
     shelf.ship(0, 5101, [b"tail %d" % n for n in range(50)], number=9, at=1.72e9)
     logs = reader(shelf)
-    log_window = logs.window(JOB, {"host": 0, "line": 5110})
-    assert next(x for x in log_window["lines"] if x["line"] == 5110)["text"] == "tail 9"
-    assert log_window["hosts"][0]["missing"] == [LogGap(line=101, lines=5000)], (
-        "what is lost is said"
-    )
+    answer = logs.window(JOB, {"host": 0, "line": 5110})
+    assert next(x for x in answer["lines"] if x["line"] == 5110)["text"] == "tail 9"
+    assert answer["hosts"][0]["missing"] == [LogGap(line=101, lines=5000)], "what is lost is said"
     assert seen(logs.window(JOB, {"line": 2000, "lines": 1})) == [(0, 5101)], "the next one there"
     assert [line.get("line") for line in logs.page(JOB)["lines"]] == [
         *range(1, 102),
@@ -142,9 +140,9 @@ def test_lines_keep_their_numbers_when_others_are_dropped() -> None:
 def test_a_log_whose_oldest_segment_is_gone_says_so() -> None:
     shelf = Shelf()
     shelf.ship(0, 4001, [b"x"] * 10, number=2)
-    log_window = reader(shelf).window(JOB, {"part": 0.0})
-    assert log_window["hosts"][0]["missing"] == [LogGap(line=1, lines=4000)]
-    assert seen(log_window)[0] == (0, 4001)
+    answer = reader(shelf).window(JOB, {"part": 0.0})
+    assert answer["hosts"][0]["missing"] == [LogGap(line=1, lines=4000)]
+    assert seen(answer)[0] == (0, 4001)
 
 
 def test_segments_of_agents_that_say_nothing_of_their_lines_are_counted() -> None:
@@ -152,8 +150,8 @@ def test_segments_of_agents_that_say_nothing_of_their_lines_are_counted() -> Non
     for segment in range(1, 4):
         lines = ((segment * 1e4 + i, f"{segment}.{i}") for i in range(2500))
         shelf.write(0, *lines, segment=segment)
-    log_window = reader(shelf).window(JOB, {"line": 5001, "lines": 1})
-    assert [x["text"] for x in log_window["lines"]] == ["3.0"]
+    answer = reader(shelf).window(JOB, {"line": 5001, "lines": 1})
+    assert [x["text"] for x in answer["lines"]] == ["3.0"]
     assert [x.get("line") for x in reader(shelf).page(JOB, tail=2)["lines"]] == [7499, 7500]
 
 
@@ -161,9 +159,9 @@ def test_long_lines_and_strange_bytes_are_harmless_and_what_is_cut_is_said() -> 
     shelf = Shelf()
     lines = [b"x" * 1_000_000, bytes(range(10)) + b"\xff\xfe", b"\x1b[31mred\x1b[0m\t<b>", b"last"]
     shelf.ship(0, 1, lines, number=1)
-    log_window = reader(shelf).window(JOB, {})
-    assert [x["text"] for x in log_window["lines"][1:]] == ["\t��", "red\t<b>", "last"]
-    assert (len(log_window["lines"][0]["text"]), log_window["lines"][0]["cut"]) == (2000, 998_000)
+    answer = reader(shelf).window(JOB, {})
+    assert [x["text"] for x in answer["lines"][1:]] == ["\t��", "red\t<b>", "last"]
+    assert (len(answer["lines"][0]["text"]), answer["lines"][0]["cut"]) == (2000, 998_000)
     shelf.ship(0, 5, [b"y" * 1_000_000], number=2)
     assert reader(shelf).window(JOB, {})["lines"][-1]["cut"] == 998_000, "also as the last line"
     assert len(reader(shelf).page(JOB, tail=1)["lines"][0]["text"]) == 1_000_000
@@ -176,8 +174,8 @@ def test_long_lines_and_strange_bytes_are_harmless_and_what_is_cut_is_said() -> 
 def test_a_window_of_lines_that_must_be_escaped_stays_small() -> None:
     shelf = Shelf()
     shelf.ship(0, 1, [b'"' * 1900] * 400, number=1)
-    log_window = reader(shelf).window(JOB, {"lines": 400})
-    shown = sum(len(x["text"]) * 5 + window.OVERHEAD for x in log_window["lines"])
+    answer = reader(shelf).window(JOB, {"lines": 400})
+    shown = sum(len(x["text"]) * 5 + window.OVERHEAD for x in answer["lines"])
     assert 0 < shown <= 64 * 1024
 
 
@@ -227,8 +225,8 @@ def test_what_a_host_says_of_its_lines_hides_none_of_them(forged: dict[str, str]
     (facts,) = shelf.facts.values()
     facts |= forged
     logs = reader(shelf)
-    log_window = logs.window(JOB, {})
-    assert (log_window["total"], log_window["lines"][-1]["text"]) == (30, "line 30")
+    answer = logs.window(JOB, {})
+    assert (answer["total"], answer["lines"][-1]["text"]) == (30, "line 30")
     page = logs.page(JOB, tail=3)
     assert logs.page(JOB, cursor=page["cursor"])["lines"] == [], "the cursor can be read"
 
@@ -239,5 +237,5 @@ def test_folders_of_hosts_that_the_slice_does_not_have_are_passed_over() -> None
     job = replace(job, slices=wide, attempts=job.attempts)
     for host in (0, 1, 900, 999_999):
         shelf.ship(host, 1, [b"from %d" % host], number=1)
-    log_window = reader(shelf).window(job, {})
-    assert [host["host"] for host in log_window["hosts"]] == [0, 1]
+    answer = reader(shelf).window(job, {})
+    assert [host["host"] for host in answer["hosts"]] == [0, 1]
