@@ -111,9 +111,7 @@ def test_only_one_user_or_job(stage: Stage, done: str) -> None:
 
 
 def test_a_slice_that_a_grant_covers_is_listed_and_not_paid(stage: Stage, done: str) -> None:
-    job = stage.job(done)
-    granted = replace(job, grants=(Grant("v4", "us-central2-b", "spot", 8),))
-    stage.store.commit(granted, None, expected_version=job.version, op_id="x", lease=None)
+    change(stage, stage.job(done), grants=(Grant("v4", "us-central2-b", "spot", 8),))
     total = stage.api.cost()["total"]
     assert total["list_micros"] > 0
     assert total["pay_micros"] == 0
@@ -166,10 +164,8 @@ def test_goodput_and_its_parts_are_of_all_time_wherever_they_are_shown(stage: St
     stage.succeed(job)
     costs = stage.api.cost()
     total = costs["total"]
-    whole, parts = (
-        total.get("all_chip_hours", 0.0),
-        {p["part"]: p["chip_hours"] for p in total["parts"]},
-    )
+    whole = total.get("all_chip_hours", 0.0)
+    parts = {p["part"]: p["chip_hours"] for p in total["parts"]}
     assert whole == pytest.approx(sum(parts.values()))
     assert whole > total["chip_hours"] + 15, "two hours of waiting with eight chips"
     assert total["goodput"] == pytest.approx(parts["productive"] / whole)
