@@ -53,8 +53,6 @@ def test_a_preemption_is_told_with_the_time_that_its_job_took_to_run_again(stage
     again = stage.running(job, attempt=2)
     after = scrape(stage)
     first, second = again.attempts
-    assert first.ended_at is not None
-    assert second.running_at is not None
     ended = {"outcome": "interrupted", "cause": "PREEMPTED"}
     assert value(after, "attempt_ends_total", **ended) == 1
     assert value(before, "attempt_ends_total", **ended) == 0

@@ -59,7 +59,6 @@ def test_a_spot_job_gets_a_range_around_its_estimate():
     assert forecast["billed_hours"]["low"] >= 10
     assert forecast["billed_hours"]["p90"] > 10
     pay = forecast["pay_micros"]
-    assert pay is not None
     assert estimate["pay_micros"] <= pay["low"] <= pay["p50"] < pay["p90"] <= pay["high"]
     assert (forecast["slices"], forecast["stated"]) == (0, [])
 
@@ -132,7 +131,6 @@ def test_measured_and_stated_types_are_set_side_by_side():
     ways = {(way["type"], way["zone"]): way for way in comparison["ways"]}
     v4 = ways["v4-16", "us-central2-b"]
     assert (v4["throughput_by"], v4["per_second"], v4["measured_jobs"]) == ("measured", 0.5, 1)
-    assert v4["forecast"] is not None
     assert v4["forecast"]["work_hours"] == pytest.approx(2)
     v5e = [way for way in comparison["ways"] if way["type"] == "v5litepod-16"]
     assert {way["throughput_by"] for way in v5e} == {"stated"}
@@ -235,7 +233,6 @@ def test_tokens_are_measured_by_a_metric_that_a_program_reports():
     comparison = compare_view(SPEC, {}, {"unit": "tokens", "amount": 3.6e9}, jobs)
     (way,) = comparison["ways"]
     assert (way["per_second"], way["measured_jobs"]) == (2e6, 2)
-    assert way["forecast"] is not None
     assert way["forecast"]["work_hours"] == pytest.approx(0.5)
 
 

@@ -146,7 +146,6 @@ def test_a_wait_for_capacity_says_what_was_refused_and_what_is_asked_next() -> N
     closed = {"us-east5-b/v6e-8/spot": Circuit(Cause.STOCKOUT, 4, NOW - 240, NOW + 360, NOW)}
     job = replace(job_in(_S.QUEUED), spec=V6E, slices=tuple(refused_slices), wake=NOW)
     wait = circuits.wait(job, closed)
-    assert wait is not None
     assert next_step.capacity(wait) == {
         "cause": "STOCKOUT",
         "type": "v6e-8",
