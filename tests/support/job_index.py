@@ -14,7 +14,7 @@ from tpujob.api import JobPage, ListAsked
 from tpujob.domain.access import Principal
 from tpujob.domain.hardware.prices import LIST
 from tpujob.domain.model import Attempt, DesiredState, Job, Progress, State
-from tpujob.domain.observations import NO_FUNDS
+from tpujob.domain.observations import NO_FUNDS, Place
 from tpujob.domain.spec import parse
 from tpujob.engine import JobRuntime
 from tpujob.service.job_index import Changes, JobIndex
@@ -47,7 +47,7 @@ class Desk:
 
     def new_index(self) -> JobIndex:
         """Return the index of a backend that has just started."""
-        runtime = RuntimeReader(self.live, dict, lambda _: NO_FUNDS, LIST)
+        runtime = RuntimeReader(self.live, dict, lambda _: NO_FUNDS, LIST, lambda _: Place(0))
         self.changes = Changes(self.store)
         return JobIndex(self.store, self.changes, self.clock, runtime)
 

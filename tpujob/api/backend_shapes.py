@@ -172,9 +172,8 @@ class SuspectView(TypedDict):
     zone: str
     score: float  #: faded to now
     refused: bool  #: programs of everybody are kept off it
-    accusers: NotRequired[
-        int
-    ]  #: owners whose own programs are kept off it, as their jobs have met it
+    #: owners whose own programs are kept off it, as their jobs have met it
+    accusers: NotRequired[int]
     pinned: str  #: empty, `good` or `bad`
     reasons: list[str]
     updated_at: str
@@ -198,9 +197,8 @@ class SweptView(TypedDict):
     kept: list[LeakView]  #: so young that a job may just be about to claim it
     failed: list[LeakView]  #: could not be asked to end; `detail` says why
     keys: list[str]  #: names of slices that are gone, whose keys were removed
-    unlisted: NotRequired[
-        dict[str, str]
-    ]  #: zones (or `keys`) that could not be listed, each with the reason
+    #: zones (or `keys`) that could not be listed, each with the reason
+    unlisted: NotRequired[dict[str, str]]
 
 
 class BrokenView(TypedDict):

@@ -38,13 +38,11 @@ class ForecastView(TypedDict):
     list_micros: RangeView | None  #: None: no price is known for the slices
     pay_micros: RangeView | None
     waiting_hours: float | None  #: this and the next three: on average; None: not known
-    setup_hours: (
-        float | None
-    )  #: from ready to the first step; None: no job has been measured, it is guessed in the ranges
+    #: from ready to the first step; None: no job has been measured, it is guessed in the ranges
+    setup_hours: float | None
     redone_hours: float  #: of steps that are lost with a slice and repeated
-    releasing_hours: (
-        float | None
-    )  #: from a program's end until its slice is gone; None: as of the set-up
+    #: from a program's end until its slice is gone; None: as of the set-up
+    releasing_hours: float | None
     fails: float  #: the probability that the job uses up the preemptions or the wait that it is allowed
     slices: int  #: of earlier jobs at this place, from which the forecast is made
     losses: int  #: of these slices, those that were lost
@@ -60,9 +58,8 @@ class CompareAsked(TypedDict, total=False):
     types: list[str]
     zones: list[str]
     throughput: dict[str, float]  #: in units a second, by type
-    rooflines: dict[
-        str, float
-    ]  #: the same, as a compile check found it: where no job measured it, and it is not stated
+    #: the same, as a compile check found it: where no job measured it, and it is not stated
+    rooflines: dict[str, float]
 
 
 class WayView(TypedDict):
@@ -129,9 +126,8 @@ class CostRowView(TypedDict):
     chip_hours: float  #: billed: from ready to gone
     unpriced_chip_hours: float  #: of those, with no known price: no amount here has them
     list_micros: int
-    least_micros: (
-        int  #: less than `list_micros` while a slice is missing and not yet confirmed to be gone
-    )
+    #: less than `list_micros` while a slice is missing and not yet confirmed to be gone
+    least_micros: int
     pay_micros: int  #: without the slices that a grant pays for
     goodput: float | None  #: the productive part of `all_chip_hours`; None: there was no time
     all_chip_hours: NotRequired[float]  #: billed or not, waiting included: the sum of the parts
@@ -215,7 +211,7 @@ class PriceView(TypedDict):
 
 
 class EstimateLineView(TypedDict):
-    kind: str  #: such as `slices`, `operations` (`domain/money/estimate/`)
+    kind: str  #: such as `slices`, `operations` (`domain/money/estimate_shapes.py`)
     what: str
     formula: str  #: how the amount is made
     amount: float | None  #: in units of the price; None: not stated

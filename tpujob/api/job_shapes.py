@@ -1,7 +1,5 @@
 """Shapes for the page of one job beside its record: its actions, timeline, hosts, curves and data."""
 
-# pydantic reads `typing.TypedDict` from Python 3.12 on only
-
 from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
@@ -21,7 +19,7 @@ class ActionView(TypedDict):
     """An action that the caller may take on a job in its state: a method of `JobsApi`."""
 
     name: ActionName
-    does: str  #: its effect, such as `gives tj-000042-1 back`
+    does: str  #: its effect, such as `releases tj-000042-1-70f9459d, and cancels the job`
     costs: str  #: what is billed from then on; one phrase
     asks: list[AskView]
 
@@ -90,9 +88,8 @@ class CurveView(TypedDict):
     #: the last step of the bucket; seconds since the attempt's first; least, greatest and last value
     points: list[tuple[int, float, float, float, float]]
     resumed_from: int | None
-    kept: (
-        int | None
-    )  #: steps after this one were lost, and made again if there is a later attempt; None: all count
+    #: steps after this one were lost, and made again if there is a later attempt; None: all count
+    kept: int | None
 
 
 class ChartView(TypedDict):
@@ -120,9 +117,8 @@ class DataPlaceView(TypedDict):
     region: str
     zones: list[str]  #: of the job, in that region
     path: str
-    copied: (
-        bool  #: it is a copy, made before a slice is asked for there; False: it is read where it is
-    )
+    #: it is a copy, made before a slice is asked for there; False: it is read where it is
+    copied: bool
     missing: int  #: objects that are still to be copied, as are the bytes
     missing_bytes: int
     usd_copy: float  #: once, for what is missing

@@ -12,9 +12,12 @@ from tpujob.domain.paging import PAGE
 
 M = TypeVar("M", bound=Callable[..., Any])
 
+#: of numbers the least and the greatest, else the greatest length
+Bound = tuple[float | None, float | None] | int
+
 LONG = 300.0  #: seconds for calls that read every record with its history
-#: how large an argument of that name may be over HTTP: of numbers the least and the greatest, else the greatest length
-BOUNDS: Mapping[str, tuple[float | None, float | None] | int] = {
+#: how large an argument of that name may be over HTTP
+BOUNDS: Mapping[str, Bound] = {
     "attempt": (0, 1_000_000),
     "before": 100,
     "cursor": 32_768,
@@ -41,9 +44,8 @@ class Method(NamedTuple):
     tag: str  #: its group in the OpenAPI document
     function: Callable[..., Any]  #: of `JobsApi`
     doc: str
-    bounds: Mapping[str, tuple[float | None, float | None] | int]  #: as in `BOUNDS`
-    defaults: Mapping[str, Any] = {}
-    #: over HTTP, where they differ
+    bounds: Mapping[str, Bound]  #: as in `BOUNDS`
+    defaults: Mapping[str, Any] = {}  #: of arguments over HTTP, where they differ
     query: tuple[str, ...] = ()  #: arguments in the query although the method has a body
     once: bool = False  #: a second call fails, so a client never repeats it by itself
     within: float = 0.0  #: seconds that a client waits for the answer; 0: as for any short call
@@ -66,9 +68,16 @@ class Method(NamedTuple):
         return "query" if self.verb in ("GET", "DELETE") or argument in self.query else "body"
 
 
-def method(verb: str, path: str, rule: AccessRule, tag: str = "", **more: Any) -> Callable[[M], M]:
-    """Attach a row to the decorated method. `more`: further fields of `Method`. The tag is by default
-    `jobs`, or `one job` for a path with a job in it."""
+def method(
+    verb: str,
+    path: str,
+    rule: AccessRule,
+    tag: str = "",
+    bounds: Mapping[str, Bound] = {},
+    **more: Any,
+) -> Callable[[M], M]:
+    """Attach a row to the decorated method. `bounds`: those that differ from `BOUNDS`. `more`: further fields of
+    `Method`. The tag is by default `jobs`, or `one job` for a path with a job in it."""
     tag = tag or ("one job" if "{job}" in path else "jobs")
 
     def with_row(function: M) -> M:
@@ -80,7 +89,7 @@ def method(verb: str, path: str, rule: AccessRule, tag: str = "", **more: Any) -
             tag=tag,
             function=function,
             doc=inspect.getdoc(function) or "",
-            bounds={**BOUNDS, **more.pop("bounds", {})},
+            bounds={**BOUNDS, **bounds},
             **more,
         )
         setattr(function, "row", row)  # noqa: B010
@@ -91,4 +100,4 @@ def method(verb: str, path: str, rule: AccessRule, tag: str = "", **more: Any) -
 
 def table(interface: type) -> dict[str, Method]:
     """Return the rows of the interface's methods, by name."""
-    return {name: made.row for name, made in vars(interface).items() if hasattr(made, "row")}
+    return {name: value.row for name, value in vars(interface).items() if hasattr(value, "row")}

@@ -273,9 +273,8 @@ class JobFacts(TypedDict):
     group: NotRequired[str]  #: id of the array or sweep that it is an element of; empty: of none
     index: NotRequired[int | None]  #: in that group
     group_size: NotRequired[int]  #: jobs of that group, or of the one that it is itself; else 0
-    elements: NotRequired[
-        dict[str, int]
-    ]  #: of an array or a sweep: the jobs that it has made, by state
+    #: of an array or a sweep: the jobs that it has made, by state
+    elements: NotRequired[dict[str, int]]
 
 
 class BestView(TypedDict):
@@ -314,9 +313,8 @@ class JobView(JobFacts):
     steps_per_s: NotRequired[float | None]  #: as the program says, or as its steps were seen to go
     left_s: NotRequired[float | None]  #: until its last step, at that rate
     progress_at: str | None  #: when the step last changed, as far as is known; while it runs
-    stall_s: (
-        float | None
-    )  #: seconds without progress after which it hangs, while it runs; None: never
+    #: seconds without progress after which it hangs, while it runs; None: never
+    stall_s: float | None
     metrics: dict[str, float]
     workdir: str
     bundles: list[str]  #: object paths of what is shipped, laid over each other in this order
@@ -325,9 +323,8 @@ class JobView(JobFacts):
     wake_at: str | None  #: when the next try is due, while one is waited for
     spending: NotRequired[list[SpendingView]]  #: its budgets of money, its own first
     spent: dict[str, int]  #: retry budgets used, by name
-    budgets: NotRequired[
-        list[BudgetView]
-    ]  #: those that `recovery` bounds, and others that were used
+    #: those that `recovery` bounds, and others that were used
+    budgets: NotRequired[list[BudgetView]]
     slices: list[SliceView]
     attempts: list[AttemptView]
     spec: dict[str, Any]

@@ -53,6 +53,10 @@ class Store(Protocol):
         key returns the job of the first call and stores nothing. Raise StoreError in the same case as `identity`."""
         ...
 
+    def find_created(self, key: str) -> Job | None:
+        """Return the job that a call of `create` with that key has stored; None: there is none."""
+        ...
+
     def create_many(self, jobs: Sequence[tuple[Job, Event]], *, key: str) -> builtins.list[Job]:
         """Store up to some hundred new jobs, each with its first event: all or none, with ids in their order. A repeat
         with the same key returns those jobs of the first call that still exist, and stores nothing."""

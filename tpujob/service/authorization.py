@@ -17,8 +17,6 @@ from tpujob.ports import Store
 
 #: methods after which something is gone
 _LOSES = ("delete", "clean")
-
-
 #: by what is asked for; `tick`, a pass over every job, is no method of `JobsApi`
 RULES = {name: row.rule for name, row in METHODS.items()} | {"tick": access.ADMINS}
 
@@ -47,7 +45,7 @@ def check_owner(caller: Principal, method: str, job: Job) -> None:
 def find_job(store: Store, caller: Principal, method: str, job: str) -> Job:
     """Return any job by its id, or the caller's own by its name, for that method. Raises NotFound, BadRequest;
     Forbidden when the caller may not call it for that job."""
-    if re.fullmatch(r"[0-9]{1,6}", job):
+    if re.fullmatch(r"[0-9]{1,9}", job):
         record = store.get(job.zfill(6))
     else:
         record = _named(store, caller, job, any_state=method in _LOSES)

@@ -118,7 +118,7 @@ class Curves:
         workdir = job.workdir_of(attempt.number)
         own = paths.report_path(workdir, attempt.number, 0)
         for path in (own, paths.kept_report_path(workdir, attempt.number, 0)):
-            body = self._body(path, limits.MAX_BODY, max(0.1, end - time.monotonic()))
+            body = self._body(path, max(0.1, end - time.monotonic()))
             curves = read_curves(body, key) if body else None
             if body and curves is None:
                 newest = newest._replace(doubted=True)
@@ -128,10 +128,10 @@ class Curves:
                 break
         return newest._replace(doubted=newest.doubted and not newest.line)
 
-    def _body(self, path: str, limit: int, left: float) -> bytes:
+    def _body(self, path: str, left: float) -> bytes:
         """Return the object's body; empty: there is no such object."""
         try:
-            return self._blobs.get(path, end=limit, timeout=left)
+            return self._blobs.get(path, end=limits.MAX_BODY, timeout=left)
         except NotFound:
             return b""
 
@@ -149,7 +149,7 @@ def _charts(
     charts: list[ChartView] = []
     for name in order[:CHARTS]:
         having = [a for a in attempts if curves[a.number].get(name)]
-        limit = POINTS // max(1, len(having))
+        limit = POINTS // len(having)
         curve_views = [
             CurveView(
                 attempt=a.number,
@@ -176,7 +176,7 @@ def _rates(buckets: Sequence[Point]) -> Iterator[Point]:
 
 def _points(points: Sequence[Point], limit: int) -> list[tuple[int, float, float, float, float]]:
     """Return at most `limit` points: neighbours are merged, with their least, greatest and last value."""
-    size = -(-len(points) // max(1, limit))
+    size = -(-len(points) // limit)
     first = points[0].at
     groups = [points[i : i + size] for i in range(0, len(points), size)]
     return [

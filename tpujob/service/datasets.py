@@ -37,14 +37,14 @@ class DataPlaces:
     ) -> tuple[list[Dataset], dict[str, BadSpec]]:
         """Return the same for a plan or an estimate, which do not need the data: the entries that can be read, and by
         name why each of the others cannot."""
-        datasets: list[Dataset] = []
+        readable: list[Dataset] = []
         problems: dict[str, BadSpec] = {}
         for entry in spec.data:
             try:
-                datasets.append(self._one(entry, zones))
+                readable.append(self._one(entry, zones))
             except BadSpec as error:
                 problems[entry.to] = error
-        return datasets, problems
+        return readable, problems
 
     def _one(self, entry: Data, zones: Sequence[str]) -> Dataset:
         if entry.source.startswith("gs://"):

@@ -42,7 +42,7 @@ def _span(stretch: Stretch) -> SpanView:
     )
 
 
-#: jobs before this one, and after it, that are shown of a slice that was handed on
+#: jobs that are shown of a slice that was handed on: at most so many before this one, and twice as many in all others
 NEAR = 4
 
 

@@ -24,13 +24,11 @@ from tpujob.service.views import SET, code_view
 
 FETCH = 60.0  #: seconds to fetch one piece of a bundle
 PIECE = 8 * 1024**2  #: bytes
-UNPACKED_LIMIT = (
-    512 * 1024**2
-)  #: bytes of all archives of a job; no bundle of ours has more than a quarter
+#: bytes of all archives of a job; no bundle of ours has more than a quarter
+UNPACKED_LIMIT = 512 * 1024**2
 FILE_LIMIT = 512 * 1024  #: bytes; a larger file is only named
-TEXTS_LIMIT = (
-    16 * 1024**2
-)  #: bytes of the texts of one job that are held at once; others are only named
+#: bytes of the texts of one job that are held at once; others are only named
+TEXTS_LIMIT = 16 * 1024**2
 TEXT_LIMIT = 256 * 1024  #: characters of all diffs together, so that the answer stays small
 #: lines of a changed file on both sides, and of all of them: others are shown as wholly replaced. At its worst a file
 #: of so many lines takes some tenths of a second.
@@ -54,17 +52,15 @@ class Entry:
     link: str = ""  #: where a link leads
 
 
-def specs(
-    a: Mapping[str, Json], b: Mapping[str, Json], *, private: bool = True
-) -> list[ChangeView]:
-    """Return the specs by dotted key, in the order of the first; lists are compared whole. Values of the program's
-    variables are shown only if `private`, and never those of names such as `HF_TOKEN`, which may be secrets."""
-    return [_shown(change, private=private) for change in _changes(_flat(a), _flat(b))]
+def specs(a: Mapping[str, Json], b: Mapping[str, Json]) -> list[ChangeView]:
+    """Return what differs between two specs by dotted key, in the order of the first; lists are compared whole. Values
+    of the program's variables with names such as `HF_TOKEN`, which may be secrets, are not shown."""
+    return [_shown(change) for change in _changes(_flat(a), _flat(b))]
 
 
-def _shown(change: ChangeView, *, private: bool) -> ChangeView:
+def _shown(change: ChangeView) -> ChangeView:
     key = change["key"]
-    if not key.startswith("run.env.") or (private and not secret_variables({key: ""})):
+    if not key.startswith("run.env.") or not secret_variables({key: ""}):
         return change
     old, new = (None if value is None else SET for value in (change["a"], change["b"]))
     return ChangeView(key=key, a=old, b="changed" if old and new else new)
@@ -244,16 +240,15 @@ def _ended(line: str) -> str:
 # Fetched -------------------------------------------------------------------------------------------------------------
 
 
-def compare(
-    a: Job, b: Job, blobs: Blobs, now: float, *, live: Live = (None, None), private: bool = False
-) -> DiffView:
-    """Return what differs from `a` to `b`. `live`: the progress of each, as `job_progress` takes it; `private`: see
-    `specs`. `files_unknown` names a bundle that is gone. Raises Transient, Refused when the bucket does not answer."""
+def compare(a: Job, b: Job, blobs: Blobs, now: float, *, live: Live = (None, None)) -> DiffView:
+    """Return what differs from `a` to `b`, for a caller who sees all of both. `live`: the progress of each, as
+    `job_progress` takes it. `files_unknown` says why files could not be compared. Raises Transient, Refused when the
+    bucket does not answer."""
     changed, unknown, cut = _fetched(a, b, blobs)
     return DiffView(
         a=_side(a),
         b=_side(b),
-        spec=specs(dump(a.spec), dump(b.spec), private=private),
+        spec=specs(dump(a.spec), dump(b.spec)),
         outcome=outcomes(a, b, now, live),
         files=changed,
         files_unknown=unknown,

@@ -30,7 +30,7 @@ TRIES = 8
 
 class JobActions:
     """Writes what users request into records. Each method returns the job as stored; raises NotFound, Forbidden,
-    BadRequest and, when other writes always come first, Conflict."""
+    BadRequest, IllegalInState and, when other writes always come first, Conflict."""
 
     def __init__(
         self,

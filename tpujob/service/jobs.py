@@ -41,7 +41,7 @@ from tpujob.domain import access
 from tpujob.domain.access import BACKEND, Principal
 from tpujob.domain.capacity.site import EVERYWHERE, Site
 from tpujob.domain.failures.disclosure import ended_by, in_full, job_in_full
-from tpujob.domain.model import DesiredState, Job, Slice, State
+from tpujob.domain.model import DesiredState, Edge, Job, Slice, State
 from tpujob.domain.money import budget as money
 from tpujob.domain.money.estimate_shapes import Surroundings
 from tpujob.engine import Bundles, JobRuntime, Loop, Reconciler
@@ -65,7 +65,7 @@ from tpujob.service.money.cost import Costs
 from tpujob.service.money.estimate import Estimates
 from tpujob.service.notifications import Notifications
 from tpujob.service.runtime_info import RuntimeReader
-from tpujob.service.submission import Offered, OwnSecrets, Submission, types_unknown
+from tpujob.service.submission import Offered, OwnSecrets, Placed, Submission, types_unknown
 from tpujob.service.views import event_view, job_view
 
 
@@ -172,12 +172,7 @@ class Jobs:
     # Submit ----------------------------------------------------------------------------------------------------------
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
-        placed = self._submission.placed(spec)
-        self._submission.check_data(self._who, placed.spec)
-        self._secrets.check(self._who, placed.spec)
-        self._notifications.check(placed.spec)
-        self._queue.check(self._who, placed.spec)
-        self._queue.edges(self._who, placed.spec)
+        placed, _ = self._check(spec)
         view = self._submission.plan(placed)
         self._estimates.within_budget(placed)
         return view
@@ -190,19 +185,21 @@ class Jobs:
         code: CodeGiven | None = None,
         idempotency_key: str = "",
     ) -> JobView:
-        placed = self._submission.placed(spec)
-        self._submission.check_data(self._who, placed.spec)
-        self._secrets.check(self._who, placed.spec)
-        self._notifications.check(placed.spec)
-        self._queue.check(self._who, placed.spec)
-        edges = self._queue.edges(self._who, placed.spec)
-        job, created = self._submission.first_record(placed, self._who, bundles, code)
-        job = replace(job, edges=edges)
-        self._estimates.within_budget(placed)
-        self._bundles.check(job)
         key = own_key(self._who, idempotency_key)
-        stored = self._ports.store.create(job, created, idempotency_key=key)
-        if (stored.spec, stored.bundles) != (job.spec, job.bundles):
+        stored = self._ports.store.find_created(key) if key else None
+        if stored is not None:  # the limits for a new job count it already
+            again = self._submission.placed(spec).spec
+            own = int(again.run.workload is not None)  # the bundled workloads come first
+            same = (stored.spec, stored.bundles[own:]) == (again, tuple(dict.fromkeys(bundles)))
+        else:
+            placed, edges = self._check(spec)
+            job, created = self._submission.first_record(placed, self._who, bundles, code)
+            job = replace(job, edges=edges)
+            self._estimates.within_budget(placed)
+            self._bundles.check(job)
+            stored = self._ports.store.create(job, created, idempotency_key=key)
+            same = (stored.spec, stored.bundles) == (job.spec, job.bundles)
+        if not same:
             raise Conflict(
                 f"the key {idempotency_key[:80]!r} was used for job {stored.id}, which has another spec or other code",
                 hint="Use a new key for a new job.",
@@ -210,6 +207,15 @@ class Jobs:
         self._bundles.hold(stored)
         self._announce(stored)
         return self._view(stored)
+
+    def _check(self, spec: Mapping[str, Any]) -> tuple[Placed, tuple[Edge, ...]]:
+        """Return the spec with its place, and the jobs that it waits for. Raises BadSpec, IllegalInState."""
+        placed = self._submission.placed(spec)
+        self._submission.check_data(self._who, placed.spec)
+        self._secrets.check(self._who, placed.spec)
+        self._notifications.check(placed.spec)
+        self._queue.check(self._who, placed.spec)
+        return placed, self._queue.edges(self._who, placed.spec)
 
     # Look ------------------------------------------------------------------------------------------------------------
 
@@ -233,10 +239,7 @@ class Jobs:
         both = self._find("diff", a), self._find("diff", b)
         first, second = (self._knowledge.going(job) for job in both)
         live = (first and first.progress, second and second.progress)
-        private = all(access.sees_all(self._who, job.owner) for job in both)
-        return compare(
-            *both, self._ports.blobs, self._ports.clock.now(), live=live, private=private
-        )
+        return compare(*both, self._ports.blobs, self._ports.clock.now(), live=live)
 
     def patch(self, job: str) -> PatchView:
         return details.patch(self._find("patch", job), self._ports.blobs)

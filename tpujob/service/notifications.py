@@ -50,11 +50,9 @@ class Notifications:
     def waiting(self, late: float) -> tuple[int, int]:
         """Return how many messages of configured channels are still to be sent, at most 1,000, and how many of them are
         older than so many seconds."""
-        messages = [
-            message for message in self._waiting() if message.channel in self._setup.channels
-        ]
-        now = self._clock.now()
-        return len(messages), sum(message.at < now - late for message in messages)
+        waiting = [m for m in self._waiting() if m.channel in self._setup.channels]
+        begin = self._clock.now() - late
+        return len(waiting), sum(message.at < begin for message in waiting)
 
     def deliveries(
         self, caller: Principal, *, channel: str = "", limit: int = PAGE

@@ -41,9 +41,9 @@ class RuntimeReader:
         circuits: Callable[[], Mapping[str, Circuit]],
         funds: Callable[[Job], Funds],
         prices: PriceList,
-        place: Callable[[Job], Place] | None = None,
+        place: Callable[[Job], Place],
     ) -> None:
-        """`place`: without it there is no queue."""
+        """`place`: returns the place of a job in the queue."""
         self._live, self._circuits, self._funds, self._prices = live, circuits, funds, prices
         self._place = place
 
@@ -58,7 +58,7 @@ class RuntimeReader:
             trouble=live.trouble if live else "",
             trouble_since=live.trouble_since if live else None,
             wait=self._wait(job),
-            place=self._place(job) if self._place and waits else None,
+            place=self._place(job) if waits else None,
             funds=funds,
             unpaid=budgets.waits_for(job, funds, self._prices, now),
         )

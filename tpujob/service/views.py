@@ -24,7 +24,7 @@ from tpujob.domain.events import Event
 from tpujob.domain.failures import host_reputation, stall
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import LIST, PriceList
-from tpujob.domain.model import Attempt, Code, Ignored, Job, Progress, Slice, State, Suspect
+from tpujob.domain.model import Attempt, Code, Ignored, Job, Slice, State, Suspect
 from tpujob.domain.money import pace
 from tpujob.domain.money.ledger import free, usd_of_job, usd_of_slice
 from tpujob.domain.observations import HostReport, Maintenance
@@ -125,16 +125,17 @@ def job_view(
     private: bool = True,
     host_keys: str = "",
 ) -> JobView:
-    """`job` at `now`. `host_keys`: why those of its slice are trusted. Without `private`, what its owner keeps to
-    himself stays empty: workdir, code, bundles, evidence, and what the program is and how it is started; with it, `job`
-    is as `job_in_full` returns it. `place`, `actions`, `refused`, `timeline`, `on_hosts`, `elements`, `worst`, `best`,
-    and `jobs` of slices, are left to the caller."""
+    """Return the view of `job` at `now`. `host_keys`: why the keys of its slice's hosts are trusted. Without `private`,
+    what is its owner's alone stays empty: workdir, code, bundles, evidence, and what the program is and how it is
+    started; with it, `job` is as `job_in_full` returns it. The caller fills in `place`, `actions`, `refused`,
+    `timeline`, `on_hosts`, `elements`, `worst`, `best`, and `jobs` of slices."""
     trouble = "" if job.state.final else runtime.trouble
     progress, moved_at = runtime.progress, runtime.moved_at
     job = with_live(job, progress)
     serving, shown = job.slice, hardware(job)
     has, steps = job_progress(job), steps_kept(job)
     rate = speed(job, has, moved_at)
+    running = job.attempt if job.state is State.RUNNING else None
     return JobView(
         **job_facts(job, runtime, now, has),
         message=job.message,
@@ -153,8 +154,8 @@ def job_view(
         runtime_version=shown.runtime_version,
         steps_per_s=rate,
         left_s=pace.seconds_left(has, rate),
-        progress_at=_maybe(_progress_at(job, moved_at)),
-        stall_s=_stall(job, progress),
+        progress_at=_maybe(_progress_at(running, moved_at)) if running else None,
+        stall_s=_stall(running, job.spec.recovery.stall) if running else None,
         metrics=dict(has.metrics),
         workdir=job.workdir if private else "",
         bundles=list(job.bundles) if private else [],
@@ -242,7 +243,7 @@ def slice_view(job: Job, slice: Slice, *, now: float, host_keys: str = "") -> Sl
 def attempt_view(
     attempt: Attempt, steps: Mapping[int, int | None], *, private: bool = True
 ) -> AttemptView:
-    """`steps`: as `steps_kept` returns them."""
+    """Return the view. `steps`: as `steps_kept` returns them."""
     done = attempt.progress
     hidden: dict[str, Any] = {} if private else {"text": ""}
     return AttemptView(
@@ -315,24 +316,13 @@ def _list_price(owned: Owned, prices: PriceList) -> float | None:
 _WAITING = (State.QUEUED, State.PREPARING)
 
 
-def _progress_at(job: Job, moved_at: float | None) -> float | None:
-    if job.state is not State.RUNNING or job.attempt is None:
-        return None
-    return moved_at or job.attempt.progress_at or job.attempt.running_at
+def _progress_at(running: Attempt, moved_at: float | None) -> float | None:
+    return moved_at or running.progress_at or running.running_at
 
 
-def _stall(job: Job, live: Progress | None) -> float | None:
-    if job.state is not State.RUNNING or job.attempt is None:
-        return None
-    running = HostReport(
-        host=0,
-        attempt=job.attempt.number,
-        phase=Phase.RUNNING,
-        age=0.0,
-        progress=live or job.attempt.progress,
-    )
-    after = job.spec.recovery.stall
-    return float(stall.limit(after, [running])) if after else None
+def _stall(running: Attempt, after: float) -> float | None:
+    report = HostReport(0, running.number, Phase.RUNNING, age=0.0, progress=running.progress)
+    return float(stall.limit(after, [report])) if after else None
 
 
 def billed_now(job: Job) -> float | None:

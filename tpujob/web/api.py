@@ -62,8 +62,12 @@ def create_app(
         if itself:
             itself.streams = lambda: live.streams
     app.add_middleware(Limiter, limits=limits)
-    about: dict[str, Any] = {"hosts": tuple(hosts), "counters": itself.counters if itself else None}
-    app.add_middleware(SecurityMiddleware, authenticator=authenticator, **about)
+    app.add_middleware(
+        SecurityMiddleware,
+        authenticator=authenticator,
+        hosts=tuple(hosts),
+        counters=itself.counters if itself else None,
+    )
     errors.add_handlers(app, frame.problem)
     app.openapi = cache(lambda: routed(_app(version)).openapi())
     routed(app)

@@ -189,6 +189,8 @@ def test_the_same_key_gives_back_the_first_job_as_it_is_now(store: Store) -> Non
     first = store.create(a_job("first"), an_event(), idempotency_key="k")
     newer = moved(store, first, message="on its way")
     assert store.create(a_job("second"), an_event(), idempotency_key="k") == newer
+    assert store.find_created("k") == newer
+    assert store.find_created("other") is None
     assert len(store.list()) == 1
     assert len(store.events(first.id)) == 2
     assert store.create(a_job(), an_event(), idempotency_key="other").id == "000002"
@@ -353,6 +355,7 @@ def test_a_removed_job_is_gone_and_its_id_never_comes_back(store: Store) -> None
     with pytest.raises(NotFound):
         store.events(job.id)
     assert store.list() == []
+    assert store.find_created("k") is None
     assert store.create(a_job(), an_event(), idempotency_key="k").id == "000002"
 
 

@@ -4,6 +4,7 @@ import hashlib
 import inspect
 import itertools
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -142,6 +143,14 @@ def test_a_key_is_its_owners_and_of_one_spec(stage: Stage) -> None:
         bob.create({**SPEC, "name": "else"}, idempotency_key="k")
 
 
+def test_the_millionth_job_is_found_by_its_id(stage: Stage) -> None:
+    stage.create()
+    with sqlite3.connect(stage.folder / "tpujob.db") as db:
+        db.execute("UPDATE sqlite_sequence SET seq = 999999 WHERE name = 'jobs'")
+    job = stage.create()
+    assert stage.api.get("1000000")["id"] == job == "1000000"
+
+
 def test_a_bundle_of_another_user_can_be_neither_named_nor_compared(stage: Stage) -> None:
     bob, eve = stage.api.acting_for(BOB), stage.api.acting_for(EVE)
     path = bob.put_bundle(SHA, DATA, bucket="gs://tpujob-us-central2")
@@ -182,9 +191,9 @@ def test_every_wish_says_by_whom(stage: Stage) -> None:
     job = bob.create(SPEC)["id"]
     stage.until(job, State.RUNNING)
     ada.cancel(job)
-    told = {e["kind"]: e["by"] for e in bob.events(job)}
-    assert (told["created"], told["cancel_requested"]) == ("bob", "ada")
-    assert told["slice_requested"] == "", "the backend did it by itself"
+    authors = {e["kind"]: e["by"] for e in bob.events(job)}
+    assert (authors["created"], authors["cancel_requested"]) == ("bob", "ada")
+    assert authors["slice_requested"] == "", "the backend did it by itself"
 
 
 # Members -------------------------------------------------------------------------------------------------------------
@@ -339,13 +348,13 @@ def url(stage: Stage, backend: tuple[Callable[[Jobs], None], str]) -> str:
 
 def test_every_route_asks_for_one_method_of_the_table() -> None:
     app = create_app(lambda _: None, ByHeader())  # type: ignore[arg-type, return-value]
-    found = {
+    addresses = {
         f"{verb} {getattr(route, 'path', '')}"
         for route in app.routes
         for verb in getattr(route, "methods", ())
         if getattr(route, "path", "") not in OPEN_PATHS
     }
-    assert found - FREE - set(MANY) == set(ROUTES), "a new route is closed until it is in this list"
+    assert addresses - FREE - set(MANY) == set(ROUTES), "a new route is closed until it is here"
     assert any(isinstance(route, APIRoute) for route in app.routes)
     assert set(ROUTES.values()) == set(MATRIX)
 
@@ -427,30 +436,30 @@ DAN = caller("dan", Role.VIEWER)
 def bobs_jobs_with_errors(stage: Stage) -> list[str]:
     """One failed, one starts again, one was judged by its program, and one is about to end, as one host has said."""
     bob = stage.api.acting_for(BOB)
-    found: list[str] = []
+    ids: list[str] = []
     for name, failures in (("crashed", 0), ("retried", 3), ("judged", 3), ("ending", 3)):
         spec = {**SPEC, "name": name, "recovery": {"failures": failures}}
-        found.append(bob.create(spec)["id"])
-        stage.running(found[-1])
+        ids.append(bob.create(spec)["id"])
+        stage.running(ids[-1])
         match name:
             case "judged":
                 verdict = {"step": 4, "host": 1, "device": "", "blame": "data", "text": MARK}
                 for host in range(2):
-                    said = {"phase": "exited", "exit_code": 65, "verdict": verdict}
-                    stage.report(found[-1], host, **said)
-                stage.until(found[-1], State.FAILED)
+                    facts = {"phase": "exited", "exit_code": 65, "verdict": verdict}
+                    stage.report(ids[-1], host, **facts)
+                stage.until(ids[-1], State.FAILED)
             case "ending":
-                said = {"phase": "exited", "exit_code": 0, "error": MARK, "cause": "CRASH"}
-                stage.report(found[-1], 0, **said)
-                stage.report(found[-1], 1, phase="running")
-                stage.step(found[-1])
+                facts = {"phase": "exited", "exit_code": 0, "error": MARK, "cause": "CRASH"}
+                stage.report(ids[-1], 0, **facts)
+                stage.report(ids[-1], 1, phase="running")
+                stage.step(ids[-1])
             case _:
-                stage.finish(found[-1], 1, 1)
+                stage.finish(ids[-1], 1, 1)
                 for host in range(2):
-                    stage.last_words(found[-1], host, *ERROR)
+                    stage.last_words(ids[-1], host, *ERROR)
                 state = State.FAILED if failures == 0 else State.PREPARING
-                stage.until(found[-1], state)
-    return found
+                stage.until(ids[-1], state)
+    return ids
 
 
 def test_the_text_of_an_error_is_shown_on_no_route_to_others(stage: Stage) -> None:
@@ -489,9 +498,9 @@ def test_the_text_of_an_error_is_shown_on_no_route_to_others(stage: Stage) -> No
     with listening(app) as url, httpx.Client() as client:
 
         def read(path: str, who: Principal) -> str:
-            found = client.get(url + path + query.get(path, ""), headers=header(who))
-            assert found.status_code in (200, 400, 403, 404), (path, found.text)
-            return found.text
+            answer = client.get(url + path + query.get(path, ""), headers=header(who))
+            assert answer.status_code in (200, 400, 403, 404), (path, answer.text)
+            return answer.text
 
         for who in (BOB, ADA):
             seen = {row["name"]: row["why"] for row in json.loads(read("/v1/jobs", who))["rows"]}
@@ -518,9 +527,9 @@ def test_the_text_of_an_error_is_shown_on_no_route_to_others(stage: Stage) -> No
         assert (judgement["verdict"]["step"], judgement["verdict"]["text"]) == (4, "")
         rows = {row["name"]: row["why"] for row in json.loads(read("/v1/jobs", EVE))["rows"]}
         assert rows["crashed"] == plain
-        told = [one["lines"] for one in json.loads(read("/v1/deliveries", EVE))]
-        assert any(plain in line for lines in told for line in lines)
-        assert [f"old ({crashed}) of bob: CRASH"] in told
+        texts = [delivery["lines"] for delivery in json.loads(read("/v1/deliveries", EVE))]
+        assert any(plain in line for lines in texts for line in lines)
+        assert [f"old ({crashed}) of bob: CRASH"] in texts
 
 
 def test_a_file_of_members_names_every_line_that_is_wrong(tmp_path: Path) -> None:

@@ -68,12 +68,12 @@ def test_a_create_without_an_answer_says_how_to_repeat_it(
 def test_rows_are_ready_for_a_data_frame(stage: Stage, client: tpujob.Client) -> None:
     assert repr(client.jobs()) == "no jobs"
     lab.store_jobs(stage.store, lab.full())
-    found = client.jobs(states=["running"], order="spent", limit=2)
-    assert len(found) == 2
-    assert {row["state"] for row in found} == {"running"}
+    page = client.jobs(states=["running"], order="spent", limit=2)
+    assert len(page) == 2
+    assert {row["state"] for row in page} == {"running"}
     with pytest.raises(BadRequest, match="order: there is no 'nosuch'; one of 'id', 'name', "):
         client.jobs(order=cast(Any, "nosuch"))
-    assert all(isinstance(row["usd_spent"], float) for row in found[:2])
+    assert all(isinstance(row["usd_spent"], float) for row in page[:2])
 
 
 def test_metrics_of_a_job_without_a_program_are_no_rows(client: tpujob.Client) -> None:
@@ -102,6 +102,6 @@ def test_what_needs_the_command_line_says_so(client: tpujob.Client) -> None:
 
 
 def test_importing_tpujob_imports_no_client() -> None:
-    said = "import tpujob, sys; print('tpujob.client' in sys.modules, hasattr(tpujob, 'Klient'))"
-    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "False"]
+    script = "import tpujob, sys; print('tpujob.client' in sys.modules, hasattr(tpujob, 'Klient'))"
+    printed = subprocess.check_output([sys.executable, "-c", script], text=True)
+    assert printed.split() == ["False", "False"]

@@ -41,17 +41,17 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_the_settings_of_the_backend_are_those_of_its_file(tmp_path: Path, file: Path) -> None:
-    settings, said = deployed.prepared(tmp_path / "state", file)
+    settings, stored = deployed.prepared(tmp_path / "state", file)
     assert settings.context == "lab"
     here = context.current(settings)
     assert (here.project, here.store) == ("my-lab-4711", "firestore")
     assert here.backend == "", "it is that backend itself"
-    assert said.sign_in.client_id == "1234-lab.apps.googleusercontent.com"
-    assert deployed.prepared(tmp_path / "state", file) == (settings, said)
+    assert stored.sign_in.client_id == "1234-lab.apps.googleusercontent.com"
+    assert deployed.prepared(tmp_path / "state", file) == (settings, stored)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (LAB.replace("firestore", "sqlite"), "would be lost"),
         (None, "no such file"),
@@ -64,15 +64,15 @@ def test_the_settings_of_the_backend_are_those_of_its_file(tmp_path: Path, file:
     ids=["sqlite", "none", "typing error", "door", "client", "key", "audience"],
 )
 def test_invalid_settings_are_reported_before_anything_listens(
-    tmp_path: Path, file: Path, text: str | None, said: str
+    tmp_path: Path, file: Path, text: str | None, message: str
 ) -> None:
     file.unlink() if text is None else file.write_text(text)
-    with pytest.raises((BadRequest, BadSpec), match=said):
+    with pytest.raises((BadRequest, BadSpec), match=message):
         deployed.prepared(tmp_path / "state", file)
 
 
 @pytest.mark.parametrize(
-    ("more", "words", "said"),
+    ("more", "words", "message"),
     [
         ("", [], "--url is missing"),
         ("door: iap", ["--url", URL], "needs sign_in.iap_audience"),
@@ -87,11 +87,11 @@ def test_a_door_that_would_let_in_nobody_or_anybody_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     more: str,
     words: list[str],
-    said: str,
+    message: str,
 ) -> None:
     monkeypatch.delenv("K_SERVICE", raising=False)
     file.write_text(f"{LAB}{more}{SIGN_IN}")
-    with pytest.raises(SystemExit, match=said):
+    with pytest.raises(SystemExit, match=message):
         deployed.main(
             ["--context-file", str(file), "--state", str(tmp_path / "state"), "--port", "0", *words]
         )

@@ -201,8 +201,8 @@ def test_the_documentation_describes_every_answer(url: str) -> None:
     job = document["components"]["schemas"]["JobView"]
     assert {"id", "state", "usd_per_hour", "slices"} <= set(job["properties"])
     for path, view in (("hosts", "SuspectView"), ("fsck", "BrokenView")):
-        told = document["paths"][f"/v1/{path}"]["get"]["responses"]["200"]["content"]
-        assert told["application/json"]["schema"]["items"]["$ref"].endswith(f"/{view}")
+        content = document["paths"][f"/v1/{path}"]["get"]["responses"]["200"]["content"]
+        assert content["application/json"]["schema"]["items"]["$ref"].endswith(f"/{view}")
     reply = document["paths"]["/v1/jobs/{job}"]["get"]["responses"]["200"]
     assert reply["content"]["application/json"]["schema"]["$ref"].endswith("/JobView")
 
@@ -214,9 +214,9 @@ def test_a_body_that_is_too_large_is_refused(url: str, announced: bool) -> None:
     pieces = [body[i : i + 65536] for i in range(0, len(body), 65536)]
     length = ("Content-Length", str(len(body))) if announced else ("Transfer-Encoding", "chunked")
     headers = [*BEARER.items(), ("Host", "localhost"), length]
-    status, said, _ = send(url, "POST", "/v1/plan", headers, body if announced else pieces)
+    status, reply, _ = send(url, "POST", "/v1/plan", headers, body if announced else pieces)
     assert status == 413
-    assert "1 MiB" in json.loads(said)["error"]["message"]
+    assert "1 MiB" in json.loads(reply)["error"]["message"]
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(
@@ -224,9 +224,9 @@ def test_a_body_that_does_not_come_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(limits, "JSON_S", 0.1)
     headers = [*BEARER.items(), ("Host", "localhost"), ("Content-Length", "100")]
-    status, said, answered = send(url, "POST", "/v1/plan", headers, b"{")
+    status, body, answered = send(url, "POST", "/v1/plan", headers, b"{")
     assert (status, answered["connection"]) == (408, "close")
-    assert "not sent within 0.1 s" in json.loads(said)["error"]["message"]
+    assert "not sent within 0.1 s" in json.loads(body)["error"]["message"]
 
 
 def test_bundles_may_be_larger_than_json(api: ScriptedJobs, url: str) -> None:

@@ -150,18 +150,18 @@ def test_the_page_comes_through_as_the_callers_and_the_token_stays_behind(page: 
 
 
 def test_nothing_that_says_who_asks_or_where_the_page_lies_is_passed_on(silent: Opened) -> None:
-    there = silent.ask(f"/enter/{silent.sessions.code()}?to=/")[1]["location"]
-    session = there.split("/")[2]
+    address = silent.ask(f"/enter/{silent.sessions.code()}?to=/")[1]["location"]
+    session = address.split("/")[2]
     forged = {
         "Authorization": "Bearer forged",
         "X-Serverless-Authorization": "Bearer forged",
         "X-Goog-Iap-Jwt-Assertion": "forged",
         "X-Forwarded-For": "forged",
         "Forwarded": "for=forged",
-        "Referer": f"{silent.url}{there}",
-        "Hx-Current-Url": f"{silent.url}{there}",
+        "Referer": f"{silent.url}{address}",
+        "Hx-Current-Url": f"{silent.url}{address}",
     }
-    status, _, body = silent.ask(there, HTML | forged)
+    status, _, body = silent.ask(address, HTML | forged)
     assert status == 200
     assert "forged" not in str(silent.elsewhere.asked)
     assert session not in f"{silent.elsewhere.asked}{body}"
@@ -171,16 +171,16 @@ def test_without_the_kernels_word_a_session_is_needed_and_redirects_stay_in_it(
     silent: Opened,
 ) -> None:
     code = silent.sessions.code()
-    there = silent.ask(f"/enter/{code}?to=/form%3Fto=/jobs/000042")[1]["location"]
+    address = silent.ask(f"/enter/{code}?to=/form%3Fto=/jobs/000042")[1]["location"]
     assert silent.ask(f"/enter/{code}")[0] == 401
-    root = there.removesuffix("/form?to=/jobs/000042")
-    assert silent.ask(there)[1]["location"] == f"{root}/jobs/000042"
+    root = address.removesuffix("/form?to=/jobs/000042")
+    assert silent.ask(address)[1]["location"] == f"{root}/jobs/000042"
 
 
 @stranger.needed
 def test_another_user_of_the_machine_is_not_you_to_the_backend(page: Opened) -> None:
-    status, said = stranger.run(GET, [page.port, "/"])
-    assert (status, "alone" in said) == (403, True)
+    status, body = stranger.run(GET, [page.port, "/"])
+    assert (status, "alone" in body) == (403, True)
     assert page.elsewhere.asked == []
 
 
@@ -279,8 +279,8 @@ def test_what_stands_in_front_of_the_backend_and_lets_nobody_through_is_said(
 ) -> None:
     async def front(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
-            said = Response("<html>Error: Forbidden</html>", int(scope["path"][1:]))
-            await said(scope, receive, send)
+            response = Response("<html>Error: Forbidden</html>", int(scope["path"][1:]))
+            await response(scope, receive, send)
 
     with (
         pytest.MonkeyPatch.context() as patch,
@@ -295,10 +295,10 @@ def test_what_stands_in_front_of_the_backend_and_lets_nobody_through_is_said(
                 (302, 401, "Identity-Aware Proxy"),
                 (200, 503, "is not a tpujob backend"),
             ):
-                got, _, body = page.ask(f"/{status}")
+                answered, _, body = page.ask(f"/{status}")
                 assert says in body.decode(), (status, body)
                 assert "<html>Error" not in body.decode()
-                assert got == shown
+                assert answered == shown
 
 
 @pytest.mark.parametrize(

@@ -115,14 +115,14 @@ def test_without_the_kernels_word_a_code_opens_a_session_and_nothing_else_does(
     assert "<code>tpujob open</code>" in body.decode()
     assert headers["content-security-policy"].startswith("default-src 'none'; style-src 'sha256-")
     assert silent.ask("/v1/jobs")[2]["error"]["hint"].startswith("`tpujob open`")
-    there = silent.enter("/queue")
-    assert re.fullmatch(r"/s/[A-Za-z0-9_-]{43}/queue", there)
-    status, headers, body = silent.ask(there, HTML)
+    address = silent.enter("/queue")
+    assert re.fullmatch(r"/s/[A-Za-z0-9_-]{43}/queue", address)
+    status, headers, body = silent.ask(address, HTML)
     assert status == 200
     assert headers["referrer-policy"] == "same-origin", "it would carry the session elsewhere"
     assert "set-cookie" not in headers
     assert 'href="./events"' in body.decode(), "a link within the session"
-    assert silent.ask(there.replace("/queue", "/v1/jobs"))[0] == 200
+    assert silent.ask(address.replace("/queue", "/v1/jobs"))[0] == 200
 
 
 def test_a_code_is_used_once_and_within_a_minute(silent: Page) -> None:
@@ -137,15 +137,15 @@ def test_a_code_is_used_once_and_within_a_minute(silent: Page) -> None:
 
 
 def test_a_session_ends_twelve_hours_after_its_last_use_and_with_the_process(silent: Page) -> None:
-    there = silent.enter("/queue")
+    address = silent.enter("/queue")
     for _ in range(3):
         silent.clock.now += SESSION_S - 1
-        assert silent.ask(there, HTML)[0] == 200
+        assert silent.ask(address, HTML)[0] == 200
     silent.clock.now += SESSION_S
-    assert silent.ask(there, HTML)[0] == 401
-    there = silent.enter("/queue")
+    assert silent.ask(address, HTML)[0] == 401
+    address = silent.enter("/queue")
     with Page(kernel_says=False).served() as after:
-        assert after.ask(there, HTML)[0] == 401
+        assert after.ask(address, HTML)[0] == 401
 
 
 def test_the_number_of_sessions_and_of_codes_is_bounded() -> None:
@@ -199,10 +199,10 @@ def test_the_session_and_the_code_are_in_no_log_and_no_answer_of_the_api(
     caplog.set_level(logging.DEBUG)
     root = silent.enter().rstrip("/")
     session, dead = root.split("/")[2], silent.sessions.code()
-    said = ""
+    answers = ""
     for path in ("/nothing", "/openapi.json", "/v1/jobs", "/v1/jobs/77", "/jobs/"):
         _, headers, body = silent.ask(root + path)
-        said += f"{headers} {body}"
+        answers += f"{headers} {body}"
     silent.api.raises = RuntimeError("broken")
     assert silent.ask(f"{root}/v1/jobs")[0] == 500
     silent.clock.now += SESSION_S
@@ -212,7 +212,7 @@ def test_the_session_and_the_code_are_in_no_log_and_no_answer_of_the_api(
     # the one that a backend switches off; the tests' own handler is fed by it all the same
     lines = [r for r in caplog.records if r.name != "uvicorn.access"]
     logged = "\n".join(map(logging.Formatter().format, lines))
-    for text in (said, logged):
+    for text in (answers, logged):
         assert session not in text
         assert dead not in text
     assert "GET /queue" in logged
@@ -228,9 +228,9 @@ def test_another_user_is_refused_also_with_a_stolen_session_or_code(page: Page, 
     code = page.sessions.code()
     paths = {"page": "/v1/jobs", "session": session, "code": f"/enter/{code}", "health": "/health"}
     stolen = paths[kind]
-    status, said = stranger.run(GET, [page.port, stolen])
+    status, body = stranger.run(GET, [page.port, stolen])
     assert status == 403
-    assert "alone" in said
+    assert "alone" in body
     assert page.api.calls == []
     assert page.sessions.enter(code), "it is still its owner's"
 

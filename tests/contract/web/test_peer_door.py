@@ -62,9 +62,9 @@ def test_another_user_is_refused_although_the_mode_lets_them_connect(
 ) -> None:
     api = ScriptedJobs()
     with listening(scripted_app(api), place=unix_sockets.listen(open_to_all, 0o666)):
-        said = stranger.run(ASK, str(open_to_all))
-    assert said.startswith("HTTP/1.1 403 ")
-    assert "works for ada alone" in said
+        answer = stranger.run(ASK, str(open_to_all))
+    assert answer.startswith("HTTP/1.1 403 ")
+    assert "works for ada alone" in answer
     assert api.calls == []
 
 
@@ -85,10 +85,10 @@ def test_another_user_comes_in_under_the_name_and_role_of_the_list_alone(
         scripted_app(ScriptedJobs(), PeerAuthenticator(ADA, recognise)),
         place=unix_sockets.listen(open_to_all, 0o666),
     ):
-        said = stranger.run(ASK, str(open_to_all))
+        answer = stranger.run(ASK, str(open_to_all))
     assert asked == [(f"uid:{stranger.UID}", "nobody")]
-    assert said.startswith("HTTP/1.1 200 " if known else "HTTP/1.1 403 ")
-    assert known or "An admin adds members. ada runs this backend." in said
+    assert answer.startswith("HTTP/1.1 200 " if known else "HTTP/1.1 403 ")
+    assert known or "An admin adds members. ada runs this backend." in answer
 
 
 def test_each_listening_socket_has_a_door_of_its_own() -> None:

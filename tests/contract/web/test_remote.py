@@ -113,7 +113,7 @@ def test_secrets_are_set_listed_and_removed(api: ScriptedJobs, remote: RemoteJob
     value = 'two\nlines, "ä" \\ 日本'
     assert remote.set_secret("WANDB_API_KEY", value) is None
     assert api.kept == {"WANDB_API_KEY": value}
-    assert [one["name"] for one in remote.secrets()] == ["WANDB_API_KEY"]
+    assert [secret["name"] for secret in remote.secrets()] == ["WANDB_API_KEY"]
     assert remote.remove_secret("WANDB_API_KEY") is None
     with pytest.raises(NotFound, match="no secret WANDB_API_KEY"):
         remote.remove_secret("WANDB_API_KEY")
@@ -339,12 +339,12 @@ def test_follow_yields_at_once_and_then_at_each_change(
     hints = remote.follow("42", timeout=20)
     next(hints)
     for step in (1, 2, 3):
-        told = threading.Thread(target=lambda: next(hints))
-        told.start()
+        thread = threading.Thread(target=lambda: next(hints))
+        thread.start()
         assert api.polling.acquire(timeout=10)
         api.change(job_view(version=6 + step))
-        told.join(10)
-        assert not told.is_alive(), "the hint never came"
+        thread.join(10)
+        assert not thread.is_alive(), "the hint never came"
     assert all(arguments["job"] == "42" for arguments in api.named("get"))
 
 

@@ -259,9 +259,9 @@ def test_any_other_token_is_refused(
         status, body = backend.ask(auth(token), checked(issuer.token()), route=route)
         assert (status, body["error"]["type"]) == (401, "Unauthorized"), body
     assert backend.came == []
-    said = [r.getMessage() for r in caplog.records if "refused" in r.getMessage()]
-    assert len(said) == 3, "each refusal is a line of the log"
-    assert "'POST /v1/jobs'" in said[1]
+    lines = [r.getMessage() for r in caplog.records if "refused" in r.getMessage()]
+    assert len(lines) == 3, "each refusal is a line of the log"
+    assert "'POST /v1/jobs'" in lines[1]
     for part_ in [p for p in token.split(".") if len(p) > 12 and p != REMOVED]:
         assert part_[:12] not in caplog.text, "no part of a token is logged"
 
@@ -547,10 +547,10 @@ def test_twenty_callers_at_once_make_one_fetch(issuer: Issuer) -> None:
 
     keys = Keys(fetch)
     with ThreadPoolExecutor(20) as pool:
-        found = [pool.submit(keys.find, issuer.google_kid) for _ in range(20)]
+        lookups = [pool.submit(keys.find, issuer.google_kid) for _ in range(20)]
         assert asked.acquire(timeout=10)
         together.set()
-        assert all(one.result(10) for one in found)
+        assert all(lookup.result(10) for lookup in lookups)
     assert not asked.acquire(blocking=False), "a second caller asked, too"
 
 

@@ -49,13 +49,13 @@ def test_requests_are_counted_by_the_template_of_their_path(url: str, stage: Sta
     status, headers, body = ask(url, "GET", "/metrics", TOKEN)
     assert status == 200
     assert headers["content-type"].startswith("text/plain; version=0.0.4")
-    told = scraped(body if isinstance(body, str) else body.decode())
+    metrics = scraped(body if isinstance(body, str) else body.decode())
     one = {"method": "GET", "route": "/v1/jobs/{job}"}
-    assert value(told, "http_requests_total", status="200", **one) == 1
-    assert value(told, "http_requests_total", status="404", **one) == 1
+    assert value(metrics, "http_requests_total", status="200", **one) == 1
+    assert value(metrics, "http_requests_total", status="404", **one) == 1
     other = {"method": "GET", "route": ""}
-    assert value(told, "http_requests_total", status="404", **other) == 1
-    assert value(told, "http_requests_total", status="401", **other) == 1
+    assert value(metrics, "http_requests_total", status="404", **other) == 1
+    assert value(metrics, "http_requests_total", status="401", **other) == 1
 
 
 def test_a_probe_is_answered_while_every_thread_waits_and_however_often_it_asks(jobs: Jobs) -> None:
@@ -149,8 +149,8 @@ def test_a_line_for_people_ends_with_what_it_is_about() -> None:
     record = logging.LogRecord("tpujob", logging.INFO, "", 0, "a slice is asked for", (), None)
     with log_context.about(request="ab12"):
         log_context.note(job="000042")
-        told = OneLine(FORMAT).format(record)
-    assert told.endswith("tpujob: a slice is asked for [job=000042 request=ab12]")
+        text = OneLine(FORMAT).format(record)
+    assert text.endswith("tpujob: a slice is asked for [job=000042 request=ab12]")
     assert OneLine("%(message)s").format(record) == "a slice is asked for"
     log_context.note(job="000042")
     assert log_context.facts() == {}, "outside of any work nothing is noted"

@@ -55,6 +55,11 @@ class SimStore:
 
         return self._effect("submit", idempotency_key, do)
 
+    def find_created(self, key: str) -> Job | None:
+        self.world.sim.check_alive()
+        self.outage.check("find_created")
+        return self.real.find_created(key)
+
     def create_many(self, jobs: Sequence[tuple[Job, Event]], *, key: str) -> builtins.list[Job]:
         def do() -> builtins.list[Job]:
             stored = self.real.create_many(jobs, key=key)

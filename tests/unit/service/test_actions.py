@@ -1,5 +1,4 @@
-"""Actions that a person may take on a job: offered in each state, to each caller, with their money; and they do what
-they say."""
+"""What a person can do with a job: said in each state, to each caller, with its money; and it is what happens then."""
 
 import contextlib
 from dataclasses import replace
@@ -18,13 +17,13 @@ BOB, EVE = caller("bob"), caller("eve")
 LIVE = [state for state in State if not state.final]
 
 
-def offered(job: Job, caller: Principal = ADA) -> dict[str, str]:
-    actions, refused = offered_actions.offered(job, caller, NOW)
-    names = sorted(action["name"] for action in (*actions, *refused))
+def offered(job: Job, who: Principal = ADA) -> dict[str, str]:
+    offers, refused = offered_actions.offered(job, who, NOW)
+    names = sorted(refusal["name"] for refusal in (*offers, *refused))
     assert names == sorted(offered_actions.ACTIONS), "each is offered, or it is said why not"
-    assert all(action["why"] for action in refused)
-    assert all(action["does"] and action["costs"] for action in actions)
-    return {action["name"]: f"{action['does']} | {action['costs']}" for action in actions}
+    assert all(refusal["why"] for refusal in refused)
+    assert all(offer["does"] and offer["costs"] for offer in offers)
+    return {offer["name"]: f"{offer['does']} | {offer['costs']}" for offer in offers}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +45,7 @@ def test_each_state_offers_what_would_change_something(
 
 
 @pytest.mark.parametrize(
-    ("job", "name", "expected"),
+    ("job", "name", "text"),
     [
         (
             job_in(State.RUNNING),
@@ -88,45 +87,48 @@ def test_each_state_offers_what_would_change_something(
         ),
     ],
 )
-def test_an_action_says_what_it_does_and_what_it_costs(job: Job, name: str, expected: str) -> None:
-    assert offered(with_progress(job, step=500, checkpoint=480))[name] == expected
+def test_an_action_says_what_it_does_and_what_it_costs(job: Job, name: str, text: str) -> None:
+    assert offered(with_progress(job, step=500, checkpoint=480))[name] == text
 
 
 def test_a_price_that_nobody_knows_is_said() -> None:
     job = job_in(State.RUNNING)
     unpriced = replace(job, slices=tuple(replace(s, usd_per_hour=None) for s in job.slices))
-    for words in offered(unpriced).values():
-        assert "at an unknown price" in words
+    assert all("at an unknown price" in text for text in offered(unpriced).values())
 
 
 def test_others_are_told_why_they_have_no_button() -> None:
     job = replace(job_in(State.RUNNING), owner=BOB.id)
     assert set(offered(job, BOB)) == set(offered(job, ADA)) == {"cancel", "delete", "clean"}
-    for principal in (EVE, replace(BOB, role=Role.VIEWER)):
-        actions, refused = offered_actions.offered(job, principal, NOW)
-        assert actions == []
-        assert all("needs the role" in action["why"] for action in refused)
+    for who in (EVE, replace(BOB, role=Role.VIEWER)):
+        offers, refused = offered_actions.offered(job, who, NOW)
+        assert offers == []
+        assert all("needs the role" in refusal["why"] for refusal in refused)
 
 
-def test_a_job_whose_own_budget_is_used_up_goes_on_with_a_larger_one_alone() -> None:
-    job = job_in(State.FAILED)
-    broke = replace(job, cause=Cause.BUDGET, spend_limit=10_000)
-    actions, _ = offered_actions.offered(broke, ADA, NOW)
-    (resume,) = [action for action in actions if action["name"] == "resume"]
-    assert [(ask["name"], ask["needed"]) for ask in resume["asks"]] == [("budget", True)]
-    actions, _ = offered_actions.offered(replace(broke, spend_limit=10**9), ADA, NOW)
-    (resume,) = [action for action in actions if action["name"] == "resume"]
-    assert [(ask["name"], ask["needed"]) for ask in resume["asks"]] == [("budget", False)]
-    crashed = replace(broke, cause=Cause.CRASH)
-    _, refused = offered_actions.offered(crashed, ADA, NOW)
-    assert "does not pay for a slice" in {a["name"]: a["why"] for a in refused}["resume"]
+BROKE = replace(job_in(State.FAILED), cause=Cause.BUDGET, spend_limit=10_000)
 
 
-def test_a_job_file_that_was_wrong_is_not_tried_again() -> None:
-    _, refused = offered_actions.offered(
-        replace(job_in(State.FAILED), cause=Cause.BAD_SPEC), ADA, NOW
-    )
-    assert "submit the corrected one" in {a["name"]: a["why"] for a in refused}["resume"]
+@pytest.mark.parametrize(("limit", "needed"), [(10_000, True), (10**9, False)])
+def test_a_job_whose_own_budget_is_used_up_goes_on_with_a_larger_one_alone(
+    limit: int, needed: bool
+) -> None:
+    offers, _ = offered_actions.offered(replace(BROKE, spend_limit=limit), ADA, NOW)
+    (resume,) = [offer for offer in offers if offer["name"] == "resume"]
+    assert [(ask["name"], ask["needed"]) for ask in resume["asks"]] == [("budget", needed)]
+
+
+@pytest.mark.parametrize(
+    ("cause", "why"),
+    [(Cause.CRASH, "does not pay for a slice"), (Cause.BAD_SPEC, "submit the corrected one")],
+)
+def test_a_resume_that_would_end_again_is_refused(cause: Cause, why: str) -> None:
+    _, refused = offered_actions.offered(replace(BROKE, cause=cause), ADA, NOW)
+    assert [(refusal["name"], why in refusal["why"]) for refusal in refused] == [
+        ("resume", True),
+        ("cancel", False),
+        ("delete", False),
+    ]
 
 
 @pytest.mark.parametrize("name", offered_actions.ACTIONS)
@@ -151,7 +153,7 @@ def test_whatever_is_offered_can_be_done_and_changes_the_record(
         getattr(bob, name)(job)
         assert stage.job(job).version > before, "it is in the record"
     else:
-        assert name in {action["name"] for action in view["refused"]}
+        assert name in {refusal["name"] for refusal in view["refused"]}
         with contextlib.suppress(IllegalInState):
             getattr(bob, name)(job)
         assert stage.job(job).version == before, "nothing would have changed"

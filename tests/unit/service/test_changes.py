@@ -50,17 +50,29 @@ def followers() -> int:
     return sum(thread.name == "watch" for thread in threading.enumerate())
 
 
-def test_a_change_by_another_process_ends_the_wait(store: Counted, tmp_path: Path) -> None:
-    job = store.create(a_job(), an_event())
-    watch = Changes(store, interval=0.01)
+@pytest.fixture
+def job(store: Counted) -> Job:
+    return store.create(a_job(), an_event())
+
+
+@pytest.fixture
+def watch(store: Counted) -> Changes:
+    return Changes(store, interval=0.01)
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_change_by_another_process_or_a_removal_ends_the_wait(
+    store: Counted, job: Job, watch: Changes, tmp_path: Path, removed: bool
+) -> None:
     start = watch.now()
-    other = SqliteStore(tmp_path / "jobs.db")
-    threading.Timer(0.05, moved, (other, job)).start()
+    if removed:
+        store.remove(job.id, lease=None)
+    else:
+        threading.Timer(0.05, moved, (SqliteStore(tmp_path / "jobs.db"), job)).start()
     assert watch.wait(job.id, start, LONG) > start
 
 
-def test_a_poke_wakes_a_listener_before_the_next_look(store: Counted) -> None:
-    job = store.create(a_job(), an_event())
+def test_a_poke_wakes_a_listener_before_the_next_look(store: Counted, job: Job) -> None:
     watch = Changes(store, interval=LONG)
     start = watch.now()
     with ThreadPoolExecutor(1) as pool:
@@ -72,9 +84,9 @@ def test_a_poke_wakes_a_listener_before_the_next_look(store: Counted) -> None:
     watch.poke()  # ends the follower
 
 
-def test_changes_made_meanwhile_are_reported_at_once(store: Counted) -> None:
-    job = store.create(a_job(), an_event())
-    watch = Changes(store, interval=0.01)
+def test_changes_made_meanwhile_are_reported_at_once(
+    store: Counted, job: Job, watch: Changes
+) -> None:
     cursor = watch.wait(job.id, 0, 3600)  # pytest's own limit of time is shorter
     assert cursor > 0
     moved(store, job)
@@ -83,26 +95,19 @@ def test_changes_made_meanwhile_are_reported_at_once(store: Counted) -> None:
     assert watch.wait(job.id, newer, 0.05) == newer, "nothing has changed since"
 
 
-def test_a_listener_of_one_job_sleeps_through_the_changes_of_others(store: Counted) -> None:
-    first, second = (store.create(a_job(), an_event()) for _ in range(2))
-    watch = Changes(store, interval=0.01)
+def test_a_listener_of_one_job_sleeps_through_the_changes_of_others(
+    store: Counted, job: Job, watch: Changes
+) -> None:
+    other = store.create(a_job(), an_event())
     start = watch.now()
     with ThreadPoolExecutor(2) as pool:
-        mine = pool.submit(watch.wait, first.id, start, LONG)
+        mine = pool.submit(watch.wait, job.id, start, LONG)
         anybody = pool.submit(watch.wait, None, start, LONG)
-        moved(store, second)
+        moved(store, other)
         assert anybody.result(timeout=LONG) > start
         assert not mine.done()
-        moved(store, first)
+        moved(store, job)
         assert mine.result(timeout=LONG) > start
-
-
-def test_the_removal_of_a_job_wakes_its_followers(store: Counted) -> None:
-    job = store.create(a_job(), an_event())
-    watch = Changes(store, interval=0.01)
-    start = watch.now()
-    store.remove(job.id, lease=None)
-    assert watch.wait(job.id, start, LONG) > start
 
 
 def test_many_listeners_share_one_follower_of_the_store(store: Counted) -> None:
@@ -116,11 +121,11 @@ def test_many_listeners_share_one_follower_of_the_store(store: Counted) -> None:
         assert followers() == 1
         moved(store, job)
         watch.poke()
-        assert all(listener.result(timeout=LONG) > start for listener in waiting)
+        assert all(each.result(timeout=LONG) > start for each in waiting)
     until(lambda: followers() == 0, "the follower ends after the last listener")
-    reads = store.asked
+    asked = store.asked
     watch.poke()
-    assert store.asked == reads
+    assert store.asked == asked
     assert watch.wait(job.id, start, LONG) > start, "and the next listener is served again"
 
 
@@ -137,8 +142,8 @@ def test_since_when_a_store_fails_is_kept_until_it_answers(store: Counted) -> No
         assert watch.failing is None
         store.broken = True
         until(lambda: watch.failing is not None, "it is noticed")
-        now, reads = 200.0, store.asked
-        until(lambda: store.asked > reads + 3, "it is asked again")
+        now, asked = 200.0, store.asked
+        until(lambda: store.asked > asked + 3, "it is asked again")
         assert watch.failing == 100.0
         store.broken = False
         until(lambda: watch.failing is None, "it answers again")
@@ -157,10 +162,10 @@ def test_a_read_that_does_not_come_back_is_a_failure(store: Counted) -> None:
         return after, []
 
     store.changes = hang  # pyright: ignore[reportAttributeAccessIssue]
-    reads = store.asked
+    asked = store.asked
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(watch.wait, None, start, 0.5)
-        until(lambda: store.asked > reads, "it is asked")
+        until(lambda: store.asked > asked, "it is asked")
         assert watch.failing is None, "it may be slow"
         now = 105.0
         assert watch.failing == 100.0

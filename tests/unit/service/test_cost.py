@@ -44,15 +44,15 @@ def shown_total(stage: Stage) -> str:
 
 @pytest.mark.parametrize("by", ["job", "user", "day", "type", "zone"])
 def test_each_grouping_has_the_same_total(stage: Stage, done: str, by: str) -> None:
-    report = stage.api.cost(by=by)
+    costs = stage.api.cost(by=by)
     spent = stage.api.get(done)["usd_spent"]
     assert spent
-    assert report["total"]["list_micros"] == round(spent * 1e6)
-    assert sum(row["list_micros"] for row in report["rows"]) == report["total"]["list_micros"]
-    for row in report["rows"]:
+    assert costs["total"]["list_micros"] == round(spent * 1e6)
+    assert sum(row["list_micros"] for row in costs["rows"]) == costs["total"]["list_micros"]
+    for row in costs["rows"]:
         assert row["list_micros"] == sum(part["list_micros"] for part in row["parts"])
     keys = {"job": done, "user": "ada", "type": "v4-16", "zone": "us-central2-b"}
-    assert by == "day" or [row["key"] for row in report["rows"]] == [keys[by]]
+    assert by == "day" or [row["key"] for row in costs["rows"]] == [keys[by]]
 
 
 def test_a_program_that_tells_no_steps_was_productive_when_it_succeeded(
@@ -66,10 +66,10 @@ def test_a_program_that_tells_no_steps_was_productive_when_it_succeeded(
 
 
 def test_a_report_says_what_all_records_say_whatever_becomes_of_jobs(stage: Stage) -> None:
-    """Ended jobs are summed once: jobs end, come, change and go, money runs on, grants are shared."""
+    """What has ended is summed once: jobs end, come, change and go, money runs on, grants are shared."""
     dice, store, clock = Random(11), stage.store, stage.clock
     clock.time = lab.NOW
-    spending = EndedSpending(store, stage.api.index)
+    kept = EndedSpending(store, stage.api.index)
 
     def add(count: int) -> None:
         for _ in range(count):
@@ -87,19 +87,17 @@ def test_a_report_says_what_all_records_say_whatever_becomes_of_jobs(stage: Stag
                 add(1)
             case 2 if not job.state.final:
                 over = {"state": State.SUCCEEDED, "finished_at": clock.now()}
-                gone = (
-                    replace(record, gone_at=record.gone_at or clock.now()) for record in job.slices
-                )
+                gone = (replace(s, gone_at=s.gone_at or clock.now()) for s in job.slices)
                 change(stage, job, slices=tuple(gone), **over)
             case _:
                 change(stage, job, message=f"turn {turn}")
         clock.sleep(dice.uniform(0, 5000))
         by, user = dice.choice(report.GROUPS), dice.choice(("", "ada", "bob"))
         jobs = store.list()
-        selected = [record for record in jobs if user in ("", record.user)]
-        expected = report.report(selected, clock.now(), by, ledger.covered(jobs))
-        actual, _ = spending.report(by, user, clock.now())
-        assert actual == expected, f"turn {turn}, by {by}, of {user or 'all'}"
+        wanted = [job for job in jobs if user in ("", job.user)]
+        expected = report.report(wanted, clock.now(), by, ledger.covered(jobs))
+        costs, _ = kept.report(by, user, clock.now())
+        assert costs == expected, f"turn {turn}, by {by}, of {user or 'all'}"
 
 
 def change(stage: Stage, job: Job, **changes: Any) -> None:
@@ -113,26 +111,24 @@ def test_only_one_user_or_job(stage: Stage, done: str) -> None:
 
 
 def test_a_slice_that_a_grant_covers_is_listed_and_not_paid(stage: Stage, done: str) -> None:
-    job = stage.job(done)
-    granted = replace(job, grants=(Grant("v4", "us-central2-b", "spot", 8),))
-    stage.store.commit(granted, None, expected_version=job.version, op_id="x", lease=None)
+    change(stage, stage.job(done), grants=(Grant("v4", "us-central2-b", "spot", 8),))
     total = stage.api.cost()["total"]
     assert total["list_micros"] > 0
     assert total["pay_micros"] == 0
 
 
 def test_the_ledger_has_every_slice_that_was_billed(stage: Stage, done: str) -> None:
-    ledger = stage.api.ledger()
-    (job,) = ledger["jobs"]
-    (entry,) = job["slices"]
-    stored = stage.job(done).slices[0]
-    assert (job["job"], ledger["owner"], entry["slice"]) == (done, "local", stored.name)
-    assert (entry["generation"], entry["chips"], entry["granted"]) == ("v4", 8, False)
-    assert stored.ready_at
-    assert stored.gone_at
-    assert entry["gone"] == round(stored.gone_at * 1e6)
-    assert entry["micros_per_hour"]
-    spent = entry["micros_per_hour"] * (stored.gone_at - stored.ready_at) / 3600
+    ledger_view = stage.api.ledger()
+    (job,) = ledger_view["jobs"]
+    (billed,) = job["slices"]
+    kept = stage.job(done).slices[0]
+    assert (job["job"], ledger_view["owner"], billed["slice"]) == (done, "local", kept.name)
+    assert (billed["generation"], billed["chips"], billed["granted"]) == ("v4", 8, False)
+    assert kept.ready_at
+    assert kept.gone_at
+    assert billed["gone"] == round(kept.gone_at * 1e6)
+    assert billed["micros_per_hour"]
+    spent = billed["micros_per_hour"] * (kept.gone_at - kept.ready_at) / 3600
     assert spent == pytest.approx(stage.api.cost()["total"]["list_micros"], abs=1)
 
 
@@ -145,11 +141,11 @@ def test_page_terminal_json_and_metrics_agree_that_the_emulator_bills_nothing(
     stage: Stage, done: str
 ) -> None:
     stage.emulated = True
-    report = stage.api.cost(by="job")
-    listed = report["total"]["list_micros"]
+    costs = stage.api.cost(by="job")
+    listed = costs["total"]["list_micros"]
     assert listed > 0
-    assert report["rows"][0]["pay_micros"] == report["total"]["pay_micros"] == 0
-    assert cost_page(report, 100).splitlines()[2].split()[-2:] == [dollars(listed), "$0.00"]
+    assert costs["rows"][0]["pay_micros"] == costs["total"]["pay_micros"] == 0
+    assert cost_page(costs, 100).splitlines()[2].split()[-2:] == [dollars(listed), "$0.00"]
     row = shown_total(stage)
     assert re.findall(r"\$[0-9.]+", row) == [dollars(listed), "$0.00"]
     assert "tpujob_pay_dollars 0.0\n" in stage.api.backend_metrics()
@@ -160,18 +156,16 @@ def test_page_terminal_json_and_metrics_agree_that_the_emulator_bills_nothing(
 
 
 def test_goodput_and_its_parts_are_of_all_time_wherever_they_are_shown(stage: Stage) -> None:
-    """The job waits for twice as long as its slice is billed, so the parts are more than the billed chip-hours."""
+    """It waits for twice as long as its slice is billed, so the parts are more than the billed chip-hours."""
     job = stage.create()
     stage.clock.sleep(2 * 3600)
     stage.running(job)
     stage.clock.sleep(3600)
     stage.succeed(job)
-    report = stage.api.cost()
-    total = report["total"]
-    whole, parts = (
-        total.get("all_chip_hours", 0.0),
-        {p["part"]: p["chip_hours"] for p in total["parts"]},
-    )
+    costs = stage.api.cost()
+    total = costs["total"]
+    whole = total.get("all_chip_hours", 0.0)
+    parts = {p["part"]: p["chip_hours"] for p in total["parts"]}
     assert whole == pytest.approx(sum(parts.values()))
     assert whole > total["chip_hours"] + 15, "two hours of waiting with eight chips"
     assert total["goodput"] == pytest.approx(parts["productive"] / whole)
@@ -181,9 +175,9 @@ def test_goodput_and_its_parts_are_of_all_time_wherever_they_are_shown(stage: St
     good, *shown = map(int, re.findall(r"(\d+) %", row))
     assert good in shown, "the productive part is the goodput"
     assert sum(shown) <= 101
-    page = cost_page(report, 100)
-    assert re.search(rf"\ball +{whole:.3f} 100.0%", page)
-    assert f"{total['chip_hours']:,.3f} of them were billed" in page
+    text = cost_page(costs, 100)
+    assert re.search(rf"\ball +{whole:.3f} 100.0%", text)
+    assert f"{total['chip_hours']:,.3f} of them were billed" in text
 
 
 def test_what_an_action_costs_on_the_emulator_is_called_a_list_price(stage: Stage) -> None:

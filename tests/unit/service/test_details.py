@@ -33,8 +33,8 @@ def test_hosts_say_when_they_were_heard_and_what_is_held_against_their_machines(
     assert (second["notice"], second["error"]) == ("preempted", "disk full")
     assert [h["suspicion"] for h in stage.api.acting_for(ADA).get(job)["on_hosts"]] == [0.0, 2.0]
     for stranger in (EVE, replace(EVE, role=Role.VIEWER)):
-        seen = stage.api.acting_for(stranger).get(job)["on_hosts"]
-        assert [(h["suspicion"], h["refused"]) for h in seen] == [(None, False)] * 2
+        on_hosts = stage.api.acting_for(stranger).get(job)["on_hosts"]
+        assert [(h["suspicion"], h["refused"]) for h in on_hosts] == [(None, False)] * 2
 
 
 def test_a_host_that_has_not_reported_and_one_that_does_not_answer_are_told(stage: Stage) -> None:

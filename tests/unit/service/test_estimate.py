@@ -21,14 +21,14 @@ def test_an_earlier_run_tells_how_long_it_takes_and_the_estimate_is_what_it_cost
     assert (estimate["length_by"], estimate["name"]) == ("history", spec["name"])
     slices = [line for line in estimate["lines"] if line["kind"] == "slices"]
     listed = stage.api.cost()["total"]["list_micros"]
-    assert [line["list_micros"] for line in slices] == [pytest.approx(listed, abs=1)]
+    assert [slice["list_micros"] for slice in slices] == [pytest.approx(listed, abs=1)]
     assert estimate["list_micros"] == sum(line["list_micros"] or 0 for line in estimate["lines"])
     assert stage.api.estimate(spec, {"hours": 2.0})["length_by"] == "said"
     assert stage.api.estimate({**spec, "array": 3}).get("jobs") == 3
 
 
 @pytest.mark.parametrize(
-    "stated",
+    "said",
     [
         {"hours": -1},
         {"hours": True},
@@ -41,15 +41,15 @@ def test_an_earlier_run_tells_how_long_it_takes_and_the_estimate_is_what_it_cost
         {"hourz": 1},
     ],
 )
-def test_what_can_be_no_amount_is_refused(stage: Stage, stated: Any) -> None:
+def test_what_can_be_no_amount_is_refused(stage: Stage, said: Any) -> None:
     spec = {"name": "x", "tpu": {"type": "v4-16"}, "run": {"command": "true"}}
-    with pytest.raises(BadRequest, match=next(iter(stated))):
-        stage.api.estimate(spec, stated)
+    with pytest.raises(BadRequest, match=next(iter(said))):
+        stage.api.estimate(spec, said)
 
 
 def test_what_can_be_no_job_is_refused(stage: Stage) -> None:
-    stated: EstimateSaid = {"hours": 1.0}
+    told: EstimateSaid = {"hours": 1.0}
     with pytest.raises(BadSpec, match="no such type"):
         stage.api.estimate(
-            {"name": "x", "tpu": {"type": "v4-15"}, "run": {"command": "true"}}, stated
+            {"name": "x", "tpu": {"type": "v4-15"}, "run": {"command": "true"}}, told
         )

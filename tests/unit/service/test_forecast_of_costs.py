@@ -1,4 +1,4 @@
-"""Forecasts of the service: preemptions, and several types and zones, from the records of earlier jobs."""
+"""What the service says of preemptions, and of several types and zones: from the records of earlier jobs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ SPEC: dict[str, Any] = {
 def earlier(
     number: int, *, type: str = "v4-16", pace: float = 2.0, lost: bool = False, **metrics: float
 ) -> Job:
-    """Return a job that ran 1,000 steps on one slice, which may have been lost after them."""
+    """It ran 1,000 steps on one slice; or that was lost after them."""
     end = 500 + 1000 * pace
     ended = (
         {"outcome": Outcome.INTERRUPTED, "cause": Cause.PREEMPTED}
@@ -53,14 +53,13 @@ def earlier(
 
 
 def test_a_spot_job_gets_a_range_around_its_estimate():
-    view = estimate_view(SPEC, {"hours": 10})
-    forecast = view["forecast"]
+    estimate = estimate_view(SPEC, {"hours": 10})
+    forecast = estimate["forecast"]
     assert forecast["work_hours"] == 10
     assert forecast["billed_hours"]["low"] >= 10
     assert forecast["billed_hours"]["p90"] > 10
     pay = forecast["pay_micros"]
-    assert pay is not None
-    assert view["pay_micros"] <= pay["low"] <= pay["p50"] < pay["p90"] <= pay["high"]
+    assert estimate["pay_micros"] <= pay["low"] <= pay["p50"] < pay["p90"] <= pay["high"]
     assert (forecast["slices"], forecast["stated"]) == (0, [])
 
 
@@ -72,10 +71,10 @@ def test_what_no_job_has_met_is_not_known_in_place_of_a_number():
         assert (forecast["setup_hours"], forecast["releasing_hours"]) == (None, None)
         halves = forecast["half_seconds"]
         assert (halves["first_wait"], halves["setup"], halves["release"]) == (None, None, None)
-    seen = estimate_view(SPEC, {"hours": 10, "preempt_every": 1e9}, [earlier(1)])["forecast"]
-    assert seen["wall_hours"] is not None
-    assert (seen["half_seconds"]["setup"], seen["half_seconds"]["release"]) == (400, 60)
-    assert 400 / 3600 < seen["setup_hours"] < 800 / 3600
+    forecast = estimate_view(SPEC, {"hours": 10, "preempt_every": 1e9}, [earlier(1)])["forecast"]
+    assert forecast["wall_hours"] is not None
+    assert (forecast["half_seconds"]["setup"], forecast["half_seconds"]["release"]) == (400, 60)
+    assert 400 / 3600 < forecast["setup_hours"] < 800 / 3600
     spec = {**SPEC, "tpu": {**SPEC["tpu"], "pricing": "reserved"}}
     assert estimate_view(spec, {"hours": 10})["forecast"]["waiting_hours"] == 0
 
@@ -104,9 +103,9 @@ def test_what_earlier_jobs_met_counts():
 
 
 def test_the_work_is_the_steps_at_their_measured_pace_without_the_setup():
-    view = estimate_view(SPEC, {"steps": 3600}, [earlier(1)])
-    assert view["forecast"]["work_hours"] == pytest.approx(2.0)  # 3,600 steps of 2 s
-    assert view["hours"] == pytest.approx(2 + 400 / 3600)  # and 400 s of set-up
+    estimate = estimate_view(SPEC, {"steps": 3600}, [earlier(1)])
+    assert estimate["forecast"]["work_hours"] == pytest.approx(2.0)  # 3,600 steps of 2 s
+    assert estimate["hours"] == pytest.approx(2 + 400 / 3600)  # and 400 s of set-up
 
 
 def test_a_place_without_a_price_has_hours_and_no_dollars():
@@ -122,36 +121,37 @@ def test_a_place_without_a_price_has_hours_and_no_dollars():
 
 def test_measured_and_stated_types_are_set_side_by_side():
     """v4-16: measured, 0.5 steps/s. v5e-16: stated, twice as fast. v6e-8: nobody knows."""
-    view = compare_view(
+    comparison = compare_view(
         SPEC,
         {"wait": 600, "preempt_every": 1e7},
         {"types": ["v4-16", "v5e-16", "v6e-8"], "throughput": {"v5e-16": 1.0}},
         [earlier(1)],
     )
-    assert (view["unit"], view["amount"]) == ("steps", 3600)
-    ways = {(way["type"], way["zone"]): way for way in view["ways"]}
+    assert (comparison["unit"], comparison["amount"]) == ("steps", 3600)
+    ways = {(way["type"], way["zone"]): way for way in comparison["ways"]}
     v4 = ways["v4-16", "us-central2-b"]
     assert (v4["throughput_by"], v4["per_second"], v4["measured_jobs"]) == ("measured", 0.5, 1)
-    assert v4["forecast"] is not None
     assert v4["forecast"]["work_hours"] == pytest.approx(2)
-    v5e = [way for way in view["ways"] if way["type"] == "v5litepod-16"]
+    v5e = [way for way in comparison["ways"] if way["type"] == "v5litepod-16"]
     assert {way["throughput_by"] for way in v5e} == {"stated"}
     assert {way["forecast"]["work_hours"] for way in v5e if way["forecast"]} == {1.0}
-    unknown = [way for way in view["ways"] if way["type"] == "v6e-8"]
+    unknown = [way for way in comparison["ways"] if way["type"] == "v6e-8"]
     assert all(way["forecast"] is None and "--throughput v6e-8=N" in way["note"] for way in unknown)
-    (cheapest,) = [way for way in view["ways"] if way["cheapest"]]
-    (fastest,) = [way for way in view["ways"] if way["fastest"]]
+    (cheapest,) = [way for way in comparison["ways"] if way["cheapest"]]
+    (fastest,) = [way for way in comparison["ways"] if way["fastest"]]
     pays = [
-        f["pay_micros"]["p50"] for way in view["ways"] if (f := way["forecast"]) and f["pay_micros"]
+        f["pay_micros"]["p50"]
+        for way in comparison["ways"]
+        if (f := way["forecast"]) and f["pay_micros"]
     ]
-    assert view["ways"][0] == cheapest
+    assert comparison["ways"][0] == cheapest
     assert min(pays) == pays[0]
     assert fastest["type"] == "v5litepod-16"
 
 
 def test_what_a_compile_check_found_gives_way_to_what_was_measured_or_said():
     types = ["v4-16", "v5e-16", "v6e-8"]
-    view = compare_view(
+    comparison = compare_view(
         SPEC,
         {"wait": 600, "preempt_every": 1e7},
         {
@@ -162,27 +162,29 @@ def test_what_a_compile_check_found_gives_way_to_what_was_measured_or_said():
         },
         [earlier(1)],
     )
-    by = {way["type"]: (way["throughput_by"], way["per_second"]) for way in view["ways"]}
+    by = {way["type"]: (way["throughput_by"], way["per_second"]) for way in comparison["ways"]}
     assert by == {
         "v4-16": ("measured", 0.5),
         "v5litepod-16": ("stated", 1.0),
         "v6e-8": ("roofline", 9.0),
     }
-    notes = {way["note"] for way in view["ways"] if way["type"] == "v6e-8"}
+    notes = {way["note"] for way in comparison["ways"] if way["type"] == "v6e-8"}
     assert "the speed on v6e-8 is that of a compile check: no job ran it there" in notes
 
 
 def test_of_places_that_end_at_once_the_cheapest_is_the_fastest():
     zones = ["us-central1-a", "us-west4-a", "europe-west4-b"]
     spec = {**SPEC, "tpu": {"type": "v5e-8", "zones": zones}}
-    stated = {"wait": 60, "preempt_every": 1e9}
-    view = compare_view(spec, stated, {"throughput": {"v5e-8": 1.0}})
+    said = {"wait": 60, "preempt_every": 1e9}
+    comparison = compare_view(spec, said, {"throughput": {"v5e-8": 1.0}})
     walls = {
-        f["wall_hours"]["p50"] for w in view["ways"] if (f := w["forecast"]) and f["wall_hours"]
+        f["wall_hours"]["p50"]
+        for w in comparison["ways"]
+        if (f := w["forecast"]) and f["wall_hours"]
     }
-    assert (len(view["ways"]), len(walls)) == (3, 1)
-    (best,) = [way["zone"] for way in view["ways"] if way["cheapest"]]
-    assert [way["zone"] for way in view["ways"] if way["fastest"]] == [best]
+    assert (len(comparison["ways"]), len(walls)) == (3, 1)
+    (best,) = [way["zone"] for way in comparison["ways"] if way["cheapest"]]
+    assert [way["zone"] for way in comparison["ways"] if way["fastest"]] == [best]
     assert best != min(zones)
 
 
@@ -190,15 +192,15 @@ def test_of_places_that_end_at_once_the_cheapest_is_the_fastest():
 def test_a_grant_that_pays_for_another_slice_in_one_zone_pays_in_another_zone(held: str):
     zones = ["us-central1-a", "us-west4-a"]
     grants = tuple(Grant("v5e", zone, "spot", 8) for zone in zones)
-    own_slice = replace(slice_of(1, 10, 100, None), type="v5litepod-8", zone=held)
-    holder = replace(earlier(1), slices=(own_slice,), grants=grants)
+    one = replace(slice_of(1, 10, 100, None), type="v5litepod-8", zone=held)
+    holder = replace(earlier(1), slices=(one,), grants=grants)
     spec = {**SPEC, "tpu": {"type": "v5e-8", "zones": zones}}
-    view = compare_view(
+    comparison = compare_view(
         spec, {}, {"throughput": {"v5e-8": 1.0}}, [holder], replace(EVERYWHERE, grants=grants)
     )
     granted = {
         way["zone"]: f["pay_micros"]["p50"] < f["list_micros"]["p50"]
-        for way in view["ways"]
+        for way in comparison["ways"]
         if (f := way["forecast"]) and f["pay_micros"] and f["list_micros"]
     }
     assert granted == {zone: zone != held for zone in zones}
@@ -209,29 +211,28 @@ def test_data_is_copied_to_each_region_that_lacks_it():
         **SPEC,
         "tpu": {"type": "v5e-8", "zones": ["us-central1-a", "us-west4-a", "us-west4-b"]},
     }
-    zones: list[str] = []
+    asked: list[str] = []
 
     def to_copy(_: JobSpec, zone: str) -> Sequence[DataToCopy]:
-        zones.append(zone)
-        has_data = zone.startswith("us-central1")
-        return () if has_data else (DataToCopy("c4", "us-central1", region_of(zone), 1, 10**15),)
+        asked.append(zone)
+        is_near = zone.startswith("us-central1")
+        return () if is_near else (DataToCopy("c4", "us-central1", region_of(zone), 1, 10**15),)
 
-    view = compare_view(spec, {}, {"throughput": {"v5e-8": 1.0}}, to_copy=to_copy)
+    comparison = compare_view(spec, {}, {"throughput": {"v5e-8": 1.0}}, to_copy=to_copy)
     dear = {
         way["zone"]: f["list_micros"]["p50"] > 10**10
-        for way in view["ways"]
+        for way in comparison["ways"]
         if (f := way["forecast"]) and f["list_micros"]
     }
     assert dear == {"us-central1-a": False, "us-west4-a": True, "us-west4-b": True}
-    assert len(zones) == 2, "the storage is asked once for a region"
+    assert len(asked) == 2, "the storage is asked once for a region"
 
 
 def test_tokens_are_measured_by_a_metric_that_a_program_reports():
     jobs = [earlier(1, tokens_per_second=1e6), earlier(2, tokens_per_second=3e6), earlier(3)]
-    view = compare_view(SPEC, {}, {"unit": "tokens", "amount": 3.6e9}, jobs)
-    (way,) = view["ways"]
+    comparison = compare_view(SPEC, {}, {"unit": "tokens", "amount": 3.6e9}, jobs)
+    (way,) = comparison["ways"]
     assert (way["per_second"], way["measured_jobs"]) == (2e6, 2)
-    assert way["forecast"] is not None
     assert way["forecast"]["work_hours"] == pytest.approx(0.5)
 
 
@@ -244,7 +245,7 @@ def test_jobs_with_other_arguments_measure_nothing():
 
 
 @pytest.mark.parametrize(
-    "comparison",
+    "asked",
     [
         {"unit": "epochs", "amount": 3},
         {"unit": "tokens"},
@@ -259,6 +260,6 @@ def test_jobs_with_other_arguments_measure_nothing():
         {"types": ["v4-banana"]},
     ],
 )
-def test_what_cannot_be_compared_is_refused(comparison: Any):
+def test_what_cannot_be_compared_is_refused(asked: Any):
     with pytest.raises((BadRequest, BadSpec)):
-        compare_view(SPEC, {}, comparison)
+        compare_view(SPEC, {}, asked)

@@ -31,15 +31,15 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def test_the_row_of_a_failed_job_begins_with_the_error(desk: Desk) -> None:
-    """Its owner and admins see the text of the error, others its class."""
+    """For its owner and admins with the text of the error, for others with its class."""
     error, plain = (f"{e} (host 0: exit code 1)" for e in ("ValueError: bad shape", "ValueError"))
     attempt = Attempt(1, "tj-1", 0.0, cause=Cause.CRASH, message=plain, detail=error)
     ended = {"attempts": (attempt,), "cause": Cause.CRASH, "message": f"attempt 1 ended, {plain}"}
     desk.add(state=State.FAILED, **ended)
     desk.add(state=State.RELEASING, then=State.FAILED, **ended)
     desk.add(state=State.FAILED, **{**ended, "cause": Cause.STOCKOUT, "message": "no capacity"})
-    for principal, why in ((ADA, error), (BOB, plain)):
-        rows = desk.page({}, who=principal)["rows"]
+    for who, why in ((ADA, error), (BOB, plain)):
+        rows = desk.page({}, who=who)["rows"]
         assert [row["why"] for row in rows] == ["no capacity", why, why]
 
 
@@ -53,27 +53,27 @@ def test_filters_act_over_all_jobs_and_counts_are_of_what_they_leave(desk: Desk)
         desk.add(user="bob", name="Llama-2", state=State.FAILED, cause=Cause.OOM_HBM).id,
         desk.add(user="eve", state=State.FAILED, cause=Cause.CRASH).id,
     ]
-    first, second, third, fourth = ids
+    one, two, three, four = ids
     cases: list[tuple[ListAsked, list[str]]] = [
-        ({}, [fourth, third, second, first]),
-        ({"user": "bob"}, [third, second]),
-        ({"active": True}, [second, first]),
-        ({"active": False}, [fourth, third]),
-        ({"states": ["failed", "running"]}, [fourth, third, second]),
+        ({}, [four, three, two, one]),
+        ({"user": "bob"}, [three, two]),
+        ({"active": True}, [two, one]),
+        ({"active": False}, [four, three]),
+        ({"states": ["failed", "running"]}, [four, three, two]),
         ({"states": ["failed"], "active": True}, []),
-        ({"causes": ["OOM_HBM"]}, [third]),
-        ({"zones": ["us-central2-b"]}, [second]),
+        ({"causes": ["OOM_HBM"]}, [three]),
+        ({"zones": ["us-central2-b"]}, [two]),
         ({"zones": ["europe-west4-a"]}, []),
         ({"types": ["v4-8"]}, ids[::-1]),
         ({"types": ["v5e-8"]}, []),
-        ({"text": "LLAMA"}, [third, second]),
-        ({"text": "00004"}, [fourth]),
+        ({"text": "LLAMA"}, [three, two]),
+        ({"text": "00004"}, [four]),
         ({"text": "%"}, []),
-        ({"limit": 2}, [fourth, third]),
+        ({"limit": 2}, [four, three]),
     ]
-    for query, expected in cases:
-        assert desk.ids(query) == expected, query
-    assert desk.ids({"mine": True}, who=BOB) == [second]
+    for asked, expected in cases:
+        assert desk.ids(asked) == expected, asked
+    assert desk.ids({"mine": True}, who=BOB) == [two]
     page = desk.page({"user": "bob", "active": True, "limit": 1})
     assert (page["matching"], page["total"], page["states"]) == (1, 4, {"running": 1, "failed": 1})
     assert desk.index.states() == {"queued": 1, "running": 1, "failed": 2}
@@ -112,7 +112,7 @@ def test_mine_are_those_that_i_own_and_not_those_of_my_name(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "says"),
+    ("asked", "says"),
     [
         ({"states": ["runing"]}, r"states: there is no 'runing' one of: queued, .*cancelled"),
         ({"causes": ["OOM"]}, r"causes: there is no 'OOM'.*OOM_HBM"),
@@ -129,12 +129,12 @@ def test_mine_are_those_that_i_own_and_not_those_of_my_name(desk: Desk) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused_with_what_does(
-    desk: Desk, query: ListAsked, says: str
+    desk: Desk, asked: ListAsked, says: str
 ) -> None:
     with pytest.raises(BadRequest) as refused:
-        desk.page(query)
-    message = f"{refused.value.message} {refused.value.hint}"
-    assert re.search(says, message), message
+        desk.page(asked)
+    text = f"{refused.value.message} {refused.value.hint}"
+    assert re.search(says, text), text
 
 
 def test_a_key_belongs_to_its_order(desk: Desk) -> None:
@@ -159,11 +159,11 @@ def test_a_page_says_which_number_its_first_row_has(desk: Desk) -> None:
     for n in range(7):
         desk.add(name=f"n{n}", user=("ada", "bob")[n % 2])
     for order in ("id", "name", "step"):
-        query = cast(ListAsked, {"order": order, "limit": 3})
+        asked = cast(ListAsked, {"order": order, "limit": 3})
         firsts: list[int] = []
         after = ""
         while True:
-            page = desk.page({**query, "after": after} if after else query)
+            page = desk.page({**asked, "after": after} if after else asked)
             firsts.append(page["first"])
             if not (after := page["next"]):
                 break
@@ -188,9 +188,9 @@ def test_jobs_without_a_value_come_last_whichever_way_round(desk: Desk) -> None:
     }
     for order, expected in orders.items():
         first, second, last = expected
-        query: ListAsked = {"order": cast(JobOrder, order)}
-        assert desk.ids(query) == expected, order
-        assert desk.ids({**query, "reverse": True}) == [second, first, last], order
+        asked: ListAsked = {"order": cast(JobOrder, order)}
+        assert desk.ids(asked) == expected, order
+        assert desk.ids({**asked, "reverse": True}) == [second, first, last], order
 
 
 def test_each_column_orders_all_jobs_by_its_values(desk: Desk) -> None:
@@ -219,26 +219,26 @@ CHANGES = ("step", "live", "state", "money", "attempt", "add", "remove", "time",
 CHANGE = st.tuples(st.sampled_from(CHANGES), st.integers(0, 30), st.integers(0, 9))
 
 
-def stir(desk: Desk, change: str, which: int, how: int) -> str:
+def stir(desk: Desk, what: str, which: int, how: int) -> str:
     """Change one of the jobs, or another thing; returns the id of the job that may have moved."""
     ids = [job.id for job in desk.store.list()]
     job = desk.store.get(ids[which % len(ids)]) if ids else None
-    if change == "add" or job is None:
+    if what == "add" or job is None:
         return desk.add(name=f"n{how}", user=f"u{how}").id
     attempt = job.attempt or Attempt(1, "tj-1", 0.0)
-    if change == "step":
+    if what == "step":
         moved = replace(attempt, progress=Progress(step=how, steps=9, loss=how / 3))
         desk.change(job.id, attempts=(moved,))
-    elif change == "live" and job.attempt:
+    elif what == "live" and job.attempt:
         desk.report(job.id, step=how, steps=10, loss=float("nan") if how == 5 else how / 7)
-    elif change == "state":
+    elif what == "state":
         desk.change(job.id, state=list(State)[how % len(State)])
-    elif change == "money":
+    elif what == "money":
         desk.change(job.id, **running(float(how), rate=how * 1.5))
-    elif change == "attempt":
-        attempts = (*job.attempts, replace(attempt, number=len(job.attempts) + 1))
-        desk.change(job.id, attempts=attempts)
-    elif change == "remove":
+    elif what == "attempt":
+        more = (*job.attempts, replace(attempt, number=len(job.attempts) + 1))
+        desk.change(job.id, attempts=more)
+    elif what == "remove":
         desk.store.remove(job.id, lease=None)
         desk.live.pop(job.id, None)
     else:
@@ -254,15 +254,15 @@ PAGING = settings(
 
 
 def walked(
-    desk: Desk, query: ListAsked, between: Callable[[], None]
+    desk: Desk, asked: ListAsked, between: Callable[[], None]
 ) -> tuple[list[str], list[str]]:
     """The order when the list began, and what somebody sees who takes it page by page."""
-    whole = desk.ids({**query, "limit": 0})
+    whole = desk.ids({**asked, "limit": 0})
     seen: list[str] = []
     after = ""
     while True:
-        page = desk.page({**query, "after": after})
-        assert len(page["rows"]) <= query.get("limit", 0)
+        page = desk.page({**asked, "after": after})
+        assert len(page["rows"]) <= asked.get("limit", 0)
         seen += [row["id"] for row in page["rows"]]
         assert len(seen) < 200, "it never ends"
         after = page["next"]
@@ -306,9 +306,9 @@ def test_by_any_column_jobs_that_do_not_move_are_visited_once_also_after_a_resta
     def between() -> None:
         if restarts:
             desk.index = desk.new_index()
-        for change, which, how in next(story, []):
-            if change != "time":  # which moves what is spent
-                moved.add(stir(desk, change, which, how))
+        for what, which, how in next(story, []):
+            if what != "time":  # which moves what is spent
+                moved.add(stir(desk, what, which, how))
 
     whole, seen = walked(desk, {"order": order, "reverse": reverse, "limit": limit}, between)
     still = [i for i in whole if i not in moved]
@@ -398,8 +398,8 @@ def test_lists_are_as_a_new_index_has_them(
     for _ in range(data.draw(st.integers(1, 8))):
         deed = data.draw(st.sampled_from(["add", "end", "remove"]))
         if deed == "add" or not ids:
-            user = data.draw(st.sampled_from([ADA.id, BOB.id, ""]))
-            ids.append(desk.add(owner=user, **running(0.0)).id)
+            who = data.draw(st.sampled_from([ADA.id, BOB.id, ""]))
+            ids.append(desk.add(owner=who, **running(0.0)).id)
         else:
             job = data.draw(st.sampled_from(ids))
             if deed == "remove":
@@ -407,8 +407,8 @@ def test_lists_are_as_a_new_index_has_them(
                 ids.remove(job)
             else:
                 desk.change(job, state=State.FAILED, message="it failed")
-        for user, query in LISTS:
-            assert desk.page(query, who=user) == desk.new_index().page(user, query)
+        for who, asked in LISTS:
+            assert desk.page(asked, who=who) == desk.new_index().page(who, asked)
 
 
 LISTS = [
@@ -465,39 +465,37 @@ def test_a_damaged_record_is_in_no_list_until_it_is_mended(desk: Desk) -> None:
 
     from tests.support.stores import DAMAGE
 
-    first, second = desk.add(), desk.add()
-    assert desk.ids() == [second.id, first.id]
+    one, two = desk.add(), desk.add()
+    assert desk.ids() == [two.id, one.id]
     path = desk.folder / "jobs.db"
-    DAMAGE["sqlite"](str(path.parent), first.id)
-    desk.change(second.id, message="so that somebody looks")
-    assert desk.ids() == [second.id, first.id], "nobody told of the damage"
+    DAMAGE["sqlite"](str(path.parent), one.id)
+    desk.change(two.id, message="so that somebody looks")
+    assert desk.ids() == [two.id, one.id], "nobody told of the damage"
     assert desk.new_index().page(ADA, {})["total"] == 1
     with sqlite3.connect(path) as db:
-        db.execute("UPDATE changes SET number = number + 10 WHERE job_id = ?", (first.id,))
-    assert desk.ids() == [second.id]
+        db.execute("UPDATE changes SET number = number + 10 WHERE job_id = ?", (one.id,))
+    assert desk.ids() == [two.id]
     with sqlite3.connect(path) as db:
         from tpujob.domain.codec import to_text
 
-        db.execute(
-            "UPDATE jobs SET document = ?, version = 3 WHERE id = ?", (to_text(first), first.id)
-        )
-    assert desk.ids() == [second.id, first.id]
+        db.execute("UPDATE jobs SET document = ?, version = 3 WHERE id = ?", (to_text(one), one.id))
+    assert desk.ids() == [two.id, one.id]
 
 
 def test_a_row_stays_while_the_store_does_not_answer(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = desk.add(), desk.add()
-    assert desk.ids() == [second.id, first.id]
+    one, two = desk.add(), desk.add()
+    assert desk.ids() == [two.id, one.id]
 
     def gone(_: str) -> Job:
         raise StoreError("the disk is gone")
 
-    desk.change(first.id, message="meanwhile")
+    desk.change(one.id, message="meanwhile")
     with monkeypatch.context() as broken:
         broken.setattr(desk.store, "peek", gone)
-        assert desk.ids() == [second.id, first.id]
-    desk.change(second.id, message="it answers again")
+        assert desk.ids() == [two.id, one.id]
+    desk.change(two.id, message="it answers again")
     assert [row["why"] for row in desk.page()["rows"]] == ["it answers again", "meanwhile"]
 
 

@@ -18,7 +18,7 @@ from tests.support.following import (
     stored_form,
 )
 from tests.support.shelf import Shelf
-from tpujob.domain.model import Endpoint, Outcome, State
+from tpujob.domain.model import Endpoint, Job, Outcome, State
 from tpujob.protocol import segment
 from tpujob.service.logs import Logs
 from tpujob.service.logs.segments import FRESH
@@ -192,15 +192,19 @@ def test_what_an_agent_takes_along_is_shown_and_said_to_be_lost() -> None:
     assert (late.last[0], len(late.notes)) == (50, 1), "as long as this backend remembers it"
 
 
+def ended(hosts: tuple[Endpoint, ...] = (), **attempt: Any) -> Job:
+    """The job with its slice gone, after its attempts have ended."""
+    slices = tuple(replace(s, endpoints=hosts or s.endpoints, gone_at=60.0) for s in JOB.slices)
+    attempts = tuple(replace(a, ended_at=50.0, **attempt) for a in JOB.attempts)
+    return replace(JOB, state=State.FAILED, slices=slices, attempts=attempts)
+
+
 def test_a_host_that_died_before_it_had_shipped_its_last_lines_is_named() -> None:
     shelf = Shelf()
     for host in (0, 1):
         path = shelf.append(host, stored_form(host, 1), segment=1)
         shelf.facts[path] = segment.to_metadata(segment.SegmentFacts(1, 1, 1.0, open=host == 1))
-    dead = replace(JOB, slices=tuple(replace(s, gone_at=60.0) for s in JOB.slices))
-    attempts = tuple(replace(attempt, ended_at=50.0) for attempt in dead.attempts)
-    dead = replace(dead, state=State.FAILED, attempts=attempts)
-    logs = reading(shelf, None)
+    dead, logs = ended(), reading(shelf, None)
     note = logs.block(dead).note
     assert note.startswith("What host 1 printed last, before 1970-01-01T00:00:50Z, may be missing")
     assert "line 1 of host 1 is the last one that reached the bucket" in note
@@ -218,13 +222,7 @@ def test_a_host_that_was_taken_away_before_it_had_shipped_anything_is_named(
     path = shelf.append(0, stored_form(0, 1), segment=1)
     shelf.facts[path] = segment.to_metadata(segment.SegmentFacts(1, 1, 1.0, open=False))
     hosts = (Endpoint(0, "10.0.0.1"), Endpoint(1, "10.0.0.2"))
-    dead = replace(JOB, slices=tuple(replace(s, endpoints=hosts, gone_at=60.0) for s in JOB.slices))
-    attempts = tuple(
-        replace(attempt, running_at=10.0, ended_at=50.0, outcome=outcome)
-        for attempt in dead.attempts
-    )
-    dead = replace(dead, state=State.FAILED, attempts=attempts)
-    logs = reading(shelf, None)
+    dead, logs = ended(hosts, running_at=10.0, outcome=outcome), reading(shelf, None)
     note = logs.block(dead).note
     assert note.startswith("Nothing that host 1 printed is in the bucket") is named, note
     assert logs.window(dead, {})["notes"] == [note] * named

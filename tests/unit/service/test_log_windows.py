@@ -3,6 +3,7 @@
 import json
 import random
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
@@ -12,6 +13,7 @@ from tpujob.api import LogGap, LogWindow, WindowAsked
 from tpujob.domain.model import State
 from tpujob.errors import BadRequest, NotFound
 from tpujob.service.logs import window
+from tpujob.service.logs.log import Logs
 
 JOB = replace(a_job(), state=State.SUCCEEDED)
 
@@ -32,18 +34,18 @@ def whole() -> Shelf:
     return filled()
 
 
-def seen(window: LogWindow) -> list[tuple[int, int]]:
-    return [(line["host"], line["line"]) for line in window["lines"]]
+def seen(answer: LogWindow) -> list[tuple[int, int]]:
+    return [(line["host"], line["line"]) for line in answer["lines"]]
 
 
 @pytest.mark.parametrize("number", [1, 999, 1000, 1001, 4000, 4001, 17_003, 29_999, 30_000])
 def test_any_line_is_in_its_window_under_its_number(number: int, whole: Shelf) -> None:
-    for query in (WindowAsked(host=1, line=number), WindowAsked(of=1, line=number)):
-        window = reader(whole).window(JOB, query)
-        text = next(x["text"] for x in window["lines"] if (x["host"], x["line"]) == (1, number))
+    for asked in (WindowAsked(host=1, line=number), WindowAsked(of=1, line=number)):
+        answer = reader(whole).window(JOB, asked)
+        text = next(x["text"] for x in answer["lines"] if (x["host"], x["line"]) == (1, number))
         assert text == f"{number} of 1"
-        assert len(json.dumps(window)) <= 64 * 1024
-        assert window["total"] == (30_000 if "host" in query else 60_000)
+        assert len(json.dumps(answer)) <= 64 * 1024
+        assert answer["total"] == (30_000 if "host" in asked else 60_000)
 
 
 def test_a_window_far_inside_is_found_without_reading_the_log() -> None:
@@ -57,30 +59,32 @@ def test_a_window_far_inside_is_found_without_reading_the_log() -> None:
     assert shelf.read - before < 100_000, "later windows read a few thousand lines"
 
 
+def walk(logs: Logs, asked: WindowAsked, side: Literal["after", "before"]) -> list[tuple[int, int]]:
+    """Return the lines of all windows from that place on, in order of time."""
+    places = list[tuple[int, int]]()
+    while (answer := logs.window(JOB, {**asked, "side": side}))["lines"]:
+        if side == "after":
+            assert answer["before"] == len(places)
+            places += seen(answer)
+        else:
+            places = seen(answer) + places
+        host, line = places[-1 if side == "after" else 0]
+        asked = {**asked, "of": host, "line": line}
+        asked.pop("part", None)
+    assert len(places) == answer["total"]
+    return places
+
+
 @pytest.mark.parametrize("host", [None, 1])
 def test_going_on_from_window_to_window_shows_each_line_once_in_order_of_time(
     host: int | None,
 ) -> None:
-    logs, query = reader(filled(lines=5000)), WindowAsked(part=0.0, lines=700)
-    if host is not None:
-        query["host"] = host
-    positions = list[tuple[int, int]]()
-    while (window := logs.window(JOB, {**query, "side": "after"}))["lines"]:
-        assert window["before"] == len(positions)
-        positions += seen(window)
-        last = window["lines"][-1]
-        query.pop("part", None)
-        query["of"], query["line"] = last["host"], last["line"]
+    logs = reader(filled(lines=5000))
+    asked = WindowAsked(lines=700, **({} if host is None else {"host": host}))
     hosts = range(2) if host is None else [host]
-    assert positions == [(h, n) for n in range(1, 5001) for h in hosts]
-    back = list[tuple[int, int]]()
-    query = WindowAsked(part=1.0, lines=700, **({} if host is None else {"host": host}))
-    while (window := logs.window(JOB, {**query, "side": "before"}))["lines"]:
-        back = seen(window) + back
-        first = window["lines"][0]
-        query.pop("part", None)
-        query["of"], query["line"] = first["host"], first["line"]
-    assert back == positions
+    every = [(h, n) for n in range(1, 5001) for h in hosts]
+    assert walk(logs, {**asked, "part": 0.0}, "after") == every
+    assert walk(logs, {**asked, "part": 1.0}, "before") == every
 
 
 def test_hosts_that_write_at_the_same_instant_are_walked_without_loss() -> None:
@@ -92,23 +96,18 @@ def test_hosts_that_write_at_the_same_instant_are_walked_without_loss() -> None:
             first = 1 + sum(int(f["lines"]) for p, f in shelf.facts.items() if f"host-{host}/" in p)
             at = shelf.ship(host, first, [b"x"] * count, number=number, at=at, every=0.0)
             at = round(at + chance.choice([0, 0.001]), 3)
-    logs, positions = reader(shelf), list[tuple[int, int]]()
-    query = WindowAsked(part=0.0, lines=333, side="after")
-    while (window := logs.window(JOB, query))["lines"]:
-        positions += seen(window)
-        last = window["lines"][-1]
-        query = WindowAsked(of=last["host"], line=last["line"], lines=333, side="after")
-    assert len(positions) == len(set(positions)) == window["total"]
+    places = walk(reader(shelf), {"part": 0.0, "lines": 333}, "after")
+    assert len(places) == len(set(places))
 
 
 def test_without_a_place_the_last_lines_are_shown_and_reading_goes_on_behind_them() -> None:
     shelf, job = filled(), a_job()
     logs = reader(shelf)
-    window = logs.window(job, {})
-    assert seen(window)[-1] == (1, 30_000)
-    assert not window["done"], "the job goes on"
+    answer = logs.window(job, {})
+    assert seen(answer)[-1] == (1, 30_000)
+    assert not answer["done"], "the job goes on"
     shelf.ship(0, 30_001, [b"new"], number=99, at=1.8e9)
-    page = logs.page(job, cursor=window["cursor"])
+    page = logs.page(job, cursor=answer["cursor"])
     assert [(x["host"], x.get("line"), x["text"]) for x in page["lines"]] == [(0, 30_001, "new")]
     assert logs.window(JOB, {})["done"]
     assert logs.window(JOB, {"part": 0.0})["cursor"] == "", "what follows is reached by windows"
@@ -117,8 +116,8 @@ def test_without_a_place_the_last_lines_are_shown_and_reading_goes_on_behind_the
 def test_a_part_of_the_whole_is_where_it_says() -> None:
     logs = reader(filled())
     for part in (0.0, 0.25, 0.5, 0.9, 1.0):
-        window = logs.window(JOB, {"part": part})
-        middle = window["before"] / window["total"]
+        answer = logs.window(JOB, {"part": part})
+        middle = answer["before"] / answer["total"]
         assert abs(middle - part) < 0.01, f"{part} is shown at {middle}"
 
 
@@ -128,9 +127,9 @@ def test_lines_keep_their_numbers_when_others_are_dropped() -> None:
     shelf.ship(0, 101, [b"[tpujob] 5000 lines were dropped here"], number=2, at=1.71e9)
     shelf.ship(0, 5101, [b"tail %d" % n for n in range(50)], number=9, at=1.72e9)
     logs = reader(shelf)
-    window = logs.window(JOB, {"host": 0, "line": 5110})
-    assert next(x for x in window["lines"] if x["line"] == 5110)["text"] == "tail 9"
-    assert window["hosts"][0]["missing"] == [LogGap(line=101, lines=5000)], "what is lost is said"
+    answer = logs.window(JOB, {"host": 0, "line": 5110})
+    assert next(x for x in answer["lines"] if x["line"] == 5110)["text"] == "tail 9"
+    assert answer["hosts"][0]["missing"] == [LogGap(line=101, lines=5000)], "what is lost is said"
     assert seen(logs.window(JOB, {"line": 2000, "lines": 1})) == [(0, 5101)], "the next one there"
     assert [line.get("line") for line in logs.page(JOB)["lines"]] == [
         *range(1, 102),
@@ -141,9 +140,9 @@ def test_lines_keep_their_numbers_when_others_are_dropped() -> None:
 def test_a_log_whose_oldest_segment_is_gone_says_so() -> None:
     shelf = Shelf()
     shelf.ship(0, 4001, [b"x"] * 10, number=2)
-    window = reader(shelf).window(JOB, {"part": 0.0})
-    assert window["hosts"][0]["missing"] == [LogGap(line=1, lines=4000)]
-    assert seen(window)[0] == (0, 4001)
+    answer = reader(shelf).window(JOB, {"part": 0.0})
+    assert answer["hosts"][0]["missing"] == [LogGap(line=1, lines=4000)]
+    assert seen(answer)[0] == (0, 4001)
 
 
 def test_segments_of_agents_that_say_nothing_of_their_lines_are_counted() -> None:
@@ -151,8 +150,8 @@ def test_segments_of_agents_that_say_nothing_of_their_lines_are_counted() -> Non
     for segment in range(1, 4):
         lines = ((segment * 1e4 + i, f"{segment}.{i}") for i in range(2500))
         shelf.write(0, *lines, segment=segment)
-    window = reader(shelf).window(JOB, {"line": 5001, "lines": 1})
-    assert [x["text"] for x in window["lines"]] == ["3.0"]
+    answer = reader(shelf).window(JOB, {"line": 5001, "lines": 1})
+    assert [x["text"] for x in answer["lines"]] == ["3.0"]
     assert [x.get("line") for x in reader(shelf).page(JOB, tail=2)["lines"]] == [7499, 7500]
 
 
@@ -160,9 +159,9 @@ def test_long_lines_and_strange_bytes_are_harmless_and_what_is_cut_is_said() -> 
     shelf = Shelf()
     lines = [b"x" * 1_000_000, bytes(range(10)) + b"\xff\xfe", b"\x1b[31mred\x1b[0m\t<b>", b"last"]
     shelf.ship(0, 1, lines, number=1)
-    window = reader(shelf).window(JOB, {})
-    assert [x["text"] for x in window["lines"][1:]] == ["\t��", "red\t<b>", "last"]
-    assert (len(window["lines"][0]["text"]), window["lines"][0]["cut"]) == (2000, 998_000)
+    answer = reader(shelf).window(JOB, {})
+    assert [x["text"] for x in answer["lines"][1:]] == ["\t��", "red\t<b>", "last"]
+    assert (len(answer["lines"][0]["text"]), answer["lines"][0]["cut"]) == (2000, 998_000)
     shelf.ship(0, 5, [b"y" * 1_000_000], number=2)
     assert reader(shelf).window(JOB, {})["lines"][-1]["cut"] == 998_000, "also as the last line"
     assert len(reader(shelf).page(JOB, tail=1)["lines"][0]["text"]) == 1_000_000
@@ -175,8 +174,8 @@ def test_long_lines_and_strange_bytes_are_harmless_and_what_is_cut_is_said() -> 
 def test_a_window_of_lines_that_must_be_escaped_stays_small() -> None:
     shelf = Shelf()
     shelf.ship(0, 1, [b'"' * 1900] * 400, number=1)
-    view = reader(shelf).window(JOB, {"lines": 400})
-    shown = sum(len(x["text"]) * 5 + window.OVERHEAD for x in view["lines"])
+    answer = reader(shelf).window(JOB, {"lines": 400})
+    shown = sum(len(x["text"]) * 5 + window.OVERHEAD for x in answer["lines"])
     assert 0 < shown <= 64 * 1024
 
 
@@ -226,19 +225,17 @@ def test_what_a_host_says_of_its_lines_hides_none_of_them(forged: dict[str, str]
     (facts,) = shelf.facts.values()
     facts |= forged
     logs = reader(shelf)
-    window = logs.window(JOB, {})
-    assert (window["total"], window["lines"][-1]["text"]) == (30, "line 30")
+    answer = logs.window(JOB, {})
+    assert (answer["total"], answer["lines"][-1]["text"]) == (30, "line 30")
     page = logs.page(JOB, tail=3)
     assert logs.page(JOB, cursor=page["cursor"])["lines"] == [], "the cursor can be read"
 
 
 def test_folders_of_hosts_that_the_slice_does_not_have_are_passed_over() -> None:
     shelf, job = Shelf(), a_job()
-    wide = tuple(
-        replace(slice_, type="v4-256") for slice_ in job.slices
-    )  # 32 hosts, listed together
+    wide = tuple(replace(slice, type="v4-256") for slice in job.slices)  # 32 hosts, listed together
     job = replace(job, slices=wide, attempts=job.attempts)
     for host in (0, 1, 900, 999_999):
         shelf.ship(host, 1, [b"from %d" % host], number=1)
-    window = reader(shelf).window(job, {})
-    assert [slice_["host"] for slice_ in window["hosts"]] == [0, 1]
+    answer = reader(shelf).window(job, {})
+    assert [host["host"] for host in answer["hosts"]] == [0, 1]

@@ -1,4 +1,4 @@
-"""The future in a view: what comes next and when, the retries that are left, and the reason for a wait."""
+"""What a view says of the future: what comes next and when, what retries are left, what a wait for capacity is for."""
 
 from dataclasses import replace
 
@@ -53,7 +53,7 @@ def test_every_state_says_what_happens_next(state: State, wish: DesiredState) ->
 
 
 @pytest.mark.parametrize(
-    ("then", "action", "expected"),
+    ("then", "action", "said"),
     [
         (_S.QUEUED, "request_slice", "requests another slice"),
         (_S.SUCCEEDED, "end", "the job has succeeded"),
@@ -61,14 +61,12 @@ def test_every_state_says_what_happens_next(state: State, wish: DesiredState) ->
     ],
 )
 def test_the_next_step_after_a_release_is_the_one_in_the_record(
-    then: State, action: str, expected: str
+    then: State, action: str, said: str
 ) -> None:
     coming = next_of(job_in(_S.RELEASING, then=then))
-    assert (coming["action"], expected in coming["text"]) == (action, True)
+    assert (coming["action"], said in coming["text"]) == (action, True)
     if then is not _S.QUEUED:
-        assert (
-            expected in next_of(job_in(_S.RELEASING, then=then, wish=DesiredState.RELEASE))["text"]
-        )
+        assert said in next_of(job_in(_S.RELEASING, then=then, wish=DesiredState.RELEASE))["text"]
 
 
 @pytest.mark.parametrize(
@@ -94,10 +92,10 @@ def test_a_job_in_the_queue_says_the_reason_that_binds_it(kind: ReasonKind) -> N
         2, reasons=(Reason(kind, ("000007",), 1, until=NOW + 60), Reason(ReasonKind.HELD))
     )
     coming = next_step.what_next(job, job_progress(job), None, NOW, place)
-    why = next_step.why(job, None, "", NOW, place)
+    text = next_step.why(job, None, "", NOW, place)
     own = kind in (ReasonKind.RETRY, ReasonKind.REFUSED)  # which its own wait says better
-    assert (why == job.message) == own
-    assert own or why == describe(place.reasons[0])
+    assert (text == job.message) == own
+    assert own or text == describe(place.reasons[0])
     assert (coming["text"] == "it requests a slice") == (own or kind is ReasonKind.NOT_BEFORE)
     assert bool(coming["commands"]) == (kind is ReasonKind.HELD)
 
@@ -144,11 +142,10 @@ def test_budgets_are_those_of_the_spec_and_others_that_were_used() -> None:
 
 def test_a_wait_for_capacity_says_what_was_refused_and_what_is_asked_next() -> None:
     slices = [request(B, Cause.STOCKOUT, NOW - 60 * (5 - k), k) for k in range(1, 5)]
-    refused = [replace(s, delete_reason=f"no capacity, {s.k}") for s in slices]
+    refused_slices = [replace(s, delete_reason=f"no capacity, {s.k}") for s in slices]
     closed = {"us-east5-b/v6e-8/spot": Circuit(Cause.STOCKOUT, 4, NOW - 240, NOW + 360, NOW)}
-    job = replace(job_in(_S.QUEUED), spec=V6E, slices=tuple(refused), wake=NOW)
+    job = replace(job_in(_S.QUEUED), spec=V6E, slices=tuple(refused_slices), wake=NOW)
     wait = circuits.wait(job, closed)
-    assert wait is not None
     assert next_step.capacity(wait) == {
         "cause": "STOCKOUT",
         "type": "v6e-8",

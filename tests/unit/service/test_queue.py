@@ -18,9 +18,6 @@ from tpujob.domain.observations import SliceState
 from tpujob.domain.text import seconds
 from tpujob.engine.queue import REFRESH
 from tpujob.errors import BadSpec, Conflict, Forbidden, IllegalInState, Transient
-from tpujob.web.pages.actions import load_action
-from tpujob.web.pages.frame import PageRequest
-from tpujob.web.pages.query import PageQuery
 
 BOB, EVE = caller("bob"), caller("eve")
 V4 = "us-central2-b/v4/spot"
@@ -40,6 +37,16 @@ def turn(stage: Stage, jobs: Iterable[str], rounds: int = 1) -> None:
         stage.clock.sleep(1)
         for job in jobs:
             stage.reconciler.tick(job)
+
+
+def elements_of(stage: Stage, group: str) -> list[str]:
+    """Let the backend make the elements of a group; return their ids."""
+    turn(stage, [group], 3)
+    return sorted(job.id for job in stage.store.list() if job.group == group)
+
+
+def ids_by_name(stage: Stage) -> dict[str, str]:
+    return {job.name: job.id for job in stage.store.list()}
 
 
 def order(stage: Stage) -> list[str]:
@@ -66,11 +73,10 @@ def test_the_first_job_of_another_owner_is_next(stage: Stage, bob: JobsApi, eve:
     turn(stage, sweep[:1], 2)
     first = submit(eve)
     assert order(stage)[0] == first
-    page = stage.api.queue(jobs=[first, sweep[1]], limit=1)
-    assert [row["position"] for row in page["rows"]] == [1]
-    assert page["waiting"] == 2
-    terms = page["rows"][0]["order"]
-    assert terms is not None
+    queue = stage.api.queue(jobs=[first, sweep[1]], limit=1)
+    assert [row["position"] for row in queue["rows"]] == [1]
+    assert queue["waiting"] == 2
+    terms = queue["rows"][0]["order"]
     assert (terms["owner_usd"], terms["share_usd"] > 0, terms["priority"]) == (0, True, "normal")
 
 
@@ -102,7 +108,6 @@ def test_requests_that_came_to_nothing_are_part_of_the_wait(stage: Stage, bob: J
     assert stage.kinds(job).count("requeued") > 20
     (row,) = stage.api.queue()["rows"]
     assert seconds(row["since"]) == began
-    assert row["order"] is not None
     assert row["order"]["raised"], "after a day of waiting"
     stage.cloud.full.clear()
     name = stage.running(job).slices[-1].name
@@ -110,7 +115,6 @@ def test_requests_that_came_to_nothing_are_part_of_the_wait(stage: Stage, bob: J
     stage.cloud.full.add("us-central2-b")
     stage.until(job, State.QUEUED)
     (row,) = stage.api.queue()["rows"]
-    assert row["order"] is not None
     assert not row["order"]["raised"], "it has had a slice meanwhile"
 
 
@@ -124,13 +128,9 @@ def test_a_job_that_is_held_requests_nothing_until_it_is_released(
     turn(stage, [job], 3)
     shown = bob.get(job)
     assert (shown["state"], shown["why"]) == ("queued", "held by bob")
-    place = shown.get("place")
-    assert place is not None
-    assert [reason["kind"] for reason in place["reasons"]] == ["held"]
-    assert f"tpujob queue release {job}" in place["helps"][0]
-    following = shown.get("next")
-    assert following is not None
-    assert following["commands"][0]["command"] == f"tpujob queue release {job}"
+    assert [reason["kind"] for reason in shown["place"]["reasons"]] == ["held"]
+    assert f"tpujob queue release {job}" in shown["place"]["helps"][0]
+    assert shown["next"]["commands"][0]["command"] == f"tpujob queue release {job}"
     stage.clock.sleep(600)
     bob.release(job)
     assert stage.job(job).queued_at == stage.clock.now()
@@ -192,14 +192,11 @@ def test_what_is_done_to_a_group_is_done_to_its_elements_in_one_write(
 ) -> None:
     limited(stage)
     other, group = submit(bob, "x"), submit(bob, "g", array=3, start="held")
-    turn(stage, [group], 3)
-    parts = sorted(job.id for job in stage.store.list() if job.group == group)
+    parts = elements_of(stage, group)
     versions = [stage.job(part).version for part in parts]
     turn(stage, parts, 3)
     assert [bob.get(part).get("why") for part in parts] == ["held by bob"] * 3
-    place = bob.get(parts[0]).get("place")
-    assert place is not None
-    assert f"tpujob queue release {group}" in place["helps"][0]
+    assert f"tpujob queue release {group}" in bob.get(parts[0])["place"]["helps"][0]
     with pytest.raises(IllegalInState, match="is held with its group g") as refused:
         bob.release(parts[0])
     assert f"tpujob queue release {group}" in refused.value.hint
@@ -226,13 +223,12 @@ def test_elements_that_wait_for_the_same_are_one_row_unless_all_are_asked_for(
 ) -> None:
     limited(stage)
     first, group = submit(bob, "x"), submit(bob, "g", array=50)
-    turn(stage, [group], 3)
-    parts = sorted(job.id for job in stage.store.list() if job.group == group)
+    parts = elements_of(stage, group)
     bob.hold(parts[20])
-    page = stage.api.queue(limit=2)
-    rows = [(row["id"], row["position"], row["alike"]) for row in page["rows"]]
+    queue = stage.api.queue(limit=2)
+    rows = [(row["id"], row["position"], row["alike"]) for row in queue["rows"]]
     assert rows == [(first, 1, 0), (parts[0], 2, 48)]
-    assert page["waiting"] == 51
+    assert queue["waiting"] == 51
     held = stage.api.queue(jobs=[group], limit=2)["rows"][1]
     assert (held["id"], held["position"], held["alike"]) == (parts[20], 0, 0)
     assert [row["alike"] for row in stage.api.queue()["rows"]] == [0] * 51
@@ -242,13 +238,12 @@ def test_an_element_whose_group_is_held_just_now_requests_nothing(
     stage: Stage, bob: JobsApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = submit(bob, "g", array=1)
-    turn(stage, [group], 3)
-    (part,) = (job.id for job in stage.store.list() if job.group == group)
+    (part,) = elements_of(stage, group)
     check = stage.reconciler.groups.check
 
-    def held_first(*arguments: Any) -> None:
+    def held_first(*given: Any) -> None:
         bob.hold(group)
-        check(*arguments)
+        check(*given)
 
     monkeypatch.setattr(stage.reconciler.groups, "check", held_first)
     turn(stage, [part], 3)
@@ -276,8 +271,8 @@ def test_a_running_job_goes_back_into_the_queue_behind_its_owners_others(
     bob.requeue(first)
     assert stage.job(first).version == before.version + 1, "it is asked for already"
     back = stage.until(first, lambda job: job.slice is None)
-    got = stage.job(second)
-    assert got.slices[-1].name == back.slices[-1].name, "its slice serves the next job"
+    next_job = stage.job(second)
+    assert next_job.slices[-1].name == back.slices[-1].name, "its slice serves the next job"
     assert back.slices[-1].handed_to == second
     assert (back.spent, back.attempts[-1].cause, back.cause) == ({}, Cause.CANCELLED, None)
     assert back.attempts[-1].message == "put back into the queue"
@@ -337,35 +332,35 @@ def sound(stage: Stage, job: str) -> None:
 
 
 def test_each_element_may_wait_for_that_of_another_group(stage: Stage, bob: JobsApi) -> None:
-    array = submit(bob, "one", array=2)
-    with pytest.raises(BadSpec, match=f"job {array} has 2 elements, this one 3"):
+    one = submit(bob, "one", array=2)
+    with pytest.raises(BadSpec, match=f"job {one} has 2 elements, this one 3"):
         submit(bob, "three", array=3, after=[{"job": "one", "each": True}])
     two = submit(bob, "two", array=2, after=[{"job": "one", "each": True}])
-    turn(stage, [array, two], 3)
-    made = {job.name: job for job in stage.store.list()}
+    turn(stage, [one, two], 3)
+    ids = ids_by_name(stage)
     rows = stage.api.queue(jobs=[two], limit=9)["rows"]
     reasons = [(row["reasons"][0]["jobs"], row["alike"]) for row in rows]
-    assert reasons == [([made[f"one-{n}"].id], 0) for n in range(2)], "each has a reason of its own"
-    first = stage.running(made["one-0"].id)
-    stage.succeed(first.id)
-    stage.running(made["two-0"].id)
-    assert bob.get(made["two-1"].id).get("why") == f"waits for the success of {made['one-1'].id}"
+    assert reasons == [([ids[f"one-{n}"]], 0) for n in range(2)], "each has a reason of its own"
+    stage.running(ids["one-0"])
+    stage.succeed(ids["one-0"])
+    stage.running(ids["two-0"])
+    assert bob.get(ids["two-1"]).get("why") == f"waits for the success of {ids['one-1']}"
 
 
 def test_an_element_does_not_wait_for_one_that_was_removed(stage: Stage, bob: JobsApi) -> None:
-    first = submit(bob, "one", array=2)
-    turn(stage, [first], 3)
-    made = {job.name: job.id for job in stage.store.list()}
-    bob.clean(made["one-1"])
-    turn(stage, [made["one-1"]], 3)
+    one = submit(bob, "one", array=2)
+    turn(stage, [one], 3)
+    ids = ids_by_name(stage)
+    bob.clean(ids["one-1"])
+    turn(stage, [ids["one-1"]], 3)
     stage.reconciler = stage.new_backend()
     two = submit(bob, "two", array=2, after=[{"job": "one", "each": True}])
     turn(stage, [two], 3)
-    made = {job.name: job.id for job in stage.store.list()}
-    assert "one-1" not in made
-    turn(stage, [made["two-0"], made["two-1"]], 2)
-    assert stage.job(made["two-1"]).cause is Cause.DEPENDENCY
-    assert stage.job(made["two-0"]).state is State.QUEUED
+    ids = ids_by_name(stage)
+    assert "one-1" not in ids
+    turn(stage, [ids["two-0"], ids["two-1"]], 2)
+    assert stage.job(ids["two-1"]).cause is Cause.DEPENDENCY
+    assert stage.job(ids["two-0"]).state is State.QUEUED
 
 
 def test_a_group_has_started_for_a_backend_that_did_not_see_it(stage: Stage, bob: JobsApi) -> None:
@@ -436,34 +431,33 @@ def test_dependents_of_others_go_on_too_and_those_that_would_end_again_do_not(
 def test_a_group_goes_on_with_an_element_that_goes_on_and_so_does_what_waits_for_the_group(
     stage: Stage, bob: JobsApi
 ) -> None:
-    first = submit(bob, "one", array=1, recovery={"failures": 0})
+    one = submit(bob, "one", array=1, recovery={"failures": 0})
     two = submit(bob, "two", array=1, after=[{"job": "one", "each": True}])
     last = submit(bob, "last", after=["two"])
-    turn(stage, [first, two], 3)
-    made = {job.name: job.id for job in stage.store.list()}
-    stage.running(made["one-0"])
-    stage.finish(made["one-0"], 1, 1)
-    stage.until(made["one-0"], State.FAILED)
-    for job in (made["two-0"], two, last):
+    turn(stage, [one, two], 3)
+    ids = ids_by_name(stage)
+    stage.running(ids["one-0"])
+    stage.finish(ids["one-0"], 1, 1)
+    stage.until(ids["one-0"], State.FAILED)
+    for job in (ids["two-0"], two, last):
         assert stage.until(job, State.CANCELLED).cause is Cause.DEPENDENCY
-    bob.resume(made["one-0"])
-    assert [stage.job(job).state for job in (made["two-0"], two, last)] == [State.QUEUED] * 3
-    turn(stage, [first, made["two-0"], two, last], 3)
-    assert [stage.job(job).state for job in (made["two-0"], two, last)] == [State.QUEUED] * 3
+    bob.resume(ids["one-0"])
+    assert [stage.job(job).state for job in (ids["two-0"], two, last)] == [State.QUEUED] * 3
+    turn(stage, [one, ids["two-0"], two, last], 3)
+    assert [stage.job(job).state for job in (ids["two-0"], two, last)] == [State.QUEUED] * 3
 
 
 def test_an_element_whose_group_was_cancelled_names_the_command_that_sets_it_going(
     stage: Stage, bob: JobsApi
 ) -> None:
     group = submit(bob, "g", array=1)
-    turn(stage, [group], 3)
-    (part,) = (job.id for job in stage.store.list() if job.group == group)
+    (part,) = elements_of(stage, group)
     bob.cancel(group)
     stage.until(part, State.CANCELLED)
-    seen = bob.get(part)
-    assert [action["command"] for action in seen["next"]["commands"]] == [f"tpujob resume {group}"]
-    assert "resume" not in [action["name"] for action in seen["actions"]]
-    refused = {action["name"]: action["why"] for action in seen["refused"]}
+    view = bob.get(part)
+    assert [way["command"] for way in view["next"]["commands"]] == [f"tpujob resume {group}"]
+    assert "resume" not in [action["name"] for action in view["actions"]]
+    refused = {refusal["name"]: refusal["why"] for refusal in view["refused"]}
     assert refused["resume"] == "its group g was cancelled"
     bob.resume(group)
     turn(stage, [group, part], 3)
@@ -483,15 +477,11 @@ def test_a_group_with_nothing_to_resume_says_so(stage: Stage, bob: JobsApi) -> N
             "forbidden": False,
         }
     ]
-    request = PageRequest(bob, PageQuery({}), group, f"/jobs/{group}/resume", stage.clock.now())
-    with pytest.raises(IllegalInState, match="none of its elements"):
-        load_action("resume", request)
 
 
 def test_a_refused_resume_of_an_element_leaves_its_budget(stage: Stage, bob: JobsApi) -> None:
     group = submit(bob, "g", array=1, budget={"usd": 50})
-    turn(stage, [group], 3)
-    (element,) = (job.id for job in stage.store.list() if job.group == group)
+    (element,) = elements_of(stage, group)
     bob.cancel(group)
     stage.until(element, State.CANCELLED)
     before = stage.job(element)
@@ -503,24 +493,24 @@ def test_a_refused_resume_of_an_element_leaves_its_budget(stage: Stage, bob: Job
 def test_an_element_waits_for_one_that_is_about_to_be_resumed_with_its_group(
     stage: Stage, bob: JobsApi
 ) -> None:
-    first = submit(bob, "one", array=1, recovery={"failures": 0})
+    one = submit(bob, "one", array=1, recovery={"failures": 0})
     two = submit(bob, "two", array=1, after=[{"job": "one", "each": True}])
-    turn(stage, [first, two], 3)
-    made = {job.name: job.id for job in stage.store.list()}
-    stage.running(made["one-0"])
-    stage.finish(made["one-0"], 1, 1)
-    for job in (made["one-0"], made["two-0"], first, two):
+    turn(stage, [one, two], 3)
+    ids = ids_by_name(stage)
+    stage.running(ids["one-0"])
+    stage.finish(ids["one-0"], 1, 1)
+    for job in (ids["one-0"], ids["two-0"], one, two):
         stage.until(job, lambda j: j.state.final)
-    bob.resume(first)
-    turn(stage, [made["two-0"]], 3)
-    assert stage.job(made["one-0"]).state is State.FAILED, "its group has not come to it yet"
-    assert stage.job(made["two-0"]).state is State.QUEUED
-    turn(stage, [first, made["two-0"]], 3)
-    assert stage.job(made["one-0"]).state is State.QUEUED
-    stage.running(made["one-0"])
-    stage.finish(made["one-0"], 1, 1)
-    stage.until(made["one-0"], State.FAILED)
-    assert stage.until(made["two-0"], State.CANCELLED).cause is Cause.DEPENDENCY
+    bob.resume(one)
+    turn(stage, [ids["two-0"]], 3)
+    assert stage.job(ids["one-0"]).state is State.FAILED, "its group has not come to it yet"
+    assert stage.job(ids["two-0"]).state is State.QUEUED
+    turn(stage, [one, ids["two-0"]], 3)
+    assert stage.job(ids["one-0"]).state is State.QUEUED
+    stage.running(ids["one-0"])
+    stage.finish(ids["one-0"], 1, 1)
+    stage.until(ids["one-0"], State.FAILED)
+    assert stage.until(ids["two-0"], State.CANCELLED).cause is Cause.DEPENDENCY
 
 
 def test_a_group_with_a_cancelled_element_goes_on_whatever_it_waited_for(
@@ -529,8 +519,7 @@ def test_a_group_with_a_cancelled_element_goes_on_whatever_it_waited_for(
     first, group = submit(bob, "a"), submit(bob, "g", array=1, after=["a"])
     stage.running(first)
     stage.succeed(first)
-    turn(stage, [group], 3)
-    (part,) = (job.id for job in stage.store.list() if job.group == group)
+    (part,) = elements_of(stage, group)
     bob.cancel(part)
     stage.until(part, State.CANCELLED)
     stage.until(group, State.CANCELLED)
@@ -573,7 +562,7 @@ def test_a_group_is_not_removed_while_others_wait_for_one_of_its_jobs(
 
 
 @pytest.mark.parametrize(
-    ("after", "message"),
+    ("after", "said"),
     [
         (["b"], r"after\[0\].job: no job of yours is called 'b'"),
         (["a", "000999"], r"after\[1\].job: .*000999"),
@@ -582,11 +571,11 @@ def test_a_group_is_not_removed_while_others_wait_for_one_of_its_jobs(
     ],
 )
 def test_a_dependency_that_is_not_there_is_refused(
-    stage: Stage, bob: JobsApi, after: list[object], message: str
+    stage: Stage, bob: JobsApi, after: list[object], said: str
 ) -> None:
     submit(bob, "a")
     for ask in (bob.plan, bob.create):
-        with pytest.raises(BadSpec, match=message):
+        with pytest.raises(BadSpec, match=said):
             ask({**SPEC, "after": after})
     eve = stage.api.acting_for(EVE)
     with pytest.raises(BadSpec, match="no job of yours is called 'a'"):
@@ -601,7 +590,6 @@ def test_when_a_job_starts_follows_from_the_job_that_it_waits_for(
     b = submit(bob, "b", after=["a"])
     assert _starts(stage, b) is None
     running = stage.running(a).attempts[-1].running_at
-    assert running is not None
     assert _starts(stage, b) == pytest.approx(running + 7200, abs=1)
 
 
@@ -644,6 +632,16 @@ def test_limits_and_rights_of_the_queue_are_checked_at_a_submission(
     submit(bob, tpu=other)
 
 
+def test_a_submission_may_be_repeated_at_the_limit(stage: Stage, bob: JobsApi) -> None:
+    stage.reconciler.queue.settings = QueueSettings(limits=OwnerLimits(queued=1))
+    job = bob.create(SPEC, idempotency_key="k")["id"]
+    assert bob.create(SPEC, idempotency_key="k")["id"] == job
+    with pytest.raises(Conflict, match="another spec or other code"):
+        bob.create(SPEC, bundles=["gs://b/1"], idempotency_key="k")
+    with pytest.raises(IllegalInState, match="the limit is 1"):
+        bob.create(SPEC, idempotency_key="other")
+
+
 def test_the_limit_counts_jobs_that_a_group_has_yet_to_make(stage: Stage, bob: JobsApi) -> None:
     stage.reconciler.queue.settings = QueueSettings(limits=OwnerLimits(queued=5))
     group = submit(bob, "g", array=4)
@@ -662,13 +660,13 @@ def test_shares_say_what_was_used_beside_what_is_due(
     stage: Stage, bob: JobsApi, eve: JobsApi
 ) -> None:
     stage.reconciler.queue.settings = QueueSettings({"vision": 3.0, "speech": 1.0})
-    vision_job, speech_job = submit(bob, share="vision"), submit(eve, share="speech")
+    one, two = submit(bob, share="vision"), submit(eve, share="speech")
     submit(eve, share="speech", start="held")
-    turn(stage, [vision_job, speech_job], 3)
+    turn(stage, [one, two], 3)
     speech, vision = stage.api.shares()
     assert (speech["name"], speech["due"], speech["part"]) == ("speech", 0.25, 0.5)
     assert (vision["name"], vision["due"], vision["waiting"]) == ("vision", 0.75, 0)
-    assert [(owner["user"], owner["part"]) for owner in vision["owners"]] == [("bob", 1.0)]
+    assert [(who["user"], who["part"]) for who in vision["owners"]] == [("bob", 1.0)]
     assert speech["waiting"] == 1
 
 
@@ -692,25 +690,25 @@ def test_a_request_that_was_refused_counts_for_nothing(stage: Stage, bob: JobsAp
     assert stage.job(job).slices[0].refused is Cause.STOCKOUT
     bob.hold(job)
     stage.clock.sleep(7 * 86_400)
-    assert [slice_ for slice_ in stage.job(job).slices if slice_.gone_at is None] == []
+    assert [slice for slice in stage.job(job).slices if slice.gone_at is None] == []
     assert set(stage.reconciler.queue.usage().owners.values()) == {0.0}
 
 
 def test_usage_after_ends_and_resumes_is_what_a_new_backend_computes(
     stage: Stage, bob: JobsApi
 ) -> None:
-    queue = stage.reconciler.queue
-    queue.usage()
+    known = stage.reconciler.queue
+    known.usage()
     for job in (submit(bob), submit(bob, "other")):
         for _ in range(2):
             stage.until(job, State.RUNNING)
             stage.clock.sleep(3600)
             bob.cancel(job, release=True)
             stage.until(job, State.CANCELLED)
-            assert queue.usage().owners == pytest.approx(stage.new_backend().queue.usage().owners)
+            assert known.usage().owners == pytest.approx(stage.new_backend().queue.usage().owners)
             bob.resume(job)
-            assert queue.usage().owners == pytest.approx(stage.new_backend().queue.usage().owners)
-    assert min(queue.usage().owners.values()) > 1e6
+            assert known.usage().owners == pytest.approx(stage.new_backend().queue.usage().owners)
+    assert min(known.usage().owners.values()) > 1e6
 
 
 # What a backend knows of others ---------------------------------------------------------------------------------------
@@ -719,7 +717,7 @@ def test_usage_after_ends_and_resumes_is_what_a_new_backend_computes(
 def test_what_another_backend_changed_is_read_again_after_a_read_that_failed(
     stage: Stage, bob: JobsApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job, queue = submit(bob), stage.reconciler.queue
+    job, known = submit(bob), stage.reconciler.queue
     order(stage)
     other = stage.new_backend()
     other.tick(job)
@@ -727,9 +725,9 @@ def test_what_another_backend_changed_is_read_again_after_a_read_that_failed(
     with monkeypatch.context() as broken:
         broken.setattr(stage.store, "peek", lambda job: _away())
         stage.clock.sleep(REFRESH + 1)
-        queue.plan()
+        known.plan()
     stage.clock.sleep(REFRESH + 1)
-    assert queue.plan().places == {}
+    assert known.plan().places == {}
 
 
 def test_what_was_about_to_be_written_and_was_not_is_read_again(
@@ -779,30 +777,30 @@ def test_a_slice_falls_free_when_that_is_written(stage: Stage, bob: JobsApi) -> 
     stage.running(first)
     assert not stage.reconciler.queue.of(stage.job(second)).ask
     job, now = stage.job(first), stage.clock.now()
-    queue = stage.reconciler.queue
+    known = stage.reconciler.queue
     freed = Event(EventKind.SLICE_GONE, now, State.QUEUED, "")
-    queue.note(job, replace(job, state=State.QUEUED, slices=()), freed)
+    known.note(job, replace(job, state=State.QUEUED, slices=()), freed)
     stage.clock.sleep(1)
-    assert not queue.of(stage.job(second)).ask
+    assert not known.of(stage.job(second)).ask
 
 
 def test_an_older_record_is_not_put_in_the_place_of_a_newer_one(stage: Stage, bob: JobsApi) -> None:
-    job, queue = stage.job(submit(bob)), stage.reconciler.queue
+    job, known = stage.job(submit(bob)), stage.reconciler.queue
     bob.hold(job.id)
     order(stage)
     ended = event(job, EventKind.CANCELLED, stage.clock.now(), "", Finished(Cause.CANCELLED))
     with pytest.raises(Conflict, match="was changed"):
-        queue.note(job, apply(job, ended), ended)
+        known.note(job, apply(job, ended), ended)
 
 
 def test_an_old_record_of_a_job_that_has_ended_does_not_bring_it_back(
     stage: Stage, bob: JobsApi
 ) -> None:
-    old, queue = stage.job(submit(bob)), stage.reconciler.queue
+    old, known = stage.job(submit(bob)), stage.reconciler.queue
     bob.delete(old.id)
     stage.until(old.id, State.CANCELLED)
-    assert not queue.of(old).ask
-    queue.learn(old)
+    assert not known.of(old).ask
+    known.learn(old)
     assert order(stage) == []
 
 

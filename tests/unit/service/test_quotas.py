@@ -48,18 +48,18 @@ def when_read(held: Quotas) -> None:
 
 def test_one_reading_serves_all_viewers_for_some_minutes(cloud: Cloud) -> None:
     clock = Clock()
-    quotas = Quotas(cloud.read, clock)
+    known = Quotas(cloud.read, clock)
     for _ in range(200):
-        assert quotas.look().at == clock.now()
+        assert known.look().at == clock.now()
     assert cloud.calls == 1
     clock.sleep(capacity.EVERY)
     cloud.open.clear()
-    assert quotas.look().at == clock.now() - capacity.EVERY, (
+    assert known.look().at == clock.now() - capacity.EVERY, (
         "what is known is shown while it is read"
     )
     cloud.open.set()
-    when_read(quotas)
-    assert quotas.look().at == clock.now()
+    when_read(known)
+    assert known.look().at == clock.now()
     assert cloud.calls == 2
 
 
@@ -68,32 +68,32 @@ def test_nobody_waits_for_what_another_one_reads(
 ) -> None:
     monkeypatch.setattr(capacity, "PATIENCE", 0.0)
     cloud.open.clear()
-    quotas = Quotas(cloud.read, Clock())
-    assert [quotas.look().found for _ in range(3)] == [None] * 3
-    view = capacity.quotas_view(quotas.look(), [], 0.0)
+    known = Quotas(cloud.read, Clock())
+    assert [known.look().found for _ in range(3)] == [None] * 3
+    view = capacity.quotas_view(known.look(), [], 0.0)
     assert (view["at"], view["rows"], view["unknown"]) == (None, [], "")
     cloud.open.set()
-    when_read(quotas)
-    assert quotas.look().found
+    when_read(known)
+    assert known.look().found
     assert cloud.calls == 1
 
 
 def test_what_may_not_be_read_names_the_permission_and_who_else_can_read_it(cloud: Cloud) -> None:
     cloud.fails, clock = True, Clock()
-    quotas = Quotas(cloud.read, clock)
-    view = capacity.quotas_view(quotas.look(), [], clock.now())
+    known = Quotas(cloud.read, clock)
+    view = capacity.quotas_view(known.look(), [], clock.now())
     assert (view["at"], view["rows"]) == (None, []), "not known is not zero"
     assert view["unknown"] == DENIED.message
     assert "`tpujob quota`" in view["hint"]
     cloud.fails = False
     clock.sleep(capacity.EVERY)
-    quotas.look()
-    when_read(quotas)
+    known.look()
+    when_read(known)
     cloud.fails = True
     clock.sleep(capacity.EVERY)
-    quotas.look()
-    when_read(quotas)
-    view = capacity.quotas_view(quotas.look(), [], clock.now())
+    known.look()
+    when_read(known)
+    view = capacity.quotas_view(known.look(), [], clock.now())
     assert view["rows"], "what was read before is still shown, with its time"
     assert view["unknown"] == DENIED.message
 
@@ -113,8 +113,8 @@ def test_a_row_has_what_jobs_hold_in_its_own_unit_and_what_it_refused() -> None:
         Limit("m", QuotaKind("v4", "spot"), "region", REGION, 48, "cores"),
     ]
     seen = [Held(QuotaKind("v4", "spot"), ZONE, 24)]
-    looked = capacity.Looked(QuotaOverview("p", allowances(limits, [ZONE], held=seen)), lab.NOW)
-    (row,) = capacity.quotas_view(looked, [job], lab.NOW)["rows"]
+    reading = capacity.Looked(QuotaOverview("p", allowances(limits, [ZONE], held=seen)), lab.NOW)
+    (row,) = capacity.quotas_view(reading, [job], lab.NOW)["rows"]
     assert (row["limit"], row["unit"]) == (48, "cores")
     assert row["used"] == 48, "by anybody, in cores"
     assert row["held"] == 32, "16 chips of one slice that is there"
@@ -124,13 +124,13 @@ def test_a_row_has_what_jobs_hold_in_its_own_unit_and_what_it_refused() -> None:
 def test_a_slice_of_one_host_counts_where_there_is_one_quota_for_all_sizes() -> None:
     job = _job("v5litepod-8")
     limits = [Limit("m", QuotaKind("v5e", "spot"), "zone", ZONE, 64, "chips")]
-    looked = capacity.Looked(QuotaOverview("p", allowances(limits, [ZONE])), lab.NOW)
-    (row,) = capacity.quotas_view(looked, [job], lab.NOW)["rows"]
+    reading = capacity.Looked(QuotaOverview("p", allowances(limits, [ZONE])), lab.NOW)
+    (row,) = capacity.quotas_view(reading, [job], lab.NOW)["rows"]
     assert row["held"] == 8
 
 
 def _job(type: str) -> Job:
-    """Return a job that holds a slice, and of which three requests were refused."""
+    """It holds a slice, and three requests were refused."""
     job = lab.full()[0]
     held = replace(
         job.slices[-1], type=type, zone=ZONE, pricing="spot", ready_at=lab.NOW - 60, gone_at=None
@@ -148,10 +148,10 @@ def test_the_command_prints_the_hardware_and_how_many_jobs_wait() -> None:
         closed=[],
         waiting=1,
     )
-    view = capacity_page(report, 80, lab.NOW).splitlines()
-    assert view[0].split() == [
+    lines = capacity_page(report, 80, lab.NOW).splitlines()
+    assert lines[0].split() == [
         *("Type", "Zone", "Pricing", "Held", "$/h", "Asked", "Ready", "Wait", "Refused"),
         "Preempted",
     ]
-    assert len(view) == 1 + len(report["offers"]) + 2
-    assert "1 job waits for a slice." in view
+    assert len(lines) == 1 + len(report["offers"]) + 2
+    assert "1 job waits for a slice." in lines

@@ -91,6 +91,10 @@ class FirestoreStore:
             raise NotFound("the job of that key was removed just now")
         return jobs[0]
 
+    def find_created(self, key: str) -> Job | None:
+        doc = self._db.read("find a submitted job", f"keys/{records.digest(key)}")
+        return self._created_job(records.field(doc, "job", str)) if doc else None
+
     def create_many(self, jobs: Sequence[tuple[Job, Event]], *, key: str) -> builtins.list[Job]:
         """Store the jobs in one commit: two documents for each job, 500 in all and 10 MiB at most. Removing the first
         of the jobs removes the document of the key, too."""

@@ -57,6 +57,12 @@ class SqliteStore:
     def create(self, job: Job, event: Event, *, idempotency_key: str = "") -> Job:
         return self.create_many([(job, event)], key=idempotency_key)[0]
 
+    def find_created(self, key: str) -> Job | None:
+        with self._file.reading() as db:
+            query = "SELECT id, version, document FROM keys JOIN jobs ON id = job_id WHERE key = ?"
+            row = db.execute(query, (key,)).fetchone()
+        return self._decode(*row) if row else None
+
     def create_many(self, jobs: Sequence[tuple[Job, Event]], *, key: str) -> builtins.list[Job]:
         stored: builtins.list[Job] = []
         with self._file.writing() as db:

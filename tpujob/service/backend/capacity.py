@@ -11,12 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tpujob.api import AllowanceView, OfferView, OpenCircuit, QuotasView, QuotaView
-from tpujob.doctor.quota import (
-    QuotaKind,
-    QuotaOverview,
-    kind_of,
-    per_chip,
-)
+from tpujob.doctor.quota import QuotaKind, QuotaOverview, kind_of, per_chip
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Cause, Job, Slice
 from tpujob.domain.observations import Circuit

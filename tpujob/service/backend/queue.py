@@ -195,6 +195,7 @@ class QueueReader:
     def edges(self, caller: Principal, spec: JobSpec) -> tuple[Edge, ...]:
         """Return the jobs that `after` names: the caller's own by name, any by its id. Raises BadSpec."""
         resolved: list[Edge] = []
+        size = elements.size(spec)
         for n, dependency in enumerate(spec.after):
             try:
                 job = find_job(self._store, caller, "get", dependency.job)
@@ -204,7 +205,6 @@ class QueueReader:
                 raise BadSpec(
                     f"after[{n}].job: {dependency.job} is job {job.id}, which is named before"
                 )
-            size = elements.size(spec)
             if dependency.each and (not size or job.group_size != size):
                 has = f"job {job.id} has {many(job.group_size, 'element')}"
                 raise BadSpec(

@@ -61,7 +61,7 @@ def is_late(process: ProcessFacts, pulse: Pulse, now: float) -> bool:
 
 
 def troubles(process: ProcessFacts, look: Look) -> Iterator[TroubleView]:
-    """Return what is wrong, the worst first."""
+    """Yield what is wrong, the worst first."""
     pulse, now = look.pulse, look.now
     if look.read_s is None:
         yield TroubleView(
@@ -173,7 +173,7 @@ class BackendStatus:
         late = is_late(self.process, self.loop.pulse(), self.clock.now())
         return self.process.called or not late
 
-    # Seen ------------------------------------------------------------------------------------------------------------
+    # Readings --------------------------------------------------------------------------------------------------------
 
     def read(self) -> tuple[float | None, int, str]:
         """Return the seconds that a cheap read of the store took, and its newest change; or why it failed."""

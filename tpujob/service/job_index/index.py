@@ -195,9 +195,8 @@ class JobIndex:
     ) -> tuple[list[IndexedJob], str, int]:
         """Return the rows of the page, the key of the next, and the number of the first row."""
         key = query.after
-        at = (
-            key.at if key else now
-        )  # what grows with time is compared as it was when the list began
+        # what grows with time is compared as it was when the list began
+        at = key.at if key else now
         rows = listing.ordered(matching, query, at)
         if key:
             rows = [row for row in rows if listing.comes_after(row, key, query, at)]

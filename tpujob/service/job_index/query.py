@@ -5,7 +5,6 @@ meanwhile may come twice, or not at all. What a row shows is made in `rows.py`.
 """
 
 import base64
-import binascii
 import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -46,21 +45,21 @@ class PageKey:
         return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
-def key(text: str, order: str, reverse: bool) -> PageKey:
+def parse_key(text: str, order: str, reverse: bool) -> PageKey:
     """Return the key in a text. Raises BadRequest when it is not a key, or belongs to another list."""
-    fields = _decoded(text)
-    if fields is None:
+    page_key = _decoded(text)
+    if page_key is None:
         raise BadRequest(
             f"after: {text[:80]!r} is not a key of a page",
             hint="pass `next` of the page before as it is; leave it out for the first page",
         )
-    if (fields.order, fields.reverse) != (order, reverse):
-        way = ", reversed" if fields.reverse else ""
+    if (page_key.order, page_key.reverse) != (order, reverse):
+        way = ", reversed" if page_key.reverse else ""
         raise BadRequest(
-            f"after: it is of a list by {fields.order}{way}, this one is by {order}",
+            f"after: it is of a list by {page_key.order}{way}, this one is by {order}",
             hint="begin another order with its first page",
         )
-    return fields
+    return page_key
 
 
 def _decoded(text: str) -> PageKey | None:
@@ -68,7 +67,7 @@ def _decoded(text: str) -> PageKey | None:
         padded = text + "=" * (-len(text) % 4)
         parts = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
         order, reverse, at, value, number = parts
-    except (ValueError, TypeError, RecursionError, binascii.Error):
+    except (ValueError, TypeError, RecursionError):
         return None
     whole = _is_number(at) and 0 <= at < 1e11 and isinstance(number, int) and number >= 0
     if not (whole and isinstance(reverse, bool) and isinstance(order, str) and order in COLUMNS):
@@ -140,7 +139,7 @@ def parse_query(raw: Mapping[str, Any], caller: Principal, fields: Collection[st
         group=raw.get("group", ""),
         order=order,
         reverse=reverse,
-        after=key(after, order, reverse) if after else None,
+        after=parse_key(after, order, reverse) if after else None,
         limit=limit,
         fields=_several(raw, "fields", fields),
     )

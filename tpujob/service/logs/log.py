@@ -199,11 +199,10 @@ class Logs:
         attempt: int,
         host: int | None,
         until: Until,
-        positions: Mapping[int, int] | None = None,
+        positions: Mapping[int, int] = {},
     ) -> LogReader:
         """Return the stored lines and, behind them, those not stored yet. `positions`: by host, the last line that the
         reader has; stored lines up to it may be left out."""
-        positions = positions or {}
         tails = self._tails(job, attempt, until)  # before the list
         heard = {of: tail for of, tail in tails.of.items() if host in (None, of)}
         # a reader goes on behind what is joined; what is lost at the end is what is nowhere

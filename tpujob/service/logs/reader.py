@@ -19,9 +19,8 @@ from tpujob.service.logs.segments import Segment, Segments, Until
 
 T = TypeVar("T")
 
-LEAST_CHUNK = (
-    8 * 1024
-)  #: bytes that are read of a host first, at least, however many hosts there are
+#: bytes that are read of a host first, at least, however many hosts there are
+LEAST_CHUNK = 8 * 1024
 LARGEST_CHUNK = 4 * 1024 * 1024
 MOST_RUNS = 64  #: segments of a host that are read in one go
 

@@ -4,12 +4,13 @@ import shlex
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import cast
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
 
-from tpujob.api import JobsApi, LogMatches, SearchAsked, WindowAsked, WindowLine
+from tpujob.api import JobsApi, JobView, LogMatches, SearchAsked, WindowAsked, WindowLine
 from tpujob.domain import text
 from tpujob.domain.text import seconds
 from tpujob.errors import BadRequest
@@ -67,11 +68,11 @@ def add_text(app: FastAPI) -> None:
     def serve_text(api: Caller, job: JobRef, request: Request) -> Response:
         _ = api.log_block
         query = PageQuery.read(request.url.query, ("attempt", "host"))
-        number, packs = api.get(job)["id"], request.url.path.endswith(".gz")
-        blocks = whole(api, job, query)
-        first = next(blocks, b"")  # an error is raised before the answer begins
-        parts = (part for group in ((first,), blocks) for part in group)
-        name = f"tpujob-{number}.log" + (".gz" if packs else "")
+        view, packs = api.get(job), request.url.path.endswith(".gz")
+        blocks = whole(api, view, query)
+        first = next(blocks)  # an error is raised before the answer begins
+        parts = chain((first,), blocks)
+        name = f"tpujob-{view['id']}.log" + (".gz" if packs else "")
         kind = "attachment" if packs else "inline"
         return StreamingResponse(
             _packed(parts) if packs else parts,
@@ -82,14 +83,14 @@ def add_text(app: FastAPI) -> None:
     _ = serve_text
 
 
-def whole(api: JobsApi, job: str, query: PageQuery) -> Iterator[bytes]:
+def whole(api: JobsApi, job: JobView, query: PageQuery) -> Iterator[bytes]:
     """Yield the whole log of one attempt in blocks: of all hosts with their numbers, or of one host verbatim."""
     place = _attempt_and_host(query)
-    host, attempt = place.get("host"), place.get("attempt") or len(api.get(job)["attempts"]) or None
+    host, attempt = place.get("host"), place.get("attempt") or len(job["attempts"]) or None
     form = text.with_hosts if host is None else text.raw
     cursor, has_more = "", True
     while has_more:
-        block = api.log_block(job, host=host, attempt=attempt, cursor=cursor)
+        block = api.log_block(job["id"], host=host, attempt=attempt, cursor=cursor)
         cursor, has_more = block.cursor, block.more
         yield form(block.data)
 

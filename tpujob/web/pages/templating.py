@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -84,6 +85,4 @@ def day(at: str) -> str:
 
 def day_of(at: float) -> str:
     """Return seconds since the epoch in the form of `day`."""
-    from datetime import UTC, datetime
-
     return datetime.fromtimestamp(at, UTC).strftime("%-d %b %Y, %H:%M:%S UTC")

@@ -60,16 +60,16 @@ class Buckets:
     used are forgotten."""
 
     def __init__(self, rate: Rate) -> None:
-        self._rate = rate
+        self.rate = rate
         self._left: LruDict[Hashable, tuple[float, float]] = LruDict(10_000)  # tokens, and when
 
     def wait(self, key: Hashable, now: float) -> float:
         """Take a token and return 0, or take none and return the seconds until there is one."""
-        tokens, at = self._left.pop(key, (float(self._rate.burst), now))
-        tokens = min(tokens + (now - at) * self._rate.per_second, self._rate.burst)
+        tokens, at = self._left.pop(key, (float(self.rate.burst), now))
+        tokens = min(tokens + (now - at) * self.rate.per_second, self.rate.burst)
         missing = 1 - tokens
         self._left[key] = (tokens - 1 if missing <= 0 else tokens, now)
-        return max(missing, 0.0) / self._rate.per_second
+        return max(missing, 0.0) / self.rate.per_second
 
 
 def caller_of(scope: Scope) -> Hashable:
@@ -84,10 +84,7 @@ class Limiter:
     def __init__(self, app: ASGIApp, limits: Limits | None = None) -> None:
         self.app = app
         self._limits = in_force = limits or Limits()
-        self._rates = {
-            word: (rate, Buckets(rate))
-            for word, rate in (("read", in_force.reads), ("write", in_force.changes))
-        }
+        self._buckets = {"read": Buckets(in_force.reads), "write": Buckets(in_force.changes)}
         self._at_once = Counter[Hashable]()
         self._streams = Counter[Hashable]()
         self._lives = Counter[Hashable]()
@@ -120,9 +117,9 @@ class Limiter:
     def _refusal(self, scope: Scope, caller: Hashable, size: int) -> Busy | None:
         limits, path = self._limits, scope["path"]
         word = "read" if scope["method"] in ("GET", "HEAD") else "write"
-        rate, buckets = self._rates[word]
+        buckets = self._buckets[word]
         if wait := buckets.wait(caller, time.monotonic()):
-            text = f"more than {rate.per_second:g} {word} requests in a second"
+            text = f"more than {buckets.rate.per_second:g} {word} requests in a second"
             return Busy(text, retry_after=wait)
         if path == LIVE:
             if self._lives[caller] >= limits.lives_each:
