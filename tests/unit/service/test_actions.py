@@ -1,4 +1,5 @@
-"""What a person can do with a job: said in each state, to each caller, with its money; and it is what happens then."""
+"""Actions that a person may take on a job: offered in each state, to each caller, with their money; and they do what
+they say."""
 
 import contextlib
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the backend says of itself: its numbers for Prometheus, its health for people."""
+"""The backend's view of itself: its numbers for Prometheus, its health for people."""
 
 import re
 from dataclasses import replace

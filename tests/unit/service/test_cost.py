@@ -66,7 +66,7 @@ def test_a_program_that_tells_no_steps_was_productive_when_it_succeeded(
 
 
 def test_a_report_says_what_all_records_say_whatever_becomes_of_jobs(stage: Stage) -> None:
-    """What has ended is summed once: jobs end, come, change and go, money runs on, grants are shared."""
+    """Ended jobs are summed once: jobs end, come, change and go, money runs on, grants are shared."""
     dice, store, clock = Random(11), stage.store, stage.clock
     clock.time = lab.NOW
     kept = EndedSpending(store, stage.api.index)
@@ -156,7 +156,7 @@ def test_page_terminal_json_and_metrics_agree_that_the_emulator_bills_nothing(
 
 
 def test_goodput_and_its_parts_are_of_all_time_wherever_they_are_shown(stage: Stage) -> None:
-    """It waits for twice as long as its slice is billed, so the parts are more than the billed chip-hours."""
+    """The job waits for twice as long as its slice is billed, so the parts are more than the billed chip-hours."""
     job = stage.create()
     stage.clock.sleep(2 * 3600)
     stage.running(job)

@@ -1,4 +1,4 @@
-"""What differs between two jobs, and between their archives."""
+"""Differences between two jobs, and between their archives."""
 
 import io
 import random

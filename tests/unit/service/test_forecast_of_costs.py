@@ -1,4 +1,4 @@
-"""What the service says of preemptions, and of several types and zones: from the records of earlier jobs."""
+"""Forecasts of the service: preemptions, and several types and zones, from the records of earlier jobs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ SPEC: dict[str, Any] = {
 def earlier(
     number: int, *, type: str = "v4-16", pace: float = 2.0, lost: bool = False, **metrics: float
 ) -> Job:
-    """It ran 1,000 steps on one slice; or that was lost after them."""
+    """Return a job that ran 1,000 steps on one slice, which may have been lost after them."""
     end = 500 + 1000 * pace
     ended = (
         {"outcome": Outcome.INTERRUPTED, "cause": Cause.PREEMPTED}

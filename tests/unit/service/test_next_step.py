@@ -1,4 +1,4 @@
-"""What a view says of the future: what comes next and when, what retries are left, what a wait for capacity is for."""
+"""The future in a view: what comes next and when, the retries that are left, and the reason for a wait."""
 
 from dataclasses import replace
 

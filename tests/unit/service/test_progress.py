@@ -1,4 +1,4 @@
-"""What a job has, as its view says it after stories of several attempts."""
+"""The progress of a job in its view, after stories of several attempts."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def not_finite(stage: Stage, job: str, at: int | None, **facts: Any) -> None:
 
 
 def resume_of(view: JobView) -> str:
-    """What the page and the terminal say of a resume."""
+    """Return what the page and the terminal say of a resume."""
     (action,) = [action["does"] for action in view["actions"] if action["name"] == "resume"]
     (command,) = view["next"]["commands"]
     assert command["does"] in action, "the button and the sentence name the same checkpoint"

@@ -130,7 +130,7 @@ def test_a_slice_of_one_host_counts_where_there_is_one_quota_for_all_sizes() -> 
 
 
 def _job(type: str) -> Job:
-    """It holds a slice, and three requests were refused."""
+    """Return a job that holds a slice, and of which three requests were refused."""
     job = lab.full()[0]
     held = replace(
         job.slices[-1], type=type, zone=ZONE, pricing="spot", ready_at=lab.NOW - 60, gone_at=None
