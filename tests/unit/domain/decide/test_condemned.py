@@ -9,7 +9,7 @@ from tests.support.records import NOW, job_in, with_condemned
 from tpujob.domain.actions import DeleteSlice, StopProgram
 from tpujob.domain.capacity import circuits
 from tpujob.domain.decide import decide
-from tpujob.domain.decide.condemned import MOST, QUEUED, STOP_PATIENCE, give_back
+from tpujob.domain.decide.condemned import MOST, MOST_REQUESTED, STOP_PATIENCE, give_back
 from tpujob.domain.model import Cause, DesiredState, Job, State
 from tpujob.domain.observations import (
     Absent,
@@ -82,9 +82,11 @@ def test_a_condemned_slice_is_looked_at_however_long_the_job_waits_for_another_o
 
 
 def test_a_condemned_slice_is_not_kept_for_a_request_that_only_waits() -> None:
-    assert done_with(replace(kept(QUEUED + 9), state_since=NOW - QUEUED)) is None
-    assert done_with(replace(kept(QUEUED + 9), state_since=NOW - QUEUED - 1)) == DeleteSlice(BAD)
-    queued = replace(kept(QUEUED + 9, State.QUEUED), state_since=NOW - QUEUED - 1)
+    assert done_with(replace(kept(MOST_REQUESTED + 9), state_since=NOW - MOST_REQUESTED)) is None
+    assert done_with(
+        replace(kept(MOST_REQUESTED + 9), state_since=NOW - MOST_REQUESTED - 1)
+    ) == DeleteSlice(BAD)
+    queued = replace(kept(MOST_REQUESTED + 9, State.QUEUED), state_since=NOW - MOST_REQUESTED - 1)
     assert done_with(queued) is None, "it has not asked yet"
 
 
