@@ -186,13 +186,15 @@ def _folded(job: Job, event: Event) -> Job:
         case CopyRefused(id, cause, error):
             return _change_copy(job, id, refused=cause.value, error=error)
         case SliceRequested() as asked:
-            return _slice_requested(job, at, asked)
+            fresh = Slice(requested_at=at, tpu_slices=job.tpu_slices, **_fields(asked))
+            return _with_slice(job, fresh)
         case SliceReady(endpoints):
             return _slice_ready(job, at, endpoints)
         case SliceHandedOn(name, to):
             return _change_slice(job, name, gone_at=at, handed_to=to)
         case SliceReceived(slice):
-            return _new_attempt(replace(_with_slice(job, slice), wake=at), at)
+            received = replace(_with_slice(job, slice), wake=at, spent=_after_waiting(job))
+            return _new_attempt(received, at)
         case AboutSlice(name):
             return _change_slice(job, name, **_about_slice(event.kind, at))
         case AttemptRunning(versions, running_at):
@@ -287,20 +289,15 @@ def _about_slice(kind: EventKind, at: float) -> dict[str, Any]:
     }[kind]
 
 
-def _slice_requested(job: Job, at: float, request: SliceRequested) -> Job:
-    fresh = Slice(requested_at=at, tpu_slices=job.tpu_slices, **_fields(request))
-    return _with_slice(job, fresh, job.spent)
-
-
-def _with_slice(job: Job, fresh: Slice, spent: Mapping[str, int] | None = None) -> Job:
-    """Return the job with one slice more. `spent`: None: the waiting is over."""
+def _with_slice(job: Job, fresh: Slice) -> Job:
+    """Return the job with one more slice, without its oldest refused ones."""
     old = [s.k for s in job.slices if s.refused and s.gone_at is not None][:-REFUSALS]
     remaining = tuple(s for s in job.slices if s.k not in old)
-    spent = _after_waiting(job) if spent is None else spent
-    return replace(job, slices=(*remaining, fresh), then=None, spent=spent)
+    return replace(job, slices=(*remaining, fresh), then=None)
 
 
 def _after_waiting(job: Job) -> Mapping[str, int]:
+    """Return the used retry budgets without those of refusals: the job has got a slice."""
     return {k: v for k, v in job.spent.items() if k not in ("stockouts", "quota")}
 
 

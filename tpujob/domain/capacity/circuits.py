@@ -8,6 +8,7 @@ circuits in memory (`engine/spending.py`) and can compute them again from the re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import takewhile
 
 from tpujob.domain.capacity import datasets
 from tpujob.domain.capacity.offers import Offer, offers
@@ -183,12 +184,10 @@ def _in(seconds: float) -> str:
 
 def _fruitless(job: Job) -> list[Slice]:
     """The requests since the job last had a slice, or was last set going by a person; the oldest first."""
-    refused: list[Slice] = []
-    for slice in reversed(job.slices):
-        if slice.ready_at is not None or slice.requested_at < job.fresh_at:
-            break
-        refused.insert(0, slice)
-    return refused
+    newest_first = takewhile(
+        lambda s: s.ready_at is None and s.requested_at >= job.fresh_at, reversed(job.slices)
+    )
+    return [*newest_first][::-1]
 
 
 def names(target: Offer | Slice) -> tuple[str, str, str]:
