@@ -31,8 +31,8 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     if place and place.broken:
         return _end(job, _never(job, place.broken, now))
     if (place is None or place.order) and waited_out(job, now, place):
-        refused = job.slices[-1].refused if job.slices else None
-        failed = Finished(refused or Cause.STOCKOUT)
+        refusals = circuits.refusals(job)
+        failed = Finished(refusals[-1].refused if refusals else Cause.STOCKOUT)
         return _end(job, event(job, _E.FAILED, now, waited_out_text(job), failed))
     possible = circuits.allowed(job, seen.prices)
     if not possible:
