@@ -190,7 +190,7 @@ STAGING_APART = 600.0
 
 
 def preflight_seconds(hosts: int, chips: int, *, staged: bool = False) -> float:
-    """Return the time limit of the check: 90 s for one host of 4 chips, 223 s for 64 hosts of 256 chips, 495 s for
+    """Return the time limit of the check in seconds: 90 for one host of 4 chips, 223 for 64 hosts of 256 chips, 495 for
     1,024 hosts of 4,096 chips. A longer check is late, not wrong. `staged`: the hosts fetch data first."""
     seconds = ONE_HOST + EACH_DOUBLING * math.log2(max(1, hosts)) + EACH_CHIP * chips
     return seconds + (STAGING_APART if staged else 0.0)
