@@ -49,7 +49,7 @@ SCHEDULER = Principal("scheduler", "Cloud Scheduler")
 class AccessRule(NamedTuple):
     """The least role that a method needs."""
 
-    own: Role  #: for the caller's own jobs, and for what has no owner
+    own: Role  #: for the caller's own jobs, and for what is about no job
     others: Role | None = None  #: for the jobs of others; None: the method is about no single job
 
 
@@ -59,7 +59,7 @@ VIEWERS, SUBMITTERS, ADMINS = (
     AccessRule(Role.SUBMITTER),
     AccessRule(Role.ADMIN),
 )
-#: about a job of others: every viewer may see it; or only an admin may read it; or act on it
+#: about one job: every viewer may see it; or its owner and admins may read it; or they may act on it
 SEEN_JOBS = AccessRule(Role.VIEWER, others=Role.VIEWER)
 READ_OWN_JOBS = AccessRule(Role.VIEWER, others=Role.ADMIN)
 OWN_JOBS = AccessRule(Role.SUBMITTER, others=Role.ADMIN)

@@ -44,7 +44,7 @@ class StartProgram:
 
 @dataclass(frozen=True, slots=True)
 class StopProgram:
-    """Stop the program on every host of a slice; the devices are free afterwards."""
+    """Stop the program on every host of a slice. Once done, the devices are free."""
 
     name: str = ""  #: of a condemned slice; empty: the serving one
 
@@ -150,5 +150,5 @@ class Decision:
 
 
 def soon(job: Job, now: float) -> float:
-    """Return the seconds until the next poll, from 1 for a new request to 30 for an old one."""
+    """Return the seconds until the next poll: from 1 in a new state to 30 in an old one."""
     return max(1.0, min(30.0, (now - job.state_since) / 8))

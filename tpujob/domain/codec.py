@@ -33,28 +33,28 @@ Record = TypeVar("Record")
 
 
 def to_text(record: Job | Event | Suspect | Message) -> str:
-    """The record as JSON text in ASCII, every field named."""
+    """Return the record as JSON text in ASCII with every field."""
     return _adapter(type(record)).dump_json(record, ensure_ascii=True).decode()
 
 
 def to_json(record: Job | Event | Suspect) -> Document:
-    """The record as a document of plain JSON types, every field named."""
+    """Return the record as a document of plain JSON types with every field."""
     return _adapter(type(record)).dump_python(record, mode="json")
 
 
 def job_from_text(job_id: str, text: str) -> Job:
-    """The job that `to_text` was given. Raises StoreError, naming the job and the field, when the text is no job."""
+    """Return the job in a text of `to_text`. Raise DamagedRecord, with job and field, if the text is no job."""
     try:
         job = _read(Job, job_id, text)
     except StoreError:
-        _check_version(job_id, _version(text))  # another one may have other fields
+        _check_version(job_id, _version(text))  # another version may have other fields
         raise
     _check_version(job_id, job.schema_version)
     return replace(job, spec=shared(job.spec), schema_version=SCHEMA_VERSION)
 
 
 def event_from_text(job_id: str, text: str) -> Event:
-    """The event that `to_text` was given. Raises StoreError, naming the job and the field."""
+    """Return the event in a text of `to_text`. Raise DamagedRecord, with job and field, if the text is no event."""
     happened, document = _read(Event, job_id, text), json.loads(text)
     _check_version(job_id, document.get("schema_version", 1))
     kind = PAYLOADS.get(happened.kind)
@@ -65,7 +65,7 @@ def event_from_text(job_id: str, text: str) -> Event:
 
 
 def _check_version(job_id: str, version: int | None) -> None:
-    """Raises StoreError for a schema version that is not read. None: it is not known."""
+    """Raise DamagedRecord for a schema version that this code cannot read. None: unknown, which is accepted."""
     if version is None or OLDEST <= version <= SCHEMA_VERSION + 1:
         return
     newer = version > SCHEMA_VERSION
@@ -77,7 +77,7 @@ def _check_version(job_id: str, version: int | None) -> None:
 
 
 def _version(text: str) -> int | None:
-    """The schema version of a job's text; None where it says none."""
+    """Return the schema version in a job's text; None: it has none."""
     try:
         value = json.loads(text)["schema_version"]
     except (ValueError, LookupError, TypeError):
@@ -86,13 +86,13 @@ def _version(text: str) -> int | None:
 
 
 def suspect_from_json(document: Document) -> Suspect:
-    """The suspect that `to_json` was given. Raises StoreError, naming the field."""
+    """Return the suspect in a document of `to_json`. Raise DamagedRecord, with the field, if it is none."""
     return _read(Suspect, "", json.dumps(document))
 
 
 def message_from_text(text: str) -> Message:
-    """The message that `to_text` was given. Raises StoreError, naming the field. Of a message of an earlier version,
-    which reported several notes, the first one is read, and how many there were."""
+    """Return the message in a text of `to_text`. Raise DamagedRecord, with the field, if it is none. A message of an
+    earlier version has several notes: the first one is read, with the number of the others."""
     if '"notes":' in text and '"notification":' not in text:
         with contextlib.suppress(LookupError, TypeError, ValueError):
             document = json.loads(text)
@@ -116,7 +116,7 @@ def _read(kind: type[Record], job_id: str, text: str, *below: str) -> Record:
         raise DamagedRecord(f"{name} is damaged: {problem}") from None
 
 
-#: what pydantic's error types mean for a document
+#: expected value by pydantic's type of error
 _EXPECTED: Mapping[str, str] = {
     "string_type": "text",
     "bool_type": "true or false",
@@ -131,7 +131,7 @@ _EXPECTED: Mapping[str, str] = {
 
 
 def _problem(error: ErrorDetails, below: tuple[str, ...]) -> str:
-    """`slices[0].zone` should be text and is 7."""
+    """Return the error in words: `slices[0].zone` should be text and is 7."""
     steps = (*below, *error["loc"])
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
     path = path.lstrip(".")
@@ -151,17 +151,17 @@ def _problem(error: ErrorDetails, below: tuple[str, ...]) -> str:
 # Parts of specs that jobs share --------------------------------------------------------------------------------------
 
 
-#: parts that are kept to be shared; a part takes about 1 kB
+#: maximum number of shared parts; one takes about 1 kB
 MOST_SHARED = 4096
 _PARTS = ("tpu", "run", "recovery", "watch")
 
 _known: dict[tuple[type[SpecPart], str], SpecPart] = {}
-#: of a spec that a store keeps: every default is filled in
+#: the fields of a stored spec, in which every default is filled in
 _ALL = set(JobSpec.model_fields)
 
 
 def shared(spec: JobSpec) -> JobSpec:
-    """Return an equal spec that shares its parts with specs seen before: an eighth of the memory."""
+    """Return an equal spec that shares its equal parts with other specs, which takes an eighth of the memory."""
     parts = {name: _one(getattr(spec, name)) for name in _PARTS}
     return JobSpec.model_construct(_ALL, **{**dict(spec), **parts})
 

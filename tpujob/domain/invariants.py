@@ -65,7 +65,8 @@ def first_record(job: Job) -> Job:
 
 
 def of_history(first: Job, events: Sequence[Event], job: Job) -> list[Broken]:
-    """Return the violations of the rule that the events lead, one by one, from the first record to this one."""
+    """Return the violations of the rule that the events lead from the first record to the state, attempts and slices of
+    this one. The events must be all of the job's."""
     problems: list[str] = []
     if [e.seq for e in events] != list(range(1, job.version + 1)):
         problems.append(f"version {job.version} has events {[e.seq for e in events]}")

@@ -1,7 +1,7 @@
 """The state machine: one table `(State, event) -> State`, and how each event changes the record.
 
-Rules about *when* an event happens are in `decide/`. `apply` is the only place that makes a new job out of an old
-one, so the stored events, folded over the first record, give the record again.
+Rules about *when* an event happens are in `decide/`. Only `apply` changes a stored job, so the stored events, applied
+to the first record one by one, give the record again.
 """
 
 from collections.abc import Mapping
@@ -113,11 +113,11 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
 
 
 class IllegalEvent(Exception):
-    """An event that the table does not allow in that state: a mistake in `decide/`, never in the data."""
+    """An event that the table does not allow in that state: a mistake of the code that made it."""
 
 
 def next_state(state: State, kind: EventKind) -> State:
-    """The state that an event leads to. Raises IllegalEvent."""
+    """Return the state that an event leads to. Raise IllegalEvent if the table does not allow it."""
     try:
         return TABLE[state, kind]
     except KeyError:
@@ -127,14 +127,14 @@ def next_state(state: State, kind: EventKind) -> State:
 def event(
     job: Job, kind: EventKind, at: float, text: str, payload: Payload | None = None, *, by: str = ""
 ) -> Event:
-    """Return the event `kind` for `job`, with the state that it causes. `by`: who asked for it, by name."""
+    """Return the event `kind` for `job`, with the state that it causes. `by`: name of the person who requested it."""
     state = next_state(job.state, kind)
     assert type(payload) is PAYLOADS.get(kind, type(None)), f"{kind} does not carry {payload}"
     return Event(kind, at, state, text, payload, by)
 
 
 def apply(job: Job, event: Event) -> Job:
-    """`job` after the event; its version is left alone (the store counts it up)."""
+    """Return `job` after the event, with its old version: the store increments it."""
     state = next_state(job.state, event.kind)
     changed = _folded(job, event)
     since = event.at if state is not job.state else job.state_since
@@ -148,9 +148,10 @@ def apply(job: Job, event: Event) -> Job:
     )
 
 
-#: attempts, counted from the newest, that keep their lines of evidence in the record; the events keep them all
+#: number of attempts before the newest that keep their lines of evidence in the record; the events keep all lines
 PROVEN = 20
 
+#: events whose text does not become the job's message
 _QUIET = frozenset(
     {
         _E.PROGRESSED,
@@ -171,7 +172,7 @@ _QUIET = frozenset(
 
 # How each event changes the record -----------------------------------------------------------------------------------
 
-#: requests that came to nothing, counted from the newest, that stay in the record; the events keep them all
+#: number of refused slices, the newest, that stay in the record; the events keep them all
 REFUSALS = 20
 
 
@@ -186,13 +187,15 @@ def _folded(job: Job, event: Event) -> Job:
         case CopyRefused(id, cause, error):
             return _change_copy(job, id, refused=cause.value, error=error)
         case SliceRequested() as asked:
-            return _slice_requested(job, at, asked)
+            fresh = Slice(requested_at=at, tpu_slices=job.tpu_slices, **_fields(asked))
+            return _with_slice(job, fresh)
         case SliceReady(endpoints):
             return _slice_ready(job, at, endpoints)
         case SliceHandedOn(name, to):
             return _change_slice(job, name, gone_at=at, handed_to=to)
         case SliceReceived(slice):
-            return _new_attempt(replace(_with_slice(job, slice), wake=at), at)
+            received = replace(_with_slice(job, slice), wake=at, spent=_after_waiting(job))
+            return _new_attempt(received, at)
         case AboutSlice(name):
             return _change_slice(job, name, **_about_slice(event.kind, at))
         case AttemptRunning(versions, running_at):
@@ -287,20 +290,15 @@ def _about_slice(kind: EventKind, at: float) -> dict[str, Any]:
     }[kind]
 
 
-def _slice_requested(job: Job, at: float, request: SliceRequested) -> Job:
-    fresh = Slice(requested_at=at, tpu_slices=job.tpu_slices, **_fields(request))
-    return _with_slice(job, fresh, job.spent)
-
-
-def _with_slice(job: Job, fresh: Slice, spent: Mapping[str, int] | None = None) -> Job:
-    """Return the job with one slice more. `spent`: None: the waiting is over."""
+def _with_slice(job: Job, fresh: Slice) -> Job:
+    """Return the job with one more slice, without its oldest refused ones."""
     old = [s.k for s in job.slices if s.refused and s.gone_at is not None][:-REFUSALS]
     remaining = tuple(s for s in job.slices if s.k not in old)
-    spent = _after_waiting(job) if spent is None else spent
-    return replace(job, slices=(*remaining, fresh), then=None, spent=spent)
+    return replace(job, slices=(*remaining, fresh), then=None)
 
 
 def _after_waiting(job: Job) -> Mapping[str, int]:
+    """Return the used retry budgets without those of refusals: the job has got a slice."""
     return {k: v for k, v in job.spent.items() if k not in ("stockouts", "quota")}
 
 
@@ -322,13 +320,13 @@ def _resume_requested(job: Job, at: float) -> Job:
     resumed = replace(job, wish=DesiredState.RUN, wipe_checkpoints=False)
     if not job.state.final and not job.spec.is_group:
         return resumed
-    # a fresh start: what was spent and how it ended are history
+    # a fresh start, with all retry budgets and without the earlier end
     rests = job.rests if job.finished_at is None else (*job.rests, Rest(job.finished_at, at))
     return replace(resumed, spent={}, outcome=None, cause=None, wake=at, fresh_at=at, rests=rests)
 
 
 def _budget_changed(job: Job, limit: int) -> Job:
-    """Let a job continue that was ending for its budget, if the new limit allows it."""
+    """Set the limit. A job that was ending for its budget continues: `spending.used_up` checks the new limit."""
     changed = replace(job, spend_limit=limit)
     if job.cause is not Cause.BUDGET or job.then is not State.FAILED:
         return changed
@@ -354,7 +352,7 @@ def _fields(payload: CopyStarted | SliceRequested) -> dict[str, Any]:
 
 
 def _change_copy(job: Job, id: str, **changes: Any) -> Job:
-    """Change the newest copy of that name: a person's `resume` begins the same copy again."""
+    """Change the newest copy with that id: after a person's `resume` the same copy may begin again."""
     newest = max(n for n, copy in enumerate(job.copies) if copy.id == id)
     changed = (replace(c, **changes) if n == newest else c for n, c in enumerate(job.copies))
     return replace(job, copies=tuple(changed))
@@ -374,12 +372,12 @@ def _change_attempt(job: Job, **changes: Any) -> Job:
     return replace(job, attempts=(*earlier, replace(last, **changes)))
 
 
-#: causes of an end for which a program is stopped, and may have succeeded before that
+#: causes for which a program is stopped; it may have succeeded before that
 OVERTAKEN = (Cause.CANCELLED, Cause.BUDGET)
 
 
 def may_end(attempt: Attempt, outcome: Outcome | None) -> bool:
-    """Return whether an outcome may be set: once set it stays, unless the program had succeeded before its stop."""
+    """Return whether the outcome may be set: a set one stays, unless the program had succeeded before its stop."""
     late_success = outcome is Outcome.SUCCEEDED and attempt.cause in OVERTAKEN
     return attempt.outcome is None or late_success
 
@@ -407,7 +405,7 @@ def _end_attempt(job: Job, at: float, end: End) -> Job:
 
 
 def _leaving(job: Job, then: State, cause: Cause | None, budget: str, reason: str) -> Job:
-    """Return the job as it enters RELEASING: where that leads, and the named reason that any delete needs."""
+    """Return the job as it enters RELEASING, with the state after that and the reason of the deletion."""
     left = _change_serving(_take_retry(job, budget), delete_reason=reason, in_queue=False)
     return replace(left, then=then, cause=cause, hold_until=None)
 

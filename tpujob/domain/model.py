@@ -322,7 +322,7 @@ class Job:
     created_at: float
     state_since: float
     version: int = 1
-    wake: float = 0.0  #: no tick is due before this
+    wake: float = 0.0  #: no slice is requested and no program started before this
     bucket: str = ""  #: `gs://…` of the first offer; has the code bundles
     buckets: Mapping[str, str] = field(default_factory=dict[str, str])  #: by region of its offers
     bundles: tuple[str, ...] = ()  #: object paths below the bucket, unpacked in order

@@ -1,5 +1,6 @@
-"""Rules for the names and values of secrets. No record contains a value: `ports.Secrets` keeps them, and hosts get them
-at the start of a program.
+"""Rules for the names and values of secrets. Pure.
+
+No record contains a value: `ports.Secrets` keeps them, and hosts get them at the start of a program.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""Circuit breakers of offers: a stockout or a refused quota opens one, for all jobs.
+"""Circuit breakers of offers: a stockout or a refused quota opens one, for all jobs. Pure.
 
-Pure. While a circuit is open, no job requests its offer before `until`; then it is half open: one job requests it, and
+While a circuit is open, no job requests its offer before `until`; then it is half open: one job requests it, and
 the others wait for the result. A slice that becomes ready closes the circuits of its offer. A backend keeps the
 circuits in memory (`engine/spending.py`) and can compute them again from the records.
 """
@@ -8,6 +8,7 @@ circuits in memory (`engine/spending.py`) and can compute them again from the re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import takewhile
 
 from tpujob.domain.capacity import datasets
 from tpujob.domain.capacity.offers import Offer, offers
@@ -19,17 +20,17 @@ from tpujob.domain.observations import Circuit
 from tpujob.domain.text import duration
 from tpujob.errors import Scope
 
-#: refusals that time can mend; after any other the offer is closed to the job
+#: refusals that may end by themselves; after any other, the offer is closed to the job
 FOR_NOW = frozenset({Cause.STOCKOUT, Cause.QUOTA})
-#: seconds that a half-open circuit waits for the one that asks; then the next may
+#: seconds for which a half-open circuit waits for the answer to its request; then another job may request
 PROBE = 120.0
 
 Circuits = Mapping[str, Circuit]
 
 
 def key(target: Offer | Slice, cause: Cause, scope: Scope = "") -> str:
-    """The circuit that a refusal opens. A stockout is of one type in one zone; a quota is of a generation, in the
-    zone, or in the region where the refusal holds there."""
+    """Return the key of the circuit that a refusal opens: for a stockout, of the type in the zone; for a quota, of the
+    generation in the zone, or in the region if `scope` is that. Each pricing has circuits of its own."""
     if cause is Cause.STOCKOUT:
         return f"{target.zone}/{target.type}/{target.pricing}"
     place = accelerators.region_of(target.zone) if scope == "region" else target.zone
@@ -63,7 +64,7 @@ def asked(circuits: Circuits, target: Offer | Slice, now: float) -> dict[str, Ci
 
 
 def granted(circuits: Circuits, target: Offer | Slice) -> dict[str, Circuit]:
-    """The circuits after an offer became a slice."""
+    """Return the circuits after an offer became a slice."""
     mine = names(target)
     return {name: c for name, c in circuits.items() if name not in mine}
 
@@ -94,7 +95,7 @@ def recalled(jobs: Iterable[Job]) -> dict[str, Circuit]:
 
 
 def refusals(job: Job) -> list[Slice]:
-    """The requests that came to nothing for now since the job last had a slice, the oldest first."""
+    """Return the requests that were refused for now since the job last had a slice, the oldest first."""
     return [s for s in _fruitless(job) if s.refused in FOR_NOW]
 
 
@@ -124,8 +125,8 @@ class Wait:
     """The wait of a job without a slice after a refusal of the cloud."""
 
     refused: Slice  #: the newest request that came to nothing
-    times: int  #: such refusals in a row: of that type, in that zone, for that cause
-    since: float  #: when the first of them was asked for
+    times: int  #: refusals of its type and zone for its cause since the job last had a slice
+    since: float  #: time of the first of these requests
     asking: str  #: the zone that is being asked just now; empty: none
     again_at: float  #: when the same may be asked for again
     first: Offer  #: what may be asked for soonest
@@ -133,7 +134,7 @@ class Wait:
 
 
 def wait(job: Job, circuits: Circuits) -> Wait | None:
-    """None: the cloud has not refused what the job waits for."""
+    """Return the wait of the job; None: the cloud has not refused its requests, or no offer is left."""
     tried, left = refusals(job), allowed(job)
     if not tried or not left:
         return None
@@ -152,7 +153,7 @@ def wait(job: Job, circuits: Circuits) -> Wait | None:
 
 
 def waiting(job: Job, circuits: Circuits, now: float) -> str:
-    """`wait` in one line; empty: the cloud has not refused what the job waits for."""
+    """Return `wait` in one line; empty: there is none."""
     current = wait(job, circuits)
     return describe_wait(current, now) if current else ""
 
@@ -172,7 +173,7 @@ def describe_wait(current: Wait, now: float) -> str:
 
 
 def ordinal(n: int) -> str:
-    """`1st`, `2nd`, `13th`."""
+    """Return an ordinal: `1st`, `2nd`, `13th`."""
     ending = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
     return f"{n}{ending}"
 
@@ -182,16 +183,14 @@ def _in(seconds: float) -> str:
 
 
 def _fruitless(job: Job) -> list[Slice]:
-    """The requests since the job last had a slice, or was last set going by a person; the oldest first."""
-    refused: list[Slice] = []
-    for slice in reversed(job.slices):
-        if slice.ready_at is not None or slice.requested_at < job.fresh_at:
-            break
-        refused.insert(0, slice)
-    return refused
+    """Return the requests without a slice since the job last had one, or was last resumed; the oldest first."""
+    newest_first = takewhile(
+        lambda s: s.ready_at is None and s.requested_at >= job.fresh_at, reversed(job.slices)
+    )
+    return [*newest_first][::-1]
 
 
 def names(target: Offer | Slice) -> tuple[str, str, str]:
-    """Return every circuit that can be open for it: a stockout, a quota of the zone, one of the region."""
+    """Return the keys of its circuits: of a stockout, of the zone's quota, of the region's."""
     quota = (key(target, Cause.QUOTA), key(target, Cause.QUOTA, "region"))
     return (key(target, Cause.STOCKOUT), *quota)

@@ -50,7 +50,7 @@ def placed(
 
 
 def check_folders(entries: Iterable[Data], folder: str, site: Site) -> None:
-    """Raises BadSpec for data in a folder of another user than the one who has `folder`, where accounts keep users
+    """Raise BadSpec for data in a folder of another user than the one who has `folder`, where accounts keep users
     apart: the backend, which can read all folders, makes no copy that every user's programs could read."""
     if not site.separate_accounts:
         return
@@ -107,13 +107,13 @@ def bucket_for(job: Job, zone: str) -> str:
 
 
 def found(job: Job, id: str) -> Copy | None:
-    """The copy of that name, unless a person has set the job going again since it began."""
+    """Return the newest copy with that id since the job was last resumed; None: there is none."""
     same = [c for c in job.copies if c.id == id and c.started_at >= job.fresh_at]
     return same[-1] if same else None
 
 
 def under_way(job: Job) -> Copy | None:
-    """The copy that the job waits for; None: it waits for none."""
+    """Return the copy that the job waits for; None: it waits for none."""
     newest = job.copies[-1] if job.copies else None
     if newest is None or newest.done_at is not None or newest.refused:
         return None
@@ -121,11 +121,11 @@ def under_way(job: Job) -> Copy | None:
 
 
 def refused(job: Job, zone: str) -> Copy | None:
-    """Return a copy that is needed in that zone, and was refused."""
+    """Return a copy that is needed in that zone and was refused; None: there is none."""
     asked = (found(job, source.id) for source in wanted(job, zone))
     return next((copy for copy in asked if copy and copy.refused), None)
 
 
 def _rates(location: str, region: str, prices: PriceList) -> tuple[int, int]:
-    """Micro-dollars for a GiB from there to that region, and for one object, whose copy is one class A operation."""
+    """Return the micro-dollars for a GiB from `location` to the region, and for one object (a class A operation)."""
     return micros(prices.traffic(location, region).usd), micros(prices.class_a.of(1))

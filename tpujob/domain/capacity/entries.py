@@ -17,9 +17,9 @@ HOLDS = frozenset(
     {State.PROVISIONING, State.PREPARING, State.RUNNING, State.HOLDING, State.RELEASING}
 )
 
-#: seconds within which the last try to hand on the slice of a program that has ended begins; then it is deleted
+#: minimum seconds in RELEASING for which the slice of an ended program may be handed on
 HANDED_WITHIN = 60.0
-#: ends of a program that say nothing against its hosts
+#: causes of an end that do not blame the hosts
 _HARMLESS = frozenset({None, Cause.CRASH, Cause.OOM_HBM, Cause.BAD_SPEC, Cause.SETUP})
 
 
@@ -29,8 +29,8 @@ class Wanted:
 
     type: str
     shape: str  #: type, zone and pricing: jobs of one shape are served strictly in order
-    pool: str  #: whose quota it takes from
-    circuits: tuple[str, ...]  #: every one that may be open for it
+    pool: str  #: the quota that it uses, by `circuits.key`
+    circuits: tuple[str, ...]  #: keys of the circuits that may be open for it
     chips: int
 
 
@@ -47,18 +47,20 @@ class QueueEntry:
     rank: int = 0
     held_by: str = ""  #: empty: it is not held
     not_before: float | None = None
-    wake: float = 0.0  #: it requests nothing before this, after what it has met
+    wake: float = 0.0  #: it requests nothing before this, after a refusal or an end
     edges: tuple[Edge, ...] = ()  #: empty once it has requested a slice
     group: str = ""
     index: int | None = None
-    wanted: tuple[Wanted, ...] = ()  #: of a queued job: what it may have, the preferred first
-    holds: Wanted | None = None  #: of any other: what it holds or requests
+    wanted: tuple[Wanted, ...] = ()  #: of a queued job: what it may request, the preferred first
+    holds: Wanted | None = None  #: of a job in one of the states HOLDS
     in_cloud_queue: bool = False  #: its request waits there for capacity
-    charge: float = 0.0  #: micro-dollars that it counts for when a slice is assigned to it
-    refusals: int = 0  #: of requests in a row, for want of capacity
+    charge: float = 0.0  #: micro-dollars that a slice counts for at its assignment (`usage.py`)
+    refusals: int = 0  #: stockouts and refused quotas since it last had a slice
     hand_on: bool = True  #: it may get the slice of another job
-    gives_until: float = 0.0  #: until when its own may be handed on, as its program has ended
-    epoch: int = 0  #: jobs that had its slice before
+    gives_until: float = (
+        0.0  #: end of the time in which its own slice may be handed on; 0: it may not
+    )
+    epoch: int = 0  #: number of jobs that had its slice before
 
     @property
     def waits(self) -> bool:
@@ -68,8 +70,8 @@ class QueueEntry:
 
 
 def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> QueueEntry:
-    """Return what the plan needs of a job that is no group and has not ended. `group`: the one that it is an element
-    of; what people do to that in the queue is done to all of its elements."""
+    """Return the entry of a job that is no group and has not ended. `group`: the job's group, whose hold, release and
+    rank in the queue hold for all of its elements."""
     whole = group or job
     queued = job.state is State.QUEUED and job.wish is DesiredState.RUN
     offers = circuits.allowed(job, prices) if queued else ()
@@ -104,8 +106,8 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
 
 
 def waiting_since(job: Job, group: Job | None = None) -> float:
-    """Return since when it waits for a slice: since it began to, or since it last had one. Requests that came to
-    nothing are part of the wait."""
+    """Return the start of the job's wait for a slice: when it began to wait, or last had a slice. Refused requests are
+    part of the wait."""
     had = (s.gone_at or job.state_since for s in job.slices if s.ready_at is not None)
     return max((_began(job, group or job), *had))
 
@@ -115,8 +117,8 @@ def _began(job: Job, whole: Job) -> float:
 
 
 def gives_until(job: Job) -> float:
-    """Return until when the job's slice, if still ready, is as good as a new one for another job: its program ended by
-    itself, it was put back into the queue, or its hold ran out, and nothing speaks against its hosts. 0: it is not."""
+    """Return the end of the time in which the job's slice may be handed on; 0: it may not. The program has ended by
+    itself, the job was requeued by a person, or its hold ran out; and the end does not blame the hosts."""
     slice, attempt = job.slice, job.attempt
     if job.state is not State.RELEASING or not slice or not attempt or not job.spec.hand_on:
         return 0.0
@@ -134,7 +136,7 @@ def gives_until(job: Job) -> float:
 
 @lru_cache(4096)
 def _wanted(type: str, zone: str, pricing: Pricing, tpu_slices: int) -> Wanted:
-    """Return one shared object for equal slices: thousands of jobs want the same."""
+    """Return one shared object for equal slices, as thousands of jobs may want the same."""
     chips = accelerators.find(type).chips * tpu_slices
     shape, pool, region = circuits.names(Offer(type, zone, pricing, "", None))
     return Wanted(type, shape, pool, (shape, pool, region), chips)

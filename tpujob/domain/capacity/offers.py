@@ -32,7 +32,7 @@ class Offer:
     provider: str = CLOUD_TPU
 
 
-#: What zones were asked and say that they offer: types, by zone.
+#: types by zone, as the zones themselves list them
 Listed = Mapping[str, Collection[str]]
 
 
@@ -54,7 +54,7 @@ def offers(
     accepted: bool = False,
     prices: PriceList = LIST,
 ) -> tuple[Offer, ...]:
-    """Every way to get a slice for this job, the preferred first: by type, then by zone; never empty.
+    """Return every way to get a slice for this job, the preferred first: by type, then by zone; never empty.
 
     `region` is the bucket's, where that is settled already. A spec without zones gets those of the bucket's region,
     else of the first region that has every type. `listed` counts more than the tables. `accepted`: that was checked

@@ -25,22 +25,22 @@ from tpujob.domain.capacity.settings import NO_LIMITS, QueueSettings
 from tpujob.domain.capacity.usage import RecentUsage
 from tpujob.domain.observations import Circuit, Order, Place, Reason, ReasonKind
 
-#: seconds after which a job that waits counts as of the next higher band
+#: seconds of waiting after which a job counts as of the next higher band
 AGED = 86_400.0
 #: requests of one shape that may wait in the cloud's queue at once: a job after them would only wait behind them
 REQUESTS = 4
 #: seconds for which smaller jobs may overtake one that only the quota keeps waiting
 PATIENCE = 1800.0
-#: seconds for which the quota is then kept free for it at most, and for which it is not after that
+#: seconds for which the quota is then kept free for it, and for which it then is not, in turns
 DRAIN = 6 * 3600.0
-#: refusals by the cloud after which no quota is kept free: the cloud has no such slice, free quota would not help
+#: refusals of a job after which no quota is kept free for it: the cloud has no such slice
 LAPSES = 3
-#: jobs of one owner that a slice serves in a row although jobs of others that wait for the same come before them
+#: maximum number of hand-overs of a slice within one owner while a rival of another owner is ahead in the queue
 PASSED = 4
 
 _K = ReasonKind
 _NOTHING = frozenset[str]()
-#: a job that may start, after what orders those of one owner: the least first
+#: a job that may start, after its sort key among those of its owner, the least first: negative rank, since, number
 _Ready = tuple[int, float, int, QueueEntry]
 
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-#: to whose jobs slices are handed on
+#: the jobs that may get another job's slice: of the same owner, of everyone, or none
 HandOnTo = Literal["owner", "lab", "never"]
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerLimits:
-    """At most, for each owner. None: no limit."""
+    """The limits of each owner. None: no limit."""
 
     running: int | None = None  #: jobs that hold or request a slice
     chips: int | None = None  #: that these hold or request
@@ -29,9 +29,9 @@ class QueueSettings:
     #: chips that the project may hold, by `circuits.key` of a quota in a zone; others are not known
     quota: Mapping[str, int] = field(default_factory=dict[str, int])
     hand_on: HandOnTo = "owner"
-    #: seconds for which a slice is kept when its program has ended, and no job waits for what it takes up
+    #: seconds for which the slice of an ended program is kept, if no waiting job needs its capacity
     keep: float = 0.0
 
 
-#: of a context that says nothing of a queue
+#: of a context without settings of the queue
 ANYTHING = QueueSettings()

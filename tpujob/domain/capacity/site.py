@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tpujob.domain.spec import JobSpec
 
 
-#: what buckets that are made on demand begin with, before their region
+#: start of the name of a bucket that is made on demand; its region follows
 _MADE = "gs://tpujob-"
 
 
@@ -35,9 +35,9 @@ class Site:
     zones: tuple[str, ...]  #: in order of preference; empty: every zone that has the type
     #: where jobs keep their files, by region: `gs://bucket` or a folder in one
     buckets: Mapping[str, str]
-    made_on_demand: bool  #: a bucket that is not there is made at its first use
-    grants: tuple[Grant, ...] = ()  #: what is paid for by others
-    prices: PriceList = LIST  #: with the context's own
+    made_on_demand: bool  #: a missing bucket is made at its first use
+    grants: tuple[Grant, ...] = ()  #: chips that programmes pay for
+    prices: PriceList = LIST  #: with the context's own prices
     #: whether programs of some users have an account that reaches only their own folder
     separate_accounts: bool = False
 
@@ -51,12 +51,12 @@ class Site:
         return named or (region if made else None)
 
     def bucket_in(self, region: str) -> str | None:
-        """The bucket in that region, also one that is yet to be made; None: there is none."""
+        """Return the bucket in that region, also one that is not made yet; None: there is none."""
         made = f"{_MADE}{region}" if self.made_on_demand else None
         return self.buckets.get(region, made)
 
 
-#: A cloud that has everything everywhere, and makes buckets as they are used: the emulator's.
+#: the emulator's site: every zone, and buckets that are made on demand
 EVERYWHERE = Site(
     name="local",
     zones=(),

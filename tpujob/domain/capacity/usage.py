@@ -1,4 +1,4 @@
-"""Recent use of owners and shares, in list-price micro-dollars that decay: half of them counts after HALF_LIFE.
+"""Recent use of owners and shares, in micro-dollars at the price of each slice, which halve in HALF_LIFE.
 
 The rule is Slurm's fair share: a factor of 2^(-age / half-life), 7 days by default. Pure.
 """
@@ -13,13 +13,13 @@ from tpujob.domain.model import Job, Slice
 
 HALF_LIFE = 7 * 86_400.0
 _FADE = log(2) / HALF_LIFE
-#: seconds that a job is charged for when a slice is assigned to it, if it does not say how long it runs
+#: seconds for which a job is charged at the assignment of a slice, if its file has no `time`
 EXPECTED = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class RecentUsage:
-    """Micro-dollars, as they count at one moment."""
+    """Decayed micro-dollars at one moment: of owners by (share, owner), and of shares."""
 
     owners: Mapping[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
     shares: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -56,7 +56,7 @@ def _expected(job: Job) -> float:
 
 
 def fade(amount: float, seconds: float) -> float:
-    """Return what an amount counts for so many seconds later."""
+    """Return an amount as it counts `seconds` later."""
     return amount * exp(-_FADE * max(0.0, seconds))
 
 

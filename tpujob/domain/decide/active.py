@@ -29,20 +29,20 @@ from tpujob.domain.text import duration, list_hosts, many
 from tpujob.protocol import Phase
 from tpujob.protocol.limits import SAVING
 
-#: hosts that never reported their agent: the slice is given back after this many seconds
+#: seconds after which an attempt ends if some hosts have never reported
 LAUNCH_DEADLINE = 30 * 60.0
-#: the last seconds of these, in which it must have been possible to hear hosts, and since they took the start: where
-#: the backend or SSH was away for most of the time, they have been started only just now
+#: seconds for which reports must have been readable before that, and since all hosts accepted the start: after an
+#: outage of the backend or of SSH, the hosts were started only recently
 LAUNCH_HEARD = 10 * 60.0
-#: seconds after which a minute is enough to hear hosts: where many a look fails, ten without a break may never come
+#: seconds after which reports readable for a minute suffice: if many polls fail, ten minutes may never pass without one
 LAUNCH_LATEST = 2 * LAUNCH_DEADLINE
-#: hosts that report, but do not come to start the program: the slice is not billed for longer than these seconds
+#: seconds after which an attempt ends if a host reports, but has not started the program
 SETUP_DEADLINE = 2 * 3600.0
-#: seconds between looks at a slice on which a program is to be started again later: it may be lost meanwhile
+#: maximum seconds between two polls of a slice on which the program starts again later: it may be lost meanwhile
 PAUSED_LOOK = 60.0
-#: progress is stored at most this often, in seconds; in between it is read from the reports, which costs no write
+#: minimum seconds between two stored events of progress; in between it is read from the reports, without a write
 PROGRESS_EVERY = 600.0
-#: a report that is late by no more than this many seconds comes from a host that still lives
+#: seconds by which the report of a live host may be late
 LATE = 5.0
 
 _E = EventKind
@@ -51,7 +51,7 @@ _E = EventKind
 def preparing(job: Job, seen: Observation, now: float) -> Decision:
     began = _began(job, seen.heard, now)
     if began and all(r.phase == Phase.EXITED for r in seen.heard):
-        return began  # and has ended since
+        return began  # the program has ended since
     urgent = _interrupted(job, seen, now) or _used_up(job, seen, now)
     if urgent:
         return urgent
@@ -72,12 +72,12 @@ def running(job: Job, seen: Observation, now: float) -> Decision:
     return over or noted or _go_on(job, seen.reports, now)
 
 
-# While it goes well --------------------------------------------------------------------------------------------------
+# While nothing interrupts it -----------------------------------------------------------------------------------------
 
 
 def _began(job: Job, reports: Sequence[HostReport], now: float) -> Decision | None:
-    """Return the event that the program was started on every host. Where it has ended again since, its hosts report
-    when it was; the event is of now all the same, as others may have happened in between."""
+    """Return the event that the program was started on every host; None: not yet. The event's own time is now, as other
+    events may have been stored since the start; its payload has the time of the start."""
     at = began_at(job, reports, now)
     if at is None:
         return None
@@ -134,7 +134,7 @@ def _worth_storing(stored: Progress, since: float, fresh: Progress, now: float) 
 
 
 def _interrupted(job: Job, seen: Observation, now: float) -> Decision | None:
-    """Decide what the user's wish or the slice's state requires. A program that has succeeded stays succeeded."""
+    """Decide what the user's request or the slice's state requires. The success of a program comes first."""
     done = triage.succeeded(seen.heard, job.hosts)
     if done:
         return _over(job, done, seen.heard, now)
@@ -180,7 +180,7 @@ def _lost_slice(job: Job, look: Present, reports: Sequence[HostReport]) -> End:
 
 
 def _still_saving(seen: Observation) -> bool:
-    """Return whether a preempted host still reports: it is saving, and is not cut off."""
+    """Return whether a host of a lost slice still reports: its program may be saving a checkpoint."""
     alive = min(seen.report_every, SAVING) + LATE
     return any(r.phase != Phase.EXITED and r.age < alive for r in seen.heard)
 
@@ -199,7 +199,7 @@ def _ended(job: Job, reports: Sequence[HostReport], now: float) -> Decision | No
     happened = end_attempt(job, end, reports, now)
     if happened.kind is _E.ATTEMPT_CONDEMNED:
         return Decision(happened, StopProgram(slice_name(job)), wake_in=0)
-    # before the slice is deleted, as that tells the program to save
+    # before the deletion of the slice, whose notice would let the program save wrong numbers
     spoilt = end.verdict and any(r.phase != Phase.EXITED for r in reports)
     return Decision(happened, StopProgram() if spoilt else None, wake_in=0)
 
@@ -216,8 +216,8 @@ def _late(job: Job, reports: Sequence[HostReport], now: float) -> Decision | Non
 def _stalled(
     job: Job, seen: Observation, reports: Sequence[HostReport], now: float
 ) -> Decision | None:
-    """Decide about a program that neither ends nor makes progress. Nothing is decided while the cloud itself does not
-    answer: the backend may be cut off."""
+    """Decide about a program that neither ends nor makes progress. Nothing is decided unless the slice was seen: the
+    backend may be cut off."""
     if not isinstance(seen.serving(job), Present):
         return None
     silent = _in_touch(job, seen) and stall.silent(
@@ -232,7 +232,7 @@ def _stalled(
 
 
 def _watched(job: Job, seen: Observation, now: float) -> Decision | None:
-    """Store, now and then, how long some hosts have not reported: another backend may be the one that gives them up."""
+    """Store from time to time how long some hosts have not reported, so that another backend continues from that."""
     fresh, stored = seen.watch, job.attempt.watch if job.attempt else None
     if fresh is None or (stored and fresh.at - stored.at < stall.WATCH_EVERY):
         return None
@@ -244,7 +244,8 @@ def _watched(job: Job, seen: Observation, now: float) -> Decision | None:
 
 
 def note_launched(job: Job, now: float) -> Event | None:
-    """Store that all hosts took a start that came late: the next backend must not give them up for the time before."""
+    """Return the event that all hosts have accepted a late start; None: no watch is stored, or it has that time. The
+    next backend must not count the time before the start against the hosts."""
     watch = job.attempt.watch if job.attempt else None
     if watch is None or watch.launched is not None:
         return None
@@ -253,8 +254,8 @@ def note_launched(job: Job, now: float) -> Event | None:
 
 
 def _ignored(job: Job, seen: Observation, now: float) -> Decision | None:
-    """Store the number of reports that were ignored: at once, when it has doubled, and now and then. The process
-    that shows the job may be another one than the process that has read them."""
+    """Store a larger number of ignored reports: the first at once, then when it has doubled, or after PROGRESS_EVERY.
+    Another process than the one that counted them may show the job."""
     fresh, stored = seen.ignored, job.attempt.ignored if job.attempt else None
     if fresh is None or (stored and fresh.total <= stored.total):
         return None
@@ -265,6 +266,6 @@ def _ignored(job: Job, seen: Observation, now: float) -> Decision | None:
 
 
 def _in_touch(job: Job, seen: Observation, seconds: float = releasing.SECOND_LOOK) -> bool:
-    """Return whether silence is the hosts' own: the cloud answers, and the storage has answered for so many seconds.
+    """Return whether the hosts themselves are silent: the slice was seen, and reports were readable for `seconds`.
     After an outage of the storage every report is old, and hosts need time to write again."""
     return isinstance(seen.serving(job), Present) and seen.readable_for >= seconds

@@ -1,4 +1,4 @@
-"""The end of an attempt: whether another one follows, on which slice, and what it costs of a retry budget. Pure."""
+"""The end of an attempt: whether another one follows, on which slice, and which retry budget it uses. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ _E = EventKind
 
 
 def end_attempt(job: Job, end: End, reports: Sequence[HostReport], now: float) -> Event:
-    """Return the event that ends the newest attempt, and where the job goes from there."""
+    """Return the event that ends the newest attempt, with the job's next step."""
     bad = end.verdict.step if end.verdict else None
     progress = best_progress(reports, bad) if reports else None
     began = ran_since(job, reports, now)
@@ -62,8 +62,8 @@ def machines(job: Job, reports: Sequence[HostReport]) -> tuple[str, ...]:
 
 
 def best_progress(reports: Sequence[HostReport], bad_step: int | None = None) -> Progress:
-    """Return one progress for all hosts: of those that report a step, the one that is furthest behind, with host 0's
-    metrics; the newest checkpoint, or if one before `bad_step` is known, the newest of those."""
+    """Return one progress for all hosts: step and loss of the host that is furthest behind, phase and metrics of the
+    first host, and the newest checkpoint; with `bad_step`, the newest one before it, if there is one."""
     if not reports:
         return Progress()
     first = min(reports, key=lambda r: r.host).progress

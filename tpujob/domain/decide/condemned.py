@@ -1,7 +1,7 @@
 """Condemned slices, in any state: swapped out as bad, and kept so that the same hardware is not handed out again. Pure.
 
-No program runs on one, and nothing is started elsewhere before its program is stopped. It is billed until it is gone,
-so it is deleted as soon as another slice is there, or will not be there soon.
+Its program is stopped first, and none is started elsewhere before that. It is billed until it is gone, so it is
+deleted as soon as another slice is ready, or is not expected soon.
 """
 
 from tpujob.domain.actions import Decision, StopProgram
@@ -9,9 +9,11 @@ from tpujob.domain.decide import releasing, spending
 from tpujob.domain.model import DesiredState, Job, Slice, State
 from tpujob.domain.observations import Absent, Observation, Present, SliceSeen, SliceState
 
-#: seconds that a condemned slice is kept, at most; while another one only waits in the cloud's queue, less
-MOST, QUEUED = 15 * 60.0, 2 * 60.0
-#: condemned slices that are billed while another one is asked for, at most
+#: maximum seconds for which a condemned slice is kept
+MOST = 15 * 60.0
+#: the maximum after the request for its replacement
+MOST_REQUESTED = 2 * 60.0
+#: maximum number of condemned slices whose deletion was not seen, while another slice is requested
 MOST_KEPT = 2
 #: seconds after the program's grace at which an unconfirmed stop is given up, and the slice deleted
 STOP_PATIENCE = 90.0
@@ -35,7 +37,8 @@ def _next(job: Job, slice: Slice, seen: Observation, now: float) -> Decision | N
 
 
 def may_go(job: Job, slice: Slice, look: SliceSeen, now: float) -> bool:
-    """Return whether a condemned slice need not be kept any longer: its replacement is ready, or will not be soon."""
+    """Return whether a condemned slice need not be kept any longer: its replacement is ready or not expected soon, a
+    newer one is condemned, it is lost, or its program cannot be stopped."""
     age = now - (slice.condemned_at or now)
     replaced = slice is not job.condemned[-1]
     lost = isinstance(look, Absent) or (
@@ -43,15 +46,15 @@ def may_go(job: Job, slice: Slice, look: SliceSeen, now: float) -> bool:
     )
     unstoppable = not slice.stopped and age > STOP_PATIENCE + job.spec.stop_grace
     needs_another = job.state in (State.QUEUED, State.PROVISIONING) and job.wish is DesiredState.RUN
-    queued = job.state is State.PROVISIONING and now - job.state_since > QUEUED
-    return replaced or lost or unstoppable or not needs_another or queued or age > MOST
+    slow = job.state is State.PROVISIONING and now - job.state_since > MOST_REQUESTED
+    return replaced or lost or unstoppable or not needs_another or slow or age > MOST
 
 
 def too_many(job: Job, seen: Observation) -> bool:
-    """Return whether so many are billed that no other slice may be requested; deletions in progress don't count."""
+    """Return whether so many are kept that no other slice may be requested. Those seen being deleted do not count."""
     return sum(slice.name not in seen.leaving for slice in job.condemned) > MOST_KEPT
 
 
 def still_running(job: Job) -> bool:
-    """Return whether the program of a condemned slice may still run: two must never write into one workdir."""
+    """Return whether the program of a condemned slice may still run. Two programs must never write to one workdir."""
     return any(not slice.stopped for slice in job.condemned)

@@ -1,7 +1,7 @@
-"""QUEUED, before a slice is asked for: what the job reads is brought into the region of the offer. Pure.
+"""QUEUED, before a slice is requested: copies of the job's data to the region of the offer. Pure.
 
-No slice that is billed waits for a copy. Copies are made by the storage, a while in each tick; how far they have come
-is stored with each of them, so that a backend that is killed is followed by one that goes on.
+No slice that is billed waits for a copy. The storage makes a copy in steps, one in each tick. The progress is stored,
+so that another backend can continue the copy.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ _E = EventKind
 
 
 def decide(job: Job, offer: Offer, prices: PriceList, now: float) -> Decision | None:
-    """Return the next step for the first missing part; None: all parts are there."""
+    """Return the next step of the first copy that is not complete; None: all are."""
     for wish in datasets.wanted(job, offer.zone, prices):
         copy = datasets.found(job, wish.id)
         if copy is None:
@@ -32,7 +32,7 @@ def decide(job: Job, offer: Offer, prices: PriceList, now: float) -> Decision | 
 
 
 def follow_up(job: Job, id: str, result: Result, now: float) -> Event | None:
-    """Return the event for the result of one round; None: nothing new is known, and it is repeated."""
+    """Return the event for the result of one step; None: there is no progress, and the step is repeated."""
     copy = datasets.found(job, id)
     if copy is None:
         return None

@@ -1,8 +1,8 @@
 """Dispatch of decisions: `decide` selects the module of the job's state, `follow_up` handles the result of an action.
 Pure.
 
-Unknown parts of an observation decide nothing. No end, deletion or request follows from a list alone, and no attempt
-ends without evidence: the decision then asks for a fresh observation first.
+Unknown parts of an observation decide nothing. No end, deletion or request follows from a list alone; no attempt ends
+before the evidence of its hosts was read, as far as it can be. The decision then asks for that observation first.
 """
 
 from dataclasses import replace
@@ -45,19 +45,19 @@ _E = EventKind
 
 #: the events that give an attempt its cause, for which evidence may name a better one
 _ENDS = frozenset({_E.ATTEMPT_ENDED, _E.ATTEMPT_RETRIED, _E.ATTEMPT_CONDEMNED})
-#: what comes often, and neither ends, deletes nor asks for anything
+#: frequent events that end, delete and request nothing
 _OFTEN = frozenset({_E.PROGRESSED, _E.WATCHED, _E.REPORTS_IGNORED, _E.COPY_ADVANCED})
 
 
 def decide(job: Job, seen: Observation, now: float) -> Decision:
-    """At most one event and one action for `job`, given what was seen of the world at `now`; or what it needs first."""
+    """Return at most one event and one action for `job` at `now`, or the observation that the decision needs first."""
     if job.spec.is_group:
         return group.decide(job, seen, now)
     if passed_on := group.pass_on(job, seen, now):
         return passed_on
     decision = spending.warn(job, seen, now) or _by_state(job, seen, now)
     if job.condemned and decision.event is None and decision.action is None:
-        # it may be long until anything is asked for again, and these are billed
+        # the next request may be hours away, and condemned slices are billed
         decision = condemned.give_back(job, seen, now) or _within(decision, soon(job, now))
     due = spending.due_in(job, seen, now)
     return _with_needs(decision if due is None else _within(decision, due), seen)
@@ -70,7 +70,7 @@ def decide_beside(job: Job, seen: Observation, now: float) -> Decision:
 
 
 def _with_needs(decision: Decision, seen: Observation) -> Decision:
-    """Return the decision, if it may rest on what was seen; else what it needs first."""
+    """Return the decision if the observation suffices for it, else one that names the observation it needs."""
     event, action = decision.event, decision.action
     ends = event is not None and event.kind in _ENDS
     often = event is None or event.kind in _OFTEN
@@ -82,7 +82,7 @@ def _with_needs(decision: Decision, seen: Observation) -> Decision:
 
 
 def _within(decision: Decision, seconds: float) -> Decision:
-    """Return the same decision, with the next poll at that time at the latest."""
+    """Return the same decision, with the next tick after so many seconds at the latest."""
     return replace(decision, wake_in=min(decision.wake_in, seconds))
 
 
@@ -106,7 +106,7 @@ def _by_state(job: Job, seen: Observation, now: float) -> Decision:
 
 
 def follow_up(job: Job, action: Action, result: Result, now: float) -> Event | None:
-    """The event that the result of an action makes; None: nothing new is known."""
+    """Return the event that the result of an action causes; None: there is nothing to store."""
     match action, result:
         case MakeCopy(id), _:
             return copying.follow_up(job, id, result, now)

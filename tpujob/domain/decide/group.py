@@ -1,6 +1,6 @@
-"""A group, which is an array or a sweep: it owns no slice; its tick makes its elements, and ends it after them. Pure.
+"""A group, which is an array or a sweep: it owns no slice. Its tick makes its elements, and ends it after them. Pure.
 
-An element is a job of its own. What is asked of its group is asked of it, too, in its own tick.
+An element is a job of its own. It takes over its group's cancel or release in its own tick.
 """
 
 from tpujob.domain.actions import CleanJob, Decision, MakeElements, ResumeElements
@@ -10,11 +10,12 @@ from tpujob.domain.model import Cause, DesiredState, Job, State
 from tpujob.domain.observations import Observation
 from tpujob.domain.text import many
 
-#: elements that are made at once
+#: maximum number of elements that one action makes
 BATCH = 200
-#: names of elements in a text
+#: maximum number of failed elements in a text, by name
 NAMED = 5
-#: seconds between two looks at a group that waits for its elements; their ends wake it earlier
+#: seconds between two ticks of a group that waits for its elements, whose ends wake it earlier; the second while they
+#: are being cancelled or removed
 LOOK, LOOK_SOON = 60.0, 5.0
 
 _E = EventKind
@@ -65,8 +66,8 @@ def _end(job: Job, seen: Observation, now: float) -> Event:
 
 
 def pass_on(job: Job, seen: Observation, now: float) -> Decision | None:
-    """Return what a group's cancel or hold means for an element; None: nothing. A group that is cleaned removes its
-    elements itself, once they have ended."""
+    """Return what its group's cancel or release requires of an element; None: nothing. An element of a group that is
+    cleaned is only released: the group removes it after its end."""
     wish = min(seen.group_wish, DesiredState.RELEASE, key=_STRENGTH.__getitem__)
     if job.state.final or _STRENGTH[wish] <= _STRENGTH[job.wish]:
         return None

@@ -1,6 +1,7 @@
 """HOLDING: the program is stopped; the slice is kept for a resume, until the hold runs out. Pure.
 
-A job that has used up its budget comes through here, too: its slice is given back as soon as the program is stopped.
+A job that has used up its budget, or returns to the queue, is here until its program is stopped; then its slice is
+released.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from tpujob.domain.model import Cause, DesiredState, End, Endpoint, Job, Outcome
 from tpujob.domain.observations import Absent, HostReport, Observation, Present, Unknown
 from tpujob.protocol import Phase
 
-#: seconds after its grace within which the hosts of a program that was stopped are expected to report its end
+#: seconds after the grace within which the hosts of a stopped program should report its end
 REPORTED_WITHIN = 20.0
 
 _E = EventKind
@@ -35,7 +36,7 @@ def _succeeded(job: Job, seen: Observation, now: float) -> Decision | None:
 
 
 def _ran_here(job: Job) -> bool:
-    """Return whether the newest attempt was stopped so that its slice is held or released."""
+    """Return whether the newest attempt ran on this slice and was stopped by its user or a budget."""
     attempt = job.attempt
     return bool(attempt and attempt.slice == slice_name(job) and attempt.cause in OVERTAKEN)
 
@@ -72,18 +73,18 @@ def _kept(job: Job, seen: Observation, now: float) -> Decision:
         return Decision(wake_in=1)
     if short or job.then is not None:
         why = short.text if short else job.message
-        if job.attempt and job.then is not None:  # as it was when the program was stopped
+        if job.attempt and job.then is not None:  # the reason for which the program was stopped
             why = job.attempt.message
         return _release(job, now, why, broke=bool(short) and job.wish is DesiredState.RUN)
-    if expired:  # another job may have the slice
+    if expired:  # without a deletion: another job may get the slice first
         return replace(_release(job, now, "the hold ran out"), action=None)
     return _release(job, now, "cancelled")
 
 
 def _release(job: Job, now: float, text: str, *, broke: bool = False) -> Decision:
-    """Release the slice. A job that was stopped for its budget has failed, unless the user had cancelled it before."""
+    """Release the slice. A job fails if a budget stopped it, unless the user had cancelled it before (`broke`: now)."""
     if job.then is State.QUEUED and not broke:
-        started = ReleaseStarted(State.QUEUED, None)  # and may be handed on before it is deleted
+        started = ReleaseStarted(State.QUEUED, None)  # no deletion yet: another job may get it
         return Decision(event(job, _E.RELEASE_STARTED, now, text, started), wake_in=0)
     if broke or job.then is not None:
         return releasing.start(job, now, text, ReleaseStarted(State.FAILED, Cause.BUDGET))
@@ -101,11 +102,11 @@ def _resume(job: Job, now: float) -> Decision:
 
 
 def _progressed(job: Job, seen: Observation, now: float, *, lost: bool = False) -> Decision | None:
-    """Return what the program still did while it was being stopped, when no more reports are expected. Some hosts may
-    have ended without a last report. `lost`: the slice is lost."""
+    """Store the program's last progress, once no more reports are expected. Some hosts may have ended without a last
+    report. `lost`: the slice is lost."""
     if not _ran_here(job) or _awaits_reports(job, seen, now):
         return None
-    if not lost and all(r.phase == Phase.RUNNING for r in seen.heard):  # its stop has not begun
+    if not lost and all(r.phase == Phase.RUNNING for r in seen.heard):  # the stop has not begun
         return None
     progress = best_progress(seen.heard)
     if progress.step is None or (job.attempt and progress == job.attempt.progress):
@@ -116,8 +117,8 @@ def _progressed(job: Job, seen: Observation, now: float, *, lost: bool = False) 
 
 
 def _awaits_reports(job: Job, seen: Observation, now: float) -> bool:
-    """Return whether hosts should report the end of their program soon. Hosts of an attempt without any report have not
-    begun."""
+    """Return whether hosts should report the end of their program soon. Without any report the program has not begun,
+    unless its start is stored."""
     if not _ran_here(job) or now - job.state_since >= job.spec.stop_grace + REPORTED_WITHIN:
         return False
     began = bool(seen.heard) or (job.attempt and job.attempt.running_at is not None)

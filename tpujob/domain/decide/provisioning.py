@@ -1,4 +1,4 @@
-"""PROVISIONING: a slice is asked for; it becomes ready, is refused, or makes way for another offer. Pure."""
+"""PROVISIONING: a slice was requested; it becomes ready, is refused, or is given up for another offer. Pure."""
 
 from tpujob.domain.actions import CreateSlice, Decision, StartProgram, soon
 from tpujob.domain.capacity import circuits
@@ -14,14 +14,14 @@ from tpujob.domain.observations import Absent, Observation, Present, SliceState
 from tpujob.domain.text import duration, many
 from tpujob.errors import Scope
 
-#: a request that the cloud has taken up, but not made a slice of, is given up after this many seconds
+#: seconds after which a request is given up that the cloud has begun to create
 CREATE_DEADLINE = 60 * 60.0
-#: a request that only waits in the cloud's queue makes way for another zone after this many seconds
+#: seconds after which a request in the cloud's queue is given up, if another offer may be requested
 QUEUE_PATIENCE = 30 * 60.0
-#: a request that the cloud keeps in its queue is called waiting after this many seconds
+#: seconds after which a request in the cloud's queue is stored as waiting
 QUEUED_LONG = 10.0
 
-#: refusals that hold for good, though often in one zone alone
+#: refusals for good of one type in one zone; another offer may be requested
 _FOR_GOOD = frozenset({Cause.PERMISSION, Cause.BAD_SPEC})
 
 _E = EventKind
@@ -86,7 +86,7 @@ def _ready(job: Job, look: Present, now: float) -> Decision:
 
 
 def refuse(job: Job, cause: Cause, error: str, scope: Scope, now: float) -> Event:
-    """The request for the slice was refused: request another one, later or elsewhere, or end the job."""
+    """Return the event of a refused request: the slice is released; then the job requests another one, or fails."""
     next_try = retry.after(job, cause)
     budget = next_try.budget if isinstance(next_try, retry.Again) else ""
     elsewhere = cause in _FOR_GOOD and _others(job)
@@ -107,11 +107,11 @@ def _give_up(job: Job, cause: Cause, error: str, now: float) -> Decision:
 
 
 def _others(job: Job) -> list[Offer]:
-    """Return the offers that the job may request, besides the present one."""
+    """Return the offers that the job may request, of another zone or type than the present one."""
     tried = (job.slice.zone, job.slice.type) if job.slice else None
     return [o for o in circuits.allowed(job) if (o.zone, o.type) != tried]
 
 
 def _free(job: Job, seen: Observation, now: float) -> bool:
-    """Return whether another offer may be requested now."""
+    """Return whether an offer of another zone or type may be requested now."""
     return circuits.pick(_others(job), seen.circuits, now) is not None

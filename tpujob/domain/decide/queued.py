@@ -1,4 +1,4 @@
-"""QUEUED: the job owns no slice and asks for one, as soon as an offer may be asked for. Pure."""
+"""QUEUED: the job has no serving slice and requests one as soon as it may request an offer. Pure."""
 
 from dataclasses import asdict
 
@@ -12,10 +12,10 @@ from tpujob.domain.money.budget import Shortage
 from tpujob.domain.observations import Observation, Place, Reason
 from tpujob.domain.text import duration
 
-#: seconds until a job looks again whether a budget that it shares pays for a slice
+#: seconds until the next check whether a shared budget pays for a slice
 PENNILESS = 60.0
 
-#: seconds until a job looks again for its place in the queue; it is woken when that lets it start
+#: seconds until the next tick of a job that its place in the queue lets request nothing
 PLACELESS = 300.0
 
 _E = EventKind
@@ -31,8 +31,8 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     if place and place.broken:
         return _end(job, _never(job, place.broken, now))
     if (place is None or place.order) and waited_out(job, now, place):
-        refused = job.slices[-1].refused if job.slices else None
-        failed = Finished(refused or Cause.STOCKOUT)
+        refusals = circuits.refusals(job)
+        failed = Finished(refusals[-1].refused if refusals else Cause.STOCKOUT)
         return _end(job, event(job, _E.FAILED, now, waited_out_text(job), failed))
     possible = circuits.allowed(job, seen.prices)
     if not possible:
@@ -103,42 +103,41 @@ def receive(job: Job, slice_: Slice, giver: str, seen: Observation, now: float) 
 
 
 def _never(job: Job, broken: Reason, now: float) -> Event:
-    """End a job that waits for what cannot happen any more."""
+    """Return the end of a job whose dependency cannot be met any more."""
     how = broken.how if broken.how in (State.SUCCEEDED, State.FAILED) else f"was {broken.how}"
     text = f"needed the {broken.what} of {broken.jobs[0]}, which {how}"
     return event(job, _E.CANCELLED, now, text, Finished(Cause.DEPENDENCY))
 
 
 def _unpaid(job: Job, why: Shortage, now: float) -> Decision:
-    """End a job whose own budget is used up. One whose owner or project has none left waits for the next month."""
+    """End a job whose own budget does not pay for a slice. A shortage of a shared budget makes it wait."""
     if not why.own:
         return Decision(wake_in=PENNILESS)
     return _end(job, event(job, _E.FAILED, now, why.text, Finished(Cause.BUDGET)))
 
 
 def _nowhere(job: Job, now: float) -> Event:
-    """End a job for which no offer is left, as what it needs cannot be copied anywhere."""
+    """Return the end of a job without an offer: to every region left, a copy of its data was refused."""
     stuck = next(c for c in reversed(job.copies) if c.refused)
     text = f"{stuck.name} cannot be copied to {stuck.region}: {stuck.error}"
     return event(job, _E.FAILED, now, text, Finished(Cause(stuck.refused)))
 
 
 def _end(job: Job, end: Event) -> Decision:
-    """End the job, if it owns nothing any more."""
+    """End the job, but not before its condemned slices are gone."""
     return Decision(wake_in=2) if job.condemned else Decision(end)
 
 
 def _slice_name(job: Job, k: int) -> str:
-    """The name in the cloud. Jobs of two stores have the same ids, also of a lost store and of the one in its place:
-    the job's word tells their slices and the keys of these apart. A job without a word has the name of the backend's
-    folder in a shared bucket instead."""
+    """Return the name in the cloud. Jobs of two stores, such as a lost one and its successor, can have the same ids;
+    the job's word makes the names different. A job without a word uses its backend's folder in a shared bucket."""
     own = job.word or job.bucket.removeprefix("gs://").partition("/")[2]
     return f"tj-{job.id}-{k}-{own}" if own else f"tj-{job.id}-{k}"
 
 
 def waited_out(job: Job, now: float, place: Place | None = None) -> bool:
-    """Return whether the job has waited for a slice longer than its spec allows. The time of a copy does not count, nor
-    that before it could start."""
+    """Return whether the job has waited for a slice longer than its spec allows. The wait begins again after a copy,
+    and not before the job may start."""
     wait = job.spec.recovery.wait
     copied = (
         now if datasets.under_way(job) else max((c.done_at or 0.0 for c in job.copies), default=0.0)

@@ -1,10 +1,10 @@
 """RELEASING: the slice is deleted and watched until it is gone; then the job is requeued or ends. Pure.
 
-A single look proves nothing: it may miss a slice that is there, whose program runs on and is billed. A slice is gone
-when a second look agrees, or when its deletion was watched before it went out of sight.
+One poll may miss a slice that exists, is billed and runs a program. So a slice is gone when a second poll agrees. One
+poll suffices if the slice was seen being deleted, or was never ready.
 
-A slice that the cloud is suspending is deleted when that is over: public code, quoting Google, warns that a deletion by
-force may leave it stuck (axlearn, `tpu.py`). How long suspending takes is not documented, so the wait has a bound.
+A slice that the cloud is suspending is deleted after that: public code, quoting Google, warns that a forced deletion
+may leave it stuck (axlearn, `tpu.py`). The duration of a suspension is not documented, so the wait has a limit.
 """
 
 from collections.abc import Iterable
@@ -29,15 +29,15 @@ from tpujob.domain.model import Cause, DesiredState, Job, Slice, State
 from tpujob.domain.observations import Absent, Observation, Present, SliceState
 from tpujob.domain.text import duration
 
-#: an absent slice is believed gone only when a second look, this many seconds later, agrees
+#: minimum seconds between two polls that together confirm an absent slice as gone
 SECOND_LOOK = 60.0
-#: and no more than this many seconds later: two looks that each missed it, hours apart, do not agree
+#: maximum seconds between them: the slice may have existed between two polls that are hours apart
 AGREES_FOR = 240.0
-#: seconds that a deletion waits while the cloud is suspending the slice; then it is forced
+#: maximum seconds for which a deletion waits while the cloud is suspending the slice; then it is forced
 SUSPENDED_WITHIN = 600.0
-#: seconds between two looks at a slice that is kept; a job that fits wakes it earlier
+#: maximum seconds between two polls of a slice that is kept; a job that fits wakes it earlier
 KEPT_LOOK = 60.0
-#: seconds until the next look at a slice that was missing
+#: seconds until the next poll of a missing slice
 LOOK_AGAIN = 15.0
 
 _E = EventKind
@@ -60,7 +60,7 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
 
 
 def start(job: Job, now: float, text: str, started: ReleaseStarted) -> Decision:
-    """Leave a state without a running attempt for RELEASING."""
+    """Leave PROVISIONING or HOLDING for RELEASING, and delete the slice."""
     name = job.slice.name if job.slice else ""
     return Decision(
         event(job, _E.RELEASE_STARTED, now, text, started), DeleteSlice(name), wake_in=0
@@ -80,7 +80,7 @@ def _is_ready(slice: Slice, seen: Observation) -> bool:
 
 
 def _keep(job: Job, seen: Observation, now: float) -> Decision | None:
-    """Keep the slice of a program that has ended for a later job; None: it is not kept any longer."""
+    """Keep the slice of a program that has ended for a later job; None: it is not kept, or not any longer."""
     keep = seen.hand_over.keep
     if not keep or job.then is State.QUEUED or spending.used_up(job, seen, now):
         return None
@@ -107,7 +107,8 @@ def fresh_first(slices: Iterable[Slice]) -> list[Slice]:
 
 
 def leaving(job: Job, slice: Slice, seen: Observation, now: float) -> Decision:
-    """Return the next step for a slice that is not needed any more: its deletion, until it is gone."""
+    """Return the next step for a slice that is not needed any more: to wait for its suspension, delete it, or confirm
+    that it is gone."""
     look, overdue = seen.of(slice), suspended_for(slice, now) >= SUSPENDED_WITHIN
     if isinstance(look, Present) and look.suspending and not overdue:
         return _wait_until_suspended(job, slice, now)
@@ -151,8 +152,8 @@ def deletion_is_sure(slice: Slice, seen: Observation) -> bool:
 
 
 def look_again(job: Job, slice: Slice, seen: Observation, now: float) -> Decision | None:
-    """A look has missed the slice: when to look again; None: this look agrees with an earlier one, so it is gone. From
-    the end of that to the begin of this one must be SECOND_LOOK: a look may take long."""
+    """Return the next poll of a slice that this poll missed; None: an earlier poll agrees, so it is gone. A poll may
+    take long: SECOND_LOOK counts from the end of the earlier one to the start of this one."""
     if missing_twice(slice, now):
         return None
     if slice.missing_since is not None and now - slice.missing_since <= AGREES_FOR:
@@ -184,7 +185,7 @@ def note_found(job: Job, slice: Slice, now: float) -> Event | None:
 
 
 def _arrive(job: Job, refused: circuits.Circuits, now: float) -> Event:
-    """The end of RELEASING: what was planned, unless the user has asked for something else since."""
+    """Return the event that ends RELEASING: as planned, unless the user has requested something else since."""
     then = job.then or State.CANCELLED
     if then is State.QUEUED and job.wish is not DesiredState.RUN:
         return event(job, _E.CANCELLED, now, "cancelled", Finished(Cause.CANCELLED))
@@ -197,8 +198,8 @@ def _arrive(job: Job, refused: circuits.Circuits, now: float) -> Event:
 
 
 def _requeue_delay(job: Job, refused: circuits.Circuits, now: float) -> float:
-    """Until an offer may be asked for again, where one was refused; else the back-off of the cause that led here
-    (its budget is spent already)."""
+    """Return the seconds until the next request: until an offer may be requested, if the circuit of the last refused
+    one is known; else the back-off of the cause, of whose budget this retry is used already."""
     if job.cause is None:
         return 0.0
     policy = retry.POLICIES[job.cause]
@@ -206,7 +207,7 @@ def _requeue_delay(job: Job, refused: circuits.Circuits, now: float) -> float:
     plain = retry.backoff(policy, used, seed=f"{job.id}:{policy.budget}:{used}")
     tried = circuits.refusals(job)
     if not tried or not circuits.retry_at(tried[-1], refused):
-        return plain  # not for want of capacity, or another backend was refused
+        return plain  # nothing was refused, or by another backend alone
     _, opens = circuits.first_available(circuits.allowed(job), refused)
     return round(max(1.0, opens - now), 2)
 

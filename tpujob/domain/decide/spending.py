@@ -1,6 +1,6 @@
 """Decisions of budgets: a warning, no slice without money, an end before the budget is used up. Pure.
 
-These decisions need no poll and no report: rates and times are in the record.
+They need no poll: rates and times are in the record. Only `max_time` waits until reports can be read.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ from tpujob.domain.text import dollars, duration
 
 
 def used_up(job: Job, seen: Observation, now: float) -> Shortage | None:
-    """Return why its slices must be released now, with the arithmetic; None: they may stay. While reports cannot be
-    read, a program may have ended within its time."""
+    """Return why its slices must be released now; None: they may stay. While reports cannot be read, `max_time` ends
+    nothing: the program may have ended within its time."""
     left = _time_left(job, now)
     if left is not None and left <= 0 and not isinstance(seen.reports, Unknown):
         text = f"it has run for {duration(job.spec.max_time or 0)}, which `max_time` allows"
@@ -28,7 +28,8 @@ def used_up(job: Job, seen: Observation, now: float) -> Shortage | None:
 
 
 def _time_left(job: Job, now: float) -> float | None:
-    """Seconds that its program may still run, since a person last set it going; None: any time."""
+    """Return the seconds for which its program may still run; None: no limit. Attempts before the job's last resume
+    after its end do not count."""
     if job.spec.max_time is None:
         return None
     runs = [a for a in job.attempts if a.running_at is not None and a.started_at >= job.fresh_at]
@@ -45,7 +46,7 @@ def paid_for(
 
 
 def keeps_nothing(job: Job, seen: Observation, now: float) -> bool:
-    """Return whether slices beside the serving one must be released, too: no other slice will be requested."""
+    """Return whether condemned slices must be released because the money or the time is used up."""
     if (
         job.state is State.QUEUED
         and paid_for(job, seen, circuits.allowed(job, seen.prices), now)[1]
@@ -55,8 +56,7 @@ def keeps_nothing(job: Job, seen: Observation, now: float) -> bool:
 
 
 def warn(job: Job, seen: Observation, now: float) -> Decision | None:
-    """Warn of the job's own budget, once for each limit. A shared budget has its warning where it is shown, not in each
-    of its jobs."""
+    """Warn of the job's own budget, once for each limit. A shared budget causes no event of a job."""
     own = budget.account(job, now, seen.funds.granted)
     if own is None or job.state.final or job.state is State.RELEASING:
         return None

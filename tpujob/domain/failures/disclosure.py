@@ -1,7 +1,7 @@
-"""The text of a program's error is its owner's and admins': what stands in its place, and where it is put back. Pure.
+"""The text of a program's error, which only its owner and admins may read. Pure.
 
-A stored sentence has the `message` of an attempt, which anybody may read; `detail` is the same with the text. Beside it
-the evidence, the verdict and what is sent on channels have that text.
+Stored sentences have the `message` of an attempt, which every user may read. Its `detail` is the same with the text of
+the error, and replaces the message for the owner and admins.
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from tpujob.domain.model import Attempt, End, Job
 
 
 def in_full(sentence: str, ends: Sequence[Attempt | End]) -> str:
-    """Return the sentence with the text of the error, that of the last of these ends whose message it has."""
+    """Return the sentence with the detail of the last of these ends whose message it contains, if there is one."""
     end = next((end for end in reversed(ends) if end.message and end.message in sentence), None)
     return sentence.replace(end.message, end.detail, 1) if end and end.detail else sentence
 
 
 def job_in_full(job: Job) -> Job:
-    """The record as its owner and admins read it."""
+    """Return the record as its owner and admins read it."""
     if not any(attempt.detail for attempt in job.attempts):
         return job
     slices = [
@@ -40,5 +40,5 @@ def event_in_full(event: Event) -> Event:
 
 
 def ended_by(job: Job, at: float) -> list[Attempt]:
-    """The attempts that had ended at that time."""
+    """Return the attempts that had ended at that time."""
     return [a for a in job.attempts if a.ended_at is not None and a.ended_at <= at]

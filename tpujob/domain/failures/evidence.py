@@ -21,7 +21,7 @@ _CLASS = re.compile(r"((?:[^\W\d]\w*\.)*[A-Z]\w*)(?::|\s*$)")
 def proofs(
     culprit: HostReport, named: Sequence[str], ordered: Sequence[HostReport]
 ) -> tuple[Proof, ...]:
-    """The lines that prove the cause, then how the other hosts followed."""
+    """Return the lines that prove the cause, then the ends of the other hosts."""
     lines = list(dict.fromkeys(named))[-4:] or _last_words(culprit.evidence)
     own = [proof(culprit.host, line) for line in lines]
     others = [r for r in ordered if r.host != culprit.host]
@@ -41,7 +41,7 @@ def _last_words(lines: Sequence[str]) -> list[str]:
 
 
 def _traceback(lines: Sequence[str]) -> list[str]:
-    """The last traceback, up to the line that names its error."""
+    """Return the last traceback, up to the line that names its error; empty: there is none."""
     starts = [i for i, line in enumerate(lines) if line.startswith(_TRACEBACK)]
     if not starts:
         return []
@@ -51,7 +51,7 @@ def _traceback(lines: Sequence[str]) -> list[str]:
 
 
 def last_error(lines: Sequence[str]) -> str:
-    """The line that names the last traceback's error; empty without one."""
+    """Return the line that names the last traceback's error; empty: there is none."""
     traceback = _traceback(lines)
     return traceback[-1] if traceback and not traceback[-1][:1].isspace() else ""
 
@@ -63,17 +63,17 @@ def error_class(error: str) -> str:
 
 
 def proof(host: int, text: str) -> Proof:
-    """A line of evidence, cut to its width."""
+    """Return a line of evidence, cut so that it has WIDTH characters with its host."""
     return Proof(host, text[: WIDTH - len(str(Proof(host, "")))])
 
 
 def code_of(report: HostReport) -> int:
-    """The exit code of a program that has ended."""
+    """Return the exit code of a program that has ended; of one that was not started, the code of an error."""
     return report.exit_code if report.exit_code is not None else int(Exit.ERROR)
 
 
 def ending(code: int) -> str:
-    """An exit code in words."""
+    """Return an exit code in words."""
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 
@@ -93,7 +93,7 @@ def _sign(cause: Cause, pattern: str, words: str) -> ErrorPattern:
     return ErrorPattern(cause, re.compile(pattern), words)
 
 
-#: the first that matches counts, narrow ones first: a TPU that is in use shows as a failed initialization, too
+#: the first pattern that matches counts: a TPU in use, for example, also prints that its initialization failed
 SIGNS: tuple[ErrorPattern, ...] = (
     _sign(
         Cause.TPU_BUSY,
@@ -143,14 +143,14 @@ SIGNS: tuple[ErrorPattern, ...] = (
     _sign(Cause.CRASH, r"No space left on device", "the disk of the host is full"),
 )
 
-#: what a host prints when it failed only because another one was gone
+#: output of a host that failed only because another host was gone
 ECHO = re.compile(
     r"PollForError|coordination service.*(?:error|unavailable|fatal|shut)|tasks? (?:is|are) unhealthy"
     r"|stopped sending heartbeats|(?i:heartbeat timeout)|(?i:barrier (?:timed out|failed))"
     r"|Connection (?:reset|closed) by (?:remote )?peer|another task (?:died|has (?:failed|crashed))"
 )
 
-#: what libraries print on every host that has no key file, whatever happens
+#: output of libraries on every host without a key file, also without any failure
 NOISE = re.compile(r"google_auth_provider|Could not find the credentials file")
 
 

@@ -1,7 +1,7 @@
 """Reputation of physical machines that produced wrong numbers: weights of accusations, their decay, and thresholds.
 
-A machine that a program accuses is avoided by other jobs of the same owner; by all jobs once two owners have accused
-it, or a person has condemned it. Pure. The store keeps the records; `nonfinite.py` decides which machine is accused.
+Jobs of an owner avoid a machine that the owner's programs accuse; all jobs avoid one that two owners accuse, or that a
+person marks as bad. Pure. The store keeps the records; `nonfinite.py` decides which machine is accused.
 """
 
 from collections.abc import Iterable
@@ -9,31 +9,31 @@ from dataclasses import replace
 
 from tpujob.domain.model import Suspect
 
-#: a score halves in this many seconds: hardware is mended, and most of what goes wrong once never comes back
+#: seconds in which a score halves: hardware is repaired, and most faults do not return
 HALF_LIFE = 7 * 86400.0
-#: programs of an owner are kept off a machine from this score on, in so far as that owner's jobs have made it
+#: an owner's part of the score from which that owner's programs avoid the machine
 THRESHOLD = 0.4
-#: owners whose jobs say so, after which programs of all are kept off it
+#: number of such owners from which programs of all owners avoid the machine
 OWNERS = 2
-#: what an accusation weighs: of the machine that a replay has named, and of each one of several that it may have been
+#: weight of an accusation: of a machine that is the only possible one, and of each of several
 NAMED, ONE_OF_SEVERAL = 2.0, 0.8
-#: reasons that a record keeps, the newest
+#: number of reasons that a record keeps, the newest
 REASONS = 5
 #: times that a job gives back a slice for a machine that is only suspected; then it takes what it gets
 REFUSALS = 3
 
 
 def score(suspect: Suspect, now: float) -> float:
-    """The score as it has faded by `now`."""
+    """Return the decayed score at `now`."""
     return suspect.score * _left(suspect, now)
 
 
 def refused(suspect: Suspect, now: float, owner: str | None = None) -> bool:
-    """Return whether programs of this owner are kept off it; None: of all owners. A person's verdict counts first, then
-    the scores."""
+    """Return whether programs of this owner avoid the machine; None: of all owners. A person's mark comes before the
+    scores."""
     if suspect.pinned:
         return suspect.pinned == "bad"
-    if not suspect.owners:  # of before it was noted whose jobs had made it
+    if not suspect.owners:  # an old record
         return score(suspect, now) >= THRESHOLD
     against = accusers(suspect, now)
     return len(against) >= OWNERS or owner in against
@@ -46,19 +46,19 @@ def accusers(suspect: Suspect, now: float) -> frozenset[str]:
 
 
 def avoided(suspects: Iterable[Suspect], now: float, owner: str) -> list[str]:
-    """The machines that programs of this owner are kept off."""
+    """Return the names of the machines that programs of this owner avoid."""
     return sorted(s.physical for s in suspects if refused(s, now, owner))
 
 
 def worst_first(suspects: Iterable[Suspect]) -> list[Suspect]:
-    """The highest score first, all as they have faded by one and the same time."""
+    """Return the suspects, the highest score first. All scores are decayed to the time of the newest update."""
     listed = list(suspects)
     newest = max((s.updated_at for s in listed), default=0.0)
     return sorted(listed, key=lambda s: (-score(s, newest), s.physical))
 
 
 def accused(suspect: Suspect, weight: float, reason: str, at: float, owner: str) -> Suspect:
-    """The record after one more accusation, by a job of this owner."""
+    """Return the record after one more accusation by a job of this owner."""
     before = suspect.owners or ({"": suspect.score} if suspect.score else {})
     owners = {accuser: part * _left(suspect, at) for accuser, part in before.items()}
     return replace(

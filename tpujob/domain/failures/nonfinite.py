@@ -1,7 +1,7 @@
-"""Numbers that are not finite: the hardware or the maths? And who is to be suspected.
+"""The source of numbers that are not finite: the hardware or the maths, and the machines to suspect. Pure.
 
-Pure. A program that follows the contract replays the step and says which. Of any other only this is known: what fails
-at the same step on other hardware is the maths; what goes past that step on other hardware was the machine.
+A program that follows the contract replays the step and reports the source. For other programs, a failure at the same
+step on other hardware proves the maths; progress past that step on other hardware proves the machine.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ _REPLAYED = ("data", "model", "model or data")
 
 @dataclass(frozen=True, slots=True)
 class Accusation:
-    """A reason to suspect machines; `op_id` is the same however often it is found."""
+    """A reason to suspect machines. A repeat has the same `op_id`."""
 
     physicals: tuple[str, ...]
-    zone: str  #: that they are in
+    zone: str  #: of the machines
     weight: float
     reason: str
     op_id: str
@@ -44,8 +44,8 @@ def is_maths(job: Job, verdict: Verdict | None, physical: Sequence[str]) -> str:
 
 
 def evidence_text(job: Job, verdict: Verdict | None) -> str:
-    """Return what is known about a job whose newest attempt has just ended with this verdict, when nothing shows what
-    made its numbers."""
+    """Return the known facts about numbers of an unknown source, in one line. The newest attempt has just ended with
+    this verdict."""
     verdicts = [*(a.verdict for a in _unexplained(job)), verdict]
     steps = list(dict.fromkeys(str(v.step) for v in verdicts if v and v.step is not None))
     at = f" at step{'s' if len(steps) > 1 else ''} {', '.join(steps)}" if steps else ""
@@ -58,8 +58,8 @@ def evidence_text(job: Job, verdict: Verdict | None) -> str:
 
 
 def discards(job: Job, slice: str) -> bool:
-    """Return whether what the program on that slice writes from now on comes from numbers that are not finite: its
-    newest attempt there ended so."""
+    """Return whether the program on that slice may still write numbers that are not finite: the newest attempt there
+    ended with a verdict."""
     attempts = [a for a in job.attempts if a.slice == slice]
     return bool(attempts and attempts[-1].verdict)
 
@@ -79,7 +79,7 @@ def accusations(job: Job, physical: Sequence[str]) -> list[Accusation]:
 
 
 def _unexplained(job: Job) -> list[Attempt]:
-    """Return the attempts that ended as not finite, and that were not replayed."""
+    """Return the attempts with numbers that were not finite and whose step was not replayed."""
     return [
         a
         for a in job.attempts
@@ -88,7 +88,8 @@ def _unexplained(job: Job) -> list[Attempt]:
 
 
 def _elsewhere(earlier: Attempt, slice: str, physical: Sequence[str]) -> bool:
-    """Return whether it ran on none of these machines; where none is known, another slice means other machines."""
+    """Return whether the attempt ran on none of these machines. If no machine of both is known, another slice counts as
+    other machines."""
     before, now = ({p for p in machines if p} for machines in (earlier.physical, physical))
     if before or now:
         return bool(before and now) and not before & now
@@ -96,8 +97,8 @@ def _elsewhere(earlier: Attempt, slice: str, physical: Sequence[str]) -> bool:
 
 
 def passed(newest: Attempt, verdict: Verdict | None) -> bool:
-    """Return whether the newest attempt got past that step. A failed attempt that does not report where it resumed may
-    have begun after the step, from wrong numbers."""
+    """Return whether the newest attempt got past the step. One that was not finite itself and does not report where it
+    resumed does not count: it may have begun after the step."""
     if newest.outcome is Outcome.SUCCEEDED:
         return True
     step, progress = verdict.step if verdict else None, newest.progress

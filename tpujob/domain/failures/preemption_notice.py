@@ -1,4 +1,4 @@
-"""A program that had to stop: by a notice of its cloud, or with its slice. Pure."""
+"""The end of a program after a notice of its cloud, and what it saved before that. Pure."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from workloads.contract import DONE, Exit
 
 
 def notice_of(reports: Sequence[HostReport]) -> str:
-    """Return what a host heard from its cloud; empty: no host heard anything."""
+    """Return the notice that a host got from its cloud; empty: no host got one."""
     return next((r.notice for r in reports if r.notice), "")
 
 
@@ -36,9 +36,8 @@ def stopped(code: int) -> str:
 
 
 def saved_words(reports: Sequence[HostReport]) -> str:
-    """Return what a program that had to stop could still save, as far as it reported it. Empty: it names no checkpoint,
-    so what it has saved is not known. A program that resumed, named no checkpoint since and did not end by itself has
-    saved nothing since."""
+    """Return in words what a program saved before it was stopped. Empty: unknown, as it reports no checkpoint. One that
+    resumed, reported no checkpoint since and did not end by itself has saved nothing since."""
     steps = [r.progress for r in reports if r.progress.step is not None]
     saved = [p.checkpoint for p in steps if p.checkpoint is not None]
     by_itself = any(r.exit_code in (Exit.DONE, Exit.INTERRUPTED) for r in reports)

@@ -13,20 +13,20 @@ from tpujob.domain.text import duration
 class RetryPolicy:
     """The rule for one cause."""
 
-    budget: str  #: the counter in `Job.spent`; empty: never tried again
-    limit: str = ""  #: the field of `recovery:` that bounds it; empty: `most_often` does
-    most_often: int | None = None  #: a bound that is the same for all jobs; None: no bound
+    budget: str  #: the counter in `Job.spent`; empty: the cause is never retried
+    limit: str = ""  #: the field of `recovery:` that limits the retries; empty: `most_often` does
+    most_often: int | None = None  #: a limit that is the same for all jobs; None: no limit
     first: float = 0.0  #: seconds before the first retry; doubled each time
-    most: float = 0.0
-    same_slice: bool = False  #: the slice is not to blame: start again on it
-    #: the slice is to blame: the same hardware must not be handed out again
+    most: float = 0.0  #: maximum of these seconds, before jitter
+    same_slice: bool = False  #: the slice is not the cause: the program starts again on it
+    #: the slice is the cause: the job must not get the same hardware again
     bad_slice: bool = False
 
 
-#: seconds of waiting for which a slice is kept: a longer wait costs more than another slice
+#: maximum delay in seconds during which a slice is kept: a longer one costs more than another slice
 KEEP = 600.0
 
-#: so many attempts in a row that lost their hosts within so many seconds: the program may be what kills the hosts
+#: number of attempts in a row that lost contact, each within SOON seconds of its start: the program may kill the hosts
 KILLS, SOON = 4, 900.0
 
 _PREEMPTED = RetryPolicy("preemptions", "preemptions", first=1, most=60)
@@ -59,13 +59,13 @@ POLICIES: Mapping[Cause, RetryPolicy] = {
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Try again after `delay` seconds; `budget` is spent by one."""
+    """A retry after `delay` seconds, which uses one of `budget`."""
 
     budget: str
     delay: float
     same_slice: bool
     bad_slice: bool
-    left: int | None  #: how many more such retries there are; None: no bound
+    left: int | None  #: number of further retries of the budget; None: no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,8 @@ def kills_hosts(job: Job, now: float) -> str:
 
 
 def backoff(policy: RetryPolicy, used: int, *, seed: str) -> float:
-    """Seconds: doubled each time up to `most`, then up to a quarter more or less, the same for the same seed."""
+    """Return the seconds before a retry: `first`, doubled for each used one up to `most`, with up to a quarter more or
+    less. The jitter is a function of the seed."""
     plain = min(policy.most, policy.first * 2.0 ** min(used, 30))
     return round(plain * (0.75 + 0.5 * (zlib.crc32(seed.encode()) % 1000) / 999), 2)
 

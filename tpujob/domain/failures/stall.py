@@ -1,8 +1,8 @@
-"""Programs that do not end and do not go on: hangs, hosts that ended while others wait, hosts that fell silent.
+"""Programs that neither end nor make progress: hangs, hosts that wait for ended ones, silent hosts. Pure.
 
-Pure. Each function gives the end of the attempt, or None while there is none to see. Every rule asks for time *and*
-for a number of looks in it, as a clock alone jumps when a machine is paused. Ages are by one clock each: how long a
-program is idle by the host's own, how old a report is by the storage's, how long SSH is silent by the backend's.
+`hung`, `left_behind` and `silent` return the end of the attempt, or None. The clock jumps when a machine is paused, so
+idle time and silence over SSH count only with a number of checks in them. Each duration is by one clock: the idle time
+by the host's, the age of a report by the storage's, the silence over SSH by the backend's.
 """
 
 import re
@@ -16,22 +16,23 @@ from tpujob.domain.text import duration, list_hosts
 from tpujob.protocol import Phase, StallRule
 from tpujob.protocol.limits import LEFT_BEHIND
 
-#: phases of a host in which the others have to wait for it
+#: phases of a host before its program starts: the other hosts wait for it
 ON_THE_WAY = frozenset({Phase.FETCHING, Phase.SETUP, Phase.CLEARING, Phase.PREFLIGHT})
-#: looks of the agent without progress, at least, before a program counts as hung
+#: minimum number of the agent's checks without progress before a program counts as hung
 LOOKS = 5
-#: seconds, at least, until the first step: compiling may take long
+#: minimum seconds allowed until the first step: compiling may take long
 FIRST_STEP = 30 * 60.0
-#: lost contact: no word of a host for QUIET seconds, no answer over SSH for UNREACHABLE seconds and to PROBES tries
+#: lost contact: no report of a host for QUIET seconds, and no answer to PROBES over SSH in UNREACHABLE seconds
 QUIET, UNREACHABLE, PROBES = 150.0, 60.0, 3
-#: no word for so many seconds of a host that answers over SSH: its agent is gone. Its program may well run on, and may
-#: only be refused by the bucket for a while, so that patience costs little
+#: seconds without a report after which a host that answers over SSH counts as without its agent. The limit is long:
+#: its program may still run while the bucket refuses the reports
 SILENCE = 1800.0
-#: seconds between two reports, up to which all of these are counted in seconds
+#: usual seconds between two reports; with fewer, the limits of silence shrink in proportion
 USUAL = 15.0
-#: seconds between two looks that are stored while there is no word of some hosts
+#: minimum seconds between two stored observations of hosts that do not report
 WATCH_EVERY = 60.0
-#: what was stored longer ago says nothing of now; less than QUIET: no outage in between explains that much silence
+#: maximum age in seconds of a stored observation that still counts. It is less than QUIET, so that an outage since then
+#: cannot explain the silence
 WATCH_LASTS = 140.0
 
 
@@ -42,7 +43,8 @@ def pace(every: float) -> float:
 
 
 def limit(stall: float, running: Sequence[HostReport]) -> float:
-    """Seconds without progress after which a program hangs. One that tells its steps gets longer for the first."""
+    """Return the seconds without progress after which a program hangs. One that reports phases gets more for its first
+    step."""
     tells = any(r.progress.phase for r in running)
     stepped = any(r.progress.step is not None for r in running)
     return stall if stepped or not tells else _first(stall)
@@ -59,7 +61,8 @@ def _first(stall: float) -> float:
 
 
 def hung(stall: float, reports: Sequence[HostReport]) -> End | None:
-    """No host makes progress. While one does, the others are not called hung: they may be waiting for it."""
+    """Return the end of an attempt of which no running host makes progress. While one does, the others may be waiting
+    for it."""
     running = [r for r in reports if r.phase == Phase.RUNNING]
     if not stall or not running or any(r.idle is None or r.looks < LOOKS for r in running):
         return None
@@ -76,7 +79,7 @@ def hung(stall: float, reports: Sequence[HostReport]) -> End | None:
 
 
 def left_behind(reports: Sequence[HostReport], hosts: int) -> End | None:
-    """Some hosts have ended with success, and the others neither end nor go on."""
+    """Return the end of an attempt of which some hosts have succeeded and the others neither end nor make progress."""
     done = [
         r for r in reports if r.phase == Phase.EXITED and r.exit_code == 0 and not r.error_cause
     ]
@@ -104,11 +107,11 @@ def silent(
     """Return the end of an attempt with a host that has stopped reporting. Two signals are needed: no report, and no
     answer over SSH. A host that answers SSH has lost its agent, and the slice is not to blame. `every`: seconds between
     two reports. `disturbed`: others write where hosts report, so that the silence of a host that answers SSH proves
-    nothing. `abandoned`: hosts that know that their agents have died."""
+    nothing. `abandoned`: silent hosts whose agents are known to be gone."""
     short = pace(every)
     for report in (r for r in reports if r.phase != Phase.EXITED):
         quiet = proof(report.host, f"has not reported for {duration(report.age)}")
-        if report.host in abandoned:  # no patience brings another report
+        if report.host in abandoned:  # no more reports can come
             message = f"host {report.host} {quiet.text}: something has killed its agent"
             return End(Outcome.FAILED, Cause.CRASH, report.host, message, (quiet,))
         if report.age <= QUIET * short:
@@ -151,7 +154,7 @@ def _shape(lines: Sequence[str]) -> str:
 
 
 def _stacks(reports: Sequence[HostReport], odd: int | None) -> tuple[Proof, ...]:
-    """The innermost frames, the odd host's first."""
+    """Return the first lines of each host's stacks, the odd host's first."""
     ordered = sorted(reports, key=lambda r: (r.host != odd, r.host))
     lines = [proof(r.host, line) for r in ordered for line in r.evidence[:6]]
     return tuple(lines[:12])

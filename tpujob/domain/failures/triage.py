@@ -1,7 +1,7 @@
 """One cause for an ended attempt: which host failed first, what its end means, and the lines that prove it.
 
-Exit codes come first: what a program says by its code is believed. Of an end that its code does not explain, the
-lines that the hosts kept may name one of the causes of a failure; they never make a success, nor a preemption.
+Exit codes come first. If the code does not explain an end, lines of the hosts' output may name the cause of a failure;
+they never prove a success or a preemption.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,10 +21,10 @@ from tpujob.domain.observations import HostReport
 from tpujob.protocol import Phase
 from workloads.contract import Exit
 
-#: how long the other hosts get to end by themselves after the first one ended badly, in seconds
+#: seconds for which the other hosts may end by themselves after the first bad end of a host
 SETTLE = 20.0
 
-#: what an exit code says by itself, under the contract of `workloads/contract/`
+#: meaning of an exit code under the contract of `workloads/contract/`
 CODES: Mapping[int, tuple[Outcome, Cause, str]] = {
     Exit.NONFINITE: (
         Outcome.FAILED,
@@ -56,7 +56,8 @@ def ended(reports: Sequence[HostReport], hosts: int) -> End | None:
         if len(done) == hosts:
             return _done(reports, hosts)
         return None
-    # the others only wait for it; of hosts that were late, another one may know why. What is not finite may be saved
+    # at once: the other hosts only wait for a host that failed before its program, or may save wrong numbers; a late
+    # host is no such case, as another one may report the reason
     early = any(
         r.unreached
         or r.error_cause is Cause.NONFINITE
@@ -69,8 +70,8 @@ def ended(reports: Sequence[HostReport], hosts: int) -> End | None:
 
 
 def succeeded(reports: Sequence[HostReport], hosts: int) -> End | None:
-    """Return the success of a program that has ended on every host, also when it is known only after a person has asked
-    for its stop. None: it has not ended so, or it ended because it was stopped."""
+    """Return the success of a program that has ended on every host, also after a request to stop it. None: it has not
+    succeeded, or it ended because it was stopped."""
     done = [r for r in reports if r.phase == Phase.EXITED]
     if len(done) < hosts or not hosts or _bad(done):
         return None
@@ -86,7 +87,7 @@ def _success(hosts: int) -> End:
 
 
 def _done(reports: Sequence[HostReport], hosts: int) -> End:
-    """Return the end of a program whose hosts all exited with 0. Some trainers save and do so when asked to stop."""
+    """Return the end of a program whose hosts all exited with 0. Some trainers exit so after a notice, incomplete."""
     if preemption_notice.notice_of(reports) and not any(
         preemption_notice.complete(r.progress) for r in reports
     ):
@@ -96,7 +97,7 @@ def _done(reports: Sequence[HostReport], hosts: int) -> End:
 
 def witnesses(reports: Sequence[HostReport]) -> list[HostReport]:
     """Return the hosts whose lines are worth reading, the likeliest culprit first: those that ended badly; if none did,
-    those that make no progress, the one that is furthest behind first."""
+    those that still run, the one that is furthest behind first."""
     silent = (0, int(Exit.INTERRUPTED))
     bad = sorted((r for r in _bad(reports) if r.exit_code not in silent), key=_guilt)
     running = [r for r in reports if r.phase == Phase.RUNNING]
@@ -141,7 +142,7 @@ def _blame(bad: Sequence[HostReport], reports: Sequence[HostReport]) -> End:
     return _explain(ordered)
 
 
-#: what the code itself says, of a program that left no verdict
+#: the verdict by exit code of a program without a verdict of its own
 _JUDGED: Mapping[int, Verdict] = {
     Exit.NONFINITE: Verdict(blame="model or data"),
     Exit.DEVICE: Verdict(blame="device"),
@@ -149,7 +150,7 @@ _JUDGED: Mapping[int, Verdict] = {
 
 
 def _verdict(ordered: Sequence[HostReport]) -> Verdict | None:
-    """Return the most specific verdict that the program left; of equals, the likeliest culprit's."""
+    """Return the most specific verdict of the hosts; of equally specific ones, the likeliest culprit's; None: none."""
     verdicts = [r.verdict for r in ordered if r.verdict]
     return max(
         verdicts,
@@ -166,7 +167,7 @@ def _explain(ordered: Sequence[HostReport]) -> End:
             sign, lines = match
             code = ending(code_of(report))
             message, detail = f"host {report.host}: {sign.words} ({code})", ""
-            if sign.cause is Cause.SETUP:  # what is missing
+            if sign.cause is Cause.SETUP:  # the line names what is missing
                 detail = f"{lines[-1][:100]}; {sign.words} (host {report.host}: {code})"
             proof = proofs(report, lines, ordered)
             return End(Outcome.FAILED, sign.cause, report.host, message, proof, detail=detail)
@@ -187,7 +188,7 @@ def _guilt(report: HostReport) -> tuple[int, float, int]:
 
 
 def _rank(report: HostReport) -> int:
-    if report.unreached:  # which is why the others were late
+    if report.unreached:  # the reason for which other hosts are late
         return -1
     if report.error_cause:
         return 1 if report.late else 0
@@ -196,7 +197,7 @@ def _rank(report: HostReport) -> int:
         return 1
     if code in CODES:
         return 0
-    if report.notice and code in CASCADE:  # warned, then killed: its lines prove nothing more
+    if report.notice and code in CASCADE:  # killed after a notice: its lines prove nothing
         return 2
     if sign_of(report.evidence):
         return 0

@@ -1,4 +1,4 @@
-"""Translates a job's `env` and `mounts` into orders for the agent, and into words for people. Pure.
+"""The environment and mounts of a job, as orders for the agent and as words for people, with warnings. Pure.
 
 `domain/spec/env.py` has their fields; `agent/setup/` carries the orders out.
 """

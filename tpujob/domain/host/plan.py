@@ -9,7 +9,7 @@ from tpujob.domain.failures import stall
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.host import data
 from tpujob.domain.host.environment import environment_order, mount_order
-from tpujob.domain.model import Attempt, Endpoint, Job, Json
+from tpujob.domain.model import Attempt, Endpoint, Job, Json, Slice
 from tpujob.domain.spec import JobSpec
 from tpujob.protocol import Plan, PreflightOrder, paths
 from workloads.contract import ProgramContext
@@ -28,8 +28,7 @@ LOG_BYTES = 256 * 1024 * 1024
 
 def plans(job: Job, *, report_every: float = 15.0, avoid: Collection[str] = ()) -> list[HostPlan]:
     """Return the newest attempt's plan for each host of the serving slice. `avoid`: forbidden physical machines."""
-    assert job.slice is not None, f"job {job.id} has no slice in state {job.state}"
-    endpoints = sorted(job.slice.endpoints, key=lambda e: e.host)
+    endpoints = sorted(_serving(job).endpoints, key=lambda e: e.host)
     hosts = [endpoint.host for endpoint in endpoints]
     return [HostPlan(n, _plan(job, endpoints, n, report_every, avoid)) for n in hosts]
 
@@ -37,7 +36,7 @@ def plans(job: Job, *, report_every: float = 15.0, avoid: Collection[str] = ()) 
 def _plan(
     job: Job, endpoints: Sequence[Endpoint], host: int, report_every: float, avoid: Collection[str]
 ) -> Plan:
-    spec, context = job.spec, _context(job, host, endpoints)
+    spec, slice, context = job.spec, _serving(job), _context(job, host, endpoints)
     return {
         "v": 1,
         "job": job.id,
@@ -77,9 +76,9 @@ def _plan(
         "folders": data.folders(job),
         "outputs": list(spec.outputs),
         "created_at": float(job.created_at),
-        "type": job.slice.type if job.slice else "",
-        "shared": _cache(job),
-        "epoch": job.slice.epoch if job.slice else 0,
+        "type": slice.type,
+        "shared": f"{paths.owner_folder(slice.bucket or job.bucket, job.folder)}/cache",
+        "epoch": slice.epoch,
     }
 
 
@@ -91,16 +90,9 @@ def group_variables(job: Job) -> dict[str, str]:
     return {"TPUJOB_INDEX": str(job.index), "TPUJOB_COUNT": str(job.group_size), **params}
 
 
-def _cache(job: Job) -> str:
-    """Return the folder in which the hosts of one owner's jobs share environments and compiled programs."""
-    bucket = (job.slice and job.slice.bucket) or job.bucket
-    return f"{paths.owner_folder(bucket, job.folder)}/cache"
-
-
 def _context(job: Job, host: int, endpoints: Sequence[Endpoint]) -> ProgramContext:
     """Return the program's context on a host; the agent adds the rest."""
-    assert job.slice is not None
-    slices = job.slice.tpu_slices
+    slices = _serving(job).tpu_slices
     return ProgramContext(
         job=job.id,
         attempt=_newest(job).number,
@@ -132,19 +124,19 @@ def _megascale(context: ProgramContext) -> dict[str, str]:
 
 def _preflight(job: Job, endpoints: Sequence[Endpoint], spec: JobSpec) -> PreflightOrder:
     """Return the agent's orders for the check of hosts and chips before the program starts."""
-    assert job.slice is not None
-    accelerator = accelerators.find(job.slice.type)
-    hosts = accelerator.hosts * job.slice.tpu_slices if accelerator.known else len(endpoints)
-    chips = accelerator.chips * job.slice.tpu_slices
+    slice = _serving(job)
+    accelerator = accelerators.find(slice.type)
+    hosts = accelerator.hosts * slice.tpu_slices if accelerator.known else len(endpoints)
+    chips = accelerator.chips * slice.tpu_slices
     return {
-        "slice": job.slice.name,
+        "slice": slice.name,
         "chips": chips if accelerator.known else 0,
         "hosts": hosts,
         "coordinator": f"{endpoints[0].internal_ip}:{PREFLIGHT_PORT}",
         "meeting": f"{endpoints[0].internal_ip}:{MEETING_PORT}",
         "required": spec.run.workload is not None,
         "seconds": preflight_seconds(hosts, chips, staged=bool(data.stage_orders(job))),
-        "ports": [COORDINATOR_PORT, *([MEGASCALE_PORT] if job.slice.tpu_slices > 1 else [])],
+        "ports": [COORDINATOR_PORT, *([MEGASCALE_PORT] if slice.tpu_slices > 1 else [])],
     }
 
 
@@ -172,6 +164,11 @@ def _option(key: str, value: Json) -> str:
     return f"--{name}={value}"
 
 
+def _serving(job: Job) -> Slice:
+    assert job.slice is not None, f"job {job.id} has no slice in state {job.state}"
+    return job.slice
+
+
 def _newest(job: Job) -> Attempt:
     assert job.attempt is not None, f"job {job.id} has no attempt in state {job.state}"
     return job.attempt
@@ -193,7 +190,7 @@ STAGING_APART = 600.0
 
 
 def preflight_seconds(hosts: int, chips: int, *, staged: bool = False) -> float:
-    """Return the time limit of the check: 90 s for one host of 4 chips, 223 s for 64 hosts of 256 chips, 495 s for
+    """Return the time limit of the check in seconds: 90 for one host of 4 chips, 223 for 64 hosts of 256 chips, 495 for
     1,024 hosts of 4,096 chips. A longer check is late, not wrong. `staged`: the hosts fetch data first."""
     seconds = ONE_HOST + EACH_DOUBLING * math.log2(max(1, hosts)) + EACH_CHIP * chips
     return seconds + (STAGING_APART if staged else 0.0)

@@ -1,7 +1,7 @@
 """Decides which reports of hosts are believed. Pure.
 
-Everybody with write access to the bucket can write objects where reports lie. An object is rejected, and counted, if
-the key of the attempt has not signed it, if it repeats an older report, or if it is about something else.
+Every program with write access to the bucket can write objects in the place of reports. An object is rejected and
+counted if the attempt's key has not signed it, if it repeats an older report, or if it is about something else.
 
 An object of an old agent has the reports of many hosts (`protocol/old_slice_report.py`). So several objects may have
 reports of one host: the report with the highest number counts.
@@ -16,7 +16,7 @@ from tpujob.domain.model import Ignored, Job
 from tpujob.domain.observations import HostReport
 from tpujob.protocol import old_slice_report
 
-#: most seconds between a report's creation and its upload; an object written later comes from others
+#: maximum seconds between a report's creation and its upload; an object written later is rejected as replayed
 ON_THE_WAY = 120.0
 #: seconds for which a rejected object counts as a disturbance. Its host overwrites it each minute; an agent that writes
 #: no report for so long counts as dead (`failures/stall.py`).

@@ -1,5 +1,8 @@
-"""Reads the curves of an attempt from the body of host 0's report. The body counts only if the key of the attempt has
-signed it, as others can write to the bucket. Values that are no numbers are ignored, as programs report anything."""
+"""Reads the curves of an attempt from the body of host 0's report. Pure.
+
+The body counts only if the key of the attempt has signed it, as other programs can write to the bucket. Values that are
+no numbers are ignored.
+"""
 
 import json
 from collections.abc import Sequence

@@ -117,16 +117,16 @@ def since_of(entry: QueueEntry) -> float:
 
 
 def slow_order(case: Lab) -> list[str]:
-    """By the definition: each time, all jobs that are left are compared."""
+    """Return the order by its definition: each step compares all jobs that are left."""
     shares = {s: n / case.settings.weights.get(s, 1.0) for s, n in case.usage.shares.items()}
     owners = dict(case.usage.owners)
     left = [
-        one
-        for one in case.jobs
-        if one.waits
-        and not one.held_by
-        and (one.not_before is None or one.not_before <= NOW)
-        and all(ENDS[e.job].state is State.SUCCEEDED for e in one.edges)
+        job
+        for job in case.jobs
+        if job.waits
+        and not job.held_by
+        and (job.not_before is None or job.not_before <= NOW)
+        and all(ENDS[e.job].state is State.SUCCEEDED for e in job.edges)
     ]
 
     def band(entry: QueueEntry) -> int:
@@ -135,25 +135,27 @@ def slow_order(case: Lab) -> list[str]:
 
     order: list[str] = []
     while left:
-        best = [one for one in left if band(one) == min(map(band, left))]
+        best = [job for job in left if band(job) == min(map(band, left))]
 
         def head(share: str, owner: str, among: list[QueueEntry] = best) -> QueueEntry:
-            own = [one for one in among if (one.share, one.owner) == (share, owner)]
-            return min(own, key=lambda one: (-one.rank, since_of(one), one.number))
+            own = [job for job in among if (job.share, job.owner) == (share, owner)]
+            return min(own, key=lambda job: (-job.rank, since_of(job), job.number))
 
         def next_owner(share: str, among: list[QueueEntry] = best) -> str:
-            names = {one.owner for one in among if one.share == share}
+            names = {job.owner for job in among if job.share == share}
             return min(names, key=lambda o: (owners.get((share, o), 0.0), head(share, o).number))
 
         share = min(
-            {one.share for one in best},
+            {job.share for job in best},
             key=lambda s: (shares.get(s, 0.0), head(s, next_owner(s)).number),
         )
-        one = head(share, next_owner(share))
-        order.append(one.id)
-        left.remove(one)
-        shares[share] = shares.get(share, 0.0) + one.charge / case.settings.weights.get(share, 1.0)
-        owners[share, one.owner] = owners.get((share, one.owner), 0.0) + one.charge
+        first = head(share, next_owner(share))
+        order.append(first.id)
+        left.remove(first)
+        shares[share] = shares.get(share, 0.0) + first.charge / case.settings.weights.get(
+            share, 1.0
+        )
+        owners[share, first.owner] = owners.get((share, first.owner), 0.0) + first.charge
     return order
 
 

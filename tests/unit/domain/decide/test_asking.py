@@ -92,6 +92,9 @@ def test_a_job_that_waited_too_long_ends_for_what_it_was_refused_for() -> None:
     ended = after(quota, decided(with_wait(quota, 8000)))
     assert ended.cause is Cause.QUOTA
     assert ended.message == "no slice in 2.2 h, which `recovery.wait` allows"
+    resumed = replace(quota, fresh_at=NOW - 60)
+    ended = after(resumed, decided(with_wait(resumed, 59)))
+    assert ended.cause is Cause.STOCKOUT, "the refusal was before its resume"
 
 
 @pytest.mark.parametrize("wish", [DesiredState.CANCEL, DesiredState.RELEASE, DesiredState.CLEAN])

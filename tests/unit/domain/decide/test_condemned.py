@@ -1,4 +1,4 @@
-"""A slice that was swapped out as bad: stopped first, kept while that serves something, and then given back."""
+"""A condemned slice: its program is stopped, it is kept for a while, and then deleted."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,7 +9,7 @@ from tests.support.records import NOW, job_in, with_condemned
 from tpujob.domain.actions import DeleteSlice, StopProgram
 from tpujob.domain.capacity import circuits
 from tpujob.domain.decide import decide
-from tpujob.domain.decide.condemned import MOST, QUEUED, STOP_PATIENCE, give_back
+from tpujob.domain.decide.condemned import MOST, MOST_REQUESTED, STOP_PATIENCE, give_back
 from tpujob.domain.model import Cause, DesiredState, Job, State
 from tpujob.domain.observations import (
     Absent,
@@ -23,54 +23,67 @@ from tpujob.domain.observations import (
 
 BAD, GRACE = "tj-000001-1", 30.0
 THERE = Present(SliceState.READY)
+#: states of a job whose replacement is ready, and of a slice that need not be kept
+_REPLACED = (State.PREPARING, State.RUNNING, State.HOLDING, State.RELEASING)
+_USELESS = (SliceState.PREEMPTED, SliceState.FAILED, SliceState.STOPPED, SliceState.DELETING)
 
 
 def kept(
-    age: float = 10.0, state: State = State.PROVISIONING, *, stopped: bool = True, **changes: Any
+    age: float = 10.0,
+    state: State = State.PROVISIONING,
+    *,
+    stopped: bool = True,
+    since: float = 5.0,
+    **changes: Any,
 ) -> Job:
-    """A job whose bad slice was swapped out so many seconds ago, and which asks for another one since."""
+    """Return a job with a slice condemned `age` seconds ago; it has been in `state` for `since` seconds."""
     condemned = {"condemned_at": NOW - age, "stopped": stopped}
-    return replace(with_condemned(job_in(state), condemned), state_since=NOW - 5, **changes)
+    return replace(with_condemned(job_in(state), condemned), state_since=NOW - since, **changes)
 
 
-def done_with(job: Job, look: SliceSeen = THERE) -> object:
+def action_for(job: Job, look: SliceSeen = THERE) -> object:
     decision = give_back(
         job, Observation({BAD: look, "tj-000001-2": Present(SliceState.CREATING)}), NOW
     )
     return decision and decision.action
 
 
-def test_the_program_on_a_condemned_slice_is_told_to_stop_until_it_has() -> None:
-    assert done_with(kept(stopped=False)) == StopProgram(BAD)
-    assert done_with(kept(stopped=False), Unknown("503")) == StopProgram(BAD)
-    assert done_with(kept()) is None
-    assert done_with(kept(state=State.QUEUED)) is None
+STOP, DELETE = StopProgram(BAD), DeleteSlice(BAD)
 
 
-@pytest.mark.parametrize("state", [s for s in SliceState if s is not SliceState.DELETING])
-def test_a_condemned_slice_that_cannot_run_a_program_is_deleted(state: SliceState) -> None:
-    lost = state in (SliceState.PREEMPTED, SliceState.FAILED, SliceState.STOPPED)
-    assert done_with(kept(), Present(state)) == (DeleteSlice(BAD) if lost else None)
+@pytest.mark.parametrize(
+    ("job", "look", "action"),
+    [
+        (kept(stopped=False), THERE, STOP),
+        (kept(stopped=False), Unknown("503"), STOP),
+        (kept(STOP_PATIENCE + GRACE, stopped=False), THERE, STOP),
+        (kept(STOP_PATIENCE + GRACE + 1, stopped=False), THERE, DELETE),
+        (kept(), THERE, None),
+        (kept(state=State.QUEUED), THERE, None),
+        (kept(), Unknown("503"), None),
+        (kept(), Absent(), DELETE),
+        (kept(MOST), THERE, None),
+        (kept(MOST + 1), THERE, DELETE),
+        (kept(MOST_REQUESTED + 9, since=MOST_REQUESTED), THERE, None),
+        (kept(MOST_REQUESTED + 9, since=MOST_REQUESTED + 1), THERE, DELETE),
+        (kept(MOST_REQUESTED + 9, State.QUEUED, since=MOST_REQUESTED + 1), THERE, None),
+        *((kept(state=state), THERE, DELETE) for state in _REPLACED),
+        *(
+            (kept(wish=wish), THERE, DELETE)
+            for wish in DesiredState
+            if wish is not DesiredState.RUN
+        ),
+        *((kept(), Present(state), DELETE if state in _USELESS else None) for state in SliceState),
+    ],
+)
+def test_a_condemned_slice_is_stopped_kept_and_deleted(
+    job: Job, look: SliceSeen, action: object
+) -> None:
+    assert action_for(job, look) == action
 
 
-def test_an_unknown_condemned_slice_is_kept_and_an_absent_one_deleted() -> None:
-    assert done_with(kept(), Unknown("503")) is None
-    assert done_with(kept(), Absent()) == DeleteSlice(BAD)
-    assert done_with(kept(), Present(SliceState.DELETING)) == DeleteSlice(BAD)
-
-
-def test_the_wait_for_a_stop_that_is_not_confirmed_is_bounded() -> None:
-    assert done_with(kept(STOP_PATIENCE + GRACE, stopped=False)) == StopProgram(BAD)
-    assert done_with(kept(STOP_PATIENCE + GRACE + 1, stopped=False)) == DeleteSlice(BAD)
-
-
-def test_a_condemned_slice_is_kept_for_a_quarter_of_an_hour_at_most() -> None:
-    assert done_with(kept(MOST)) is None
-    assert done_with(kept(MOST + 1)) == DeleteSlice(BAD)
-
-
-def test_a_condemned_slice_is_looked_at_however_long_the_job_waits_for_another_one() -> None:
-    """Here another job is to ask first, as the cloud has refused it for so long."""
+def test_a_condemned_slice_is_polled_however_long_the_job_waits_for_another_one() -> None:
+    """All circuits of the job are open for 15 minutes."""
     job = kept(state=State.QUEUED, wake=NOW - 60)
     names = (circuits.key(o, Cause.STOCKOUT) for o in circuits.allowed(job))
     closed = dict.fromkeys(names, Circuit(Cause.STOCKOUT, 9, NOW - 9000, NOW + 900))
@@ -81,31 +94,14 @@ def test_a_condemned_slice_is_looked_at_however_long_the_job_waits_for_another_o
     assert decide(alone, Observation(circuits=closed), NOW).wake_in == 900, "nothing is billed"
 
 
-def test_a_condemned_slice_is_not_kept_for_a_request_that_only_waits() -> None:
-    assert done_with(replace(kept(QUEUED + 9), state_since=NOW - QUEUED)) is None
-    assert done_with(replace(kept(QUEUED + 9), state_since=NOW - QUEUED - 1)) == DeleteSlice(BAD)
-    queued = replace(kept(QUEUED + 9, State.QUEUED), state_since=NOW - QUEUED - 1)
-    assert done_with(queued) is None, "it has not asked yet"
-
-
-@pytest.mark.parametrize("state", [State.PREPARING, State.RUNNING, State.HOLDING, State.RELEASING])
-def test_a_condemned_slice_is_deleted_once_its_replacement_is_ready(state: State) -> None:
-    assert done_with(kept(state=state)) == DeleteSlice(BAD)
-
-
-@pytest.mark.parametrize("wish", [DesiredState.CANCEL, DesiredState.RELEASE, DesiredState.CLEAN])
-def test_a_condemned_slice_is_deleted_when_the_job_is_cancelled(wish: DesiredState) -> None:
-    assert done_with(kept(wish=wish)) == DeleteSlice(BAD)
-
-
 def test_the_deletion_of_a_condemned_slice_is_repeated_until_it_works() -> None:
     """The deletion may have failed since, whatever the job does now."""
     job = kept()
     requested = replace(
         job, slices=(replace(job.slices[0], delete_asked_at=NOW - 5), job.slices[1])
     )
-    assert done_with(requested) == DeleteSlice(BAD)
-    assert done_with(requested, Present(SliceState.DELETING)) is None
+    assert action_for(requested) == DeleteSlice(BAD)
+    assert action_for(requested, Present(SliceState.DELETING)) is None
 
 
 def test_of_several_condemned_slices_only_the_last_is_kept() -> None:
