@@ -1,6 +1,8 @@
-"""NaN: the hardware or the maths, and what is held against which machine."""
+"""The source of numbers that are not finite, and the accusations against machines."""
 
 from dataclasses import replace
+
+import pytest
 
 from tests.support.records import NOW, job_in
 from tpujob.domain.failures import host_reputation, nonfinite
@@ -31,21 +33,22 @@ def test_evidence_names_every_step_that_was_not_finite() -> None:
     assert text.startswith("not finite at step 47 in 2 attempts, and neither")
 
 
-def test_the_same_step_on_other_hardware_is_the_maths() -> None:
-    now = job(attempt(1, "a", "b", step=40), attempt(2, cause=None))
-    why = nonfinite.is_maths(now, Verdict(step=40), ("c", "d"))
-    assert "at step 40, as it was" not in why
-    assert "at step 40, as in attempt 1 on other hardware" in why
-
-
-def test_the_same_step_on_hardware_that_was_there_before_proves_nothing() -> None:
-    now = job(attempt(1, "a", "b", step=40), attempt(2, cause=None))
-    assert nonfinite.is_maths(now, Verdict(step=40), ("b", "c")) == ""
-
-
-def test_another_step_on_other_hardware_proves_nothing() -> None:
-    now = job(attempt(1, "a", step=40), attempt(2, cause=None))
-    assert nonfinite.is_maths(now, Verdict(step=41), ("c",)) == ""
+@pytest.mark.parametrize(
+    ("step", "machines", "reason"),
+    [
+        (40, ("c", "d"), " at step 40, as in attempt 1 on other hardware"),
+        (40, ("b", "c"), ""),
+        (41, ("c", "d"), ""),
+    ],
+    ids=["other hardware", "partly the same hardware", "another step"],
+)
+def test_only_the_same_step_on_other_hardware_proves_the_maths(
+    step: int, machines: tuple[str, ...], reason: str
+) -> None:
+    running = job(attempt(1, "a", "b", step=40), attempt(2, cause=None))
+    why = nonfinite.is_maths(running, Verdict(step=step), machines)
+    assert reason in why
+    assert bool(why) == bool(reason)
 
 
 def test_where_machines_are_not_known_another_slice_counts_as_other_hardware() -> None:
