@@ -230,7 +230,7 @@ class Queue:
             for job in jobs:
                 self._put(job)
                 self._groups.note(job)
-            at_once = False  # unless that took long
+            at_once = False  # the list is new, unless it took long
         now = self._clock.now()
         if not at_once and 0 <= now - self._read_at < REFRESH:
             return True
