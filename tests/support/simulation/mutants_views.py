@@ -48,7 +48,7 @@ def checkpoints_before_a_bad_step_are_forgotten() -> Patch:
     return everywhere(best_progress, lambda real, reports, bad_step=None: real(reports))
 
 
-@bug(15, "I17")
+@bug(11, "I17")
 def a_program_that_ends_early_has_not_run() -> Patch:
     return everywhere(ran_since, lambda real, job, reports, now: None)
 
