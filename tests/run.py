@@ -125,7 +125,7 @@ LAYERS = {"check": check, "test": test, "nightly": nightly}
 
 @dataclass
 class Count:
-    """What came of tests, seeds and kill points."""
+    """The counts of passed, failed and skipped tests, seeds and kill points."""
 
     passed: int = 0
     failed: int = 0
@@ -148,7 +148,7 @@ class Count:
 
 
 def count(report: Path, stage: Stage, code: int) -> Count:
-    """What a stage's report says. A stage that failed without a failed test, or left no report, is one failure."""
+    """Return the counts in a stage's report. A stage that failed without a failed test or a report is one failure."""
     found = Count(passed=int(not stage.reports and not code))
     try:
         suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
@@ -172,7 +172,7 @@ def count(report: Path, stage: Stage, code: int) -> Count:
 
 
 def _end(text: str) -> str:
-    """Its last lines, indented: the error and where it was raised. A log shows them where it keeps only its own end."""
+    """Return the last lines, indented: the error and where it was raised. Some logs show only a run's end."""
     lines = [line for line in text.splitlines() if line.strip()]
     return "".join(f"\n    {line}" for line in lines[-SHOWN:])
 

@@ -98,7 +98,7 @@ def test_a_cap_that_is_too_small_asks_for_nothing() -> None:
 
 
 def test_every_inference_names_its_test() -> None:
-    """What the product calls inferred has a test here."""
+    """Each inference that the product names has a test here."""
     tests = "".join(file.read_text() for file in Path(__file__).parent.glob("test_*.py"))
     known = {name.replace("_", "-") for name in re.findall(r"def test_(\w+)\(", tests)}
     files = [

@@ -165,7 +165,7 @@ def test_image(held: Project) -> None:
     ],
 )
 def test_metadata(held: Project, key: str, status: int, contents: set[str] | None) -> None:
-    """What the metadata server of a TPU VM answers, and that it answers within a second."""
+    """The metadata server of a TPU VM answers within a second."""
     base = "http://${GCE_METADATA_HOST:-metadata.google.internal}/computeMetadata/v1"
     answer = held.run(
         f"curl -s -m 1 -w '\\n%{{http_code}}' -H 'Metadata-Flavor: Google' {base}/{key}"

@@ -41,7 +41,7 @@ def damage(data: bytes) -> bytes:
 def on(
     change: Callable[[bytes], bytes | None], part: bytes, *, up: bool, times: int = 1
 ) -> Callable[[bytes, bool], bytes | None]:
-    """What becomes of the first chunks in that direction that have this part; others pass."""
+    """Decide what happens to the first chunks in that direction that have this part; others pass."""
     left = times
 
     def changed(data: bytes, upward: bool) -> bytes | None:

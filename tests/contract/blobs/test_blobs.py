@@ -1,4 +1,4 @@
-"""What every adapter of the Blobs port promises."""
+"""The contract of every adapter of the Blobs port."""
 
 import os
 import tracemalloc

@@ -1,4 +1,4 @@
-"""What the Blobs of Cloud Storage do when the network, the server or a clock misbehaves."""
+"""The Blobs of Cloud Storage when the network, the server or a clock misbehaves."""
 
 import socket
 import subprocess

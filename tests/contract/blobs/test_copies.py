@@ -1,4 +1,4 @@
-"""What the adapter of the Copies port promises, on our Cloud Storage."""
+"""The contract of the adapter of the Copies port, on our Cloud Storage."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -108,7 +108,7 @@ class Desk:
     set_up: State = field(default_factory=State)  #: the state after setup.sh
 
     def run(self, script: str, *words: str, code: int | tuple[int, ...] = 0, **more: str) -> str:
-        """Its output. Fails when it ends otherwise, or asks for something that gcloud would not understand."""
+        """Return the output. Fails when the script ends otherwise, or a command is not one that gcloud understands."""
         with self.project.lock:
             process = subprocess.Popen(
                 [DEPLOY / script, *words],
@@ -143,7 +143,7 @@ def empty(tmp_path: Path, parser: Parser | None) -> Iterator[Desk]:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory, parser: Parser | None) -> Iterator[Desk]:
-    """Where an empty project was set up and deployed to once."""
+    """Return a project that was empty, and was set up and deployed to once."""
     with _desk(tmp_path_factory.mktemp("done"), parser) as desk:
         desk.run("setup.sh")
         desk.set_up = copy.deepcopy(desk.project.state)
@@ -243,7 +243,7 @@ def test_a_second_deployment_creates_nothing_again(running: Desk) -> None:
 
 
 def without_revisions(desk: Desk, state: State | None = None) -> State:
-    """What the project holds, but for how often the service was deployed, and when its image was built."""
+    """Return the content of the project, without the number of deployments and the time of the image's build."""
     state = copy.deepcopy(state or desk.project.state)
     for revisions in state.services.values():
         del revisions[:-1]
@@ -447,12 +447,12 @@ def test_the_way_into_a_network_is_a_switch(
 
 
 def _service(desk: Desk) -> dict[str, Any]:
-    """As it was deployed last."""
+    """Return the service as it was deployed last."""
     return desk.project.state.services["tpujob"][-1]
 
 
 def _deployed(desk: Desk, service: Any = None) -> argparse.Namespace:
-    """What the deployed backend is told."""
+    """Return the settings of the deployed backend."""
     (container,) = (service or _service(desk))["spec"]["template"]["spec"]["containers"]
     words = [*_entrypoint()[3:], *container["args"]]
     return deployed._options(words)  # pyright: ignore[reportPrivateUsage]
@@ -559,7 +559,7 @@ def test_somebody_who_leaves_has_nothing_afterwards(desk: Desk, context: str) ->
 def test_people_get_one_role_on_the_service_and_nothing_else(
     running: Desk, context: str, given: str
 ) -> None:
-    """With the door `public` not even that: the list of members alone decides."""
+    """With the door `public` they get no role: the list of members alone decides."""
     desk = running
     (desk.folder / "lab.yaml").write_text(context)
     desk.run("join.sh", "ben@example.org", "viewer")
@@ -808,7 +808,7 @@ def _entrypoint() -> list[str]:
 
 @pytest.mark.slow
 def test_the_image_has_what_the_backend_needs_and_an_ordinary_user(tmp_path: Path) -> None:
-    """Its own COPY lines, into a folder instead of an image, with the packages of this machine."""
+    """The image's own COPY lines are carried out in a folder, with the packages of this machine."""
     for line in _dockerfile("COPY"):
         *sources, target = shlex.split(line)
         if sources[0].startswith("--from"):

@@ -1,4 +1,4 @@
-"""What the tests of the emulated Cloud Storage share: a server of their own, the official client, raw requests."""
+"""A server of the emulated Cloud Storage for tests, the official client, and raw requests."""
 
 import http.client
 import json

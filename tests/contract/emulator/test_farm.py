@@ -201,7 +201,7 @@ def _stubborn(folder: Path) -> tuple[Path, Path, Path]:
 
 
 def _run_stubborn(farm: FarmProcess, folder: Path) -> int:
-    """Its pid, on the one host of the slice `tj-left`."""
+    """Return the pid of a stubborn program on the one host of the slice `tj-left`."""
     (address,) = farm.slice("tj-left")
     script, _, pids = _stubborn(folder)
     farm.start_detached(address, script)

@@ -1,4 +1,4 @@
-"""What the API says of hosts that a farm has lost, or that nobody can ask about."""
+"""The API's view of hosts that a farm has lost, or that no farm can report on."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def seen(model: Model) -> tuple[str, str]:
 
 @pytest.fixture
 def model() -> Model:
-    """With one slice, which is ready."""
+    """Return a world with one slice, which is ready."""
     return Model.with_slice()
 
 

@@ -1,4 +1,4 @@
-"""What injected faults do to real hosts: the emulated API, a real host farm, programs that run there."""
+"""Injected faults on real hosts: the emulated API, a real host farm, programs that run there."""
 
 import json
 from collections.abc import Iterator
@@ -97,7 +97,7 @@ def test_a_bad_machine_is_known_by_its_name_and_is_handed_out_again(rig: Rig) ->
 
 
 def test_a_machine_goes_bad_and_good_under_a_slice(rig: Rig) -> None:
-    """What runs there already is left alone; what starts from then on has the fault."""
+    """Running programs are left alone; programs that start from then on have the fault."""
     first, _ = rig.up("one")
 
     def fault() -> str:

@@ -1,4 +1,4 @@
-"""What Google's service does only at times: each by its switch, through the official client."""
+"""Rare behaviour of Google's service, each by its switch, through the official client."""
 
 from dataclasses import replace
 

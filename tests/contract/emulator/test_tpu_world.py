@@ -186,7 +186,7 @@ def test_an_injected_fault_may_hit_several_slices_as_one(wanted: str) -> None:
 
 
 def test_hosts_of_several_slices_are_numbered_through() -> None:
-    """As their job does; those of one that is named, from 0."""
+    """A job's hosts are numbered through its slices; those of a named slice from 0."""
     model = Model()
     several(model)
     model.go(20)

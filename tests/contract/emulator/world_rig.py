@@ -30,7 +30,7 @@ class Model:
 
     @staticmethod
     def with_slice(hosts: int = 64) -> Model:
-        """With the slice `q`, which is ready."""
+        """Return a world with the slice `q`, which is ready."""
         model = Model(hosts)
         model.ask("q")
         model.go(20)
@@ -85,7 +85,7 @@ class Model:
         return bool(effects)
 
     def state(self, id: str) -> tuple[str, str]:
-        """Of the queued resource and of its node."""
+        """Return the states of the queued resource and of its node."""
         place = f"projects/p/locations/{ZONE}"
         asked = self.world.queued.get(f"{place}/queuedResources/{id}")
         node = self.world.nodes.get(f"{place}/nodes/{id}")

@@ -67,7 +67,7 @@ def test_missing_credentials_are_reported(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_calls_carry_the_token(file: Path, tokens: GoogleServer) -> None:
-    """Those of a user also name the project that they are counted for; those of a service account have one."""
+    """Tokens of a user come with the project that is charged; a service account has one."""
     tokens.answers["host/v1/x"] = {"ok": True}
     account, _ = google_identity.find()
     user = Credentials("a-token")

@@ -173,7 +173,7 @@ def test_zones_that_could_not_be_counted_are_one_note(cloud: Cloud, overview: An
 def test_the_emulator_answers_as_google_does(
     google: GoogleServer, cloud: Cloud, overview: Any, where: str
 ) -> None:
-    """What may be held and what is, in the quota's own unit, whoever holds it."""
+    """Limit and use are in the quota's own unit, for all holders together."""
     spot = node("v4-16", scheduling_config={"spot": True})
     cloud.client().create_node(parent=PARENT, node_id="mine", node=spot)
     google.answers[g.QUOTAS] = {"metrics": [g.metric("tpu-v4s-preemptible", "cores", {ZONE: 24})]}

@@ -164,7 +164,7 @@ def test_secrets_expire_are_ours_and_keep_one_version_of_the_pins(
 def test_the_root_of_signatures_does_not_expire_while_no_backend_runs(
     secret_server: SecretServer, secret_keys: Opened
 ):
-    """What it has signed lies in buckets, and is read when a job is resumed, perhaps after a long break."""
+    """Signed objects lie in buckets, and are read when a job is resumed, perhaps after a long break."""
     secret_keys().private_key(ROOT)
     body = secret_server.secrets[f"tpujob-{ROOT}"].body
     assert int(body["ttl"].rstrip("s")) > 5 * 365 * 86400

@@ -140,7 +140,7 @@ def test_a_time_to_come_back_may_be_a_date() -> None:
 
 @pytest.mark.parametrize("end", [" ", "\n", " x", "\x7f", "é", "\0x"])
 def test_a_url_is_a_secret_also_when_it_was_pasted_badly(receiver: Web, end: str) -> None:
-    """What is around it is taken away; what is within is refused, and the error shows nothing of it."""
+    """Characters around it are taken away; characters within it are refused, and the error shows nothing of it."""
     receipt = webhook(f"{receiver.url}/T0KEN{end}").send(a_message(), timeout=5)
     if end.strip():
         assert receipt.permanent

@@ -1,4 +1,4 @@
-"""What every place that keeps secrets promises, files and Secret Manager; and what is of one of them alone."""
+"""The contract of every store of secrets, files and Secret Manager; and the promises of one of them alone."""
 
 import os
 import stat

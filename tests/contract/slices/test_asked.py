@@ -1,4 +1,4 @@
-"""What a slice on Cloud TPU is asked for with: every option, as the emulated API shows it afterwards."""
+"""The request for a slice on Cloud TPU: every option, as the emulated API shows it afterwards."""
 
 import uuid
 from collections.abc import Iterator

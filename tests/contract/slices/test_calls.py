@@ -1,4 +1,4 @@
-"""How Cloud TPU is called: no call without a limit of time, none above the rate, and pauses when the cloud asks."""
+"""Calls of Cloud TPU: none without a limit of time, none above the rate, and pauses when the cloud asks."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class _Any(grpc.GenericRpcHandler):
 
 
 def retry_info(code: int, message: str, seconds: int) -> tuple[tuple[str, Any], ...]:
-    """As Google's services send it."""
+    """Return the detail as Google's services send it."""
     wrapped = any_pb2.Any()
     delay = duration_pb2.Duration(seconds=seconds)
     wrapped.Pack(error_details_pb2.RetryInfo(retry_delay=delay))

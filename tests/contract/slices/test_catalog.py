@@ -1,4 +1,4 @@
-"""What the zones offer: the emulated API's lists, kept for a while."""
+"""The types that zones offer: the emulated API's lists, kept for a while."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What Cloud TPU says, in our words: every state, health and error of the API has a row, and the rows are right."""
+"""Cloud TPU's words in ours: every state, health and error of the API has a row, and the rows are right."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where a store of a contract suite lives, whatever its adapter."""
+"""The place of a store in a contract suite, whatever its adapter."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from tpujob.ports import Store
 
 @dataclass
 class Place:
-    """Where one store lives: opened by this process as often as wanted, and by others."""
+    """The place of one store: this process opens it as often as wanted, and others do."""
 
     adapter: str
     where: str
@@ -23,11 +23,11 @@ class Place:
         return self.opened[-1]
 
     def damage(self, job_id: str) -> None:
-        """Its record is no record any more."""
+        """Make the job's record unreadable."""
         DAMAGE[self.adapter](self.where, job_id)
 
     def empty(self) -> None:
-        """Its one job is gone, and so is what told it from other stores."""
+        """Remove the one job, and the mark that tells this store from others."""
         EMPTY[self.adapter](self.where)
 
     def process(self, deed: str, *arguments: str) -> subprocess.Popen[str]:

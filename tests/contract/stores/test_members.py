@@ -1,4 +1,4 @@
-"""What every list of members promises, on every adapter."""
+"""The contract of every list of members, on every adapter."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

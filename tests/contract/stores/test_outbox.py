@@ -1,4 +1,4 @@
-"""What every outbox promises, on every adapter."""
+"""The contract of every outbox, on every adapter."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What every Reputation promises, on every adapter."""
+"""The contract of every Reputation, on every adapter."""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,4 +1,4 @@
-"""What only the SQLite store can get wrong: its file, the folder around it, and the disk below."""
+"""Dangers of the SQLite store alone: its file, the folder around it, and the disk below."""
 
 import json
 import os
@@ -184,7 +184,7 @@ def test_a_full_disk_is_reported_and_nothing_acknowledged_is_lost(tmp_path: Path
 
 
 def test_a_document_is_read_again_only_when_its_version_is_new(tmp_path: Path) -> None:
-    """Of 10,000 jobs the documents are 30 MB, and they are asked for every 30 s."""
+    """The documents of 10,000 jobs are 30 MB, and they are asked for every 30 s."""
     store = SqliteStore(tmp_path / "jobs.db")
     ids = [store.create(a_job(wake=1.0), an_event()).id for _ in range(3)]
     seen = [store.peek(job_id) for job_id in ids]

@@ -1,4 +1,4 @@
-"""What every Store promises, on every adapter. A new adapter is one line in `stores.py`."""
+"""The contract of every Store, on every adapter. A new adapter is one line in `stores.py`."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +45,7 @@ def test_a_store_has_an_identity_that_each_opener_reads_and_no_other_store_has(
 
 
 def test_a_store_that_was_emptied_takes_no_job(store: Store, place: Place) -> None:
-    """Its ids would begin again at 000001, where an unrelated job has its checkpoints."""
+    """Ids would begin again at 000001, where an unrelated job has its checkpoints."""
     identity = store.identity()
     store.create(a_job(), an_event())
     place.empty()

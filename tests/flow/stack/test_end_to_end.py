@@ -181,7 +181,7 @@ def test_ssh_opens_a_real_session_on_the_host_that_is_named(stack: LocalStack) -
 
 @pytest.mark.slow
 def test_a_users_own_script_travels_with_the_job_and_resumes(stack: LocalStack) -> None:
-    """As README.md shows: a folder of one's own, `code: .`, cancelled and resumed."""
+    """The story of README.md: a folder of one's own, `code: .`, cancelled and resumed."""
     folder = ROOT / "configs" / "own-script"
     spec = yaml.safe_load((folder / "job.yaml").read_text())
     spec["code"] = str(folder)

@@ -32,7 +32,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def submit(stage: Stage, folder: Path) -> JobView:
-    """As `tpujob create` does with `code:`."""
+    """Submit a job like `tpujob create` with `code:`."""
     bundle = pack(folder)
     spec = {"name": "digits", "tpu": {"type": "v4-16"}, "run": {"command": "python train.py"}}
     bucket = stage.api.plan(spec)["bucket"]

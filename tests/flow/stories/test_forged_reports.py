@@ -63,7 +63,7 @@ def test_the_number_of_ignored_reports_is_stored_at_times_and_outlives_the_backe
 
 @pytest.mark.parametrize("at", ['"y"', "NaN", "Infinity", "-Infinity", "[]"])
 def test_nonsense_that_a_program_signs_ends_its_own_job_alone(stage: Stage, at: str) -> None:
-    """It has the key of its agent. No tick fails, and its silent hosts are found."""
+    """The program has the key of its agent. No tick fails, and its silent hosts are found."""
     job = stage.running(own := stage.create())
     stage.running(other := stage.create(name="other"))
     key = stage.bucket.pens[job.workdir, 1]

@@ -268,7 +268,7 @@ def test_one_element_is_cancelled_and_resumed_by_itself(stage: Stage) -> None:
 
 
 def test_an_element_that_ends_again_by_a_slow_clock_is_resumed_once(stage: Stage) -> None:
-    """It waits for a job that failed, and the backend that ends it has a clock behind the other's."""
+    """The element waits for a job that failed, and the backend that ends it has a clock behind the other's."""
     first = stage.job(stage.create(name="first", recovery={"failures": 0}))
     group = made(stage, after=["first"])
     job = elements(stage, group)[0]

@@ -1,4 +1,4 @@
-"""How the end of a program is judged when its job was cancelled or deleted, or when it came before a look."""
+"""Ends of programs whose job was cancelled or deleted, or that came before a look."""
 
 from collections.abc import Callable
 

@@ -285,7 +285,7 @@ def test_evidence_is_read_from_few_hosts_and_for_a_short_time(
 def test_a_sleeping_job_that_another_backend_moved_is_looked_at_within_half_a_minute(
     stage: Stage,
 ) -> None:
-    """It may have died since, and nobody else would look before the long sleep is over."""
+    """The other backend may have died since, and no other would look before the long sleep is over."""
     stage.faults.refuse_create = [("STOCKOUT", "no more capacity")] * 100
     job_id = stage.create()
     loop = Loop(stage.reconciler, stage.store, stage.clock, sweep=list)

@@ -252,7 +252,7 @@ def test_a_job_made_while_another_is_cleaned_has_its_code(
     born: list[str] = []
 
     def submit() -> None:
-        """As the command does: what is gone is sent again, and asked for again with the same key."""
+        """Submit a job like the command: code that is gone is sent again, and requested again with the same key."""
         for _ in range(2):
             try:
                 path = ship(stage.api, "one")

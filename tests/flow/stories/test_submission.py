@@ -1,4 +1,4 @@
-"""What comes before a job: the figures of its plan, what is shipped, and the record that it begins with."""
+"""Submission of a job: the figures of its plan, the shipped code, and its first record."""
 
 import hashlib
 import io

@@ -146,7 +146,7 @@ def canaries() -> Iterator[list[Path]]:
 
 
 class Machine:
-    """What became of one machine: a program has left files on it, and the agent has wiped it."""
+    """One machine after a wipe: a program had left files on it, and the agent has wiped it."""
 
     def __init__(self, given: Path, canaries: list[Path], leave: str, **environment: str) -> None:
         """`given`: a folder of which it gets a copy."""

@@ -40,7 +40,7 @@ PATHS = (
 
 
 class Emulator:
-    """Its two processes, with one slice that has a host."""
+    """The two processes of an emulator, with one slice that has a host."""
 
     def __init__(self, folder: Path) -> None:
         self.farm = FarmProcess(folder)

@@ -58,7 +58,7 @@ class Following:
         return [text.partition("| ")[2] for _, text in self.lines if text.startswith(f"{host}| ")]
 
     def counts(self, host: int) -> list[int]:
-        """What the program of a host has counted."""
+        """Return the numbers that the program of a host has counted."""
         return [int(x.split()[1]) for x in self.of(host) if re.fullmatch(r"count \d+", x)]
 
     def ended(self) -> None:

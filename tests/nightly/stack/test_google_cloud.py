@@ -182,7 +182,7 @@ def test_a_deployed_backend_knows_who_asks_and_ends_a_job_only_while_it_is_calle
 
 
 def http_get(address: str) -> tuple[int, str]:
-    """As a browser on this machine asks for a page."""
+    """Request a page like a browser on this machine."""
     url = urlsplit(address)
     connection = http.client.HTTPConnection(url.netloc, timeout=90)
     try:
@@ -199,7 +199,7 @@ def tick(edge: Edge, token: str) -> None:
 
 
 def ask(edge: Edge, method: str, path: str, headers: dict[str, str]) -> tuple[int, bytes]:
-    """As something does that is no command."""
+    """Send a request like a client that is no command."""
     url = urlsplit(edge.url)
     connection = http.client.HTTPSConnection(url.hostname or "", url.port, timeout=90)
     try:

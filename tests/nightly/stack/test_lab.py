@@ -23,7 +23,7 @@ KILLS = 6
 
 
 def tpu_job(stack: LocalStack, name: str, command: str = PROGRAM, **more: Any) -> str:
-    """Of one host, without retries after a failure."""
+    """Return a job of one host, without retries after a failure."""
     spec: dict[str, Any] = {
         "tpu": {"type": "v4-8", "zones": [ZONE]},
         "recovery": {"failures": 0},

@@ -1,4 +1,4 @@
-"""What others write into the bucket beside the outputs of a job does not come to its next host."""
+"""Objects that others write beside the outputs of a job do not come to its next host."""
 
 import json
 import re

@@ -71,5 +71,5 @@ def test_what_was_lost_is_what_the_next_attempt_made_again(stack: LocalStack) ->
 
 
 def goes_on(view: Mapping[str, Any]) -> bool:
-    """Its second attempt has made a step that the backend has seen."""
+    """Return whether the second attempt has made a step that the backend has seen."""
     return view["attempt"] == 2 and view["step"] is not None

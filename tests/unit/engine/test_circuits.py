@@ -1,4 +1,4 @@
-"""What one backend knows of offers that were refused, when several of its jobs look at once."""
+"""The knowledge of one backend about refused offers, when several of its jobs look at once."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

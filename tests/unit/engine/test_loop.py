@@ -1,4 +1,4 @@
-"""Which jobs are ticked when."""
+"""The times at which jobs are ticked."""
 
 import threading
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from tpujob.ports import Blob
 
 @pytest.fixture
 def loop(stage: Stage) -> Iterator[Loop]:
-    """With three running jobs, all of which have just been ticked."""
+    """Return a loop with three running jobs, all of which have just been ticked."""
     for number in range(3):
         stage.running(stage.create(name=f"job-{number}"))
     made = Loop(stage.reconciler, stage.store, stage.clock, sweep=list)

@@ -1,4 +1,4 @@
-"""What one look at a job tells, and what only several looks can: since when, how often, whether it moved."""
+"""The facts of one look at a job, and those of several looks: since when, how often, whether it moved."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -280,7 +280,7 @@ def test_the_rest_of_several_slices_is_swept_as_a_whole(
 
 
 def test_an_orphan_that_the_cloud_is_suspending_is_given_its_time(stage: Stage) -> None:
-    """Its deletion by force could leave it there for good; and it is not waited for without an end."""
+    """A forced deletion could leave it there for good; and the sweep does not wait without an end."""
     leftover(stage, "tj-000009-1", "us-central2-b")
     listed, asked = stage.cloud.list_all, list[bool]()
     stage.cloud.list_all = lambda zones, timeout: [  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""What is kept of the reports of an attempt that is over: that of host 0 with the newest curves that it has signed."""
+"""The kept report of an attempt that is over: that of host 0 with the newest curves that it has signed."""
 
 from pathlib import Path
 
@@ -96,7 +96,7 @@ def test_two_that_sweep_at_once_keep_the_curves(
 
 
 def test_reports_of_a_job_whose_record_cannot_be_read_stay(stage: Stage, tmp_path: Path) -> None:
-    """Its attempt may go on: the end of one host is recorded in its report alone."""
+    """The attempt may go on: the end of one host is recorded in its report alone."""
     stage.running(stage.create(name="other"))
     stage.running(job := stage.create())
     stage.report(job, 1, phase="exited", exit_code=0)

@@ -1,4 +1,4 @@
-"""What is packed, and that the same files give the same bytes."""
+"""The content of bundles; the same files give the same bytes."""
 
 import hashlib
 import io

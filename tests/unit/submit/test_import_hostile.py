@@ -33,7 +33,7 @@ def try_each(text: str, read: Callable[[str], Any]) -> None:
 
 
 def error_message(read: Callable[[], Any]) -> str:
-    """What the error says; empty if there is none."""
+    """Return the message of the error; empty if there is none."""
     try:
         read()
     except BadSpec as error:

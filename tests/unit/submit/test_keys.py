@@ -1,4 +1,4 @@
-"""Which files count as keys: by name, by content, in the diff of a checkout; and what only looks so."""
+"""Files that count as keys: by name, by content, in the diff of a checkout; and files that only look so."""
 
 from pathlib import Path
 

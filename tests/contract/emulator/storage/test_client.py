@@ -1,4 +1,4 @@
-"""What Google's own client finds at the emulated Cloud Storage: objects, lists, preconditions, copies, batches."""
+"""The emulated Cloud Storage through Google's own client: objects, lists, preconditions, copies, batches."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""What people do with Google's client of Cloud Storage, each by itself, against the emulator."""
+"""Uses of Google's client of Cloud Storage, each by itself, against the emulator."""
 
 import datetime
 import gzip

@@ -142,7 +142,7 @@ def test_loading_the_table_imports_nothing_heavy() -> None:
 
 
 def test_the_programs_have_the_same_facts() -> None:
-    """They import nothing of tpujob, and so have a table of their own."""
+    """The programs import nothing of tpujob, and so have a table of their own."""
     assert list(CHIPS) == list(accelerators.GENERATIONS)
     for name, row in accelerators.GENERATIONS.items():
         chip = CHIPS[name]

@@ -1,4 +1,4 @@
-"""What slices cost over their lives, in whole micro-dollars, and which of them a grant pays for."""
+"""The cost of slices over their lives, in whole micro-dollars, and the slices that a grant pays for."""
 
 from dataclasses import replace
 from itertools import pairwise
