@@ -193,9 +193,7 @@ class _Place:
     def __init__(self, folder: str) -> None:
         self._name = folder
         self._folder = Path(os.path.realpath(folder))
-        self.stage = (
-            self._folder / PARTS_FOLDER / "pack"
-        )  #: files without names yet; no link is followed
+        self.stage = self._folder / PARTS_FOLDER / "pack"  #: unnamed files; no link is followed
 
     def prepare(self) -> None:
         """Create the stage. Raises BadRequest if the folder is not writable or has other files."""

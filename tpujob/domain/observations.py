@@ -236,9 +236,8 @@ class Observation:
     #: seconds since every host had accepted the start of the attempt; None: unknown
     launched_for: float | None = None
     silent: Mapping[int, Silence] = field(default_factory=dict[int, Silence])  #: over SSH, by host
-    abandoned: frozenset[int] = (
-        frozenset()
-    )  #: silent hosts that answer SSH and have lost their agents
+    #: silent hosts that answer SSH and have lost their agents
+    abandoned: frozenset[int] = frozenset()
     watch: Watch | None = None  #: to be stored; None: every host reports
     report_every: float = 15.0  #: seconds between two reports of a host
     leaving: frozenset[str] = frozenset()  #: names of slices that were seen being deleted

@@ -199,13 +199,13 @@ class Loop:
         next_refresh = 0.0
         while not self._stopping:
             now = self._clock.now()
-            if not 0 < next_resync - now <= RESYNC:  # or the clock was set back
+            if is_due(next_resync, RESYNC, now):
                 self._resync(now)
                 next_resync = now + RESYNC
-            if not 0 < next_sweep - now <= SWEEP_EVERY:
+            if is_due(next_sweep, SWEEP_EVERY, now):
                 self._pool.submit(guarded, self._sweep)
                 next_sweep = now + SWEEP_EVERY
-            if not 0 < next_refresh - now <= REFRESH:
+            if is_due(next_refresh, REFRESH, now):
                 if not self._refreshing:
                     self._refreshing = True
                     self._pool.submit(self._refresh)
@@ -301,6 +301,11 @@ class Loop:
         pause = self._pauses.get(job_id, AGAIN)
         self._pauses[job_id] = min(2 * pause, SELDOM)
         return pause
+
+
+def is_due(at: float, every: float, now: float) -> bool:
+    """Return whether a task that is repeated after `every` seconds is due, also because the clock was set back."""
+    return not 0 < at - now <= every
 
 
 def guarded(call: Callable[[], T]) -> T | None:

@@ -19,7 +19,7 @@ from typing import Any
 from tpujob.domain.notifications import delivery
 from tpujob.domain.notifications.model import Message, Notification, NotificationKind, Receipt
 from tpujob.domain.observations import Account
-from tpujob.engine.loop import guarded
+from tpujob.engine.loop import guarded, is_due
 from tpujob.engine.notification_collector import Collector, NotificationSetup
 from tpujob.errors import TpujobError
 from tpujob.ports import Clock, Outbox, Owned, Store
@@ -188,7 +188,7 @@ class Notifier:
         of the store leaves the rest to the next step."""
         with self._step:
             now = self._clock.now()
-            timed = not 0 < self._poll_at - now <= POLL_EVERY  # or the clock was set back
+            timed = is_due(self._poll_at, POLL_EVERY, now)
             if timed or self._poked:
                 self._poked = False
                 if guarded(self._collector.poll) or timed:

@@ -107,7 +107,7 @@ class Spending:
             return
         self._read_at = now
         assert self._sums is not None
-        self._accounts = [self._sums.account(each, now) for each in self.budgets]
+        self._accounts = [self._sums.account(shared_budget, now) for shared_budget in self.budgets]
 
     def _read_all(self, now: float) -> None:
         # before the records: what changes meanwhile is read again

@@ -75,12 +75,8 @@ def test_a_bad_row_is_named_by_both_hosts_as_the_training_set_numbers_it(job: Jo
     [row] = Order(len(train), seed=0).rows(np.array([2 * 64 + place]))
     for host in hosts:
         verdict = _verdict(host)
-        assert (verdict["step"], verdict["blame"], verdict["host"], verdict["device"]) == (
-            3,
-            "data",
-            None,
-            "",
-        )
+        named = [verdict[field] for field in ("step", "blame", "host", "device")]
+        assert named == [3, "data", None, ""]
         assert verdict["rows"] == [row]
         assert f"the loss of row {row} of the training set is not" in verdict["text"]
 

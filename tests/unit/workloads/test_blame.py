@@ -9,6 +9,7 @@ from workloads.verdicts.blame import (
     Evidence,
     Finding,
     Place,
+    StepVerdict,
     blame_again,
     blame_once,
     blame_state,
@@ -27,6 +28,10 @@ ROWS = range(8)
 def _bad(*units: str) -> Bad:
     """A word for each unit, `x` for a bad row."""
     return np.array([[row == "x" for row in unit] for unit in units])
+
+
+def _accusation(verdict: StepVerdict) -> tuple[str, int | None, str, int]:
+    return verdict.blame, verdict.host, verdict.device, int(verdict.code)
 
 
 @pytest.mark.parametrize(
@@ -108,12 +113,7 @@ class TestOfAState:
     def test_of_parts_that_exist_once_the_device_is_said_but_not_accused(self) -> None:
         places = [place for [place] in APART]
         verdict = verdict_on_state(Finding("", units=(1,)), places)
-        assert (verdict.blame, verdict.host, verdict.device, int(verdict.code)) == (
-            "",
-            None,
-            "",
-            65,
-        )
+        assert _accusation(verdict) == ("", None, "", 65)
         assert "device 0 of host 1 has" in verdict.text
         verdict = verdict_on_state(Finding("device", units=(1,)), places)
         assert (verdict.blame, verdict.host, int(verdict.code)) == ("device", 1, 71)
@@ -144,12 +144,7 @@ class TestAHostIsAccused:
     @pytest.mark.parametrize("again", [True, False])
     def test_but_no_one_if_it_may_have_been_another(self, again: bool) -> None:
         verdict = verdict_on_step(Finding("device", units=(1, 2), again=again), PAIRS, ROWS)
-        assert (verdict.blame, verdict.host, verdict.device, int(verdict.code)) == (
-            "",
-            None,
-            "",
-            65,
-        )
+        assert _accusation(verdict) == ("", None, "", 65)
         assert "devices of hosts 0, 1" in verdict.text
         assert "nothing says which" in verdict.text
 

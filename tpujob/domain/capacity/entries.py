@@ -57,9 +57,8 @@ class QueueEntry:
     charge: float = 0.0  #: micro-dollars that a slice counts for at its assignment (`usage.py`)
     refusals: int = 0  #: stockouts and refused quotas since it last had a slice
     hand_on: bool = True  #: it may get the slice of another job
-    gives_until: float = (
-        0.0  #: end of the time in which its own slice may be handed on; 0: it may not
-    )
+    #: end of the time in which its own slice may be handed on; 0: it may not
+    gives_until: float = 0.0
     epoch: int = 0  #: number of jobs that had its slice before
 
     @property

@@ -74,9 +74,8 @@ class Receipt:
 
     error: str = ""  #: empty: the message was delivered
     permanent: bool = False  #: every further try would fail, too
-    retry_after: float = (
-        0.0  #: seconds until the next try, as the receiver asks; 0: it does not ask
-    )
+    #: seconds until the next try, as the receiver asks; 0: it does not ask
+    retry_after: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
