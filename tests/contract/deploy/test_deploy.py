@@ -64,6 +64,7 @@ ROLES = {
     "tpujob-vm": {
         "roles/logging.logWriter": "project",
         "roles/monitoring.metricWriter": "project",
+        "roles/storage.bucketViewer": "resource",
         "roles/storage.objectUser": "resource",
     },
     "tpujob-tick": {"roles/run.invoker": "resource"},
@@ -560,7 +561,7 @@ def test_somebody_who_leaves_has_nothing_afterwards(desk: Desk, context: str) ->
         desk.run("join.sh", who, "submitter", PROGRAMS=programs)
         given = desk.project.state.bindings - before.bindings
         assert [one for one in given if who in one[1]]
-        assert len(given) == (8 if programs == "own" else 1)
+        assert len(given) == (10 if programs == "own" else 1)
         desk.run("setup.sh")  # beside the conditions of their account
         desk.run("leave.sh", who)
         assert desk.project.state == before
@@ -633,6 +634,8 @@ def test_an_account_of_ones_own_reaches_ones_own_folder(running: Desk) -> None:
         ("storage buckets gs://my-lab-us", "roles/storage.objectUser"),
         ("storage buckets gs://my-lab-europe", "roles/storage.objectViewer"),
         ("storage buckets gs://my-lab-us", "roles/storage.objectViewer"),
+        ("storage buckets gs://my-lab-europe", "roles/storage.bucketViewer"),
+        ("storage buckets gs://my-lab-us", "roles/storage.bucketViewer"),
         (f"iam service-accounts {account}", "roles/iam.serviceAccountUser"),
     }
     folder = "my-lab-4711-fs/u/ben-at-example.org/"
