@@ -41,15 +41,14 @@ ERROR_TEXTS: Mapping[str, Meaning] = MappingProxyType(
         r"QuotaFailure|QUOTA_EXCEEDED|quotaExceeded": Meaning(Cause.QUOTA),
         # of a queued resource, with code 3 (axlearn, `tpu.py`, which cites Google)
         r"reservation for request queue": Meaning(
-            Cause.QUOTA,
-            "the project has no quota for queued resources of this type and pricing here",
+            Cause.QUOTA, "the project has no quota for queued resources of this type and pricing"
         ),
         r"SUBNET_NOT_FOUND_FOR_VPC": Meaning(
             Cause.QUOTA, "often this means that the project has no quota of this type here"
         ),
         r"is not found or access is unauthorized|Permission denied on 'locations/": Meaning(
             Cause.PERMISSION,
-            "this zone is not open to the project: name others in tpu.zones",
+            "the project may not use it: name others in tpu.zones",
             zone_closed=True,
         ),
         r"requested zone \"[^\"]*\" is not supported": Meaning(
@@ -71,17 +70,14 @@ ERROR_TEXTS: Mapping[str, Meaning] = MappingProxyType(
         r"serviceAccounts\.actAs|does not have access to service account": Meaning(
             Cause.PERMISSION, "the backend needs roles/iam.serviceAccountUser on the hosts' account"
         ),
-        r"IAM_PERMISSION_DENIED|Permission '[^']*' denied": Meaning(
+        r"IAM_PERMISSION_DENIED|Permission '[^']*' denied|Policy update access denied": Meaning(
             Cause.PERMISSION, "the account needs the role roles/tpu.admin"
         ),
-        r"Policy update access denied": Meaning(Cause.PERMISSION),
         r"invalid AcceleratorType|found in the zonal accelerator configurations": Meaning(
             Cause.BAD_SPEC,
             "this zone does not offer that type, or the type does not support that runtime version",
         ),
-        r"Getting metadata from plugin failed|invalid_grant|Reauthentication": Meaning(
-            None, LOGIN_HINT
-        ),
+        r"metadata from plugin failed|invalid_grant|Reauthentication": Meaning(None, LOGIN_HINT),
         r"RESOURCE_NOT_READY|UNSUPPORTED_OPERATION": Meaning(None),
     }
 )
@@ -125,7 +121,7 @@ STATE_CODES: Mapping[int, Cause] = MappingProxyType(
 _SCOPES: tuple[tuple[str, Scope], ...] = (
     (r"PerProjectPerRegion|\bin (?:the )?region\b", "region"),
     (
-        r"PerProjectPerZone|\b(?:in|requested) (?:the )?zone\b|^Location \S+ is not found|'locations/|\bZONE_",
+        r"PerProjectPerZone|\b(?:in|requested) (?:the )?zone\b|^Location |'locations/|\bZONE_",
         "zone",
     ),
 )
