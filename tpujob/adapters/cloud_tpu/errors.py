@@ -34,9 +34,7 @@ ERROR_TEXTS: Mapping[str, Meaning] = MappingProxyType(
             Cause.QUOTA,
             "no access to this type here: the project's quota is 0; ask for some, or name another place",
         ),
-        r"IN_USE_ADDRESSES": Meaning(
-            Cause.QUOTA, "too few external IP addresses: ask for more, or use none"
-        ),
+        r"IN_USE_ADDRESSES": Meaning(Cause.QUOTA, "ask for external IP addresses, or use none"),
         r"Quota (?:limit )?'[^']*' (?:has been )?(?:exhausted|exceeded)": Meaning(Cause.QUOTA),
         r"QuotaFailure|QUOTA_EXCEEDED|quotaExceeded": Meaning(Cause.QUOTA),
         # of a queued resource, with code 3 (axlearn, `tpu.py`, which cites Google)
