@@ -27,6 +27,7 @@ import yaml
 from tests.support.gcloud_project import LOOKS, REGION, Parser, Project, State, parser
 from tests.support.paths import ROOT
 from tpujob.adapters.cloud_tpu.calls import Method
+from tpujob.adapters.google.secrets import SecretManager
 from tpujob.config import context as contexts
 from tpujob.config import settings
 from tpujob.doctor.access import TPU_PERMISSIONS, needed_services
@@ -45,6 +46,7 @@ TPUJOB = r"""#!/bin/sh
 echo "tpujob $*" >> "$RECORD.members"
 exit "${MEMBERS:-0}"
 """
+ROLE_FILES = ("backend", "keys")  #: custom roles
 #: who may be given which role, and no other one; and whether of the whole project, always or under a condition, or of
 #: one resource
 ROLES = {
@@ -62,6 +64,7 @@ ROLES = {
     "tpujob-vm": {
         "roles/logging.logWriter": "project",
         "roles/monitoring.metricWriter": "project",
+        "roles/storage.bucketViewer": "resource",
         "roles/storage.objectUser": "resource",
     },
     "tpujob-tick": {"roles/run.invoker": "resource"},
@@ -221,6 +224,25 @@ def test_the_role_of_the_backend_is_what_doctor_looks_for() -> None:
     called = {*get_args(Method)} - {"get_guest_attributes"}  # by roles/tpu.viewer, says setup.sh
     assert called == set(" ".join(taken.values()).split())
     assert {*taken} == {*TPU_PERMISSIONS}, "what no call takes is not granted"
+
+
+def test_the_roles_allow_each_call_of_secret_manager_and_no_other() -> None:
+    needed = {
+        "list": "secrets.list",
+        "ensure": "secrets.create secrets.get",
+        "change": "secrets.update",
+        "remove": "secrets.delete",
+        "access": "versions.access",
+        "add": "versions.add",
+        "destroy": "versions.destroy",
+    }
+    files = [yaml.safe_load((DEPLOY / f"{name}-role.yaml").read_text()) for name in ROLE_FILES]
+    given = [word for file in files for word in file["includedPermissions"]]
+    assert {word for word in given if word.startswith("secretmanager.")} == {
+        f"secretmanager.{word}" for words in needed.values() for word in words.split()
+    }
+    public = {name for name, it in vars(SecretManager).items() if callable(it) and name[0] != "_"}
+    assert public == {*needed, "name", "close"}, "which make no call"
 
 
 def test_every_api_that_is_called_is_enabled(done: Desk) -> None:
@@ -539,7 +561,7 @@ def test_somebody_who_leaves_has_nothing_afterwards(desk: Desk, context: str) ->
         desk.run("join.sh", who, "submitter", PROGRAMS=programs)
         given = desk.project.state.bindings - before.bindings
         assert [one for one in given if who in one[1]]
-        assert len(given) == (8 if programs == "own" else 1)
+        assert len(given) == (10 if programs == "own" else 1)
         desk.run("setup.sh")  # beside the conditions of their account
         desk.run("leave.sh", who)
         assert desk.project.state == before
@@ -612,6 +634,8 @@ def test_an_account_of_ones_own_reaches_ones_own_folder(running: Desk) -> None:
         ("storage buckets gs://my-lab-us", "roles/storage.objectUser"),
         ("storage buckets gs://my-lab-europe", "roles/storage.objectViewer"),
         ("storage buckets gs://my-lab-us", "roles/storage.objectViewer"),
+        ("storage buckets gs://my-lab-europe", "roles/storage.bucketViewer"),
+        ("storage buckets gs://my-lab-us", "roles/storage.bucketViewer"),
         (f"iam service-accounts {account}", "roles/iam.serviceAccountUser"),
     }
     folder = "my-lab-4711-fs/u/ben-at-example.org/"

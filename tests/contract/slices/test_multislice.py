@@ -11,6 +11,7 @@ from google.cloud import tpu_v2
 from tests.contract.slices.tpu_slices import SLICE, ask, fail, gone, look, wait_for
 from tests.support.tpu_rig import PARENT, ZONE, Cloud, node, node_name, until
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
+from tpujob.adapters.cloud_tpu.calls import refusal
 from tpujob.adapters.cloud_tpu.messages import queued_seen
 from tpujob.adapters.cloud_tpu.request import node_ids, slice_of
 from tpujob.adapters.cloud_tpu.slice_state import (
@@ -47,6 +48,28 @@ def test_the_nodes_of_a_request_are_counted_in_both_forms(specs: list[dict[str, 
 
 
 # The life of it ------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_without_guest_attributes_does_not_hide_those_of_the_others(
+    cloud: Cloud, slices: CloudTpuSlices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the keys of all hosts would be pinned at the first contact. The text is Google's."""
+    ask(slices, THREE)
+    ready = replace(THREE, endpoints=wait_for(slices, SliceState.READY, THREE).endpoints)
+    key = {"key": "ssh-ed25519", "value": "AAAA"}
+    published = tpu_v2.GetGuestAttributesResponse(
+        guest_attributes=[{"query_value": {"items": [key]}}] * 2
+    )
+    text = 'Cloud TPU received an invalid argument. The "GuestAttributes" value "" was not found.'
+
+    def answer(_method: str, request: dict[str, Any], *_: object) -> Any:
+        if request["name"].endswith("-0"):
+            raise refusal("looking", "INVALID_ARGUMENT", text)
+        return published
+
+    monkeypatch.setattr(slices.api, "call", answer)
+    hosts = slices.guest_attributes.look(ready, 20)
+    assert [len(host.host_keys) for host in hosts] == [0, 0, 1, 1, 1, 1]
 
 
 def test_several_slices_are_created_and_deleted_as_one(

@@ -161,6 +161,7 @@ def test_a_failed_request_says_why_and_what_to_do() -> None:
 
 STOCKOUT, QUOTA, PERMISSION = Cause.STOCKOUT, Cause.QUOTA, Cause.PERMISSION
 NONE = "no access to this type here"
+ACT_AS = "needs roles/iam.serviceAccountUser"
 METRIC = "TPUV2sPreemptiblePodPerProjectPer{}ForTPUAPI"
 
 
@@ -192,8 +193,21 @@ ERRORS: tuple[tuple[str, Cause | None, Scope, str], ...] = (
     ("RESOURCE_OPERATION_RATE_EXCEEDED", None, "", ""),
     # No access
     ("Location a-b1-d is not found or access is unauthorized.", PERMISSION, "zone", "tpu.zones"),
+    (
+        "Permission denied on 'locations/a-b1-d' (or it may not exist).",
+        PERMISSION,
+        "zone",
+        "tpu.zones",
+    ),
     ("IAM_PERMISSION_DENIED", PERMISSION, "", "roles/tpu.admin"),
     ("Permission 'tpu.nodes.create' denied on 'p'", PERMISSION, "", "roles/"),
+    (
+        "Permission 'iam.serviceAccounts.actAs' denied on service account v@p",
+        PERMISSION,
+        "",
+        ACT_AS,
+    ),
+    ("The user does not have access to service account 'v@p'.", PERMISSION, "", ACT_AS),
     ("Policy update access denied.", PERMISSION, "", ""),
     ("Cloud TPU API has not been used in project 12 before", PERMISSION, "", "services enable"),
     ("Permission denied on resource project nope.", PERMISSION, "", "id"),
@@ -202,6 +216,19 @@ ERRORS: tuple[tuple[str, Cause | None, Scope, str], ...] = (
     ("Getting metadata from plugin failed: Reauthentication is needed.", None, "", "gcloud auth"),
     # The rest
     ('CloudTpu received an invalid AcceleratorType, "v9-8"', Cause.BAD_SPEC, "", "type"),
+    (
+        'The requested accelerator configuration for accelerator type, "v6e-1", could not be found in the zonal '
+        'accelerator configurations for "a-b1-d".; the accelerator v6e-1 was not found in zone a-b1-d',
+        Cause.BAD_SPEC,
+        "zone",
+        "does not offer that type",
+    ),
+    (
+        'The requested zone "a-b1-d" is not supported. [EID: 0x1]',
+        Cause.BAD_SPEC,
+        "zone",
+        "tpu.zones",
+    ),
     ("RESOURCE_NOT_READY", None, "", ""),
     ("UNSUPPORTED_OPERATION", None, "", ""),
 )

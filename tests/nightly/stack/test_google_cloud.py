@@ -247,7 +247,7 @@ def listening(lab: Lab, words: list[str], log: Path, port: int) -> Generator[Non
         yield
     finally:
         service.terminate()
-        service.wait(timeout=60)
+        service.wait(timeout=10)  # Cloud Run kills it then
 
 
 def until_it_listens(service: subprocess.Popen[bytes], port: int, log: Path) -> None:
