@@ -437,6 +437,8 @@ def test_events(tpujob: Tpujob, api: ScriptedJobs) -> None:
     assert tpujob("events", "42", "--follow").out == result.out
     lines = tpujob("events", "42", "-f", "--json").out.splitlines()
     assert [json.loads(line)["seq"] for line in lines] == [1, 2]
+    for words in ("--limit 1", "--kind slice_gone"):
+        assert "without a job" in tpujob("events", "42", *words.split(), code=2).err
 
 
 @pytest.mark.parametrize(("end", "code"), [("succeeded", 0), ("failed", 1), ("cancelled", 5)])

@@ -1,5 +1,6 @@
 """The queue, shares and the place of a job in `tpujob why`: golden texts, and what reaches the backend."""
 
+import json
 from typing import Any, cast
 
 import pytest
@@ -124,6 +125,10 @@ def test_the_command_asks_for_some_jobs_or_for_all(tpujob: Tpujob, api: Scripted
     assert requests == [([], 50), ([], 50), (["412", "eval"], 5)]
     api.waiting = QueueView(rows=[], waiting=0)
     assert "why" in tpujob("queue", "42").out, "others may wait"
+    process = tpujob.popen("queue", "--watch", "--json")
+    assert process.stdout
+    assert json.loads(process.stdout.readline()) == tpujob("queue", "--json").json
+    process.terminate()
     assert "user-b" in tpujob("shares").out
     assert tpujob("shares", "--json").json[0]["name"] == "speech"
 
@@ -140,3 +145,5 @@ def test_jobs_are_held_released_moved_and_put_back(tpujob: Tpujob, api: Scripted
     assert moved == ["sweep-2", "sweep-1", "other"], "the first comes to stand first"
     assert [c["job"] for c in api.named("requeue")] == ["2"]
     assert "needs one" in tpujob("queue", "top", code=2).err
+    for option in ("--watch", "--limit 1"):
+        assert "goes without" in tpujob("queue", "top", "1", *option.split(), code=2).err

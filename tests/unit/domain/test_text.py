@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpujob.domain.text import clean, duration, list_hosts, many, one_line
+from tpujob.domain.text import clean, duration, list_hosts, many, one_line, with_article
 
 HOSTILE = [
     ("\x1b[31mred\x1b[0m", "red"),
@@ -85,3 +85,8 @@ def test_durations(seconds: float, shown: str) -> None:
 def test_numbers_of_things() -> None:
     assert [many(n, "host") for n in (0, 1, 2)] == ["0 hosts", "1 host", "2 hosts"]
     assert [list_hosts([3]), list_hosts([0, 4])] == ["host 3", "hosts 0, 4"]
+
+
+def test_a_noun_has_its_article() -> None:
+    assert with_article("spot v4-8") == "a spot v4-8"
+    assert with_article("on-demand v4-8") == "an on-demand v4-8"

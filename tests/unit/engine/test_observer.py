@@ -10,12 +10,20 @@ from tpujob.domain.actions import Needs
 from tpujob.domain.decide import active
 from tpujob.domain.failures.stall import WATCH_LASTS
 from tpujob.domain.host import keys
-from tpujob.domain.model import Job, State
+from tpujob.domain.model import Job, Progress, State
 from tpujob.domain.money.polling_cost import LASTS
-from tpujob.domain.observations import Observation, Present, Silence, SliceState, Unknown
+from tpujob.domain.observations import (
+    HostReport,
+    Observation,
+    Present,
+    Silence,
+    SliceState,
+    Unknown,
+)
 from tpujob.engine.job_runtime import JobRuntime
 from tpujob.engine.observer import PROBE_AFTER, PROBE_EVERY, PROBED
 from tpujob.engine.slice_cache import LAG
+from tpujob.protocol import Phase
 
 
 @pytest.fixture
@@ -158,6 +166,18 @@ def test_when_the_step_moved_is_remembered_until_the_next_attempt(stage: Stage, 
     stage.bucket.report(job.workdir, 2, 0, phase="running", step=9)
     look(stage, again, after=9)
     assert (live(stage, job).moved_at, live(stage, job).attempt) == (None, 2)
+
+
+def test_a_new_backend_takes_the_time_of_the_newest_step_from_the_reports(
+    job: Job,
+) -> None:
+    for step, moved in ((4, 71.0), (None, None)):
+        fresh, made = JobRuntime(), Progress(step=step)
+        reports = [
+            HostReport(h, 1, Phase.RUNNING, 9.0, progress=made, idle=20.0 + h) for h in (0, 1)
+        ]
+        fresh.note_reports(job, tuple(reports), 100.0)
+        assert fresh.moved_at == moved
 
 
 def test_reports_are_read_only_in_states_that_need_them(stage: Stage, job: Job) -> None:

@@ -10,7 +10,7 @@ from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, DesiredState, Job, Slice, State
 from tpujob.domain.money.budget import Shortage
 from tpujob.domain.observations import Observation, Place, Reason
-from tpujob.domain.text import duration
+from tpujob.domain.text import duration, with_article
 
 #: seconds until the next check whether a shared budget pays for a slice
 PENNILESS = 60.0
@@ -60,8 +60,9 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         bucket=datasets.bucket_for(job, chosen.zone),
         **asdict(chosen),
     )
-    count = "a" if job.tpu_slices == 1 else job.tpu_slices
-    text = f"requested {count} {chosen.pricing} {chosen.type} in {chosen.zone}"
+    kind = f"{chosen.pricing} {chosen.type}"
+    slices = with_article(kind) if job.tpu_slices == 1 else f"{job.tpu_slices} {kind}"
+    text = f"requested {slices} in {chosen.zone}"
     return Decision(event(job, _E.SLICE_REQUESTED, now, text, request), CreateSlice(), wake_in=1)
 
 

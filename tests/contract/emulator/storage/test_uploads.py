@@ -91,6 +91,19 @@ def test_the_oldest_of_too_many_resumable_uploads_is_given_up(
     assert len(files_below(state / "uploads")) == 2
 
 
+def test_a_resumable_upload_between_two_pieces_has_no_open_file(
+    server: StorageServer, state: Path, bucket: storage.Bucket
+) -> None:
+    """Clients that die leave uploads behind; the descriptors of a process are few."""
+    paths = [begin(server.url, f"n{number}") for number in range(3)]
+    first = {"Content_Range": "bytes 0-2/6"}
+    assert [ask(server.url, "PUT", path, b"abc", **first)[0] for path in paths] == [308] * 3
+    links = (os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+    assert [link for link in links if link.startswith(str(state / "uploads"))] == []
+    assert ask(server.url, "PUT", paths[0], b"def", Content_Range="bytes 3-5/6")[0] == 200
+    assert bucket.blob("n0").download_as_bytes() == b"abcdef"
+
+
 def test_googles_go_library_is_served(
     server: StorageServer, bucket: storage.Bucket, billed: Billed
 ) -> None:
