@@ -90,8 +90,11 @@ class Sender:
 
     def _ready_at(self, name: str, now: float) -> float:
         recent = self._recent[name]
-        while recent and recent[0] <= now - delivery.BURST_SECONDS:
+        while len(recent) > 1 and recent[0] <= now - delivery.BURST_SECONDS:
             recent.popleft()
+        if recent and recent[-1] > now:  # the clock was set back
+            recent.clear()
+            self._not_before.pop(name, None)
         share = recent[0] + delivery.BURST_SECONDS if len(recent) >= delivery.BURST else 0.0
         return max(share, self._not_before.get(name, 0.0))
 

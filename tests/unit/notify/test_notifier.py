@@ -319,6 +319,20 @@ def test_polls_go_on_when_the_clock_is_set_back(rig: Rig) -> None:
     assert rig.lab.names == ["one"]
 
 
+def test_a_pause_of_a_channel_ends_when_the_clock_is_set_back(rig: Rig) -> None:
+    rig.run(2 * 3600, poke=False)
+    rig.lab.answer = lambda _: Receipt("HTTP 429", retry_after=7200.0)
+    rig.fails(rig.job(name="one"))
+    rig.run(90)
+    rig.fails(rig.job(name="two"))
+    rig.run(10)
+    rig.clock.sleep(-3600)
+    rig.lab.answer = lambda _: Receipt()
+    rig.fails(rig.job(name="three"))
+    rig.run(10)
+    assert rig.lab.names == ["three"]
+
+
 # Sinks that fail -----------------------------------------------------------------------------------------------------
 
 
