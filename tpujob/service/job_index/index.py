@@ -233,8 +233,7 @@ class JobIndex:
 
     def _read_changes(self) -> None:
         newest = self._changes.now()
-        # at first, after a walk that failed, or because a backup was put back
-        if self._revision is None or newest < self._revision:
+        if self._revision is None:  # at first, or after a walk that failed
             self._forget()
             for job in self._store.walk():
                 self._put(job)
