@@ -63,6 +63,23 @@ def test_a_limit_on_waiting_ends_the_job_and_says_so(stage: Stage, hours: int) -
     assert len(job.slices) <= 22, "requests that came to nothing do not fill the record"
 
 
+def test_a_wait_for_an_element_of_the_same_group_is_none_for_capacity(stage: Stage) -> None:
+    group = stage.create(array=2, at_once=1, hand_on=False, recovery={"wait": "30m"})
+    stage.until(group, lambda job: job.submitted == 2)
+    first, second = (f"{int(group) + n:06d}" for n in (1, 2))
+    stage.running(first)
+    for _ in range(40):
+        stage.clock.sleep(60)
+        stage.reports(first, phase="running")
+        for job in (first, second):
+            stage.reconciler.tick(job)
+    assert stage.job(second).state is State.QUEUED
+    stage.cloud.full = {"us-central2-b"}
+    stage.succeed(first)
+    ended = stage.until(second, State.FAILED, limit=1000)
+    assert len(ended.slices) > 3, "its wait begins with its first request"
+
+
 def test_resume_gives_a_job_that_waited_too_long_its_time_again(stage: Stage) -> None:
     stage.cloud.full = {"us-central2-b"}
     job_id = stage.create(recovery={"wait": "30m"})
