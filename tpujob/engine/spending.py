@@ -95,7 +95,7 @@ class Spending:
 
     def _refresh(self) -> None:
         now = self._clock.now()
-        if self._sums is None or now >= self._sums.month.end:
+        if self._sums is None or not self._sums.month.start <= now < self._sums.month.end:
             self._read_all(now)
         elif now - self._read_at >= REFRESH or now < self._read_at:
             try:

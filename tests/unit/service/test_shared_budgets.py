@@ -200,3 +200,15 @@ def test_what_a_removed_job_has_cost_counts_in_every_backend(tmp_path: Path) -> 
         stage.reconciler = stage.new_backend()
     stage.clock.time = 1_796_083_200.0  # 2026-12-01
     assert [account.used for account in stage.reconciler.spending.accounts()] == [spent[0], 0]
+
+
+def test_a_month_that_began_by_a_wrong_clock_ends_with_it(tmp_path: Path) -> None:
+    stage = stage_with(tmp_path, SharedBudget(50 * US, monthly=True))
+    stage.clock.time = 1_830_000_000.0  # 2027-12-28
+    assert stage.reconciler.spending.accounts()[0].used == 0
+    stage.clock.time = 1_795_000_000.0  # 2026-11-18
+    stage.started()
+    stage.clock.sleep(600)
+    (account,) = stage.reconciler.spending.accounts()
+    assert account.used > 1_000_000
+    assert account.until == 1_796_083_200.0  # 2026-12-01
