@@ -114,11 +114,11 @@ class Spending:
     def _read_all(self, now: float) -> None:
         # before the records: what changes meanwhile is read again
         self._change = self._store.newest()
-        jobs = self._store.list()
+        jobs, removed = self._store.list(), self._store.spent()
         self._holders = {job.id: _bare(job) for job in jobs if job.grants}
         self._covered = covered(self._holders.values())
         self._sums = Sums(shared.month(now))
-        for job_id, text in self._store.spent().items():
+        for job_id, text in removed.items():
             self._sums.put(job_id, shared.share_of_removed(text, self._sums.month))
         for job in jobs:
             self._put(job)

@@ -183,7 +183,12 @@ def test_a_request_counts_while_its_commit_is_slow(
     assert states == [State.PROVISIONING, State.QUEUED]
 
 
-def test_what_a_removed_job_has_cost_counts_in_every_backend(tmp_path: Path) -> None:
+def test_what_a_removed_job_has_cost_counts_in_every_backend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unanswered() -> dict[str, str]:
+        raise Transient("503")
+
     stage = stage_with(tmp_path, PROJECT, SharedBudget(50 * US, "ada", monthly=True))
     stage.clock.time = 1_795_000_000.0  # 2026-11-18
     job = stage.started()
@@ -198,6 +203,10 @@ def test_what_a_removed_job_has_cost_counts_in_every_backend(tmp_path: Path) -> 
         stage.clock.sleep(REFRESH)
         assert [account.used for account in stage.reconciler.spending.accounts()] == spent
         stage.reconciler = stage.new_backend()
+        with monkeypatch.context() as patch:
+            patch.setattr(stage.store, "spent", unanswered)
+            with pytest.raises(Transient):
+                stage.reconciler.spending.accounts()
     stage.clock.time = 1_796_083_200.0  # 2026-12-01
     assert [account.used for account in stage.reconciler.spending.accounts()] == [spent[0], 0]
 
