@@ -1,6 +1,7 @@
 """Messages of a notifier over a real store, while a test advances the clock."""
 
 import time
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +18,7 @@ from tpujob.domain.notifications.model import KEPT, NotificationKind, Receipt
 from tpujob.domain.notifications.rules import ChannelRule, report_account
 from tpujob.domain.observations import Account
 from tpujob.domain.spec import parse
-from tpujob.engine.notifier import APART
+from tpujob.engine.notifier import APART, ROUND
 from tpujob.errors import DamagedRecord
 from tpujob.ports import Owned, Store
 
@@ -357,6 +358,18 @@ def test_a_dead_channel_does_not_delay_another(store: Store) -> None:
     rig.fails(rig.job())
     rig.run(10)
     assert len(rig.sinks["ops"].got) == 1
+
+
+def test_many_messages_of_a_dead_channel_do_not_delay_another(store: Store) -> None:
+    rig = Rig(store, rules=[LAB, ChannelRule(("ops",), users=("zoe",))], channels=["ops"])
+    rig.run(1)
+    rig.lab.answer = lambda _: DOWN
+    message = replace(a_message(), channel="lab", at=rig.clock.now(), due=rig.clock.now())
+    store.outbox.add([replace(message, id=f"msg_{n}") for n in range(ROUND + 50)])
+    rig.run(60)
+    rig.fails(rig.job(name="other", user="zoe"))
+    rig.run(60)
+    assert rig.sinks["ops"].names == ["other"]
 
 
 def test_a_receiver_says_when_it_is_asked_again(rig: Rig) -> None:
