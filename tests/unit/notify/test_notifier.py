@@ -3,19 +3,21 @@
 import time
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.stage import Stage
 from tests.unit.notify.receivers import a_message
 from tests.unit.notify.rig import LAB, Notes, Rig
 from tpujob.domain.events import BudgetWarned, EventKind, Finished
-from tpujob.domain.model import Attempt, Cause, Edge, Proof
+from tpujob.domain.model import Attempt, Cause, Edge, Proof, State
 from tpujob.domain.notifications import delivery, messages
 from tpujob.domain.notifications.model import KEPT, NotificationKind, Receipt
-from tpujob.domain.notifications.rules import ChannelRule, report_account
+from tpujob.domain.notifications.rules import ChannelRule, read_events, report_account
 from tpujob.domain.observations import Account
 from tpujob.domain.spec import parse
 from tpujob.engine.notifier import APART, ROUND
@@ -122,6 +124,15 @@ def test_only_a_cancel_by_another_user_is_reported(rig: Rig) -> None:
     (message,) = rig.lab.got
     assert message.notification.name == "by-bob"
     assert message.notification.text.startswith("bob has cancelled it")
+
+
+def test_a_job_that_is_put_back_into_the_queue_is_not_reported_as_held(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    job = stage.started()
+    stage.api.requeue(job)
+    stage.until(job, lambda j: j.state is State.RELEASING)
+    assert EventKind.HELD in stage.kinds(job)
+    assert read_events(stage.job(job), stage.store.events(job), 0) == []
 
 
 def test_a_budget_is_reported_once_for_each_limit(rig: Rig) -> None:
