@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.callers import ADA
 from tests.support.stage import Stage
+from tests.support.world import SecretsInMemory
 from tests.unit.notify.receivers import a_message
 from tests.unit.notify.rig import LAB, Notes, Rig
 from tpujob.domain.events import BudgetWarned, EventKind, Finished
@@ -20,9 +22,11 @@ from tpujob.domain.notifications.model import KEPT, NotificationKind, Receipt
 from tpujob.domain.notifications.rules import ChannelRule, read_events, report_account
 from tpujob.domain.observations import Account
 from tpujob.domain.spec import parse
+from tpujob.engine.notification_collector import Channel, NotificationSetup
 from tpujob.engine.notifier import APART, ROUND
 from tpujob.errors import DamagedRecord
 from tpujob.ports import Owned, Store
+from tpujob.service.notifications import Notifications
 
 DOWN = Receipt("HTTP 503")
 SPEC = {"name": "mlp", "tpu": {"type": "v4-8"}, "run": {"command": "true"}}
@@ -381,6 +385,20 @@ def test_many_messages_of_a_dead_channel_do_not_delay_another(store: Store) -> N
     rig.fails(rig.job(name="other", user="zoe"))
     rig.run(60)
     assert rig.sinks["ops"].names == ["other"]
+
+
+def test_a_channel_that_fails_says_so_however_many_messages_wait(rig: Rig) -> None:
+    rig.run(1)
+    rig.lab.answer = lambda _: DOWN
+    for n in range(20):
+        rig.fails(rig.job(name=f"job-{n}"))
+        rig.run(1)
+    setup = NotificationSetup({"lab": Channel("webhook", "x", rig.lab)})
+    shown = Notifications(
+        rig.store.outbox, setup, rig.notifier.sender, SecretsInMemory(), rig.clock
+    )
+    (channel,) = shown.channels(ADA)
+    assert (channel["state"], channel["waiting"]) == ("failing", 20)
 
 
 def test_a_receiver_says_when_it_is_asked_again(rig: Rig) -> None:
