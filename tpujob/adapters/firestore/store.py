@@ -228,7 +228,7 @@ class FirestoreStore:
             if docs[lease_path]:
                 writes.append(Remove(lease_path))
             if spent:
-                writes.append(Put(f"spent/{job_id}", {"text": spent}))
+                writes.append(Put(f"spent/{job_id}", {"job": job_id, "text": spent}))
             return True, writes
 
         doing = f"remove job {job_id}"
@@ -239,8 +239,8 @@ class FirestoreStore:
         self._mirror.note_removal(job_id)
 
     def spent(self) -> dict[str, str]:
-        docs = self._db.select("list what removed jobs have cost", "spent")
-        return {doc.id: records.field(doc, "text", str) for doc in docs}
+        pages = self._db.pages("list what removed jobs have cost", "spent", order="job")
+        return {doc.id: records.field(doc, "text", str) for page in pages for doc in page}
 
     def damaged(self) -> list[tuple[str, str]]:
         pages = self._db.pages("check all jobs", "jobs", order=records.NUMBER)
