@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tpujob.domain.capacity import circuits, datasets
-from tpujob.domain.events import BudgetWarned, Event, EventKind, SliceHeld
+from tpujob.domain.events import BudgetWarned, Event, EventKind
 from tpujob.domain.failures.disclosure import ended_by, in_full
 from tpujob.domain.model import Cause, End, Job, State
 from tpujob.domain.money import budget
@@ -93,7 +93,9 @@ def _read_event(job: Job, event: Event, ended: int, requested_by: str) -> Notifi
             kind = _K.FAILED
         case _E.CANCELLED if requested_by not in ("", job.user):
             kind, text = _K.CANCELLED, f"{requested_by} has cancelled it; it is no longer billed"
-        case _E.HELD if requested_by != job.user and _is_kept(event):
+        case _E.HELD if getattr(event.payload, "then", None):  # only until its program is stopped
+            pass
+        case _E.HELD if requested_by != job.user:
             why = f"{requested_by} has stopped it" if requested_by else event.text
             text = f"{why}; its slice is kept, and billed, for {duration(job.spec.hold)}"
             kind = _K.HELD
@@ -109,11 +111,6 @@ def _read_event(job: Job, event: Event, ended: int, requested_by: str) -> Notifi
     if isinstance(event.payload, BudgetWarned):
         return replace(fact, key=f"{job.id}/{kind}/{event.payload.limit}")
     return fact
-
-
-def _is_kept(event: Event) -> bool:
-    """Return whether the slice is kept until its hold runs out, and not only until the program is stopped."""
-    return isinstance(event.payload, SliceHeld) and event.payload.then is None
 
 
 def _cause(event: Event) -> Cause | None:
