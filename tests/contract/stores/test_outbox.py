@@ -128,8 +128,8 @@ def assert_old_records_are_sent(outbox: Outbox) -> None:
     assert {m.channel for m in outbox.messages(channel="lab", limit=9)} == {"lab"}
 
 
-def test_a_sqlite_outbox_of_the_version_before_is_sent(tmp_path: Path) -> None:
-    old = SqliteFile(tmp_path / "jobs.db", SCRIPTS[:-1])
+def test_a_sqlite_outbox_of_version_7_is_sent(tmp_path: Path) -> None:
+    old = SqliteFile(tmp_path / "jobs.db", SCRIPTS[:7])
     with old.writing() as db:
         for key, opened in (("a", 1), ("b", 0)):
             row = ("lab", key, opened, 1000.0, 1000.0 + KEPT, json.dumps(NOTE))

@@ -514,6 +514,8 @@ def test_the_text_of_an_error_is_shown_on_no_route_to_others(stage: Stage) -> No
                 assert MARK in read(path, who), (path, who)
         for path, who in (("/", BOB), (lab, ADA), ("/v1/events", ADA)):
             assert MARK in read(path, who), (path, who)
+        ends = [e for e in json.loads(read("/v1/events", ADA))["events"] if e["kind"] == "failed"]
+        assert [MARK in end["text"] for end in ends] == [True, True], "the end of a job repeats it"
         for path, who in itertools.product(every, (EVE, DAN)):
             assert MARK not in read(path, who), (path, who)
         view = json.loads(read(f"/v1/jobs/{crashed}", EVE))

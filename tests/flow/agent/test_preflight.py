@@ -113,7 +113,7 @@ def test_all_hosts_name_the_one_whose_device_computes_wrong_numbers(
     pair[1].env["TPUJOB_FAULT"] = "preflight:device=3"
     own, other = together(pair)[::-1]
     assert own["cause"] == other["cause"] == "BAD_HOST"
-    read = reports.read_report(1, json.dumps(own), age=0)
+    read = reports.read_report(1, json.dumps(own))[1]
     assert read is not None
     assert read.verdict is not None
     assert (read.verdict.blame, read.verdict.host) == ("device", 1)

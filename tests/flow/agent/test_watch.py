@@ -18,7 +18,7 @@ def test_a_program_whose_loss_is_nan_is_killed_and_its_line_is_the_verdict(host:
     program = "trap 'echo told; exit 75' TERM; echo step 6 loss=0.5; echo step 7 loss=nan; while :; do sleep 0.1; done"
     report = host.run(program, watch=LOSS)
     assert (report["cause"], report["error"]) == ("NONFINITE", "step 7 loss=nan")
-    read = reports.read_report(0, json.dumps(report), age=0)
+    read = reports.read_report(0, json.dumps(report))[1]
     assert read is not None
     assert read.verdict == Verdict(step=7, host=0, device="", blame="", text="step 7 loss=nan")
     assert (report["exit_code"], report["signalled"]) == (-9, True)

@@ -91,6 +91,16 @@ def test_a_sweep_makes_its_jobs_and_succeeds_when_all_have(stage: Stage) -> None
     sound(stage)
 
 
+def test_a_group_whose_dependency_was_met_ends_for_no_lack_of_it(stage: Stage) -> None:
+    stage.succeed(stage.started(name="prepare"))
+    group = made(stage, matrix=None, array=2, run={"command": "true"}, after="prepare")
+    first, second = elements(stage, group)
+    stage.api.delete(first.id)
+    stage.until(first.id, State.CANCELLED)
+    end(stage, second)
+    assert stage.until(group, State.CANCELLED).cause is Cause.CANCELLED
+
+
 def test_two_elements_that_ask_at_the_same_moment_do_not_both_get_the_last_place(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -193,6 +193,21 @@ def test_a_pass_ends_when_the_loop_stops_before_all_ticks_have_begun(
     assert not passing.is_alive()
 
 
+def test_a_pass_begins_no_tick_once_the_backend_stops(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.create()
+    loop = Loop(stage.reconciler, stage.store, stage.clock, sweep=list)
+    dispatch = loop._dispatch  # pyright: ignore[reportPrivateUsage]
+
+    def late(now: float) -> Any:
+        loop.stop()
+        return dispatch(now)
+
+    monkeypatch.setattr(loop, "_dispatch", late)
+    assert loop.make_pass()[0] == 0
+
+
 class StuckPool(ThreadPoolExecutor):
     """Begins nothing that it is given."""
 

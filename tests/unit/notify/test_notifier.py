@@ -1,25 +1,32 @@
 """Messages of a notifier over a real store, while a test advances the clock."""
 
 import time
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.callers import ADA
+from tests.support.stage import Stage
+from tests.support.world import SecretsInMemory
 from tests.unit.notify.receivers import a_message
 from tests.unit.notify.rig import LAB, Notes, Rig
 from tpujob.domain.events import BudgetWarned, EventKind, Finished
-from tpujob.domain.model import Attempt, Cause, Edge, Proof
+from tpujob.domain.model import Attempt, Cause, Edge, Proof, State
 from tpujob.domain.notifications import delivery, messages
 from tpujob.domain.notifications.model import KEPT, NotificationKind, Receipt
-from tpujob.domain.notifications.rules import ChannelRule, report_account
+from tpujob.domain.notifications.rules import ChannelRule, read_events, report_account
 from tpujob.domain.observations import Account
 from tpujob.domain.spec import parse
-from tpujob.engine.notifier import APART
+from tpujob.engine.notification_collector import Channel, NotificationSetup
+from tpujob.engine.notifier import APART, ROUND
 from tpujob.errors import DamagedRecord
 from tpujob.ports import Owned, Store
+from tpujob.service.notifications import Notifications
 
 DOWN = Receipt("HTTP 503")
 SPEC = {"name": "mlp", "tpu": {"type": "v4-8"}, "run": {"command": "true"}}
@@ -121,6 +128,15 @@ def test_only_a_cancel_by_another_user_is_reported(rig: Rig) -> None:
     (message,) = rig.lab.got
     assert message.notification.name == "by-bob"
     assert message.notification.text.startswith("bob has cancelled it")
+
+
+def test_a_job_that_is_put_back_into_the_queue_is_not_reported_as_held(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    job = stage.started()
+    stage.api.requeue(job)
+    stage.until(job, lambda j: j.state is State.RELEASING)
+    assert EventKind.HELD in stage.kinds(job)
+    assert read_events(stage.job(job), stage.store.events(job), 0) == []
 
 
 def test_a_budget_is_reported_once_for_each_limit(rig: Rig) -> None:
@@ -319,6 +335,20 @@ def test_polls_go_on_when_the_clock_is_set_back(rig: Rig) -> None:
     assert rig.lab.names == ["one"]
 
 
+def test_a_pause_of_a_channel_ends_when_the_clock_is_set_back(rig: Rig) -> None:
+    rig.run(2 * 3600, poke=False)
+    rig.lab.answer = lambda _: Receipt("HTTP 429", retry_after=7200.0)
+    rig.fails(rig.job(name="one"))
+    rig.run(90)
+    rig.fails(rig.job(name="two"))
+    rig.run(10)
+    rig.clock.sleep(-3600)
+    rig.lab.answer = lambda _: Receipt()
+    rig.fails(rig.job(name="three"))
+    rig.run(10)
+    assert rig.lab.names == ["three"]
+
+
 # Sinks that fail -----------------------------------------------------------------------------------------------------
 
 
@@ -343,6 +373,32 @@ def test_a_dead_channel_does_not_delay_another(store: Store) -> None:
     rig.fails(rig.job())
     rig.run(10)
     assert len(rig.sinks["ops"].got) == 1
+
+
+def test_many_messages_of_a_dead_channel_do_not_delay_another(store: Store) -> None:
+    rig = Rig(store, rules=[LAB, ChannelRule(("ops",), users=("zoe",))], channels=["ops"])
+    rig.run(1)
+    rig.lab.answer = lambda _: DOWN
+    message = replace(a_message(), channel="lab", at=rig.clock.now(), due=rig.clock.now())
+    store.outbox.add([replace(message, id=f"msg_{n}") for n in range(ROUND + 50)])
+    rig.run(60)
+    rig.fails(rig.job(name="other", user="zoe"))
+    rig.run(60)
+    assert rig.sinks["ops"].names == ["other"]
+
+
+def test_a_channel_that_fails_says_so_however_many_messages_wait(rig: Rig) -> None:
+    rig.run(1)
+    rig.lab.answer = lambda _: DOWN
+    for n in range(20):
+        rig.fails(rig.job(name=f"job-{n}"))
+        rig.run(1)
+    setup = NotificationSetup({"lab": Channel("webhook", "x", rig.lab)})
+    shown = Notifications(
+        rig.store.outbox, setup, rig.notifier.sender, SecretsInMemory(), rig.clock
+    )
+    (channel,) = shown.channels(ADA)
+    assert (channel["state"], channel["waiting"]) == ("failing", 20)
 
 
 def test_a_receiver_says_when_it_is_asked_again(rig: Rig) -> None:

@@ -16,7 +16,7 @@ from tests.support.callers import ADA, caller
 from tests.support.job_index import Desk, running
 from tpujob.api import JobOrder, JobRow, ListAsked
 from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress, State
-from tpujob.errors import BadRequest, StoreError
+from tpujob.errors import BadRequest, StoreError, Transient
 from tpujob.service.job_index import query as listing
 from tpujob.service.job_index import rows
 from tpujob.service.job_index.index import FIELDS
@@ -460,7 +460,9 @@ def test_a_note_is_seen_before_the_store_tells_of_it(desk: Desk) -> None:
     assert desk.page()["rows"][0]["why"] == "noted"
 
 
-def test_a_damaged_record_is_in_no_list_until_it_is_mended(desk: Desk) -> None:
+def test_a_damaged_record_is_in_no_list_until_it_is_mended(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import sqlite3
 
     from tests.support.stores import DAMAGE
@@ -479,6 +481,14 @@ def test_a_damaged_record_is_in_no_list_until_it_is_mended(desk: Desk) -> None:
         from tpujob.domain.codec import to_text
 
         db.execute("UPDATE jobs SET document = ?, version = 3 WHERE id = ?", (to_text(one), one.id))
+
+    def locked(_: str) -> Job:
+        raise Transient("locked")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.store, "peek", locked)
+        with pytest.raises(Transient):
+            desk.ids()
     assert desk.ids() == [two.id, one.id]
 
 

@@ -9,7 +9,7 @@ from tpujob.domain.events import Event, EventKind, Finished, SliceReceived, Slic
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, DesiredState, Job, Slice, State
 from tpujob.domain.money.budget import Shortage
-from tpujob.domain.observations import Observation, Place, Reason
+from tpujob.domain.observations import OWN, Observation, Place, Reason
 from tpujob.domain.text import duration, with_article
 
 #: seconds until the next check whether a shared budget pays for a slice
@@ -30,7 +30,7 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     place = seen.place
     if place and place.broken:
         return _end(job, _never(job, place.broken, now))
-    if (place is None or place.order) and waited_out(job, now, place):
+    if _lacks_capacity(job, place) and waited_out(job, now, place):
         refusals = circuits.refusals(job)
         failed = Finished(refusals[-1].refused if refusals else Cause.STOCKOUT)
         return _end(job, event(job, _E.FAILED, now, waited_out_text(job), failed))
@@ -134,6 +134,15 @@ def _slice_name(job: Job, k: int) -> str:
     the job's word makes the names different. A job without a word uses its backend's folder in a shared bucket."""
     own = job.word or job.bucket.removeprefix("gs://").partition("/")[2]
     return f"tj-{job.id}-{k}-{own}" if own else f"tj-{job.id}-{k}"
+
+
+def _lacks_capacity(job: Job, place: Place | None) -> bool:
+    """Return whether the job waits for capacity, and not for its owner's other jobs or for its first request."""
+    if place is None or not place.order:
+        return place is None
+    if not place.reasons:
+        return bool(job.fruitless)
+    return any(reason.kind not in OWN for reason in place.reasons)
 
 
 def waited_out(job: Job, now: float, place: Place | None = None) -> bool:
