@@ -61,6 +61,13 @@ def test_retries_and_the_steps_of_an_attempt_are_those_of_the_terminal(site: Sit
     assert '<td class="num">26</td><td class="num">30</td>' in page, "the first step that it made"
 
 
+def test_the_time_left_of_a_hold_is_that_of_the_terminal(site: Site) -> None:
+    (job,) = site.store_jobs([lab.job_in(State.HOLDING, hold_until=lab.NOW + 7199)])
+    for path in ("/?who=everyone", f"/jobs/{job.id}"):
+        page = httpx.get(site.url + path, headers=HTML).text
+        assert 'data-age="till">1h59m</time>' in page
+
+
 @pytest.mark.parametrize("path", ["", "/metrics"])
 def test_a_curve_grows_on_an_open_page(site: Site, open_tab: OpenTab, path: str) -> None:
     """Steps that turn out to be lost are drawn as lost."""

@@ -19,7 +19,8 @@
   const tellTimes = (within = document) => {
     const now = Date.now() + ahead;
     for (const time of all("time[data-age]", within)) {
-      const text = formats[time.dataset.age](Math.floor(Math.abs(now - Date.parse(time.dateTime)) / 1000));
+      const { age } = time.dataset, past = (now - Date.parse(time.dateTime)) / 1000;
+      const text = (formats[age] ?? formats.span)(Math.floor(Math.max(0, age === "till" ? -past : past)));
       if (time.textContent !== text) time.textContent = text;
     }
   };
