@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import json
 import mimetypes
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -218,7 +219,8 @@ def _html(request: Request, template: str, content: PageContent, status: int, et
         "twin": _twin(path) if status == 200 and request.method == "GET" else "",
     }
     context = {"page": about, "url": _urls(path), "now": now(app), **content.data, **content.shown}
-    return environment().get_template(template).render(context)
+    html = environment().get_template(template).render(context)
+    return re.sub(r'(<a\b[^>]*?) href="[^"]*"', r"\1", html) if about["alone"] else html
 
 
 def _twin(path: str) -> str:
