@@ -178,6 +178,8 @@ def problem(request: Request, error: TpujobError, status: int) -> Response:
     url = _urls(route_path(request.scope))
     everyone = {"who": "everyone", "show": "all"}
     ways = [(url("/"), "My recent jobs"), (url("/", everyone), "All jobs")]
+    if status == 409 and (job := request.path_params.get("job")):
+        ways.insert(0, (url(f"/jobs/{job}"), f"Job {job}"))
     return respond(request, "problem.html", PageContent(data, title, shown={"ways": ways}), status)
 
 
