@@ -103,7 +103,7 @@ def check_stoppable(job: Job, wish: DesiredState) -> None:
     if job.state is State.RELEASING and job.then in _ENDED and not is_kept:
         raise IllegalInState(f"job {job.id} has {job.then}, and its slice is being released")
     if job.wish is wish:
-        raise IllegalInState(f"job {job.id} is already cancelled")
+        raise IllegalInState(f"a cancel of job {job.id} is already requested")
 
 
 def _cancel(job: Job) -> tuple[str, str]:

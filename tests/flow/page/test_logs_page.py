@@ -156,6 +156,8 @@ def test_following_shows_new_lines_and_stops_at_a_scroll(site: Site, open_tab: O
     expect(tab.locator("#where")).to_have_value("1000")
     cut = "box => (box.scrollTop - box.querySelector('li').offsetTop + box.clientTop) % 20"
     assert tab.locator("#scroll").evaluate(cut) == 0, "the first line is whole"
+    first = tab.locator("#range").inner_text().partition("–")[0].replace(",", "")
+    expect(tab.locator(f"#L0-{first}")).to_be_in_viewport(ratio=1)
     ids = tab.eval_on_selector_all("#log li", "rows => rows.map(row => row.id)")
     assert len(ids) == len(set(ids)), "each line once"
 

@@ -53,7 +53,7 @@ def queue(
 
     def text(view: QueueView, screen: Screen) -> str:
         if jobs and not view["rows"]:
-            return "None of them waits for a slice. `tpujob why JOB` explains the state of one."
+            return "None of them is in the queue. `tpujob why JOB` explains the state of one."
         shares = () if jobs else retrying.ask(lambda api: api.shares())
         return queue_page(view, screen.columns, now=time.time(), shares=shares, color=screen.color)
 

@@ -1,5 +1,6 @@
 """The plan of the queue: the job that gets a slice next, and why another one waits."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -275,3 +276,4 @@ def test_every_reason_has_a_sentence() -> None:
         text = describe(Reason(kind, ("000001",), 1, 2, what="v4-16", until=NOW))
         assert text
         assert not text.endswith(".")
+        assert not re.search(r"\b1 (\w+s|.* (are|wait))\b", text), text
