@@ -44,7 +44,7 @@ estimator: $(READY)  ## 500 jobs, estimated and then simulated: how often the ra
 # In a Python that has torch and transformers: HF=/path/to/python.
 HF ?= python3
 
-hf: $(READY)  ## the tiny Llama of the tests made anew by transformers, and one of ours that it reads and compares
+hf: $(READY)  ## the tiny Llama of the tests made again by transformers, and one of ours that it reads and compares
 	@$(HF) tests/unit/workloads/data/make_llama.py
 	@folder=$$(mktemp -d) && $(BIN)/python -m tests.unit.workloads.data.export_llama $$folder && \
 		$(HF) tests/unit/workloads/data/make_llama.py $$folder
@@ -69,7 +69,7 @@ workloads: $(READY)  ## the bundled programs trained until they are as good as d
 live: $(READY)  ## what no document says, asked of a real project with one slice, for cents; without one, of the emulator
 	@$(BIN)/python -m pytest -rs tests/live
 
-screenshots: $(READY)  ## the pictures in docs/page, made anew
+screenshots: $(READY)  ## the pictures in docs/page, made again
 	@TPUJOB_SCREENSHOTS=1 $(BIN)/python -m pytest tests/nightly/page/test_screenshots.py
 
 checkpoints: $(READY)  ## checkpoints that are damaged in 4 ways and by FLIPS=24 flipped bits
@@ -124,7 +124,7 @@ EXTRA := $(BIN)/python -c "import tomllib; e = tomllib.load(open('pyproject.toml
 	print(*e['project']['optional-dependencies']['workloads'], 'jax[tpu]', sep='\n')"
 
 # `fewest`: one version of a package for every Python, so that what the tests ran is what everybody gets.
-lock: $(READY)  ## resolve requirements.lock anew, for every Python and platform at once, and those made from it
+lock: $(READY)  ## resolve requirements.lock again, for every Python and platform at once, and those made from it
 	$(COMPILE) pyproject.toml --upgrade --universal --fork-strategy fewest --all-extras \
 		--output-file requirements.lock
 	$(COMPILE) pyproject.toml --universal --fork-strategy fewest --constraint requirements.lock \
@@ -139,7 +139,7 @@ clean:  ## remove .venv and every cache; jobs and their state stay where they ar
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# Written last, so an installation that was cut short is done again. uv installs in seconds what takes pip more than a
+# Written last, so an installation that was cut short is repeated. uv installs in seconds what takes pip more than a
 # minute; it comes by its hash from the same lock file, trusts the system's certificates, and asks the index that pip
 # would ask. Where it cannot be had or cannot install, pip does it all.
 PIP := $(BIN)/python -m pip --disable-pip-version-check

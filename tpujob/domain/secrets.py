@@ -27,9 +27,7 @@ def checked_name(name: str) -> str:
 def checked_value(name: str, value: str) -> str:
     """Return `value`. Raise BadRequest, without quoting the value, if it cannot be a secret."""
     if not value:
-        raise BadRequest(
-            f"no value is given for the secret {name}", hint=f"tpujob secret remove {name}"
-        )
+        raise BadRequest(f"the value of {name} is empty", hint="Type it, or use standard input.")
     if re.search("[\0\ud800-\udfff]", value):
         raise BadRequest(f"the value of {name} is not text: a variable cannot hold it")
     if len(value.encode()) > MAX_BYTES:

@@ -5,6 +5,7 @@ source that the storage cannot read, the client that submits the job.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 
 from tpujob.api import DataPlaceView, DataView
@@ -86,9 +87,7 @@ class DataPlaces:
             if not target:
                 return _NOTHING
             whole = self._count(dataset, "")
-            return Comparison(
-                whole.objects, whole.bytes, whole.objects, whole.bytes, counted=whole.counted
-            )
+            return replace(whole, missing=whole.objects, missing_bytes=whole.bytes)
         except Refused as error:
             raise BadSpec(f"data: {dataset.source}: {error.message}", hint=error.hint) from error
 

@@ -94,6 +94,10 @@ class Submission:
             self._buckets_are_there(buckets, spec)
         first, zones = placed.first, _zones(choices)
         data, problems = self._data.find_readable(spec, zones)
+        views = self._data.views(data, zones)
+        for item in views:
+            if not item["objects"] and not item["to_bring"]:
+                problems[item["name"]] = BadSpec(f"data: there is nothing below {item['source']}/")
         facts, slices = accelerators.find(first.type), spec.tpu.slices
         count = elements.size(spec)
         program = next(elements.elements(spec)).spec if count else spec
@@ -116,7 +120,7 @@ class Submission:
             command=plan.command_line(program),
             environment=environment.environment_words(spec),
             mounts=environment.mount_words(spec),
-            data=self._data.views(data, zones),
+            data=views,
             refused=[RefusalView(message=e.message, hint=e.hint) for e in problems.values()],
             warnings=[
                 *doubts,
@@ -259,10 +263,8 @@ class Submission:
 
     def _own(self, caller: Principal, spec: JobSpec, bucket: str) -> list[str]:
         """Store the bundled workloads like a user's code, and return their paths."""
-        if spec.run.workload is None:
-            return []
-        bundle = workloads_bundle()
-        return [self.put_bundle(caller, bundle.sha256, bundle.data, bucket=bucket)]
+        bundles = [workloads_bundle()] if spec.run.workload else []
+        return [self.put_bundle(caller, b.sha256, b.data, bucket=bucket) for b in bundles]
 
     def _record(
         self, spec: JobSpec, first: Offer, caller: Principal, bucket: str, bundles: Sequence[str]

@@ -80,10 +80,9 @@ def anchors_of(page: Path) -> set[str]:
 
 
 def test_every_link_between_pages_leads_to_a_heading() -> None:
-    names = ("README", "CONTRIBUTING", "CHANGELOG", "deploy/README")
-    tops = [ROOT / f"{name}.md" for name in names]
+    tops = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "deploy/README.md")
     wrong: list[str] = []
-    for page in [*tops, *(ROOT / "docs").glob("*.md")]:
+    for page in [*map(ROOT.joinpath, tops), *(ROOT / "docs").glob("*.md")]:
         text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
         for target, anchor in re.findall(r"\]\(([^)#:\s]*)#?([^)\s:]*)\)", text):
             file = (page.parent / target) if target else page

@@ -20,6 +20,7 @@ CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 SOURCE = "gs://corpus/fineweb"
 EAST, EUROPE = "us-east5-a", "europe-west4-a"
 FILES = {"a/1": b"one", "a/2": b"two", "b": b"three", "c//d": b""}
+JOB = {"name": "a", "tpu": {"type": "v6e-8", "zones": [EAST]}, "run": {"command": "x"}}
 
 
 @pytest.fixture
@@ -148,6 +149,8 @@ def test_data_that_is_not_there_is_refused_before_there_is_a_job(
         create(lab, EAST, data=data)
     assert message in error.value.message
     assert lab.store.list() == []
+    refused = [one["message"] for one in lab.api.plan({**JOB, "data": data}).get("refused", ())]
+    assert refused == ([] if data.startswith("s3") else [error.value.message])
     if data.startswith("s3"):
         assert error.value.hint.startswith("tpujob data sync s3://elsewhere/x gs://tpujob-us-east5")
 
@@ -159,17 +162,15 @@ def test_no_job_and_no_plan_names_data_of_another_user_where_accounts_are_separa
     jobs._submission._site = replace(EVERYWHERE, separate_accounts=True)  # pyright: ignore[reportPrivateUsage]
     lab.bucket.places["tpujob-us-east5"] = BucketPlace("us-east5", frozenset({"us-east5"}))
     put(lab, of_ben, FILES)
-    spec = {"name": "a", "tpu": {"type": "v6e-8", "zones": [EAST]}, "run": {"command": "x"}}
     for method in ("plan", "create"):
         with pytest.raises(BadSpec, match="has files of other users"):
-            getattr(jobs.acting_for(caller("ada")), method)({**spec, "data": of_ben})
-        getattr(jobs.acting_for(caller("ben")), method)({**spec, "data": of_ben})
-        getattr(jobs.acting_for(ADA), method)({**spec, "data": of_ben})
+            getattr(jobs.acting_for(caller("ada")), method)({**JOB, "data": of_ben})
+        getattr(jobs.acting_for(caller("ben")), method)({**JOB, "data": of_ben})
+        getattr(jobs.acting_for(ADA), method)({**JOB, "data": of_ben})
 
 
 def test_a_plan_and_an_estimate_do_not_need_the_bucket_of_the_data(lab: Stage) -> None:
-    tpu = {"type": "v6e-8", "zones": [EAST]}
-    spec = {"name": "a", "tpu": tpu, "run": {"command": "x"}, "data": ["gs://nowhere/x", SOURCE]}
+    spec = {**JOB, "data": ["gs://nowhere/x", SOURCE]}
     plan = lab.api.plan(spec)
     missing = "gs://nowhere/x: there is no bucket gs://nowhere"
     assert plan.get("refused") == [{"message": f"data: {missing}", "hint": ""}]
@@ -198,8 +199,7 @@ def test_each_shipped_config_is_planned_and_estimated_though_its_data_is_not_the
 
 def test_an_estimate_has_the_copy_in_its_sums(lab: Stage) -> None:
     lab.bucket.put(f"{SOURCE}/large", bytes(1 << 20), timeout=1)
-    tpu = {"type": "v6e-8", "zones": [EAST]}
-    spec = {"name": "a", "tpu": tpu, "run": {"command": "x"}, "data": SOURCE}
+    spec = {**JOB, "data": SOURCE}
     lines = lab.api.estimate(spec, {"hours": 1.0})["lines"]
     found = {one["what"]: one for one in lines if "copy of fineweb" in one["what"]}
     traffic = found["copy of fineweb, europe-west4 to us-east5"]

@@ -385,9 +385,10 @@ def test_raw_logs_are_what_the_program_wrote(tpujob: Tpujob, api: ScriptedJobs) 
 
 
 def test_lines_that_are_looked_for_have_their_numbers(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    grep = ("logs", "42", "--grep", "nan")
+    assert tpujob(*grep).err == "tpujob: no match in this attempt; --attempt N searches another\n"
     matches = [window_line(0, 7, "loss nan"), window_line(1, 123, "\x1b[2Jnan")]
     api.matches |= {"matches": matches, "matching": 2}
-    grep = ("logs", "42", "--grep", "nan")
     assert tpujob(*grep).out == "0| 7: loss nan\n1| 123: nan\n"
     assert tpujob(*grep, "--host", "1").out.splitlines()[1] == "123: nan"
     assert [x["line"] for x in tpujob(*grep, "--json").json] == [7, 123]

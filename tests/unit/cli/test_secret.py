@@ -67,7 +67,7 @@ def test_a_person_is_asked_and_what_is_typed_is_not_shown(
     [
         (("set", "A", CANARY), b"", "unexpected extra argument"),
         (("set", "a-b"), CANARY.encode(), "'a-b' cannot be the name of a secret"),
-        (("set", "A"), b"\n", "no value is given for the secret A"),
+        (("set", "A"), b"\n", "the value of A is empty\n  Type it"),
         (("set", "A"), b"\xff" + CANARY.encode(), "the value of A is not text"),
         (("set", "A"), CANARY.encode() * 5000, "the value of A has more than 64 KiB"),
         (("remove", "../x"), b"", "cannot be the name of a secret"),

@@ -177,6 +177,8 @@ def _search(source: LogSource, query: SearchAsked) -> Iterator[tuple[list[Window
             note(f"tpujob: searched {done:,} of {size:,} MiB")
             continue
         matches, total = answer["matches"], answer["matching"]
+        if not total:
+            note("tpujob: no match in this attempt; --attempt N searches another")
         yield matches, total
         if not matches or answer["first"] + len(matches) > total:
             return
@@ -229,7 +231,6 @@ def _print_traceback(source: LogSource, number: int, around: int, *, as_json: bo
         if 0 < number <= len(tracebacks):
             break
     if not total:
-        note("tpujob: there is no traceback")
         return
     if not 1 <= abs(number) <= total:
         raise NotFound(f"there are {many(total, 'traceback')}, no traceback {number}")
