@@ -89,11 +89,11 @@ def test_every_form_of_the_file_says_the_same(rows: list[Row], tmp_path: Path) -
     windows = write_csv(tmp_path / "windows.csv", sample)
     windows.write_bytes(b"\xef\xbb\xbf" + windows.read_bytes().replace(b"\r", b"\r\n"))
     (compressed := tmp_path / "export.csv.gz").write_bytes(gzip.compress(windows.read_bytes()))
-    wanted = lines(read(write_json_lines(tmp_path / "export.json", sample)))
-    assert sum(rows for _, rows, *_ in wanted) == len(sample)
+    expected = lines(read(write_json_lines(tmp_path / "export.json", sample)))
+    assert sum(rows for _, rows, *_ in expected) == len(sample)
     dots = write_csv(tmp_path / "dots.csv", sample, between=".", shuffle=3)
     for path in (listed, dots, windows, compressed):
-        assert lines(read(path)) == wanted, path.name
+        assert lines(read(path)) == expected, path.name
 
 
 def test_rows_of_several_files_count_once(rows: list[Row], tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from tpujob.cli.options import duration
 
 
 def test_a_word_of_another_tool_names_the_command_in_one_line(tpujob: Tpujob) -> None:
-    for word, here in FOREIGN_COMMANDS.items():
+    for word, command in FOREIGN_COMMANDS.items():
         error = tpujob(word, "-u", "me", code=2).err
-        assert error == f"tpujob: there is no command {word}: use tpujob {here}\n"
-        assert here.split()[0] in COMMANDS
+        assert error == f"tpujob: there is no command {word}: use tpujob {command}\n"
+        assert command.split()[0] in COMMANDS
         assert word not in COMMANDS
 
 

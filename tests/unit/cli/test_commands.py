@@ -211,7 +211,7 @@ def test_create_follow_shows_events_and_ends_as_the_job_does(
 ) -> None:
     last = coming("nothing", "nothing by itself", "tpujob resume 000002")
     ends = {"queued": {}, "running": {}, "failed": {"why": "exit code 3 on host 1", "next": last}}
-    api.script = [job_view("000002", state=state, **more) for state, more in ends.items()]
+    api.script = [job_view("000002", state=state, **fields) for state, fields in ends.items()]
     api.happened["000002"] = [
         event_view(1, "queued", "ada submitted counting"),
         event_view(2, "running", "attempt 1 runs on 2 hosts"),

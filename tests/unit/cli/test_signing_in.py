@@ -60,10 +60,10 @@ class Cloud:
     def file(self) -> Path:
         return self.settings.home / "sign-in.json"
 
-    def write(self, **more: Any) -> None:
+    def write(self, **changes: Any) -> None:
         """Write the context of a person who has typed `tpujob use URL`, but has not signed in."""
-        client = {"client_id": CLIENT, "client_secret": SECRET} | more.pop("sign_in", {})
-        fields = {"name": "lab", "backend": self.edge.url, "sign_in": client} | more
+        client = {"client_id": CLIENT, "client_secret": SECRET} | changes.pop("sign_in", {})
+        fields = {"name": "lab", "backend": self.edge.url, "sign_in": client} | changes
         now = settings.load(self.state)
         context.write(now, context.make(fields))
         settings.choose(now, "lab")
@@ -72,9 +72,9 @@ class Cloud:
     def place(self) -> session.SignInPlace:
         return session.SignInPlace(context.read(self.settings, "lab"), self.file, self.server.url)
 
-    def paste(self, **more: Any) -> str:
+    def paste(self, **changes: Any) -> str:
         """Choose the backend and sign in on a login node: the browser is on another machine."""
-        self.write(**more)
+        self.write(**changes)
         texts: list[str] = []
 
         def ask(_: str) -> str:
@@ -329,8 +329,8 @@ def test_what_google_refuses_is_reported_and_only_a_revoked_sign_in_is_forgotten
 
 def _outdate(file: Path) -> None:
     """An hour has passed."""
-    kept = json.loads(file.read_text())
-    file.write_text(json.dumps(kept | {"until": 0.0}))
+    token = json.loads(file.read_text())
+    file.write_text(json.dumps(token | {"until": 0.0}))
 
 
 @pytest.mark.parametrize("how", ["link", "open", "folder"])
@@ -383,8 +383,8 @@ def test_who_uses_this_machine_signs_in_nowhere(tpujob: Tpujob) -> None:
 def test_a_token_that_is_refused_is_renewed_once(cloud: Cloud, tpujob: Tpujob) -> None:
     """Google's keys may have changed, or the token was revoked."""
     cloud.paste()
-    kept = json.loads(cloud.file.read_text())
-    cloud.file.write_text(json.dumps(kept | {"id_token": cloud.issuer.token(aud="https://other")}))
+    token = json.loads(cloud.file.read_text())
+    cloud.file.write_text(json.dumps(token | {"id_token": cloud.issuer.token(aud="https://other")}))
     assert tpujob("list", "--json").json != []
     assert len(cloud.edge.asked) == 2
     cloud.edge.audiences = {"https://another"}
@@ -397,11 +397,11 @@ def test_a_token_that_is_refused_is_renewed_once(cloud: Cloud, tpujob: Tpujob) -
 
 def test_the_edges_refusals_are_explained(cloud: Cloud, tpujob: Tpujob) -> None:
     cloud.paste()
-    kept, refused = cloud.edge.audiences, "Google Cloud refuses you access"
+    accepted, refused = cloud.edge.audiences, "Google Cloud refuses you access"
     for invokers, audiences, member, *parts in (
-        (set[str](), kept, True, refused, "deploy/join.sh YOUR_ADDRESS ROLE"),
+        (set[str](), accepted, True, refused, "deploy/join.sh YOUR_ADDRESS ROLE"),
         ({"ada@example.org"}, {"https://another"}, True, refused, "tpujob login"),
-        ({"ada@example.org"}, kept, False, "ada@example.org is not a member"),
+        ({"ada@example.org"}, accepted, False, "ada@example.org is not a member"),
     ):
         cloud.edge.invokers, cloud.edge.audiences = invokers, audiences
         if not member:

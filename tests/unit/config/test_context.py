@@ -27,8 +27,8 @@ def at(state: Path, name: str = "local", user: str = "ada") -> Settings:
     return load(state, context=name, env={"USER": user})
 
 
-def made(**more: Any) -> context.Context:
-    return context.make(LAB | more)
+def made(**fields: Any) -> context.Context:
+    return context.make(LAB | fields)
 
 
 def test_a_context_is_read_back_and_private_to_its_owner(tmp_path: Path) -> None:
@@ -156,8 +156,8 @@ def test_the_firmware_shows_a_machine_of_google_cloud(
     file = tmp_path / "product_name"
     if firmware:
         file.write_text(firmware)
-    here = in_google_cloud(file)
-    assert context.way_in(emulated=False, in_google_cloud=here)[0] == way
+    in_cloud = in_google_cloud(file)
+    assert context.way_in(emulated=False, in_google_cloud=in_cloud)[0] == way
 
 
 def test_a_file_without_ssh_stays_without_it() -> None:
@@ -232,8 +232,8 @@ def test_every_store_draws_a_word_of_its_own_once(tmp_path: Path) -> None:
 
 
 def test_backends_of_one_database_share_a_word(tmp_path: Path) -> None:
-    def word(**more: Any) -> str:
-        return context.owner(at(tmp_path), made(store="firestore", **more))
+    def word(**fields: Any) -> str:
+        return context.owner(at(tmp_path), made(store="firestore", **fields))
 
     assert word() == "my-lab-1-fs"
     assert word(database="jobs") == "my-lab-1-jobs-fs"

@@ -44,7 +44,7 @@ def test_without_a_home_the_folder_follows_from_the_account(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("given", "user"),
+    ("login", "user"),
     [
         ("ana", "ana"),
         ("Ana.Lopez@example.com", "ana-lopez-example-com"),
@@ -55,9 +55,9 @@ def test_without_a_home_the_folder_follows_from_the_account(tmp_path: Path) -> N
         ("x" * 99, "x" * 40),
     ],
 )
-def test_any_name_becomes_one_that_labels_allow(given: str, user: str) -> None:
-    assert load(env={"HOME": "/home/ana", "TPUJOB_USER": given}).user == user
-    assert load(env={"HOME": "/home/ana", "LOGNAME": given}).user == user
+def test_any_name_becomes_one_that_labels_allow(login: str, user: str) -> None:
+    assert load(env={"HOME": "/home/ana", "TPUJOB_USER": login}).user == user
+    assert load(env={"HOME": "/home/ana", "LOGNAME": login}).user == user
 
 
 def test_the_context_is_local_until_a_file_says_otherwise(tmp_path: Path) -> None:
@@ -150,9 +150,13 @@ def test_a_folder_that_cannot_be_closed_is_refused(
 
 
 def test_processes_of_the_stack_do_not_get_the_secrets_of_the_shell_that_starts_them() -> None:
-    kept = {"PATH": "/bin", "TPUJOB_KEYS": "files", "GOOGLE_APPLICATION_CREDENTIALS": "/adc.json"}
-    shell = kept | {"HF_TOKEN": "x", "WANDB_API_KEY": "x", "AWS_SECRET_ACCESS_KEY": "x"}
-    assert for_processes(shell) == kept
+    harmless = {
+        "PATH": "/bin",
+        "TPUJOB_KEYS": "files",
+        "GOOGLE_APPLICATION_CREDENTIALS": "/adc.json",
+    }
+    shell = harmless | {"HF_TOKEN": "x", "WANDB_API_KEY": "x", "AWS_SECRET_ACCESS_KEY": "x"}
+    assert for_processes(shell) == harmless
 
 
 def test_jobs_are_kept_in_a_file_unless_firestore_is_asked_for(tmp_path: Path) -> None:

@@ -42,14 +42,14 @@ def test_a_socket_that_a_killed_backend_left_is_replaced_and_a_living_one_is_not
     assert not place.exists()
 
 
-@pytest.mark.parametrize("what", ["file", "link", "broken link"])
-def test_what_is_no_socket_is_left_alone(place: Path, what: str) -> None:
+@pytest.mark.parametrize("kind", ["file", "link", "broken link"])
+def test_what_is_no_socket_is_left_alone(place: Path, kind: str) -> None:
     other = place.with_name("other")
-    if what == "file":
+    if kind == "file":
         place.write_text("mine")
     else:
         place.symlink_to(other)
-        if what == "link":
+        if kind == "link":
             other.write_text("mine")
     with pytest.raises(BadRequest, match="and is not a socket"):
         shared_socket.free(place)

@@ -44,11 +44,11 @@ def test_jobs_that_are_cleaned_at_once_share_what_is_read(
     read, counts = stage.store.list, Counter[str]()
     all_ask, goes_on = threading.Event(), threading.Event()
 
-    def listed(**given: Any) -> Any:
+    def listed(**options: Any) -> Any:
         counts["reads"] += 1
         goes_on.set()
         assert all_ask.wait(60)
-        return read(**given)
+        return read(**options)
 
     monkeypatch.setattr(stage.store, "list", listed)
     bundles, asking = Bundles(stage.store, stage.bucket), threading.Semaphore(0)

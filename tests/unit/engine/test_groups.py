@@ -28,8 +28,8 @@ def test_a_group_is_told_when_its_last_element_has_ended_or_was_removed(stage: S
     groups = Groups(stage.store, stage.clock)
     groups.news = woken.append
     parts = [replace(job, id=f"{n + 2:06d}", index=n) for n in range(3)]
-    for one in (*parts, replace(parts[0], state=State.SUCCEEDED), parts[0]):
-        groups.note(one)
+    for part in (*parts, replace(parts[0], state=State.SUCCEEDED), parts[0]):
+        groups.note(part)
     groups.note(replace(parts[1], state=State.FAILED))
     groups.note(replace(parts[1], state=State.FAILED))
     groups.forget(parts[2].id)

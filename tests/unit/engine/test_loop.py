@@ -70,7 +70,7 @@ def test_a_job_whose_tick_failed_is_looked_at_again_in_seconds_and_then_ever_les
         for _ in range(seconds):
             ticks(loop)
             stage.clock.sleep(1)
-        return [round(later - one) for one, later in pairwise(tried)]
+        return [round(later - earlier) for earlier, later in pairwise(tried)]
 
     with monkeypatch.context() as away:
         away.setattr(stage.reconciler, "tick", fail)

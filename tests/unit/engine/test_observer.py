@@ -47,15 +47,15 @@ def heard(stage: Stage, job: Job, *hosts: int) -> None:
 
 def test_most_ticks_go_on_while_the_hosts_of_many_jobs_are_probed(stage: Stage, job: Job) -> None:
     """Reports of all jobs are late when the storage is, and a host that does not answer takes ten seconds."""
-    observer, asked = stage.reconciler.observer, stage.hosts.asked
+    observer, probes = stage.reconciler.observer, stage.hosts.asked
     stage.clock.sleep(PROBE_AFTER + 1)
     for _ in range(PROBED):
         assert observer._probing.acquire(blocking=False)
     assert look(stage, job).silent == {}
-    assert stage.hosts.asked == asked, "as many as may be are asked at the moment"
+    assert stage.hosts.asked == probes, "as many as may be are asked at the moment"
     observer._probing.release()
     look(stage, job)
-    assert stage.hosts.asked == asked + 1, "and it has its turn at the next look"
+    assert stage.hosts.asked == probes + 1, "and it has its turn at the next look"
 
 
 def test_silent_hosts_are_probed_from_time_to_time(stage: Stage, job: Job) -> None:
@@ -182,29 +182,31 @@ def test_only_what_a_decision_needs_is_read_again(stage: Stage, job: Job) -> Non
 
 
 def test_trouble_with_acting_stays_while_only_looking_works() -> None:
-    known = JobRuntime()
-    known.meet("no route to host", 10.0, looking=False)
-    known.meet("", 20.0, looking=True)
-    assert (known.trouble, known.trouble_since) == ("no route to host", 10.0)
-    known.meet("503", 30.0, looking=True)
-    assert (known.trouble, known.trouble_since) == ("503", 10.0), "there was trouble all the time"
-    known.meet("", 40.0, looking=False)
-    assert known.trouble == "503"
-    known.meet("", 50.0, looking=True)
-    assert known.trouble == ""
-    known.meet("503", 60.0, looking=True)
-    assert known.trouble_since == 60.0
+    runtime = JobRuntime()
+    runtime.meet("no route to host", 10.0, looking=False)
+    runtime.meet("", 20.0, looking=True)
+    assert (runtime.trouble, runtime.trouble_since) == ("no route to host", 10.0)
+    runtime.meet("503", 30.0, looking=True)
+    assert (runtime.trouble, runtime.trouble_since) == ("503", 10.0), (
+        "there was trouble all the time"
+    )
+    runtime.meet("", 40.0, looking=False)
+    assert runtime.trouble == "503"
+    runtime.meet("", 50.0, looking=True)
+    assert runtime.trouble == ""
+    runtime.meet("503", 60.0, looking=True)
+    assert runtime.trouble_since == 60.0
 
 
 def test_a_deletion_once_seen_is_remembered_while_the_slice_cannot_be_read() -> None:
-    known = JobRuntime()
+    runtime = JobRuntime()
     ready, deleting = Present(SliceState.READY), Present(SliceState.DELETING)
     for a, b, leaving in (
         (deleting, ready, {"a"}),
         (Unknown("503"), Unknown("503"), {"a"}),
         (ready, deleting, {"b"}),  # a was not deleted after all
     ):
-        known.note_look({"a": a, "b": b}, (), 0.0)
-        assert known.leaving == leaving
-    known.note_look({}, (), 0.0)
-    assert known.leaving == set(), "b is no slice of the job any more"
+        runtime.note_look({"a": a, "b": b}, (), 0.0)
+        assert runtime.leaving == leaving
+    runtime.note_look({}, (), 0.0)
+    assert runtime.leaving == set(), "b is no slice of the job any more"

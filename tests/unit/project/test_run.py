@@ -99,8 +99,8 @@ def test_a_stage_ends_though_a_process_of_its_own_holds_its_output(
     code = "import subprocess; print(subprocess.Popen(['sleep', '60'], start_new_session=True).pid)"
     leaves = Stage("leaves", (sys.executable, "-c", code), reports=False)
     assert main((leaves,)) == 0
-    said, *_, last = capfd.readouterr().out.splitlines()
-    os.kill(int(said.split("|")[1]), signal.SIGKILL)
+    output, *_, last = capfd.readouterr().out.splitlines()
+    os.kill(int(output.split("|")[1]), signal.SIGKILL)
     assert last == "1 passed, 0 failed"
 
 

@@ -18,8 +18,8 @@ BOB, EVE = caller("bob"), caller("eve")
 LIVE = [state for state in State if not state.final]
 
 
-def offered(job: Job, who: Principal = ADA) -> dict[str, str]:
-    offers, refused = offered_actions.offered(job, who, NOW)
+def offered(job: Job, user: Principal = ADA) -> dict[str, str]:
+    offers, refused = offered_actions.offered(job, user, NOW)
     names = sorted(refusal["name"] for refusal in (*offers, *refused))
     assert names == sorted(offered_actions.ACTIONS), "each is offered, or it is said why not"
     assert all(refusal["why"] for refusal in refused)
@@ -101,8 +101,8 @@ def test_a_price_that_nobody_knows_is_said() -> None:
 def test_others_are_told_why_they_have_no_button() -> None:
     job = replace(job_in(State.RUNNING), owner=BOB.id)
     assert set(offered(job, BOB)) == set(offered(job, ADA)) == {"cancel", "delete", "clean"}
-    for who in (EVE, replace(BOB, role=Role.VIEWER)):
-        offers, refused = offered_actions.offered(job, who, NOW)
+    for user in (EVE, replace(BOB, role=Role.VIEWER)):
+        offers, refused = offered_actions.offered(job, user, NOW)
         assert offers == []
         assert all("needs the role" in refusal["why"] for refusal in refused)
 

@@ -168,13 +168,13 @@ def test_series_have_labels_of_closed_lists_and_nothing_is_kept_in_the_process(
         "cause": {*Cause, ""},
     }
     for name, labels in scraped(text):
-        for label, found in labels:
-            assert found in closed.get(label, {found}), (name, label)
+        for label, value in labels:
+            assert value in closed.get(label, {value}), (name, label)
     names = {f.name for f in text_string_to_metric_families(text)}
     assert all(name.startswith("tpujob_") for name in names)
-    assert not [found for found in REGISTRY.collect() if found.name.startswith("tpujob")]
-    more = {f.name for f in text_string_to_metric_families(api.backend_metrics())}
-    assert more == names, "a second scrape has the same families"
+    assert not [value for value in REGISTRY.collect() if value.name.startswith("tpujob")]
+    second = {f.name for f in text_string_to_metric_families(api.backend_metrics())}
+    assert second == names, "a second scrape has the same families"
 
 
 def test_a_scrape_goes_on_without_the_store(stage: Stage) -> None:

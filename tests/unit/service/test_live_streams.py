@@ -50,13 +50,13 @@ class Followed:
 def following() -> Iterator[Callable[..., Followed]]:
     made: list[Followed] = []
 
-    def follow(**given: Any) -> Followed:
-        made.append(Followed(**given))
+    def follow(**options: Any) -> Followed:
+        made.append(Followed(**options))
         return made[-1]
 
     yield follow
-    for each in made:
-        each.heard.close()
+    for follower in made:
+        follower.heard.close()
 
 
 @pytest.fixture
@@ -189,16 +189,16 @@ def test_the_memory_for_all_that_is_heard_is_bounded(
     large = following(written=200)
     heard, logs = large.heard, large.logs
     logs.block(MANY[0])
-    one = heard.held
-    monkeypatch.setattr("tpujob.service.logs.live_stream.HELD", 2 * one)
+    stream_bytes = heard.held
+    monkeypatch.setattr("tpujob.service.logs.live_stream.HELD", 2 * stream_bytes)
     logs.block(MANY[1])
     clock.passes(IDLE + 1)
     logs.block(MANY[1])
     assert logs.block(MANY[2]).note == "", "there was room: nobody reads the first one"
-    assert heard.held <= 2 * one
+    assert heard.held <= 2 * stream_bytes
     assert logs.block(MANY[1]).note == ""
     block = logs.block(MANY[3])
-    assert heard.held <= 2 * one
+    assert heard.held <= 2 * stream_bytes
     notes = [block.note, *(logs.block(job).note for job in MANY[1:3])]
     assert any("(more is printed than the backend can keep)" in note for note in notes)
 
@@ -255,8 +255,8 @@ def test_hosts_that_are_heard_when_their_program_is_stopped_are_heard_to_their_e
     agents[0].ship(8)
     reader.job = HELD
     reader.read()
-    (said,) = reader.notes
-    assert "before it had stored lines 1 to 8" in said, "those of host 1"
+    (note,) = reader.notes
+    assert "before it had stored lines 1 to 8" in note, "those of host 1"
 
 
 def test_a_host_that_could_not_be_heard_troubles_nobody_after_the_end(

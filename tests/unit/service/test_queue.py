@@ -241,9 +241,9 @@ def test_an_element_whose_group_is_held_just_now_requests_nothing(
     (part,) = elements_of(stage, group)
     check = stage.reconciler.groups.check
 
-    def held_first(*given: Any) -> None:
+    def held_first(*arguments: Any) -> None:
         bob.hold(group)
-        check(*given)
+        check(*arguments)
 
     monkeypatch.setattr(stage.reconciler.groups, "check", held_first)
     turn(stage, [part], 3)
@@ -332,11 +332,11 @@ def sound(stage: Stage, job: str) -> None:
 
 
 def test_each_element_may_wait_for_that_of_another_group(stage: Stage, bob: JobsApi) -> None:
-    one = submit(bob, "one", array=2)
-    with pytest.raises(BadSpec, match=f"job {one} has 2 elements, this one 3"):
+    first = submit(bob, "one", array=2)
+    with pytest.raises(BadSpec, match=f"job {first} has 2 elements, this one 3"):
         submit(bob, "three", array=3, after=[{"job": "one", "each": True}])
     two = submit(bob, "two", array=2, after=[{"job": "one", "each": True}])
-    turn(stage, [one, two], 3)
+    turn(stage, [first, two], 3)
     ids = ids_by_name(stage)
     rows = stage.api.queue(jobs=[two], limit=9)["rows"]
     reasons = [(row["reasons"][0]["jobs"], row["alike"]) for row in rows]
@@ -348,8 +348,8 @@ def test_each_element_may_wait_for_that_of_another_group(stage: Stage, bob: Jobs
 
 
 def test_an_element_does_not_wait_for_one_that_was_removed(stage: Stage, bob: JobsApi) -> None:
-    one = submit(bob, "one", array=2)
-    turn(stage, [one], 3)
+    first = submit(bob, "one", array=2)
+    turn(stage, [first], 3)
     ids = ids_by_name(stage)
     bob.clean(ids["one-1"])
     turn(stage, [ids["one-1"]], 3)
@@ -431,20 +431,20 @@ def test_dependents_of_others_go_on_too_and_those_that_would_end_again_do_not(
 def test_a_group_goes_on_with_an_element_that_goes_on_and_so_does_what_waits_for_the_group(
     stage: Stage, bob: JobsApi
 ) -> None:
-    one = submit(bob, "one", array=1, recovery={"failures": 0})
-    two = submit(bob, "two", array=1, after=[{"job": "one", "each": True}])
+    first = submit(bob, "one", array=1, recovery={"failures": 0})
+    second = submit(bob, "two", array=1, after=[{"job": "one", "each": True}])
     last = submit(bob, "last", after=["two"])
-    turn(stage, [one, two], 3)
+    turn(stage, [first, second], 3)
     ids = ids_by_name(stage)
     stage.running(ids["one-0"])
     stage.finish(ids["one-0"], 1, 1)
     stage.until(ids["one-0"], State.FAILED)
-    for job in (ids["two-0"], two, last):
+    for job in (ids["two-0"], second, last):
         assert stage.until(job, State.CANCELLED).cause is Cause.DEPENDENCY
     bob.resume(ids["one-0"])
-    assert [stage.job(job).state for job in (ids["two-0"], two, last)] == [State.QUEUED] * 3
-    turn(stage, [one, ids["two-0"], two, last], 3)
-    assert [stage.job(job).state for job in (ids["two-0"], two, last)] == [State.QUEUED] * 3
+    assert [stage.job(job).state for job in (ids["two-0"], second, last)] == [State.QUEUED] * 3
+    turn(stage, [first, ids["two-0"], second, last], 3)
+    assert [stage.job(job).state for job in (ids["two-0"], second, last)] == [State.QUEUED] * 3
 
 
 def test_an_element_whose_group_was_cancelled_names_the_command_that_sets_it_going(
@@ -493,19 +493,19 @@ def test_a_refused_resume_of_an_element_leaves_its_budget(stage: Stage, bob: Job
 def test_an_element_waits_for_one_that_is_about_to_be_resumed_with_its_group(
     stage: Stage, bob: JobsApi
 ) -> None:
-    one = submit(bob, "one", array=1, recovery={"failures": 0})
-    two = submit(bob, "two", array=1, after=[{"job": "one", "each": True}])
-    turn(stage, [one, two], 3)
+    first = submit(bob, "one", array=1, recovery={"failures": 0})
+    second = submit(bob, "two", array=1, after=[{"job": "one", "each": True}])
+    turn(stage, [first, second], 3)
     ids = ids_by_name(stage)
     stage.running(ids["one-0"])
     stage.finish(ids["one-0"], 1, 1)
-    for job in (ids["one-0"], ids["two-0"], one, two):
+    for job in (ids["one-0"], ids["two-0"], first, second):
         stage.until(job, lambda j: j.state.final)
-    bob.resume(one)
+    bob.resume(first)
     turn(stage, [ids["two-0"]], 3)
     assert stage.job(ids["one-0"]).state is State.FAILED, "its group has not come to it yet"
     assert stage.job(ids["two-0"]).state is State.QUEUED
-    turn(stage, [one, ids["two-0"]], 3)
+    turn(stage, [first, ids["two-0"]], 3)
     assert stage.job(ids["one-0"]).state is State.QUEUED
     stage.running(ids["one-0"])
     stage.finish(ids["one-0"], 1, 1)
@@ -562,7 +562,7 @@ def test_a_group_is_not_removed_while_others_wait_for_one_of_its_jobs(
 
 
 @pytest.mark.parametrize(
-    ("after", "said"),
+    ("after", "error"),
     [
         (["b"], r"after\[0\].job: no job of yours is called 'b'"),
         (["a", "000999"], r"after\[1\].job: .*000999"),
@@ -571,11 +571,11 @@ def test_a_group_is_not_removed_while_others_wait_for_one_of_its_jobs(
     ],
 )
 def test_a_dependency_that_is_not_there_is_refused(
-    stage: Stage, bob: JobsApi, after: list[object], said: str
+    stage: Stage, bob: JobsApi, after: list[object], error: str
 ) -> None:
     submit(bob, "a")
     for ask in (bob.plan, bob.create):
-        with pytest.raises(BadSpec, match=said):
+        with pytest.raises(BadSpec, match=error):
             ask({**SPEC, "after": after})
     eve = stage.api.acting_for(EVE)
     with pytest.raises(BadSpec, match="no job of yours is called 'a'"):
@@ -660,13 +660,13 @@ def test_shares_say_what_was_used_beside_what_is_due(
     stage: Stage, bob: JobsApi, eve: JobsApi
 ) -> None:
     stage.reconciler.queue.settings = QueueSettings({"vision": 3.0, "speech": 1.0})
-    one, two = submit(bob, share="vision"), submit(eve, share="speech")
+    first, second = submit(bob, share="vision"), submit(eve, share="speech")
     submit(eve, share="speech", start="held")
-    turn(stage, [one, two], 3)
+    turn(stage, [first, second], 3)
     speech, vision = stage.api.shares()
     assert (speech["name"], speech["due"], speech["part"]) == ("speech", 0.25, 0.5)
     assert (vision["name"], vision["due"], vision["waiting"]) == ("vision", 0.75, 0)
-    assert [(who["user"], who["part"]) for who in vision["owners"]] == [("bob", 1.0)]
+    assert [(owner["user"], owner["part"]) for owner in vision["owners"]] == [("bob", 1.0)]
     assert speech["waiting"] == 1
 
 
@@ -697,18 +697,18 @@ def test_a_request_that_was_refused_counts_for_nothing(stage: Stage, bob: JobsAp
 def test_usage_after_ends_and_resumes_is_what_a_new_backend_computes(
     stage: Stage, bob: JobsApi
 ) -> None:
-    known = stage.reconciler.queue
-    known.usage()
+    queue = stage.reconciler.queue
+    queue.usage()
     for job in (submit(bob), submit(bob, "other")):
         for _ in range(2):
             stage.until(job, State.RUNNING)
             stage.clock.sleep(3600)
             bob.cancel(job, release=True)
             stage.until(job, State.CANCELLED)
-            assert known.usage().owners == pytest.approx(stage.new_backend().queue.usage().owners)
+            assert queue.usage().owners == pytest.approx(stage.new_backend().queue.usage().owners)
             bob.resume(job)
-            assert known.usage().owners == pytest.approx(stage.new_backend().queue.usage().owners)
-    assert min(known.usage().owners.values()) > 1e6
+            assert queue.usage().owners == pytest.approx(stage.new_backend().queue.usage().owners)
+    assert min(queue.usage().owners.values()) > 1e6
 
 
 # What a backend knows of others ---------------------------------------------------------------------------------------
@@ -717,7 +717,7 @@ def test_usage_after_ends_and_resumes_is_what_a_new_backend_computes(
 def test_what_another_backend_changed_is_read_again_after_a_read_that_failed(
     stage: Stage, bob: JobsApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job, known = submit(bob), stage.reconciler.queue
+    job, queue = submit(bob), stage.reconciler.queue
     order(stage)
     other = stage.new_backend()
     other.tick(job)
@@ -725,9 +725,9 @@ def test_what_another_backend_changed_is_read_again_after_a_read_that_failed(
     with monkeypatch.context() as broken:
         broken.setattr(stage.store, "peek", lambda job: _away())
         stage.clock.sleep(REFRESH + 1)
-        known.plan()
+        queue.plan()
     stage.clock.sleep(REFRESH + 1)
-    assert known.plan().places == {}
+    assert queue.plan().places == {}
 
 
 def test_what_was_about_to_be_written_and_was_not_is_read_again(
@@ -777,30 +777,30 @@ def test_a_slice_falls_free_when_that_is_written(stage: Stage, bob: JobsApi) -> 
     stage.running(first)
     assert not stage.reconciler.queue.of(stage.job(second)).ask
     job, now = stage.job(first), stage.clock.now()
-    known = stage.reconciler.queue
+    queue = stage.reconciler.queue
     freed = Event(EventKind.SLICE_GONE, now, State.QUEUED, "")
-    known.note(job, replace(job, state=State.QUEUED, slices=()), freed)
+    queue.note(job, replace(job, state=State.QUEUED, slices=()), freed)
     stage.clock.sleep(1)
-    assert not known.of(stage.job(second)).ask
+    assert not queue.of(stage.job(second)).ask
 
 
 def test_an_older_record_is_not_put_in_the_place_of_a_newer_one(stage: Stage, bob: JobsApi) -> None:
-    job, known = stage.job(submit(bob)), stage.reconciler.queue
+    job, queue = stage.job(submit(bob)), stage.reconciler.queue
     bob.hold(job.id)
     order(stage)
     ended = event(job, EventKind.CANCELLED, stage.clock.now(), "", Finished(Cause.CANCELLED))
     with pytest.raises(Conflict, match="was changed"):
-        known.note(job, apply(job, ended), ended)
+        queue.note(job, apply(job, ended), ended)
 
 
 def test_an_old_record_of_a_job_that_has_ended_does_not_bring_it_back(
     stage: Stage, bob: JobsApi
 ) -> None:
-    old, known = stage.job(submit(bob)), stage.reconciler.queue
+    old, queue = stage.job(submit(bob)), stage.reconciler.queue
     bob.delete(old.id)
     stage.until(old.id, State.CANCELLED)
-    assert not known.of(old).ask
-    known.learn(old)
+    assert not queue.of(old).ask
+    queue.learn(old)
     assert order(stage) == []
 
 

@@ -26,8 +26,8 @@ def notes(plan: ImportPlan, key: str) -> list[tuple[str, str]]:
     return [(note.outcome, note.text) for note in plan.notes if note.key == key]
 
 
-def read(text: str, **more: Any) -> ImportPlan:
-    return read_jobman({"tasks.yaml": text}, **more)
+def read(text: str, **options: Any) -> ImportPlan:
+    return read_jobman({"tasks.yaml": text}, **options)
 
 
 def test_a_labs_queue_becomes_job_files_that_load() -> None:

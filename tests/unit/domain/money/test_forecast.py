@@ -58,9 +58,9 @@ def test_each_preemption_redoes_half_of_the_time_between_two_checkpoints():
 
 
 def test_work_that_was_lost_before_is_lost_again():
-    kept = forecast(PlannedWork(40 * HOUR), expect(life=4 * HOUR, lost=(0.0,) * 50))
+    saved = forecast(PlannedWork(40 * HOUR), expect(life=4 * HOUR, lost=(0.0,) * 50))
     lost = forecast(PlannedWork(40 * HOUR), expect(life=4 * HOUR, lost=(1800.0,) * 50))
-    assert kept.redone < HOUR < 3 * HOUR < lost.redone
+    assert saved.redone < HOUR < 3 * HOUR < lost.redone
 
 
 def test_a_setup_longer_than_any_life_makes_no_progress():
@@ -164,11 +164,11 @@ def test_a_place_of_long_lives_promises_fewer_preemptions():
 def test_history_elsewhere_counts_less_and_with_other_pricing_not_at_all():
     prior = conditions([], PLACE).first.life.expected(10 * HOUR)
     wild = [sample(60, 600)] * 20
-    here = conditions(wild, PLACE).first.life.expected(10 * HOUR)
-    there = conditions([m._replace(place=ELSEWHERE) for m in wild], PLACE)
-    assert prior < there.first.life.expected(10 * HOUR) < here
-    assert there.first.life.weight < 3
-    assert there.slices == 0
+    near = conditions(wild, PLACE).first.life.expected(10 * HOUR)
+    far = conditions([m._replace(place=ELSEWHERE) for m in wild], PLACE)
+    assert prior < far.first.life.expected(10 * HOUR) < near
+    assert far.first.life.weight < 3
+    assert far.slices == 0
     bought = conditions(wild, PLACE._replace(pricing="on-demand"))
     assert bought.first.life == conditions([], PLACE._replace(pricing="on-demand")).first.life
 
@@ -196,8 +196,8 @@ def test_one_measurement_is_spread_and_many_are_taken_as_they_are():
             assert min(values) <= seen / 2
             assert max(values) >= seen * 4
         assert result.unknown == ()
-    many = conditions([measured] * 100, PLACE, "train").setup
-    assert many.count(32.0) / len(many) > 0.95
+    hundred = conditions([measured] * 100, PLACE, "train").setup
+    assert hundred.count(32.0) / len(hundred) > 0.95
 
 
 def test_values_without_a_measurement_are_guessed_and_named_as_unknown():

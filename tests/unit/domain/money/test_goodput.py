@@ -36,11 +36,11 @@ BARE = a_job().slices[0]
 
 
 def slice_of(
-    k: int, requested: float, ready: float | None, gone: float | None, **more: Any
+    k: int, requested: float, ready: float | None, gone: float | None, **fields: Any
 ) -> Slice:
     return replace(
         BARE, name=f"s{k}", k=k, usd_per_hour=8.0, endpoints=(), requested_at=requested,
-        ready_at=ready, gone_at=gone, **more,
+        ready_at=ready, gone_at=gone, **fields,
     )  # fmt: skip
 
 
@@ -48,19 +48,19 @@ def slice_of(
 _OF_PROGRESS = {*Progress.__slots__} - {"first_step"}
 
 
-def attempt(n: int, k: int, start: float, run: float, end: float | None, **more: Any) -> Attempt:
-    progress = Progress(**{key: more.pop(key) for key in [*more] if key in _OF_PROGRESS})
-    return Attempt(n, f"s{k}", start, run, end, progress=progress, **more)
+def attempt(n: int, k: int, start: float, run: float, end: float | None, **fields: Any) -> Attempt:
+    progress = Progress(**{key: fields.pop(key) for key in [*fields] if key in _OF_PROGRESS})
+    return Attempt(n, f"s{k}", start, run, end, progress=progress, **fields)
 
 
 LOST: dict[str, Any] = {"outcome": Outcome.INTERRUPTED, "cause": Cause.PREEMPTED}
 DONE: dict[str, Any] = {"outcome": Outcome.SUCCEEDED}
 
 
-def job_of(slices: list[Slice], attempts: list[Attempt], end: float, **more: Any) -> Job:
+def job_of(slices: list[Slice], attempts: list[Attempt], end: float, **fields: Any) -> Job:
     return replace(
         a_job(), state=State.SUCCEEDED, finished_at=end,
-        slices=tuple(slices), attempts=tuple(attempts), **more,
+        slices=tuple(slices), attempts=tuple(attempts), **fields,
     )  # fmt: skip
 
 
@@ -284,12 +284,12 @@ def histories(draw: st.DrawFn) -> tuple[Job, float]:
                 )
             )  # fmt: skip
         condemned = later() if draw(st.booleans()) and ready is not None else None
-        asked = later() if draw(st.booleans()) else None
+        deletion = later() if draw(st.booleans()) else None
         priced = draw(st.sampled_from([None, 0.24493, 7.372]))
         gone = later() if k < 4 else None
         slices.append(
             replace(slice_of(k, requested, ready, gone, condemned_at=condemned,
-                             delete_asked_at=asked), usd_per_hour=priced)
+                             delete_asked_at=deletion), usd_per_hour=priced)
         )  # fmt: skip
     return job_of(slices, attempts, later(), created_at=created), at + 10.0
 

@@ -15,11 +15,13 @@ from tpujob.domain.money.ledger import US, usd_of_job
 GONE: dict[str, Any] = LOST | {"message": "gone"}
 
 
-def refused(k: int, asked: float, cause: Cause = Cause.STOCKOUT) -> Slice:
-    return slice_of(k, asked, None, asked + 5, refused=cause, delete_reason=f"refused {k}")
+def refused(k: int, requested_at: float, cause: Cause = Cause.STOCKOUT) -> Slice:
+    return slice_of(
+        k, requested_at, None, requested_at + 5, refused=cause, delete_reason=f"refused {k}"
+    )
 
 
-def preempted(**more: Any) -> Job:
+def preempted(**fields: Any) -> Job:
     """Preempted at 1000 with 20 of 100 steps unsaved, refused twice, and running again since 1500."""
     return replace(
         a_job(),
@@ -34,7 +36,7 @@ def preempted(**more: Any) -> Job:
             attempt(1, 1, 100, 200, 1000, step=100, checkpoint=80, first_step_at=200.0, **GONE),
             attempt(2, 4, 1400, 1500, None, step=90, resumed_from=80),
         ),
-        **more,
+        **fields,
     )
 
 
