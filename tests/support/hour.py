@@ -138,15 +138,15 @@ class Hour:
     def run(self, preempted: Sequence[float]) -> None:
         """Run until all programs have succeeded, and every job is released. `preempted`: seconds from the start at
         which every job's slice is taken away."""
-        start, left = self.clock.now(), sorted(preempted)
+        start, remaining = self.clock.now(), sorted(preempted)
         end = start + 3600
         reported = start
         with ThreadPoolExecutor(len(self.backends)) as pool:
             while self.clock.now() < end or any(not j.state.final for j in self.store.list()):
                 now = self.clock.now()
                 assert now < end + OUTAGE, [j.message for j in self.store.list(live=True)]
-                if left and now - start >= left[0]:
-                    left.pop(0)
+                if remaining and now - start >= remaining[0]:
+                    remaining.pop(0)
                     self._preempt()
                 if now - reported >= REPORTED_EVERY:
                     reported = now

@@ -158,8 +158,8 @@ def test_a_list_goes_over_many_pages(blobs: Blobs) -> None:
             range(1100),
         ):
             pass
-    found = blobs.list(f"{BUCKET}/hosts/", timeout=T)
-    assert [blob.metadata["report"] for blob in found] == [str(i) for i in range(1100)]
+    listed = blobs.list(f"{BUCKET}/hosts/", timeout=T)
+    assert [blob.metadata["report"] for blob in listed] == [str(i) for i in range(1100)]
 
 
 def test_hostile_names_come_back_as_they_are(blobs: Blobs) -> None:
@@ -177,9 +177,9 @@ def test_an_invalid_path_is_a_bad_request(blobs: Blobs, path: str) -> None:
 
 def test_a_bucket_in_another_region_is_refused_and_one_in_ours_is_used(blobs: Blobs) -> None:
     blobs.ensure_bucket(BUCKET, REGION, timeout=T)
-    with pytest.raises(Refused, match=r"contract-bucket is in us-central2.*europe-west4") as told:
+    with pytest.raises(Refused, match=r"contract-bucket is in us-central2.*europe-west4") as caught:
         blobs.ensure_bucket(BUCKET, "europe-west4", timeout=T)
-    assert told.value.cause == Cause.BAD_SPEC
+    assert caught.value.cause == Cause.BAD_SPEC
     with pytest.raises(Refused, match="Invalid bucket name"):
         blobs.ensure_bucket("gs://NOT A NAME", REGION, timeout=T)
 

@@ -83,8 +83,8 @@ def test_the_days_are_changed_and_the_rules_of_others_stay(
     theirs.patch()
     assert make(blobs, log_days=30) == replace(MADE, log_days=30)
     assert make(blobs, log_days=None) == replace(MADE, log_days=None)
-    (left,) = google.get_bucket("my-lab-eu").lifecycle_rules
-    assert left["condition"] == {"age": 7, "matchesPrefix": ["scratch/"]}
+    (remaining,) = google.get_bucket("my-lab-eu").lifecycle_rules
+    assert remaining["condition"] == {"age": 7, "matchesPrefix": ["scratch/"]}
 
 
 def test_a_bucket_elsewhere_is_refused(blobs: GcsBlobs) -> None:
@@ -102,8 +102,8 @@ def test_a_bucket_that_others_set_up_is_changed_only_on_demand(
     with pytest.raises(Refused, match="exists, and tpujob did not make it") as refused:
         make(blobs)
     assert "--adopt" in refused.value.hint
-    found = blobs.bucket(BUCKET, timeout=T)
-    assert (found.ours, found.uniform_access, found.soft_delete_s) == (False, False, 604800)
+    bucket = blobs.bucket(BUCKET, timeout=T)
+    assert (bucket.ours, bucket.uniform_access, bucket.soft_delete_s) == (False, False, 604800)
     assert make(blobs, adopt=True) == replace(MADE, versioning=True)
     assert make(blobs) == replace(MADE, versioning=True), "it is looked after from now on"
 

@@ -33,8 +33,8 @@ class Rig:
             self.blobs.put(f"{place}/{name}", data, timeout=T)
 
     def below(self, place: str) -> dict[str, bytes]:
-        found = self.blobs.list(f"{place}/", timeout=T)
-        return {b.path[len(place) + 1 :]: self.blobs.get(b.path, timeout=T) for b in found}
+        objects = self.blobs.list(f"{place}/", timeout=T)
+        return {b.path[len(place) + 1 :]: self.blobs.get(b.path, timeout=T) for b in objects}
 
     def whole(self, copy: Copy, *, rounds: int = 20) -> CopyProgress:
         for _ in range(rounds):
@@ -124,9 +124,9 @@ def test_a_large_object_goes_on_from_its_token(rig: Rig, monkeypatch: pytest.Mon
             rig.now += 11
 
     rig.objects.before = slow  # type: ignore[method-assign]
-    found = rig.copies.advance(copy(), timeout=10)
-    assert set(found.tokens) == {"large"}, "the time of a round is up after one call"
-    done = rig.whole(replace(copy(), progress=found))
+    progress = rig.copies.advance(copy(), timeout=10)
+    assert set(progress.tokens) == {"large"}, "the time of a round is up after one call"
+    done = rig.whole(replace(copy(), progress=progress))
     assert tokens[0] == ""
     assert all(tokens[1:]), "no call but the first begins anew"
     assert (done.objects, done.bytes) == (2, (40 << 20) + 1)

@@ -84,8 +84,8 @@ def test_the_commands_of_the_page_print_what_it_shows(
 ) -> None:
     assert len(steps()) >= 10
     for command, shown in steps():
-        for ours, there in elsewhere.items():
-            command = command.replace(ours, there)
+        for ours, theirs in elsewhere.items():
+            command = command.replace(ours, theirs)
         words = shlex.split(command)
         if words[0] == "ln":
             os.symlink(words[2], words[3])

@@ -28,7 +28,7 @@ def test_a_flipped_byte_or_a_cut_is_caught_and_repeated(rig: Rig, seed: int) -> 
     files = contents(seed, 150)
     rig.write(files)
     for target in ("", rig.folder / "back"):
-        with between(rig.url, share=0.1, most=30, seed=seed) as proxy:
+        with between(rig.url, share=0.1, limit=30, seed=seed) as proxy:
             through = JsonObjects(proxy.url, patience=60)
             done = rig.sync(rig.place if target else "", target, through)
             faults = proxy.flipped + proxy.cut
@@ -49,7 +49,7 @@ def test_a_large_file_survives_the_same(
     files = {"large": random.Random(seed).randbytes(7 * MIB + 12_345)}
     rig.write(files)
     for target in ("", rig.folder / "back"):
-        with between(rig.url, share=0.05, most=2, seed=seed) as proxy:
+        with between(rig.url, share=0.05, limit=2, seed=seed) as proxy:
             through = JsonObjects(proxy.url, patience=60)
             done = rig.sync(rig.place if target else "", target, through)
             assert proxy.flipped + proxy.cut == 2

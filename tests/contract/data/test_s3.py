@@ -52,9 +52,9 @@ def s3(moto: str, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     assert urllib3.request("POST", f"{moto}/moto-api/reset").status == 200
 
 
-def put(s3: Any, files: dict[str, bytes], **given: Any) -> None:
+def put(s3: Any, files: dict[str, bytes], **options: Any) -> None:
     for key, data in files.items():
-        s3.put_object(Bucket="data", Key=key, Body=data, **given)
+        s3.put_object(Bucket="data", Key=key, Body=data, **options)
 
 
 def fetch(
@@ -85,8 +85,8 @@ def test_keys_are_taken_as_they_are_and_the_second_run_reads_nothing(rig: Rig, s
     assert rig.stored() == KEYS
 
     class Reading(S3Objects):
-        def open(self, *given: Any) -> Any:
-            raise AssertionError(given)
+        def open(self, *arguments: Any) -> Any:
+            raise AssertionError(arguments)
 
     again = fetch(rig, rig.place, reader=Reading())
     assert (again.copied, again.same, again.sent_bytes) == (0, len(KEYS), 0)
@@ -129,14 +129,14 @@ def test_an_object_of_parts_has_no_checksum_that_its_bytes_are_compared_with(
     monkeypatch.setattr(upload, "SMALL", small)
     monkeypatch.setattr("time.sleep", lambda _: None)
     data = random.Random(1).randbytes(5 * MIB + 7)
-    given = {"Bucket": "data", "Key": "parts"}
-    given["UploadId"] = s3.create_multipart_upload(**given, **algorithm)["UploadId"]
+    place = {"Bucket": "data", "Key": "parts"}
+    place["UploadId"] = s3.create_multipart_upload(**place, **algorithm)["UploadId"]
     parts: list[dict[str, Any]] = []
     for n, body in ((1, data[: 5 * MIB]), (2, data[5 * MIB :])):
-        made = s3.upload_part(**given, PartNumber=n, Body=body, **algorithm)
-        kept = {name: made[name] for name in ("ETag", "ChecksumCRC32") if name in made}
-        parts.append({"PartNumber": n, **kept})
-    s3.complete_multipart_upload(**given, MultipartUpload={"Parts": parts})
+        made = s3.upload_part(**place, PartNumber=n, Body=body, **algorithm)
+        sums = {name: made[name] for name in ("ETag", "ChecksumCRC32") if name in made}
+        parts.append({"PartNumber": n, **sums})
+    s3.complete_multipart_upload(**place, MultipartUpload={"Parts": parts})
     facts = s3.head_object(Bucket="data", Key="parts", ChecksumMode="ENABLED")
     assert "-2" in facts["ETag"]
     assert "-" not in facts.get("ChecksumCRC32", "")
@@ -277,8 +277,8 @@ class Refusing(BaseHTTPRequestHandler):
         if self.mode == "elsewhere":
             code, body = 307, b"<Error><Code>TemporaryRedirect</Code></Error>"
         elif self.mode == "objects" and self.path.startswith("/data?"):
-            one = b"<Contents><Key>theirs</Key><Size>1</Size><ETag>x</ETag></Contents>"
-            body = body.replace(b"</IsTruncated>", b"</IsTruncated>" + one)
+            entry = b"<Contents><Key>theirs</Key><Size>1</Size><ETag>x</ETag></Contents>"
+            body = body.replace(b"</IsTruncated>", b"</IsTruncated>" + entry)
         elif self.mode in ("private", "objects") or signed:
             code, body = 403, b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
         self.send_response(code)
@@ -292,7 +292,7 @@ class Refusing(BaseHTTPRequestHandler):
 @pytest.fixture
 def refusing(s3: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Refusing]]:
     class Own(Refusing):
-        asked: list[tuple[str, bool]] = []  # noqa: RUF012
+        requests: list[tuple[str, bool]] = []  # noqa: RUF012
 
     with LocalServer(Own) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)

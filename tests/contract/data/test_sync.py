@@ -46,8 +46,8 @@ def test_the_second_run_moves_nothing_and_lists_once(
 ) -> None:
     real = JsonObjects.json
 
-    def paged(self: JsonObjects, method: str, target: str, **more: Any) -> Any:
-        return real(self, method, target + "&maxResults=100" * ("/o?" in target), **more)
+    def paged(self: JsonObjects, method: str, target: str, **options: Any) -> Any:
+        return real(self, method, target + "&maxResults=100" * ("/o?" in target), **options)
 
     monkeypatch.setattr(JsonObjects, "json", paged)
     rig.write({f"{i:04d}": b"x" * (i % 7) for i in range(101)})

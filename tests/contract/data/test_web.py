@@ -137,7 +137,7 @@ def test_a_server_without_etag_and_time_begins_anew(
     web.files["x"] = b"x" * 5000
     web.cut_after, web.cuts = 3000, 1
     assert fetch(rig, f"{web.url}/x", rig.place).copied == 1
-    assert [asked for method, _, asked in web.asked if method == "GET"] == ["", ""], "no range"
+    assert [range_ for method, _, range_ in web.asked if method == "GET"] == ["", ""], "no range"
     assert rig.stored() == {"x": b"x" * 5000}
 
 
@@ -195,7 +195,7 @@ def test_flips_and_cuts_on_the_way_are_caught_where_there_is_an_md5(
     web.files = {f"{i:03d}": chance.randbytes(chance.randrange(4_000, 30_000)) for i in range(60)}
     expected = {f"127.0.0.1/{name}": data for name, data in web.files.items()}
     for target in (rig.place, rig.folder / "back"):
-        with between(web.url, share=0.1, most=15, seed=0) as proxy:
+        with between(web.url, share=0.1, limit=15, seed=0) as proxy:
             path = list_of(rig, proxy.url, web.files)
             done = fetch(rig, path, target)
             assert proxy.flipped + proxy.cut >= 3, "the proxy did its work"

@@ -24,11 +24,11 @@ def test_a_session_has_the_environment_of_a_tpu_vm_and_nothing_of_the_farm(farm:
     assert (env["USER"], env["JAX_PLATFORMS"], env["JAX_NUM_CPU_DEVICES"]) == ("tpujob", "cpu", "4")
     assert env["STORAGE_EMULATOR_HOST"] == "http://127.0.0.1:1"
     assert env["GCE_METADATA_HOST"].startswith(f"{address}:")
-    given = {"HOME", "USER", "LOGNAME", "SHELL", "LANG", "PATH", "TMPDIR", "GCE_METADATA_HOST"}
-    given |= {"JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "TPUJOB_DEVICES", "STORAGE_EMULATOR_HOST"}
-    given |= {"TPUJOB_MEMORY", "TPUJOB_VMSTAT", "TPUJOB_PACKAGE_LOCKS", "TPUJOB_ROUTES"}
+    names = {"HOME", "USER", "LOGNAME", "SHELL", "LANG", "PATH", "TMPDIR", "GCE_METADATA_HOST"}
+    names |= {"JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "TPUJOB_DEVICES", "STORAGE_EMULATOR_HOST"}
+    names |= {"TPUJOB_MEMORY", "TPUJOB_VMSTAT", "TPUJOB_PACKAGE_LOCKS", "TPUJOB_ROUTES"}
     of_the_shell = {"PWD", "SHLVL", "_", "OLDPWD"}
-    assert set(env) - of_the_shell == given | {"TPUJOB_EMULATED_HOST"}, "something leaked in"
+    assert set(env) - of_the_shell == names | {"TPUJOB_EMULATED_HOST"}, "something leaked in"
     _, out, _ = farm.run(
         address, "ls $TPUJOB_DEVICES; python3 -c 'import jax, sys; print(sys.prefix)'"
     )

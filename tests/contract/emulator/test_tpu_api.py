@@ -275,8 +275,8 @@ def test_a_zone_lists_its_types_and_runtimes(client: tpu_v2.TpuClient) -> None:
     types = {t.type_ for t in client.list_accelerator_types(parent=PARENT)}
     assert {"v4-8", "v4-4096"} <= types
     assert "v5p-8" not in types
-    one = client.get_accelerator_type(name=f"{PARENT}/acceleratorTypes/v4-16")
-    assert one.accelerator_configs[0].topology == "2x2x2"
+    v4_16 = client.get_accelerator_type(name=f"{PARENT}/acceleratorTypes/v4-16")
+    assert v4_16.accelerator_configs[0].topology == "2x2x2"
     versions = {v.version for v in client.list_runtime_versions(parent=PARENT)}
     assert "tpu-ubuntu2204-base" in versions
     zones = client.list_locations(locations_pb2.ListLocationsRequest(name=f"projects/{PROJECT}"))
@@ -292,10 +292,10 @@ def test_runtime_versions_of_every_family_are_known(client: tpu_v2.TpuClient) ->
         "tpu-vm-v4-pt-1.13",
         "v2-alpha",
     )
-    known = (*tensorflow, *others, "v2-alpha-tpuv4-pod", "tpu-vm-cos-109")
-    for number, version in enumerate(known):
+    versions = (*tensorflow, *others, "v2-alpha-tpuv4-pod", "tpu-vm-cos-109")
+    for number, version in enumerate(versions):
         client.create_queued_resource(queued(f"q{number}", runtime_version=version))
-    assert len(list(client.list_queued_resources(parent=PARENT))) == len(known)
+    assert len(list(client.list_queued_resources(parent=PARENT))) == len(versions)
 
 
 def several(**how: Any) -> dict[str, Any]:
@@ -317,8 +317,8 @@ def test_several_slices_of_one_request(cloud: Cloud, client: tpu_v2.TpuClient) -
         ("one-1", "READY"),
     ]
     assert all(n.multislice_node and id_of(n.queued_resource) == "many" for n in listed)
-    for each in (client, cloud.alpha()):
-        shown = each.get_queued_resource(name=queued_name("many")).tpu.node_spec
+    for api in (client, cloud.alpha()):
+        shown = api.get_queued_resource(name=queued_name("many")).tpu.node_spec
         assert [(spec.node_id, spec.node.accelerator_type) for spec in shown] == [
             ("one-0", "v4-16"),
             ("one-1", "v4-16"),

@@ -71,8 +71,8 @@ def test_labels_are_left_out_of_answers_and_metadata_is_not(
         client.get_queued_resource(name=queued_name("q")),
         *client.list_queued_resources(parent=PARENT),
     ]
-    for one in (*nodes, *(each.tpu.node_spec[0].node for each in requests)):
-        assert (dict(one.labels), dict(one.metadata)) == ({}, {"color": "red"})
+    for node in (*nodes, *(request.tpu.node_spec[0].node for request in requests)):
+        assert (dict(node.labels), dict(node.metadata)) == ({}, {"color": "red"})
     switch(cloud, "no-labels", off=True)
     assert dict(client.get_node(name=node_name("q")).labels) == {"team": "blue"}
 
@@ -124,4 +124,4 @@ def test_a_list_says_which_zones_it_could_not_reach(cloud: Cloud, client: tpu_v2
         assert (list(nodes.nodes), list(requests.queued_resources)) == ([], [])
         assert list(nodes.unreachable) == list(requests.unreachable) == [PARENT]
     cloud.do(inject.unreachable, ZONE, off=True)
-    assert [one.name for one in client.list_nodes(parent=EVERYWHERE)] == [node_name("q")]
+    assert [node.name for node in client.list_nodes(parent=EVERYWHERE)] == [node_name("q")]

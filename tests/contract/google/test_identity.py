@@ -40,8 +40,8 @@ def test_a_refused_key_is_no_identity(
 def test_a_token_server_that_is_away_says_nothing_about_the_key(
     file: Path, tokens: GoogleServer
 ) -> None:
-    said = json.loads(file.read_text()) | {"token_uri": "http://127.0.0.1:9/token"}
-    file.write_text(json.dumps(said))
+    key = json.loads(file.read_text()) | {"token_uri": "http://127.0.0.1:9/token"}
+    file.write_text(json.dumps(key))
     _, identity = google_identity.find()
     assert isinstance(identity, NotSeen)
     assert "cannot be reached" in identity.why

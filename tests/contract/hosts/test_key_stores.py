@@ -62,14 +62,14 @@ def test_the_key_is_made_once_and_is_the_same_for_all(opened: Open):
 
 
 def test_a_pin_lasts_and_is_never_replaced(opened: Open):
-    one, two = opened(), opened()
-    assert one.pinned(SLICE) == {}
-    one.pin(SLICE, {"h1": A, "h2": B})
-    one.pin(SLICE, {"h1": A})
-    two.pin(SLICE, {"h3": A})
+    first, second = opened(), opened()
+    assert first.pinned(SLICE) == {}
+    first.pin(SLICE, {"h1": A, "h2": B})
+    first.pin(SLICE, {"h1": A})
+    second.pin(SLICE, {"h3": A})
     assert opened().pinned(SLICE) == {"h1": A, "h2": B, "h3": A}
     with pytest.raises(HostKeyChanged, match="h1"):
-        two.pin(SLICE, {"h4": A, "h1": B})
+        second.pin(SLICE, {"h4": A, "h1": B})
     assert opened().pinned(SLICE) == {"h1": A, "h2": B, "h3": A}, "a half of it was written"
     assert opened().pinned(OTHER) == {}
 
@@ -154,8 +154,8 @@ def test_secrets_expire_are_ours_and_keep_one_version_of_the_pins(
     for secret in secret_server.secrets.values():
         assert secret.body["ttl"] == f"{LIFETIME}s"
         assert secret.body["labels"] == {"tpujob": "1", "tpujob-owner": "ana"}
-    kept = [v for v in secret_server.secrets[f"tpujob-{SLICE}-hosts"].versions if v is not None]
-    assert len(kept) == 1, "old versions cost money"
+    versions = [v for v in secret_server.secrets[f"tpujob-{SLICE}-hosts"].versions if v is not None]
+    assert len(versions) == 1, "old versions cost money"
     (made,) = secret_server.secrets[f"tpujob-{SLICE}"].versions
     assert made is not None
     assert base64.b64decode(made).decode() == key
@@ -181,30 +181,30 @@ def test_a_key_that_is_used_every_day_does_not_expire(
     store = secret_keys()  # as after a restart
     store.private_key(SLICE)
     assert secret_server.secrets[f"tpujob-{SLICE}"].body["ttl"] == f"{LIFETIME}s"
-    asked = len(secret_server.asked)
+    calls = len(secret_server.asked)
     store.private_key(SLICE)
-    assert len(secret_server.asked) == asked, "every use costs a call"
+    assert len(secret_server.asked) == calls, "every use costs a call"
 
 
 @pytest.mark.parametrize("host", ["h2", "h1"])
 def test_a_writer_that_was_overtaken_keeps_the_pins_of_the_other_or_notices_another_key(
     secret_server: SecretServer, secret_keys: Opened, host: str
 ):
-    one, two = secret_keys(), secret_keys()
-    one.pin(SLICE, {"h0": A})
+    first, second = secret_keys(), secret_keys()
+    first.pin(SLICE, {"h0": A})
     overtaken = threading.Event()
 
     def overtake(method: str, path: str) -> None:
         if path.endswith(":addVersion") and not overtaken.is_set():
             overtaken.set()
-            two.pin(SLICE, {host: B})
+            second.pin(SLICE, {host: B})
 
     secret_server.before = overtake
     if host == "h1":  # two first contacts that met two servers
         with pytest.raises(HostKeyChanged, match="h1"):
-            one.pin(SLICE, {"h1": A})
+            first.pin(SLICE, {"h1": A})
         return
-    one.pin(SLICE, {"h1": A})
+    first.pin(SLICE, {"h1": A})
     assert overtaken.is_set()
     assert secret_keys().pinned(SLICE) == {"h0": A, "h1": A, "h2": B}
 

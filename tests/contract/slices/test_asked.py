@@ -131,11 +131,11 @@ def test_the_price_is_asked_for_as_gcloud_asks(
 ) -> None:
     slice = replace(SLICE, pricing=pricing)
     options = Options(reservation=reservation)
-    asked = queued_request(
+    request = queued_request(
         slice, options, project=PROJECT, owner="local", job_id="000007", public_key=KEY
     )["queued_resource"]
-    (spec,) = asked.pop("tpu")["node_spec"]
-    assert asked == fields
+    (spec,) = request.pop("tpu")["node_spec"]
+    assert request == fields
     assert "scheduling_config" not in spec["node"]
 
 

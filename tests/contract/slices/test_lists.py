@@ -53,7 +53,7 @@ def two(counted: CloudTpuSlices, calls: Calls) -> CloudTpuSlices:
 
 
 def names(slices: CloudTpuSlices, *zones: str) -> list[str]:
-    return [one.name for one in slices.list_all(zones or EVERYWHERE, timeout=10)]
+    return [owned.name for owned in slices.list_all(zones or EVERYWHERE, timeout=10)]
 
 
 def unreachable(cloud: Cloud, *, off: bool = False) -> None:
@@ -116,13 +116,13 @@ def test_a_slice_is_not_absent_where_its_zone_cannot_be_reached(
 
 
 def test_what_is_held_is_counted_of_a_request_that_names_its_topology(cloud: Cloud) -> None:
-    asked = queued("wide")
-    spec = asked["queued_resource"]["tpu"]["node_spec"][0]["node"]
+    request = queued("wide")
+    spec = request["queued_resource"]["tpu"]["node_spec"][0]["node"]
     del spec["accelerator_type"]
     spec["accelerator_config"] = {"type_": "V4", "topology": "2x2x2"}
-    cloud.client().create_queued_resource(asked)
+    cloud.client().create_queued_resource(request)
     used = count_usage(PROJECT, [ZONE], timeout=10, endpoint=cloud.tpu.address)
-    assert [one.chips for one in used.held] == [8]
+    assert [use.chips for use in used.held] == [8]
 
 
 # The end of a slice: many may be lost at once ------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_many_that_are_gone_at_once_share_the_lists_that_agree(
     with cloud.world.lock:
         cloud.world.latencies = QUICK
     names = [replace(SLICE, name=f"tj-{n:06}-1") for n in range(20)]
-    assert {look(counted, one) for one in names} == {Absent()}
+    assert {look(counted, gone) for gone in names} == {Absent()}
     assert calls["list_queued_resources"] == calls["list_nodes"] == 1
     ask(counted)
     look(counted, names[0])

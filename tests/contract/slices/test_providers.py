@@ -22,9 +22,9 @@ def clouds() -> dict[str, Cloud]:
 
 def test_each_provider_is_asked_for_its_own_slices(clouds: dict[str, Cloud]) -> None:
     both = Providers(clouds)
-    for one in (SLICE, OTHER):
-        both.create(one, job_id="000007", public_key="", timeout=10)
-        assert isinstance(both.look(one, timeout=10), Present)
+    for slice_ in (SLICE, OTHER):
+        both.create(slice_, job_id="000007", public_key="", timeout=10)
+        assert isinstance(both.look(slice_, timeout=10), Present)
     assert {name: [*cloud.machines] for name, cloud in clouds.items()} == {
         CLOUD_TPU: [SLICE.name],
         "compute-engine": [OTHER.name],

@@ -122,8 +122,8 @@ def test_a_node_without_queued_resource_is_seen_and_deleted(
     cloud: Cloud, slices: CloudTpuSlices
 ) -> None:
     labels = {"tpujob": "1", "tpujob-job": "000007", "tpujob-owner": "local"}
-    asked = node(labels=labels, scheduling_config={"spot": True})
-    cloud.client().create_node(parent=PARENT, node=asked, node_id=SLICE.name)
+    bare = node(labels=labels, scheduling_config={"spot": True})
+    cloud.client().create_node(parent=PARENT, node=bare, node_id=SLICE.name)
     wait_for(slices, SliceState.READY)
     cloud.do(inject.preempt, SLICE.name, notice_s=0)
     wait_for(slices, SliceState.PREEMPTED)
@@ -195,8 +195,8 @@ def test_all_our_slices_are_listed_also_in_short_pages() -> None:
     assert [o.name for o in listed] == [f"tj-000007-{k}" for k in range(1, 6)]
     assert {(o.zone, o.job_id) for o in listed} == {(ZONE, "000007")}
     assert all(time.time() - 60 < o.created_at < time.time() + 60 for o in listed)
-    found = slices.survey([ZONE, "us-east5-a"], timeout=10)
-    assert ({*found.seen}, found.calls) == ({o.name for o in listed}, 6)
+    result = slices.survey([ZONE, "us-east5-a"], timeout=10)
+    assert ({*result.seen}, result.calls) == ({o.name for o in listed}, 6)
     slices.close()
     paged.stop()
 

@@ -140,8 +140,8 @@ def test_a_state_newer_than_the_library_is_unknown() -> None:
     assert slice_state(None, [future]) == Unknown("the node is in state 99")
     unwell = node(state="READY", health=99)
     unwell.network_endpoints.add(ip_address="10.0.0.1")
-    said = slice_state(None, [node_seen(tpu_v2.Node.wrap(unwell))])
-    assert said == Unknown("the node is READY, and its health is 99")
+    state = slice_state(None, [node_seen(tpu_v2.Node.wrap(unwell))])
+    assert state == Unknown("the node is READY, and its health is 99")
     waiting = queued_seen(tpu_v2.QueuedResource.wrap(queued(state={"state": 99})))
     assert slice_state(waiting, [None]) == Unknown("the queued resource is in state 99")
 

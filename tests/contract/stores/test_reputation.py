@@ -43,8 +43,8 @@ def test_an_accusation_is_remembered_with_its_reason(place: Place, reputation: R
     assert reputation.suspects() == []
     accuse(reputation, "h1", "h2", op="a", weight=0.8)
     accuse(reputation, "h2", op="b", weight=2.0, owner="uid:2")
-    for each in (reputation, place.open().reputation):
-        worst, other = each.suspects()
+    for opened in (reputation, place.open().reputation):
+        worst, other = opened.suspects()
         assert worst == Suspect(
             "h2",
             "us-central2-b",

@@ -35,7 +35,7 @@ def test_a_store_has_an_identity_that_each_opener_reads_and_no_other_store_has(
     store.create(a_job(), an_event())
     with ThreadPoolExecutor(4) as pool:
         read = set(
-            pool.map(lambda each: each.identity(), [store, *(place.open() for _ in range(3))])
+            pool.map(lambda opened: opened.identity(), [store, *(place.open() for _ in range(3))])
         )
     (identity,) = read
     elsewhere = place.where + "-b" if place.adapter == "firestore" else str(tmp_path / "b")
@@ -105,8 +105,8 @@ def test_two_writers_of_the_same_jobs_make_them_once(place: Place) -> None:
     new = [(a_job(f"sweep-{n}"), an_event()) for n in range(20)]
     stores = [place.open() for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(lambda each: each.create_many(new, key="sweep:0"), stores))
-    assert [[job.id for job in one] for one in made] == [[job.id for job in made[0]]] * 4
+        made = list(pool.map(lambda opened: opened.create_many(new, key="sweep:0"), stores))
+    assert [[job.id for job in jobs] for jobs in made] == [[job.id for job in made[0]]] * 4
     assert len(stores[0].list()) == 20
 
 
@@ -216,33 +216,28 @@ def get_lease(store: Store, job: Job, owner: str, *, ttl: float = 60, now: float
 
 def both(store: Store, first: Job, second: Job, op: str = "both") -> tuple[Job, Job]:
     """Commit two jobs at once, under new leases."""
-    one, two = (
-        Write(
-            replace(job, message=op),
-            an_event(),
-            job.version,
-            op,
-            get_lease(store, job, "b1", now=0),
-        )
-        for job in (first, second)
-    )
-    return store.commit_both(one, two)
+
+    def write(job: Job) -> Write:
+        lease = get_lease(store, job, "b1", now=0)
+        return Write(replace(job, message=op), an_event(), job.version, op, lease)
+
+    return store.commit_both(write(first), write(second))
 
 
 def test_two_jobs_are_committed_both_or_neither(store: Store, job: Job) -> None:
     other = store.create(a_job("other"), an_event())
-    one, two = both(store, job, other)
-    assert [(j.id, j.version, j.message) for j in (one, two)] == [
+    first, second = both(store, job, other)
+    assert [(j.id, j.version, j.message) for j in (first, second)] == [
         (job.id, 2, "both"),
         (other.id, 2, "both"),
     ]
-    assert [store.get(j.id) for j in (one, two)] == [one, two]
-    newer = moved(store, two, message="meanwhile")
+    assert [store.get(j.id) for j in (first, second)] == [first, second]
+    newer = moved(store, second, message="meanwhile")
     with pytest.raises(Conflict):
-        both(store, one, two, "again")
-    assert [store.get(one.id), store.get(two.id)] == [one, newer]
-    assert both(store, job, other) == (one, two), "a repeat returns what was stored"
-    assert [len(store.events(j.id)) for j in (one, two)] == [2, 3]
+        both(store, first, second, "again")
+    assert [store.get(first.id), store.get(second.id)] == [first, newer]
+    assert both(store, job, other) == (first, second), "a repeat returns what was stored"
+    assert [len(store.events(j.id)) for j in (first, second)] == [2, 3]
 
 
 def test_a_lost_lease_of_either_job_stops_both(store: Store, job: Job) -> None:
@@ -373,26 +368,26 @@ def test_due_are_the_jobs_whose_time_has_come_longest_overdue_first(store: Store
 def test_finished_jobs_are_due_only_while_a_clean_is_asked_for(store: Store) -> None:
     done = store.create(a_job(state=State.SUCCEEDED, wake=1.0), an_event())
     assert store.due(99) == []
-    asked = moved(store, done, wish=DesiredState.CLEAN)
+    cleaned = moved(store, done, wish=DesiredState.CLEAN)
     assert store.due(99) == [done.id]
-    store.remove(asked.id, lease=None)
+    store.remove(cleaned.id, lease=None)
     assert store.due(99) == []
 
 
 def test_a_follower_hears_of_every_change_once(place: Place, store: Store) -> None:
     start, none = store.changes(0)
     assert none == []
-    one, two = (store.create(a_job(), an_event()) for _ in range(2))
+    first, second = (store.create(a_job(), an_event()) for _ in range(2))
     cursor, ids = store.changes(start)
-    assert sorted(ids) == [one.id, two.id]
+    assert sorted(ids) == [first.id, second.id]
     assert store.changes(cursor) == (cursor, [])
-    moved(place.open(), one)
-    store.lease(two.id, "a", ttl=60, now=0)
+    moved(place.open(), first)
+    store.lease(second.id, "a", ttl=60, now=0)
     cursor, ids = store.changes(cursor)
-    assert ids == [one.id]
-    store.remove(two.id, lease=None)
+    assert ids == [first.id]
+    store.remove(second.id, lease=None)
     cursor, ids = store.changes(cursor)
-    assert ids == [two.id], "a removal is a change"
+    assert ids == [second.id], "a removal is a change"
     assert store.changes(cursor) == (cursor, [])
 
 
@@ -417,19 +412,19 @@ def test_a_damaged_record_is_named_and_keeps_nobody_from_the_others(
         store.create(a_job(wake=wake), an_event())
     assert store.damaged() == []
     place.damage("000001")
-    for each in (store, place.open()):
+    for opened in (store, place.open()):
         caplog.clear()
-        assert [job.id for job in each.list()] == ["000002"]
-        assert [job.id for job in each.list(live=True, name="mlp")] == ["000002"]
-        assert [job.id for job in each.walk()] == ["000002"]
-        assert each.due(9) == ["000002"]
+        assert [job.id for job in opened.list()] == ["000002"]
+        assert [job.id for job in opened.list(live=True, name="mlp")] == ["000002"]
+        assert [job.id for job in opened.walk()] == ["000002"]
+        assert opened.due(9) == ["000002"]
         lines = [r.getMessage() for r in caplog.records if "000001" in r.getMessage()]
         assert len(lines) == 1, f"the log names it once: {lines}"
-        ((job_id, reason),) = each.damaged()
+        ((job_id, reason),) = opened.damaged()
         assert job_id == "000001"
         assert "damaged" in reason
         with pytest.raises(StoreError, match="job 000001 is damaged"):
-            each.get("000001")
+            opened.get("000001")
     assert len(store.events("000001")) == 1, "what can be read of it is still there"
 
 
@@ -438,13 +433,13 @@ def test_a_damaged_record_is_named_and_keeps_nobody_from_the_others(
 
 def test_every_zone_that_was_ever_asked_is_remembered(place: Place, store: Store, job: Job) -> None:
     assert store.zones() == []
-    asked = moved(store, job, slices=(a_slice(zone="us-east5-b"),))
-    both = (*asked.slices, a_slice(2))
-    newest = moved(store, asked, slices=both)
+    requested = moved(store, job, slices=(a_slice(zone="us-east5-b"),))
+    both = (*requested.slices, a_slice(2))
+    newest = moved(store, requested, slices=both)
     moved(store, newest, slices=both[1:])
     store.remove(job.id, lease=None)
-    for each in (store, place.open()):
-        assert each.zones() == ["us-central2-b", "us-east5-b"], "also when the job is gone"
+    for opened in (store, place.open()):
+        assert opened.zones() == ["us-central2-b", "us-east5-b"], "also when the job is gone"
 
 
 # Many at once --------------------------------------------------------------------------------------------------------

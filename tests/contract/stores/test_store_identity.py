@@ -43,8 +43,8 @@ def empty(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    for each in path.parent.glob("jobs.db*"):
-        each.unlink()
+    for file in path.parent.glob("jobs.db*"):
+        file.unlink()
 
 
 def put_another_in_its_place(path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_database_that_was_made_again_is_refused_by_what_its_buckets_keep(
     first = database(firestore_place)
     check_database(first, bucket, settings)
     first.create(a_job(), an_event())
-    copies = [bucket.get(f"{one}/{OBJECT}", timeout=1).decode() for one in FOLDERS]
+    copies = [bucket.get(f"{folder}/{OBJECT}", timeout=1).decode() for folder in FOLDERS]
     assert {copy.split()[0] for copy in copies} == {first.identity()}
     check_database(database(firestore_place), bucket, settings)
     again = database(firestore_place + "-again")

@@ -167,22 +167,22 @@ def test_a_bundle_of_another_user_can_be_neither_named_nor_compared(stage: Stage
 def test_others_see_a_job_without_what_its_owner_keeps_to_himself(stage: Stage) -> None:
     spec = {**SPEC, "run": {"command": "python3 secret.py", "env": {"KEY": "hunter2"}}}
     job = stage.api.acting_for(BOB).create(spec)["id"]
-    for who, sees in (
+    for user, sees in (
         (BOB, True),
         (ADA, True),
         (EVE, False),
         (replace(EVE, role=Role.VIEWER), False),
     ):
-        api = stage.api.acting_for(who)
+        api = stage.api.acting_for(user)
         shown = json.dumps([api.get(job), *api.list()["rows"]])
-        assert ("secret.py" in shown) is sees, who
-        assert ("/jobs/" in shown) is sees, who
+        assert ("secret.py" in shown) is sees, user
+        assert ("/jobs/" in shown) is sees, user
         assert api.get(job)["spec"]["tpu"] == stage.api.get(job)["spec"]["tpu"]
 
 
 def test_each_user_has_a_folder_of_their_own_in_the_bucket(stage: Stage) -> None:
-    who = Principal("google:1", "Ada.Byron@Example.org", Role.SUBMITTER)
-    job = stage.api.acting_for(who).create(SPEC)
+    user = Principal("google:1", "Ada.Byron@Example.org", Role.SUBMITTER)
+    job = stage.api.acting_for(user).create(SPEC)
     assert job["workdir"] == f"gs://tpujob-us-central2/u/ada.byron-at-example.org/jobs/{job['id']}"
 
 
@@ -255,8 +255,8 @@ class ByHeader:
 
     async def principal(self, scope: Scope, headers: Headers) -> Principal:
         del scope
-        who = json.loads(headers["x-who"])
-        return Principal(who["id"], who["name"], Role(who["role"]) if who["role"] else None)
+        user = json.loads(headers["x-who"])
+        return Principal(user["id"], user["name"], Role(user["role"]) if user["role"] else None)
 
 
 #: by path and verb, the one method that each route asks for
@@ -368,7 +368,7 @@ QUERIES = {
 }
 
 
-def ask_route(url: str, route: str, job: str, who: Principal) -> int:
+def ask_route(url: str, route: str, job: str, user: Principal) -> int:
     """The status that they get there; what is wrong for another reason is not 403."""
     method = ROUTES[route]
     verb, path = route.split(" ")
@@ -378,7 +378,7 @@ def ask_route(url: str, route: str, job: str, who: Principal) -> int:
     )
     body = DATA if method == "put_bundle" else json.dumps(BODIES.get(method, {})).encode()
     headers = {
-        "X-Who": json.dumps({"id": who.id, "name": who.name, "role": who.role}),
+        "X-Who": json.dumps({"id": user.id, "name": user.name, "role": user.role}),
         "Content-Type": "application/x-www-form-urlencoded" if form else "application/json",
     }
     status, _, answer = ask(
@@ -415,9 +415,9 @@ def test_whoever_may_steer_no_job_steers_no_list_of_them(url: str, route: str) -
     verb, path = route.split(" ")
     form = {"Content-Type": "application/x-www-form-urlencoded"} if verb == "POST" else {}
     for role in ("viewer", None):
-        who = {"X-Who": json.dumps({"id": "test:eve", "name": "eve", "role": role})}
-        asked = ("", b"job=1") if verb == "POST" else ("?job=1", None)
-        status, _, _ = ask(url, verb, path + asked[0], who | form, asked[1])
+        identity = {"X-Who": json.dumps({"id": "test:eve", "name": "eve", "role": role})}
+        data = ("", b"job=1") if verb == "POST" else ("?job=1", None)
+        status, _, _ = ask(url, verb, path + data[0], identity | form, data[1])
         assert status == 403, (route, role)
 
 
@@ -492,30 +492,30 @@ def test_the_text_of_an_error_is_shown_on_no_route_to_others(stage: Stage) -> No
     pair = f"?a={crashed}&b={retried}"
     query = {"/v1/follow": f"?job={crashed}&timeout=0", "/v1/diff": pair, "/diff": pair}
 
-    def header(who: Principal) -> dict[str, str]:
-        return {"x-who": json.dumps({"id": who.id, "name": who.name, "role": who.role})}
+    def header(user: Principal) -> dict[str, str]:
+        return {"x-who": json.dumps({"id": user.id, "name": user.name, "role": user.role})}
 
     with listening(app) as url, httpx.Client() as client:
 
-        def read(path: str, who: Principal) -> str:
-            answer = client.get(url + path + query.get(path, ""), headers=header(who))
+        def read(path: str, user: Principal) -> str:
+            answer = client.get(url + path + query.get(path, ""), headers=header(user))
             assert answer.status_code in (200, 400, 403, 404), (path, answer.text)
             return answer.text
 
-        for who in (BOB, ADA):
-            seen = {row["name"]: row["why"] for row in json.loads(read("/v1/jobs", who))["rows"]}
+        for user in (BOB, ADA):
+            seen = {row["name"]: row["why"] for row in json.loads(read("/v1/jobs", user))["rows"]}
             full = f"ValueError: {MARK} {{x}} (host 0: exit code 1)"
             assert seen["crashed"] == full
             assert seen["retried"].startswith(f"attempt 1 ended, CRASH: {full}; starting again")
             assert seen["judged"] == f"{MARK} (exit code 65)"
             for path in (*(f"/v1/jobs/{job}" for job in ids), f"/v1/jobs/{crashed}/events"):
-                assert MARK in read(path, who), (path, who)
+                assert MARK in read(path, user), (path, user)
             for path in (f"/jobs/{crashed}", "/v1/deliveries"):
-                assert MARK in read(path, who), (path, who)
-        for path, who in (("/", BOB), (lab, ADA), ("/v1/events", ADA)):
-            assert MARK in read(path, who), (path, who)
-        for path, who in itertools.product(every, (EVE, DAN)):
-            assert MARK not in read(path, who), (path, who)
+                assert MARK in read(path, user), (path, user)
+        for path, user in (("/", BOB), (lab, ADA), ("/v1/events", ADA)):
+            assert MARK in read(path, user), (path, user)
+        for path, user in itertools.product(every, (EVE, DAN)):
+            assert MARK not in read(path, user), (path, user)
         view = json.loads(read(f"/v1/jobs/{crashed}", EVE))
         plain = "ValueError (host 0: exit code 1)"
         assert view["attempts"][0]["message"] == plain

@@ -85,17 +85,19 @@ def test_headers_must_be_there_in_time() -> None:
     with backend(Connections(most=20, headers_s=0.2)) as (_, connect):
         assert answer(connect(b"")) == b""
         assert answer(connect(HALF)) == b""
-        kept = served(connect)
-        kept.sendall(b"\r\n")  # which begins no request, and from which on uvicorn waits for ever
-        assert answer(kept) == b""
+        connection = served(connect)
+        connection.sendall(
+            b"\r\n"
+        )  # which begins no request, and from which on uvicorn waits for ever
+        assert answer(connection) == b""
 
 
 def test_one_connection_serves_one_request_after_another() -> None:
     with backend(Connections(most=20)) as (_, connect):
-        kept = connect(WHOLE)
+        connection = connect(WHOLE)
         for _ in range(5):
-            assert kept.recv(65536).startswith(b"HTTP/1.1 200")
-            kept.sendall(WHOLE)
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+            connection.sendall(WHOLE)
 
 
 LARGE = b"x" * (connections.HEADER_BYTES + 1)
@@ -137,10 +139,10 @@ def test_one_user_cannot_take_all_connections_of_a_unix_socket(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("soft", "hard", "most"), [(200, 200, 100), (1024, 1024, 512), (256, 4096, 512)]
+    ("soft", "hard", "connections"), [(200, 200, 100), (1024, 1024, 512), (256, 4096, 512)]
 )
 def test_file_descriptors_are_asked_for_and_some_stay_for_the_backend(
-    soft: int, hard: int, most: int
+    soft: int, hard: int, connections: int
 ) -> None:
     code = f"""
 import resource
@@ -149,4 +151,4 @@ from tpujob.web.security.connections import most_connections
 print(most_connections(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert [int(word) for word in done.stdout.split()] == [most, hard]
+    assert [int(word) for word in done.stdout.split()] == [connections, hard]

@@ -87,8 +87,8 @@ class Opened:
         place = socket.create_server(("127.0.0.1", 0))
         self.port = place.getsockname()[1]
         app = opened(self.relay, "ada", self.sessions, kernel_says=self.kernel_says)
-        known = Connections(most=512, ports={self.port} if self.kernel_says else ())
-        with listening(app, known, place) as self.url:
+        connections = Connections(most=512, ports={self.port} if self.kernel_says else ())
+        with listening(app, connections, place) as self.url:
             yield self
             self.relay.close()
 

@@ -56,8 +56,8 @@ class Page:
         self.port = place.getsockname()[1]
         door = BrowserAuthenticator(ADA, self.sessions, kernel_says=self.kernel_says)
         app = scripted_app(self.api, door, sessions=self.sessions)
-        known = Connections(most=512, ports={self.port} if self.kernel_says else ())
-        with listening(app, known, place) as self.url:
+        connections = Connections(most=512, ports={self.port} if self.kernel_says else ())
+        with listening(app, connections, place) as self.url:
             yield self
 
     def ask(
@@ -304,21 +304,21 @@ def test_a_refusal_is_a_page_for_a_person_and_json_for_a_program(page: Page) -> 
 def test_the_port_is_kept_from_run_to_run_and_another_one_taken_if_somebody_has_it(
     tmp_path: Path,
 ) -> None:
-    kept = tmp_path / "page.port"
-    first, taken = unix_sockets.kept_port(kept)
+    file = tmp_path / "page.port"
+    first, taken = unix_sockets.kept_port(file)
     port = first.getsockname()[1]
     assert (first.getsockname()[0], taken) == ("127.0.0.1", 0)
-    second, taken = unix_sockets.kept_port(kept)
+    second, taken = unix_sockets.kept_port(file)
     with first, second:
         assert taken == port
         moved = second.getsockname()[1]
         assert moved != port
-    third, taken = unix_sockets.kept_port(kept)
+    third, taken = unix_sockets.kept_port(file)
     with third:
         assert (third.getsockname()[1], taken) == (moved, 0)
     for odd in ("", "80", "x", "-1", "99999", "\x00\xff"):
-        kept.write_text(odd)
-        made, taken = unix_sockets.kept_port(kept)
+        file.write_text(odd)
+        made, taken = unix_sockets.kept_port(file)
         with made:
             assert (made.getsockname()[1] >= 20_000, taken) == (True, 0), odd
 

@@ -69,7 +69,7 @@ def test_a_socket_is_closed_to_others_before_it_listens_whatever_the_umask(priva
     before = os.umask(0)
     try:
         with unix_sockets.listen(private / "own"), unix_sockets.listen(private / "shared", 0o666):
-            modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in private.iterdir()}
+            modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in private.iterdir()}
     finally:
         os.umask(before)
     assert modes == {"own": 0o600, "shared": 0o666}
@@ -132,8 +132,8 @@ def test_a_listener_at_the_port_of_a_lost_connection_does_not_answer_for_it(
     door: socket.socket,
 ) -> None:
     with door:
-        here = door.getsockname()
-        assert unix_sockets._uid_of_tcp(here, ("127.0.0.1", 1)) is None  # pyright: ignore[reportPrivateUsage]
+        address = door.getsockname()
+        assert unix_sockets._uid_of_tcp(address, ("127.0.0.1", 1)) is None  # pyright: ignore[reportPrivateUsage]
 
 
 def test_a_kernel_that_is_not_asked_over_netlink_says_nothing_of_ports(

@@ -88,9 +88,9 @@ def test_bytes_that_were_damaged_on_the_way_are_fetched_again(
 
 
 def test_bundles_are_laid_over_each_other_afresh_for_each_attempt(host: Host) -> None:
-    one = archive(("a.txt", "old"), member("link", tarfile.SYMTYPE, "a.txt"))
-    two = archive(("sub/b.txt", "new"))
-    bundles = [host.bucket.bundle(one), host.bucket.bundle(two)]
+    lower = archive(("a.txt", "old"), member("link", tarfile.SYMTYPE, "a.txt"))
+    upper = archive(("sub/b.txt", "new"))
+    bundles = [host.bucket.bundle(lower), host.bucket.bundle(upper)]
     host.run("cat link sub/b.txt; echo; echo spoilt > a.txt", bundles=bundles)
     assert host.bucket.log() == ["oldnew"]
     host.run("cat link; echo", attempt=2, bundles=bundles)

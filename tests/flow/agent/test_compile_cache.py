@@ -120,9 +120,9 @@ def test_what_the_owners_hosts_have_not_sealed_is_never_used(
     end(compiled, whole=True)
     again = CompileCache(SealedFiles(storage, PLACE, key), str(tmp_path / "other"), notes.append)
     again.fill()
-    kept = {p.name: p.read_bytes() for p in (tmp_path / "other").iterdir()}
+    files = {p.name: p.read_bytes() for p in (tmp_path / "other").iterdir()}
     expected = dict.fromkeys(("a-cache", "b-cache", "e-cache"), b"compiled here")
-    assert kept == expected, "what is no good stays in the way"
+    assert files == expected, "what is no good stays in the way"
 
 
 def test_no_more_bytes_are_read_than_were_sealed(storage: Storage, tmp_path: Path) -> None:
@@ -178,8 +178,8 @@ print(cache_stats.counts())
     assert "'compile_cache_hits': 0" in host.bucket.log()[-1]
     made = sorted(host.home.glob(".tpujob/cache/xla/v4-16/*/*"))
     entries = {path.name for path in made if path.name.endswith("-cache")}
-    kept = "cache/xla/v4-16/"
-    until(lambda: len(host.bucket.list(kept)) == len(entries) > 0, "every entry in the bucket")
+    prefix = "cache/xla/v4-16/"
+    until(lambda: len(host.bucket.list(prefix)) == len(entries) > 0, "every entry in the bucket")
     for path in made:
         path.unlink()
     host.start([sys.executable, "-c", program], attempt=2, **plan)

@@ -51,10 +51,10 @@ def call_log(host: Host) -> Path:
     return call_log
 
 
-def image(**more: Any) -> dict[str, Any]:
+def image(**fields: Any) -> dict[str, Any]:
     """Return the plan's order for an image."""
     order = {"kind": "docker", "image": IMAGE, "args": ["--shm-size=1g"]}
-    return {"environment": order, "shared": "gs://shed/cache", **more}
+    return {"environment": order, "shared": "gs://shed/cache", **fields}
 
 
 def calls(call_log: Path, verb: str) -> list[str]:
@@ -102,8 +102,8 @@ def test_a_container_gets_secrets_by_a_pipe_that_nothing_keeps(host: Host, call_
     report = host.run("echo it has ${#WANDB_API_KEY}", secrets=secrets, setup="true", **image())
     assert report["exit_code"] == 0, host.bucket.log()
     assert "it has 11" in host.bucket.log()
-    kept = [path for path in host.home.rglob("*") if path.is_file()]
-    assert not [path for path in kept if b"canary-4711" in path.read_bytes()]
+    files = [path for path in host.home.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"canary-4711" in path.read_bytes()]
     assert not [path for path in host.home.rglob("*") if path.is_fifo()], "the pipe is left"
 
 

@@ -35,9 +35,9 @@ def test_a_traceback_is_kept_whole_and_in_order(host: Host) -> None:
 def test_a_telling_line_is_kept_although_much_came_after_it(host: Host) -> None:
     busy = "open(/dev/vfio/0): Device or resource busy"
     host.run(f"echo '{busy}'; for i in $(seq 300); do echo line $i; done; exit 1")
-    kept = host.bucket.evidence()
-    assert kept[0] == busy
-    assert kept[1:] == tuple(f"line {i}" for i in range(286, 301))
+    lines = host.bucket.evidence()
+    assert lines[0] == busy
+    assert lines[1:] == tuple(f"line {i}" for i in range(286, 301))
 
 
 @pytest.mark.parametrize("code", [0, 75])
@@ -51,9 +51,9 @@ def test_evidence_fits_and_keeps_the_most_telling_lines() -> None:
     frames = [b"  File %d" % i + b"x" * 300 for i in range(200)]
     body = pick_lines([*telling, TRACEBACK, *frames, b"KeyError: 'the end'", b"bye"])
     assert len(body) <= MAX_EVIDENCE
-    kept = json.loads(body)["lines"]
-    assert "KeyError: 'the end'" in kept
-    assert any(line.startswith("MemoryError 499") for line in kept)
+    lines = json.loads(body)["lines"]
+    assert "KeyError: 'the end'" in lines
+    assert any(line.startswith("MemoryError 499") for line in lines)
     assert json.loads(pick_lines([])) == {"v": 1, "lines": []}
     stacks = json.loads(first_lines(["x" * 500] * 99))["lines"]
     assert {*stacks} == {"x" * TAIL_WIDTH}

@@ -18,7 +18,7 @@ from tpujob.emulator.http_server import HttpThread
 
 
 @pytest.mark.parametrize(
-    ("step", "checkpoint", "more", "preempts"),
+    ("step", "checkpoint", "fields", "preempts"),
     [
         pytest.param(None, None, {}, False, id="not begun"),
         pytest.param(340, None, {}, False, id="nothing to resume from"),
@@ -31,9 +31,9 @@ from tpujob.emulator.http_server import HttpThread
     ],
 )
 def test_the_demo_preempts_in_the_middle_of_the_run_and_after_a_checkpoint(
-    step: int | None, checkpoint: int | None, more: dict[str, Any], preempts: bool
+    step: int | None, checkpoint: int | None, fields: dict[str, Any], preempts: bool
 ) -> None:
-    job = job_view(step=step, steps=1000, checkpoint=checkpoint, **more)
+    job = job_view(step=step, steps=1000, checkpoint=checkpoint, **fields)
     assert time_to_preempt(job) is preempts
 
 
@@ -56,8 +56,8 @@ def requests(tpujob: Tpujob) -> Iterator[list[Any]]:
 def story(api: ScriptedJobs, accuracy: float = 0.99, attempts: int = 2) -> None:
     """The demo's job as `get` shows it from one look to the next."""
 
-    def view(**more: Any) -> Any:
-        return job_view("000002", name="quickstart", **more)
+    def view(**fields: Any) -> Any:
+        return job_view("000002", name="quickstart", **fields)
 
     ended = [attempt_view(1, step=350, redone=10, outcome="interrupted", cause="PREEMPTED")]
     last = attempt_view(2, step=1000, resumed_from=340, outcome="succeeded")

@@ -31,11 +31,11 @@ class Terminal:
         self.text = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")()
 
-    def shows(self, what: str) -> None:
-        until(lambda: self._read() and what in self.text, lambda: f"{what!r} in\n{self.text}")
+    def shows(self, text: str) -> None:
+        until(lambda: self._read() and text in self.text, lambda: f"{text!r} in\n{self.text}")
 
-    def type(self, what: str) -> None:
-        os.write(self.master, what.encode())
+    def type(self, text: str) -> None:
+        os.write(self.master, text.encode())
 
     def ends(self, code: int) -> str:
         until(

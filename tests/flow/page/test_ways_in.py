@@ -158,7 +158,7 @@ def test_another_site_can_lead_to_the_page_and_neither_see_nor_change_anything(
             tab.get_by_role("link").click()
             assert "llama-8b-pretrain" in tab.inner_text("main")
             tab.go_back()
-            with tab.expect_response(lambda r: r.request.method == "POST") as got:
+            with tab.expect_response(lambda r: r.request.method == "POST") as response:
                 tab.get_by_role("button").click()
-            assert got.value.status == 403
+            assert response.value.status == 403
         assert local.wish is DesiredState.RUN

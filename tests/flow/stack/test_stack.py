@@ -92,7 +92,7 @@ def test_everything_is_started_in_order_and_only_once_and_stands_on_its_own(rig:
     rig.up()
     assert rig.pids() == pids
     names = ("farm", "emulator", "backend")
-    assert rig.story() == [f"{name} {what}" for name in names for what in ("began", "up")]
+    assert rig.story() == [f"{name} {event}" for name in names for event in ("began", "up")]
     for part in stack_processes.status(rig.settings, rig.parts):
         assert part.ready
         facts = [part.ready[name] for name in ("session", "stdin", "folder")]
@@ -229,8 +229,8 @@ def test_down_ends_in_reverse_order_and_leaves_no_trace(rig: Rig) -> None:
     assert rig.down() == ["backend", "emulator", "farm"]
     assert rig.story()[-3:] == ["backend ended", "emulator ended", "farm ended"]
     assert rig.pids() == [None, None, None]
-    left = {path.suffix for path in rig.settings.run.iterdir()}
-    assert left == {".log", ".lock"}
+    suffixes = {path.suffix for path in rig.settings.run.iterdir()}
+    assert suffixes == {".log", ".lock"}
     assert rig.down() == []
 
 

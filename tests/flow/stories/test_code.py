@@ -16,8 +16,8 @@ from tpujob.submit.archive import pack
 
 
 def git(folder: Path, *words: str) -> None:
-    who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
-    subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True)
+    author = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    subprocess.run(["git", *author, *words], cwd=folder, check=True, capture_output=True)
 
 
 @pytest.fixture

@@ -48,8 +48,8 @@ def create(stage: Stage, *zones: str, data: Any = SOURCE) -> str:
 
 
 def target(stage: Stage, job_id: str, region: str) -> str:
-    (one,) = stage.job(job_id).data
-    return one.at[region]
+    (data,) = stage.job(job_id).data
+    return data.at[region]
 
 
 def environment(stage: Stage, job: Job) -> dict[str, str]:
@@ -62,9 +62,9 @@ def environment(stage: Stage, job: Job) -> dict[str, str]:
 def test_no_slice_is_asked_for_before_all_data_is_in_its_region(lab: Stage) -> None:
     job_id = create(lab, EAST)
     job = lab.until(job_id, lambda j: bool(j.slices))
-    there = target(lab, job_id, "us-east5")
-    assert there.startswith("gs://tpujob-us-east5/datasets/fineweb-")
-    assert below(lab, there) == FILES
+    place = target(lab, job_id, "us-east5")
+    assert place.startswith("gs://tpujob-us-east5/datasets/fineweb-")
+    assert below(lab, place) == FILES
     kinds = lab.kinds(job_id)
     assert kinds[:2] == ["created", "copy_started"]
     assert kinds.index("copy_finished") < kinds.index("slice_requested")
@@ -72,7 +72,7 @@ def test_no_slice_is_asked_for_before_all_data_is_in_its_region(lab: Stage) -> N
     assert (copy.progress.objects, copy.progress.bytes) == (4, 11)
     assert copy.micros == 4 * 5 + 1, "four operations, and a part of a cent for 11 bytes"
     assert lab.api.cost().get("copies_micros") == copy.micros
-    assert environment(lab, lab.running(job_id))["TPUJOB_DATA"] == there
+    assert environment(lab, lab.running(job_id))["TPUJOB_DATA"] == place
 
 
 def test_data_in_the_right_region_is_read_where_it_is(lab: Stage) -> None:
@@ -105,7 +105,7 @@ def test_a_backend_that_is_killed_in_mid_copy_is_followed_by_one_that_goes_on(
             lab.faults.kill_at = (lab.faults.effects + 1, when)
             killed += 1
 
-    lab.until(job_id, lambda j: bool(j.slices), each=strike)
+    lab.until(job_id, lambda j: bool(j.slices), meanwhile=strike)
     assert killed == 6
     assert below(lab, target(lab, job_id, "us-east5")) == FILES
     assert len(lab.copies.made) == len(FILES), "nothing is copied twice"
@@ -173,8 +173,8 @@ def test_a_plan_and_an_estimate_do_not_need_the_bucket_of_the_data(lab: Stage) -
     plan = lab.api.plan(spec)
     missing = "gs://nowhere/x: there is no bucket gs://nowhere"
     assert plan.get("refused") == [{"message": f"data: {missing}", "hint": ""}]
-    assert not any("nowhere" in one for one in plan["warnings"])
-    assert [one["name"] for one in plan.get("data", ())] == ["fineweb"]
+    assert not any("nowhere" in entry for entry in plan["warnings"])
+    assert [entry["name"] for entry in plan.get("data", ())] == ["fineweb"]
     view = lab.api.estimate(spec, {"hours": 1.0})
     assert f"copy of x: {missing}" in view["unknown"]
     assert view["list_micros"] > 0
@@ -188,9 +188,9 @@ def test_each_shipped_config_is_planned_and_estimated_though_its_data_is_not_the
     plan = stage.api.plan(spec)
     assert plan["chips"] > 0
     assert stage.api.estimate(spec, {"hours": 1.0})["list_micros"] > 0
-    foreign = {one["from"].split("/")[2] for one in spec["data"] if "gs://" in one["from"]}
+    foreign = {entry["from"].split("/")[2] for entry in spec["data"] if "gs://" in entry["from"]}
     for bucket in foreign:
-        refused = [one["message"] for one in plan.get("refused", ())]
+        refused = [entry["message"] for entry in plan.get("refused", ())]
         assert any(f"there is no bucket gs://{bucket}" in text for text in refused)
         with pytest.raises(BadSpec, match=f"there is no bucket gs://{bucket}"):
             stage.api.create(spec)
@@ -201,13 +201,13 @@ def test_an_estimate_has_the_copy_in_its_sums(lab: Stage) -> None:
     tpu = {"type": "v6e-8", "zones": [EAST]}
     spec = {"name": "a", "tpu": tpu, "run": {"command": "x"}, "data": SOURCE}
     lines = lab.api.estimate(spec, {"hours": 1.0})["lines"]
-    found = {one["what"]: one for one in lines if "copy of fineweb" in one["what"]}
-    traffic = found["copy of fineweb, europe-west4 to us-east5"]
+    by_name = {line["what"]: line for line in lines if "copy of fineweb" in line["what"]}
+    traffic = by_name["copy of fineweb, europe-west4 to us-east5"]
     assert traffic["list_micros"] == 49
-    assert found["copy of fineweb"]["formula"] == "5 objects, class A, once"
+    assert by_name["copy of fineweb"]["formula"] == "5 objects, class A, once"
     lab.running(create(lab, EAST))
     lines = lab.api.estimate(spec, {"hours": 1.0})["lines"]
-    assert {one["list_micros"] for one in lines if "copy of fineweb" in one["what"]} == {0}
+    assert {line["list_micros"] for line in lines if "copy of fineweb" in line["what"]} == {0}
 
 
 # Checkpoints ---------------------------------------------------------------------------------------------------------

@@ -27,8 +27,8 @@ def networks() -> list[Network]:
 def stores(firestore_place: str, networks: list[Network]) -> Iterator[list[FirestoreStore]]:
     endpoint, _, project = firestore_place.partition("/")
     stores = [
-        FirestoreStore(Firestore(project, endpoint=endpoint, interceptors=[each]), mirrored=True)
-        for each in networks
+        FirestoreStore(Firestore(project, endpoint=endpoint, interceptors=[network]), mirrored=True)
+        for network in networks
     ]
     yield stores
     for store in stores:

@@ -215,7 +215,7 @@ def test_a_group_with_a_failed_element_fails_and_goes_on_after_a_resume(stage: S
     view = stage.api.get("sweep")
     assert view.get("elements") == {"succeeded": 4, "failed": 2}
     assert "resumes the elements that failed" in str(view.get("next"))
-    assert [(one["name"], one["cause"]) for one in view.get("worst", [])] == [
+    assert [(element["name"], element["cause"]) for element in view.get("worst", [])] == [
         ("sweep-1", "CRASH"),
         ("sweep-4", "CRASH"),
     ]
@@ -292,9 +292,9 @@ def test_clean_removes_all_records_the_groups_last(stage: Stage) -> None:
     for _ in range(100):
         for job in stage.store.list():
             stage.step(job.id)
-        left = stage.store.list()
-        assert not left or stage.store.get(group)
-        if not left:
+        remaining = stage.store.list()
+        assert not remaining or stage.store.get(group)
+        if not remaining:
             break
     assert stage.store.list() == []
     assert not stage.cloud.machines

@@ -47,21 +47,21 @@ def test_the_next_job_starts_on_the_slice_at_once_and_the_money_is_divided_at_th
     stage: Stage,
 ) -> None:
     first, second = waits_beside(stage)
-    gave = end(stage, first)
-    assert gave.state is State.SUCCEEDED
-    got = stage.job(second)
-    assert got.state is State.PREPARING, "before any other tick"
+    giver = end(stage, first)
+    assert giver.state is State.SUCCEEDED
+    heir = stage.job(second)
+    assert heir.state is State.PREPARING, "before any other tick"
     assert [others for _, _, others in stage.hosts.wiped] == [False], "of the attempt alone"
     (name,) = stage.cloud.machines
-    assert (gave.slices[-1].name, got.slices[-1].name) == (name, name)
-    assert gave.slices[-1].gone_at == got.slices[-1].ready_at
-    assert (gave.slices[-1].handed_to, got.slices[-1].epoch) == (second, 1)
+    assert (giver.slices[-1].name, heir.slices[-1].name) == (name, name)
+    assert giver.slices[-1].gone_at == heir.slices[-1].ready_at
+    assert (giver.slices[-1].handed_to, heir.slices[-1].epoch) == (second, 1)
     stage.running(second)
     stage.clock.sleep(3600)
     end(stage, second)
     assert stage.cloud.machines == {}
     now = stage.clock.now()
-    both = [stage.job(one) for one in (first, second)]
+    both = [stage.job(id) for id in (first, second)]
     whole = both[1].slices[-1].gone_at - both[0].slices[-1].ready_at  # type: ignore[operator]
     rate = both[0].slices[-1].usd_per_hour or 0.0
     assert sum(usd_of_job(job, now) or 0 for job in both) == pytest.approx(rate * whole / 3600)
@@ -115,9 +115,9 @@ def test_each_job_shows_all_jobs_of_its_slice(stage: Stage) -> None:
     assert 3600 < views[0][0]["seconds"] < 3900
     assert 1800 < views[0][1]["seconds"] < 1900
     stage.store.remove(first, lease=None)
-    left = stage.api.get(third)["slices"][-1].get("jobs")
-    assert left is not None
-    assert [view["id"] for view in left] == [second, third]
+    jobs = stage.api.get(third)["slices"][-1].get("jobs")
+    assert jobs is not None
+    assert [view["id"] for view in jobs] == [second, third]
 
 
 @pytest.mark.parametrize("code", [1, 78])
@@ -213,7 +213,7 @@ def test_a_backend_that_dies_in_between_leaves_the_slice_to_one_of_the_two(
     stage.faults.kill_at = (stage.faults.effects + 1, moment)
     stage.until(first, lambda j: j.state.final)
     assert stage.faults.kill_at is None
-    claims = [s for one in (first, second) for s in stage.job(one).slices if s.gone_at is None]
+    claims = [s for id in (first, second) for s in stage.job(id).slices if s.gone_at is None]
     assert len(claims) == 1
     stage.running(second)
     assert stage.job(first).cause is None
@@ -373,13 +373,13 @@ def test_an_owner_at_the_limit_gets_nothing_from_others(stage: Stage) -> None:
     stage.cloud.full.clear()
     stage.running(theirs)
     stage.cloud.full.add(ZONE)
-    more = stage.api.acting_for(BOB).create({**SPEC, "name": "more"})["id"]
+    third = stage.api.acting_for(BOB).create({**SPEC, "name": "more"})["id"]
     in_a_lab(stage, limits=OwnerLimits(running=1))
-    stage.step(more)
+    stage.step(third)
     end(stage, first)
     assert stage.job(first).slices[-1].handed_to == ""
     end(stage, theirs)
-    assert stage.job(theirs).slices[-1].handed_to == more, "its owner's own slice"
+    assert stage.job(theirs).slices[-1].handed_to == third, "its owner's own slice"
 
 
 def test_a_slice_whose_hold_has_run_out_is_handed_on(stage: Stage) -> None:

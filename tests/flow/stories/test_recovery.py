@@ -267,9 +267,9 @@ def test_evidence_that_cannot_be_read_changes_only_the_detail(stage: Stage) -> N
     assert (job.attempts[0].cause, job.attempts[0].evidence) == (Cause.CRASH, ())
 
 
-@pytest.mark.parametrize(("takes", "most"), [(0.0, 8), (2.0, 3), (100.0, 1)])
+@pytest.mark.parametrize(("takes", "reads"), [(0.0, 8), (2.0, 3), (100.0, 1)])
 def test_evidence_is_read_from_few_hosts_and_for_a_short_time(
-    tmp_path: Path, takes: float, most: int
+    tmp_path: Path, takes: float, reads: int
 ) -> None:
     stage = Stage(tmp_path, hosts=20)
     job_id = stage.started()
@@ -277,7 +277,7 @@ def test_evidence_is_read_from_few_hosts_and_for_a_short_time(
     stage.bucket.get_takes = takes
     before = stage.clock.now()
     stage.reconciler.tick(job_id)
-    assert stage.bucket.gets == most
+    assert stage.bucket.gets == reads
     assert stage.clock.now() - before <= 5.0
     assert stage.job(job_id).attempts[0].cause is Cause.CRASH
 

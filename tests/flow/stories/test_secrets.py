@@ -165,8 +165,8 @@ def ship(api: Jobs, text: str) -> str:
 
 def made(stage: Stage, bundle: str, *, diff: str = "", **changes: Any) -> str:
     code = {"commit": "0" * 40, "branch": "main", "dirty": bool(diff), "diff": diff}
-    given: Any = code if diff else None
-    return stage.api.create({**SPEC, **changes}, bundles=[bundle], code=given)["id"]
+    uploaded: Any = code if diff else None
+    return stage.api.create({**SPEC, **changes}, bundles=[bundle], code=uploaded)["id"]
 
 
 def clean(stage: Stage, *jobs: str) -> None:
@@ -177,8 +177,8 @@ def clean(stage: Stage, *jobs: str) -> None:
         stage.api.clean(job_id)
     for job_id in jobs:
         stage.step(job_id)
-    left = {job.id for job in stage.store.list()}
-    assert left.isdisjoint(jobs)
+    remaining = {job.id for job in stage.store.list()}
+    assert remaining.isdisjoint(jobs)
 
 
 def test_the_last_job_that_names_its_code_takes_it_away(stage: Stage) -> None:
@@ -222,10 +222,10 @@ def interleave(
     """Call `then` once, before the next call of that method."""
     real = getattr(target, name)
 
-    def call(*args: Any, **more: Any) -> Any:
+    def call(*args: Any, **options: Any) -> Any:
         patch.setattr(target, name, real)
         then()
-        return real(*args, **more)
+        return real(*args, **options)
 
     patch.setattr(target, name, call)
 

@@ -20,7 +20,7 @@ def test_every_call_ends_before_its_lease_does(
 ) -> None:
     """Another backend may lead by then; the record says what is to be done, and the next look at it does it."""
     granted: list[Lease] = []
-    left: list[float] = []
+    margins: list[float] = []
     lease, commit, create = stage.store.lease, stage.store.commit, stage.cloud.create
 
     def noted(*arguments: Any, **options: Any) -> Lease | None:
@@ -34,7 +34,7 @@ def test_every_call_ends_before_its_lease_does(
         return stored
 
     def timed(slice: Slice, *, timeout: float, **options: Any) -> None:
-        left.append(granted[-1].until - stage.clock.now() - timeout)
+        margins.append(granted[-1].until - stage.clock.now() - timeout)
         assert timeout > 0
         create(slice, timeout=timeout, **options)
 
@@ -44,7 +44,7 @@ def test_every_call_ends_before_its_lease_does(
     job_id = stage.create()
     stage.until(job_id, lambda j: bool(stage.cloud.created))
     assert len(granted) == 2, "the lease of the commit was not long enough for the call"
-    assert left == [MARGIN]
+    assert margins == [MARGIN]
 
 
 def test_a_program_that_is_about_to_report_is_not_started_again(
@@ -58,7 +58,7 @@ def test_a_program_that_is_about_to_report_is_not_started_again(
         start(slice, plans, timeout=timeout)
 
     monkeypatch.setattr(stage.hosts, "start", counted)
-    monkeypatch.setattr(stage.bucket, "report", lambda *given, **said: None)
+    monkeypatch.setattr(stage.bucket, "report", lambda *arguments, **options: None)
     job_id = stage.create()
     stage.until(job_id, lambda j: len(started) == 3)
     first, second, third = started
@@ -110,9 +110,9 @@ def test_a_slice_is_not_taken_from_a_program_that_cannot_be_stopped_before_its_t
     stage.api.cancel(job_id)
     since = stage.until(job_id, State.HOLDING).state_since
     stage.api.delete(job_id)
-    asked = stage.until(job_id, State.RELEASING).slices[0].delete_asked_at
-    assert asked is not None
-    assert STOP_PATIENCE + 30 <= asked - since < STOP_PATIENCE + 30 + 10
+    deleted_at = stage.until(job_id, State.RELEASING).slices[0].delete_asked_at
+    assert deleted_at is not None
+    assert STOP_PATIENCE + 30 <= deleted_at - since < STOP_PATIENCE + 30 + 10
     stage.until(job_id, State.CANCELLED)
     assert stage.cloud.machines == {}
 

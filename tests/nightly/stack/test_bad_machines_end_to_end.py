@@ -110,5 +110,5 @@ def test_nothing_saved_after_a_nan_is_kept_so_that_the_maths_is_found(stack: Loc
     assert not machines[0] & machines[1], f"not the same machines again: {machines}"
     assert "not yet" not in stack.run("why", job_id)
     assert "from 40" in stack.run("logs", job_id), "the newest checkpoint before the bad step"
-    kept = [json.loads(path.read_text()) for path in stack.state.rglob("place.json")]
-    assert [place for place in kept if place["step"] >= 45 or place["loss"] == "nan"] == []
+    places = [json.loads(path.read_text()) for path in stack.state.rglob("place.json")]
+    assert [place for place in places if place["step"] >= 45 or place["loss"] == "nan"] == []

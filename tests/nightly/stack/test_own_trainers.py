@@ -66,8 +66,8 @@ def submit(stack: LocalStack, name: str) -> str:
 @pytest.mark.timeout(600)
 def test_each_goes_on_after_a_preemption_in_its_own_manner(stack: LocalStack) -> None:
     for name in NAMES:
-        said = stack.run("create", str(CONFIGS / f"{name}.yaml"), "--dry-run")
-        assert "nothing was submitted" in said
+        output = stack.run("create", str(CONFIGS / f"{name}.yaml"), "--dry-run")
+        assert "nothing was submitted" in output
     jobs = {name: submit(stack, name) for name in NAMES}
     for job_id in jobs.values():
         stack.until(job_id, lambda view: (view["step"] or 0) >= 12)

@@ -39,7 +39,7 @@ def test_the_row_of_a_failed_job_begins_with_the_error(desk: Desk) -> None:
     desk.add(state=State.RELEASING, then=State.FAILED, **ended)
     desk.add(state=State.FAILED, **{**ended, "cause": Cause.STOCKOUT, "message": "no capacity"})
     for user, why in ((ADA, error), (BOB, plain)):
-        rows = desk.page({}, who=user)["rows"]
+        rows = desk.page({}, user=user)["rows"]
         assert [row["why"] for row in rows] == ["no capacity", why, why]
 
 
@@ -73,11 +73,11 @@ def test_filters_act_over_all_jobs_and_counts_are_of_what_they_leave(desk: Desk)
     ]
     for query, expected in cases:
         assert desk.ids(query) == expected, query
-    assert desk.ids({"mine": True}, who=BOB) == [second]
+    assert desk.ids({"mine": True}, user=BOB) == [second]
     page = desk.page({"user": "bob", "active": True, "limit": 1})
     assert (page["matching"], page["total"], page["states"]) == (1, 4, {"running": 1, "failed": 1})
     assert desk.index.states() == {"queued": 1, "running": 1, "failed": 2}
-    mine = desk.page({"mine": True, "active": True}, who=BOB)
+    mine = desk.page({"mine": True, "active": True}, user=BOB)
     assert mine["states"] == {"running": 1}, "counts are of what a list by that state would show"
 
 
@@ -105,9 +105,9 @@ def test_mine_are_those_that_i_own_and_not_those_of_my_name(desk: Desk) -> None:
     """Two accounts may have one login at different times."""
     mine, namesake = desk.add(user="bob", owner=BOB.id).id, desk.add(user="bob", owner="uid:7").id
     ancient = desk.add(user="bob", owner="").id
-    assert desk.ids({"mine": True}, who=BOB) == [mine]
-    assert desk.ids({"mine": True}, who=ADA) == [ancient], "of before there were owners"
-    shown = {row["id"]: row["mine"] for row in desk.page(who=BOB)["rows"]}
+    assert desk.ids({"mine": True}, user=BOB) == [mine]
+    assert desk.ids({"mine": True}, user=ADA) == [ancient], "of before there were owners"
+    shown = {row["id"]: row["mine"] for row in desk.page(user=BOB)["rows"]}
     assert shown == {mine: True, namesake: False, ancient: False}
 
 
@@ -408,7 +408,7 @@ def test_lists_are_as_a_new_index_has_them(
             else:
                 desk.change(job, state=State.FAILED, message="it failed")
         for user, query in LISTS:
-            assert desk.page(query, who=user) == desk.new_index().page(user, query)
+            assert desk.page(query, user=user) == desk.new_index().page(user, query)
 
 
 LISTS = [

@@ -134,11 +134,11 @@ def test_a_large_rewrite_to_another_region_takes_several_calls(
     client: storage.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(json_api, "REWRITE_BYTES", 1 << 20)
-    here, there = client.bucket(BUCKET), client.bucket("far-from-here")
-    there.create(location="europe-west4")
-    blob = here.blob("large")
+    near, far = client.bucket(BUCKET), client.bucket("far-from-here")
+    far.create(location="europe-west4")
+    blob = near.blob("large")
     blob.upload_from_string(b"x" * (5 << 19))
-    twin = there.blob("twin")
+    twin = far.blob("twin")
     token, done, size = twin.rewrite(blob)
     assert (done, size) == (1 << 20, 5 << 19)
     assert not twin.exists()
@@ -148,8 +148,8 @@ def test_a_large_rewrite_to_another_region_takes_several_calls(
     assert twin.rewrite(blob, token=again) == (None, 5 << 19, 5 << 19)
     assert twin.crc32c == blob.crc32c
     with pytest.raises(exceptions.BadRequest, match="rewriteToken"):
-        there.blob("other").rewrite(blob, token=token)
-    assert here.blob("near").rewrite(blob)[0] is None, "within one place one call is enough"
+        far.blob("other").rewrite(blob, token=token)
+    assert near.blob("near").rewrite(blob)[0] is None, "within one place one call is enough"
 
 
 def test_compose_copy_rewrite_move_and_rename(client: storage.Client, tmp_path: Path) -> None:
@@ -248,14 +248,14 @@ def test_only_clients_of_this_machine_are_served(server: StorageServer) -> None:
 def test_requests_that_are_not_emulated_say_so(
     server: StorageServer, client: storage.Client
 ) -> None:
-    for path, what in (
+    for path, feature in (
         ("o?softDeleted=true", "softDeleted"),
         ("o?matchGlob=**.txt", "matchGlob"),
         ("acl", "acl"),
         ("folders/a", "folders"),
     ):
         status, _, body = ask(server.url, "GET", f"/storage/v1/b/{BUCKET}/{path}")
-        assert (status, error_of(body)["message"]) == (400, f"{what} is not emulated."), (
+        assert (status, error_of(body)["message"]) == (400, f"{feature} is not emulated."), (
             "gcloud repeats a 501 for half a minute"
         )
     assert ask(server.url, "POST", f"/storage/v1/b/{BUCKET}")[0] == 405

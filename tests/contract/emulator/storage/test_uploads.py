@@ -191,8 +191,8 @@ def test_a_multipart_body_is_read_however_it_is_cut_into_pieces() -> None:
 
     async def read() -> tuple[object, str, bytes]:
         kind = "multipart/related; boundary=b"
-        given, content_type, content = await split_related(kind, pieces())
-        return given, content_type, b"".join([piece async for piece in content])
+        metadata, content_type, content = await split_related(kind, pieces())
+        return metadata, content_type, b"".join([piece async for piece in content])
 
     assert asyncio.run(read()) == ({"name": "a"}, "text/plain", b"some words")
 
@@ -205,8 +205,8 @@ def test_a_boundary_longer_than_the_standard_allows_is_refused(
     for length, status in ((70, 200), (71, 400)):
         kind = f"multipart/related; boundary={'b' * length}"
         line = b"b" * length
-        said, _, _ = ask(server.url, "POST", path, body % (line, line, line), Content_Type=kind)
-        assert said == status, length
+        answered, _, _ = ask(server.url, "POST", path, body % (line, line, line), Content_Type=kind)
+        assert answered == status, length
 
 
 @pytest.mark.parametrize(
@@ -227,8 +227,8 @@ def test_ranges(
 ) -> None:
     bucket.blob("digits").upload_from_string(b"0123456789")
     path = f"/storage/v1/b/{BUCKET}/o/digits?alt=media"
-    found, _, read = ask(server.url, "GET", path, Range=header)
-    assert found == status
+    answered, _, read = ask(server.url, "GET", path, Range=header)
+    assert answered == status
     assert body is None or read == body
 
 
