@@ -96,7 +96,7 @@ def test() -> list[Sequence[Stage]]:
 
 
 def nightly() -> list[Sequence[Stage]]:
-    """Those of a quick file that take seconds begin, those that take minutes end."""
+    """Return the stages: nightly and slow tests, then seeds and pages; tests of minutes (`long`) have their own."""
     folders = [Path("tests", "nightly", name) for name in NIGHTLY]
     files = [file for folder in folders for file in sorted(folder.glob("test_*.py"))]
     slow = [f for f in _files("unit", "contract", "flow") if "mark.slow" in f.read_text("utf-8")]

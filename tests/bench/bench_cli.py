@@ -1,4 +1,4 @@
-"""What commands, the backend and the store cost in CPU. Run: python -m tests.bench.bench_cli [ROUNDS]
+"""Measure the CPU time of commands, of the backend and of the store. Run: python -m tests.bench.bench_cli [ROUNDS]
 
 Each command is measured beside an empty Python program in the same minute, as the machine's speed changes with what
 else it does; the best of several rounds is the one that was disturbed least.

@@ -1,4 +1,4 @@
-"""What the queue is worth: `make bench` prints how long a plan takes, and a month of a lab under four rules.
+"""Measure the queue: `make bench` prints how long a plan takes, and a month of a lab under four rules.
 
 The lab has eight slices of quota, of one type. Jobs come in bursts of three on average, from one person or five;
 lengths are lognormal (median 35 min, sigma 1.2); the cloud takes 8 min on average to give a slice, a cold start costs

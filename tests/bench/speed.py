@@ -1,4 +1,4 @@
-"""How fast a Llama of 1.24e9 parameters and a ViT-B/16 train on one GPU: `make speed`.
+"""Measure how fast a Llama of 1.24e9 parameters and a ViT-B/16 train on one GPU: `make speed`.
 
     python -m tests.bench.speed [--tiny]
 

@@ -1,4 +1,4 @@
-"""What the first jobs of each zone met and cost, a line of JSON for each, so that tests estimate them without the
+"""Keep what the first jobs of each zone met and cost, a line of JSON for each: tests estimate them without the
 simulation. `python -m tests.bench.estimator --seed 7 --keep` writes the file.
 """
 

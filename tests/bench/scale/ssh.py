@@ -16,12 +16,12 @@ Answer = Callable[[str, int, str, bytes], tuple[int, str] | None]
 
 
 class SshServer:
-    """For one event loop. Listens at an address from its first use until `close`."""
+    """An SSH server for one event loop; it listens at an address from its first use until `close`."""
 
     def __init__(
         self, port: Callable[[], int], accepts: Callable[[str], bool], answer: Answer
     ) -> None:
-        """`known`: whether a slice has that public key."""
+        """`accepts`: whether a slice has that public key."""
         self._port, self._known, self._answer = port, accepts, answer
         self._key = asyncssh.generate_private_key("ssh-ed25519")
         self._opening = asyncio.Lock()

@@ -567,7 +567,7 @@ def test_somebody_who_leaves_has_nothing_afterwards(desk: Desk, context: str) ->
 def test_people_get_one_role_on_the_service_and_nothing_else(
     running: Desk, context: str, grant: str
 ) -> None:
-    """With the door `public` they get no role: the list of members alone decides."""
+    """Give no role where the door is `public`: the list of members alone decides."""
     desk = running
     (desk.folder / "lab.yaml").write_text(context)
     desk.run("join.sh", "ben@example.org", "viewer")

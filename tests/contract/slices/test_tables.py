@@ -40,7 +40,7 @@ HERE = (Endpoint(0, "10.0.0.1"),)
 def test_every_state_of_the_library_has_a_row_in_the_table(
     api: Any, table: Mapping[str, Any], enum: str
 ) -> None:
-    """When this fails, the library has learned a new word: say in the table what it means."""
+    """Fail when the library has a new state: add its meaning to the table."""
     message, _, name = enum.partition(".")
     assert set(table) == set(getattr(getattr(api, message), name).__members__)
 

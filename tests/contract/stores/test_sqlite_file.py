@@ -95,8 +95,7 @@ OLDER = [*range(1, len(SCRIPTS))]
 def test_a_file_of_an_older_version_opens_and_has_everything_afterwards(
     tmp_path: Path, version: int
 ) -> None:
-    """As an older tpujob left it: its tables, its jobs, and zones that only its records and events
-    name, or, from the second version on, a table."""
+    """Open the tables and jobs of an older tpujob; its zones are in records and events, later in a table."""
     path = tmp_path / "jobs.db"
     old = SqliteFile(path, SCRIPTS[:version])
     with old.writing() as db:

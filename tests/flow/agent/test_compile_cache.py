@@ -20,8 +20,7 @@ CHECK = {"slice": "s", "chips": 4, "hosts": 1, "coordinator": "", "seconds": 120
 
 
 def versioned(host: Host) -> dict[str, Any]:
-    """What a plan says; a JAX is installed on the host, in so far as its version can be read. It has no libtpu, so that
-    devices are not asked."""
+    """Return a plan for a host with a JAX of which only the version can be read, and without libtpu."""
     made = host.home / "lib" / "jax-0.6.0.dist-info"
     made.mkdir(parents=True)
     (made / "METADATA").write_text("Metadata-Version: 2.1\nName: jax\nVersion: 0.6.0\n")

@@ -62,7 +62,7 @@ def test_evidence_fits_and_keeps_the_most_telling_lines() -> None:
 
 @pytest.fixture
 def order(host: Host) -> Iterator[list[bool]]:
-    """For each log segment with the last words, whether the storage knew of the end before. It gets them late."""
+    """Yield, for each segment with the last words, whether the storage knew the end before; it gets them late."""
     reported, order, storage = threading.Event(), list[bool](), host.bucket.url
 
     class Gate(BaseHTTPRequestHandler):

@@ -199,7 +199,7 @@ def test_a_damaged_ready_file_is_stale(rig: Rig, text: str) -> None:
 def test_a_process_that_noted_itself_before_it_became_one_of_the_stack_is_found_and_ended(
     rig: Rig,
 ) -> None:
-    """As `tpujob serve` does."""
+    """Note the process first, as `tpujob serve` does."""
     stack_processes.prepare(rig.settings)
     script = (
         "import os, sys; from pathlib import Path; from tpujob.config import stack_processes\n"

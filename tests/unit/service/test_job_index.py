@@ -31,7 +31,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def test_the_row_of_a_failed_job_begins_with_the_error(desk: Desk) -> None:
-    """Its owner and admins see the text of the error, others its class."""
+    """Show the text of the error to its owner and admins, and its class to others."""
     error, plain = (f"{e} (host 0: exit code 1)" for e in ("ValueError: bad shape", "ValueError"))
     attempt = Attempt(1, "tj-1", 0.0, cause=Cause.CRASH, message=plain, detail=error)
     ended = {"attempts": (attempt,), "cause": Cause.CRASH, "message": f"attempt 1 ended, {plain}"}

@@ -54,8 +54,10 @@ def play(
     *,
     clock: Clock | None = None,
 ) -> None:
-    """What may happen to two hosts in any order, while somebody reads; at the end everything is stored. `clock`: it
-    goes on meanwhile."""
+    """Play events of two hosts in a random order while a reader follows; at the end everything is stored.
+
+    `clock` goes on between the events.
+    """
     names = STEPS if seed % 2 else [*STEPS[:2], "together", "together", *STEPS[3:]]
     steps = [
         (chance.choice(names), chance.randrange(2), chance.randrange(1, 30)) for _ in range(80)

@@ -225,7 +225,7 @@ def test_a_reserved_slice_has_no_wait():
 
 
 def test_a_setup_that_was_cut_short_is_as_long_as_those_that_came_as_far():
-    """Of ten, five took 100 s; five were cut short at 150 s, when they would have taken 900 s, as five others did."""
+    """Take five set-ups of 100 s and five of 900 s, and five that were cut short at 150 s."""
     whole = [Stay(100.0, ended=True)] * 5 + [Stay(900.0, ended=True)] * 5
     cut = [Stay(150.0, ended=False)] * 5
     values = quantiles([*whole, *cut], [100.0])

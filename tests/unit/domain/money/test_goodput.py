@@ -223,7 +223,7 @@ def test_a_silent_program_is_judged_by_its_end_alone() -> None:
 def test_only_the_first_step_of_its_hosts_shows_where_a_printing_program_goes_on(
     first: int | None, parts: dict[TimePart, float]
 ) -> None:
-    """It prints each tenth step; the backend looks when the second attempt has printed step 60."""
+    """Print each tenth step; the backend looks when the second attempt has printed step 60."""
     second = attempt(2, 1, 1000, 1000, 2000, step=150, first_step=60, first_step_at=1000, **DONE)
     second = replace(second, progress=replace(second.progress, first_step=first))
     attempts = [attempt(1, 1, 0, 0, 1000, step=100, first_step=10, **LOST), second]
