@@ -122,8 +122,8 @@ def cloud_run(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Edge]:
 def test_a_deployed_backend_knows_who_asks_and_ends_a_job_only_while_it_is_called(
     lab: Lab, cloud_run: Edge, request: pytest.FixtureRequest
 ) -> None:
-    """Call the backend as Cloud Scheduler does where Cloud Run keeps no instance: nothing happens in between. Two people
-    sign in at Google's accounts, one of whom may only look; the keys of the issuer change meanwhile."""
+    """Call the backend as Cloud Scheduler does where Cloud Run keeps no instance: nothing happens in between. Two
+    people sign in at Google's accounts, one of whom may only look; the keys of the issuer change meanwhile."""
     lab.context("cloud")
     issuer, log = cloud_run.issuer, lab.folder / "deployed.log"
     with deployed(lab, cloud_run, log):
