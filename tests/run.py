@@ -109,10 +109,7 @@ def nightly() -> list[Sequence[Stage]]:
         ],
         [
             # none is new: what fails here is what has changed. `make sim` looks for more
-            Stage(
-                "seeds",
-                (*YIELDING, *SIMULATION, "--seeds", "8", "--full", "3", "--fresh", "0"),
-            ),
+            Stage("seeds", (*YIELDING, *SIMULATION, "--seeds", "8", "--full", "3", "--fresh", "0")),
             pytest("page", apart, marks="(nightly or slow) and not long"),
             pytest("long page", apart, marks="long"),
         ],

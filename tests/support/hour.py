@@ -28,10 +28,7 @@ from tpujob.engine.loop import RESYNC, SWEEP_EVERY
 from tpujob.engine.reconciler import Reconciler
 from tpujob.ports import Lease, Ports, Store
 
-SPEC = {
-    "tpu": {"type": "v4-16", "zones": ["us-central2-b"]},
-    "run": {"command": "python train.py"},
-}
+SPEC = {"tpu": {"type": "v4-16", "zones": ["us-central2-b"]}, "run": {"command": "python train.py"}}
 REPORTED_EVERY = 15.0  #: seconds of the clock
 STEP = 5.0  #: seconds of the clock between two rounds
 OUTAGE = 240.0  #: seconds; what a preempted slice waits for its end, and then some

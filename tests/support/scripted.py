@@ -190,11 +190,7 @@ TRAIN_DIFF = "--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-one\n+two\n"
 
 def _side(job: JobView) -> DiffSide:
     return DiffSide(
-        id=job["id"],
-        name=job["name"],
-        state=job["state"],
-        code=job["code"],
-        bundles=job["bundles"],
+        id=job["id"], name=job["name"], state=job["state"], code=job["code"], bundles=job["bundles"]
     )
 
 

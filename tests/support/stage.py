@@ -147,8 +147,7 @@ class Stage:
     def running(self, job_id: str, attempt: int = 0) -> Job:
         """Tick until the newest attempt runs, or the attempt of that number."""
         return self.until(
-            job_id,
-            lambda j: j.state is State.RUNNING and attempt in (0, len(j.attempts)),
+            job_id, lambda j: j.state is State.RUNNING and attempt in (0, len(j.attempts))
         )
 
     def started(self, **changes: object) -> str:

@@ -182,12 +182,7 @@ class Short(Flipped):
     ],
 )
 def test_an_object_whose_bytes_are_wrong_twice_is_left_out_by_name_and_the_rest_copied(
-    rig: Rig,
-    s3: Any,
-    small: int,
-    kind: type[Flipped],
-    reason: str,
-    monkeypatch: pytest.MonkeyPatch,
+    rig: Rig, s3: Any, small: int, kind: type[Flipped], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upload, "SMALL", small)
     monkeypatch.setattr("time.sleep", lambda _: None)

@@ -156,13 +156,7 @@ ONE, ASK = f"{V2}/nodes?nodeId=one", "queuedResources?queuedResourceId=one"
             "",
             '"google.cloud.tpu.v2.Node" has no field named "bootDisk" at "CreateQueuedResourceRequest',
         ),
-        (
-            "POST",
-            f"{V2}/{ASK}",
-            asked("one", bestEffort={}),
-            "",
-            'no field named "bestEffort"',
-        ),
+        ("POST", f"{V2}/{ASK}", asked("one", bestEffort={}), "", 'no field named "bestEffort"'),
         (
             "POST",
             f"{ALPHA}/{ASK}",

@@ -156,10 +156,7 @@ def test_a_slice_that_was_there_and_is_gone_can_be_asked_for_again(
 
 @pytest.mark.parametrize(
     "labels",
-    [
-        {},
-        {"tpujob": "1", "tpujob-job": "000007", "tpujob-owner": "somebody-else"},
-    ],
+    [{}, {"tpujob": "1", "tpujob-job": "000007", "tpujob-owner": "somebody-else"}],
     ids=["not-ours", "another-backend"],
 )
 def test_slices_of_others_are_neither_used_nor_deleted(

@@ -217,9 +217,7 @@ def test_locks_are_given_back_when_nothing_is_written(
     assert network.methods() == ["BatchGetDocuments", "Rollback"]
 
 
-def test_without_credentials_the_message_says_what_to_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_credentials_the_message_says_what_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
     store = FirestoreStore(Firestore("project"))
     with pytest.raises(StoreError, match="no credentials") as caught:
@@ -230,9 +228,7 @@ def test_without_credentials_the_message_says_what_to_run(
 # Sizes and damage ----------------------------------------------------------------------------------------------------
 
 
-def test_a_record_of_many_hosts_is_kept_and_one_too_large_is_refused(
-    store: FirestoreStore,
-) -> None:
+def test_a_record_of_many_hosts_is_kept_and_one_too_large_is_refused(store: FirestoreStore) -> None:
     slices = tuple(a_slice(k) for k in range(1, 1500))
     stored = store.create(a_job(slices=slices), an_event())
     assert FirestoreStore(store._db).get(stored.id) == stored

@@ -176,8 +176,7 @@ def written_by_a_program(bucket: Bucket, content: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["", "0123456789abcdef " + 64 * "0" + "\n", "unknown", "of another folder", "longer"],
+    "content", ["", "0123456789abcdef " + 64 * "0" + "\n", "unknown", "of another folder", "longer"]
 )
 def test_what_a_program_writes_in_the_place_of_the_identity_counts_as_nothing(
     firestore_place: str,

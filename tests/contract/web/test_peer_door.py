@@ -57,9 +57,7 @@ def open_to_all() -> Iterator[Path]:
 
 
 @stranger.needed
-def test_another_user_is_refused_although_the_mode_lets_them_connect(
-    open_to_all: Path,
-) -> None:
+def test_another_user_is_refused_although_the_mode_lets_them_connect(open_to_all: Path) -> None:
     api = ScriptedJobs()
     with listening(scripted_app(api), place=unix_sockets.listen(open_to_all, 0o666)):
         answer = stranger.run(ASK, str(open_to_all))

@@ -121,12 +121,7 @@ agent stop --grace 1
 #: what has come and what has gone
 CHANGED = {"/root/.docker/config.json", "/root/.config", "/root/.config/gcloud"} | {
     f"/home/tpujob/{name}"
-    for name in (
-        ".ssh",
-        ".ssh/authorized_keys",
-        ".tpujob/command.lock",
-        ".tpujob/epoch.json",
-    )
+    for name in (".ssh", ".ssh/authorized_keys", ".tpujob/command.lock", ".tpujob/epoch.json")
 }
 
 

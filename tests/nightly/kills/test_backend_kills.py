@@ -21,9 +21,7 @@ SECONDS = 8.0  #: between them, together
 PROGRAM = "echo host $TPUJOB_HOST started; for i in $(seq 1 150); do sleep 0.1; done; echo finished"
 
 
-def test_kills_at_random_lose_nothing_start_nothing_twice_and_leak_nothing(
-    tmp_path: Path,
-) -> None:
+def test_kills_at_random_lose_nothing_start_nothing_twice_and_leak_nothing(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     dice = random.Random(seed)
     stack = LocalStack(tmp_path)

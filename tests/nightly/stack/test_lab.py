@@ -40,11 +40,7 @@ def test_ten_jobs_and_a_sweep_come_to_their_end_in_their_order(tmp_path: Path) -
         stack.run("up")
         stack.run("emulator", "quota", ZONE, "v4", str(8 * SLICES))
         ids = {"a": tpu_job(stack, "a")}
-        dependencies: dict[str, Any] = {
-            "b": ["a"],
-            "c": ["a"],
-            "d": ["b", "c"],
-        }
+        dependencies: dict[str, Any] = {"b": ["a"], "c": ["a"], "d": ["b", "c"]}
         for name, after in dependencies.items():
             ids[name] = tpu_job(stack, name, after=after)
         ids["e"] = tpu_job(stack, "e", "sleep 1; exit 3")

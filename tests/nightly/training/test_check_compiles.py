@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.skipif(
         importlib.util.find_spec("libtpu") is None,
         reason="libtpu is not installed: NOTHING WAS COMPILED FOR A TPU; it is in the extra `check`",
-    ),
+    )
 ]
 
 SLICES = ("v4-16", "v4-128", "v5e-16", "v6e-16", "2xv4-16")

@@ -212,10 +212,7 @@ class QueueChecks:
         for other, on, verdict in () if job.slices else rules.met_edges(self.entry(job), self):
             if verdict is not Met.YES and self._age(other) > KNOWN:
                 self.broken("Q10", job.id, f"{event.text}; it waits for the {on} of {other}")
-        for rule, times, word in (
-            ("Q13", self.cancelled, "cancelled"),
-            ("Q2", self.held, "held"),
-        ):
+        for rule, times, word in (("Q13", self.cancelled, "cancelled"), ("Q2", self.held, "held")):
             since = times.get(job.group)
             if since is not None and (process is None or process.paused_until < since):
                 ago = self.sim.now - since

@@ -47,10 +47,7 @@ class Scenario:
 
 
 def tell(
-    scenario: Scenario,
-    *,
-    strike_at: tuple[int, str] | None = None,
-    cancel_at: int | None = None,
+    scenario: Scenario, *, strike_at: tuple[int, str] | None = None, cancel_at: int | None = None
 ) -> Play:
     """Play a story to its end. Raise Violation, also when it ends otherwise than it should."""
     quiet = dict.fromkeys(RATES, 0.0)

@@ -47,11 +47,7 @@ def rows() -> list[Row]:
         "7", "tj-7-1-x", "v5e", "us-west4-a", True, 8, START, START + 40_000, "0.48", owner="b"
     )
     euros = {"currency": "EUR", "currency_conversion_rate": 0.8723}
-    bill = [
-        *rows_of(use),
-        *other_rows(7, 4_000),
-        *(row | euros for row in other_rows(8, 1_000)),
-    ]
+    bill = [*rows_of(use), *other_rows(7, 4_000), *(row | euros for row in other_rows(8, 1_000))]
     bill += bill[::40]  # identical rows are legal
     assert {c.get("type") for row in bill for c in row["credits"]} >= set(CREDIT_TYPES)
     return bill

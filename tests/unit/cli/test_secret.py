@@ -23,10 +23,7 @@ def set_stdin(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
 def test_a_value_comes_from_standard_input_or_the_environment(
     tpujob: Tpujob, api: ScriptedJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for data, value in (
-        (f"{CANARY}\r\n".encode(), CANARY),
-        (b"two\nlines\n\n", "two\nlines\n"),
-    ):
+    for data, value in ((f"{CANARY}\r\n".encode(), CANARY), (b"two\nlines\n\n", "two\nlines\n")):
         set_stdin(monkeypatch, data)
         result = tpujob("secret", "set", "HF_TOKEN")
         assert api.kept == {"HF_TOKEN": value}

@@ -159,8 +159,7 @@ CASES: dict[str, Finding] = {
         rule(ANY, **EVERY), rule("10.0.0.0/8", 900, allows=False, **EVERY)
     ),
     "hosts by their tag": between(
-        rule("", source_tags=("tpu",), tags=("tpu",), **EVERY),
-        context=changed(LAB, tags=("tpu",)),
+        rule("", source_tags=("tpu",), tags=("tpu",), **EVERY), context=changed(LAB, tags=("tpu",))
     ),
     "hosts by a tag that they lack": between(rule("", source_tags=("tpu",), **EVERY)),
     "hosts by their account": between(rule("", source_accounts=(LAB.service_account,), **EVERY)),

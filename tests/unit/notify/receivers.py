@@ -119,11 +119,7 @@ def post(tls: ssl.SSLContext | None = None, *, implicit: bool = False) -> Iterat
         }
 
     controller = AnyPort(
-        Handler(),
-        hostname="127.0.0.1",
-        port=0,
-        ssl_context=tls if implicit else None,
-        **options,
+        Handler(), hostname="127.0.0.1", port=0, ssl_context=tls if implicit else None, **options
     )
     controller.start()
     server_state.port = controller.port

@@ -162,11 +162,7 @@ def test_series_have_labels_of_closed_lists_and_nothing_is_kept_in_the_process(
     assert not re.search(r'"[^"]*00000', text), "no label names a job"
     assert "ada" not in text
     assert "us-central2" not in text
-    closed = {
-        "state": {*State, "held", "asked"},
-        "kind": {*EventKind},
-        "cause": {*Cause, ""},
-    }
+    closed = {"state": {*State, "held", "asked"}, "kind": {*EventKind}, "cause": {*Cause, ""}}
     for name, labels in scraped(text):
         for label, value in labels:
             assert value in closed.get(label, {value}), (name, label)

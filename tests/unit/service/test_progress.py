@@ -171,9 +171,7 @@ def test_the_first_step_of_an_attempt_is_the_first_that_it_made(
     assert words.steps_of(attempt) == f", step {first} to 30"
 
 
-def test_an_attempt_that_ends_without_a_step_does_not_hide_how_far_the_job_is(
-    stage: Stage,
-) -> None:
+def test_an_attempt_that_ends_without_a_step_does_not_hide_how_far_the_job_is(stage: Stage) -> None:
     job = stage.started(recovery={"failures": 1})
     tell(stage, job, step=30, steps=100, loss=2.5, first_step=1)
     crash(stage, job, step=30, steps=100, loss=2.5, first_step=1)

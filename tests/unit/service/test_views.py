@@ -26,13 +26,7 @@ from tpujob.domain.observations import Maintenance
 from tpujob.domain.text import rfc3339
 from tpujob.ports import Owned
 from tpujob.service.runtime_info import RuntimeInfo
-from tpujob.service.views import (
-    attempt_view,
-    job_view,
-    leak_view,
-    slice_view,
-    suspect_view,
-)
+from tpujob.service.views import attempt_view, job_view, leak_view, slice_view, suspect_view
 
 AT = "1970-01-01T02:46:40.000Z"  #: NOW
 

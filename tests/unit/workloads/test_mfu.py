@@ -49,10 +49,7 @@ def test_the_operations_of_a_row_are_those_of_the_products_in_its_program(
     assert workload.flops_per_row * workload.config.batch == pytest.approx(counted, rel=0.06)
 
 
-@pytest.mark.parametrize(
-    ("sequence", "remat"),
-    [(2048, "none"), (2048, "full"), (8192, "full")],
-)
+@pytest.mark.parametrize(("sequence", "remat"), [(2048, "none"), (2048, "full"), (8192, "full")])
 def test_the_operations_of_a_step_exceed_the_model_by_what_is_computed_again(
     sequence: int, remat: Literal["none", "full"]
 ) -> None:

@@ -79,10 +79,7 @@ def test_a_resumable_upload_in_pieces_reports_how_far_it_is(
 
 
 def test_the_oldest_of_too_many_resumable_uploads_is_given_up(
-    server: StorageServer,
-    state: Path,
-    bucket: storage.Bucket,
-    monkeypatch: pytest.MonkeyPatch,
+    server: StorageServer, state: Path, bucket: storage.Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpujob.emulator.storage.upload._SESSIONS", 2)
     paths = [begin(server.url, f"n{number}") for number in range(3)]

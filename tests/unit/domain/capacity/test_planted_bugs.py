@@ -341,10 +341,7 @@ BUGS: dict[str, tuple[Callable[[], Patch], str]] = {
         "the order",
     ),
     "no job is raised": (lambda: mock.patch.object(plans, "AGED", 1e12), "the order"),
-    "the rank is ignored": (
-        lambda: fair(_unranked),
-        "the order",
-    ),
+    "the rank is ignored": (lambda: fair(_unranked), "the order"),
     "age grows while a job cannot start": (
         lambda: mock.patch.object(plans, "_eligible", _held_ones_age),
         "the order",

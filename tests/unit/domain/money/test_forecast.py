@@ -298,10 +298,7 @@ def test_a_slice_of_another_job_ends_no_wait_for_the_cloud():
 
 @pytest.mark.parametrize(
     ("changes", "release"),
-    [
-        ({"delete_asked_at": 950.0}, Stay(50, ended=True)),
-        ({"handed_to": "000002"}, None),
-    ],
+    [({"delete_asked_at": 950.0}, Stay(50, ended=True)), ({"handed_to": "000002"}, None)],
 )
 def test_the_time_for_which_a_slice_is_kept_is_no_release(
     changes: dict[str, Any], release: Stay | None

@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from tests.support.records import a_job, job_in
 from tpujob.domain.model import Attempt, Cause, Grant, Job, Slice, State
 from tpujob.domain.money.ledger import HOUR as HOUR_US
-from tpujob.domain.money.ledger import (
-    accrued,
-    between,
-    covered,
-    free,
-    usd_of_job,
-    usd_of_slice,
-)
+from tpujob.domain.money.ledger import accrued, between, covered, free, usd_of_job, usd_of_slice
 from tpujob.domain.money.report import report
 
 HOUR = 3600.0

@@ -93,11 +93,7 @@ def test_the_time_in_which_data_was_copied_is_no_plain_wait() -> None:
     copy = Copy("c", "data", "gs://a", "gs://b", "us-east5", 1100, 0, 0, done_at=1150)
     job = preempted(copies=(copy,))
     kinds = [(kind, start, end) for kind, start, end, *_ in rows(job)]
-    assert kinds[5:8] == [
-        ("waiting", 1050, 1100),
-        ("copying", 1100, 1150),
-        ("waiting", 1150, 1300),
-    ]
+    assert kinds[5:8] == [("waiting", 1050, 1100), ("copying", 1100, 1150), ("waiting", 1150, 1300)]
 
 
 def test_newer_progress_of_the_program_replaces_that_of_the_record() -> None:
