@@ -119,7 +119,7 @@ class Stage:
         condition: Callable[[Job], bool] | State,
         *,
         limit: int = 400,
-        meanwhile: Callable[[], None] = lambda: None,
+        also: Callable[[], None] = lambda: None,
     ) -> Job:
         """Tick and turn the clock until `holds` is true. Another backend replaces a killed backend."""
         holds = (lambda j: j.state is condition) if isinstance(condition, State) else condition
@@ -127,7 +127,7 @@ class Stage:
             job = self.job(job_id)
             if holds(job):
                 return job
-            meanwhile()
+            also()
             self.step(job_id)
         job = self.job(job_id)
         events = "\n".join(f"  {e.state:12} {e.kind}: {e.text}" for e in self.store.events(job_id))

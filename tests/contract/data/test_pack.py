@@ -101,11 +101,8 @@ def test_shards_are_cut_by_size_and_by_number() -> None:
     def file(size: int) -> LocalFile:
         return LocalFile("", b"", size, 0, 0, 0)
 
-    def sizes(sizes_of_files: list[int], limit: int = 10) -> list[list[int]]:
-        return [
-            [f.size for f in run]
-            for run in split_into_shards(map(file, sizes_of_files), 100, limit)
-        ]
+    def sizes(lengths: list[int], limit: int = 10) -> list[list[int]]:
+        return [[f.size for f in run] for run in split_into_shards(map(file, lengths), 100, limit)]
 
     assert sizes([]) == []
     assert sizes([50, 50, 1, 200, 99, 1]) == [[50, 50], [1], [200], [99, 1]]

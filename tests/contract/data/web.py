@@ -78,10 +78,8 @@ class _Handler(BaseHTTPRequestHandler):
         data = web.files[name]
         etag = f'"{hashlib.sha256(data).hexdigest()[:16]}"'
         time = formatdate(1_700_000_000 + sum(data[:64]), usegmt=True)
-        condition = self.headers.get("If-Range", "")
-        fits = (
-            not condition or (condition == etag and web.etags) or (condition == time and web.times)
-        )
+        tag = self.headers.get("If-Range", "")
+        fits = not tag or (tag == etag and web.etags) or (tag == time and web.times)
         begin = re.fullmatch(r"bytes=(\d+)-(\d*)", range_) if web.ranges and fits else None
         start = int(begin[1]) if begin else 0
         end = min(len(data), int(begin[2]) + 1) if begin and begin[2] else len(data)

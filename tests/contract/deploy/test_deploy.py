@@ -107,14 +107,12 @@ class Desk:
     project: Project
     set_up: State = field(default_factory=State)  #: the state after setup.sh
 
-    def run(
-        self, script: str, *words: str, code: int | tuple[int, ...] = 0, **variables: str
-    ) -> str:
+    def run(self, script: str, *words: str, code: int | tuple[int, ...] = 0, **env: str) -> str:
         """Return the output. Fails when the script ends otherwise, or a command is not one that gcloud understands."""
         with self.project.lock:
             process = subprocess.Popen(
                 [DEPLOY / script, *words],
-                env={**self.env, **variables},
+                env={**self.env, **env},
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -198,13 +196,13 @@ def test_no_account_gets_more_roles_than_the_table_says(done: Desk) -> None:
         flags = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
         kind, _, member = flags["member"].partition(":")
         assert kind in ("serviceAccount", "user"), f"{kind}: everybody, or a whole domain"
-        account, condition = member.partition("@")[0], flags.get("condition", "")
+        user, condition = member.partition("@")[0], flags.get("condition", "")
         if "/secrets/tpujob-s-" in condition:
-            assert account == "tpujob-backend", "nobody else reads what users have set"
+            assert user == "tpujob-backend", "nobody else reads what users have set"
         of = "project, if" if "expression=" in condition else "project"
-        grants.add((account, flags["role"], of if words[0] == "projects" else "resource"))
+        grants.add((user, flags["role"], of if words[0] == "projects" else "resource"))
     assert grants == {
-        (account, role, of) for account, roles in ROLES.items() for role, of in roles.items()
+        (user, role, of) for user, roles in ROLES.items() for role, of in roles.items()
     }
     text = "".join(path.read_text() for path in DEPLOY.iterdir())
     assert not re.search(r"allUsers|allAuthenticatedUsers|roles/(owner|editor)|keys create", text)
@@ -387,17 +385,13 @@ def test_every_index_of_the_file_is_made_and_no_other(done: Desk) -> None:
     file = json.loads((DEPLOY / "firestore.indexes.json").read_text())
     commands = [line for line in done.changes() if line.startswith("firestore indexes composite")]
     for index, line in zip(file["indexes"], commands, strict=True):
-        for column in index["fields"]:
-            assert f"field-path={column['fieldPath']},order={column['order'].lower()}" in line
+        for row in index["fields"]:
+            assert f"field-path={row['fieldPath']},order={row['order'].lower()}" in line
     descending = {"fieldPath": "at", "order": "DESCENDING"}
     at = [{"queryScope": "COLLECTION_GROUP", "fields": [descending]}]
-    without = [column for column in file["fieldOverrides"] if not column["indexes"]]
-    exempt = {
-        f"{column['collectionGroup']}/{column['fieldPath']}": list[Any]() for column in without
-    }
-    made = {
-        name: column["indexConfig"]["indexes"] for name, column in done.project.state.fields.items()
-    }
+    without = [row for row in file["fieldOverrides"] if not row["indexes"]]
+    exempt = {f"{row['collectionGroup']}/{row['fieldPath']}": list[Any]() for row in without}
+    made = {name: row["indexConfig"]["indexes"] for name, row in done.project.state.fields.items()}
     assert made == {"events/at": at, **exempt}
 
 
@@ -612,11 +606,7 @@ def test_an_account_of_ones_own_reaches_ones_own_folder(running: Desk) -> None:
     (made,) = (words[3] for words in desk.asked() if "create" in words)
     account = f"{made}@my-lab-4711.iam.gserviceaccount.com"
     assert f"    ben@example.org: {account}" in output
-    granted = [
-        binding
-        for binding in desk.project.state.bindings - before
-        if account in f"{binding[0]} {binding[1]}"
-    ]
+    granted = [b for b in desk.project.state.bindings - before if account in f"{b[0]} {b[1]}"]
     assert {(on, role) for on, _, role, _ in granted} == {
         ("projects my-lab-4711", "roles/logging.logWriter"),
         ("projects my-lab-4711", "roles/monitoring.metricWriter"),
@@ -630,14 +620,13 @@ def test_an_account_of_ones_own_reaches_ones_own_folder(running: Desk) -> None:
     for bucket in ("my-lab-europe", "my-lab-us"):
         for role, prefix in (("User", folder), ("Viewer", "datasets/")):
             (condition,) = (
-                binding[3]
-                for binding in granted
-                if binding[0].endswith(f"gs://{bucket}")
-                and binding[2] == f"roles/storage.object{role}"
+                b[3]
+                for b in granted
+                if b[0].endswith(f"gs://{bucket}") and b[2] == f"roles/storage.object{role}"
             )
             assert f"startsWith('projects/_/buckets/{bucket}/objects/{prefix}')" in condition
             assert f"'').startswith('{prefix}')".lower() in condition.lower(), "and lists no other"
-    (acts,) = (binding for binding in granted if binding[0].startswith("iam service-accounts"))
+    (acts,) = (b for b in granted if b[0].startswith("iam service-accounts"))
     assert acts[1] == "serviceAccount:tpujob-backend@my-lab-4711.iam.gserviceaccount.com"
 
 
@@ -744,17 +733,12 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("script", "words", "context", "variables", "error"), REFUSED)
+@pytest.mark.parametrize(("script", "words", "context", "env", "error"), REFUSED)
 def test_what_cannot_work_is_refused_before_anything_is_done(
-    empty: Desk,
-    script: str,
-    words: tuple[str, ...],
-    context: str,
-    variables: dict[str, str],
-    error: str,
+    empty: Desk, script: str, words: tuple[str, ...], context: str, env: dict[str, str], error: str
 ) -> None:
     (empty.folder / "lab.yaml").write_text(context)
-    assert error in empty.run(script, *words, code=2, **variables)
+    assert error in empty.run(script, *words, code=2, **env)
     assert empty.asked() == []
     assert members(empty) == []
 
@@ -786,9 +770,7 @@ def test_what_stands_in_front_is_a_switch_of_the_context(
     of_cloud_run = {name.removeprefix("run.googleapis.com/") for name in annotations}
     assert of_cloud_run == {"ingress", "custom-audiences"} | switched
     assert json.loads(annotations["run.googleapis.com/custom-audiences"]) == [CLIENT]
-    ada = [
-        binding for binding in desk.project.state.bindings if binding[1] == "user:ada@example.org"
-    ]
+    ada = [b for b in desk.project.state.bindings if b[1] == "user:ada@example.org"]
     assert len(ada) == (0 if "public" in context else 1)
 
 
@@ -804,9 +786,7 @@ def test_behind_iap_the_scheduler_calls_a_service_of_its_own(desk: Desk) -> None
     assert options.url == [TICKS, "https://tpujob-ticks-yuquaflafa-ez.a.run.app"]
     assert _deployed(desk).tick_account == ""
     agent, tick = "service-123456789@gcp-sa-iap", "tpujob-tick@my-lab-4711"
-    assert {
-        binding[:2] for binding in desk.project.state.bindings if binding[0].startswith("run ")
-    } == {
+    assert {b[:2] for b in desk.project.state.bindings if b[0].startswith("run ")} == {
         ("run services tpujob", f"serviceAccount:{agent}.iam.gserviceaccount.com"),
         ("run services tpujob-ticks", f"serviceAccount:{tick}.iam.gserviceaccount.com"),
     }

@@ -93,9 +93,7 @@ def test_the_official_rest_client_makes_finds_and_deletes_a_slice(
     assert made.state is tpu_v2.Node.State.READY
     assert made.id > 0, "an int64"
     assert made == cloud.client().get_node(name=node_name("q")), "gRPC shows the same"
-    assert [request.name for request in client.list_queued_resources(parent=PARENT)] == [
-        queued_name("q")
-    ]
+    assert [r.name for r in client.list_queued_resources(parent=PARENT)] == [queued_name("q")]
     with pytest.raises(google.BadRequest, match="force"):
         client.delete_queued_resource(name=queued_name("q"))
     result(client.delete_queued_resource({"name": queued_name("q"), "force": True}))

@@ -245,9 +245,7 @@ def test_hosts_are_reached_through_a_tunnel(
     assert code == 7
     hosts.stop(slice, grace=1, timeout=60)
     commands = [child.cmdline() for child in psutil.Process().children()]
-    assert not [command for command in commands if str(RELAY) in command], (
-        "a tunnel was left behind"
-    )
+    assert not [words for words in commands if str(RELAY) in words], "a tunnel was left behind"
 
 
 @pytest.mark.parametrize(

@@ -215,10 +215,8 @@ def test_what_is_no_safe_url_is_refused(url: str) -> None:
 
 
 def test_one_private_address_among_public_ones_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = [
-        (socket.AF_INET, socket.SOCK_STREAM, 6, "", (a, 443)) for a in ("8.8.8.8", "10.0.0.1")
-    ]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answer)
+    infos = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (a, 443)) for a in ("8.8.8.8", "10.0.0.1")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: infos)
     with pytest.raises(Refused, match=r"at 10\.0\.0\.1"):
         addresses("rebound.example.org", 443, private=False)
 
@@ -373,14 +371,12 @@ def test_mail_logs_in_over_tls_to_a_server_that_it_trusts(
 
 
 def test_without_tls_nothing_is_sent_to_a_server_that_should_have_it() -> None:
-    with post() as server:
-        sink = Mail(
-            server_at(server.port, "starttls", "tpujob"), "ada@example.org", lambda: "right"
-        )
+    with post() as mta:
+        sink = Mail(server_at(mta.port, "starttls", "tpujob"), "ada@example.org", lambda: "right")
         receipt = sink.send(a_message(), timeout=5)
     assert receipt.permanent
     assert "STARTTLS" in receipt.error
-    assert server.got == server.logins == []
+    assert mta.got == mta.logins == []
 
 
 @pytest.mark.parametrize(("answer", "permanent"), [("451 later", False), ("554 spam", True)])

@@ -171,11 +171,9 @@ def test_the_names_of_nodes_lead_back_to_their_request() -> None:
     assert [slice_of(id) for id in node_ids(SLICE)] == [(SLICE.name, 0)]
     assert slice_of("my-tpu-1") == ("my-tpu-1", 0), "somebody else's"
     for word in ("5f0c9a1e", "12345678", "lab-fs"):
-        for renamed in (replace(slice_, name=f"tj-000007-1-{word}") for slice_ in (SLICE, THREE)):
-            nodes = node_ids(renamed)
-            assert [slice_of(id) for id in nodes] == [
-                (renamed.name, at) for at in range(len(nodes))
-            ]
+        for s in (replace(slice_, name=f"tj-000007-1-{word}") for slice_ in (SLICE, THREE)):
+            nodes = node_ids(s)
+            assert [slice_of(id) for id in nodes] == [(s.name, at) for at in range(len(nodes))]
 
 
 # The rules, whole ----------------------------------------------------------------------------------------------------

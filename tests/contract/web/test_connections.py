@@ -85,19 +85,17 @@ def test_headers_must_be_there_in_time() -> None:
     with backend(Connections(most=20, headers_s=0.2)) as (_, connect):
         assert answer(connect(b"")) == b""
         assert answer(connect(HALF)) == b""
-        connection = served(connect)
-        connection.sendall(
-            b"\r\n"
-        )  # which begins no request, and from which on uvicorn waits for ever
-        assert answer(connection) == b""
+        wire = served(connect)
+        wire.sendall(b"\r\n")  # which begins no request, and from which on uvicorn waits for ever
+        assert answer(wire) == b""
 
 
 def test_one_connection_serves_one_request_after_another() -> None:
     with backend(Connections(most=20)) as (_, connect):
-        connection = connect(WHOLE)
+        wire = connect(WHOLE)
         for _ in range(5):
-            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
-            connection.sendall(WHOLE)
+            assert wire.recv(65536).startswith(b"HTTP/1.1 200")
+            wire.sendall(WHOLE)
 
 
 LARGE = b"x" * (connections.HEADER_BYTES + 1)

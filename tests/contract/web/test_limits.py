@@ -214,7 +214,5 @@ def test_a_deeply_nested_spec_is_a_bad_request(depth: int, pair: str) -> None:
     with on_socket(scripted_app(ScriptedJobs())) as url:
         headers = {"Content-Type": "application/json"}
         for path in ("/v1/jobs", "/v1/plan", "/v1/estimate"):
-            status, _, answer = ask(url, "POST", path, headers, body)
-            assert (status, answer["error"]["type"]) == (400, "BadRequest"), json.dumps(answer)[
-                :300
-            ]
+            status, _, reply = ask(url, "POST", path, headers, body)
+            assert (status, reply["error"]["type"]) == (400, "BadRequest"), json.dumps(reply)[:300]

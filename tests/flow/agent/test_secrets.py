@@ -73,11 +73,9 @@ def test_a_value_is_found_as_urls_and_basic_auth_spell_it(value: str) -> None:
                 text = encode(before + data + after)
                 redacted = redact({"K": value}, b"Authorization: Basic " + text + b"\n")
                 assert redacted.count(b"[secret K]") == 1, (text, redacted)
-                letters = redacted.replace(b"[secret K]", b"").removeprefix(
-                    b"Authorization: Basic "
-                )
+                rest = redacted.replace(b"[secret K]", b"").removeprefix(b"Authorization: Basic ")
                 around = len(encode(before)) + len(encode(after))
-                assert len(letters.strip()) <= around + 4, "too many letters beside it are left"
+                assert len(rest.strip()) <= around + 4, "too many letters beside it are left"
 
 
 def test_short_values_are_words_and_are_left_alone() -> None:

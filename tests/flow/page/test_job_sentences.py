@@ -27,14 +27,11 @@ def every_job() -> Iterator[Job]:
     for cause in Cause:
         failed = replace(job_in(State.FAILED), cause=cause, outcome=Outcome.FAILED)
         yield replace(failed, message=f"attempt 1 ended, {cause}: as its hosts say")
-        releasing = job_in(State.RELEASING)
+        job = job_in(State.RELEASING)
         ended = replace(
-            releasing.attempts[0],
-            cause=cause,
-            outcome=Outcome.INTERRUPTED,
-            message=f"it was {cause}",
+            job.attempts[0], cause=cause, outcome=Outcome.INTERRUPTED, message=f"it was {cause}"
         )
-        yield replace(releasing, cause=cause, attempts=(ended,), message=f"{cause}; giving it back")
+        yield replace(job, cause=cause, attempts=(ended,), message=f"{cause}; giving it back")
         again = job_in(State.PREPARING)
         yield replace(again, message=f"{cause}: again in 20 s", wake=NOW + 20, attempts=(ended,))
         refused = replace(

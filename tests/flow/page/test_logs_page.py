@@ -95,12 +95,12 @@ def test_any_line_comes_in_one_small_page(site: Site):
     lab.ship(site.stage.bucket, job, 0, [b'<b>&"%d"' % n * 60 for n in range(2000)])
     for line in (1, 777, 2000):
         for twin in ("", ".json"):
-            answer = httpx.get(
+            page = httpx.get(
                 f"{site.url}/jobs/{job.id}/logs{twin}?host=0&line={line}", headers=HTML
             )
-            assert answer.status_code == 200
-            assert len(answer.content) <= 64 * 1024, f"{len(answer.content)} bytes"
-        numbers = [x["line"] for x in json.loads(answer.text)["window"]["lines"]]
+            assert page.status_code == 200
+            assert len(page.content) <= 64 * 1024, f"{len(page.content)} bytes"
+        numbers = [x["line"] for x in json.loads(page.text)["window"]["lines"]]
         assert line in numbers
 
 
@@ -231,10 +231,10 @@ def test_the_whole_log_is_one_text(site: Site):
     lab.ship(site.stage.bucket, job, 0, [b"a\x1b[1m", b"\xff", b"9 8.000 c"])
     lab.ship(site.stage.bucket, job, 1, [b"b"], first=2)
     url = f"{site.url}/jobs/{job.id}/logs.txt"
-    answer = httpx.get(url + "?host=0", headers=HTML)
-    assert answer.content == b"a\x1b[1m\n\xff\n9 8.000 c\n", "of one host to the byte"
-    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
-    assert answer.headers["x-content-type-options"] == "nosniff"
+    page = httpx.get(url + "?host=0", headers=HTML)
+    assert page.content == b"a\x1b[1m\n\xff\n9 8.000 c\n", "of one host to the byte"
+    assert page.headers["content-type"] == "text/plain; charset=utf-8"
+    assert page.headers["x-content-type-options"] == "nosniff"
     merged = b"0| a\x1b[1m\n0| \xff\n1| b\n0| 9 8.000 c\n"
     assert httpx.get(url, headers=HTML).content == merged
     packed = httpx.get(f"{url}.gz", headers=HTML)

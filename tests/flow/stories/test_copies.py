@@ -105,7 +105,7 @@ def test_a_backend_that_is_killed_in_mid_copy_is_followed_by_one_that_goes_on(
             lab.faults.kill_at = (lab.faults.effects + 1, when)
             killed += 1
 
-    lab.until(job_id, lambda j: bool(j.slices), meanwhile=strike)
+    lab.until(job_id, lambda j: bool(j.slices), also=strike)
     assert killed == 6
     assert below(lab, target(lab, job_id, "us-east5")) == FILES
     assert len(lab.copies.made) == len(FILES), "nothing is copied twice"

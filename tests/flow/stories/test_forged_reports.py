@@ -78,7 +78,7 @@ def test_nonsense_that_a_program_signs_ends_its_own_job_alone(stage: Stage, at: 
 
     forge_time()
     stage.hosts.dead = {0, 1}
-    gone = stage.until(own, lambda j: j.attempts[0].ended_at is not None, meanwhile=forge_time)
+    gone = stage.until(own, lambda j: j.attempts[0].ended_at is not None, also=forge_time)
     assert gone.attempts[0].cause is Cause.LOST_CONTACT
     stage.hosts.dead = set()
     stage.succeed(other)

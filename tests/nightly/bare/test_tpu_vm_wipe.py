@@ -129,38 +129,30 @@ CHANGED = {"/root/.docker/config.json", "/root/.config", "/root/.config/gcloud"}
 def canaries() -> Iterator[list[Path]]:
     """Files of this machine where the wipe removes files of its own."""
     name = f"tpujob-canary-{uuid.uuid4().hex}"
-    folders_of_canaries = [
-        Path(place) / name for place in ("/tmp", "/var/tmp", "/dev/shm", "/root", "/run")
-    ]
-    for path in folders_of_canaries:
+    paths = [Path(place) / name for place in ("/tmp", "/var/tmp", "/dev/shm", "/root", "/run")]
+    for path in paths:
         path.write_text("of this machine")
         os.chown(path, 1001, 1001)
-    yield folders_of_canaries
-    alive = [path for path in folders_of_canaries if path.exists()]
+    yield paths
+    alive = [path for path in paths if path.exists()]
     for path in alive:
         path.unlink()
-    assert alive == folders_of_canaries
+    assert alive == paths
 
 
 class Machine:
     """One machine after a wipe: a program had left files on it, and the agent has wiped it."""
 
-    def __init__(self, inputs: Path, canaries: list[Path], leave: str, **environment: str) -> None:
+    def __init__(self, files: Path, canaries: list[Path], leave: str, **environment: str) -> None:
         """`given`: a folder of which it gets a copy."""
-        root = inputs.parent / "root"
+        root = files.parent / "root"
         root.mkdir()
-        (inputs / "agent").write_bytes(build_archive())
-        (inputs / "machine.sh").write_text(MACHINE)
-        (inputs / "leave.sh").write_text(leave)
-        (inputs / "told.json").write_text(told_json())
+        (files / "agent").write_bytes(build_archive())
+        (files / "machine.sh").write_text(MACHINE)
+        (files / "leave.sh").write_text(leave)
+        (files / "told.json").write_text(told_json())
         words = ["unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child"]
-        words += [
-            "--propagation=private",
-            "bash",
-            str(inputs / "machine.sh"),
-            str(root),
-            str(inputs),
-        ]
+        words += ["--propagation=private", "bash", str(files / "machine.sh"), str(root), str(files)]
         variables = " ".join(f"{name}={value}" for name, value in environment.items())
         env = {**os.environ, "ENVIRONMENT": variables, "KEY": KEY}
         done = subprocess.run(

@@ -59,11 +59,9 @@ def test_what_was_lost_is_what_the_next_attempt_made_again(stack: LocalStack) ->
         assert view["attempts"][0]["redone"] == made_again
         events = [event["text"] for event in stack.json("events", job)]
         # until it has printed two steps, a silent program has not shown where it began
-        sentence = f"; {made_again} steps of earlier attempts are repeated"
-        sentence = f"({sentence})?" if job == silent else sentence
-        assert any(re.fullmatch("first step seen: [0-9]+" + sentence, text) for text in events), (
-            events
-        )
+        end = f"; {made_again} steps of earlier attempts are repeated"
+        end = f"({end})?" if job == silent else end
+        assert any(re.fullmatch("first step seen: [0-9]+" + end, text) for text in events), events
         parts = stack.json("cost", "report", job)["total"]["parts"]
         assert [part["part"] for part in parts if part["part"] in ("redone", "unknown")] == [
             "redone"

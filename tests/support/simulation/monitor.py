@@ -128,23 +128,19 @@ class Monitor:
 
     def handed_on(self, giver: Job, heir: Job) -> None:
         """Q7: a slice is billed to one job until it is billed to the next."""
-        gave, received = giver.slices[-1], heir.slices[-1]
-        if (gave.name, gave.gone_at, gave.handed_to) != (received.name, received.ready_at, heir.id):
-            self.broken(
-                "Q7", heir.id, f"{gave.name} until {gave.gone_at}, from {received.ready_at}"
-            )
-        if received.epoch != gave.epoch + 1:
-            self.broken(
-                "Q4", heir.id, f"{received.name} has epoch {received.epoch} after {gave.epoch}"
-            )
+        gave, took = giver.slices[-1], heir.slices[-1]
+        if (gave.name, gave.gone_at, gave.handed_to) != (took.name, took.ready_at, heir.id):
+            self.broken("Q7", heir.id, f"{gave.name} until {gave.gone_at}, from {took.ready_at}")
+        if took.epoch != gave.epoch + 1:
+            self.broken("Q4", heir.id, f"{took.name} has epoch {took.epoch} after {gave.epoch}")
         if giver.owner != heir.owner and self.hand_on != "lab":
-            self.broken("Q6", heir.id, f"{received.name} was handed on to another owner")
+            self.broken("Q6", heir.id, f"{took.name} was handed on to another owner")
         self.queue.handed_on(giver, heir)
-        machine = self.world.machines.get(received.name)
+        machine = self.world.machines.get(took.name)
         if machine and any(p.run.job != heir.id for p in machine.running(self.sim.now)):
-            self.broken("Q6", heir.id, f"{received.name} was handed on with a program on it")
+            self.broken("Q6", heir.id, f"{took.name} was handed on with a program on it")
         if machine and machine.wiped.keys() != set(range(machine.hosts)):
-            self.broken("Q6", heir.id, f"{received.name} was handed on before it was wiped")
+            self.broken("Q6", heir.id, f"{took.name} was handed on before it was wiped")
         for host in range(machine.hosts if machine else 0):
             self.used(machine, host)
 

@@ -150,13 +150,9 @@ def test_a_folder_that_cannot_be_closed_is_refused(
 
 
 def test_processes_of_the_stack_do_not_get_the_secrets_of_the_shell_that_starts_them() -> None:
-    harmless = {
-        "PATH": "/bin",
-        "TPUJOB_KEYS": "files",
-        "GOOGLE_APPLICATION_CREDENTIALS": "/adc.json",
-    }
-    shell = harmless | {"HF_TOKEN": "x", "WANDB_API_KEY": "x", "AWS_SECRET_ACCESS_KEY": "x"}
-    assert for_processes(shell) == harmless
+    plain = {"PATH": "/bin", "TPUJOB_KEYS": "files", "GOOGLE_APPLICATION_CREDENTIALS": "/adc.json"}
+    shell = plain | {"HF_TOKEN": "x", "WANDB_API_KEY": "x", "AWS_SECRET_ACCESS_KEY": "x"}
+    assert for_processes(shell) == plain
 
 
 def test_jobs_are_kept_in_a_file_unless_firestore_is_asked_for(tmp_path: Path) -> None:

@@ -208,17 +208,13 @@ BUCKETS: dict[str, BucketFacts | NotSeen | None] = {
 
 
 def test_every_check() -> None:
-    buckets = {
-        name: zones.check_buckets(LAB, {"gs://lab": bucket})[0] for name, bucket in BUCKETS.items()
-    }
+    buckets = {name: zones.check_buckets(LAB, {"gs://lab": b})[0] for name, b in BUCKETS.items()}
     cases = CASES | buckets
     for finding in cases.values():
         assert bool(finding.cure) == (finding.verdict is not OK), finding
         assert "\n" not in finding.what + finding.cure
         assert not finding.what.endswith("."), finding
-    pages = {
-        case: f"{bucket.verdict}: {bucket.what}\n{bucket.cure}" for case, bucket in cases.items()
-    }
+    pages = {case: f"{b.verdict}: {b.what}\n{b.cure}" for case, b in cases.items()}
     golden("doctor-checks", {case: page.rstrip() for case, page in pages.items()})
 
 
@@ -263,9 +259,7 @@ def test_what_was_not_seen_is_unknown_in_every_check() -> None:
 def test_a_project_that_may_not_be_seen_may_be_misspelled() -> None:
     """Google denies permission for both."""
     seen = unseen(project=NotSeen("permission denied"))
-    findings = {finding.name: finding for finding in examine(changed(LAB, zones=()), seen)}[
-        "project"
-    ]
+    findings = {f.name: f for f in examine(changed(LAB, zones=()), seen)}["project"]
     assert (findings.verdict, findings.cure) == (Severity.UNKNOWN, "gcloud projects list")
 
 
@@ -304,13 +298,11 @@ LAPTOPS: list[tuple[dict[str, Any], str, Severity, str]] = [
 
 @pytest.mark.parametrize(("change", "name", "verdict", "text"), LAPTOPS)
 def test_the_laptop(change: dict[str, Any], name: str, verdict: Severity, text: str) -> None:
-    findings = {
-        finding.name: finding for finding in machine.check_laptop(replace(LAPTOP, **change))
-    }
+    findings = {f.name: f for f in machine.check_laptop(replace(LAPTOP, **change))}
     assert findings[name].verdict is verdict
     assert text in findings[name].what
-    others = [finding for finding in findings.values() if finding.name != name]
-    assert {finding.verdict for finding in others} == {OK}, others
+    others = [f for f in findings.values() if f.name != name]
+    assert {f.verdict for f in others} == {OK}, others
 
 
 def test_every_generation_is_found_in_what_a_zone_offers() -> None:

@@ -182,31 +182,29 @@ def test_only_what_a_decision_needs_is_read_again(stage: Stage, job: Job) -> Non
 
 
 def test_trouble_with_acting_stays_while_only_looking_works() -> None:
-    runtime = JobRuntime()
-    runtime.meet("no route to host", 10.0, looking=False)
-    runtime.meet("", 20.0, looking=True)
-    assert (runtime.trouble, runtime.trouble_since) == ("no route to host", 10.0)
-    runtime.meet("503", 30.0, looking=True)
-    assert (runtime.trouble, runtime.trouble_since) == ("503", 10.0), (
-        "there was trouble all the time"
-    )
-    runtime.meet("", 40.0, looking=False)
-    assert runtime.trouble == "503"
-    runtime.meet("", 50.0, looking=True)
-    assert runtime.trouble == ""
-    runtime.meet("503", 60.0, looking=True)
-    assert runtime.trouble_since == 60.0
+    job = JobRuntime()
+    job.meet("no route to host", 10.0, looking=False)
+    job.meet("", 20.0, looking=True)
+    assert (job.trouble, job.trouble_since) == ("no route to host", 10.0)
+    job.meet("503", 30.0, looking=True)
+    assert (job.trouble, job.trouble_since) == ("503", 10.0), "there was trouble all the time"
+    job.meet("", 40.0, looking=False)
+    assert job.trouble == "503"
+    job.meet("", 50.0, looking=True)
+    assert job.trouble == ""
+    job.meet("503", 60.0, looking=True)
+    assert job.trouble_since == 60.0
 
 
 def test_a_deletion_once_seen_is_remembered_while_the_slice_cannot_be_read() -> None:
-    runtime = JobRuntime()
+    job = JobRuntime()
     ready, deleting = Present(SliceState.READY), Present(SliceState.DELETING)
     for a, b, leaving in (
         (deleting, ready, {"a"}),
         (Unknown("503"), Unknown("503"), {"a"}),
         (ready, deleting, {"b"}),  # a was not deleted after all
     ):
-        runtime.note_look({"a": a, "b": b}, (), 0.0)
-        assert runtime.leaving == leaving
-    runtime.note_look({}, (), 0.0)
-    assert runtime.leaving == set(), "b is no slice of the job any more"
+        job.note_look({"a": a, "b": b}, (), 0.0)
+        assert job.leaving == leaving
+    job.note_look({}, (), 0.0)
+    assert job.leaving == set(), "b is no slice of the job any more"

@@ -42,7 +42,7 @@ def test_paths_in_the_bucket_are_as_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "numbers"),
+    ("path", "place"),
     [
         (paths.log_path(WORKDIR, 2, 11, 123456), (2, 11, 123456)),
         (f"{WORKDIR}/attempts/2/host-1/log-7.tpujob-log", None),
@@ -51,10 +51,8 @@ def test_paths_in_the_bucket_are_as_documented() -> None:
         (paths.log_path("gs://shed/jobs/000043", 2, 1, 7), None),
     ],
 )
-def test_a_log_segment_is_known_by_its_path(
-    path: str, numbers: tuple[int, int, int] | None
-) -> None:
-    assert paths.read_log_path(WORKDIR, path) == numbers
+def test_a_log_segment_is_known_by_its_path(path: str, place: tuple[int, int, int] | None) -> None:
+    assert paths.read_log_path(WORKDIR, path) == place
 
 
 @pytest.mark.parametrize("after", [10**400, "x", ""])

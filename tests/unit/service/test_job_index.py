@@ -465,23 +465,21 @@ def test_a_damaged_record_is_in_no_list_until_it_is_mended(desk: Desk) -> None:
 
     from tests.support.stores import DAMAGE
 
-    first, second = desk.add(), desk.add()
-    assert desk.ids() == [second.id, first.id]
+    bad, good = desk.add(), desk.add()
+    assert desk.ids() == [good.id, bad.id]
     path = desk.folder / "jobs.db"
-    DAMAGE["sqlite"](str(path.parent), first.id)
-    desk.change(second.id, message="so that somebody looks")
-    assert desk.ids() == [second.id, first.id], "nobody told of the damage"
+    DAMAGE["sqlite"](str(path.parent), bad.id)
+    desk.change(good.id, message="so that somebody looks")
+    assert desk.ids() == [good.id, bad.id], "nobody told of the damage"
     assert desk.new_index().page(ADA, {})["total"] == 1
     with sqlite3.connect(path) as db:
-        db.execute("UPDATE changes SET number = number + 10 WHERE job_id = ?", (first.id,))
-    assert desk.ids() == [second.id]
+        db.execute("UPDATE changes SET number = number + 10 WHERE job_id = ?", (bad.id,))
+    assert desk.ids() == [good.id]
     with sqlite3.connect(path) as db:
         from tpujob.domain.codec import to_text
 
-        db.execute(
-            "UPDATE jobs SET document = ?, version = 3 WHERE id = ?", (to_text(first), first.id)
-        )
-    assert desk.ids() == [second.id, first.id]
+        db.execute("UPDATE jobs SET document = ?, version = 3 WHERE id = ?", (to_text(bad), bad.id))
+    assert desk.ids() == [good.id, bad.id]
 
 
 def test_a_row_stays_while_the_store_does_not_answer(

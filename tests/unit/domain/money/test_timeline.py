@@ -15,10 +15,8 @@ from tpujob.domain.money.ledger import US, usd_of_job
 GONE: dict[str, Any] = LOST | {"message": "gone"}
 
 
-def refused(k: int, requested_at: float, cause: Cause = Cause.STOCKOUT) -> Slice:
-    return slice_of(
-        k, requested_at, None, requested_at + 5, refused=cause, delete_reason=f"refused {k}"
-    )
+def refused(k: int, at: float, cause: Cause = Cause.STOCKOUT) -> Slice:
+    return slice_of(k, at, None, at + 5, refused=cause, delete_reason=f"refused {k}")
 
 
 def preempted(**fields: Any) -> Job:
