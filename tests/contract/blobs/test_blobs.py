@@ -52,9 +52,7 @@ def test_a_put_replaces_the_bytes_and_the_metadata(blobs: Blobs) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 10, 40 << 20])
-def test_a_file_is_stored_whole_and_never_held_whole(
-    blobs: Blobs, tmp_path: Path, size: int
-) -> None:
+def test_a_file_is_stored_whole_and_not_held_whole(blobs: Blobs, tmp_path: Path, size: int) -> None:
     (tmp_path / "content").write_bytes(os.urandom(size))
     with (tmp_path / "content").open("rb") as file:
         file.seek(size // 2)

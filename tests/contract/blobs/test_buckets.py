@@ -52,9 +52,7 @@ def make(
     return blobs.make_bucket(BUCKET, region, log_days=log_days, adopt=adopt, timeout=T)
 
 
-def test_a_bucket_is_made_and_making_it_again_changes_nothing(
-    blobs: GcsBlobs, google: storage.Client
-) -> None:
+def test_making_a_bucket_again_changes_nothing(blobs: GcsBlobs, google: storage.Client) -> None:
     assert make(blobs) == MADE
     before = google.get_bucket("my-lab-eu").metageneration
     assert make(blobs) == MADE
@@ -74,9 +72,7 @@ def test_only_old_logs_are_deleted(blobs: GcsBlobs, google: storage.Client) -> N
         assert not other.endswith(suffix)
 
 
-def test_the_days_are_changed_and_the_rules_of_others_stay(
-    blobs: GcsBlobs, google: storage.Client
-) -> None:
+def test_days_are_changed_and_other_rules_stay(blobs: GcsBlobs, google: storage.Client) -> None:
     make(blobs)
     theirs = google.get_bucket("my-lab-eu")
     theirs.add_lifecycle_delete_rule(age=7, matches_prefix=["scratch/"])
@@ -93,9 +89,7 @@ def test_a_bucket_elsewhere_is_refused(blobs: GcsBlobs) -> None:
         make(blobs, "us-central2")
 
 
-def test_a_bucket_that_others_set_up_is_changed_only_on_demand(
-    blobs: GcsBlobs, google: storage.Client
-) -> None:
+def test_a_bucket_of_others_is_changed_on_demand(blobs: GcsBlobs, google: storage.Client) -> None:
     theirs = google.bucket("my-lab-eu")
     theirs.versioning_enabled = True
     google.create_bucket(theirs, location=REGION)

@@ -102,9 +102,7 @@ def test_the_commands_of_the_page_print_what_it_shows(
     )
 
 
-def test_grain_reads_a_packed_set_as_the_page_shows(
-    reader: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_grain_reads_a_set_as_documented(reader: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["data", "pack", "photos", "packed"]) == 0
     os.replace("photos", "originals")
     os.replace("packed", "photos")
@@ -121,9 +119,7 @@ def test_grain_reads_a_packed_set_as_the_page_shows(
     assert len(image) == 4096
 
 
-def test_a_million_images_cost_what_the_page_says(
-    reader: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_million_images_cost_as_stated(reader: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels = Labels()
     labels.add("cat/1.jpg")
     summary = PackSummary(files=10**6, bytes=110 * 10**9, labels=labels, shards=205)
@@ -142,9 +138,7 @@ def test_a_million_images_cost_what_the_page_says(
     assert not (reader / "packed").exists()
 
 
-def test_errors_of_pack_have_their_exit_codes(
-    reader: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_of_pack_have_exit_codes(reader: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, code, text in (
         (["pack", "missing", "packed"], 3, "there is no folder missing"),
         (["pack", "gs://datasets/x", "packed"], 2, "tpujob data sync gs://datasets/x FOLDER"),

@@ -42,9 +42,7 @@ def test_a_flipped_byte_or_a_cut_is_caught_and_repeated(rig: Rig, seed: int) -> 
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_large_file_survives_the_same(
-    rig: Rig, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_file_survives_it(rig: Rig, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload, "SMALL", MIB)
     files = {"large": random.Random(seed).randbytes(7 * MIB + 12_345)}
     rig.write(files)
@@ -117,9 +115,7 @@ def test_a_large_file_whose_last_piece_the_storage_never_takes_is_not_reported_a
     assert rig.stored() == {}
 
 
-def test_a_session_that_the_storage_has_lost_begins_anew(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_lost_by_the_storage_restarts(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload, "SMALL", MIB)
     files = {"large": random.Random(7).randbytes(5 * MIB)}
     rig.write(files)

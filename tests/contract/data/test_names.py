@@ -48,9 +48,7 @@ def test_of_two_keys_that_cannot_both_be_files_the_shorter_one_is(keys: set[str]
 
 
 @given(NAMES, NAMES)
-def test_the_merge_gives_each_key_of_the_source_once_and_in_order(
-    mine: set[str], theirs: set[str]
-) -> None:
+def test_the_merge_gives_each_key_once_and_in_order(mine: set[str], theirs: set[str]) -> None:
     source = [(key, f"mine {key}") for key in sorted(mine, key=str.encode)]
     target = [(key, f"theirs {key}") for key in sorted(theirs, key=str.encode)]
     matched = list(pairs(source, target))

@@ -412,9 +412,7 @@ def test_a_pack_that_was_killed_shows_nothing_torn_and_can_be_run_again(
     assert files_in(packed) == files_in(tmp_path / "whole"), "a shard that is there is not trusted"
 
 
-def test_a_full_disk_is_one_clear_error_and_the_same_command_packs_it_all(
-    source: Path, tmp_path: Path
-) -> None:
+def test_after_a_full_disk_the_same_command_packs_it_all(source: Path, tmp_path: Path) -> None:
     """By a limit on the size of a file, as a small disk needs an administrator."""
     limited = (
         "import resource as r, signal, sys; r.setrlimit(r.RLIMIT_FSIZE, (300_000, 300_000));"

@@ -336,9 +336,7 @@ def test_no_redirect_is_followed_with_credentials(rig: Rig, refusing: type[Refus
     assert not any("trap" in path for path, _ in refusing.asked)
 
 
-def test_a_server_that_is_down_is_transient(
-    rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_server_is_transient(rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(Transient, match="S3 does not answer"):
         fetch(rig, rig.place, reader=S3Objects(patience=0.3))

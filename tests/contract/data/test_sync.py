@@ -147,9 +147,7 @@ class Meddling(JsonObjects):
 
 
 @pytest.mark.parametrize("before", [b"", b"listed"])
-def test_what_another_program_wrote_meanwhile_is_reported_once_and_kept(
-    rig: Rig, before: bytes
-) -> None:
+def test_what_another_program_wrote_is_reported_once_and_kept(rig: Rig, before: bytes) -> None:
     if before:
         rig.put("data/fought", before)
     rig.write({"fought": b"ours", "free": b"free"})

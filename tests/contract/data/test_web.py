@@ -84,9 +84,7 @@ def test_a_list_with_sizes_and_md5s_needs_one_request_a_file(rig: Rig, web: WebS
     assert (again.copied, again.same, len(web.asked)) == (0, 40, 39), "and then none"
 
 
-def test_what_of_a_list_cannot_be_had_is_named_and_the_rest_arrives(
-    rig: Rig, web: WebServer
-) -> None:
+def test_missing_files_of_a_list_are_named_and_the_rest_arrives(rig: Rig, web: WebServer) -> None:
     web.files = {"good": b"good", "short": b"short", "secret": b"x"}
     web.statuses = {"secret": 403, "broken": 500}
     lines = [HEADER, *(f"{web.url}/{n}" for n in ("good", "missing", "secret", "broken"))]

@@ -306,9 +306,7 @@ def test_an_answer_that_does_not_say_what_is_there_ends_a_script(desk: Desk) -> 
 
 
 @pytest.mark.skipif(shutil.which("gcloud") is None, reason="NOT TESTED: gcloud is not installed")
-def test_the_parser_of_gcloud_refuses_what_it_does_not_know(
-    parser: Parser | None, tmp_path: Path
-) -> None:
+def test_the_parser_of_gcloud_refuses_unknown_words(parser: Parser | None, tmp_path: Path) -> None:
     assert parser
     at = ["firestore", "indexes", "fields", "update", "at", "--collection-group=events"]
     scoped = [*at, "--index=order=descending,query-scope=collection-group"]
@@ -321,9 +319,7 @@ def test_the_parser_of_gcloud_refuses_what_it_does_not_know(
 
 
 @pytest.mark.skipif(shutil.which("gcloud") is None, reason="NOT TESTED: gcloud is not installed")
-def test_the_parser_of_gcloud_takes_each_command_of_the_guide(
-    tmp_path: Path, parser: Parser
-) -> None:
+def test_the_parser_of_gcloud_takes_commands_of_the_guide(tmp_path: Path, parser: Parser) -> None:
     text = (DEPLOY / "README.md").read_text()
     lines = map("".join, re.findall(r"^gcloud (.*)$|`gcloud ([^`]*)`", text, re.MULTILINE))
     commands = [line for line in lines if "--" in line or "auth" in line]  # others are only named
@@ -558,9 +554,7 @@ def test_somebody_who_leaves_has_nothing_afterwards(desk: Desk, context: str) ->
      (f"{LAB}door: public\n", "")],
     ids=["iam", "iap", "public"],
 )  # fmt: skip
-def test_people_get_one_role_on_the_service_and_nothing_else(
-    running: Desk, context: str, grant: str
-) -> None:
+def test_people_get_one_role_on_the_service_alone(running: Desk, context: str, grant: str) -> None:
     """Give no role where the door is `public`: the list of members alone decides."""
     desk = running
     (desk.folder / "lab.yaml").write_text(context)
@@ -644,9 +638,7 @@ def shell(desk: Desk, command: str, **variables: str) -> str:
     ["ada@example.org", "a.b+c_d@x-y.example.co.uk", "__ada--@example.org",
      "ci@my-lab-4711.iam.gserviceaccount.com", f"{'long' * 15}@example.org"],
 )  # fmt: skip
-def test_the_scripts_name_an_account_for_each_person_as_google_wants_ids(
-    desk: Desk, address: str
-) -> None:
+def test_the_scripts_name_accounts_by_the_rules_of_google(desk: Desk, address: str) -> None:
     account = shell(desk, f"programs_of {address}")
     assert re.fullmatch(r"[a-z]([-a-z0-9]{4,28}[a-z0-9])", account), "as Google wants ids"
 
@@ -662,9 +654,7 @@ ODD_NAMES = [
 ]  # fmt: skip
 
 
-def test_each_name_has_a_folder_of_its_own_and_the_scripts_know_it_as_the_backend_does(
-    desk: Desk,
-) -> None:
+def test_each_name_has_its_folder_and_the_scripts_know_it_as_the_backend_does(desk: Desk) -> None:
     folders = {name: access.slug(name) for name in ODD_NAMES}
     assert len(set(folders.values())) == len(set(ODD_NAMES))
     assert all(re.fullmatch("[a-z0-9][a-z0-9._-]{0,62}", word) for word in folders.values())

@@ -100,9 +100,7 @@ def test_a_dropped_connection_leaves_the_process_running(farm: FarmProcess, tmp_
     assert not alive(pid)
 
 
-def test_preemption_reaches_detached_processes_first_gently_then_for_good(
-    farm: FarmProcess, tmp_path: Path
-):
+def test_preemption_ends_detached_processes_gently_then_hard(farm: FarmProcess, tmp_path: Path):
     addresses = farm.slice("tj-doomed", hosts=2)
     script, log, pids = _stubborn(tmp_path)
     for address in addresses:

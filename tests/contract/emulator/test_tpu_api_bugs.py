@@ -42,18 +42,14 @@ def suspending(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     until(lambda: queued_state(client, "q") == "SUSPENDING", "SUSPENDING")
 
 
-def test_a_request_that_is_accepted_is_answered_with_a_conflict(
-    cloud: Cloud, client: tpu_v2.TpuClient
-) -> None:
+def test_an_accepted_request_is_a_conflict(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     switch(cloud, "late-conflict")
     with pytest.raises(google.AlreadyExists):
         client.create_queued_resource(queued("q"))
     until(lambda: queued_state(client, "q") == "ACTIVE", "ACTIVE all the same")
 
 
-def test_an_operation_ends_in_a_conflict_with_what_it_made(
-    cloud: Cloud, client: tpu_v2.TpuClient
-) -> None:
+def test_an_operation_conflicts_with_what_it_made(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     switch(cloud, "late-conflict-operation")
     operation = client.create_queued_resource(queued("q"))
     with pytest.raises(google.AlreadyExists):
@@ -61,9 +57,7 @@ def test_an_operation_ends_in_a_conflict_with_what_it_made(
     until(lambda: queued_state(client, "q") == "ACTIVE", "ACTIVE all the same")
 
 
-def test_labels_are_left_out_of_answers_and_metadata_is_not(
-    cloud: Cloud, client: tpu_v2.TpuClient
-) -> None:
+def test_answers_lack_labels_and_have_metadata(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     ready(client)
     switch(cloud, "no-labels")
     nodes = [client.get_node(name=node_name("q")), *client.list_nodes(parent=PARENT)]
@@ -93,9 +87,7 @@ def test_a_deletion_forced_while_it_is_being_suspended_never_ends(
     until(lambda: queued_state(client, "q") == "", "gone")
 
 
-def test_one_that_is_suspended_is_deleted_all_the_same(
-    cloud: Cloud, client: tpu_v2.TpuClient
-) -> None:
+def test_a_suspended_one_is_deleted_all_the_same(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     switch(cloud, "wedge")
     ready(client)
     cloud.do(inject.preempt, "q", notice_s=0)

@@ -83,9 +83,7 @@ def test_each_path_leads_to_its_own_call_alone(rule: rest.HttpRule) -> None:
     assert [match for match in matches if match[1] is not None] == [(rule.call, {field[1]: name})]
 
 
-def test_the_official_rest_client_makes_finds_and_deletes_a_slice(
-    cloud: Cloud, client: tpu_v2.TpuClient
-) -> None:
+def test_the_official_rest_client_handles_a_slice(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     accepted = result(client.create_queued_resource(queued("q", labels={"team": "blue"})))
     assert accepted.state.state.name == "ACCEPTED"
     until(lambda: queued_state(client, "q") == "ACTIVE", "ACTIVE")

@@ -79,9 +79,7 @@ def test_all_pages_are_read_and_what_json_leaves_out_is_0(
     assert limits[-1] == Limit("tpu.googleapis.com/requests", None, "project", "", 600)
 
 
-def test_unknown_units_places_and_dimensions_are_tolerated(
-    google: GoogleServer, rest: GoogleRest
-) -> None:
+def test_unknown_units_and_places_are_tolerated(google: GoogleServer, rest: GoogleRest) -> None:
     """An unknown unit is a limit of the project; one for a narrower thing than a place is passed over."""
     strange = g.metric("tpu-v4s", "TPU v4 thingies", {g.ZONE: 8})
     strange["consumerQuotaLimits"] += [

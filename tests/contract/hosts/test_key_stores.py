@@ -126,9 +126,7 @@ def test_keys_of_reports_come_from_one_secret_that_no_sweep_takes(opened: Open):
 # Files ---------------------------------------------------------------------------------------------------------------
 
 
-def test_pins_are_for_their_owner_only_and_half_a_line_of_an_earlier_version_is_none(
-    tmp_path: Path,
-):
+def test_pins_are_for_their_owner_only_and_half_a_line_of_an_old_version_is_none(tmp_path: Path):
     store = FileKeys(tmp_path / "keys")
     store.pin(SLICE, {"h1": A})
     file = tmp_path / "keys" / SLICE / "known_hosts"
@@ -173,9 +171,7 @@ def test_the_root_of_signatures_does_not_expire_while_no_backend_runs(
     assert int(body["ttl"].rstrip("s")) > 5 * 365 * 86400
 
 
-def test_a_key_that_is_used_every_day_does_not_expire(
-    secret_server: SecretServer, secret_keys: Opened
-):
+def test_a_key_in_daily_use_does_not_expire(secret_server: SecretServer, secret_keys: Opened):
     secret_keys().private_key(SLICE)
     secret_server.secrets[f"tpujob-{SLICE}"].body["ttl"] = "1s"
     store = secret_keys()  # as after a restart

@@ -149,9 +149,7 @@ def test_a_person_gets_a_terminal_of_the_size_of_the_window(rig: Rig):
 @pytest.mark.parametrize(
     ("address", "inside"), [("10.164.0.9", True), ("34.90.1.2", False), ("127.0.0.1", False)]
 )
-def test_a_caller_outside_of_the_network_of_a_host_gets_a_hint(
-    rig: Rig, address: str, inside: bool
-):
+def test_a_caller_outside_the_network_of_a_host_gets_a_hint(rig: Rig, address: str, inside: bool):
     access: HostAccess = {**rig.access, "address": address}
     error = ssh_session._error_in_log(
         access, f"ssh: connect to host {address} port 22: Connection timed out\n"

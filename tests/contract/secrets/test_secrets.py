@@ -149,9 +149,7 @@ def test_owners_are_told_apart_in_a_secrets_name() -> None:
     assert not [code for code in codes if len(code) > 63 or "-" in code]
 
 
-def test_a_reader_whose_list_of_versions_is_old_waits(
-    secret_server: SecretServer, in_google: Open
-) -> None:
+def test_a_reader_with_an_old_list_waits(secret_server: SecretServer, in_google: Open) -> None:
     secrets = in_google()
     secrets.put(ADA, KEY, "one")
     secret_server.secrets[f"tpujob-s-uid_3a1000-{KEY}"].versions[0] = (

@@ -105,9 +105,7 @@ def test_an_error_of_the_list_of_all_zones_is_no_empty_list(
     assert names(two) == [SLICE.name, "tj-000007-2"]
 
 
-def test_a_slice_is_not_absent_where_its_zone_cannot_be_reached(
-    cloud: Cloud, two: CloudTpuSlices
-) -> None:
+def test_a_slice_is_not_absent_in_an_unreachable_zone(cloud: Cloud, two: CloudTpuSlices) -> None:
     unreachable(cloud)
     missing = replace(SLICE, name="tj-000009-1", zone=EAST)
     assert look(two, missing) == Unknown(f"listing {EAST}: the list is not complete")

@@ -49,9 +49,7 @@ def test_the_nodes_of_a_request_are_counted_in_both_forms(specs: list[dict[str, 
 # The life of it ------------------------------------------------------------------------------------------------------
 
 
-def test_several_slices_are_created_and_deleted_as_one(
-    cloud: Cloud, slices: CloudTpuSlices
-) -> None:
+def test_many_slices_are_created_and_deleted_as_one(cloud: Cloud, slices: CloudTpuSlices) -> None:
     assert look(slices, THREE) == Absent()
     ask(slices, THREE)
     seen = wait_for(slices, SliceState.READY, THREE)
@@ -99,9 +97,7 @@ def left_over(cloud: Cloud, slices: CloudTpuSlices, *places: int) -> None:
     until(lambda: nodes(cloud) == names, "what is left over")
 
 
-def test_a_part_of_several_slices_is_neither_absent_nor_ready(
-    cloud: Cloud, slices: CloudTpuSlices
-) -> None:
+def test_one_of_several_slices_is_no_answer_for_all(cloud: Cloud, slices: CloudTpuSlices) -> None:
     left_over(cloud, slices, 0, 2)
     seen = look(slices, THREE)
     assert isinstance(seen, Present)
@@ -114,9 +110,7 @@ def test_a_part_of_several_slices_is_neither_absent_nor_ready(
     assert nodes(cloud) == []
 
 
-def test_a_list_that_lacks_a_node_does_not_make_it_gone(
-    cloud: Cloud, slices: CloudTpuSlices
-) -> None:
+def test_a_list_without_a_node_does_not_make_it_gone(cloud: Cloud, slices: CloudTpuSlices) -> None:
     """Lists of the real service lag; the name itself decides."""
     ask(slices, THREE)
     wait_for(slices, SliceState.READY, THREE)
@@ -144,9 +138,7 @@ def test_several_slices_that_cannot_be_read_are_unknown(
     assert look(slices, THREE) == Absent()
 
 
-def test_several_slices_are_listed_as_one_even_in_part(
-    cloud: Cloud, slices: CloudTpuSlices
-) -> None:
+def test_many_slices_are_listed_as_one_even_in_part(cloud: Cloud, slices: CloudTpuSlices) -> None:
     """So that it is claimed by its job, and deleted as a whole where no job claims it."""
     ask(slices, THREE)
     (requested,) = slices.list_all([ZONE], timeout=10)

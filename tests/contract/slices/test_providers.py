@@ -41,9 +41,7 @@ def test_a_zone_that_one_provider_missed_is_missed(clouds: dict[str, Cloud]) -> 
     assert SLICE.zone in Providers(clouds).survey([SLICE.zone], timeout=10).missed
 
 
-def test_a_slice_of_a_provider_that_this_backend_lacks_is_not_lost(
-    clouds: dict[str, Cloud],
-) -> None:
+def test_a_slice_of_a_provider_that_the_backend_lacks_is_not_lost(clouds: dict[str, Cloud]) -> None:
     """After a rollback such a slice is neither taken for gone, nor forgotten when its deletion is due."""
     old = Providers({CLOUD_TPU: clouds[CLOUD_TPU]})
     seen = old.look(OTHER, timeout=10)

@@ -94,9 +94,7 @@ def test_a_commit_that_was_applied_although_its_reply_was_lost_is_recognised(
     assert len(time.pauses) == 1, "it was tried again after a pause"
 
 
-def test_every_write_whose_reply_is_lost_happens_once(
-    store: FirestoreStore, network: Network
-) -> None:
+def test_a_write_whose_reply_is_lost_happens_once(store: FirestoreStore, network: Network) -> None:
     with failing(network, "Commit", LOSE):
         job = store.create(a_job(), an_event())
     assert [j.id for j in store.list()] == [job.id] == ["000001"]
@@ -207,9 +205,7 @@ def test_nothing_but_reads_and_the_commit_happens_in_a_transaction(
     assert commit.transaction
 
 
-def test_locks_are_given_back_when_nothing_is_written(
-    store: FirestoreStore, network: Network, job: Job
-) -> None:
+def test_unused_locks_are_given_back(store: FirestoreStore, network: Network, job: Job) -> None:
     store.lease(job.id, "a", ttl=60, now=0)
     network.seen.clear()
     with pytest.raises(Fenced):

@@ -17,9 +17,7 @@ def members(store: Store) -> Members:
     return store.members
 
 
-def test_a_member_is_found_by_name_and_by_id_also_by_another_process(
-    place: Place, members: Members
-) -> None:
+def test_a_member_is_found_by_name_and_id_by_any_process(place: Place, members: Members) -> None:
     assert members.all() == []
     ada = Member("ada@example.org", Role.ADMIN, "google:1")
     assert members.change(ada.name, lambda _: ada) == ada

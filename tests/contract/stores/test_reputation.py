@@ -118,9 +118,7 @@ def test_a_record_of_a_suspect_is_written_over(reputation: Reputation) -> None:
     assert suspect.pinned == "bad", "an accusation leaves a person's word alone"
 
 
-def test_accusers_at_once_lose_nothing_and_repeat_nothing(
-    place: Place, reputation: Reputation
-) -> None:
+def test_accusers_at_once_lose_and_repeat_nothing(place: Place, reputation: Reputation) -> None:
     """Two openers of each accusation, all at once: as when a backend takes over while the old one still works."""
     ops = [f"op-{n}" for n in range(12)]
     openers = [reputation, place.open().reputation]

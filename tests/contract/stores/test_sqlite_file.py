@@ -92,9 +92,7 @@ OLDER = [*range(1, len(SCRIPTS))]
 
 
 @pytest.mark.parametrize("version", OLDER)
-def test_a_file_of_an_older_version_opens_and_has_everything_afterwards(
-    tmp_path: Path, version: int
-) -> None:
+def test_a_file_of_an_older_version_opens_with_everything(tmp_path: Path, version: int) -> None:
     """Open the tables and jobs of an older tpujob; its zones are in records and events, later in a table."""
     path = tmp_path / "jobs.db"
     old = SqliteFile(path, SCRIPTS[:version])
@@ -196,9 +194,7 @@ def test_a_document_is_read_again_only_when_its_version_is_new(tmp_path: Path) -
     assert [job_id for job_id, _ in store.damaged()] == ids
 
 
-def test_a_lease_costs_no_sync_of_the_disk_and_what_is_written_after_it_does(
-    tmp_path: Path,
-) -> None:
+def test_a_lease_costs_no_sync_of_the_disk_and_what_is_written_later_does(tmp_path: Path) -> None:
     file = SqliteFile(tmp_path / "x.db", ["CREATE TABLE things (name TEXT)"])
     with file.writing(durable=False) as db:
         assert db.execute(SYNCHRONOUS).fetchone() == (1,), "1 is NORMAL"

@@ -251,9 +251,7 @@ def test_a_lost_lease_of_either_job_stops_both(store: Store, job: Job) -> None:
     assert [store.get(j.id).version for j in (job, other)] == [1, 1]
 
 
-def test_a_commit_on_an_old_version_is_a_conflict_and_stores_nothing(
-    store: Store, job: Job
-) -> None:
+def test_a_commit_on_an_old_version_conflicts_and_stores_nothing(store: Store, job: Job) -> None:
     newer = moved(store, job, message="first")
     with pytest.raises(Conflict, match="version 2 now, not 1"):
         moved(store, job, "another", message="second")
@@ -261,9 +259,7 @@ def test_a_commit_on_an_old_version_is_a_conflict_and_stores_nothing(
     assert len(store.events(job.id)) == 2
 
 
-def test_a_repeat_of_an_operation_returns_what_the_first_call_stored(
-    store: Store, job: Job
-) -> None:
+def test_a_repeat_of_an_operation_returns_what_the_first_stored(store: Store, job: Job) -> None:
     first = moved(store, job, "op", message="first")
     assert moved(store, job, "op", message="first") == first
     later = moved(store, first, message="later")
@@ -322,9 +318,7 @@ def test_an_expired_lease_that_nobody_took_still_writes(store: Store, job: Job) 
     assert store.commit(job, None, expected_version=1, op_id="x", lease=lease).version == 2
 
 
-def test_a_commit_that_was_applied_is_recognised_even_after_the_lease_is_lost(
-    store: Store, job: Job
-) -> None:
+def test_an_applied_commit_is_known_even_after_the_lease_is_lost(store: Store, job: Job) -> None:
     lease = store.lease(job.id, "a", ttl=60, now=1000)
     first = store.commit(job, an_event(), expected_version=1, op_id="x", lease=lease)
     store.lease(job.id, "b", ttl=60, now=1100)
@@ -391,9 +385,7 @@ def test_a_follower_hears_of_every_change_once(place: Place, store: Store) -> No
     assert store.changes(cursor) == (cursor, [])
 
 
-def test_nothing_has_changed_after_the_newest_and_what_comes_next_has(
-    place: Place, store: Store
-) -> None:
+def test_nothing_has_changed_after_the_newest_until_the_next(place: Place, store: Store) -> None:
     job = store.create(a_job(), an_event())
     newest = store.newest()
     assert store.changes(newest)[1] == []
@@ -446,9 +438,7 @@ def test_every_zone_that_was_ever_asked_is_remembered(place: Place, store: Store
 
 
 @pytest.mark.slow
-def test_writers_in_threads_and_processes_lose_no_update(
-    place: Place, store: Store, job: Job
-) -> None:
+def test_threads_and_processes_lose_no_update(place: Place, store: Store, job: Job) -> None:
     times = 25
     processes = [place.process("count_up", job.id, f"p{n}", str(times)) for n in range(2)]
     go(*processes)

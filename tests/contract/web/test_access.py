@@ -120,9 +120,7 @@ def test_a_name_is_the_callers_own_and_anothers_job_needs_its_id(stage: Stage) -
         eve.delete(runs)
 
 
-def test_a_live_job_is_not_mistaken_for_one_that_has_ended_where_something_is_lost(
-    stage: Stage,
-) -> None:
+def test_a_live_job_is_not_taken_for_an_ended_one_where_something_is_lost(stage: Stage) -> None:
     bob = stage.api.acting_for(BOB)
     ended = bob.create(SPEC)["id"]
     bob.cancel(ended)
@@ -199,9 +197,7 @@ def test_every_wish_says_by_whom(stage: Stage) -> None:
 # Members -------------------------------------------------------------------------------------------------------------
 
 
-def test_whoever_is_removed_is_a_stranger_at_once_and_nobody_takes_their_place(
-    stage: Stage,
-) -> None:
+def test_a_removed_member_is_a_stranger_at_once_and_has_no_successor(stage: Stage) -> None:
     lab = Membership(stage.store.members)
     ada = stage.api.acting_for(ADA)
     with pytest.raises(Forbidden, match=r"bob@example\.org is not a member"):

@@ -175,8 +175,6 @@ def test_a_url_without_a_host_is_refused(url: str) -> None:
         ([], False),
     ],
 )
-def test_browsers_use_tls_alone_where_the_whole_name_is_the_backends(
-    urls: list[str], only_tls: bool
-) -> None:
+def test_browsers_use_tls_alone_at_a_name_of_its_own(urls: list[str], only_tls: bool) -> None:
     expected = [("strict-transport-security", "max-age=31536000")] if only_tls else []
     assert deployed.headers_of(urls) == expected

@@ -219,9 +219,7 @@ def test_a_body_that_is_too_large_is_refused(url: str, announced: bool) -> None:
     assert "1 MiB" in json.loads(reply)["error"]["message"]
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_body_that_does_not_come_ends_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "JSON_S", 0.1)
     headers = [*BEARER.items(), ("Host", "localhost"), ("Content-Length", "100")]
     status, body, answered = send(url, "POST", "/v1/plan", headers, b"{")

@@ -107,9 +107,7 @@ def test_its_user_needs_no_session_where_the_kernel_says_who_connects(page: Page
     assert page.api.named("list")
 
 
-def test_without_the_kernels_word_a_code_opens_a_session_and_nothing_else_does(
-    silent: Page,
-) -> None:
+def test_without_the_kernel_only_a_code_opens_a_session(silent: Page) -> None:
     status, headers, body = silent.ask("/queue", HTML)
     assert status == 401
     assert "<code>tpujob open</code>" in body.decode()
@@ -176,9 +174,7 @@ def test_a_guessed_session_is_no_session(silent: Page) -> None:
     "to", ["https://evil.example", "//evil.example", "//[", "/\\evil.example", "jobs", "javascript:1",
            "/%09/evil.example", "/a%0d%0aSet-Cookie:x", "/../../evil", "%2F%2Fevil.example"],
 )  # fmt: skip
-def test_a_code_leads_to_a_path_of_the_page_alone_and_is_not_lost_by_a_wrong_one(
-    silent: Page, to: str
-) -> None:
+def test_a_code_leads_to_a_path_of_the_page_and_outlives_a_wrong_one(silent: Page, to: str) -> None:
     code = silent.sessions.code()
     status, headers, _ = silent.ask(f"/enter/{code}?to={to}", HTML)
     assert (status, "location" in headers) == (400, False)
@@ -301,9 +297,7 @@ def test_a_refusal_is_a_page_for_a_person_and_json_for_a_program(page: Page) -> 
 # Its port ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_port_is_kept_from_run_to_run_and_another_one_taken_if_somebody_has_it(
-    tmp_path: Path,
-) -> None:
+def test_the_port_is_kept_from_run_to_run_unless_another_process_has_it(tmp_path: Path) -> None:
     file = tmp_path / "page.port"
     first, taken = unix_sockets.kept_port(file)
     port = first.getsockname()[1]

@@ -68,9 +68,7 @@ def test_another_user_is_refused_although_the_mode_lets_them_connect(open_to_all
 
 @stranger.needed
 @pytest.mark.parametrize("member", [True, False])
-def test_another_user_comes_in_under_the_name_and_role_of_the_list_alone(
-    open_to_all: Path, member: bool
-) -> None:
+def test_another_user_has_the_name_and_role_of_the_list(open_to_all: Path, member: bool) -> None:
     lookups: list[tuple[str, str]] = []
 
     def recognise(id: str, name: str) -> Principal:

@@ -95,9 +95,7 @@ def test_a_call_arrives_as_it_was_made_and_its_answer_comes_back(
     assert answer == getattr(api, name)(**CALLS[name])
 
 
-def test_a_machine_is_forgotten_once_and_has_any_name(
-    api: ScriptedJobs, remote: RemoteJobs
-) -> None:
+def test_a_machine_of_any_name_is_forgotten_once(api: ScriptedJobs, remote: RemoteJobs) -> None:
     api.suspects = {"h 1": suspect_view("h 1")}
     assert remote.clear_host("h 1") is None
     assert api.suspects == {}
@@ -196,9 +194,7 @@ def test_a_hostile_name_stays_one_name(api: ScriptedJobs, remote: RemoteJobs, na
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../bundles", "42/cancel"])
-def test_a_job_name_that_is_a_path_is_never_sent(
-    api: ScriptedJobs, remote: RemoteJobs, name: str
-) -> None:
+def test_a_path_is_never_sent_as_a_name(api: ScriptedJobs, remote: RemoteJobs, name: str) -> None:
     with pytest.raises(NotFound):
         remote.get(name)
     assert api.calls == []
@@ -337,9 +333,7 @@ def test_a_backend_that_hangs_is_given_up() -> None:
 # Follow --------------------------------------------------------------------------------------------------------------
 
 
-def test_follow_yields_at_once_and_then_at_each_change(
-    api: ScriptedJobs, remote: RemoteJobs
-) -> None:
+def test_follow_yields_at_once_and_at_each_change(api: ScriptedJobs, remote: RemoteJobs) -> None:
     hints = remote.follow("42", timeout=20)
     next(hints)
     for step in (1, 2, 3):

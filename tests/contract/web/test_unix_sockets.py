@@ -96,9 +96,7 @@ def door() -> socket.socket:
     return socket.create_server(("127.0.0.1", 0))
 
 
-def test_the_other_end_is_known_over_a_port_and_over_a_socket(
-    door: socket.socket, private: Path
-) -> None:
+def test_the_peer_is_known_over_a_port_and_a_socket(door: socket.socket, private: Path) -> None:
     path = private / "door.sock"
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(unix_sockets.listen(path))
@@ -116,9 +114,7 @@ def test_the_other_end_is_known_over_a_port_and_over_a_socket(
         assert over_port.fileno() != mapped.fileno()
 
 
-def test_an_end_that_is_closed_is_nobodys_although_its_uid_reads_as_roots(
-    door: socket.socket,
-) -> None:
+def test_a_closed_end_has_no_user_although_its_uid_reads_as_root(door: socket.socket) -> None:
     with door, socket.create_connection(door.getsockname()) as client:
         accepted, _ = door.accept()
         with accepted:
@@ -128,9 +124,7 @@ def test_an_end_that_is_closed_is_nobodys_although_its_uid_reads_as_roots(
             assert not unix_sockets.is_own(accepted)
 
 
-def test_a_listener_at_the_port_of_a_lost_connection_does_not_answer_for_it(
-    door: socket.socket,
-) -> None:
+def test_a_listener_at_the_port_of_a_lost_connection_is_not_its_peer(door: socket.socket) -> None:
     with door:
         address = door.getsockname()
         assert unix_sockets._uid_of_tcp(address, ("127.0.0.1", 1)) is None  # pyright: ignore[reportPrivateUsage]

@@ -133,9 +133,7 @@ def test_stop_reaches_a_set_up_and_the_start_may_then_be_repeated(host: Host) ->
         ("maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE", "maintenance"),
     ],
 )
-def test_a_notice_is_reported_and_passed_on_once(
-    host: Host, fact: str, value: str, notice: str
-) -> None:
+def test_a_notice_is_passed_on_once(host: Host, fact: str, value: str, notice: str) -> None:
     patient(host)
     host.metadata.facts[fact] = value
     report = host.ended()

@@ -61,9 +61,7 @@ def calls(call_log: Path, verb: str) -> list[str]:
     return [line for line in call_log.read_text().splitlines() if line.startswith(verb + " ")]
 
 
-def test_set_up_and_program_run_in_the_image_with_the_host_at_hand(
-    host: Host, call_log: Path
-) -> None:
+def test_set_up_and_program_run_in_the_image_on_the_host(host: Host, call_log: Path) -> None:
     program = "echo $TPUJOB_JOB $COLOUR $HOME; pwd"
     report = host.run(program, env={"COLOUR": "a b"}, setup="echo prepared", **image())
     assert report["exit_code"] == 0, host.bucket.log()

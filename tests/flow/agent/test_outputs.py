@@ -90,9 +90,7 @@ LATEST = f"{KEPT}/ckpt/latest"
 
 
 @pytest.mark.parametrize("how", ["watch.nonfinite", "its events", "another host"])
-def test_nothing_is_kept_of_what_was_written_after_a_loss_that_is_not_finite(
-    host: Host, how: str
-) -> None:
+def test_nothing_is_kept_that_was_written_after_a_bad_loss(host: Host, how: str) -> None:
     watch = {"nonfinite": r"step (?P<step>\d+) loss nan" if how == "watch.nonfinite" else None}
     losses = "1.0" if how == "another host" else "1.0 nan"
     host.start(["python3", "-c", NOT_FINITE], outputs=["ckpt"], watch=watch, env={"LOSSES": losses})
@@ -350,9 +348,7 @@ def test_outputs_of_an_earlier_version_fail_the_attempt_with_a_way_out(host: Hos
     assert names(host) == {"ckpt/3": b"weights of 3"}
 
 
-def test_links_stay_within_the_folder_and_files_are_never_behind_one(
-    rig: Rig, tmp_path: Path
-) -> None:
+def test_links_stay_in_the_folder_with_no_file_behind_them(rig: Rig, tmp_path: Path) -> None:
     rig.write("1/weights", "1")
     (rig.work / "out" / "latest").symlink_to("1")
     (rig.work / "out" / "away").symlink_to(tmp_path)
@@ -464,9 +460,7 @@ def test_a_round_that_writes_its_list_twice_in_a_second_is_no_failure(
     assert (rig.elsewhere() / "a").read_text() == "1"
 
 
-def test_a_list_that_could_not_be_read_again_is_not_written(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_list_is_not_written(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.save("a")
     monkeypatch.setattr(output_list, "MAX_SIZE", len(rig.read("kept.list")) + 100)
     for n in range(9):

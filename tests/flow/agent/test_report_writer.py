@@ -134,9 +134,7 @@ def test_secrets_are_replaced_in_texts_and_not_in_names_of_fields_or_numbers(rig
     assert rig.has("metrics", {"x[secret SEED_KEY]": 12345678})
 
 
-def test_a_report_has_its_time_by_the_clock_of_the_storage(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_has_the_time_of_the_storage(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     for off in (3600.0, -3600.0):
         wrong = SimpleNamespace(time=lambda off=off: time.time() + off, monotonic=time.monotonic)
         monkeypatch.setattr(storage, "time", wrong)

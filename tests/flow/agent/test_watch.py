@@ -45,9 +45,7 @@ def test_which_output_is_searched(
 
 
 @pytest.mark.parametrize("by", ["a line of output", "an event"])
-def test_of_a_line_without_a_step_the_newest_step_of_the_program_is_the_bad_one(
-    host: Host, by: str
-) -> None:
+def test_a_bad_line_without_a_step_is_of_the_newest_step(host: Host, by: str) -> None:
     """No attempt resumes from a checkpoint of that step: the line may have come before it."""
     watch = {"nonfinite": "loss is nan", "checkpoint": r"saved (?P<step>\d+)"}
     step = """echo '{"t": 0, "kind": "step", "step": 45}' >> $TPUJOB_OUT/events.jsonl"""

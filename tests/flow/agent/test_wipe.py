@@ -163,9 +163,7 @@ def test_a_machine_that_is_perhaps_a_persons_is_not_wiped(host: Host) -> None:
     assert "thesis" in files(host.home)
 
 
-def test_the_home_folder_of_a_person_is_none_of_an_emulated_host(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_home_of_a_person_is_none_of_an_emulated_host(monkeypatch: pytest.MonkeyPatch) -> None:
     home = pwd.getpwuid(os.getuid()).pw_dir
     monkeypatch.setenv("TPUJOB_EMULATED_HOST", "farm/slice/0/")
     for folder in (home, os.path.dirname(home), "/"):

@@ -97,9 +97,7 @@ def test_the_page_can_be_switched_off(
     monkeypatch.delenv("TPUJOB_PAGE")
 
 
-def test_commands_say_where_the_page_is(
-    tpujob: Tpujob, record: dict[str, object], job_file: Path
-) -> None:
+def test_commands_name_the_page(tpujob: Tpujob, record: dict[str, object], job_file: Path) -> None:
     assert tpujob("status").out.endswith(f"\nPage: {PAGE}/\n")
     pages = {process["name"]: process["page"] for process in tpujob("status", "--json").json}
     assert pages == {"farm": "", "emulator": "", "backend": PAGE}

@@ -74,9 +74,7 @@ def jobs(site: Site) -> list[JobView]:
     return [site.api.get(job["id"]) for job in site.api.list()["rows"]]
 
 
-def test_cause_since_and_next_step_are_the_same_sentence_everywhere(
-    site: Site, jobs: list[JobView]
-) -> None:
+def test_cause_since_and_next_step_are_equal_everywhere(site: Site, jobs: list[JobView]) -> None:
     with httpx.Client(base_url=site.url, headers=HTML) as client:
         for job in jobs:
             page = client.get(f"/jobs/{job['id']}").text

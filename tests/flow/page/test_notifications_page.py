@@ -22,9 +22,7 @@ from tpujob.service.backend import ProcessFacts
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
-def test_an_admin_sees_which_channel_fails_and_tests_it(
-    site: Site, open_tab: OpenTab, scripts: bool
-):
+def test_an_admin_sees_a_channel_fail_and_tests_it(site: Site, open_tab: OpenTab, scripts: bool):
     site.store_jobs([lab.job_in(State.FAILED)])
     page = open_tab("/notifications", scripts=scripts)
     failing = page.locator("#channel-ops")

@@ -133,9 +133,7 @@ def test_a_code_opens_the_page_and_everything_on_it_stays_in_the_session(
     assert wrong == []
 
 
-def test_another_site_can_lead_to_the_page_and_neither_see_nor_change_anything(
-    tmp_path: Path, tab: Page
-) -> None:
+def test_another_site_can_only_lead_to_the_page(tmp_path: Path, tab: Page) -> None:
     """On Linux the kernel knows this browser as its user's: only who asked it to ask is another."""
     with Local(tmp_path, kernel_says=True).served() as local:
 

@@ -58,9 +58,7 @@ def test_the_page_about_python_prints_what_it_shows(stack: LocalStack) -> None:
     assert done.stdout == f'{printed}<iframe srcdoc="\n', done.stderr
 
 
-def test_a_preempted_job_gets_another_slice_and_nothing_of_the_old_one_lives(
-    stack: LocalStack,
-) -> None:
+def test_a_preempted_job_gets_another_slice_and_the_old_one_is_gone(stack: LocalStack) -> None:
     job_id = stack.create("counting", COUNT)
     stack.until(job_id, "running")
     stack.run("emulator", "preempt", job_id, "--notice", "1s")
@@ -199,9 +197,7 @@ def test_a_users_own_script_travels_with_the_job_and_resumes(stack: LocalStack) 
 
 
 @pytest.mark.slow
-def test_commands_that_need_the_local_stack_start_it_also_after_the_emulator_died(
-    tmp_path: Path,
-) -> None:
+def test_commands_start_the_local_stack_also_after_the_emulator_died(tmp_path: Path) -> None:
     local = LocalStack(tmp_path)
     try:
         assert "quota" in local.run("quota")
@@ -256,9 +252,7 @@ def test_hosts_behind_a_firewall_are_told_from_bad_hardware(stack: LocalStack) -
 
 
 @pytest.mark.slow
-def test_data_of_another_region_and_of_a_folder_is_read_in_the_region_of_the_slice(
-    stack: LocalStack,
-) -> None:
+def test_data_of_a_region_and_of_a_folder_is_read_beside_the_slice(stack: LocalStack) -> None:
     folder = stack.folder / "corpus"
     folder.mkdir()
     for part in range(3):

@@ -171,9 +171,7 @@ def test_a_process_that_never_comes_up_is_ended(rig: Rig) -> None:
 # Which process is ours -----------------------------------------------------------------------------------------------
 
 
-def test_a_ready_file_or_a_reused_pid_proves_nothing(
-    rig: Rig, sleeper: subprocess.Popen[bytes]
-) -> None:
+def test_a_ready_file_or_old_pid_proves_nothing(rig: Rig, sleeper: subprocess.Popen[bytes]) -> None:
     stack_processes.prepare(rig.settings)
     ready, noted = rig.settings.ready_file("backend"), rig.settings.process_file("backend")
     ready.write_text(json.dumps({"pid": sleeper.pid, "url": "unix:/old"}))
@@ -196,9 +194,7 @@ def test_a_damaged_ready_file_is_stale(rig: Rig, text: str) -> None:
     assert rig.down() == []
 
 
-def test_a_process_that_noted_itself_before_it_became_one_of_the_stack_is_found_and_ended(
-    rig: Rig,
-) -> None:
+def test_a_process_that_noted_itself_before_it_joined_the_stack_is_ended(rig: Rig) -> None:
     """Note the process first, as `tpujob serve` does."""
     stack_processes.prepare(rig.settings)
     script = (

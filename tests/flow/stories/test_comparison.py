@@ -154,9 +154,7 @@ class RealAgent(HostsOfCloud):
         super().start(slice, plans, timeout=timeout)
 
 
-def test_a_command_that_outlives_its_ssh_session_is_started_once(
-    tmp_path: Path, stage: Stage
-) -> None:
+def test_a_command_that_outlives_ssh_is_started_once(tmp_path: Path, stage: Stage) -> None:
     bucket, metadata = RealBucket(tmp_path / "shed"), MetadataServer()
     hosts = RealAgent(stage.cloud, stage.bucket, stage.faults)
     hosts.host = Host(tmp_path / "host", bucket, metadata)

@@ -82,9 +82,7 @@ def nodes(cloud: Cloud, zone: str = US) -> list[Any]:
     return sorted(cloud.client().list_nodes(parent=parent), key=lambda node: node.name)
 
 
-def test_jobs_of_the_same_id_share_neither_slice_nor_folder(
-    cloud: Cloud, people: list[Person]
-) -> None:
+def test_jobs_of_one_id_share_neither_slice_nor_folder(cloud: Cloud, people: list[Person]) -> None:
     jobs = [person.create() for person in people]
     assert [job["id"] for job in jobs] == ["000001", "000001"]
     until(lambda: len(nodes(cloud)) == 2, "each has asked for a slice", 60)

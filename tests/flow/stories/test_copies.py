@@ -93,9 +93,7 @@ def test_the_second_job_finds_the_copy_of_the_first(lab: Stage) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_backend_that_is_killed_in_mid_copy_is_followed_by_one_that_goes_on(
-    lab: Stage, when: str
-) -> None:
+def test_a_backend_goes_on_with_the_copy_of_a_killed_one(lab: Stage, when: str) -> None:
     job_id = create(lab, EAST)
     killed = 0
 
@@ -141,9 +139,7 @@ def test_the_wait_for_data_is_shown_with_its_size(lab: Stage) -> None:
         ("s3://elsewhere/x", "s3://elsewhere/x is not in gs://tpujob-us-east5/datasets/x-"),
     ],
 )
-def test_data_that_is_not_there_is_refused_before_there_is_a_job(
-    lab: Stage, data: str, message: str
-) -> None:
+def test_missing_data_is_refused_before_there_is_a_job(lab: Stage, data: str, message: str) -> None:
     with pytest.raises(BadSpec) as error:
         create(lab, EAST, data=data)
     assert message in error.value.message
@@ -152,9 +148,7 @@ def test_data_that_is_not_there_is_refused_before_there_is_a_job(
         assert error.value.hint.startswith("tpujob data sync s3://elsewhere/x gs://tpujob-us-east5")
 
 
-def test_no_job_and_no_plan_names_data_of_another_user_where_accounts_are_separate(
-    lab: Stage,
-) -> None:
+def test_no_job_or_plan_names_data_of_others_where_accounts_are_separate(lab: Stage) -> None:
     jobs, of_ben = lab.api, "gs://tpujob-us-east5/u/ben/x"
     jobs._submission._site = replace(EVERYWHERE, separate_accounts=True)  # pyright: ignore[reportPrivateUsage]
     lab.bucket.places["tpujob-us-east5"] = BucketPlace("us-east5", frozenset({"us-east5"}))

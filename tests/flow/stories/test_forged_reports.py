@@ -44,9 +44,7 @@ def test_no_other_program_can_end_a_job_as_succeeded(stage: Stage) -> None:
     assert events == [f"{n} reports of attempt 1 ignored: not sent by its hosts" for n in (2, 4)]
 
 
-def test_the_number_of_ignored_reports_is_stored_at_times_and_outlives_the_backend(
-    stage: Stage,
-) -> None:
+def test_the_number_of_ignored_reports_is_stored_and_outlives_the_backend(stage: Stage) -> None:
     stage.running(victim := stage.create())
     for n in range(20):
         forge(stage, victim, phase="exited", exit_code=n)

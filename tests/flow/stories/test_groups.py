@@ -230,9 +230,7 @@ def test_a_group_with_a_failed_element_fails_and_goes_on_after_a_resume(stage: S
     sound(stage)
 
 
-def test_a_cancelled_group_goes_on_after_a_resume_also_on_the_slices_that_it_holds(
-    stage: Stage,
-) -> None:
+def test_a_cancelled_group_goes_on_after_a_resume_also_on_held_slices(stage: Stage) -> None:
     group = made(stage, at_once=2)
     jobs = elements(stage, group)
     for job in jobs[:2]:

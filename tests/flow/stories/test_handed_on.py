@@ -43,9 +43,7 @@ def end(stage: Stage, job_id: str, code: int = 0) -> Job:
     return stage.until(job_id, lambda j: j.state.final)
 
 
-def test_the_next_job_starts_on_the_slice_at_once_and_the_money_is_divided_at_that_moment(
-    stage: Stage,
-) -> None:
+def test_the_next_job_starts_on_the_slice_and_pays_from_that_moment(stage: Stage) -> None:
     first, second = waits_beside(stage)
     giver = end(stage, first)
     assert giver.state is State.SUCCEEDED
@@ -121,9 +119,7 @@ def test_each_job_shows_all_jobs_of_its_slice(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("code", [1, 78])
-def test_a_program_that_failed_by_itself_says_nothing_against_its_hosts(
-    stage: Stage, code: int
-) -> None:
+def test_a_failed_program_says_nothing_against_its_hosts(stage: Stage, code: int) -> None:
     first, second = full(stage, recovery={"failures": 0}), waiting(stage)
     assert end(stage, first, code).state is State.FAILED
     assert stage.job(second).state is State.PREPARING
@@ -146,9 +142,7 @@ def test_a_job_starts_on_the_slice_of_the_one_that_it_waits_for(stage: Stage) ->
     assert len(stage.cloud.created) == 1
 
 
-def test_a_job_that_was_to_get_a_slice_requests_its_own_when_the_hosts_do_not_answer(
-    stage: Stage,
-) -> None:
+def test_the_next_job_requests_a_slice_when_the_hosts_do_not_answer(stage: Stage) -> None:
     api = stage.api.acting_for(ADA)
     first = api.create(SPEC)["id"]
     then = api.create({**SPEC, "name": "then", "after": [first]})["id"]
@@ -205,9 +199,7 @@ def test_a_slice_that_was_preempted_meanwhile_is_not_handed_on(stage: Stage) -> 
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_backend_that_dies_in_between_leaves_the_slice_to_one_of_the_two(
-    stage: Stage, moment: str
-) -> None:
+def test_a_backend_that_dies_leaves_the_slice_to_one_job(stage: Stage, moment: str) -> None:
     first, second = waits_beside(stage)
     stage.finish(first, 0, 0)
     stage.faults.kill_at = (stage.faults.effects + 1, moment)
@@ -316,9 +308,7 @@ def in_a_lab(stage: Stage, hand_on: str = "lab", **settings: object) -> None:
     stage.reconciler = stage.new_backend()
 
 
-def test_in_a_lab_the_next_job_in_order_gets_it_and_its_hosts_are_wiped_before(
-    stage: Stage,
-) -> None:
+def test_in_a_lab_the_next_job_in_order_gets_it_after_a_wipe(stage: Stage) -> None:
     in_a_lab(stage)
     first, theirs = full(stage), waiting(stage, BOB, "theirs")
     own = stage.api.acting_for(ADA).create({**SPEC, "name": "own"})["id"]

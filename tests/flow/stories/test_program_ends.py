@@ -19,9 +19,7 @@ wishes = pytest.mark.parametrize("wish", WISHES)
 
 
 @wishes
-def test_a_program_that_had_ended_with_0_before_the_wish_has_succeeded(
-    stage: Stage, wish: str
-) -> None:
+def test_a_program_that_ended_with_0_before_the_wish_succeeded(stage: Stage, wish: str) -> None:
     job_id = stage.started()
     stage.finish(job_id, 0, 0)
     WISHES[wish](stage.api, job_id)
@@ -43,9 +41,7 @@ def test_a_success_that_is_reported_only_after_the_stop_counts(stage: Stage, wis
 
 
 @wishes
-def test_a_stopped_program_that_ends_with_0_has_succeeded_only_at_its_last_step(
-    stage: Stage, wish: str
-) -> None:
+def test_a_stopped_program_with_0_succeeded_only_at_its_last_step(stage: Stage, wish: str) -> None:
     """Some trainers save and exit with 0 when they are told to stop."""
     for step, state in ((8, State.CANCELLED), (9, State.SUCCEEDED)):
         job_id = stage.started(hold="1m")

@@ -39,9 +39,7 @@ def test_a_preempted_host_that_still_reports_is_not_cut_off_while_it_saves(stage
     assert job.attempts[0].cause is Cause.PREEMPTED
 
 
-def test_after_a_long_outage_of_the_storage_the_hosts_get_time_to_report_again(
-    stage: Stage,
-) -> None:
+def test_after_a_long_outage_of_the_storage_hosts_get_time_to_report_again(stage: Stage) -> None:
     job_id = stage.started()
     stage.faults.broken.add("blobs")
     stage.step(job_id)
@@ -123,9 +121,7 @@ def test_a_crash_is_tried_again_on_the_same_slice_until_its_budget_is_spent(stag
 @pytest.mark.parametrize(
     "state", [State.QUEUED, State.PROVISIONING, State.PREPARING, State.RUNNING, State.RELEASING]
 )
-def test_every_way_out_from_every_state_ends_with_nothing_billed(
-    stage: Stage, verb: str, state: State
-) -> None:
+def test_every_way_out_of_a_state_ends_the_bill(stage: Stage, verb: str, state: State) -> None:
     job_id = stage.create(hold="1m")
     if state is State.PREPARING:
         stage.faults.broken.add("start")
@@ -268,9 +264,7 @@ def test_evidence_that_cannot_be_read_changes_only_the_detail(stage: Stage) -> N
 
 
 @pytest.mark.parametrize(("takes", "reads"), [(0.0, 8), (2.0, 3), (100.0, 1)])
-def test_evidence_is_read_from_few_hosts_and_for_a_short_time(
-    tmp_path: Path, takes: float, reads: int
-) -> None:
+def test_evidence_is_read_from_few_hosts_briefly(tmp_path: Path, takes: float, reads: int) -> None:
     stage = Stage(tmp_path, hosts=20)
     job_id = stage.started()
     stage.finish(job_id, *[1] * 20)
@@ -282,9 +276,7 @@ def test_evidence_is_read_from_few_hosts_and_for_a_short_time(
     assert stage.job(job_id).attempts[0].cause is Cause.CRASH
 
 
-def test_a_sleeping_job_that_another_backend_moved_is_looked_at_within_half_a_minute(
-    stage: Stage,
-) -> None:
+def test_a_sleeping_job_that_another_backend_moved_is_seen_in_half_a_minute(stage: Stage) -> None:
     """The other backend may have died since, and no other would look before the long sleep is over."""
     stage.faults.refuse_create = [("STOCKOUT", "no more capacity")] * 100
     job_id = stage.create()

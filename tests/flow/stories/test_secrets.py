@@ -124,9 +124,7 @@ def test_secrets_are_their_owners_alone(stage: Stage) -> None:
         ("A", CANARY * 5000),
     ],
 )
-def test_what_can_be_no_secret_is_refused_without_its_value(
-    stage: Stage, name: str, value: str
-) -> None:
+def test_an_invalid_secret_is_refused_without_value(stage: Stage, name: str, value: str) -> None:
     with pytest.raises(BadRequest) as error:
         stage.api.set_secret(name, value)
     assert "canary" not in str(error.value) + error.value.hint

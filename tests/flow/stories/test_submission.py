@@ -150,9 +150,7 @@ def test_a_zone_that_is_not_there_is_refused_before_a_job_is_made(stage: Stage) 
     assert stage.store.list() == []
 
 
-def test_a_bundle_that_no_host_can_unpack_is_refused_before_a_machine_is_paid_for(
-    stage: Stage,
-) -> None:
+def test_a_bundle_that_no_host_can_unpack_is_refused_before_a_request(stage: Stage) -> None:
     deep = archive(tarfile.TarInfo("d/" * 2000 + "f"))
     bucket = stage.api.plan(SPEC)["bucket"]
     for data, why in ((deep, "more than 100 parts"), (b"text", "not a valid archive")):

@@ -15,9 +15,7 @@ from tpujob.errors import HostKeyChanged
 from tpujob.ports import Lease
 
 
-def test_every_call_ends_before_its_lease_does(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_call_ends_before_its_lease(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another backend may lead by then; the record says what is to be done, and the next look at it does it."""
     granted: list[Lease] = []
     margins: list[float] = []
@@ -102,9 +100,7 @@ def test_a_host_with_another_key_gets_nothing_and_the_job_another_slice(
     assert [a.slice for a in job.attempts] == ["tj-000001-1", "tj-000001-2"]
 
 
-def test_a_slice_is_not_taken_from_a_program_that_cannot_be_stopped_before_its_time(
-    stage: Stage,
-) -> None:
+def test_a_slice_is_not_taken_early_from_a_program_that_cannot_be_stopped(stage: Stage) -> None:
     job_id = stage.started(stop_grace="30s")
     stage.faults.broken.add("stop")
     stage.api.cancel(job_id)

@@ -78,9 +78,7 @@ def test_files_of_the_web_and_of_s3_arrive_after_kills(
 
 
 @pytest.mark.timeout(1800)
-def test_copies_between_buckets_arrive_after_kills(
-    killed: Killed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copied_objects_arrive_after_kills(killed: Killed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_api, "REWRITE_BYTES", MIB)
     far = json.dumps({"name": "far-away", "location": "europe-west4"}).encode()
     storage_rig.ask(killed.rig.url, "POST", "/storage/v1/b?project=p", far)

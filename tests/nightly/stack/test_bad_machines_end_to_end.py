@@ -29,9 +29,7 @@ def submit(stack: LocalStack, **changes: object) -> str:
     return stack.json("create", str(file))["id"]
 
 
-def test_a_hang_in_a_collective_is_ended_with_its_stacks_and_started_again(
-    stack: LocalStack,
-) -> None:
+def test_a_hang_in_a_collective_is_ended_with_stacks_and_restarted(stack: LocalStack) -> None:
     """Real JAX: host 1 never gets beyond a step, and host 0 waits for it in an all-reduce."""
     stack.run("emulator", "break-host", "us-central2-b-h001", "--fault", "hang:step=30")
     recovery = {"stall": "8s", "on_bad_host": "release"}

@@ -56,9 +56,7 @@ class Checkout:
         self.git("commit", "-q", "--no-gpg-sign", "-m", "one more")
 
 
-def test_a_job_in_a_project_is_preempted_and_goes_on_with_the_code_that_was_submitted(
-    lab: Lab,
-) -> None:
+def test_a_job_in_a_project_is_preempted_and_goes_on_with_its_own_code(lab: Lab) -> None:
     tpujob, code = lab.tpujob, Checkout(lab.folder / "code")
     code.commit(PROGRAM)
     bucket = lab.context("lab")

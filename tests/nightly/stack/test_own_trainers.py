@@ -34,9 +34,7 @@ LINES = [
 
 
 @pytest.mark.parametrize(("name", "step", "bad", "line"), LINES)
-def test_a_line_of_the_real_program_is_understood(
-    name: str, step: int | None, bad: bool, line: str
-) -> None:
+def test_a_line_of_the_program_is_read(name: str, step: int | None, bad: bool, line: str) -> None:
     watch = spec(name).watch
     assert watch.progress
     assert watch.nonfinite

@@ -99,9 +99,7 @@ def test_a_checkpoint_is_restored_and_verified_on_another_mesh_bit_for_bit(
     assert begun.bits == bench.bits[NEWER]
 
 
-def test_the_model_is_read_without_the_optimizer_from_a_folder_that_stays_as_it_is(
-    bench: Bench,
-) -> None:
+def test_the_model_is_read_without_the_optimizer_and_changes_no_file(bench: Bench) -> None:
     folder = bench.copy() / "checkpoints"
     (folder / "30").mkdir()  # a save that is under way
     stored = StoredCheckpoints(str(folder), nnx.State({0: bench.program.layout[0]}))

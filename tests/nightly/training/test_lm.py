@@ -106,9 +106,7 @@ def described(platform: str) -> Any:
 
 @pytest.mark.parametrize("shape", [ONE, (1, 2, 1, 2), (1, 1, 4, 1)], ids=str)
 @pytest.mark.parametrize(("chunk", "z_loss"), [(0, 0.0), (7, 0.1)], ids=["whole", "chunks, z-loss"])
-def test_the_fused_loss_is_that_of_its_definition(
-    shape: tuple[int, ...], chunk: int, z_loss: float
-) -> None:
+def test_the_fused_loss_is_as_defined(shape: tuple[int, ...], chunk: int, z_loss: float) -> None:
     x, weight = random(ROWS, 16, 8), random(64, 8, seed=1)
     targets = jnp.asarray(np.random.default_rng(2).integers(0, 64, (ROWS, 16)), jnp.int32)
     counts = jnp.ones((ROWS, 16)).at[1, 5:].set(0)

@@ -98,9 +98,7 @@ def test_another_seed_on_an_old_checkpoint_is_refused_and_so_is_a_schedule_that_
 
 
 @pytest.mark.parametrize("phase", ["init", "compile"])
-def test_a_run_that_is_stopped_before_its_first_step_ends_at_once(
-    cold_job: Job, phase: str
-) -> None:
+def test_a_run_stopped_before_its_first_step_ends_at_once(cold_job: Job, phase: str) -> None:
     with cold_job.start(*SMALL) as [host]:
         host.until(lambda h: any(e["name"] == phase for e in h.events("phase")))
         host.tell(signal.SIGTERM)

@@ -28,9 +28,7 @@ from tpujob.cli.options import complete_job
 # Make ----------------------------------------------------------------------------------------------------------------
 
 
-def test_create_submits_a_job_once_for_each_key(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
-) -> None:
+def test_create_submits_once_for_a_key(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     result = tpujob("create", str(job_file))
     for part in ("000002", "counting", "v4-16", "$7.37/h", "tpujob logs 000002 -f"):
         assert part in result.out
@@ -95,9 +93,7 @@ def test_values_on_the_command_line_make_a_sweep(
     assert "did you mean" in unknown.err
 
 
-def test_create_ships_the_folder_of_the_code(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
-) -> None:
+def test_create_ships_the_code_folder(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     code = job_file.parent / "code"
     code.mkdir()
     (code / "train.py").write_text("print('hello')")
@@ -126,9 +122,7 @@ def test_a_requirements_file_that_is_not_in_the_code_or_lacks_a_package_is_named
     assert "jax" not in tpujob("create", str(file), "--dry-run").err
 
 
-def test_create_says_what_the_plan_warns_of(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
-) -> None:
+def test_create_shows_plan_warnings(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     api.warnings = ["tpujob does not know the zone us-central2-x\x1b[2J"]
     result = tpujob("create", str(job_file), "--json")
     assert "warning: tpujob does not know the zone us-central2-x\n" in result.err
@@ -262,9 +256,7 @@ def test_what_a_list_is_narrowed_to_reaches_the_backend(tpujob: Tpujob, api: Scr
     assert tpujob("list", "--zone", "x").out == "No matching jobs (0 in all).\n"
 
 
-def test_the_jobs_of_a_sweep_are_listed_and_named_by_a_range(
-    tpujob: Tpujob, api: ScriptedJobs
-) -> None:
+def test_jobs_of_a_sweep_are_listed_and_named_by_a_range(tpujob: Tpujob, api: ScriptedJobs) -> None:
     api.jobs["000049"] = job_view("000049", name="sweep")
     for n in range(4):
         row = job_view(f"{50 + n:06d}", name=f"sweep-{n}", params={"lr": f"{n}e-3"})
@@ -333,9 +325,7 @@ def test_a_hostile_name_is_only_a_name_that_is_not_there(tpujob: Tpujob, name: s
     assert "\x1b" not in result.err
 
 
-def test_logs_merge_hosts_with_a_prefix_and_json_is_a_list(
-    tpujob: Tpujob, api: ScriptedJobs
-) -> None:
+def test_logs_merge_hosts_with_prefixes_json_is_a_list(tpujob: Tpujob, api: ScriptedJobs) -> None:
     api.pages = [
         LogPage(lines=[log_line(0, "a"), log_line(1, "\x1b[2Jb")], cursor="", done=False),
         LogPage(lines=[log_line(0, "c")], cursor="", done=True),

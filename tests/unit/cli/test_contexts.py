@@ -43,9 +43,7 @@ def written(state: Path, name: str = "my-lab-1") -> context.Context:
 # init ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_context_is_written_shown_and_used_from_then_on(
-    tpujob: Tpujob, tpujob_state: Path
-) -> None:
+def test_a_context_is_written_shown_and_then_used(tpujob: Tpujob, tpujob_state: Path) -> None:
     result = tpujob(
         *LAB,
         *("--zone", "europe-west4-b", "--bucket", "gs://lab-us"),
@@ -179,9 +177,7 @@ def test_a_deployed_backend_is_used_by_a_person_who_has_signed_in(
     assert "tpujob up" not in gone
 
 
-def test_how_one_signs_in_is_kept_when_a_backend_is_chosen_again(
-    tpujob: Tpujob, tpujob_state: Path
-) -> None:
+def test_the_sign_in_is_kept_for_a_repeated_choice(tpujob: Tpujob, tpujob_state: Path) -> None:
     url, client = "https://tpujob.example.org", "1-x.apps.googleusercontent.com"
     tpujob("use", url, "--client-id", client, "--client-secret", "s")
     tpujob("use", f"{url}/", "--door", "iap")

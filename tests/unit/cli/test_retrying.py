@@ -81,9 +81,7 @@ def test_slow_errors_are_not_retried_again_and_again(
     assert len(api.named("get")) == 1
 
 
-def test_a_failure_names_the_process_of_the_stack_that_died(
-    tpujob: Tpujob, api: ScriptedJobs
-) -> None:
+def test_a_failure_names_the_dead_process_of_the_stack(tpujob: Tpujob, api: ScriptedJobs) -> None:
     (tpujob.state / "run" / "farm.process").write_text('{"pid": 1, "start": "another boot/1"}')
     api.raises = Transient("cannot read the log")
     result = tpujob("cancel", "42", code=75)

@@ -36,9 +36,7 @@ def test_a_value_comes_from_standard_input_or_the_environment(
     assert api.kept == {"HF_TOKEN": CANARY}
 
 
-def test_a_person_is_asked_and_what_is_typed_is_not_shown(
-    tpujob: Tpujob, api: ScriptedJobs
-) -> None:
+def test_a_person_is_asked_and_the_typed_text_is_hidden(tpujob: Tpujob, api: ScriptedJobs) -> None:
     ours, theirs = pty.openpty()
     process = tpujob.popen("secret", "set", "HF_TOKEN", stdin=theirs, stderr=theirs)
     os.close(theirs)

@@ -215,9 +215,7 @@ def test_an_open_connection_delays_neither_a_sign_in_nor_its_end(
     assert caplog.text == ""
 
 
-def test_a_connection_that_sends_a_byte_at_a_time_is_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_connection_that_sends_single_bytes_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loopback, "REQUEST_TIMEOUT", 0.5)
     with _waiting(patience=10) as (listener, _, _), _connected(listener) as slow:
         slow.settimeout(0.05)
@@ -278,9 +276,7 @@ def test_a_token_is_used_until_shortly_before_its_end_and_then_renewed(cloud: Cl
 
 
 @pytest.mark.parametrize("apart", [-600, 600])
-def test_a_clock_ten_minutes_off_signs_in_and_renews_as_any_other(
-    cloud: Cloud, apart: float
-) -> None:
+def test_a_clock_ten_minutes_off_signs_in_and_renews_too(cloud: Cloud, apart: float) -> None:
     """The machine's own: Google's and the backend's agree."""
     cloud.paste()
     place, now = cloud.place, time.time()

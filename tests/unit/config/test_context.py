@@ -97,9 +97,7 @@ def test_slices_get_external_addresses_where_they_are_reached_by_them() -> None:
         ("queue: {keep: 2h}", "lab.yaml:2: queue.keep: must be at most 1h, not 2h"),
     ],
 )  # fmt: skip
-def test_an_error_in_a_context_file_is_reported_with_its_line(
-    tmp_path: Path, line: str, error: str
-) -> None:
+def test_an_error_in_a_context_file_has_its_line(tmp_path: Path, line: str, error: str) -> None:
     settings = at(tmp_path)
     context.write(settings, made())
     context.path_of(settings, "lab").write_text(f"name: lab\n{line}\n")
@@ -150,9 +148,7 @@ def test_the_queue_is_read() -> None:
     ("firmware", "way"),
     [("Google Compute Engine\n", "internal"), ("OptiPlex\n", "iap"), ("", "iap")],
 )
-def test_the_firmware_shows_a_machine_of_google_cloud(
-    tmp_path: Path, firmware: str, way: str
-) -> None:
+def test_the_firmware_shows_a_google_machine(tmp_path: Path, firmware: str, way: str) -> None:
     file = tmp_path / "product_name"
     if firmware:
         file.write_text(firmware)

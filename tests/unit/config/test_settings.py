@@ -24,9 +24,7 @@ def at(state: Path, **env: str) -> Settings:
         ({"TPUJOB_STATE": "", "XDG_STATE_HOME": ""}, "/home/ana/.local/state/tpujob"),
     ],
 )
-def test_the_state_folder_is_the_first_that_the_environment_names(
-    env: dict[str, str], state: str
-) -> None:
+def test_the_state_folder_is_the_first_in_the_environment(env: dict[str, str], state: str) -> None:
     assert load(env={**env, "USER": "ana", "HOME": "/home/ana"}).state == Path(state)
 
 
@@ -135,9 +133,7 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     assert "TPUJOB_STATE" in raised.value.hint
 
 
-def test_a_folder_that_cannot_be_closed_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_open_to_all_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = tmp_path / "state"
     state.mkdir(mode=0o755)
 

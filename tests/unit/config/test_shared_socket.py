@@ -31,9 +31,7 @@ def test_a_folder_is_made_that_others_may_enter(place: Path) -> None:
     assert shared_socket.owner_of(path) == os.geteuid()
 
 
-def test_a_socket_that_a_killed_backend_left_is_replaced_and_a_living_one_is_not(
-    place: Path,
-) -> None:
+def test_the_socket_of_a_killed_backend_is_replaced_and_a_living_one_is_not(place: Path) -> None:
     with unix_sockets.listen(place):
         with pytest.raises(BadRequest, match="a backend listens at"):
             shared_socket.free(place)

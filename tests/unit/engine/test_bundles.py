@@ -27,18 +27,14 @@ def kept(stage: Stage) -> int:
     return sum("/bundles/" in path for path in stage.bucket.objects)
 
 
-def test_nothing_is_removed_while_a_record_cannot_be_read(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_record_stops_removals(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     job = stage.until(with_code(stage), State.RUNNING)
     monkeypatch.setattr(stage.store, "damaged", lambda: [("000009", "it is no JSON")])
     Bundles(stage.store, stage.bucket).remove(job)
     assert kept(stage) == 1
 
 
-def test_jobs_that_are_cleaned_at_once_share_what_is_read(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_cleaned_at_once_share_reads(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """But none of them uses a read that had begun before: it may have passed a record that was made since."""
     jobs = [stage.job(with_code(stage, bundle_of(str(n)))) for n in range(20)]
     read, counts = stage.store.list, Counter[str]()

@@ -81,9 +81,7 @@ def test_a_host_that_has_ended_or_reports_again_is_not_silent(stage: Stage, job:
     assert set(look(stage, job, after=LASTS).silent) == {2}
 
 
-def test_silent_hosts_that_answer_are_asked_whether_their_agents_run(
-    stage: Stage, job: Job
-) -> None:
+def test_silent_hosts_that_answer_are_asked_if_their_agents_run(stage: Stage, job: Job) -> None:
     stage.hosts.dead, stage.hosts.without_agent = {2}, frozenset({0, 1, 2})
     heard(stage, job, 0, 1, 2)
     assert look(stage, job, after=PROBE_AFTER).abandoned == set(), "no host is silent"
@@ -96,9 +94,7 @@ def test_silent_hosts_that_answer_are_asked_whether_their_agents_run(
 # Reports -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_time_since_reports_are_readable_starts_after_the_last_outage(
-    stage: Stage, job: Job
-) -> None:
+def test_the_time_of_readable_reports_starts_after_the_outage(stage: Stage, job: Job) -> None:
     since = look(stage, job).readable_for
     assert look(stage, job, after=60).readable_for == since + 60
     stage.faults.broken.add("blobs")

@@ -325,9 +325,7 @@ def test_the_slice_of_a_job_of_a_lost_store_is_deleted_though_a_new_job_has_its_
     assert list(stage.cloud.machines) == stage.hosts.kept() == names[1:]
 
 
-def test_a_store_that_was_emptied_or_replaced_claims_nothing_and_nothing_is_deleted(
-    stage: Stage,
-) -> None:
+def test_an_emptied_or_replaced_store_claims_nothing_and_deletes_nothing(stage: Stage) -> None:
     stage.running(stage.create())
     sweeping = orphans(stage.reconciler)
     assert sweeping.sweep().deleted == []

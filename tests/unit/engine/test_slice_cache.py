@@ -67,9 +67,7 @@ def looks(listing: SliceCache, *slices: Slice, by_name: bool = False) -> list[Sl
     return [listing.look(slice_, timeout=10, by_name=by_name)[0] for slice_ in slices]
 
 
-def test_one_list_serves_every_slice_for_some_seconds(
-    stage: Stage, cloud: Counted, listing: SliceCache
-) -> None:
+def test_one_list_serves_every_slice(stage: Stage, cloud: Counted, listing: SliceCache) -> None:
     five = slices(stage, 5)
     for _ in range(int(CALLS * FOR_EACH_CALL) + 1):
         assert {type(seen) for seen in looks(listing, *five)} == {Present}
@@ -172,9 +170,7 @@ def test_looks_by_name_at_a_zone_that_lists_do_not_reach_are_few_and_reach_all_i
     assert min(reached.values()) >= 1, "each was looked at in a minute"
 
 
-def test_a_list_from_before_a_look_by_name_is_not_believed_again(
-    stage: Stage, listing: SliceCache
-) -> None:
+def test_a_list_from_before_a_look_is_not_believed(stage: Stage, listing: SliceCache) -> None:
     (slice_,) = slices(stage, 1)
     (before,) = looks(listing, slice_)
     stage.cloud.machines[slice_.name].state = SliceState.DELETING

@@ -139,9 +139,7 @@ def test_a_budget_is_reported_once_for_each_limit(rig: Rig) -> None:
     ("used", "kind"),
     [(39, None), (40, NotificationKind.BUDGET_WARNED), (50, NotificationKind.BUDGET_USED_UP)],
 )
-def test_a_shared_budget_is_reported_when_it_is_low(
-    used: int, kind: NotificationKind | None
-) -> None:
+def test_a_low_shared_budget_is_reported(used: int, kind: NotificationKind | None) -> None:
     fact = report_account(Account("user ada", 50, used, reserve=0, burn=0, at=0.0))
     assert (fact and (fact.kind, fact.user)) == (kind and (kind, "ada"))
 
@@ -322,9 +320,7 @@ def test_polls_go_on_when_the_clock_is_set_back(rig: Rig) -> None:
 # Sinks that fail -----------------------------------------------------------------------------------------------------
 
 
-def test_a_receiver_that_was_down_for_an_hour_gets_all_of_it_later_with_the_same_ids(
-    rig: Rig,
-) -> None:
+def test_a_receiver_that_was_down_for_an_hour_gets_all_later_with_the_same_ids(rig: Rig) -> None:
     rig.lab.answer = lambda _: DOWN
     for n in range(20):
         rig.fails(rig.job(name=f"job-{n}"), cause=list(Cause)[n % 9])

@@ -115,9 +115,7 @@ def test_money_and_the_counts_of_jobs_are_those_of_the_moment(stage: Stage) -> N
     assert value(second, "pay_dollars") > billed
 
 
-def test_calls_of_the_cloud_are_counted_by_service_method_and_outcome(
-    stage: Stage, tmp_path: Path
-) -> None:
+def test_calls_are_counted_by_service_method_and_outcome(stage: Stage, tmp_path: Path) -> None:
     """Each try counts: what is repeated is transient first."""
     count = counting(stage.reconciler.counters)
     faults, cloud = StorageFaults(), Cloud()
@@ -150,9 +148,7 @@ def test_calls_of_the_cloud_are_counted_by_service_method_and_outcome(
     assert calls("tpu", "get_node", "absent") == 1
 
 
-def test_series_have_labels_of_closed_lists_and_nothing_is_kept_in_the_process(
-    stage: Stage,
-) -> None:
+def test_series_have_labels_of_closed_lists_and_the_process_keeps_none(stage: Stage) -> None:
     for n in range(3):
         job = stage.started(name=f"a-job-{n}")
         stage.succeed(job)

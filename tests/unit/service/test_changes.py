@@ -84,9 +84,7 @@ def test_a_poke_wakes_a_listener_before_the_next_look(store: Counted, job: Job) 
     watch.poke()  # ends the follower
 
 
-def test_changes_made_meanwhile_are_reported_at_once(
-    store: Counted, job: Job, watch: Changes
-) -> None:
+def test_changes_meanwhile_are_reported_at_once(store: Counted, job: Job, watch: Changes) -> None:
     cursor = watch.wait(job.id, 0, 3600)  # pytest's own limit of time is shorter
     assert cursor > 0
     moved(store, job)

@@ -55,9 +55,7 @@ def test_each_grouping_has_the_same_total(stage: Stage, done: str, by: str) -> N
     assert by == "day" or [row["key"] for row in costs["rows"]] == [keys[by]]
 
 
-def test_a_program_that_tells_no_steps_was_productive_when_it_succeeded(
-    stage: Stage, done: str
-) -> None:
+def test_a_program_without_steps_was_productive_when_it_succeeded(stage: Stage, done: str) -> None:
     total = stage.api.cost()["total"]
     hours = {part["part"]: part["chip_hours"] for part in total["parts"]}
     assert hours["productive"] == pytest.approx(8.0, rel=0.01)
@@ -137,9 +135,7 @@ def test_an_unknown_grouping_is_refused(stage: Stage) -> None:
         stage.api.cost(by="moon")
 
 
-def test_page_terminal_json_and_metrics_agree_that_the_emulator_bills_nothing(
-    stage: Stage, done: str
-) -> None:
+def test_all_views_agree_that_the_emulator_bills_nothing(stage: Stage, done: str) -> None:
     stage.emulated = True
     costs = stage.api.cost(by="job")
     listed = costs["total"]["list_micros"]

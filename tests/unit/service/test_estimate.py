@@ -10,9 +10,7 @@ from tpujob.domain.spec import dump
 from tpujob.errors import BadRequest, BadSpec
 
 
-def test_an_earlier_run_tells_how_long_it_takes_and_the_estimate_is_what_it_cost(
-    stage: Stage,
-) -> None:
+def test_an_earlier_run_tells_the_time_and_the_estimate_is_what_it_cost(stage: Stage) -> None:
     job_id = stage.started()
     stage.clock.sleep(3600)
     stage.succeed(job_id)

@@ -128,9 +128,7 @@ def test_mine_are_those_that_i_own_and_not_those_of_my_name(desk: Desk) -> None:
         ({"after": "é"}, r"is not a key"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_what_does(
-    desk: Desk, query: ListAsked, says: str
-) -> None:
+def test_nonsense_is_refused_with_what_would_do(desk: Desk, query: ListAsked, says: str) -> None:
     with pytest.raises(BadRequest) as refused:
         desk.page(query)
     text = f"{refused.value.message} {refused.value.hint}"
@@ -482,9 +480,7 @@ def test_a_damaged_record_is_in_no_list_until_it_is_mended(desk: Desk) -> None:
     assert desk.ids() == [good.id, bad.id]
 
 
-def test_a_row_stays_while_the_store_does_not_answer(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_stays_while_the_store_is_away(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = desk.add(), desk.add()
     assert desk.ids() == [second.id, first.id]
 

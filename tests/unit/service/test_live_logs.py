@@ -103,9 +103,7 @@ def test_each_line_comes_once_in_order_without_a_gap(seed: int) -> None:
 
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("seed", range(60))
-def test_each_line_comes_once_where_readers_share_lists(
-    seed: int, whole: bool, clock: Clock
-) -> None:
+def test_a_line_comes_once_where_readers_share_lists(seed: int, whole: bool, clock: Clock) -> None:
     chance = random.Random(seed)
     shelf, heard = Shelf(), Heard(chance.choice([120, 1000, 10**6]))
     heard.deaf = set() if whole else {1}
@@ -231,9 +229,7 @@ def test_a_host_that_was_taken_away_before_it_had_shipped_anything_is_named(
     assert logs.block(dead, host=0).note == "", "somebody who reads host 0 is not told of others"
 
 
-def test_whoever_follows_over_ssh_makes_nobody_list_the_bucket(
-    counted: list[str], shelf: Shelf
-) -> None:
+def test_a_follower_over_ssh_does_not_list_the_bucket(counted: list[str], shelf: Shelf) -> None:
     heard = Heard(10**6)
     agents = [Agent(shelf, host) for host in (0, 1)]
     reader = Reader(reading(shelf, heard), blocks=False)

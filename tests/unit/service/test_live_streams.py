@@ -92,9 +92,7 @@ def test_a_backend_that_stops_closes_its_streams(two: Followed) -> None:
     assert all(closed(stream) for _, stream in two.streams.opened)
 
 
-def test_a_stream_that_breaks_is_opened_again(
-    two: Followed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_stream_is_opened_again(two: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", (0.01,))
     reader = Reader(two.fresh(), blocks=True)
     reader.read()
@@ -108,9 +106,7 @@ def test_a_stream_that_breaks_is_opened_again(
     assert reader.last == {0: 8, 1: 9}
 
 
-def test_lines_of_a_host_that_is_heard_come_where_another_one_is_not(
-    following: Callable[..., Followed],
-) -> None:
+def test_lines_of_a_host_come_while_another_is_silent(following: Callable[..., Followed]) -> None:
     half = following(written=0, deaf={1})
     agent, reader = half.agents[0], Reader(half.logs, blocks=True)
 
@@ -130,9 +126,7 @@ def test_lines_of_a_host_that_is_heard_come_where_another_one_is_not(
     assert reader.last[0] == 160
 
 
-def test_where_no_host_answers_the_log_is_what_is_stored(
-    following: Callable[..., Followed],
-) -> None:
+def test_without_an_answer_the_log_is_what_is_stored(following: Callable[..., Followed]) -> None:
     mute = following(deaf={0, 1})
     reader = Reader(mute.fresh(), blocks=True)
     reader.read()
@@ -210,9 +204,7 @@ RETRIED = replace(JOB, state=State.PREPARING, wake=4e9)
 
 
 @pytest.mark.parametrize("job", [STOPPING, HELD, RETRIED, ENDED])
-def test_hosts_are_not_asked_after_the_end_of_an_attempt_nor_before_its_start(
-    two: Followed, job: Job
-) -> None:
+def test_hosts_are_asked_only_between_start_and_end_of_an_attempt(two: Followed, job: Job) -> None:
     two.agents[0].ship(5)
     block = two.logs.block(job)
     assert (block.data.count(b"\n"), block.note) == (5, "")
@@ -259,9 +251,7 @@ def test_hosts_that_are_heard_when_their_program_is_stopped_are_heard_to_their_e
     assert "before it had stored lines 1 to 8" in note, "those of host 1"
 
 
-def test_a_host_that_could_not_be_heard_troubles_nobody_after_the_end(
-    following: Callable[..., Followed],
-) -> None:
+def test_an_unheard_host_is_no_trouble_after_the_end(following: Callable[..., Followed]) -> None:
     logs = following(deaf={1}).logs
     assert "no route to host" in logs.block(JOB).note
     assert logs.block(STOPPING).note == ""
@@ -279,9 +269,7 @@ def test_a_host_whose_agent_has_just_ended_troubles_nobody(
     assert two.logs.block(JOB).note == ""
 
 
-def test_what_a_host_stores_until_its_stream_ends_is_not_said_to_be_lost(
-    two: Followed, clock: Clock
-) -> None:
+def test_what_a_host_stores_until_its_stream_ends_is_not_lost(two: Followed, clock: Clock) -> None:
     agent, heard = two.agents[0], two.heard
     two.agents[1].ship(5)
     reader, late = Reader(two.logs, blocks=True), Reader(two.logs, blocks=True, job=HELD)

@@ -170,17 +170,13 @@ def test_a_repeat_inside_a_repeat_takes_no_longer(pattern: str) -> None:
         ({"text": "x" * 1001}, "1,000 characters"),
     ],
 )
-def test_a_search_that_makes_no_sense_is_refused_with_a_reason(
-    query: SearchAsked, reason: str
-) -> None:
+def test_an_invalid_search_is_refused_with_a_reason(query: SearchAsked, reason: str) -> None:
     shelf, _ = noisy(lines=10)
     with pytest.raises(BadRequest, match=reason):
         reader(shelf).search(JOB, query)
 
 
-def test_what_was_not_reached_in_time_is_said_and_asking_again_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_search_that_ran_out_of_time_can_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     shelf, wrote = noisy()
     logs = reader(shelf)
     monkeypatch.setattr("tpujob.service.logs.log.SEARCH", 0)

@@ -76,9 +76,7 @@ def walk(logs: Logs, query: WindowAsked, side: Literal["after", "before"]) -> li
 
 
 @pytest.mark.parametrize("host", [None, 1])
-def test_going_on_from_window_to_window_shows_each_line_once_in_order_of_time(
-    host: int | None,
-) -> None:
+def test_windows_one_after_another_show_each_line_once_in_order_of_time(host: int | None) -> None:
     logs = reader(filled(lines=5000))
     query = WindowAsked(lines=700, **({} if host is None else {"host": host}))
     hosts = range(2) if host is None else [host]

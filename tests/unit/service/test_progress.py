@@ -183,9 +183,7 @@ def test_an_attempt_that_ends_without_a_step_does_not_hide_how_far_the_job_is(st
     assert (view["step"], view["steps"], view["loss"]) == (30, 100, 2.5)
 
 
-def test_the_checkpoint_before_a_bad_step_is_kept_though_a_later_one_was_reported(
-    stage: Stage,
-) -> None:
+def test_the_checkpoint_before_a_bad_step_is_kept_beside_a_later_one(stage: Stage) -> None:
     job = stage.started(recovery={"nonfinite": 0})
     tell(stage, job, step=3, first_step=1)
     verdict = {"step": 28, "host": 1, "device": "", "blame": "model", "text": "maths"}

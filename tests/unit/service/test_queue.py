@@ -121,9 +121,7 @@ def test_requests_that_came_to_nothing_are_part_of_the_wait(stage: Stage, bob: J
 # Holds ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_is_held_requests_nothing_until_it_is_released(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_a_held_job_requests_nothing_until_it_is_released(stage: Stage, bob: JobsApi) -> None:
     job = submit(bob, start="held")
     turn(stage, [job], 3)
     shown = bob.get(job)
@@ -187,9 +185,7 @@ def test_a_job_that_has_ended_is_not_in_the_queue(stage: Stage, bob: JobsApi) ->
     assert refused.value.hint == "", "there is nothing to resume"
 
 
-def test_what_is_done_to_a_group_is_done_to_its_elements_in_one_write(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_an_act_on_a_group_is_one_write_for_its_elements(stage: Stage, bob: JobsApi) -> None:
     limited(stage)
     other, group = submit(bob, "x"), submit(bob, "g", array=3, start="held")
     parts = elements_of(stage, group)
@@ -218,9 +214,7 @@ def test_what_is_done_to_a_group_is_done_to_its_elements_in_one_write(
     assert stage.job(parts[1]).state is State.QUEUED
 
 
-def test_elements_that_wait_for_the_same_are_one_row_unless_all_are_asked_for(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_elements_that_wait_for_the_same_may_be_one_row(stage: Stage, bob: JobsApi) -> None:
     limited(stage)
     first, group = submit(bob, "x"), submit(bob, "g", array=50)
     parts = elements_of(stage, group)
@@ -254,9 +248,7 @@ def test_an_element_whose_group_is_held_just_now_requests_nothing(
 # Back into the queue --------------------------------------------------------------------------------------------------
 
 
-def test_a_running_job_goes_back_into_the_queue_behind_its_owners_others(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_a_running_job_goes_back_behind_others_of_its_owner(stage: Stage, bob: JobsApi) -> None:
     first = submit(bob, "first")
     stage.running(first)
     stage.cloud.full.add("us-central2-b")
@@ -490,9 +482,7 @@ def test_a_refused_resume_of_an_element_leaves_its_budget(stage: Stage, bob: Job
     assert stage.job(element) == before
 
 
-def test_an_element_waits_for_one_that_is_about_to_be_resumed_with_its_group(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_an_element_waits_for_one_that_its_group_resumes(stage: Stage, bob: JobsApi) -> None:
     first = submit(bob, "one", array=1, recovery={"failures": 0})
     second = submit(bob, "two", array=1, after=[{"job": "one", "each": True}])
     turn(stage, [first, second], 3)
@@ -513,9 +503,7 @@ def test_an_element_waits_for_one_that_is_about_to_be_resumed_with_its_group(
     assert stage.until(ids["two-0"], State.CANCELLED).cause is Cause.DEPENDENCY
 
 
-def test_a_group_with_a_cancelled_element_goes_on_whatever_it_waited_for(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_a_group_with_a_cancelled_element_can_go_on(stage: Stage, bob: JobsApi) -> None:
     first, group = submit(bob, "a"), submit(bob, "g", array=1, after=["a"])
     stage.running(first)
     stage.succeed(first)
@@ -549,9 +537,7 @@ def test_a_job_of_another_user_keeps_nobody_from_removing_theirs(
     assert stage.until(waits, State.CANCELLED).cause is Cause.DEPENDENCY
 
 
-def test_a_group_is_not_removed_while_others_wait_for_one_of_its_jobs(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_a_group_is_not_removed_while_others_wait_for_it(stage: Stage, bob: JobsApi) -> None:
     group = submit(bob, "g", array=2)
     turn(stage, [group], 3)
     after = submit(bob, "after", after=["g-1"])
@@ -656,9 +642,7 @@ def test_the_limit_counts_jobs_that_a_group_has_yet_to_make(stage: Stage, bob: J
     submit(bob, array=5)
 
 
-def test_shares_say_what_was_used_beside_what_is_due(
-    stage: Stage, bob: JobsApi, eve: JobsApi
-) -> None:
+def test_shares_show_what_was_used_and_is_due(stage: Stage, bob: JobsApi, eve: JobsApi) -> None:
     stage.reconciler.queue.settings = QueueSettings({"vision": 3.0, "speech": 1.0})
     first, second = submit(bob, share="vision"), submit(eve, share="speech")
     submit(eve, share="speech", start="held")
@@ -808,9 +792,7 @@ def _away() -> NoReturn:
     raise Transient("503 the store is away")
 
 
-def test_the_metrics_count_how_often_a_job_was_passed(
-    stage: Stage, bob: JobsApi, eve: JobsApi
-) -> None:
+def test_the_metrics_count_overtakes_of_a_job(stage: Stage, bob: JobsApi, eve: JobsApi) -> None:
     jobs = [submit(bob, name) for name in "abc"]
     stage.running(jobs[0])
     stage.cloud.full.add("us-central2-b")

@@ -161,9 +161,7 @@ def test_a_damaged_record_does_not_stop_the_sums_of_the_others(
     assert after.used - before.used >= 1_000_000
 
 
-def test_a_request_counts_while_its_commit_is_slow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_counts_during_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget pays for one slice; the store takes so long that the sums are read again meanwhile."""
     stage = stage_with(tmp_path, SharedBudget(1_400_000))
     first, second = submit(stage, "ada"), submit(stage, "bob")

@@ -85,9 +85,7 @@ def test_the_rows_hold_every_document_once(
     assert documents[:-1] != whole[: len(documents) - 1], "documents should be mixed"
 
 
-def test_a_row_ends_where_the_next_begins_and_no_predicted_token_is_in_both_parts(
-    folder: Path,
-) -> None:
+def test_a_row_ends_where_the_next_begins_and_the_parts_share_no_token(folder: Path) -> None:
     dataset = open_text(str(folder)).dataset(32)
     train, test = every(dataset.train)["tokens"], every(dataset.test)["tokens"]
     assert train.dtype == np.int32
@@ -124,9 +122,7 @@ def test_arrays_of_tokens_are_taken_as_they_are(tmp_path: Path) -> None:
         every(open_text(place, "none", 300).dataset(8).train)
 
 
-def test_what_is_made_of_the_data_is_made_once_and_again_if_it_is_damaged(
-    folder: Path, cache: Path
-) -> None:
+def test_prepared_data_is_made_once_and_again_if_damaged(folder: Path, cache: Path) -> None:
     first = open_text(str(folder), "bpe", 300)
     rows = every(first.dataset(16).train)["tokens"]
     times = {path: path.stat().st_mtime_ns for path in cache.iterdir()}
@@ -142,9 +138,7 @@ def test_what_is_made_of_the_data_is_made_once_and_again_if_it_is_damaged(
     assert again.identity == first.identity
 
 
-def test_a_checkpoint_is_bound_to_the_documents_and_the_tokenizer(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_checkpoint_is_bound_to_documents_and_tokenizer(folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     folder.rename(copy)
     identity = open_text(str(copy), "bpe", 300).identity

@@ -24,9 +24,7 @@ from tests.contract.emulator.storage_rig import (
 from tpujob.emulator.storage import StorageServer, json_api
 
 
-def test_a_bucket_has_a_place_and_is_not_removed_while_it_holds_something(
-    client: storage.Client,
-) -> None:
+def test_a_bucket_has_a_place_and_is_removed_only_when_empty(client: storage.Client) -> None:
     bucket = client.create_bucket("other-bucket", location="europe-west4")
     assert client.get_bucket("other-bucket").location == "EUROPE-WEST4"
     assert {b.name for b in client.list_buckets()} == {BUCKET, "other-bucket"}
@@ -245,9 +243,7 @@ def test_only_clients_of_this_machine_are_served(server: StorageServer) -> None:
         assert (status, error_of(body)["code"]) == (403, 403), headers
 
 
-def test_requests_that_are_not_emulated_say_so(
-    server: StorageServer, client: storage.Client
-) -> None:
+def test_unsupported_requests_say_so(server: StorageServer, client: storage.Client) -> None:
     for path, feature in (
         ("o?softDeleted=true", "softDeleted"),
         ("o?matchGlob=**.txt", "matchGlob"),

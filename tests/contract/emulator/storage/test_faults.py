@@ -75,9 +75,7 @@ def test_a_request_hangs_and_is_answered(bucket: Bucket, faults: StorageFaults) 
     assert bucket.blob("slow/a").download_as_bytes(timeout=20) == b"x"
 
 
-def test_the_error_is_one_that_clients_can_read(
-    server: StorageServer, faults: StorageFaults
-) -> None:
+def test_clients_can_read_the_error(server: StorageServer, faults: StorageFaults) -> None:
     faults.add(StorageFault(429, count=1))
     status, headers, body = ask(server.url, "GET", f"/storage/v1/b/{BUCKET}/o")
     assert status == 429

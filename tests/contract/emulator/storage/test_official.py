@@ -192,9 +192,7 @@ def test_older_generations_are_listed_read_and_deleted(bucket: storage.Bucket) -
 # Many at once
 
 
-def test_one_file_goes_up_and_comes_down_in_parallel_parts(
-    bucket: storage.Bucket, tmp_path: Path
-) -> None:
+def test_a_file_goes_up_and_down_in_parallel_parts(bucket: storage.Bucket, tmp_path: Path) -> None:
     source, back = tmp_path / "there", tmp_path / "back"
     source.write_bytes(os.urandom((11 << 20) + 1))
     blob = bucket.blob("odd name/ü&<.bin")
@@ -208,9 +206,7 @@ def test_one_file_goes_up_and_comes_down_in_parallel_parts(
     assert (stored.md5_hash, stored.component_count) == (None, None), "as Google's"
 
 
-def test_an_upload_in_parts_that_fails_leaves_nothing(
-    bucket: storage.Bucket, tmp_path: Path
-) -> None:
+def test_a_failed_upload_in_parts_leaves_nothing(bucket: storage.Bucket, tmp_path: Path) -> None:
     source = tmp_path / "there"
     source.write_bytes(bytes(3000))
     how = {"worker_type": transfer_manager.THREAD, "max_workers": 1, "chunk_size": 1000}

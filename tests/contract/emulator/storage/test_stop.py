@@ -18,9 +18,7 @@ from tpujob.emulator.storage import StorageServer
 BEFORE = 20
 
 
-def test_a_stopped_storage_leaves_no_connection_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_leaves_no_connection_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dropped: list[str] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda event: dropped.append(str(event.exc_value)))
     for turn in range(5):

@@ -126,9 +126,7 @@ def test_a_type_that_no_zone_is_known_to_have_needs_one() -> None:
         ({"type": "v4-8"}, ()),
     ],
 )
-def test_only_zones_of_which_the_tables_are_unsure_are_asked(
-    tpu: dict[str, Any], zones: tuple[str, ...]
-) -> None:
+def test_only_unsure_zones_are_asked(tpu: dict[str, Any], zones: tuple[str, ...]) -> None:
     assert unsure(job(**tpu, cross_region=True)) == zones
 
 

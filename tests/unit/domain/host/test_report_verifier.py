@@ -98,9 +98,7 @@ END = {"phase": "exited", "exit_code": 0}
         {"report": "{}", "mac": signing.sign(KEY, "word", "{}")},
     ],
 )
-def test_what_is_not_signed_with_the_key_changes_nothing_and_is_counted(
-    forged: dict[str, str],
-) -> None:
+def test_what_the_key_did_not_sign_changes_nothing_and_is_counted(forged: dict[str, str]) -> None:
     backend = Backend()
     true = backend.look(signed(step=7))
     for _ in range(3):

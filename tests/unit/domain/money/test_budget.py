@@ -121,9 +121,7 @@ def test_when_something_is_due() -> None:
 @given(
     st.integers(1, 10**9), st.integers(0, 10**9), st.integers(0, 10**7), st.integers(1, 10**9),
 )  # fmt: skip
-def test_at_the_time_that_is_due_something_is_due(
-    limit: int, used: int, reserve: int, burn: int
-) -> None:
+def test_something_is_due_at_the_due_time(limit: int, used: int, reserve: int, burn: int) -> None:
     """Else a tick would come, find nothing, and come again at once; or too late."""
     now = account_with(used, reserve, burn, limit)
     due = budget.due_in(now)

@@ -73,9 +73,7 @@ def test_an_amount_that_is_not_stated_is_named_and_in_no_sum() -> None:
         ({"type": "v4-512"}, "reports of hosts", 19_200),  # 64 x 60 x $0.005 / 1,000
     ],
 )
-def test_a_line_is_an_amount_times_its_price(
-    stated: dict[str, Any], text: str, micros: int
-) -> None:
+def test_a_line_is_an_amount_times_a_price(stated: dict[str, Any], text: str, micros: int) -> None:
     assert line(estimate(replace(V4, **stated)), text).list_micros == micros
 
 
@@ -97,9 +95,7 @@ def test_without_a_length_the_estimate_is_of_one_hour() -> None:
         ((replace(GRANT, generation="v5e"),), 22_116_000),
     ],
 )
-def test_a_grant_is_free_for_its_type_zone_and_pricing_only(
-    grants: tuple[Grant, ...], pay: int
-) -> None:
+def test_a_grant_is_for_its_type_zone_and_pricing_only(grants: tuple[Grant, ...], pay: int) -> None:
     cost = estimate(replace(SPOT, grants=grants))
     slices = line(cost, "v4-16")
     assert (slices.list_micros, slices.pay_micros) == (22_116_000, pay)

@@ -319,9 +319,7 @@ def test_the_time_for_which_a_slice_is_kept_is_no_release(
         {"group": "000007"},
     ],
 )
-def test_a_job_that_was_put_off_waits_for_its_slice_from_the_first_request_on(
-    changes: dict[str, Any],
-):
+def test_a_job_that_was_put_off_waits_from_the_first_request_on(changes: dict[str, Any]):
     job = replace(preempted_once(), created_at=0.0)
     slices = (slice_of(1, 9000, None, 9050), slice_of(2, 9100, 9150, None))
     put_off = changes | {"spec": parse({**dump(job.spec), **changes.pop("spec", {})})}

@@ -77,9 +77,7 @@ def good(job: Job) -> float:
     return 100 * share
 
 
-def test_a_graceful_resume_at_the_next_step_after_an_outage_of_an_hour_is_14_1_percent_good() -> (
-    None
-):
+def test_a_graceful_resume_at_the_next_step_after_an_hour_is_14_1_percent_good() -> None:
     """Nothing is made twice, so a count of steps alone calls it nearly all good."""
     job = job_of(
         [slice_of(1, 0, 30, 330), slice_of(2, 330, 3930, 4260)],
