@@ -49,9 +49,7 @@ def test_a_conditional_write_is_repeated_and_knows_its_own_work(
         assert blobs.list(BUCKET, timeout=T) == [put]
 
 
-def test_a_conditional_write_whose_rival_won_is_a_conflict_although_the_bytes_are_equal(
-    server: StorageServer,
-) -> None:
+def test_a_lost_race_is_a_conflict_even_of_equal_bytes(server: StorageServer) -> None:
     with network(server) as (between, blobs), gcs(server.url) as rival:
 
         def rival_first(_: bytes) -> None:

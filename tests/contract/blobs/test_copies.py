@@ -197,9 +197,7 @@ def test_a_source_without_an_object_or_a_bucket_is_a_clear_no(rig: Rig) -> None:
         ),
     ],
 )  # fmt: skip
-def test_of_a_workdir_the_last_known_checkpoint_follows_and_what_was_saved_after_it(
-    rig: Rig, saved: Saved, follows: list[str]
-) -> None:
+def test_a_workdir_sends_its_newest_checkpoint(rig: Rig, saved: Saved, follows: list[str]) -> None:
     """The last one known may be gone: programs keep few, and save after their last report."""
     steps = {f"checkpoints/ckpt-{n}/w": b"w" for n in (10, 20, 40)}
     rig.put(

@@ -64,9 +64,7 @@ def test_the_next_sync_removes_what_an_ended_one_left(rig: Rig) -> None:
     assert files_in(rig.folder / "back") == {"file": b"y" * 5000}
 
 
-def test_a_download_that_a_running_sync_completes_meanwhile_is_not_counted(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_completed_download_is_not_counted(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     leave_behind(rig)
     listed = SimpleNamespace(walk=lambda path: [(path, [], ["gone"])], lstat=os.lstat, path=os.path)
     monkeypatch.setattr(checksum_cache, "os", listed)

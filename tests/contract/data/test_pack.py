@@ -332,9 +332,7 @@ def test_another_set_stays_unless_it_is_to_be_replaced(packed: Path, tmp_path: P
     assert len(list(packed.glob("index-*"))) == 1, "nothing of the old set is left"
 
 
-def test_a_link_in_place_of_the_unfinished_files_costs_nothing_where_it_leads(
-    source: Path, tmp_path: Path
-) -> None:
+def test_a_link_for_unfinished_files_is_not_followed(source: Path, tmp_path: Path) -> None:
     elsewhere = tree(tmp_path / "elsewhere", {"thesis": b"the only copy"})
     parts = tmp_path / "packed" / ".tpujob-parts"
     parts.mkdir(parents=True)
@@ -389,9 +387,7 @@ def test_what_a_disk_damages_is_found_before_it_has_a_name(
 
 
 @pytest.mark.parametrize("shards", [0, 1, 6])
-def test_a_pack_that_was_killed_shows_nothing_torn_and_can_be_run_again(
-    source: Path, tmp_path: Path, shards: int
-) -> None:
+def test_a_killed_pack_can_be_run_again(source: Path, tmp_path: Path, shards: int) -> None:
     pack(source, tmp_path / "whole", size=MIB // 16)
     packed = tmp_path / "packed"
     code = (

@@ -673,9 +673,7 @@ def test_each_name_has_its_folder_and_the_scripts_know_it_as_the_backend_does(de
     [("my-lab-4711", "(default)"), ("my-lab-4711", "jobs"), ("x" * 30, "jobs-of-everybody-here"),
      ("example.com:my-lab-1", "(default)")],
 )  # fmt: skip
-def test_the_scripts_know_the_backends_folder_as_the_backend_does(
-    desk: Desk, project: str, database: str
-) -> None:
+def test_scripts_and_backend_agree_on_its_folder(desk: Desk, project: str, database: str) -> None:
     fields = {"name": "lab", "project": project, "zones": ["europe-west4-a"], "store": "firestore"}
     made = contexts.make(fields | {"database": database})
     (desk.folder / "lab.yaml").write_text(contexts.text(made))

@@ -71,9 +71,7 @@ def test_answers_lack_labels_and_have_metadata(cloud: Cloud, client: tpu_v2.TpuC
     assert dict(client.get_node(name=node_name("q")).labels) == {"team": "blue"}
 
 
-def test_a_deletion_forced_while_it_is_being_suspended_never_ends(
-    cloud: Cloud, client: tpu_v2.TpuClient
-) -> None:
+def test_a_forced_deletion_in_suspension_hangs(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     switch(cloud, "wedge")
     suspending(cloud, client)
     client.delete_queued_resource({"name": queued_name("q"), "force": True})
@@ -96,9 +94,7 @@ def test_a_suspended_one_is_deleted_all_the_same(cloud: Cloud, client: tpu_v2.Tp
     assert queued_state(client, "q") == ""
 
 
-def test_at_the_end_of_its_maximum_run_it_is_suspended_by_the_service(
-    cloud: Cloud, client: tpu_v2.TpuClient
-) -> None:
+def test_google_suspends_it_after_its_maximum_run(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     cloud.do(inject.max_run, 0.05)
     client.create_queued_resource(queued("q"))
     until(lambda: queued_state(client, "q") == "SUSPENDED", "SUSPENDED")

@@ -64,9 +64,7 @@ def test_quota_metrics_name_their_generation_and_place(metric: str) -> None:
     assert kind_of_metric(metric) == METRICS[metric]
 
 
-def test_all_pages_are_read_and_what_json_leaves_out_is_0(
-    google: GoogleServer, rest: GoogleRest
-) -> None:
+def test_all_pages_are_read_and_no_value_is_0(google: GoogleServer, rest: GoogleRest) -> None:
     v4 = "tpu.googleapis.com/tpu-v4s-preemptible"
     limits = quota.limits(rest, g.PROJECT)
     pages = [entry for entry in google.asked if entry.path == g.QUOTAS]

@@ -141,9 +141,7 @@ def test_pins_are_for_their_owner_only_and_half_a_line_of_an_old_version_is_none
 # Secret Manager ------------------------------------------------------------------------------------------------------
 
 
-def test_secrets_expire_are_ours_and_keep_one_version_of_the_pins(
-    secret_server: SecretServer, secret_keys: Opened
-):
+def test_secrets_expire_and_keep_one_version(secret_server: SecretServer, secret_keys: Opened):
     store = secret_keys()
     key = store.private_key(SLICE)
     for host in range(5):
@@ -159,9 +157,7 @@ def test_secrets_expire_are_ours_and_keep_one_version_of_the_pins(
     assert base64.b64decode(made).decode() == key
 
 
-def test_the_root_of_signatures_does_not_expire_while_no_backend_runs(
-    secret_server: SecretServer, secret_keys: Opened
-):
+def test_the_root_of_signatures_does_not_expire(secret_server: SecretServer, secret_keys: Opened):
     """Signed objects lie in buckets, and are read when a job is resumed, perhaps after a long break."""
     secret_keys().private_key(ROOT)
     body = secret_server.secrets[f"tpujob-{ROOT}"].body
@@ -183,9 +179,7 @@ def test_a_key_in_daily_use_does_not_expire(secret_server: SecretServer, secret_
 
 
 @pytest.mark.parametrize("host", ["h2", "h1"])
-def test_a_writer_that_was_overtaken_keeps_the_pins_of_the_other_or_notices_another_key(
-    secret_server: SecretServer, secret_keys: Opened, host: str
-):
+def test_a_late_writer_keeps_the_pins(secret_server: SecretServer, secret_keys: Opened, host: str):
     first, second = secret_keys(), secret_keys()
     first.pin(SLICE, {"h0": A})
     overtaken = threading.Event()

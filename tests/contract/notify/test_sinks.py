@@ -221,9 +221,7 @@ def test_one_private_address_among_public_ones_is_refused(monkeypatch: pytest.Mo
         addresses("rebound.example.org", 443, private=False)
 
 
-def test_the_connection_goes_to_the_address_that_was_looked_at(
-    receiver: Web, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_address_that_was_seen_is_used(receiver: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that leads elsewhere at the second look changes nothing: there is none."""
     port, looks = int(receiver.url.split(":")[2].partition("/")[0]), []
 

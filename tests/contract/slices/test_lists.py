@@ -74,9 +74,7 @@ def test_a_zone_that_lists_cannot_reach_fails_the_list(cloud: Cloud, two: CloudT
     assert names(two, ZONE, "us-east1-d") == [SLICE.name], "and no list without it"
 
 
-def test_a_zone_that_the_list_of_all_could_not_reach_is_listed_by_itself(
-    cloud: Cloud, two: CloudTpuSlices, calls: Calls
-) -> None:
+def test_an_unreached_zone_is_listed_alone(cloud: Cloud, two: CloudTpuSlices, calls: Calls) -> None:
     unreachable(cloud)
     calls.after[2] = lambda: unreachable(cloud, off=True)
     assert names(two) == [SLICE.name, "tj-000007-2"]
@@ -95,9 +93,7 @@ def test_where_the_list_of_all_zones_is_refused_each_is_listed(
     assert calls.total() - before == 2 * 2, "and it is not asked for again"
 
 
-def test_an_error_of_the_list_of_all_zones_is_no_empty_list(
-    cloud: Cloud, two: CloudTpuSlices, calls: Calls
-) -> None:
+def test_a_failed_list_is_no_empty_list(cloud: Cloud, two: CloudTpuSlices, calls: Calls) -> None:
     fail(cloud, "ListQueuedResources", "UNAVAILABLE")
     with pytest.raises(Transient):
         names(two)
@@ -126,9 +122,7 @@ def test_what_is_held_is_counted_of_a_request_that_names_its_topology(cloud: Clo
 # The end of a slice: many may be lost at once ------------------------------------------------------------------------
 
 
-def test_a_lost_slice_takes_one_call_to_see_and_one_more_to_delete(
-    cloud: Cloud, counted: CloudTpuSlices, calls: Calls
-) -> None:
+def test_a_lost_slice_takes_two_calls(cloud: Cloud, counted: CloudTpuSlices, calls: Calls) -> None:
     ask(counted)
     wait_for(counted, SliceState.READY)
     cloud.do(inject.preempt, SLICE.name, notice_s=0)

@@ -130,9 +130,7 @@ def test_a_list_without_a_node_does_not_make_it_gone(cloud: Cloud, slices: Cloud
 
 
 @pytest.mark.parametrize("method", ["GetQueuedResource", "ListNodes"])
-def test_several_slices_that_cannot_be_read_are_unknown(
-    cloud: Cloud, slices: CloudTpuSlices, method: str
-) -> None:
+def test_unreadable_slices_are_unknown(cloud: Cloud, slices: CloudTpuSlices, method: str) -> None:
     fail(cloud, method, "UNAVAILABLE")
     assert isinstance(look(slices, THREE), Unknown)
     assert look(slices, THREE) == Absent()

@@ -91,9 +91,7 @@ def test_a_list_that_fails_misses_every_zone(drill: Drill) -> None:
 # What only the real service does -------------------------------------------------------------------------------------
 
 
-def test_a_slice_of_several_nodes_is_shown_as_one_and_lost_with_one_of_them(
-    cloud: Cloud, slices: CloudTpuSlices
-) -> None:
+def test_several_nodes_are_lost_with_one_of_them(cloud: Cloud, slices: CloudTpuSlices) -> None:
     wide = replace(SLICE, type="v4-8", tpu_slices=2)
     ask(slices, wide)
     wait_for(slices, SliceState.READY, wide)
@@ -105,9 +103,7 @@ def test_a_slice_of_several_nodes_is_shown_as_one_and_lost_with_one_of_them(
     assert lost.state.lost, "for who shows it: an end is decided on a look by name"
 
 
-def test_what_is_not_ours_or_has_no_request_any_more_is_left_to_looks_by_name(
-    cloud: Cloud, slices: CloudTpuSlices
-) -> None:
+def test_slices_of_others_are_left_to_looks(cloud: Cloud, slices: CloudTpuSlices) -> None:
     theirs = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, owner="somebody-else")
     ask(theirs)
     ask(slices, replace(SLICE, name="tj-000007-2"))

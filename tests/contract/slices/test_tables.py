@@ -37,9 +37,7 @@ HERE = (Endpoint(0, "10.0.0.1"),)
     ],
     ids=["node", "health", "queued", "initiator"],
 )
-def test_every_state_of_the_library_has_a_row_in_the_table(
-    api: Any, table: Mapping[str, Any], enum: str
-) -> None:
+def test_each_state_of_the_library_has_a_row(api: Any, table: Mapping[str, Any], enum: str) -> None:
     """Fail when the library has a new state: add its meaning to the table."""
     message, _, name = enum.partition(".")
     assert set(table) == set(getattr(getattr(api, message), name).__members__)
@@ -86,9 +84,7 @@ def test_a_request_and_its_node_are_judged_together(
 
 @pytest.mark.parametrize("initiator", ["SERVICE", "USER", "STATE_INITIATOR_UNSPECIFIED"])
 @pytest.mark.parametrize("node", [None, NodeSeen("PREEMPTED"), NodeSeen("DELETING")])
-def test_what_is_being_suspended_is_lost_and_told_from_what_is_suspended(
-    initiator: str, node: NodeSeen | None
-) -> None:
+def test_suspending_is_lost_and_not_yet_suspended(initiator: str, node: NodeSeen | None) -> None:
     for word, suspending in (("SUSPENDING", True), ("SUSPENDED", False)):
         seen = slice_state(QueuedSeen(word, initiator), [node])
         assert isinstance(seen, Present)

@@ -165,9 +165,7 @@ def test_an_outage_ends_in_an_error_for_a_person_after_bounded_tries(
     assert store.get(job.id) == job, "nothing is needed but the end of the outage"
 
 
-def test_endless_contention_ends_in_an_error_for_a_person(
-    store: FirestoreStore, network: Network, job: Job
-) -> None:
+def test_endless_contention_is_an_error(store: FirestoreStore, network: Network, job: Job) -> None:
     for code in (grpc.StatusCode.ABORTED, grpc.StatusCode.FAILED_PRECONDITION):
         network.fault = lambda method, _, code=code: code if method == "Commit" else None
         with pytest.raises(Transient, match="write job 000001"):
@@ -193,9 +191,7 @@ def test_every_request_has_a_time_limit(store: FirestoreStore, network: Network,
     assert all(timeout and timeout <= Patience().request for _, timeout in limits), limits
 
 
-def test_nothing_but_reads_and_the_commit_happens_in_a_transaction(
-    store: FirestoreStore, network: Network, job: Job
-) -> None:
+def test_transactions_read_and_commit(store: FirestoreStore, network: Network, job: Job) -> None:
     lease = store.lease(job.id, "a", ttl=60, now=0)
     network.seen.clear()
     moved(store, job, lease=lease)

@@ -29,9 +29,7 @@ def moved(store: Store, job: Job, op: str = "", **fields: object) -> Job:
     )
 
 
-def test_a_store_has_an_identity_that_each_opener_reads_and_no_other_store_has(
-    store: Store, place: Place, tmp_path: Path
-) -> None:
+def test_each_opener_reads_the_identity(store: Store, place: Place, tmp_path: Path) -> None:
     store.create(a_job(), an_event())
     with ThreadPoolExecutor(4) as pool:
         read = set(
@@ -460,9 +458,7 @@ def test_threads_and_processes_lose_no_update(place: Place, store: Store, job: J
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 7, 40])
-def test_a_kill_in_mid_commit_loses_nothing_that_was_acknowledged(
-    place: Place, store: Store, job: Job, after: int
-) -> None:
+def test_a_kill_in_mid_commit_loses_none(place: Place, store: Store, job: Job, after: int) -> None:
     process = place.process("commit_for_ever", job.id)
     go(process)
     assert process.stdout

@@ -85,18 +85,14 @@ def test_a_lost_file_is_refused_with_both_ways_out_until_one_is_taken(
         open_file(replace(settings, replace_store=identity))
 
 
-def test_a_new_context_and_a_file_of_before_there_were_identities_open_without_a_question(
-    settings: Settings,
-) -> None:
+def test_new_contexts_and_old_files_open(settings: Settings) -> None:
     identity = begun(settings)
     (settings.home / "store-id").unlink()
     assert open_file(settings).identity() == identity
     assert (settings.home / "store-id").read_text().strip() == identity
 
 
-def test_a_missing_file_beside_keys_of_slices_is_refused_though_no_identity_was_kept(
-    settings: Settings,
-) -> None:
+def test_a_missing_file_beside_keys_of_slices_is_refused(settings: Settings) -> None:
     (settings.keys / "tj-000007-1").mkdir()
     with pytest.raises(StoreError, match="is lost") as raised:
         open_file(settings)

@@ -89,9 +89,7 @@ def test_the_matrix_has_every_method_of_the_api_and_the_table_has_no_other() -> 
     assert sorted(authorization.RULES) == sorted(MATRIX)
 
 
-def test_a_method_that_the_table_lacks_is_refused_to_everybody(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unlisted_methods_are_refused_to_all(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     rules = {name: rule for name, rule in authorization.RULES.items() if name != "fsck"}
     monkeypatch.setattr(authorization, "RULES", rules)
     with pytest.raises(Forbidden, match="no access rule allows fsck"):
@@ -385,9 +383,7 @@ def ask_route(url: str, route: str, job: str, user: Principal) -> int:
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_each_route_lets_in_whom_the_matrix_lets_in(
-    stage: Stage, job: str, url: str, route: str
-) -> None:
+def test_each_route_agrees_with_the_matrix(stage: Stage, job: str, url: str, route: str) -> None:
     for role, own in itertools.product(ROLES, (True, False)):
         status = ask_route(url, route, job, replace(BOB if own else EVE, role=role))
         assert (status != 403) is allowed(ROUTES[route], role, own=own), (route, role, own, status)

@@ -139,9 +139,7 @@ def test_one_user_cannot_take_all_connections_of_a_unix_socket(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("soft", "hard", "connections"), [(200, 200, 100), (1024, 1024, 512), (256, 4096, 512)]
 )
-def test_file_descriptors_are_asked_for_and_some_stay_for_the_backend(
-    soft: int, hard: int, connections: int
-) -> None:
+def test_some_descriptors_stay_for_the_backend(soft: int, hard: int, connections: int) -> None:
     code = f"""
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))

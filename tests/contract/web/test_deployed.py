@@ -108,9 +108,7 @@ def test_behind_iap_the_scheduler_needs_a_service_of_its_own(tmp_path: Path, fil
     assert (policy.kind, policy.tick_account) == ("iam", TICK)
 
 
-def test_only_the_labs_clients_and_the_backends_names_are_audiences(
-    tmp_path: Path, file: Path
-) -> None:
+def test_audiences_are_clients_and_names_of_the_lab(tmp_path: Path, file: Path) -> None:
     settings, lab = deployed.prepared(tmp_path / "state", file)
     policy = deployed.policy_of(settings, lab, [f"{URL}/"])
     assert (policy.kind, policy.urls) == ("iam", {URL})

@@ -67,9 +67,7 @@ def every_route() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("method", "path"), every_route())
-def test_every_route_but_the_health_check_asks_for_the_token(
-    api: ScriptedJobs, url: str, method: str, path: str
-) -> None:
+def test_every_route_needs_the_token(api: ScriptedJobs, url: str, method: str, path: str) -> None:
     status, headers, _ = ask(url, method, path.replace("{", "").replace("}", ""))
     if path in OPEN_PATHS:
         assert status == 200

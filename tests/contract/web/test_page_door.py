@@ -189,9 +189,7 @@ def test_no_header_of_a_proxy_moves_the_page(page: Page) -> None:
     assert "evil" not in body.decode()
 
 
-def test_the_session_and_the_code_are_in_no_log_and_no_answer_of_the_api(
-    silent: Page, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_log_shows_the_session_or_code(silent: Page, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     root = silent.enter().rstrip("/")
     session, dead = root.split("/")[2], silent.sessions.code()
@@ -259,9 +257,7 @@ def test_whoever_sends_and_hangs_up_at_once_is_nobody() -> None:
      {"Sec-Fetch-Mode": "cors"}, {"Origin": "https://evil.example"}, {"Origin": "null"}],
     ids=str,
 )  # fmt: skip
-def test_another_site_can_open_a_page_and_do_nothing_else(
-    page: Page, silent: Page, differs: dict[str, str]
-) -> None:
+def test_another_site_can_only_look(page: Page, silent: Page, differs: dict[str, str]) -> None:
     assert page.ask("/queue", HTML | LINK)[0] == 200, "by a link in a chat"
     page.api.calls.clear()
     assert silent.ask(f"/enter/{silent.sessions.code()}", HTML | LINK)[0] == 303

@@ -68,9 +68,7 @@ CALLS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_arrives_as_it_was_made_and_its_answer_comes_back(
-    api: ScriptedJobs, remote: JobsApi, name: str
-) -> None:
+def test_a_call_arrives_and_its_answer_too(api: ScriptedJobs, remote: JobsApi, name: str) -> None:
     api.happened["000042"] = [event_view(1, "queued", "created"), event_view(2, "running", "runs")]
     api.pages = [LogPage(lines=[log_line(0, "a")], cursor="", done=False)]
     api.host_access = HostAccess(
@@ -381,9 +379,7 @@ def test_followers_beyond_the_limit_poll_and_leave_room_for_others(
             thread.join(0.01)
 
 
-def test_a_poll_is_answered_in_time_though_nothing_changes(
-    remote: RemoteJobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_poll_is_answered_in_time(remote: RemoteJobs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Proxies give up on a request that takes a minute."""
     monkeypatch.setattr(streams, "LOOK_EVERY", 0.01)
     hints = remote.follow("42", timeout=0.1)

@@ -287,9 +287,7 @@ def test_who_shows_no_token_or_two_is_refused(issuer: Issuer) -> None:
     assert backend.came == []
 
 
-def test_a_signed_in_stranger_is_forbidden_and_a_line_of_the_log(
-    issuer: Issuer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_signed_in_stranger_is_refused(issuer: Issuer, caplog: pytest.LogCaptureFixture) -> None:
     backend = Backend(issuer)
     assert backend.status(auth(issuer.token())) == 200
     for subject_, claims in (
@@ -554,9 +552,7 @@ def test_twenty_callers_at_once_make_one_fetch(issuer: Issuer) -> None:
     assert not fetches.acquire(blocking=False), "a second caller asked, too"
 
 
-def test_no_mangled_token_ever_gets_in_or_fails_the_backend(
-    issuer: Issuer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_mangled_token_gets_in(issuer: Issuer, caplog: pytest.LogCaptureFixture) -> None:
     """A real token, cut, doubled and with letters changed, in any way that comes to mind."""
     backend, draw, whole = Backend(issuer), random.Random(12), issuer.token()
     caplog.set_level(logging.ERROR)

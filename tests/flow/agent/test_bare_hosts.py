@@ -89,9 +89,7 @@ def test_nothing_is_built_where_the_host_has_it_all(host: Host) -> None:
 
 
 @pytest.mark.slow
-def test_uv_comes_from_its_archive_and_what_only_a_tpu_needs_is_left_out(
-    bare: Host, archive: dict[str, str]
-) -> None:
+def test_uv_comes_from_its_archive_without_tpu(bare: Host, archive: dict[str, str]) -> None:
     bare.env["JAX_PLATFORMS"] = "cpu"
     plan = wanted(bare, "uv", hashed() + "libtpu==0.0.1 --hash=sha256:" + 64 * "0" + "\n")
     plan["environment"]["unless_installed"] = True

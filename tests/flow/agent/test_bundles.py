@@ -75,9 +75,7 @@ def test_a_bundle_that_cannot_be_used_is_named_and_nothing_runs(host: Host) -> N
     assert list((host.home / ".tpujob" / "bundles").iterdir()) == []
 
 
-def test_bytes_that_were_damaged_on_the_way_are_fetched_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damaged_bytes_are_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good = archive(("a", "1"))
     answers = iter([b"damaged", good])
     storage: Any = SimpleNamespace(read=lambda path, take: take(next(answers)))
@@ -97,9 +95,7 @@ def test_bundles_are_laid_over_each_other_afresh_for_each_attempt(host: Host) ->
     assert host.bucket.log(2) == ["old"]
 
 
-def test_two_that_fetch_the_same_bundle_at_once_both_get_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_two_may_fetch_one_bundle_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     data, both = archive(("a", "1")), threading.Barrier(2)
 
     class Slow(Storage):

@@ -57,9 +57,7 @@ def end(compiled: CompileCache, *, whole: bool) -> None:
         thread.join(20)
 
 
-def test_entries_come_and_go_once_and_half_written_ones_stay(
-    host: Host, storage: Storage, tmp_path: Path
-) -> None:
+def test_whole_entries_come_and_go_once(host: Host, storage: Storage, tmp_path: Path) -> None:
     notes = list[str]()
     left(storage, tmp_path, "a-cache", b"AAA")
     left(storage, tmp_path, "notes", b"no entry")
@@ -90,9 +88,7 @@ def test_entries_come_and_go_once_and_half_written_ones_stay(
     ]
 
 
-def test_what_the_owners_hosts_have_not_sealed_is_never_used(
-    storage: Storage, tmp_path: Path
-) -> None:
+def test_what_hosts_of_others_sealed_is_never_used(storage: Storage, tmp_path: Path) -> None:
     """Otherwise another user of the bucket could run code on every host that reads them."""
     notes, key = list[str](), "k"
     for name in ("a-cache", "b-cache", "d-cache"):

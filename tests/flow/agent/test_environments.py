@@ -260,9 +260,7 @@ def test_the_key_of_an_environment_depends_only_on_what_is_installed(tmp_path: P
         ("--find-links wheels", True),
     ],
 )
-def test_requirements_that_need_other_files_of_the_bundle_are_recognised(
-    tmp_path: Path, line: str, local: bool
-) -> None:
+def test_requirements_with_other_files_are_known(tmp_path: Path, line: str, local: bool) -> None:
     (tmp_path / "r.txt").write_text(line + "\n")
     assert installers.read_sources("pip", "r.txt", [str(tmp_path)])[1] is local
 

@@ -87,9 +87,7 @@ def order(host: Host) -> Iterator[list[bool]]:
     gate.close()
 
 
-def test_an_end_after_a_notice_is_reported_before_the_log_is_uploaded(
-    host: Host, order: list[bool]
-) -> None:
+def test_the_end_after_a_notice_comes_before_the_log(host: Host, order: list[bool]) -> None:
     program = PATIENT.replace("sys.exit(75)", "print('last words', flush=True); sys.exit(75)")
     pid = patient(host, program=program)["pid"]
     host.metadata.facts["preempted"] = "TRUE"

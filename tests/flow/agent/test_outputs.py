@@ -436,9 +436,7 @@ def test_a_list_that_was_signed_with_an_empty_key_is_no_list(rig: Rig) -> None:
 # The list and the names
 
 
-def test_a_round_that_writes_its_list_twice_in_a_second_is_no_failure(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_lists_in_a_second_are_no_failure(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cloud Storage takes about one write of an object in a second."""
     put, now, last = rig.storage.put, [100.0], [0.0]
 

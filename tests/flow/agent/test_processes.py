@@ -90,9 +90,7 @@ def test_sudo_removes_a_lock_of_root(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert not lock.exists()
 
 
-def test_a_folder_with_files_of_root_is_emptied_with_sudo(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_sudo_empties_a_folder_of_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Set-up may call sudo. Without this, every later attempt on the host would fail."""
     plain_user(monkeypatch, tmp_path, AS_ROOT)
     folder = tmp_path / "work"
@@ -128,9 +126,7 @@ def test_without_sudo_processes_of_others_are_skipped_at_once(
     assert holder.poll() is None
 
 
-def test_a_stuck_process_without_a_handler_is_shown_and_sent_no_signal(
-    tmp_path: Path, holder: subprocess.Popen[bytes]
-) -> None:
+def test_a_stuck_process_gets_no_signal(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
     begun = str(tmp_path / "begun")
     log = Log(Storage(MetadataClient()), "gs://shed/log-{}".format, begun, 1000, NOTHING, 300)
     head, thread = stack_traces.collect_stacks({holder.pid, 2**22 + 1}, True, log, str(tmp_path))

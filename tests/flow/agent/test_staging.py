@@ -120,9 +120,7 @@ def test_objects_that_cannot_be_files_are_left_out_and_noted(shelf: Shelf) -> No
     assert "3 names that no file can have: 'a//b', 'x/../../out', 'empty/below'" in shelf.notes[0]
 
 
-def test_a_disk_need_hold_neither_two_versions_nor_room_for_what_is_there(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_need_not_hold_two_versions(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     def usage(_: object) -> SimpleNamespace:
         return SimpleNamespace(free=3000 - sum(map(len, shelf.files().values())))
 

@@ -167,9 +167,7 @@ def test_a_flood_of_output_is_searched_from_its_newest_part() -> None:
         ((100,), None),  # it may print each hundredth
     ],
 )
-def test_the_first_two_steps_that_are_printed_show_the_first_one_that_was_made(
-    printed: tuple[int, ...], first_step: int | None
-) -> None:
+def test_two_printed_steps_show_the_first(printed: tuple[int, ...], first_step: int | None) -> None:
     watch, _ = watching(progress=r"(?P<step>\d+)")
     watch.add_lines([b"%d" % step for step in printed])
     watch.search()

@@ -148,9 +148,7 @@ def test_the_page_of_a_login_node_is_there_until_ctrl_c(tpujob: Tpujob, node: Sc
     until(lambda: not answers(match[1]), "the server that it started has ended")
 
 
-def test_the_user_who_serves_a_login_node_sees_its_page_as_others_do(
-    tpujob: Tpujob, record: dict[str, object]
-) -> None:
+def test_the_user_of_a_login_node_sees_its_page(tpujob: Tpujob, record: dict[str, object]) -> None:
     say(tpujob, record, page="", shared=True)
     assert tpujob("status").out.endswith("\nPage: tpujob open\n")
     process = tpujob.popen("open", "--print")
@@ -159,9 +157,7 @@ def test_the_user_who_serves_a_login_node_sees_its_page_as_others_do(
     assert process.wait(30) == 0
 
 
-def test_behind_iap_the_browser_signs_in_by_itself_and_elsewhere_a_command_does(
-    tpujob: Tpujob, edge: str
-) -> None:
+def test_only_behind_iap_the_browser_signs_in(tpujob: Tpujob, edge: str) -> None:
     tpujob("use", edge, "--name", "prod")
     assert "tpujob login" in tpujob("open", code=77).err
     assert tpujob("status").out.endswith("Page: tpujob open\n")

@@ -72,9 +72,7 @@ def test_addresses_are_seen_by_their_owner_and_by_admins(site: Site) -> None:
 
 
 @pytest.mark.parametrize("local", [True, False], ids=["local", "deployed"])
-def test_without_channels_the_page_says_how_to_get_one(
-    site: Site, open_tab: OpenTab, tmp_path: Path, local: bool
-):
+def test_without_channels_there_is_help(site: Site, open_tab: OpenTab, tmp_path: Path, local: bool):
     file = str(tmp_path / "notifications.yaml") if local else ""
     site.stop()
     site.stage.setup = NotificationSetup()

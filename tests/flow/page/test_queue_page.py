@@ -35,9 +35,7 @@ def busy(site: Site) -> list[str]:
     return made
 
 
-def test_the_queue_says_why_each_job_waits_and_moves_by_itself(
-    site: Site, open_tab: OpenTab, busy: list[str]
-) -> None:
+def test_the_queue_says_why_each_job_waits(site: Site, open_tab: OpenTab, busy: list[str]) -> None:
     page = open_tab("/queue")
     expect(page.get_by_text("5 jobs wait for a slice")).to_be_visible()
     expect(page.locator("#queue-shapes section")).to_have_count(2)

@@ -99,9 +99,7 @@ def tab(chromium: Browser) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("relayed", [False, True], ids=["here", "through the relay"])
-def test_a_code_opens_the_page_and_everything_on_it_stays_in_the_session(
-    tmp_path: Path, tab: Page, relayed: bool
-) -> None:
+def test_a_code_opens_the_page_and_a_session(tmp_path: Path, tab: Page, relayed: bool) -> None:
     wrong: list[str] = []
     requests: list[str] = []
     tab.on(

@@ -249,9 +249,7 @@ def test_the_backend_is_started_once_and_then_found(rig: Rig) -> None:
     assert stack_processes.running_backend(rig.settings) == access
 
 
-def test_a_backend_that_was_killed_is_replaced_when_it_refuses_a_connection(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_backend_is_replaced(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = stack_processes.ensure_backend(rig.settings, rig.parts)
     first = rig.pids()[2]
     assert first

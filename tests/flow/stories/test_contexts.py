@@ -111,9 +111,7 @@ def test_jobs_of_one_id_share_neither_slice_nor_folder(cloud: Cloud, people: lis
     assert len(nodes(cloud)) == 2
 
 
-def test_a_bucket_that_is_missing_or_lies_elsewhere_is_refused_before_any_request(
-    cloud: Cloud, people: list[Person]
-) -> None:
+def test_a_wrong_bucket_is_refused_before_a_request(cloud: Cloud, people: list[Person]) -> None:
     ada, _ = people
     lied = context.current(ada.settings)
     for bucket, message in (

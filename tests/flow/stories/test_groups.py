@@ -91,9 +91,7 @@ def test_a_sweep_makes_its_jobs_and_succeeds_when_all_have(stage: Stage) -> None
     sound(stage)
 
 
-def test_two_elements_that_ask_at_the_same_moment_do_not_both_get_the_last_place(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_one_gets_the_last_place(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     group = made(stage, at_once=1)
     first, second = elements(stage, group)[:2]
     commit, nested = stage.store.commit, list[bool]()
@@ -135,9 +133,7 @@ def test_a_cancel_while_half_is_made_lets_none_start(stage: Stage) -> None:
     sound(stage)
 
 
-def test_an_element_whose_group_was_cancelled_just_now_asks_for_no_slice(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_slice_after_a_cancelled_group(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cancel comes between the look and the commit."""
     group = made(stage)
     job = elements(stage, group)[0]

@@ -77,9 +77,7 @@ def test_a_slice_is_handed_on_also_where_so_many_wait_that_plans_are_rare(
     assert stage.job(second).slices[-1].epoch == 1
 
 
-def test_a_job_that_is_held_while_hosts_are_stopped_for_it_does_not_get_the_slice(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_held_job_gets_no_slice(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = waits_beside(stage)
     stop = stage.hosts.stop
 
@@ -270,9 +268,7 @@ def test_a_kept_slice_is_given_back_when_its_owner_says_so(stage: Stage, verb: s
 
 
 @pytest.mark.parametrize("owner", [ADA, BOB])
-def test_a_kept_slice_is_given_back_when_it_takes_up_what_another_job_waits_for(
-    stage: Stage, owner: Principal
-) -> None:
+def test_a_kept_slice_that_others_need_is_given_back(stage: Stage, owner: Principal) -> None:
     first = kept(stage, quota={"us-central2-b/v4/spot": 16})
     api, big = stage.api.acting_for(owner), {"type": "v4-32", "zones": [ZONE], "pricing": "spot"}
     second = api.create({**SPEC, "name": "second", "tpu": big})["id"]
@@ -331,9 +327,7 @@ def test_in_a_lab_the_next_job_in_order_gets_it_after_a_wipe(stage: Stage) -> No
     ],
 )
 @pytest.mark.parametrize("owner", [ADA, BOB])
-def test_a_wipe_that_fails_deletes_the_slice(
-    stage: Stage, error: TpujobError, owner: Principal
-) -> None:
+def test_a_failed_wipe_ends_the_slice(stage: Stage, error: TpujobError, owner: Principal) -> None:
     in_a_lab(stage)
     first, second = full(stage), waiting(stage, owner)
     stage.hosts.wipe_error = error

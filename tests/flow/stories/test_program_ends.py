@@ -71,9 +71,7 @@ def saved(stage: Stage, job_id: str, *hosts: int) -> None:
 
 @wishes
 @pytest.mark.parametrize("lost", ["preempted", "gone"])
-def test_what_a_program_saved_is_kept_when_its_slice_is_lost_before_a_look(
-    stage: Stage, wish: str, lost: str
-) -> None:
+def test_saved_work_outlives_a_slice_lost_unseen(stage: Stage, wish: str, lost: str) -> None:
     job_id = stopping(stage, wish)
     saved(stage, job_id, 0, 1)
     if lost == "preempted":
@@ -87,9 +85,7 @@ def test_what_a_program_saved_is_kept_when_its_slice_is_lost_before_a_look(
 
 @wishes
 @pytest.mark.parametrize("other", ["reports nothing more", "is killed with its slice"])
-def test_what_one_host_reported_is_kept_though_the_other_one_is_silent(
-    stage: Stage, wish: str, other: str
-) -> None:
+def test_one_report_is_kept_beside_a_silent_host(stage: Stage, wish: str, other: str) -> None:
     job_id = stopping(stage, wish)
     saved(stage, job_id, 0)
     if other == "is killed with its slice":
@@ -171,9 +167,7 @@ def test_a_program_that_ends_before_a_backend_looks_has_run(stage: Stage) -> Non
 
 
 @wishes
-def test_a_program_that_began_before_a_wish_and_is_seen_later_takes_no_event_back_in_time(
-    stage: Stage, wish: str
-) -> None:
+def test_a_program_seen_late_moves_no_event_back(stage: Stage, wish: str) -> None:
     job_id = started(stage)
     began = stage.clock.now()
     stage.clock.sleep(8)

@@ -65,9 +65,7 @@ def test_a_bundled_program_is_shipped_below_what_the_user_ships(stage: Stage) ->
     assert plain.bundles == (users,)
 
 
-def test_a_bucket_is_there_before_the_job_and_a_bundle_is_written_once(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundle_is_written_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[str, str]] = []
 
     def ensure(bucket: str, region: str, *, timeout: float) -> None:

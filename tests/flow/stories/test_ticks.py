@@ -45,9 +45,7 @@ def test_each_call_ends_before_its_lease(stage: Stage, monkeypatch: pytest.Monke
     assert margins == [MARGIN]
 
 
-def test_a_program_that_is_about_to_report_is_not_started_again(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_report_restarts_no_program(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[float] = []
     start = stage.hosts.start
 
@@ -82,9 +80,7 @@ def test_the_next_attempt_is_started_at_once(stage: Stage) -> None:
     assert stage.hosts.starts == [(1, 0), (1, 1), (2, 0), (2, 1)]
 
 
-def test_a_host_with_another_key_gets_nothing_and_the_job_another_slice(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_with_another_key_is_replaced(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     start = stage.hosts.start
 
     def met(slice: Slice, plans: Sequence[HostPlan], *, timeout: float) -> None:
@@ -127,9 +123,7 @@ def test_a_checkpoint_saved_during_a_stop_is_in_the_record(stage: Stage) -> None
     assert stage.kinds(job_id).count("progressed") == 1, "and there is one event for it"
 
 
-def test_cleaning_that_takes_long_goes_on_until_all_is_gone(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_cleaning_goes_on_to_its_end(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     job_id = stage.create()
     job = stage.running(job_id)
     for step in range(10):

@@ -49,9 +49,7 @@ def test_whole_files_are_not_moved_again_after_kills(killed: Killed) -> None:
 
 
 @pytest.mark.timeout(1800)
-def test_files_of_the_web_and_of_s3_arrive_after_kills(
-    killed: Killed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_web_and_s3_arrive_after_kills(killed: Killed, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(2)
     files = {f"{i:03d}": chance.randbytes(4096) for i in range(60)}
     files |= {"large": chance.randbytes(LARGE)}

@@ -58,9 +58,7 @@ def largest_difference(first: Any, other: Any) -> float:
 @pytest.mark.parametrize(
     ("way", "with_segments"), [(blocks, False), (blocks, True), (splash, True)]
 )
-def test_each_way_to_compute_attention_agrees_with_its_definition(
-    way: Callable[..., jax.Array], with_segments: bool
-) -> None:
+def test_all_ways_of_attention_agree(way: Callable[..., jax.Array], with_segments: bool) -> None:
     rows, tokens, kv_heads, group, head = 2, 256, 2, 2, 32
     q = random(rows, tokens, kv_heads, group, head)
     k, v = (random(rows, tokens, kv_heads, head, seed=seed) for seed in (1, 2))

@@ -69,9 +69,7 @@ def test_dry_run_submits_nothing(tpujob: Tpujob, api: ScriptedJobs, job_file: Pa
     assert api.named("create") == []
 
 
-def test_values_on_the_command_line_make_a_sweep(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
-) -> None:
+def test_values_in_options_make_a_sweep(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     def sent(*values: str) -> dict[str, Any]:
         tpujob("create", str(job_file), *(word for value in values for word in ("--set", value)))
         return api.named("create")[-1]["spec"]
@@ -142,9 +140,7 @@ def test_create_refuses_what_the_plan_refuses_once_and_before_the_code_is_shippe
     assert f"{why}; the job cannot be submitted before it can be read" in " ".join(output.split())
 
 
-def test_create_ships_what_looks_like_a_key_only_if_it_is_allowed(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
-) -> None:
+def test_create_ships_allowed_keys_only(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     (job_file.parent / ".env").write_text("TOKEN=1")
     job_file.write_text(job_file.read_text() + "code: .\n")
     refused = tpujob("create", str(job_file), code=2).err
@@ -200,9 +196,7 @@ def test_an_error_of_the_backend_about_a_job_names_its_file_and_both_versions(
     )
 
 
-def test_create_follow_shows_events_and_ends_as_the_job_does(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
-) -> None:
+def test_create_follow_ends_with_the_job(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     last = coming("nothing", "nothing by itself", "tpujob resume 000002")
     ends = {"queued": {}, "running": {}, "failed": {"why": "exit code 3 on host 1", "next": last}}
     api.script = [job_view("000002", state=state, **fields) for state, fields in ends.items()]
@@ -557,9 +551,7 @@ def test_an_invalid_command_line_is_a_usage_error(tpujob: Tpujob, words: str) ->
 
 
 @pytest.mark.parametrize("verb", ["cancel", "resume", "delete", "clean"])
-def test_several_jobs_are_steered_by_one_command(
-    tpujob: Tpujob, api: ScriptedJobs, verb: str
-) -> None:
+def test_one_command_steers_several_jobs(tpujob: Tpujob, api: ScriptedJobs, verb: str) -> None:
     api.jobs["000043"] = job_view("000043", name="other")
     result = tpujob(verb, "42", "99", "other", code=3)
     assert "Job 000042" in result.out

@@ -136,9 +136,7 @@ EVIDENCE = [
     ("cause", "shown", "left_out"),
     [("CRASH", "ValueError", "Traceback"), ("HANG", "Traceback", "ValueError")],
 )
-def test_where_there_is_no_room_for_all_evidence_the_line_that_says_most_is_shown(
-    cause: str, shown: str, left_out: str
-) -> None:
+def test_the_best_line_of_evidence_is_shown(cause: str, shown: str, left_out: str) -> None:
     crashed = cast("AttemptView", CRASHED | {"cause": cause, "evidence": EVIDENCE})
     page = why_page(job_view(attempts=[crashed]), [], 80, NOW)
     assert shown in page

@@ -67,9 +67,7 @@ def test_a_folder_that_others_cannot_enter_is_refused(place: Path) -> None:
         shared_socket.free(place)
 
 
-def test_a_path_is_required_without_the_usual_folder(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_folder_a_path_is_needed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_socket, "USUAL", place.parent / "none" / "backend.sock")
     with pytest.raises(BadRequest, match="is not given") as raised:
         shared_socket.where("")

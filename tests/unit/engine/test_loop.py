@@ -162,9 +162,7 @@ def test_a_bucket_that_refuses_keeps_no_end_in_another_one_from_being_seen(
     assert (bool(refused), news) == (True, [bob])
 
 
-def test_a_pass_ends_when_the_loop_stops_before_all_ticks_have_begun(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_ends_a_pass_before_all_ticks(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(2):
         stage.create(name=f"job-{number}")
     submitted, may_end = threading.Semaphore(0), threading.Event()

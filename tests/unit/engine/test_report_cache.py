@@ -114,9 +114,7 @@ def test_the_end_of_a_host_brings_its_job_forward_and_a_step_does_not(stage: Sta
     assert news == [second], "whoever made the listing is another job"
 
 
-def test_the_end_of_a_host_is_known_before_the_next_tick_while_ticks_ask(
-    stage: Stage, listed: list[str]
-) -> None:
+def test_the_end_of_a_host_is_known_before_a_tick(stage: Stage, listed: list[str]) -> None:
     stage.running(job_id := stage.create())
     cache = stage.reconciler.observer.report_cache
     stage.clock.sleep(UNASKED)

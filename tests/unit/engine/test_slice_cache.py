@@ -77,9 +77,7 @@ def test_one_list_serves_every_slice(stage: Stage, cloud: Counted, listing: Slic
     assert cloud.made == {"list": 2}
 
 
-def test_the_jobs_of_lost_slices_are_told_of_as_soon_as_a_list_shows_it(
-    stage: Stage, listing: SliceCache
-) -> None:
+def test_jobs_of_lost_slices_are_noted_at_once(stage: Stage, listing: SliceCache) -> None:
     three, news = slices(stage, 3), list[str]()
     listing.news = news.append
     for slice_ in three:
@@ -91,9 +89,7 @@ def test_the_jobs_of_lost_slices_are_told_of_as_soon_as_a_list_shows_it(
     assert news == [three[1].name.upper()], "once, by the look at another slice"
 
 
-def test_while_a_cloud_takes_long_for_a_list_the_one_before_serves(
-    stage: Stage, cloud: Counted, listing: SliceCache
-) -> None:
+def test_a_slow_list_leaves_the_old_one(stage: Stage, cloud: Counted, listing: SliceCache) -> None:
     """Else every job would be looked at by name, which takes a slow cloud even longer."""
     first, second = slices(stage, 2)
     looks(listing, first, second)
@@ -111,9 +107,7 @@ def test_while_a_cloud_takes_long_for_a_list_the_one_before_serves(
     assert cloud.made["look"] == 0
 
 
-def test_what_was_just_asked_for_is_seen_in_lists_as_soon_as_they_show_it(
-    stage: Stage, cloud: Counted, listing: SliceCache
-) -> None:
+def test_new_slices_are_seen_in_lists(stage: Stage, cloud: Counted, listing: SliceCache) -> None:
     """A thousand slices that come up at once would take thousands of looks by name."""
     (old,), cloud.calls = slices(stage, 1), 20
     looks(listing, old)
@@ -128,9 +122,7 @@ def test_what_was_just_asked_for_is_seen_in_lists_as_soon_as_they_show_it(
     assert cloud.made == {"list": 3, "look": 1}, "by name until a list was younger than the request"
 
 
-def test_a_slice_that_is_deleted_is_looked_at_by_name_until_lists_must_show_it(
-    stage: Stage, cloud: Counted, listing: SliceCache
-) -> None:
+def test_a_deleted_slice_needs_a_look(stage: Stage, cloud: Counted, listing: SliceCache) -> None:
     (slice_,), cloud.calls = slices(stage, 1), 20
     looks(listing, slice_)
     deleted = replace(slice_, delete_asked_at=stage.clock.now())
@@ -140,9 +132,7 @@ def test_a_slice_that_is_deleted_is_looked_at_by_name_until_lists_must_show_it(
     assert cloud.made == {"list": 1, "look": int(LAG / NAMED) - 1}
 
 
-def test_what_a_list_does_not_show_is_looked_at_by_name_and_never_called_absent(
-    stage: Stage, cloud: Counted, listing: SliceCache
-) -> None:
+def test_unlisted_slices_need_a_look(stage: Stage, cloud: Counted, listing: SliceCache) -> None:
     shown, missing, gone = slices(stage, 3)
     stage.cloud.unlisted.add(missing.name)
     del stage.cloud.machines[gone.name]
@@ -151,9 +141,7 @@ def test_what_a_list_does_not_show_is_looked_at_by_name_and_never_called_absent(
     assert cloud.made == {"list": 1, "look": 2}
 
 
-def test_looks_by_name_at_a_zone_that_lists_do_not_reach_are_few_and_reach_all_in_turn(
-    stage: Stage, cloud: Counted, listing: SliceCache
-) -> None:
+def test_looks_at_missed_zones_are_few(stage: Stage, cloud: Counted, listing: SliceCache) -> None:
     (first,) = slices(stage, 1)
     sixty = [replace(first, name=f"tj-{n:06}-1") for n in range(60)]
     for slice_ in sixty:
@@ -182,9 +170,7 @@ def test_a_list_from_before_a_look_is_not_believed(stage: Stage, listing: SliceC
     assert states == [SliceState.READY, SliceState.DELETING, SliceState.DELETING]
 
 
-def test_a_look_by_name_serves_for_a_moment_until_something_is_asked_of_the_slice(
-    stage: Stage, cloud: Counted, listing: SliceCache
-) -> None:
+def test_a_look_by_name_serves_briefly(stage: Stage, cloud: Counted, listing: SliceCache) -> None:
     (slice_,) = slices(stage, 1)
     looks(listing, slice_)
     stage.clock.sleep(1)
@@ -232,9 +218,7 @@ def test_no_attempt_is_ended_on_the_strength_of_a_list(stage: Stage) -> None:
     assert stage.job(job.id).state is not State.RUNNING, "and by a look that agrees it is"
 
 
-def test_a_lost_slice_is_looked_at_once_until_its_deletion_is_asked_for(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_slice_is_looked_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     job = _running_for_long(stage)
     assert job.slice
     looked, deleted = Counter[str](), list[str]()

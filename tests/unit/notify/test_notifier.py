@@ -224,9 +224,7 @@ CUTS = {
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_a_backend_that_is_killed_anywhere_loses_nothing(
-    rig: Rig, cut: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_backend_loses_none(rig: Rig, cut: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a message whose delivery was not recorded is delivered twice, with the same id."""
     method, at, done = CUTS[cut]
     real = getattr(rig.store.outbox, method)
@@ -273,9 +271,7 @@ def test_a_damaged_record_is_reported_once_it_is_repaired_though_the_outbox_fail
     assert rig.lab.names == ["one"]
 
 
-def test_a_message_that_is_added_during_a_poll_is_sent_in_the_same_step(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_added_in_a_poll_is_sent_too(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     changes, leak = rig.store.changes, Owned("tj-000009-1", "us-east1-d", "000009", 0.0)
 
     def changes_after_a_leak(after: int) -> tuple[int, list[str]]:
@@ -288,9 +284,7 @@ def test_a_message_that_is_added_during_a_poll_is_sent_in_the_same_step(
     assert kinds(rig.lab) == [NotificationKind.LEAK]
 
 
-def test_polls_are_apart_however_often_something_is_committed(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_polls_are_apart_for_any_commits(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(store)
     polls: list[float] = []
     step = rig.notifier.step

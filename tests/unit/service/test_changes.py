@@ -93,9 +93,7 @@ def test_changes_meanwhile_are_reported_at_once(store: Counted, job: Job, watch:
     assert watch.wait(job.id, newer, 0.05) == newer, "nothing has changed since"
 
 
-def test_a_listener_of_one_job_sleeps_through_the_changes_of_others(
-    store: Counted, job: Job, watch: Changes
-) -> None:
+def test_a_listener_of_a_job_hears_no_others(store: Counted, job: Job, watch: Changes) -> None:
     other = store.create(a_job(), an_event())
     start = watch.now()
     with ThreadPoolExecutor(2) as pool:

@@ -495,9 +495,7 @@ def test_a_row_stays_while_the_store_is_away(desk: Desk, monkeypatch: pytest.Mon
     assert [row["why"] for row in desk.page()["rows"]] == ["it answers again", "meanwhile"]
 
 
-def test_a_job_that_is_removed_after_a_failed_walk_is_in_no_list(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_removed_job_is_in_no_list(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     removed, remaining = desk.add(), desk.add()
 
     def failing() -> Iterator[Job]:

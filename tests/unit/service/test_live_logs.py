@@ -126,9 +126,7 @@ def test_lines_that_are_stored_before_others_are_lost_are_read(clock: Clock) -> 
     assert (reader.last[0], len(reader.notes)) == (50, 1)
 
 
-def test_where_a_host_is_not_heard_lists_are_made_for_its_sake_and_for_lines_that_are_needed(
-    clock: Clock, counted: list[str], shelf: Shelf
-) -> None:
+def test_an_unheard_host_is_listed(clock: Clock, counted: list[str], shelf: Shelf) -> None:
     heard = Heard(10**6)
     heard.deaf = {1}
     agent = Agent(shelf, 0)
@@ -215,9 +213,7 @@ def test_a_host_that_died_before_it_had_shipped_its_last_lines_is_named() -> Non
 @pytest.mark.parametrize(
     ("outcome", "named"), [(Outcome.INTERRUPTED, True), (Outcome.SUCCEEDED, False)]
 )
-def test_a_host_that_was_taken_away_before_it_had_shipped_anything_is_named(
-    outcome: Outcome, named: bool
-) -> None:
+def test_a_host_that_vanished_with_its_lines_is_named(outcome: Outcome, named: bool) -> None:
     shelf = Shelf()
     path = shelf.append(0, stored_form(0, 1), segment=1)
     shelf.facts[path] = segment.to_metadata(segment.SegmentFacts(1, 1, 1.0, open=False))

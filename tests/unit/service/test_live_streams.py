@@ -70,9 +70,7 @@ def closed(stream: Stream) -> bool:
         return stream.change.wait_for(lambda: None in stream.messages, 10)
 
 
-def test_many_readers_share_the_streams_and_they_are_closed_behind_them(
-    two: Followed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_readers_share_the_streams(two: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
     streams = two.streams
     readers = [Reader(two.fresh(), blocks=bool(n % 2)) for n in range(4)]
     for reader in readers:
@@ -257,9 +255,7 @@ def test_an_unheard_host_is_no_trouble_after_the_end(following: Callable[..., Fo
     assert logs.block(STOPPING).note == ""
 
 
-def test_a_host_whose_agent_has_just_ended_troubles_nobody(
-    two: Followed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_that_just_ended_is_fine(two: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program has ended a moment before the backend knows it."""
     monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", (LONG,))
     assert two.logs.block(JOB).note == ""

@@ -80,9 +80,7 @@ def test_the_first_job_of_another_owner_is_next(stage: Stage, bob: JobsApi, eve:
     assert (terms["owner_usd"], terms["share_usd"] > 0, terms["priority"]) == (0, True, "normal")
 
 
-def test_top_moves_a_job_before_its_owners_others_alone(
-    stage: Stage, bob: JobsApi, eve: JobsApi
-) -> None:
+def test_top_moves_a_job_among_its_owners_jobs(stage: Stage, bob: JobsApi, eve: JobsApi) -> None:
     limited(stage)
     a, b, c = (submit(bob, name) for name in "abc")
     other = submit(eve)
@@ -275,9 +273,7 @@ def test_a_running_job_goes_back_behind_others_of_its_owner(stage: Stage, bob: J
     assert len(stage.running(first).attempts) == 2
 
 
-def test_a_job_that_was_moved_to_the_top_goes_back_behind_its_owners_others(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_a_job_from_the_top_goes_back_behind_others(stage: Stage, bob: JobsApi) -> None:
     limited(stage)
     first, second, third = (submit(bob, name) for name in ("first", "second", "third"))
     bob.top(second)
@@ -402,9 +398,7 @@ def test_a_chain_ends_with_its_first_and_goes_on_with_it(stage: Stage, bob: Jobs
     assert stage.until(unrelated, State.CANCELLED).cause is Cause.DEPENDENCY
 
 
-def test_dependents_of_others_go_on_too_and_those_that_would_end_again_do_not(
-    stage: Stage, bob: JobsApi, eve: JobsApi
-) -> None:
+def test_dependents_of_others_can_go_on_too(stage: Stage, bob: JobsApi, eve: JobsApi) -> None:
     a, other = submit(bob, "a"), submit(bob, "other")
     b = submit(eve, "b", after=[a])
     both = submit(eve, "both", after=[a, other])
@@ -420,9 +414,7 @@ def test_dependents_of_others_go_on_too_and_those_that_would_end_again_do_not(
     assert stage.job(both).state is State.QUEUED
 
 
-def test_a_group_goes_on_with_an_element_that_goes_on_and_so_does_what_waits_for_the_group(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_a_group_goes_on_with_an_element(stage: Stage, bob: JobsApi) -> None:
     first = submit(bob, "one", array=1, recovery={"failures": 0})
     second = submit(bob, "two", array=1, after=[{"job": "one", "each": True}])
     last = submit(bob, "last", after=["two"])
@@ -439,9 +431,7 @@ def test_a_group_goes_on_with_an_element_that_goes_on_and_so_does_what_waits_for
     assert [stage.job(job).state for job in (ids["two-0"], second, last)] == [State.QUEUED] * 3
 
 
-def test_an_element_whose_group_was_cancelled_names_the_command_that_sets_it_going(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_an_element_names_the_resume_of_its_group(stage: Stage, bob: JobsApi) -> None:
     group = submit(bob, "g", array=1)
     (part,) = elements_of(stage, group)
     bob.cancel(group)
@@ -525,9 +515,7 @@ def test_a_job_is_not_removed_while_others_wait_for_it(stage: Stage, bob: JobsAp
     bob.clean(a)
 
 
-def test_a_job_of_another_user_keeps_nobody_from_removing_theirs(
-    stage: Stage, bob: JobsApi, eve: JobsApi
-) -> None:
+def test_a_job_of_another_user_stops_no_removal(stage: Stage, bob: JobsApi, eve: JobsApi) -> None:
     a = submit(bob, "a")
     waits = submit(eve, "b", after=[a])
     with pytest.raises(IllegalInState, match=f"{waits} would never start"):
@@ -587,9 +575,7 @@ def _starts(stage: Stage, job: str) -> float | None:
 # Submission and shares ------------------------------------------------------------------------------------------------
 
 
-def test_limits_and_rights_of_the_queue_are_checked_at_a_submission(
-    stage: Stage, bob: JobsApi, eve: JobsApi
-) -> None:
+def test_limits_are_checked_at_a_submission(stage: Stage, bob: JobsApi, eve: JobsApi) -> None:
     stage.reconciler.queue.settings = QueueSettings(
         {"vision": 1.0},
         OwnerLimits(queued=2),
@@ -678,9 +664,7 @@ def test_a_request_that_was_refused_counts_for_nothing(stage: Stage, bob: JobsAp
     assert set(stage.reconciler.queue.usage().owners.values()) == {0.0}
 
 
-def test_usage_after_ends_and_resumes_is_what_a_new_backend_computes(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_usage_is_what_a_new_backend_computes(stage: Stage, bob: JobsApi) -> None:
     queue = stage.reconciler.queue
     queue.usage()
     for job in (submit(bob), submit(bob, "other")):
@@ -777,9 +761,7 @@ def test_an_older_record_is_not_put_in_the_place_of_a_newer_one(stage: Stage, bo
         queue.note(job, apply(job, ended), ended)
 
 
-def test_an_old_record_of_a_job_that_has_ended_does_not_bring_it_back(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_an_old_record_does_not_bring_a_job_back(stage: Stage, bob: JobsApi) -> None:
     old, queue = stage.job(submit(bob)), stage.reconciler.queue
     bob.delete(old.id)
     stage.until(old.id, State.CANCELLED)

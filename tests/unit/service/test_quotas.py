@@ -63,9 +63,7 @@ def test_one_reading_serves_all_viewers_for_some_minutes(cloud: Cloud) -> None:
     assert cloud.calls == 2
 
 
-def test_nobody_waits_for_what_another_one_reads(
-    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_makes_no_other_wait(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "PATIENCE", 0.0)
     cloud.open.clear()
     quotas = Quotas(cloud.read, Clock())

@@ -189,9 +189,7 @@ def test_trouble_is_shown_until_the_job_has_ended() -> None:
         (NOW - 60, NOW - 1, False),
     ],
 )
-def test_announced_maintenance_is_shown_until_its_window_is_over(
-    starts: float, ends: float | None, shown: bool
-) -> None:
+def test_maintenance_is_shown_until_it_ends(starts: float, ends: float | None, shown: bool) -> None:
     coming = Maintenance(starts, ends, None, "SCHEDULED", "PENDING")
     runtime = RuntimeInfo(maintenance=coming)
     view = job_view(job_in(State.RUNNING), now=NOW, runtime=runtime)["maintenance"]

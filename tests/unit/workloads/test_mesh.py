@@ -76,9 +76,7 @@ def meshes() -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
 @pytest.mark.parametrize("tensor", [1, 2, 4])
-def test_each_slice_is_an_entry_of_dcn_and_each_tensor_group_is_on_one_host(
-    meshes: dict[str, Any], name: str, tensor: int
-) -> None:
+def test_tensor_groups_are_on_one_host(meshes: dict[str, Any], name: str, tensor: int) -> None:
     slices = 2 if name.startswith("2 x") else 1
     within = {"v4-16": 8, "v4-128": 64, "v5e-16": 16, "v6e-16": 16}[name.removeprefix("2 x ")]
     for fsdp in (1, 2, 0):

@@ -188,9 +188,7 @@ def test_a_batch_does_each_of_its_requests(client: storage.Client, bucket: stora
         bucket.blob("none").delete()
 
 
-def test_an_object_that_is_replaced_during_a_download_comes_whole(
-    server: StorageServer, bucket: storage.Bucket
-) -> None:
+def test_a_replaced_object_comes_whole(server: StorageServer, bucket: storage.Bucket) -> None:
     size = 24 << 20  # more than the buffers between the two can hold
     bucket.blob("large").upload_from_string(b"a" * size)
     wire = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=20)

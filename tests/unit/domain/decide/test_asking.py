@@ -157,9 +157,7 @@ def test_a_slice_that_is_cancelled_just_as_it_is_ready_is_held_and_else_given_ba
         (Present(SliceState.STOPPED), State.CANCELLED, Cause.CANCELLED, "outside tpujob"),
     ],
 )
-def test_a_refused_request_leads_to_the_next_step(
-    look: Present, then: State, cause: Cause, text: str
-) -> None:
+def test_a_refusal_has_a_next_step(look: Present, then: State, cause: Cause, text: str) -> None:
     job = after(asking(), decided(asking(), look))
     assert (job.state, job.then, job.cause) == (State.RELEASING, then, cause)
     assert text in job.message

@@ -300,9 +300,7 @@ def test_a_slice_of_another_job_ends_no_wait_for_the_cloud():
     ("changes", "release"),
     [({"delete_asked_at": 950.0}, Stay(50, ended=True)), ({"handed_to": "000002"}, None)],
 )
-def test_the_time_for_which_a_slice_is_kept_is_no_release(
-    changes: dict[str, Any], release: Stay | None
-):
+def test_the_time_of_a_kept_slice_is_no_release(changes: dict[str, Any], release: Stay | None):
     """Cancelled at 500; the slice is held until 950, or until another job gets it."""
     cancelled = attempt(1, 1, 0, 0, 500, outcome=Outcome.INTERRUPTED, cause=Cause.CANCELLED)
     (sample,) = history([job_of([slice_of(1, 0, 0, 1000, **changes)], [cancelled], 1000)], 1e6)

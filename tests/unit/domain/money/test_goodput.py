@@ -218,9 +218,7 @@ def test_a_silent_program_is_judged_by_its_end_alone() -> None:
         (None, {TimePart.PRODUCTIVE: 1000, TimePart.UNKNOWN: 1000}),
     ],
 )
-def test_only_the_first_step_of_its_hosts_shows_where_a_printing_program_goes_on(
-    first: int | None, parts: dict[TimePart, float]
-) -> None:
+def test_a_first_step_shows_a_resume(first: int | None, parts: dict[TimePart, float]) -> None:
     """Print each tenth step; the backend looks when the second attempt has printed step 60."""
     second = attempt(2, 1, 1000, 1000, 2000, step=150, first_step=60, first_step_at=1000, **DONE)
     second = replace(second, progress=replace(second.progress, first_step=first))

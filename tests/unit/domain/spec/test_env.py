@@ -100,9 +100,7 @@ def test_a_person_reads_in_the_plan_what_a_job_runs_in_and_what_may_surprise() -
         ("echo python", False),
     ],
 )
-def test_a_command_that_only_a_python_of_that_name_would_run_is_warned_about(
-    command: str, warned: bool
-) -> None:
+def test_a_command_for_one_python_name_is_warned_about(command: str, warned: bool) -> None:
     """Ubuntu has `python3` alone; an environment has both."""
     spec = load(PLAIN.replace("command: x", f"command: {json.dumps(command)}"), "job.yaml")
     assert [w.split(":")[0] for w in environment.warnings(spec)] == [
