@@ -263,11 +263,11 @@ class Refusing(BaseHTTPRequestHandler):
     """Refuses what is signed, as a public bucket of somebody else does; or everything; or leads elsewhere."""
 
     mode = "public"
-    asked: list[tuple[str, bool]]
+    requests: list[tuple[str, bool]]
 
     def do_GET(self) -> None:
         signed = "Authorization" in self.headers
-        self.asked.append((self.path, signed))
+        self.requests.append((self.path, signed))
         code, body = 200, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
         if self.mode == "elsewhere":
             code, body = 307, b"<Error><Code>TemporaryRedirect</Code></Error>"
@@ -299,12 +299,12 @@ def test_a_public_bucket_is_read_unsigned_with_credentials_and_without(
 ) -> None:
     with pytest.raises(NotFound, match="nothing below"):
         fetch(rig, rig.place)
-    assert [signed for _, signed in refusing.asked] == [True, False]
+    assert [signed for _, signed in refusing.requests] == [True, False]
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    refusing.asked.clear()
+    refusing.requests.clear()
     with pytest.raises(NotFound, match="nothing below"):
         fetch(rig, rig.place)
-    assert [signed for _, signed in refusing.asked] == [False]
+    assert [signed for _, signed in refusing.requests] == [False]
 
 
 def test_no_permission_is_one_error_with_what_to_do(
@@ -333,7 +333,7 @@ def test_no_redirect_is_followed_with_credentials(rig: Rig, refusing: type[Refus
     refusing.mode = "elsewhere"
     with pytest.raises(Refused, match="in another region"):
         fetch(rig, rig.place)
-    assert not any("trap" in path for path, _ in refusing.asked)
+    assert not any("trap" in path for path, _ in refusing.requests)
 
 
 def test_a_stopped_server_is_transient(rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
