@@ -114,9 +114,7 @@ def test_every_inference_names_its_test() -> None:
             named = re.search(
                 r"\(live:\s+(?:#:?\s+)?([a-z-]+)\)", text[hit.start() : hit.end() + 160]
             )
-            assert named, (
-                f"{file.relative_to(ROOT)}:{line} infers something, and does not say `(live: NAME)`"
-            )
+            assert named, f"{file.relative_to(ROOT)}:{line} infers something without `(live: NAME)`"
             assert named[1] in names, (
                 f"{file.relative_to(ROOT)}:{line} names {named[1]}, which is no test in tests/live"
             )

@@ -97,9 +97,7 @@ def test_the_commands_of_the_page_print_what_it_shows(
         assert shown, command
         for line in shown:
             assert line in out, f"$ {command}\n{out}\ndoes not say\n{line}"
-    assert not [*Path().rglob(".tpujob-parts/*")], (
-        "commands that have ended well leave nothing behind"
-    )
+    assert not [*Path().rglob(".tpujob-parts/*")], "ended commands leave nothing behind"
 
 
 def test_grain_reads_a_set_as_documented(reader: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -493,15 +493,11 @@ def test_the_service_admits_what_the_backend_serves() -> None:
     assert spec["timeoutSeconds"] >= BUNDLE_S
     assert spec["timeoutSeconds"] <= 3600, "Cloud Run has no longer one"
     for name in ("startupProbe", "livenessProbe"):
-        assert container[name]["httpGet"]["path"] in OPEN_PATHS - {"/healthz"}, (
-            "which Cloud Run keeps"
-        )
+        assert container[name]["httpGet"]["path"] in OPEN_PATHS - {"/healthz"}, "Cloud Run keeps it"
         assert container[name]["timeoutSeconds"] <= container[name]["periodSeconds"]
     start, alive = container["startupProbe"], container["livenessProbe"]
     assert start["periodSeconds"] * start["failureThreshold"] <= 240, "Cloud Run allows no more"
-    assert alive["periodSeconds"] * alive["failureThreshold"] >= LATE, (
-        "one late pass is no dead loop"
-    )
+    assert alive["periodSeconds"] * alive["failureThreshold"] >= LATE, "one late pass is no failure"
 
 
 def test_nothing_but_what_holds_jobs_is_left(running: Desk) -> None:
@@ -663,9 +659,7 @@ def test_each_name_has_its_folder_and_the_scripts_know_it_as_the_backend_does(de
     assert shell(desk, calls, **names).splitlines() == list(folders.values())
     assert access.slug("A-x@Example.org") == shell(desk, "folder_of A-x@Example.org")
     assert access.slug("A-x@Example.org") == folders["a-x@example.org"]
-    assert folders["a-x@example.org"] == "a-x-at-example.org", (
-        "what can be read back stays as it was"
-    )
+    assert folders["a-x@example.org"] == "a-x-at-example.org", "readable names stay as they were"
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,7 @@ def test_a_healthy_project_has_nothing_wrong(look: Any) -> None:
     assert seen.service_account == {"iam.serviceAccounts.actAs"}
     assert seen.network == Network(auto=True)
     assert seen.addresses == {g.REGION: Addresses(16, 3)}
-    assert seen.subnetworks == {g.REGION: Subnetwork("10.128.0.0/20", True, nat=False)}, (
-        "NAT is not asked for"
-    )
+    assert seen.subnetworks == {g.REGION: Subnetwork("10.128.0.0/20", True, nat=False)}, "no NAT"
     assert seen.buckets == {
         f"gs://{g.BUCKET}": BucketFacts(
             g.BUCKET, "us-central2", "region", True, "enforced", 0, False, None, ours=False

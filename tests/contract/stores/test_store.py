@@ -491,6 +491,4 @@ def test_a_reader_is_not_held_up_by_what_is_being_written(store: Store) -> None:
         for thread in threads:
             thread.join()
     assert all(len(row) == 5 for row in seen)
-    assert all(a <= b for old, new in pairwise(seen) for a, b in zip(old, new, strict=True)), (
-        "a job went back"
-    )
+    assert all(a <= b for old, new in pairwise(seen) for a, b in zip(old, new, strict=True)), "back"

@@ -163,9 +163,7 @@ def test_a_page_of_the_backend_itself_may_ask(api: ScriptedJobs, url: str) -> No
         "Sec-Fetch-Site": "same-origin",
     }
     assert ask(url, "GET", "/v1/jobs", BEARER | own)[0] == 200
-    assert ask(url, "GET", "/v1/jobs", BEARER | {"Sec-Fetch-Site": "none"})[0] == 200, (
-        "typed by a person"
-    )
+    assert ask(url, "GET", "/v1/jobs", BEARER | {"Sec-Fetch-Site": "none"})[0] == 200, "a person"
 
 
 @pytest.mark.parametrize(

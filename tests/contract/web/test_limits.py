@@ -98,9 +98,7 @@ def test_one_caller_has_so_many_requests_at_once() -> None:
         calls = Calls(Limits(at_once=3))
         mine = [calls.ask() for _ in range(5)]
         assert await calls.statuses(*mine, calls.ask(user="bob")) == [200, 200, 200, 429, 429, 200]
-        assert await calls.statuses(calls.ask()) == [200], (
-            "they are forgotten when they are answered"
-        )
+        assert await calls.statuses(calls.ask()) == [200], "answered calls are forgotten"
 
     asyncio.run(story())
 
@@ -110,9 +108,7 @@ def test_long_polls_have_seats_of_their_own() -> None:
         calls = Calls(Limits(at_once=1, streams_each=2, streams=5))
         users = ["ada", "ada", "ada", "bob", "bob", "eve", "eve"]
         polls = [calls.ask(path="/v1/follow", user=name) for name in users]
-        assert set(await calls.statuses(*polls, calls.ask())) == {200}, (
-            "a poll without a seat is answered at once"
-        )
+        assert set(await calls.statuses(*polls, calls.ask())) == {200}, "answered without a seat"
         assert calls.seats == [True, True, False, True, True, True, False]
 
     asyncio.run(story())

@@ -106,9 +106,7 @@ def test_one_missing_file_ends_the_others(shelf: Shelf, monkeypatch: pytest.Monk
 
     with pytest.raises(Failure, match="HTTP 403"):
         shelf.stage(read=slow)
-    assert len(requested) == len({*requested}) <= 3, (
-        "no request is repeated, and waiting ones are dropped"
-    )
+    assert len(requested) == len({*requested}) <= 3, "no repeats, and waiting ones are dropped"
 
 
 def test_objects_that_cannot_be_files_are_left_out_and_noted(shelf: Shelf) -> None:

@@ -205,9 +205,7 @@ def test_hostile_and_binary_lines_are_text(site: Site, open_tab: OpenTab):
     expect(rows.nth(3)).to_contain_text("998,000 bytes more")
     assert tab.locator("#log script, #log img").count() == 0
     rows.nth(3).get_by_role("link", name="998,000 bytes more").click()
-    assert len(tab.locator("#log li").inner_text()) > 64_000, (
-        "it is shown as far as agents write one"
-    )
+    assert len(tab.locator("#log li").inner_text()) > 64_000, "as long as agents write one"
 
 
 def test_times_are_shown_as_chosen(site: Site, open_tab: OpenTab):

@@ -103,9 +103,7 @@ def test_jobs_of_one_id_share_neither_slice_nor_folder(cloud: Cloud, people: lis
         assert node.service_account.email == ACCOUNT
     for person in people:
         leaks = person.backend.api.leaks()
-        assert [*leaks["deleted"], *leaks["kept"]] == [], (
-            "what another backend made is no leak of this one"
-        )
+        assert [*leaks["deleted"], *leaks["kept"]] == [], "slices of other backends are no leaks"
         swept = person.backend.api.sweep()
         assert [swept["deleted"], swept["keys"]] == [[], []]
     assert len(nodes(cloud)) == 2

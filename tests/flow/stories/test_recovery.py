@@ -23,9 +23,7 @@ def test_a_preempted_slice_is_replaced_and_the_failure_budget_is_untouched(stage
     assert (first.outcome, first.cause) == (Outcome.INTERRUPTED, Cause.PREEMPTED)
     assert job.spent == {"preemptions": 1}
     assert stage.cloud.created == ["tj-000001-1", "tj-000001-2"]
-    assert stage.cloud.most_alive == 1, (
-        "slice 2 may be asked for only when slice 1 is seen to be gone"
-    )
+    assert stage.cloud.most_alive == 1, "slice 2 is requested only after slice 1 is gone"
 
 
 def test_a_preempted_host_that_still_reports_is_not_cut_off_while_it_saves(stage: Stage) -> None:
@@ -46,9 +44,7 @@ def test_after_a_long_outage_of_the_storage_hosts_get_time_to_report_again(stage
     stage.clock.sleep(3600)
     stage.faults.broken.clear()
     stage.step(job_id)
-    assert stage.job(job_id).state is State.RUNNING, (
-        "old reports after an outage do not mean silent hosts"
-    )
+    assert stage.job(job_id).state is State.RUNNING, "an outage makes no host silent"
     stage.reports(job_id, step=5)
     for _ in range(20):
         stage.step(job_id)
@@ -170,9 +166,7 @@ def test_a_bundle_is_stored_only_in_a_bucket_of_a_plan(stage: Stage) -> None:
     sha256 = hashlib.sha256(data).hexdigest()
     bucket = stage.api.plan(SPEC)["bucket"]
     path = stage.api.put_bundle(sha256, data, bucket=bucket)
-    assert stage.api.put_bundle(sha256, data, bucket=bucket) == path, (
-        "the same content is stored once"
-    )
+    assert stage.api.put_bundle(sha256, data, bucket=bucket) == path, "equal content is stored once"
     with pytest.raises(BadRequest, match="not a bucket of this backend"):
         stage.api.put_bundle(sha256, data, bucket="gs://of-another-backend")
     with pytest.raises(BadRequest, match="does not have the hash"):
@@ -230,12 +224,8 @@ def test_a_backend_killed_at_any_effect_loses_nothing_and_leaks_nothing(
             stage = played(f"{n}-{side}", (n, side))
             where = f"killed {side} effect {n}"
             assert stage.cloud.machines == {}, f"{where}: a slice is left"
-            assert stage.cloud.created == plain.cloud.created, (
-                f"{where}: other slices than without the kill"
-            )
-            assert sorted(set(stage.hosts.starts)) == sorted(stage.hosts.starts), (
-                f"{where}: started twice"
-            )
+            assert stage.cloud.created == plain.cloud.created, f"{where}: other slices than before"
+            assert sorted(set(stage.hosts.starts)) == sorted(stage.hosts.starts), f"{where}: twice"
 
 
 def test_the_lines_that_prove_the_cause_are_kept_with_the_attempt(stage: Stage) -> None:

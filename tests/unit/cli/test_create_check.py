@@ -67,9 +67,7 @@ def test_a_job_is_compiled_and_compared(tpujob: Tpujob, api: ScriptedJobs, tmp_p
     output = tpujob("create", str(file), "--check").out
     assert output.startswith("small: 1,000 steps")
     assert [line.split()[0] for line in output.splitlines() if " yes " in line] == ["v4-8", "v5e-4"]
-    assert api.named("create") == api.named("plan") == [], (
-        "nothing is submitted, and the backend is not needed"
-    )
+    assert api.named("create") == api.named("plan") == [], "nothing is submitted"
     tpujob("cost", "estimate", str(file), "--compare", "--types", "v5e-4,v6e-4")
     (compared,) = api.named("compare")
     assert list(compared["asked"]["rooflines"]) == ["v5e-4"], "v6e-4 was not compiled for"

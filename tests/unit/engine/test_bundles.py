@@ -72,6 +72,4 @@ def test_jobs_cleaned_at_once_share_reads(stage: Stage, monkeypatch: pytest.Monk
         for future in (first, *others):
             future.result(60)
     assert kept(stage) == 0, "all of it is removed"
-    assert 2 <= counts["reads"] <= 4, (
-        "one goes on when the others ask, and the next one serves them"
-    )
+    assert 2 <= counts["reads"] <= 4, "one reads, and the next serves the others"

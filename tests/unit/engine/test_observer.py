@@ -63,9 +63,7 @@ def test_silent_hosts_are_probed_from_time_to_time(stage: Stage, job: Job) -> No
     pause = PROBE_EVERY
     heard(stage, job, 0, 2)
     assert look(stage, job, after=100).silent[1] == Silence(0.0, 1)
-    assert look(stage, job, after=pause - 1).silent[1] == Silence(pause - 1, 1), (
-        "not asked again yet"
-    )
+    assert look(stage, job, after=pause - 1).silent[1] == Silence(pause - 1, 1), "not yet again"
     assert look(stage, job, after=1).silent[1] == Silence(pause, 2)
     stage.hosts.dead = set()
     assert look(stage, job, after=pause).silent == {}, "it answers"

@@ -58,9 +58,7 @@ def test_a_zone_that_only_a_cleaned_job_used_is_still_looked_into(stage: Stage) 
 
 
 def test_slices_are_looked_for_in_the_site_and_in_every_zone_ever_asked(stage: Stage) -> None:
-    assert {"us-central2-b", "europe-west4-b"} <= set(zones(stage.store)), (
-        "anywhere, without a site"
-    )
+    assert {"us-central2-b", "europe-west4-b"} <= set(zones(stage.store)), "without a site"
     stage.running(stage.create())
     assert zones(stage.store, ["europe-west4-b"]) == ["europe-west4-b", "us-central2-b"]
 

@@ -61,6 +61,4 @@ def test_what_the_tests_and_benches_import_of_each_other_is_there():
     for file in (ROOT / "tests").rglob("*.py"):
         for name in re.findall(r"^from (tests(?:\.\w+)+) import", file.read_text(), re.M):
             path = ROOT.joinpath(*name.split("."))
-            assert path.is_dir() or path.with_suffix(".py").is_file(), (
-                f"{file}: {name} is not there"
-            )
+            assert path.is_dir() or path.with_suffix(".py").is_file(), f"{file}: no {name}"

@@ -54,9 +54,7 @@ def test_one_reading_serves_all_viewers_for_some_minutes(cloud: Cloud) -> None:
     assert cloud.calls == 1
     clock.sleep(capacity.EVERY)
     cloud.open.clear()
-    assert quotas.look().at == clock.now() - capacity.EVERY, (
-        "what is known is shown while it is read"
-    )
+    assert quotas.look().at == clock.now() - capacity.EVERY, "the old answer is shown meanwhile"
     cloud.open.set()
     when_read(quotas)
     assert quotas.look().at == clock.now()

@@ -150,9 +150,7 @@ def test_what_is_said_of_an_object_is_kept(bucket: storage.Bucket) -> None:
     assert stored.custom_time == blob.custom_time
     stored.metadata = {"step": "7", "new": "1"}
     stored.patch(if_metageneration_match=1)
-    assert (stored.metageneration, stored.generation) == (2, blob.generation), (
-        "the bytes are the same"
-    )
+    assert (stored.metageneration, stored.generation) == (2, blob.generation), "the same bytes"
     stored.metadata = None
     stored.patch()
     stored.reload()
