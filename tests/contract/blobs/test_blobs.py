@@ -184,8 +184,6 @@ def test_a_bucket_in_another_region_is_refused_and_one_in_ours_is_used(blobs: Bl
 
 def test_two_callers_that_make_the_same_bucket_both_succeed(blobs: Blobs) -> None:
     with ThreadPoolExecutor(4) as pool:
-        for made in [
-            pool.submit(blobs.ensure_bucket, "gs://race-bucket", REGION, timeout=T)
-            for _ in range(4)
-        ]:
-            made.result()
+        list(
+            pool.map(lambda _: blobs.ensure_bucket("gs://race-bucket", REGION, timeout=T), range(4))
+        )

@@ -11,7 +11,7 @@ from tpujob.domain.model import State
 from tpujob.engine.groups import Groups
 
 
-def test_a_large_ended_group_is_read_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_ended_group_is_read_fast(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     job = replace(stage.job(stage.create()), group="000001", state=State.SUCCEEDED)
     ended = [replace(job, id=f"{n + 2:06d}", index=n) for n in range(10_000)]
     monkeypatch.setattr(stage.store, "walk", lambda: iter(ended))
