@@ -96,9 +96,7 @@ def test_the_command_lists_then_removes(shell: Rig, capsys: pytest.CaptureFixtur
     shell.cache = ChecksumCache(shell.folder / "ledger")  # for the rig's own end
 
 
-def test_a_bucket_says_what_it_keeps_and_takes_the_rule_beside_others(
-    shell: Rig, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bucket_takes_one_more_rule(shell: Rig, capsys: pytest.CaptureFixture[str]) -> None:
     own = {"action": {"type": "Delete"}, "condition": {"age": 30, "matchesSuffix": [".log"]}}
     path = f"/storage/v1/b/{shell.bucket}"
     patch = json.dumps({"lifecycle": {"rule": [own]}}).encode()

@@ -197,9 +197,7 @@ def test_an_object_whose_bytes_are_wrong_twice_is_left_out_by_name_and_the_rest_
     assert rig.stored().keys() == fetched == {"0", "1", "2", "3", "4"}
 
 
-def test_an_object_that_is_replaced_in_mid_copy_is_named_and_comes_with_the_next_sync(
-    rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_object_changes_in_mid_copy(rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload, "SMALL", MIB)
     monkeypatch.setattr("time.sleep", lambda _: None)
 

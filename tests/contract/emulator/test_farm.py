@@ -242,9 +242,7 @@ def test_a_bare_host_has_what_a_tpu_vm_has(farm: FarmProcess) -> None:
 
 
 @pytest.mark.slow
-def test_hosts_that_are_cut_off_are_not_reached_and_nobody_says_so(
-    farm: FarmProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hosts_that_are_cut_off_hang(farm: FarmProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dropped, as a firewall does it, not refused."""
     addresses = farm.slice("tj-apart", hosts=3, cut=True)
 

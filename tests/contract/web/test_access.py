@@ -39,7 +39,7 @@ from tpujob.service.jobs import Jobs
 from tpujob.web.api import create_app
 from tpujob.web.security.middleware import OPEN_PATHS
 
-BOB, EVE, NOBODY = caller("bob"), caller("eve"), caller("nobody", None)
+BOB, EVE = caller("bob"), caller("eve")
 ROLES = (None, Role.VIEWER, Role.SUBMITTER, Role.ADMIN)
 
 #: The least role for one's own, and for somebody else's. Said again, so that a slip in the table is noticed.

@@ -130,9 +130,7 @@ def test_a_listener_at_the_port_of_a_lost_connection_is_not_its_peer(door: socke
         assert unix_sockets._uid_of_tcp(address, ("127.0.0.1", 1)) is None  # pyright: ignore[reportPrivateUsage]
 
 
-def test_a_kernel_that_is_not_asked_over_netlink_says_nothing_of_ports(
-    door: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_netlink_shows_no_port(door: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     """macOS has no netlink; neither is a stranger taken for us, nor does anything fail."""
     assert unix_sockets.tells_peers()
     monkeypatch.delattr(socket, "AF_NETLINK")

@@ -68,9 +68,7 @@ def test_the_next_job_starts_on_the_slice_and_pays_from_that_moment(stage: Stage
     assert len(stage.cloud.created) == 1
 
 
-def test_a_slice_is_handed_on_also_where_so_many_wait_that_plans_are_rare(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_queue_hands_slices_on(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = waits_beside(stage)
     monkeypatch.setattr(queue, "PLANNED", 0.001)
     end(stage, first)

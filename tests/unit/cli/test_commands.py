@@ -103,9 +103,7 @@ def test_create_ships_the_code_folder(tpujob: Tpujob, api: ScriptedJobs, job_fil
     assert api.named("create")[0]["code"]["commit"] == "", "it is no checkout"
 
 
-def test_a_requirements_file_that_is_not_in_the_code_or_lacks_a_package_is_named(
-    tpujob: Tpujob, api: ScriptedJobs, tmp_path: Path
-) -> None:
+def test_bad_requirements_are_named(tpujob: Tpujob, api: ScriptedJobs, tmp_path: Path) -> None:
     file, packages = tmp_path / "mlp.yaml", tmp_path / "requirements.txt"
     file.write_text(
         "name: a\ntpu: {type: v4-8}\nrun: {workload: mlp}\ncode: .\nenv: {uv: requirements.txt}\n"
@@ -127,9 +125,7 @@ def test_create_shows_plan_warnings(tpujob: Tpujob, api: ScriptedJobs, job_file:
     assert result.json["id"], "what a script reads stays as it is"
 
 
-def test_create_refuses_what_the_plan_refuses_once_and_before_the_code_is_shipped(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
-) -> None:
+def test_create_refuses_as_plan_does(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     job_file.write_text(job_file.read_text() + "code: .\n")
     why = "data: gs://nowhere/x: there is no bucket gs://nowhere"
     api.refused = [{"message": why, "hint": "make it"}]
@@ -184,9 +180,7 @@ def test_a_bad_file_is_explained_and_nothing_is_submitted(
     assert api.calls == []
 
 
-def test_an_error_of_the_backend_about_a_job_names_its_file_and_both_versions(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
-) -> None:
+def test_errors_name_file_and_versions(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     api.raises = errors.BadSpec("tpu.zones: us-central2-b has no v5p-16", hint="elsewhere")
     result = tpujob("create", str(job_file), code=65)
     message = f"tpujob: {job_file}: {api.raises.message}\n  elsewhere\n"
@@ -585,9 +579,7 @@ def test_a_wrong_command_line_with_json_is_answered_as_json(tpujob: Tpujob) -> N
     assert "--stat" in error["message"]
 
 
-def test_a_backend_that_does_not_answer_is_reported_with_its_log(
-    tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_backend_has_a_log_shown(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tpujob.config.stack_processes.DYING", 0.1)
     ready = tpujob.state / "run" / "backend.json"
     ready.write_text(

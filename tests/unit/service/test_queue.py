@@ -557,9 +557,7 @@ def test_a_dependency_that_is_not_there_is_refused(
     assert stage.job(submit(eve, after=["1"])).edges[0].job == "000001"
 
 
-def test_when_a_job_starts_follows_from_the_job_that_it_waits_for(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_a_start_follows_from_the_job_before(stage: Stage, bob: JobsApi) -> None:
     a = submit(bob, "a", time="2h")
     b = submit(bob, "b", after=["a"])
     assert _starts(stage, b) is None

@@ -42,9 +42,7 @@ def test_a_write_fails_after_it_took_effect(bucket: Bucket, faults: StorageFault
         ("*", lambda b: put(b, "kind/b")),
     ],
 )
-def test_each_kind_of_request_is_recognised(
-    bucket: Bucket, faults: StorageFaults, method: str, act
-) -> None:
+def test_all_kinds_are_recognised(bucket: Bucket, faults: StorageFaults, method: str, act) -> None:
     put(bucket, "kind/a")
     faults.add(StorageFault(429, count=1, method=method))
     for other in {"LIST", "GET", "DELETE", "PUT"} - {method}:

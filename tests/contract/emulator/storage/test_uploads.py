@@ -236,9 +236,7 @@ def test_ranges(
          b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"400"),
     ],
 )  # fmt: skip
-def test_an_invalid_request_gets_an_error_and_hurts_nobody(
-    server: StorageServer, sent: bytes, status: bytes
-) -> None:
+def test_invalid_requests_get_an_error(server: StorageServer, sent: bytes, status: bytes) -> None:
     place = urlsplit(server.url)
     with socket.create_connection((place.hostname, place.port), timeout=20) as wire:
         wire.sendall(sent)

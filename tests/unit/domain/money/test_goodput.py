@@ -31,7 +31,7 @@ from tpujob.domain.money.report import GROUPS, Group, report
 from tpujob.domain.observations import HostReport, Observation, Present, SliceState
 from tpujob.domain.progress import began_from
 
-MIN, HOUR, CHIPS = 60.0, 3600.0, 8
+HOUR, CHIPS = 3600.0, 8
 BARE = a_job().slices[0]
 
 
