@@ -80,11 +80,11 @@ def test_every_query_has_its_index_and_every_index_its_query(
     store.changes(store.changes(0)[0])
     store.remove(job.id, lease=None)
     store.close()
-    asked = [r.structured_query for method, r, _ in network.seen if method == "RunQuery"]
-    assert len(asked) >= 20
-    assert {index for index in map(needed, asked) if index} == declared()
+    queries = [r.structured_query for method, r, _ in network.seen if method == "RunQuery"]
+    assert len(queries) >= 20
+    assert {index for index in map(needed, queries) if index} == declared()
     everywhere = {
-        (q.from_[0].collection_id, *ordered(q)) for q in asked if q.from_[0].all_descendants
+        (q.from_[0].collection_id, *ordered(q)) for q in queries if q.from_[0].all_descendants
     }
     assert everywhere == declared_everywhere() != set()
 

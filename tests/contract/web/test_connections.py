@@ -85,17 +85,17 @@ def test_headers_must_be_there_in_time() -> None:
     with backend(Connections(most=20, headers_s=0.2)) as (_, connect):
         assert answer(connect(b"")) == b""
         assert answer(connect(HALF)) == b""
-        kept = served(connect)
-        kept.sendall(b"\r\n")  # which begins no request, and from which on uvicorn waits for ever
-        assert answer(kept) == b""
+        wire = served(connect)
+        wire.sendall(b"\r\n")  # which begins no request, and from which on uvicorn waits for ever
+        assert answer(wire) == b""
 
 
 def test_one_connection_serves_one_request_after_another() -> None:
     with backend(Connections(most=20)) as (_, connect):
-        kept = connect(WHOLE)
+        wire = connect(WHOLE)
         for _ in range(5):
-            assert kept.recv(65536).startswith(b"HTTP/1.1 200")
-            kept.sendall(WHOLE)
+            assert wire.recv(65536).startswith(b"HTTP/1.1 200")
+            wire.sendall(WHOLE)
 
 
 LARGE = b"x" * (connections.HEADER_BYTES + 1)
@@ -173,11 +173,9 @@ def test_one_user_cannot_take_all_connections_of_a_unix_socket(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("soft", "hard", "most"), [(200, 200, 100), (1024, 1024, 512), (256, 4096, 512)]
+    ("soft", "hard", "connections"), [(200, 200, 100), (1024, 1024, 512), (256, 4096, 512)]
 )
-def test_file_descriptors_are_asked_for_and_some_stay_for_the_backend(
-    soft: int, hard: int, most: int
-) -> None:
+def test_some_descriptors_stay_for_the_backend(soft: int, hard: int, connections: int) -> None:
     code = f"""
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
@@ -185,4 +183,4 @@ from tpujob.web.security.connections import most_connections
 print(most_connections(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert [int(word) for word in done.stdout.split()] == [most, hard]
+    assert [int(word) for word in done.stdout.split()] == [connections, hard]

@@ -236,9 +236,7 @@ def test_without_a_stream_the_page_asks_by_itself(site: Site, open_tab: OpenTab)
     expect(page.locator(f"#job-{first.id} .why")).to_contain_text("attempt 8")
 
 
-def test_a_fetch_that_fails_is_shown_and_what_was_shown_stays(
-    site: Site, open_tab: OpenTab
-) -> None:
+def test_a_failed_fetch_is_shown_and_what_was_shown_stays(site: Site, open_tab: OpenTab) -> None:
     first = add(site)
     page = open_tab(ALL, allowed=["503"])
     page.route("**/?who=*", lambda route: route.fulfill(status=503, body="upstream connect error"))

@@ -22,9 +22,7 @@ from tpujob.service.backend import ProcessFacts
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
-def test_an_admin_sees_which_channel_fails_and_tests_it(
-    site: Site, open_tab: OpenTab, scripts: bool
-):
+def test_an_admin_sees_a_channel_fail_and_tests_it(site: Site, open_tab: OpenTab, scripts: bool):
     site.store_jobs([lab.job_in(State.FAILED)])
     page = open_tab("/notifications", scripts=scripts)
     failing = page.locator("#channel-ops")
@@ -85,9 +83,7 @@ def test_addresses_are_seen_by_their_owner_and_by_admins(site: Site) -> None:
 
 
 @pytest.mark.parametrize("local", [True, False], ids=["local", "deployed"])
-def test_without_channels_the_page_says_how_to_get_one(
-    site: Site, open_tab: OpenTab, tmp_path: Path, local: bool
-):
+def test_without_channels_there_is_help(site: Site, open_tab: OpenTab, tmp_path: Path, local: bool):
     file = str(tmp_path / "notifications.yaml") if local else ""
     site.stop()
     site.stage.setup = NotificationSetup()

@@ -108,9 +108,7 @@ def test_a_caller_above_the_limit_gets_a_page_that_refreshes(site: Site):
 
 
 @pytest.mark.parametrize("path", ["/health", "/healthz"])
-def test_a_path_without_sign_in_answers_a_wrong_method_with_a_page(
-    site: Site, path: str, caplog: pytest.LogCaptureFixture
-):
+def test_a_wrong_method_gets_a_page(site: Site, path: str, caplog: pytest.LogCaptureFixture):
     page = httpx.post(site.url + path, headers={**HTML, "x-test-name": "stranger"})
     assert page.status_code == 405, "the caller is unknown, and nothing fails"
     assert "POST is not allowed here" in page.text

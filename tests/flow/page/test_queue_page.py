@@ -35,9 +35,7 @@ def busy(site: Site) -> list[str]:
     return made
 
 
-def test_the_queue_says_why_each_job_waits_and_moves_by_itself(
-    site: Site, open_tab: OpenTab, busy: list[str]
-) -> None:
+def test_the_queue_says_why_each_job_waits(site: Site, open_tab: OpenTab, busy: list[str]) -> None:
     page = open_tab("/queue")
     expect(page.get_by_text("5 jobs in the queue")).to_be_visible()
     expect(page.locator("#queue-shapes section")).to_have_count(2)
@@ -56,8 +54,8 @@ def test_the_queue_says_why_each_job_waits_and_moves_by_itself(
 def test_the_queue_fits_a_window(open_tab: OpenTab, busy: list[str], width: int) -> None:
     page = open_tab("/queue", scripts=False, view={"width": width, "height": 900})
     expect(page.locator(f"#queue-{busy[2]}")).to_contain_text("sweep-2")
-    left = "bars => bars.map(bar => bar.getBoundingClientRect().x)"
-    bars = page.locator("#queue-shares .share").evaluate_all(left)
+    left_edges = "bars => bars.map(bar => bar.getBoundingClientRect().x)"
+    bars = page.locator("#queue-shares .share").evaluate_all(left_edges)
     assert len(set(bars)) == 1, "they can be compared"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 

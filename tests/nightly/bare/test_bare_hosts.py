@@ -53,9 +53,9 @@ class BareStack(LocalStack):
             spec["code"] = str(file.parent / spec["code"])
         return self._submit({**spec, **changes})
 
-    def job_with(self, name: str, command: str, **more: Any) -> str:
+    def job_with(self, name: str, command: str, **fields: Any) -> str:
         """A job of one host that runs a command; its id."""
-        spec = {"name": name, "tpu": {"type": "v4-8"}, "run": {"command": command}, **more}
+        spec = {"name": name, "tpu": {"type": "v4-8"}, "run": {"command": command}, **fields}
         return self._submit({"stop_grace": "3s", "preflight": False, **spec})
 
     def _submit(self, spec: Mapping[str, Any]) -> str:
@@ -78,9 +78,9 @@ class BareStack(LocalStack):
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareStack]:
     stack = BareStack(tmp_path_factory.mktemp("bare"))
     yield stack
-    left = stack.json("emulator", "status")["slices"]
+    slices = stack.json("emulator", "status")["slices"]
     stack.down()
-    assert left == [], f"no story may leave a slice behind: {left}"
+    assert slices == [], f"no story may leave a slice behind: {slices}"
 
 
 def brief(view: Mapping[str, Any]) -> list[tuple[str, str | None]]:

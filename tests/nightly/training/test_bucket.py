@@ -52,7 +52,7 @@ def _call(storage: StorageServer, method: str, path: str, body: bytes | None = N
         return answer.read()
 
 
-def test_a_run_goes_on_from_the_newest_step_in_the_bucket_that_is_committed_and_whole(
+def test_a_run_resumes_at_a_whole_step(
     tmp_path: Path, cache: Path, storage: StorageServer, asked: list[str]
 ) -> None:
     _call(storage, "POST", "/storage/v1/b?project=p", json.dumps({"name": "bucket"}).encode())

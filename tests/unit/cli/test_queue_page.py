@@ -28,17 +28,17 @@ def reason(kind: str, text: str, *jobs: str, until: str | None = None) -> Any:
 QUOTA = reason("quota", "48 of 64 chips of us-east5-b/v6e/spot are in use")
 
 
-def place(position: int, *reasons: Any, about: str | None = None, **more: Any) -> PlaceView:
+def place(position: int, *reasons: Any, about: str | None = None, **fields: Any) -> PlaceView:
     terms = {"priority": "normal", "raised": False, "share_usd": 412.5, "owner_usd": 96.2}
     terms |= {"rank": 0, "since": "2026-01-01T21:04:05.000Z"}
     facts = {"position": position, "starts_about": about, "reasons": [*reasons], "helps": []}
-    return cast(PlaceView, {**facts, "order": terms if position else None, **more})
+    return cast(PlaceView, {**facts, "order": terms if position else None, **fields})
 
 
-def row(job: str, name: str, user: str, where: PlaceView, **more: Any) -> QueueRow:
+def row(job: str, name: str, user: str, where: PlaceView, **fields: Any) -> QueueRow:
     facts = {"id": job, "name": name, "user": user, "mine": False, "share": "", "alike": 0}
     tpu = {"type": "v6e-8", "zones": ["us-east5-b"], "pricing": "spot", "tpu_slices": 1, "chips": 8}
-    return cast(QueueRow, {**where, **facts, **tpu, "since": AT, **more})
+    return cast(QueueRow, {**where, **facts, **tpu, "since": AT, **fields})
 
 
 BEHIND = reason("order", "waits behind 000412 for the same hardware", "000412")

@@ -44,8 +44,8 @@ def test_nothing_that_a_terminal_obeys_or_hides_is_left(text: str, shown: str) -
 def test_clean_text_has_nothing_left_to_clean(text: str) -> None:
     shown = clean(text)
     assert clean(shown) == shown
-    left = {unicodedata.category(c) for c in shown}
-    assert not left & {"Cc", "Cs", "Zl", "Zp"}
+    categories = {unicodedata.category(c) for c in shown}
+    assert not categories & {"Cc", "Cs", "Zl", "Zp"}
     assert not any(unicodedata.bidirectional(c) in MARKS for c in shown)
 
 

@@ -140,9 +140,7 @@ def test_sums_that_cannot_be_read_again_are_as_old_as_they_are(tmp_path: Path) -
     assert stage.reconciler.spending.accounts()[0].used > accounts[0].used
 
 
-def test_a_damaged_record_does_not_stop_the_sums_of_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_record_stops_no_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = stage_with(tmp_path, PROJECT)
     job, damaged = submit(stage, "ada"), submit(stage, "bob")
     both(stage, State.RUNNING, job, damaged)
@@ -161,9 +159,7 @@ def test_a_damaged_record_does_not_stop_the_sums_of_the_others(
     assert after.used - before.used >= 1_000_000
 
 
-def test_a_request_counts_while_its_commit_is_slow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_counts_during_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget pays for one slice; the store takes so long that the sums are read again meanwhile."""
     stage = stage_with(tmp_path, SharedBudget(1_400_000))
     first, second = submit(stage, "ada"), submit(stage, "bob")

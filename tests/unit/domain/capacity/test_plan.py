@@ -249,9 +249,7 @@ def test_an_element_waits_for_the_one_of_its_index() -> None:
 @pytest.mark.parametrize(
     ("on", "broken"), [("success", True), ("start", True), ("end", False), ("failure", False)]
 )
-def test_an_element_does_not_wait_for_one_that_a_cancelled_group_has_not_made(
-    on: str, broken: bool
-) -> None:
+def test_an_element_does_not_wait_for_one_of_a_cancelled_group(on: str, broken: bool) -> None:
     ends = {"000001": JobEnd(State.CANCELLED, NOW - 9, NOW, is_group=True)}
     job = waits(9, edges=(Edge("000001", on, each=True),), group="000002", index=7)  # type: ignore[arg-type]
     place = planned(job, world=World(ends=ends)).places[job.id]

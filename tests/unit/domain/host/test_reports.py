@@ -172,9 +172,7 @@ def test_a_report_of_an_agent_of_0_1_is_understood() -> None:
         ([3, 0, 8476], None),
     ],
 )
-def test_a_host_that_another_one_did_not_reach_is_read(
-    value: object, read: Unreached | None
-) -> None:
+def test_a_host_that_another_cannot_reach_is_read(value: object, read: Unreached | None) -> None:
     report = reports.read_report(0, said(unreached=value, late="yes"))[1]
     assert (report.unreached, report.late) == (read, False)
 
