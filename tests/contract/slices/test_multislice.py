@@ -51,23 +51,19 @@ def test_the_nodes_of_a_request_are_counted_in_both_forms(specs: list[dict[str, 
 
 
 def test_a_node_without_guest_attributes_does_not_hide_those_of_the_others(
-    cloud: Cloud, slices: CloudTpuSlices, monkeypatch: pytest.MonkeyPatch
+    slices: CloudTpuSlices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the keys of all hosts would be pinned at the first contact. The text is Google's."""
-    ask(slices, THREE)
-    ready = replace(THREE, endpoints=wait_for(slices, SliceState.READY, THREE).endpoints)
-    key = {"key": "ssh-ed25519", "value": "AAAA"}
-    published = tpu_v2.GetGuestAttributesResponse(
-        guest_attributes=[{"query_value": {"items": [key]}}] * 2
-    )
+    key = {"query_value": {"items": [{"key": "ssh-ed25519", "value": "AAAA"}]}}
     text = 'Cloud TPU received an invalid argument. The "GuestAttributes" value "" was not found.'
 
     def answer(_method: str, request: dict[str, Any], *_: object) -> Any:
         if request["name"].endswith("-0"):
             raise refusal("looking", "INVALID_ARGUMENT", text)
-        return published
+        return tpu_v2.GetGuestAttributesResponse(guest_attributes=[key, key])
 
     monkeypatch.setattr(slices.api, "call", answer)
+    ready = replace(THREE, endpoints=tuple(Endpoint(host, "10.0.0.1") for host in range(6)))
     hosts = slices.guest_attributes.look(ready, 20)
     assert [len(host.host_keys) for host in hosts] == [0, 0, 1, 1, 1, 1]
 

@@ -65,7 +65,7 @@ def test_a_bucket_is_there_before_set_up_and_gone_after_the_program(host: Host, 
     assert made.endswith(f".json -o ro lab-data {place}")
     assert gone == f"umount -u {place}"
     config = json.loads(Path(f"{log}.config").read_text())
-    assert config["only-dir"] == "c4"
+    assert (config["only-dir"], config["enable-hns"]) == ("c4", False)
     assert config["file-cache"]["max-size-mb"] == 51200
     assert config["metadata-cache"] == {"ttl-secs": 3600}
     assert config["cache-dir"].startswith(f"{host.home}/.tpujob/cache/gcsfuse/")
@@ -75,7 +75,7 @@ def test_a_bucket_is_there_before_set_up_and_gone_after_the_program(host: Host, 
 def test_a_mount_without_a_cache_keeps_nothing_and_may_be_writable(host: Host, log: Path) -> None:
     host.run("true", mounts=data(read_only=False))
     config = json.loads(Path(f"{log}.config").read_text())
-    assert {"cache-dir", "file-cache", "only-dir"}.isdisjoint(config)
+    assert {"cache-dir", "file-cache", "only-dir", "enable-hns"}.isdisjoint(config)
     assert " -o ro " not in log.read_text()
 
 
