@@ -1,6 +1,7 @@
 """Arrays and sweeps: one job file, many jobs, one wish for all of them."""
 
 import re
+import sqlite3
 from collections import Counter
 from typing import Any
 
@@ -99,6 +100,16 @@ def test_a_group_whose_dependency_was_met_ends_for_no_lack_of_it(stage: Stage) -
     stage.until(first.id, State.CANCELLED)
     end(stage, second)
     assert stage.until(group, State.CANCELLED).cause is Cause.CANCELLED
+
+
+def test_an_element_is_supervised_while_the_record_of_its_group_is_damaged(stage: Stage) -> None:
+    group = made(stage, matrix=None, array=1, run={"command": "true"})
+    (element,) = elements(stage, group)
+    stage.running(element.id)
+    with sqlite3.connect(stage.folder / "tpujob.db") as db:
+        db.execute("UPDATE jobs SET document = '{', version = version + 1 WHERE id = ?", (group,))
+    stage.finish(element.id, 0, 0)
+    stage.until(element.id, State.SUCCEEDED)
 
 
 def test_two_elements_that_ask_at_the_same_moment_do_not_both_get_the_last_place(
