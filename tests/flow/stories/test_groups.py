@@ -103,13 +103,15 @@ def test_a_group_whose_dependency_was_met_ends_for_no_lack_of_it(stage: Stage) -
 
 
 def test_an_element_is_supervised_while_the_record_of_its_group_is_damaged(stage: Stage) -> None:
-    group = made(stage, matrix=None, array=1, run={"command": "true"})
+    changes = {"matrix": None, "run": {"command": "true"}, "recovery": {"failures": 0}}
+    group = made(stage, **changes, array=1)
     (element,) = elements(stage, group)
     stage.running(element.id)
     with sqlite3.connect(stage.folder / "tpujob.db") as db:
         db.execute("UPDATE jobs SET document = '{', version = version + 1 WHERE id = ?", (group,))
-    stage.finish(element.id, 0, 0)
-    stage.until(element.id, State.SUCCEEDED)
+    stage.finish(element.id, 1, 1)
+    stage.until(element.id, State.FAILED)
+    assert stage.api.get(element.id)["state"] == "failed"
 
 
 def test_two_elements_that_ask_at_the_same_moment_do_not_both_get_the_last_place(
