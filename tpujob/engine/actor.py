@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 MARGIN = 5.0
 #: seconds for one round of a copy; a call that it began may take as long again
 COPYING = 20.0
+#: seconds after a job's last round of a copy in which no other job copies to the same place
+ALONE = 120.0
 #: seconds for the wipe of a slice that is handed on
 WIPING = 60.0
 #: seconds that a started program gets to report before it is started again, which is safe but not free
@@ -72,9 +74,14 @@ class Actor:
         self.report_every, self._live, self._groups = report_every, live, groups
         self._spent = spent
         self._bundles = Bundles(ports.store, ports.blobs)
+        #: by target of a copy: the job that makes it, and when it last began a round
+        self._copying: dict[str, tuple[str, float]] = {}
 
     def worth_doing(self, job: Job, action: Action | None) -> Action | None:
-        """Return the action; None for a start that hosts accepted a moment ago: they are about to report."""
+        """Return the action; None for a start that hosts accepted a moment ago: they are about to report; and for a
+        copy that another job makes."""
+        if isinstance(action, MakeCopy) and self._copied_by_another(job, action.id):
+            return None
         if isinstance(action, StartProgram):
             started = self._live[job.id].started
             if started is not None and self.clock.now() - started < PATIENCE:
@@ -166,7 +173,19 @@ class Actor:
         copy = datasets.found(job, action.id)
         assert copy is not None, f"job {job.id} makes no copy {action.id}"
         timeout = min(COPYING, self._left(lease))
-        return Copied(self.copies.advance(copy, timeout=timeout))
+        if self._copied_by_another(job, action.id):
+            raise Transient(f"another job copies {copy.name}")
+        self._copying[copy.target] = job.id, self.clock.now()
+        progress = self.copies.advance(copy, timeout=timeout)
+        if progress.whole:
+            self._copying.pop(copy.target, None)
+        return Copied(progress)
+
+    def _copied_by_another(self, job: Job, id: str) -> bool:
+        """Return whether another job of this backend copies to the same place: both would pay for large objects."""
+        copy = datasets.found(job, id)
+        other, at = self._copying.get(copy.target, ("", 0.0)) if copy else ("", 0.0)
+        return other not in ("", job.id) and 0 <= self.clock.now() - at < ALONE
 
     def _clean(self, job: Job, lease: Lease) -> None:
         """Remove the objects of a job and what only it has shipped, then its record; of a group, first those of its

@@ -16,7 +16,7 @@ from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import DesiredState, Job, State
 from tpujob.domain.observations import Observation
 from tpujob.domain.spec.elements import Element, elements
-from tpujob.errors import Conflict, NotFound
+from tpujob.errors import Conflict, DamagedRecord, NotFound
 from tpujob.ports import Clock, Store
 
 #: bytes of the records that are stored at once
@@ -71,6 +71,10 @@ class Groups:
             return replace(seen, group_wish=self._store.peek(job.group).wish)
         except NotFound:
             return replace(seen, group_wish=DesiredState.RELEASE)
+        except (
+            DamagedRecord
+        ):  # a request for the whole group is not known: only what runs goes on, as `check` raises
+            return seen
 
     def check(self, job: Job, happened: Event) -> None:
         """Raises Conflict when a slice is for an element whose group was cancelled or held meanwhile."""

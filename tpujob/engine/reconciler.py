@@ -7,6 +7,7 @@ job for at most one lease. `engine/loop.py` schedules the ticks.
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tpujob.domain.actions import (
     Action,
@@ -49,6 +50,8 @@ LEASE = 60.0
 FRESH = 60.0
 #: decisions in one tick; the next tick goes on from there
 ROUNDS = 12
+#: seconds between two ticks of a job whose data another job copies
+COPIED = 15.0
 
 #: how each is counted
 _RESULTS = {Done: "done", Copied: "done", Made: "done", NotYet: "not_yet", Denied: "denied"}
@@ -132,6 +135,8 @@ class Reconciler:
             seen = self.observer.extend(job, seen, decision.needs)
             decision = decide(job, seen, seen.at)
         action = self.actor.worth_doing(job, decision.action)
+        if isinstance(decision.action, MakeCopy) and action is None:
+            decision = replace(decision, wake_in=COPIED)
         if decision.event is None and action is None:
             return decision, False
         return decision, self._carry_out(job, seen, decision.event, action)

@@ -45,7 +45,7 @@ from tpujob.domain.model import DesiredState, Edge, Job, Slice, State
 from tpujob.domain.money import budget as money
 from tpujob.domain.money.estimate_shapes import Surroundings
 from tpujob.engine import Bundles, JobRuntime, Loop, Reconciler
-from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
+from tpujob.errors import BadRequest, Conflict, DamagedRecord, IllegalInState, NotFound
 from tpujob.service import details, next_step, offered_actions
 from tpujob.service.admin import Admin
 from tpujob.service.authorization import Authorized, find_job, own_key
@@ -387,7 +387,7 @@ class Jobs:
 
     def _ends_with_group(self, job: Job, view: JobView) -> None:
         """Show in an element's view that it can only be resumed with its group, if that was cancelled."""
-        with suppress(NotFound):
+        with suppress(NotFound, DamagedRecord):
             group = self._ports.store.peek(job.group)
             if group.wish is DesiredState.RUN:
                 return

@@ -75,6 +75,15 @@ def test_nobody_finds_what_another_has_set(opened: Open) -> None:
     assert secrets.get(ADA, KEY) == "ada's"
 
 
+def test_what_another_process_has_removed_and_set_again_counts(opened: Open) -> None:
+    first, second = opened(), opened()
+    first.put(ADA, KEY, "one")
+    first.put(ADA, KEY, "two")
+    second.remove(ADA, KEY)
+    second.put(ADA, KEY, "three")
+    assert first.get(ADA, KEY) == "three"
+
+
 def test_what_was_removed_is_gone_and_can_be_set_again(opened: Open) -> None:
     secrets = opened()
     with pytest.raises(NotFound, match=f"no secret {KEY} is set"):

@@ -12,6 +12,7 @@ from tests.support.stage import Stage
 from tpujob.domain.capacity.site import EVERYWHERE
 from tpujob.domain.model import Job
 from tpujob.domain.spec import dump
+from tpujob.engine.reconciler import COPIED
 from tpujob.errors import BadSpec
 from tpujob.ports import BucketPlace
 from tpujob.submit import job_file
@@ -108,6 +109,29 @@ def test_a_backend_goes_on_with_the_copy_of_a_killed_one(lab: Stage, when: str) 
     assert killed == 6
     assert below(lab, target(lab, job_id, "us-east5")) == FILES
     assert len(lab.copies.made) == len(FILES), "nothing is copied twice"
+
+
+def test_of_jobs_with_the_same_data_one_copies_it(lab: Stage) -> None:
+    """Two that copy a large object in steps would pay for it twice."""
+    jobs = [create(lab, EAST), create(lab, EAST)]
+    pauses: list[float | None] = []
+    for _ in range(40):
+        pauses += [lab.reconciler.tick(job_id) for job_id in jobs]
+        lab.clock.sleep(2)
+    assert COPIED in pauses, "one that waits is not ticked often"
+    copied = [lab.job(job_id).copies[0].progress for job_id in jobs]
+    assert [(progress.objects, progress.same) for progress in copied] == [(4, 0), (0, 4)]
+    assert all(lab.job(job_id).slices for job_id in jobs)
+
+
+def test_another_job_copies_when_the_first_is_cancelled(lab: Stage) -> None:
+    first, second = create(lab, EAST), create(lab, EAST)
+    for _ in range(2):
+        lab.reconciler.tick(first)
+        lab.reconciler.tick(second)
+    lab.api.delete(first)
+    lab.until(second, lambda j: bool(j.slices))
+    assert 0 < lab.job(second).copies[0].progress.objects < 4
 
 
 def test_a_region_that_refuses_the_copy_makes_way_for_the_next(lab: Stage) -> None:

@@ -1,6 +1,7 @@
 """Arrays and sweeps: one job file, many jobs, one wish for all of them."""
 
 import re
+import sqlite3
 from collections import Counter
 from typing import Any
 
@@ -99,6 +100,18 @@ def test_a_group_whose_dependency_was_met_ends_for_no_lack_of_it(stage: Stage) -
     stage.until(first.id, State.CANCELLED)
     end(stage, second)
     assert stage.until(group, State.CANCELLED).cause is Cause.CANCELLED
+
+
+def test_an_element_is_supervised_while_the_record_of_its_group_is_damaged(stage: Stage) -> None:
+    changes = {"matrix": None, "run": {"command": "true"}, "recovery": {"failures": 0}}
+    group = made(stage, **changes, array=1)
+    (element,) = elements(stage, group)
+    stage.running(element.id)
+    with sqlite3.connect(stage.folder / "tpujob.db") as db:
+        db.execute("UPDATE jobs SET document = '{', version = version + 1 WHERE id = ?", (group,))
+    stage.finish(element.id, 1, 1)
+    stage.until(element.id, State.FAILED)
+    assert stage.api.get(element.id)["state"] == "failed"
 
 
 def test_only_one_gets_the_last_place(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,10 @@ class GoogleSecrets:
         added = self._added.get(secret, 0)
         try:
             number, value = self._manager.access(secret)
-            return value if number >= added else self._manager.access(secret, added)[1]
+            # Missing: another process has removed the secret and set it again
+            with contextlib.suppress(Missing):
+                return value if number >= added else self._manager.access(secret, added)[1]
+            return value
         except Missing as missing:
             with contextlib.suppress(Missing):
                 if added:

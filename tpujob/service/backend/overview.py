@@ -13,7 +13,7 @@ from tpujob.domain.model import Job, State
 from tpujob.domain.observations import Circuit
 from tpujob.domain.paging import EVENTS, PAGE
 from tpujob.domain.text import rfc3339
-from tpujob.errors import BadRequest, NotFound, StoreError
+from tpujob.errors import BadRequest, NotFound, StoreError, TpujobError
 from tpujob.ports import Clock, EventKey, Store
 from tpujob.service.backend import capacity
 from tpujob.service.backend.capacity import Quotas, quotas_view
@@ -80,7 +80,7 @@ class Overview:
     def _in_full(self, job_id: str, event: Event) -> Event:
         """Return the event with the text of the error, which the end of a failed job repeats from its attempt's."""
         if event.kind is EventKind.FAILED:
-            with contextlib.suppress(NotFound, StoreError):  # removed meanwhile, or damaged
+            with contextlib.suppress(TpujobError):  # the record cannot be read now
                 ends = ended_by(self._store.peek(job_id), event.at)
                 return replace(event, text=in_full(event.text, ends))
         return event_in_full(event)
