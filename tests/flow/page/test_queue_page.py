@@ -64,7 +64,7 @@ def test_the_queue_fits_a_window(open_tab: OpenTab, busy: list[str], width: int)
 
 def test_an_empty_queue_says_so(site: Site, open_tab: OpenTab) -> None:
     page = open_tab("/queue", scripts=False)
-    expect(page.get_by_text("No job waits for a slice.")).to_be_visible()
+    expect(page.get_by_text("No job waits to request a slice.")).to_be_visible()
     for path in ("queue.json", "v1/queue?limit=0"):
         assert httpx.get(f"{site.url}/{path}", headers=NAMED).json()["rows"] == []
 

@@ -87,7 +87,9 @@ def test_the_queue_at_two_widths() -> None:
     assert QUEUE["rows"][4]["reasons"][0]["text"] in " ".join(pages["80 columns"].split())
     narrow = queue_page(QUEUE, 40, now=NOW)
     assert QUOTA["text"] in " ".join(narrow.split()), "no reason is cut"
-    assert queue_page(QueueView(rows=[], waiting=0), 80, now=NOW) == "No job waits for a slice."
+    assert (
+        queue_page(QueueView(rows=[], waiting=0), 80, now=NOW) == "No job waits to request a slice."
+    )
 
 
 def test_shares_with_their_owners() -> None:

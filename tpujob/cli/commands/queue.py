@@ -53,7 +53,9 @@ def queue(
 
     def text(view: QueueView, screen: Screen) -> str:
         if jobs and not view["rows"]:
-            return "None of them waits for a slice. `tpujob why JOB` explains the state of one."
+            return (
+                "None of them waits to request a slice. `tpujob why JOB` explains the state of one."
+            )
         shares = () if jobs else retrying.ask(lambda api: api.shares())
         return queue_page(view, screen.columns, now=time.time(), shares=shares, color=screen.color)
 
