@@ -58,9 +58,12 @@ class BuiltEnvironment(Runtime):
     def is_marked(self) -> bool:
         return bool(read_json(os.path.join(self.folder, MARKER)))
 
-    def works(self) -> bool:
-        """Return whether the environment's Python runs; True for an environment without Python."""
+    def problem(self) -> str:
+        """Return why the environment's Python does not run; empty: it runs, or the environment has none."""
         python = os.path.join(self.prefix, "bin", "python")
         if not os.path.lexists(python):
-            return os.path.isdir(self.prefix)
-        return output_of([python, "-c", "print(1)"], 60) == b"1\n"
+            return "" if os.path.isdir(self.prefix) else "its files are missing"
+        # the shell adds the errors of loader and interpreter to the output
+        output = output_of(["sh", "-c", 'exec "$0" -c "print(1)" 2>&1', python], 60) or b"no answer"
+        answer = output.decode("utf-8", "replace").splitlines()[-1]
+        return "" if answer == "1" else answer[:200] or "no answer"

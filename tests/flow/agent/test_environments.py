@@ -132,8 +132,23 @@ def test_partial_and_broken_environments_are_rebuilt(host: Host) -> None:
     python.unlink()
     python.symlink_to("/no/such/python")  # as if another image had another Python
     run(host, 3, "python3 -c 'import sys; print(sys.prefix)'", **plan)
-    assert notes(host, 3)[0] == "its Python does not run any more: it is made again"
+    gone = notes(host, 3)[0]
+    assert gone.startswith("its Python does not run any more, and is made again: ")
+    assert str(python) in gone, "the reason"
     assert host.bucket.log(3)[-1] == f"{folder}/prefix"
+
+
+def test_an_archive_that_does_not_run_here_says_why(host: Host) -> None:
+    python = 'echo "libc.so.6: version GLIBC_2.38 not found" >&2; exit 1'
+    make = f"mkdir -p $2/bin; printf '%s\\n' '#!/bin/sh' '{python}' >$2/bin/python; chmod +x $2/bin/python"
+    host.tools({"uv": f'#!/bin/sh\n[ "$1" != venv ] || {{ {make}; }}\n'})
+    plan = wanted(host, "uv")
+    run(host, 1, "true", **plan)
+    (folder,) = envs(host)
+    forget(host, folder)
+    run(host, 2, "true", **plan)
+    reason = "libc.so.6: version GLIBC_2.38 not found"
+    assert f"{folder.name}.tar does not run on this host: {reason}" in notes(host, 2)
 
 
 def built_elsewhere(host: Host) -> tuple[dict[str, Any], Path, dict[str, Any]]:

@@ -433,3 +433,7 @@ def test_a_budget_is_that_of_each_element(stage: Stage) -> None:
     assert view["usd_spent"] == row["usd_spent"] == pytest.approx(usd)
     assert view["usd_per_hour"] == pytest.approx(7.37, abs=0.01)
     assert len(stage.api.budgets()) == 7
+    for element in elements(stage, group)[1:]:
+        stage.running(element.id)
+        stage.clock.sleep(7.0)
+        assert (total := stage.api.get(group)["usd_spent"]) == round(total or 0, 6)

@@ -303,6 +303,15 @@ def test_whatever_comes_between_ends_well(stage: Stage, bob: JobsApi, then: str)
     sound(stage, job)
 
 
+def test_a_held_job_that_is_put_back_announces_no_request(stage: Stage, bob: JobsApi) -> None:
+    job = submit(bob, hand_on=False)
+    stage.running(job)
+    bob.hold(job)
+    bob.requeue(job)
+    stage.until(job, State.QUEUED)
+    assert stage.store.events(job)[-1].text == "queued again"
+
+
 def test_only_a_job_whose_program_runs_is_put_back(stage: Stage, bob: JobsApi) -> None:
     job = submit(bob)
     with pytest.raises(IllegalInState, match="is queued: only a job whose program runs"):

@@ -43,11 +43,12 @@ def make_environment(attempt: HostAttempt, order: EnvironmentOrder, bundles: Lis
     installer = Installer(attempt, order, bundles)
     key = key_of(order, installer.python(), texts, bundles if local else [])
     built = BuiltEnvironment(key, kind)
-    if built.is_marked() and built.works():
-        note("environment: %s was made on this host before" % key)
-        return built
     if built.is_marked():
-        note("environment: its Python does not run any more: it is made again")
+        problem = built.problem()
+        if not problem:
+            note("environment: %s was made on this host before" % key)
+            return built
+        note("environment: its Python does not run any more, and is made again: %s" % problem)
     began, name = time.monotonic(), key + ".tar"
     place = "%s/env/" % attempt.plan.get("shared")
     files = SealedFiles(attempt.storage, place, attempt.cache_key)
@@ -94,10 +95,10 @@ def fetch_archive(files: SealedFiles, name: str, built: BuiltEnvironment, note: 
         return False
     finally:
         remove_file(archive)
-    if built.is_marked() and built.works():
-        return True
-    note("environment: %s does not run on this host" % name)
-    return False
+    problem = built.problem() if built.is_marked() else "it is incomplete"
+    if problem:
+        note("environment: %s does not run on this host: %s" % (name, problem))
+    return not problem
 
 
 def unpack_archive(archive: str, folder: str) -> None:

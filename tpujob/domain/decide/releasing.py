@@ -214,6 +214,8 @@ def _requeue_delay(job: Job, refused: circuits.Circuits, now: float) -> float:
 
 def _requeue_text(job: Job, refused: circuits.Circuits, delay: float, now: float) -> str:
     after = f" (after {job.cause})" if job.cause else ""
+    if job.held_by:
+        return f"queued again{after}"
     waits = f"requesting another slice in {delay:.0f} s{after}"
     return circuits.waiting(job, refused, now) or waits
 

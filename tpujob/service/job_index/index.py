@@ -144,7 +144,7 @@ class JobIndex:
         now = self._clock.now()
         spent = [row.spent(now) for row in rows]
         view["elements"] = {state.value: counts[state] for state in State if counts[state]}
-        view["usd_spent"] = None if None in spent else sum(filter(None, spent))
+        view["usd_spent"] = None if None in spent else round(sum(filter(None, spent)), 6)
         view["usd_per_hour"] = sum(rate for row in rows for rate, _ in row.billed) / ledger.US
 
     def stopping(self, group: Job) -> list[str]:
