@@ -19,7 +19,8 @@ class OrderView(TypedDict):
 
     priority: str  #: that counts
     raised: bool  #: it has waited for a day, so that the next higher priority counts
-    #: of its share, divided by its weight: list-price dollars that fade, with the charges of jobs before it
+    #: of its share, divided by its weight: list-price dollars that fade, with the charges of jobs before it. 0 also
+    #: when jobs of only one share and owner wait, as it decides nothing then
     share_usd: float
     owner_usd: float  #: the same of its owner
     rank: int  #: among its owner's jobs, larger goes first

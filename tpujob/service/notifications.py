@@ -3,7 +3,6 @@
 The backend sends in `engine/notifier.py`; `domain/notifications/` decides what, and on which channels.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from tpujob.api import ChannelView, DeliveryView, RuleView
@@ -85,9 +84,7 @@ class Notifications:
     def _waiting(self) -> list[Message]:
         return self._outbox.due(self._clock.now() + _EVER, MOST)
 
-    def _view_channel(
-        self, name: str, caller: Principal, waiting: Sequence[Message]
-    ) -> ChannelView:
+    def _view_channel(self, name: str, caller: Principal, waiting: list[Message]) -> ChannelView:
         channel = self._channel(name)
         newest = self._outbox.messages(channel=name, limit=10)
         tried = [message for message in (*newest, *waiting) if message.tried]

@@ -7,10 +7,11 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.flow.page import lab
-from tests.flow.page.conftest import OpenTab, Site
+from tests.flow.page.conftest import HTML, OpenTab, Site
 from tests.flow.page.story import axe
 from tests.support.callers import ADA
 from tests.support.stage import SPEC
+from tpujob.cli.render.queue_page import place_facts
 from tpujob.domain.capacity.settings import QueueSettings
 
 NAMED = {"x-test-name": "ada"}
@@ -58,6 +59,21 @@ def test_the_queue_fits_a_window(open_tab: OpenTab, busy: list[str], width: int)
     bars = page.locator("#queue-shares .share").evaluate_all(left_edges)
     assert len(set(bars)) == 1, "they can be compared"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_what_was_used_is_not_said_where_it_decides_nothing(site: Site) -> None:
+    site.stage.running(site.api.create(SPEC)["id"])
+    waits = site.api.create({**SPEC, "start": "held"})["id"]
+    site.stage.clock.time += 60
+    site.api.release(waits)
+    place = site.api.get(waits)["place"]
+    assert place
+    assert place["order"]
+    assert place["order"]["share_usd"] == 0 < site.api.shares()[0]["usd"]
+    page = httpx.get(f"{site.url}/jobs/{waits}", headers=HTML).text
+    assert "priority normal" in page
+    assert "has used" not in page
+    assert "has used" not in str(place_facts(place, site.stage.clock.time))
 
 
 def test_an_empty_queue_says_so(site: Site, open_tab: OpenTab) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.flow.page import lab
 from tests.support.stage import SPEC, Stage
-from tpujob.domain.model import Attempt, Cause, Outcome, Slice
+from tpujob.domain.model import Attempt, Cause, Outcome, Slice, State
 from tpujob.domain.observations import Circuit
 from tpujob.errors import BadRequest
 from tpujob.service.backend import capacity
@@ -86,6 +86,20 @@ def test_events_of_one_kind_are_found_behind_any_number_of_others(stage: Stage) 
     page = stage.api.happened(kinds=["created"], limit=3)
     assert [e["kind"] for e in page["events"]] == ["created"]
     assert page["next"] == ""
+
+
+def test_an_admin_reads_the_error_of_a_failed_job_as_among_the_events_of_that_job(
+    stage: Stage,
+) -> None:
+    for shard in (17, 18):
+        job = stage.started(recovery={"failures": 0})
+        stage.finish(job, 1, 1)
+        for host in range(2):
+            stage.last_words(job, host, "Traceback (most recent call last):", f"KeyError: {shard}")
+        stage.until(job, State.FAILED)
+    failed = stage.api.happened(kinds=["failed"])["events"]
+    assert [e["text"] for e in failed] == [stage.api.events(e["job"])[-1]["text"] for e in failed]
+    assert ["KeyError: 18" in failed[0]["text"], "KeyError: 17" in failed[1]["text"]] == [True] * 2
 
 
 def test_events_that_make_no_sense_are_refused(stage: Stage) -> None:

@@ -123,11 +123,11 @@ def place_facts(place: PlaceView, now: float) -> list[tuple[str, str]]:
     facts += [("Reason" if n == 0 else "", text) for n, text in enumerate(reasons)]
     if order := place["order"]:
         raised = ", raised after a day of waiting" if order["raised"] else ""
-        since = seconds(order["since"])
+        since, used = seconds(order["since"]), order["share_usd"] or order["owner_usd"]
         terms = (
             f"priority {order['priority']}{raised}",
-            f"its share has used {usd(order['share_usd'])} for its weight",
-            f"its owner {usd(order['owner_usd'])}",
+            f"its share has used {usd(order['share_usd'])} for its weight" if used else "",
+            f"its owner {usd(order['owner_usd'])}" if used else "",
             f"rank {order['rank']}",
             f"waits for {span(now - since)}" if since is not None else "",
         )

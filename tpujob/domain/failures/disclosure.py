@@ -33,10 +33,9 @@ def job_in_full(job: Job) -> Job:
     return replace(job, message=message, slices=tuple(slices), attempts=tuple(attempts))
 
 
-def event_in_full(event: Event) -> Event:
-    """Return the event with the text of the error, if it is the end of an attempt."""
-    end: End | None = getattr(event.payload, "end", None)
-    return replace(event, text=in_full(event.text, [end])) if end else event
+def event_in_full(event: Event, ends: Sequence[tuple[int, End]]) -> Event:
+    """Return the event with the text of the error. `ends`: of that job's attempts, with the `seq` of their events."""
+    return replace(event, text=in_full(event.text, [end for n, end in ends if n <= event.seq]))
 
 
 def ended_by(job: Job, at: float) -> list[Attempt]:

@@ -2,18 +2,18 @@
 
 import contextlib
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from tpujob.api import CapacityReport, EventsPage, JobEventView
 from tpujob.domain.access import Principal, Role
 from tpujob.domain.events import Event, EventKind
-from tpujob.domain.failures.disclosure import ended_by, event_in_full, in_full
-from tpujob.domain.model import Job, State
+from tpujob.domain.failures.disclosure import event_in_full
+from tpujob.domain.model import End, Job, State
 from tpujob.domain.observations import Circuit
 from tpujob.domain.paging import EVENTS, PAGE
 from tpujob.domain.text import rfc3339
-from tpujob.errors import BadRequest, NotFound, StoreError, TpujobError
+from tpujob.errors import BadRequest, NotFound, StoreError
 from tpujob.ports import Clock, EventKey, Store
 from tpujob.service.backend import capacity
 from tpujob.service.backend.capacity import Quotas, quotas_view
@@ -56,8 +56,12 @@ class Overview:
             raise BadRequest(f"a page has 1 to {PAGE} events, not {limit}")
         selected, older = _kinds(kinds), ""
         events: list[tuple[str, Event]] = []
+        ends = defaultdict[str, list[tuple[int, End]]](list)  #: of each job, the first one first
         begin = _read_key(before) if before else None
         for read, item in enumerate(self._events(begin, max(limit + 1, EVENTS)), 1):
+            end: End | None = getattr(item[1].payload, "end", None)
+            if end:
+                ends[item[0]].insert(0, (item[1].seq, end))
             if item[1].kind in selected:
                 if len(events) == limit:  # there is one more
                     older = _written(events[-1])
@@ -67,23 +71,12 @@ class Overview:
                 older = _written(item)
                 break
         names = self._index.names(job_id for job_id, _ in events)
-        shown = [
-            (job_id, self._in_full(job_id, item) if caller.at_least(Role.ADMIN) else item)
-            for job_id, item in events
-        ]
         views: list[JobEventView] = []
-        for job_id, event in shown:
+        for job_id, stored in events:
+            event = event_in_full(stored, ends[job_id]) if caller.at_least(Role.ADMIN) else stored
             name, user = names.get(job_id, ("", ""))
             views.append(JobEventView(**event_view(event), job=job_id, name=name, user=user))
         return EventsPage(events=views, next=older)
-
-    def _in_full(self, job_id: str, event: Event) -> Event:
-        """Return the event with the text of the error, which the end of a failed job repeats from its attempt's."""
-        if event.kind is EventKind.FAILED:
-            with contextlib.suppress(TpujobError):  # the record cannot be read now
-                ends = ended_by(self._store.peek(job_id), event.at)
-                return replace(event, text=in_full(event.text, ends))
-        return event_in_full(event)
 
     def _events(self, before: EventKey | None, size: int) -> Iterator[tuple[str, Event]]:
         """Yield the events of all jobs, newest first; reads `size` at a time."""

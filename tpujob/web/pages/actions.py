@@ -22,7 +22,7 @@ ACTIONS = cast("tuple[ActionName, ...]", get_args(ActionName))
 def load_confirmation(action: ActionName, request: PageRequest) -> PageContent:
     jobs = [_describe(request.api, action, job) for job in _job_ids(request.query)]
     count = sum("refused" not in job for job in jobs)
-    title = f"{action.capitalize()} {many(count, 'job')}?"
+    title = f"{action.capitalize()} " + (f"{many(count, 'job')}?" if count else "is not possible")
     words = " ".join(["tpujob", action, *(job["id"] for job in jobs if "refused" not in job)])
     return PageContent({"action": action, "jobs": jobs}, title, words if count else "")
 

@@ -18,10 +18,6 @@ FOLDER = Path(__file__).parents[1] / "templates"
 
 def environment(asset: Callable[[str], Any]) -> Environment:
     """Return the environment of templates. `asset` returns a file of `web/static/` by its name."""
-
-    def style(name: str) -> Markup:
-        return Markup(asset(name).body.decode())  # noqa: S704, a file of ours
-
     made: Any = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
@@ -31,7 +27,7 @@ def environment(asset: Callable[[str], Any]) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals |= {"asset": asset, "style": style}
+    made.globals["asset"] = asset
     made.tests["group"] = is_group
     made.filters |= {
         "age": text.age,
@@ -42,7 +38,6 @@ def environment(asset: Callable[[str], Any]) -> Environment:
         "seconds": text.seconds,
         "day": day,
         "day_of": day_of,
-        "short": short,
         "value": value,
         "sentence": sentence,
         "n": "{:,}".format,
@@ -65,11 +60,6 @@ def value(of: object) -> str:
     if isinstance(of, list):
         return f"[{', '.join(map(value, cast('list[object]', of)))}]"
     return of if isinstance(of, str) else json.dumps(of, ensure_ascii=False)
-
-
-def short(text: str, limit: int) -> str:
-    """Return the text cut to `limit` characters, with `…` at a cut."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def sentence(text: str) -> str:
