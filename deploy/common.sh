@@ -192,6 +192,7 @@ programs() { # ADDRESS MEMBER VERB
   for bucket in $(sed -n 's/^ *[a-z0-9-]*: *["'"'"']\{0,1\}\(gs:\/\/[a-z0-9._-]*\).*/\1/p' "$CONTEXT_FILE" | sort -u); do
     below "$bucket" "$at" own-folder "$2" roles/storage.objectUser "$3"
     below "$bucket" datasets/ data-sets "$2" roles/storage.objectViewer "$3"
+    "$3" storage buckets add-iam-policy-binding "$bucket" --member="$2" --role=roles/storage.bucketViewer --condition=None
   done
   "$3" iam service-accounts add-iam-policy-binding "${2#serviceAccount:}" --member="serviceAccount:$backend" \
     --role=roles/iam.serviceAccountUser

@@ -85,6 +85,7 @@ on_bucket() { # ACCOUNT ROLE; a bucket with accounts of one's own (join.sh) has 
 }
 for bucket in $BUCKETS; do
   on_bucket "$vm" roles/storage.objectUser
+  on_bucket "$vm" roles/storage.bucketViewer # Orbax reads the bucket's own settings
   on_bucket "$backend" roles/storage.objectUser
 done
 

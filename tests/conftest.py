@@ -17,10 +17,7 @@ gc.disable()  # until everything is imported, of which nothing is garbage
 
 # The machine may be busy: how long an example takes says nothing about the code. The same examples in every run.
 settings.register_profile(
-    "steady",
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
+    "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("steady")
 

@@ -66,8 +66,8 @@ def _files(*layers: str) -> list[Path]:
     def rank(file: Path) -> tuple[int, Path]:
         return (FIRST.index(file.parts[2]) if file.parts[2] in FIRST else len(FIRST)), file
 
-    found = (file for layer in layers for file in Path("tests", layer).rglob("test_*.py"))
-    return sorted((file for file in found if file.parts[2] != "page"), key=rank)
+    files = (file for layer in layers for file in Path("tests", layer).rglob("test_*.py"))
+    return sorted((file for file in files if file.parts[2] != "page"), key=rank)
 
 
 def pytest(name: str, files: Sequence[Path | str], *, marks: str, processes: int = 0) -> Stage:
@@ -96,7 +96,7 @@ def test() -> list[Sequence[Stage]]:
 
 
 def nightly() -> list[Sequence[Stage]]:
-    """Those of a quick file that take seconds begin, those that take minutes end."""
+    """Return the stages: nightly and slow tests, then seeds and pages; tests of minutes (`long`) have their own."""
     folders = [Path("tests", "nightly", name) for name in NIGHTLY]
     files = [file for folder in folders for file in sorted(folder.glob("test_*.py"))]
     slow = [f for f in _files("unit", "contract", "flow") if "mark.slow" in f.read_text("utf-8")]
@@ -109,10 +109,7 @@ def nightly() -> list[Sequence[Stage]]:
         ],
         [
             # none is new: what fails here is what has changed. `make sim` looks for more
-            Stage(
-                "seeds",
-                (*YIELDING, *SIMULATION, "--seeds", "8", "--full", "3", "--fresh", "0"),
-            ),
+            Stage("seeds", (*YIELDING, *SIMULATION, "--seeds", "8", "--full", "3", "--fresh", "0")),
             pytest("page", apart, marks="(nightly or slow) and not long"),
             pytest("long page", apart, marks="long"),
         ],
@@ -149,7 +146,7 @@ class Count:
 
 def count(report: Path, stage: Stage, code: int) -> Count:
     """Return the counts in a stage's report. A stage that failed without a failed test or a report is one failure."""
-    found = Count(passed=int(not stage.reports and not code))
+    result = Count(passed=int(not stage.reports and not code))
     try:
         suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
     except (OSError, ElementTree.ParseError):
@@ -158,17 +155,17 @@ def count(report: Path, stage: Stage, code: int) -> Count:
         tests, failures, errors, skipped = (
             int(suite.get(name, "0")) for name in ("tests", "failures", "errors", "skipped")
         )
-        found.failed += failures + errors
-        found.passed += tests - failures - errors - skipped
+        result.failed += failures + errors
+        result.passed += tests - failures - errors - skipped
         for case in suite.iter("testcase"):
-            found.skipped.update(skip.get("message", "") for skip in case.iter("skipped"))
+            result.skipped.update(skip.get("message", "") for skip in case.iter("skipped"))
             name = f"{case.get('classname', '')}::{case.get('name', '')}".lstrip(":")
-            said = [*case.iter("failure"), *case.iter("error")]
-            found.failures += [(name, _end(one.text or "")) for one in said[:1]]
-    if (stage.reports and not suites) or (code and not found.failed):
-        found.failed += 1
-        found.failures.append((f"stage {stage.name} ended with exit code {code}", ""))
-    return found
+            elements = [*case.iter("failure"), *case.iter("error")]
+            result.failures += [(name, _end(element.text or "")) for element in elements[:1]]
+    if (stage.reports and not suites) or (code and not result.failed):
+        result.failed += 1
+        result.failures.append((f"stage {stage.name} ended with exit code {code}", ""))
+    return result
 
 
 def _end(text: str) -> str:
@@ -180,9 +177,9 @@ def _end(text: str) -> str:
 class Run:
     """Lists of stages that run beside each other; what they print is passed on line by line."""
 
-    def __init__(self, folder: Path, most: float) -> None:
+    def __init__(self, folder: Path, seconds: float) -> None:
         self.folder = folder
-        self.most = most
+        self.most = seconds
         self.total = Count()
         self.stopped = False
         self._running: set[int] = set()
@@ -213,8 +210,8 @@ class Run:
             file = Path(*module.split(".")).with_suffix(".py")
             if name and file.is_file():
                 stage = pytest("again", [f"{file}::{name}"], marks="")
-                found = self._stage(stage)
-                if found.passed and not found.failed:
+                result = self._stage(stage)
+                if result.passed and not result.failed:
                     self.total.passed += 1
                     self.total.failed -= 1
                     self.total.failures.remove(failure)
@@ -223,15 +220,15 @@ class Run:
     def _each(self, stages: Sequence[Stage]) -> None:
         for stage in stages:
             if not self.stopped:
-                found = self._stage(stage)
+                result = self._stage(stage)
                 with self._lock:
-                    self.total.add(found)
+                    self.total.add(result)
 
     def _stage(self, stage: Stage) -> Count:
         report, began = self.folder / f"{stage.name}.xml", time.monotonic()
-        wanted = [f"--junitxml={report}"] * stage.reports
+        options = [f"--junitxml={report}"] * stage.reports
         process = subprocess.Popen(
-            [*stage.command, *wanted],
+            [*stage.command, *options],
             env=_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -253,10 +250,10 @@ class Run:
         reading.join(WAIT)
         self._running.discard(process.pid)
         process.returncode = os.waitstatus_to_exitcode(status)
-        found = count(report, stage, process.returncode)
+        result = count(report, stage, process.returncode)
         took, cpu = time.monotonic() - began, used.ru_utime + used.ru_stime
-        self._say(stage, f"{found} in {took:.0f} s, {cpu:.0f} s of CPU time")
-        return found
+        self._say(stage, f"{result} in {took:.0f} s, {cpu:.0f} s of CPU time")
+        return result
 
     def _pass_on(self, stage: Stage, lines: IO[str]) -> None:
         with lines:
@@ -276,7 +273,7 @@ def _end_group(leader: int, number: signal.Signals) -> None:
 
 def _environment() -> dict[str, str]:
     """This process's, but bytecode is kept: pytest compiles all tests anew in each of its processes otherwise."""
-    return {name: it for name, it in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def main(*lists: Sequence[Stage], most: float = MOST) -> int:
@@ -298,11 +295,11 @@ def command() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.run", description=__doc__)
     parser.add_argument("layer", choices=LAYERS)
     parser.add_argument("--minutes", type=float, help="after which no further test begins")
-    given = parser.parse_args()
-    if given.minutes is None:
-        return main(*LAYERS[given.layer]())
-    os.environ[UNTIL] = str(time.time() + 60 * given.minutes)
-    return main(*LAYERS[given.layer](), most=max(0, 60 * given.minutes) + GRACE)
+    options = parser.parse_args()
+    if options.minutes is None:
+        return main(*LAYERS[options.layer]())
+    os.environ[UNTIL] = str(time.time() + 60 * options.minutes)
+    return main(*LAYERS[options.layer](), most=max(0, 60 * options.minutes) + GRACE)
 
 
 if __name__ == "__main__":

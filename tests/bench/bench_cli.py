@@ -1,4 +1,4 @@
-"""What commands, the backend and the store cost in CPU. Run: python -m tests.bench.bench_cli [ROUNDS]
+"""Measure the CPU time of commands, of the backend and of the store. Run: python -m tests.bench.bench_cli [ROUNDS]
 
 Each command is measured beside an empty Python program in the same minute, as the machine's speed changes with what
 else it does; the best of several rounds is the one that was disturbed least.
@@ -55,16 +55,16 @@ def _commands(env: dict[str, str], rounds: int, backend: int) -> None:
         f"tpujob list, {JOBS} jobs": ([TPUJOB, "list"], "0.25 s"),
         f"tpujob list --json, {JOBS} jobs": ([TPUJOB, "list", "--json"], ""),
     }
-    costs: dict[str, list[float]] = {what: [] for what in commands}
+    costs: dict[str, list[float]] = {label: [] for label in commands}
     served: list[float] = []
     for _ in range(rounds):
-        for what, (command, _target) in commands.items():
+        for label, (command, _target) in commands.items():
             before = used(backend).cpu_s
-            costs[what].append(_cpu_of_command(command, env))
+            costs[label].append(_cpu_of_command(command, env))
             if command[1:] == ["list"]:
                 served.append(used(backend).cpu_s - before)
-    for what, (_command, target) in commands.items():
-        _say(what, costs[what], "s", target)
+    for label, (_command, target) in commands.items():
+        _say(label, costs[label], "s", target)
     _say("  of which the backend spends, besides", served, "s")
 
 
@@ -135,10 +135,10 @@ def _each(work: Callable[[], object], times: int) -> list[float]:
     return [_cpu(work) * 1e3 for _ in range(times)]
 
 
-def _say(what: str, figures: list[float], unit: str, target: str = "") -> None:
+def _say(label: str, figures: list[float], unit: str, target: str = "") -> None:
     ordered = sorted(figures)
     best, median = ordered[0], ordered[len(ordered) // 2]
-    print(f"{what:40} {best:7.3f} {unit:2} {median:7.3f} {unit:2}   {target}".rstrip())
+    print(f"{label:40} {best:7.3f} {unit:2} {median:7.3f} {unit:2}   {target}".rstrip())
 
 
 if __name__ == "__main__":

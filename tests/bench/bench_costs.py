@@ -1,6 +1,6 @@
-"""What an hour of a job costs beside its slices: the table of docs/cost.md, counted again.
+"""Count again what an hour of a job costs beside its slices: the table of docs/cost.md.
 
-Run: python -m tests.bench.bench_costs [HOSTS ...]. What is counted, and how: `tests/support/costed_hour.py`.
+Run: python -m tests.bench.bench_costs [HOSTS ...]. `tests/support/costed_hour.py` describes what is counted.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What the queue is worth: `make bench` prints how long a plan takes, and a month of a lab under four rules.
+"""Measure the queue: `make bench` prints how long a plan takes, and a month of a lab under four rules.
 
 The lab has eight slices of quota, of one type. Jobs come in bursts of three on average, from one person or five;
 lengths are lognormal (median 35 min, sigma 1.2); the cloud takes 8 min on average to give a slice, a cold start costs
@@ -81,8 +81,8 @@ class Lab:
     billed: float = 0.0
     ticket: Iterator[int] = field(default_factory=itertools.count)
 
-    def at(self, when: float, what: str, number: int) -> None:
-        heapq.heappush(self.events, (when, next(self.ticket), what, number))
+    def at(self, when: float, kind: str, number: int) -> None:
+        heapq.heappush(self.events, (when, next(self.ticket), kind, number))
 
     def arrivals(self) -> list[tuple[float, str, float]]:
         mean = MEDIAN * math.exp(SIGMA**2 / 2)
@@ -102,11 +102,11 @@ class Lab:
         if self.rule == "jobman":
             self.billed = SLICES * DAYS * DAY
         while self.events:
-            now, _, what, number = heapq.heappop(self.events)
-            if what == "come":
+            now, _, kind, number = heapq.heappop(self.events)
+            if kind == "come":
                 when, owner, length = jobs[number]
                 self.queue[number] = waiting(number, owner, when), length
-            elif what == "end":
+            elif kind == "end":
                 owner, since = self.running.pop(number)
                 self._use(owner, now - since, now)
                 handed = self.rule in ("hand on", "lab")

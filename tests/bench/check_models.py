@@ -13,10 +13,7 @@ from workloads.check.finding import GIB, Finding
 ONE_B = ["--preset=1b", "--stacked", "--remat=full", "--sequence=2048", "--fsdp=0"]
 EIGHT_B = ["--preset=8b", "--stacked", "--remat=full", "--sequence=4096", "--fsdp=0"]
 #: arguments, targets, and the GiB of a chip that they may take at one row a chip
-MODELS = [
-    (ONE_B, {"v4-128": 6.0, "v5e-16": 4.0}),
-    (EIGHT_B, {"v5p-128": 12.0}),
-]
+MODELS = [(ONE_B, {"v4-128": 6.0, "v5e-16": 4.0}), (EIGHT_B, {"v5p-128": 12.0})]
 
 
 def check(arguments: list[str], targets: list[str]) -> list[Finding]:

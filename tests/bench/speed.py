@@ -1,4 +1,4 @@
-"""How fast a Llama of 1.24e9 parameters and a ViT-B/16 train on one GPU: `make speed`.
+"""Measure how fast a Llama of 1.24e9 parameters and a ViT-B/16 train on one GPU: `make speed`.
 
     python -m tests.bench.speed [--tiny]
 
@@ -62,14 +62,14 @@ def gemm(seconds: float, size: int) -> list[float]:
     """Return the FLOP/s of square bfloat16 products, for each second of that time. A GPU slows down as it warms up: the
     last of them is the rate that a training step can hope for."""
     a = jnp.asarray(np.random.default_rng(0).normal(size=(size, size)), jnp.bfloat16)
-    many = jax.jit(lambda a, b: jax.lax.fori_loop(0, 20, lambda _, b: (a @ b) * (1 / size), b))
-    b = jax.block_until_ready(many(a, a))
+    twenty = jax.jit(lambda a, b: jax.lax.fori_loop(0, 20, lambda _, b: (a @ b) * (1 / size), b))
+    b = jax.block_until_ready(twenty(a, a))
     rates: list[float] = []
     end = time.perf_counter() + seconds
     while (start := time.perf_counter()) < end:
         calls = 0
         while time.perf_counter() < min(start + 1, end):
-            b = jax.block_until_ready(many(a, b))
+            b = jax.block_until_ready(twenty(a, b))
             calls += 1
         rates.append(calls * 20 * 2 * size**3 / (time.perf_counter() - start))
     return rates

@@ -101,14 +101,14 @@ class Project:
     def parent(self) -> str:
         return f"projects/{self.id}/locations/{self.zone}"
 
-    def until(self, look: Callable[[], T], what: str, seconds: float) -> T:
+    def until(self, look: Callable[[], T], condition: str, seconds: float) -> T:
         """Return the first true answer of `look`. Fail after `seconds`, or when the money is used up."""
 
         def answer() -> T:
             self.meter.check()
             return look()
 
-        return until(answer, what, seconds, pause=self.poll)
+        return until(answer, condition, seconds, pause=self.poll)
 
     def ask(self, slice: Slice) -> None:
         """Request it, as the backend does."""
@@ -173,7 +173,7 @@ class Project:
         return sorted({s.name for s in self.slices.list_all([self.zone], timeout=CALL)} & doomed)
 
     def close(self) -> None:
-        left = self.clear(*(self.slice.name, f"{self.slice.name}-2"))
+        remaining = self.clear(*(self.slice.name, f"{self.slice.name}-2"))
         if self.workdir:
             with suppress(TpujobError):
                 for blob in self.blobs.list(f"{self.workdir}/", timeout=CALL):
@@ -182,7 +182,7 @@ class Project:
         self.hosts.close()
         self.blobs.close()
         self.google.close()
-        assert left == [], f"still there, and billed: {left}"
+        assert remaining == [], f"still there, and billed: {remaining}"
 
 
 def cheapest(types: frozenset[str], zone: str) -> str:
@@ -247,8 +247,8 @@ def emulated(folder: Path) -> Iterator[Project]:
         yield made
         made.close()
         with cloud.world.lock:
-            left = [*cloud.world.queued, *cloud.world.nodes]
-        assert left == []
+            remaining = [*cloud.world.queued, *cloud.world.nodes]
+        assert remaining == []
     finally:
         google.close()
         cloud.stop()

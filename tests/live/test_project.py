@@ -100,7 +100,7 @@ def test_a_cap_that_is_too_small_asks_for_nothing() -> None:
 def test_every_inference_names_its_test() -> None:
     """Each inference that the product names has a test here."""
     tests = "".join(file.read_text() for file in Path(__file__).parent.glob("test_*.py"))
-    known = {name.replace("_", "-") for name in re.findall(r"def test_(\w+)\(", tests)}
+    names = {name.replace("_", "-") for name in re.findall(r"def test_(\w+)\(", tests)}
     files = [
         *(ROOT / "tpujob").rglob("*.py"),
         *(ROOT / "workloads").rglob("*.py"),
@@ -114,10 +114,8 @@ def test_every_inference_names_its_test() -> None:
             named = re.search(
                 r"\(live:\s+(?:#:?\s+)?([a-z-]+)\)", text[hit.start() : hit.end() + 160]
             )
-            assert named, (
-                f"{file.relative_to(ROOT)}:{line} infers something, and does not say `(live: NAME)`"
-            )
-            assert named[1] in known, (
+            assert named, f"{file.relative_to(ROOT)}:{line} infers something without `(live: NAME)`"
+            assert named[1] in names, (
                 f"{file.relative_to(ROOT)}:{line} names {named[1]}, which is no test in tests/live"
             )
             places += 1

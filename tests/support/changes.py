@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from tpujob.domain.invariants import Broken
-from tpujob.domain.lifecycle import REFUSALS, may_end
-from tpujob.domain.model import Job, Slice, SliceRole
+from tpujob.domain.lifecycle import may_end
+from tpujob.domain.model import REFUSALS, Job, Slice, SliceRole
 
 _FIXED = (
     "id",

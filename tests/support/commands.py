@@ -51,10 +51,10 @@ class Tpujob:
         from tpujob.cli.app import run
 
         self.capsys.readouterr()
-        got = run(words)
+        ended = run(words)
         out, err = self.capsys.readouterr()
-        assert got == code, f"tpujob {' '.join(words)} ended with {got}\n{out}\n{err}"
-        return Output(got, out, err)
+        assert ended == code, f"tpujob {' '.join(words)} ended with {ended}\n{out}\n{err}"
+        return Output(ended, out, err)
 
     def popen(self, *words: str, **options: Any) -> subprocess.Popen[str]:
         """Start a command in its own process; the fixture ends the process if the test does not."""

@@ -47,19 +47,19 @@ def _estimates(
 
 def estimate_view(
     spec: Mapping[str, Any],
-    said: EstimateSaid | None = None,
+    stated: EstimateSaid | None = None,
     jobs: Sequence[Job] = (),
     *,
     emulated: bool = False,
 ) -> EstimateView:
     """Return the estimate that the service makes after these earlier jobs."""
-    return _estimates(jobs, emulated=emulated).estimate(spec, said)
+    return _estimates(jobs, emulated=emulated).estimate(spec, stated)
 
 
 def compare_view(
     spec: Mapping[str, Any],
-    said: EstimateSaid | None = None,
-    asked: CompareAsked | None = None,
+    stated: EstimateSaid | None = None,
+    query: CompareAsked | None = None,
     jobs: Sequence[Job] = (),
     site: Site = EVERYWHERE,
     to_copy: ToCopy = lambda _spec, _zone: (),
@@ -69,4 +69,4 @@ def compare_view(
     """Return the comparison that the service makes after these earlier jobs."""
     store, estimates = cast(Store, _Jobs(jobs)), _estimates(jobs, site, to_copy, emulated=emulated)
     made = Comparisons(store, SystemClock(), site, _placed, estimates)
-    return made.compare(spec, said, asked)
+    return made.compare(spec, stated, query)

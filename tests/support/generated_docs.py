@@ -163,10 +163,7 @@ def _type(value: Schema) -> str:
     return kinds.get(value.get("type", ""), "text")
 
 
-PAGES: dict[str, Callable[[], str]] = {
-    "commands.md": commands_page,
-    "job-file.md": job_file_page,
-}
+PAGES: dict[str, Callable[[], str]] = {"commands.md": commands_page, "job-file.md": job_file_page}
 
 
 def current(name: str) -> str:

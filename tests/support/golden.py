@@ -8,12 +8,12 @@ from tests.support.paths import ROOT
 FOLDER = ROOT / "tests" / "unit" / "cli" / "golden"
 
 
-def golden(page: str, got: str | Mapping[str, str]) -> None:
+def golden(page: str, shown: str | Mapping[str, str]) -> None:
     """Compare a page, or its text in several cases, with its file. With TPUJOB_GOLDEN=write the file is written first,
     to be read and committed."""
-    if not isinstance(got, str):
-        got = "\n\n".join(f"# {case}\n{text}" for case, text in got.items())
-    file, text = FOLDER / f"{page}.txt", got.strip("\n") + "\n"
+    if not isinstance(shown, str):
+        shown = "\n\n".join(f"# {case}\n{text}" for case, text in shown.items())
+    file, text = FOLDER / f"{page}.txt", shown.strip("\n") + "\n"
     if os.environ.get("TPUJOB_GOLDEN") == "write":
         FOLDER.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")

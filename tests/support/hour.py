@@ -28,10 +28,7 @@ from tpujob.engine.loop import RESYNC, SWEEP_EVERY
 from tpujob.engine.reconciler import Reconciler
 from tpujob.ports import Lease, Ports, Store
 
-SPEC = {
-    "tpu": {"type": "v4-16", "zones": ["us-central2-b"]},
-    "run": {"command": "python train.py"},
-}
+SPEC = {"tpu": {"type": "v4-16", "zones": ["us-central2-b"]}, "run": {"command": "python train.py"}}
 REPORTED_EVERY = 15.0  #: seconds of the clock
 STEP = 5.0  #: seconds of the clock between two rounds
 OUTAGE = 240.0  #: seconds; what a preempted slice waits for its end, and then some
@@ -138,15 +135,15 @@ class Hour:
     def run(self, preempted: Sequence[float]) -> None:
         """Run until all programs have succeeded, and every job is released. `preempted`: seconds from the start at
         which every job's slice is taken away."""
-        start, left = self.clock.now(), sorted(preempted)
+        start, remaining = self.clock.now(), sorted(preempted)
         end = start + 3600
         reported = start
         with ThreadPoolExecutor(len(self.backends)) as pool:
             while self.clock.now() < end or any(not j.state.final for j in self.store.list()):
                 now = self.clock.now()
                 assert now < end + OUTAGE, [j.message for j in self.store.list(live=True)]
-                if left and now - start >= left[0]:
-                    left.pop(0)
+                if remaining and now - start >= remaining[0]:
+                    remaining.pop(0)
                     self._preempt()
                 if now - reported >= REPORTED_EVERY:
                     reported = now

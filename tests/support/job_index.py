@@ -51,11 +51,11 @@ class Desk:
         self.changes = Changes(self.store)
         return JobIndex(self.store, self.changes, self.clock, runtime)
 
-    def page(self, asked: ListAsked | None = None, *, who: Principal = ADA) -> JobPage:
-        return self.index.page(who, asked or {})
+    def page(self, query: ListAsked | None = None, *, user: Principal = ADA) -> JobPage:
+        return self.index.page(user, query or {})
 
-    def ids(self, asked: ListAsked | None = None, *, who: Principal = ADA) -> list[str]:
-        return [row["id"] for row in self.page(asked, who=who)["rows"]]
+    def ids(self, query: ListAsked | None = None, *, user: Principal = ADA) -> list[str]:
+        return [row["id"] for row in self.page(query, user=user)["rows"]]
 
     def add(self, **fields: Any) -> Job:
         return self.store.create(replace(queued(self.clock.now()), **fields), an_event())

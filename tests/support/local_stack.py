@@ -129,9 +129,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
     local = LocalStack(tmp_path_factory.mktemp("stack"))
     local.run("up")
     yield local
-    left = local.json("emulator", "status")["slices"]
+    slices = local.json("emulator", "status")["slices"]
     local.down()
-    assert left == [], f"no story may leave a slice behind: {left}"
+    assert slices == [], f"no story may leave a slice behind: {slices}"
 
 
 class Lab:

@@ -46,13 +46,15 @@ def job_in(
     *,
     wish: DesiredState = DesiredState.RUN,
     then: State = State.QUEUED,
-    asked: bool = False,
+    deleted: bool = False,
 ) -> Job:
     slice = a_slice()
     if state in WITH_ATTEMPT:
         slice = replace(slice, endpoints=ENDPOINTS, ready_at=NOW - 400)
     if state is State.RELEASING:
-        slice = replace(slice, delete_reason="because", delete_asked_at=NOW - 5 if asked else None)
+        slice = replace(
+            slice, delete_reason="because", delete_asked_at=NOW - 5 if deleted else None
+        )
     ended = (
         {"ended_at": NOW, "outcome": Outcome.FAILED}
         if state in (State.HOLDING, State.RELEASING)

@@ -117,8 +117,8 @@ def attempt_view(number: int, **fields: Any) -> AttemptView:
 
 
 def budget(name: str, used: int, limit: int | None) -> BudgetView:
-    left = None if limit is None else limit - used
-    return BudgetView(name=name, used=used, left=left, limit=limit)
+    remaining = None if limit is None else limit - used
+    return BudgetView(name=name, used=used, left=remaining, limit=limit)
 
 
 def coming(action: str, text: str, *commands: str, at: str | None = None) -> NextView:
@@ -190,11 +190,7 @@ TRAIN_DIFF = "--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-one\n+two\n"
 
 def _side(job: JobView) -> DiffSide:
     return DiffSide(
-        id=job["id"],
-        name=job["name"],
-        state=job["state"],
-        code=job["code"],
-        bundles=job["bundles"],
+        id=job["id"], name=job["name"], state=job["state"], code=job["code"], bundles=job["bundles"]
     )
 
 
@@ -364,14 +360,14 @@ class ScriptedJobs:
         if self.kept.pop(name, None) is None:
             raise NotFound(f"no secret {name} is set")
 
-    def _on_list(self, asked: ListAsked | None) -> JobPage:
+    def _on_list(self, query: ListAsked | None) -> JobPage:
         """Newest first; every job that has ended did so long ago. The rest of what a list is asked is the board's."""
-        asked = asked or {}
-        recent, user = asked.get("recent"), asked.get("user", "")
+        query = query or {}
+        recent, user = query.get("recent"), query.get("user", "")
         whose = [j for j in self.jobs.values() if user in ("", j["user"])]
         matching = [j for j in whose if not (recent and j["state"] in FINAL)]
-        begin = int(asked.get("after") or 0)
-        end = begin + asked["limit"] if asked.get("limit") else len(matching)
+        begin = int(query.get("after") or 0)
+        end = begin + query["limit"] if query.get("limit") else len(matching)
         return JobPage(
             rows=[job_row(j) for j in matching[begin:end]],
             next=str(end) if end < len(matching) else "",

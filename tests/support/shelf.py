@@ -71,11 +71,7 @@ class Shelf:
         folder = paths.shared_log_prefix(WORKDIR, 2)
         path = f"{folder}{by:05d}-{number:05d}{paths.LOG_SUFFIX}"
         facts = [
-            (
-                host,
-                SegmentFacts(first, data.count(b"\n"), float(data.split()[0])),
-                len(data),
-            )
+            (host, SegmentFacts(first, data.count(b"\n"), float(data.split()[0])), len(data))
             for host, first, data in pieces
         ]
         self.objects[path] = b"".join(data for _, _, data in pieces)

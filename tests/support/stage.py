@@ -119,7 +119,7 @@ class Stage:
         condition: Callable[[Job], bool] | State,
         *,
         limit: int = 400,
-        each: Callable[[], None] = lambda: None,
+        also: Callable[[], None] = lambda: None,
     ) -> Job:
         """Tick and turn the clock until `holds` is true. Another backend replaces a killed backend."""
         holds = (lambda j: j.state is condition) if isinstance(condition, State) else condition
@@ -127,7 +127,7 @@ class Stage:
             job = self.job(job_id)
             if holds(job):
                 return job
-            each()
+            also()
             self.step(job_id)
         job = self.job(job_id)
         events = "\n".join(f"  {e.state:12} {e.kind}: {e.text}" for e in self.store.events(job_id))
@@ -147,8 +147,7 @@ class Stage:
     def running(self, job_id: str, attempt: int = 0) -> Job:
         """Tick until the newest attempt runs, or the attempt of that number."""
         return self.until(
-            job_id,
-            lambda j: j.state is State.RUNNING and attempt in (0, len(j.attempts)),
+            job_id, lambda j: j.state is State.RUNNING and attempt in (0, len(j.attempts))
         )
 
     def started(self, **changes: object) -> str:

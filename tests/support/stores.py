@@ -77,10 +77,7 @@ def _empty_firestore(place: str) -> None:
 
 
 #: name of the adapter -> how a store with one job is emptied behind its back
-EMPTY: dict[str, Callable[[str], None]] = {
-    "sqlite": _empty_sqlite,
-    "firestore": _empty_firestore,
-}
+EMPTY: dict[str, Callable[[str], None]] = {"sqlite": _empty_sqlite, "firestore": _empty_firestore}
 
 
 def a_job(name: str = "mlp", **fields: object) -> Job:

@@ -22,9 +22,9 @@ os.setuid({uid})
 """
 
 
-def run(script: str, given: Any = None) -> Any:
+def run(script: str, argument: Any = None) -> Any:
     """Run a script as another user; return the JSON that it prints. The script has `given` and some imports."""
-    words = [sys.executable, "-I", "-c", _BECOME.format(uid=UID) + script, json.dumps(given)]
+    words = [sys.executable, "-I", "-c", _BECOME.format(uid=UID) + script, json.dumps(argument)]
     done = subprocess.run(words, cwd="/", capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -71,10 +71,10 @@ class User:
         assert self._process.stdout
         self._process.stdin.write(json.dumps(words) + "\n")
         self._process.stdin.flush()
-        got, out, err = json.loads(self._process.stdout.readline())
-        transcript = f"{self.name}: tpujob {' '.join(words)} ended with {got}\n{out}\n{err}"
-        assert code is None or got == code, transcript
-        return Output(got, out, err)
+        ended, out, err = json.loads(self._process.stdout.readline())
+        transcript = f"{self.name}: tpujob {' '.join(words)} ended with {ended}\n{out}\n{err}"
+        assert code is None or ended == code, transcript
+        return Output(ended, out, err)
 
     def python(self, script: str) -> Any:
         """Return the JSON that a script prints."""

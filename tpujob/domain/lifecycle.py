@@ -40,6 +40,7 @@ from tpujob.domain.events import (
     Watched,
 )
 from tpujob.domain.model import (
+    REFUSALS,
     Attempt,
     Cause,
     DesiredState,
@@ -172,9 +173,6 @@ _QUIET = frozenset(
 
 # How each event changes the record -----------------------------------------------------------------------------------
 
-#: number of refused slices, the newest, that stay in the record; the events keep them all
-REFUSALS = 20
-
 
 def _folded(job: Job, event: Event) -> Job:
     at, reason = event.at, event.text
@@ -291,8 +289,9 @@ def _about_slice(kind: EventKind, at: float) -> dict[str, Any]:
 
 
 def _with_slice(job: Job, fresh: Slice) -> Job:
-    """Return the job with one more slice, without its oldest refused ones."""
-    old = [s.k for s in job.slices if s.refused and s.gone_at is not None][:-REFUSALS]
+    """Return the job with one more slice, without its oldest refused ones; the first of the wait shows its start."""
+    refused = [s for s in job.slices if s.refused and s.gone_at is not None]
+    old = {s.k for s in refused[:-REFUSALS]} - {s.k for s in job.fruitless[:1]}
     remaining = tuple(s for s in job.slices if s.k not in old)
     return replace(job, slices=(*remaining, fresh), then=None)
 

@@ -6,6 +6,7 @@ Times are seconds since the epoch, UTC, of the backend's clock. Records are froz
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import takewhile
 from typing import Any, Literal
 
 from tpujob.domain.copies import Copy, Dataset
@@ -18,6 +19,8 @@ Pricing = Literal["spot", "on-demand", "reserved"]
 
 #: version of the records; backends of version 7 or older would drop a job's dependencies
 SCHEMA_VERSION = 9
+#: number of refused slices, the newest, that stay in the record beside the first of the wait; the events keep them all
+REFUSALS = 20
 
 
 class State(StrEnum):
@@ -409,6 +412,14 @@ class Job:
             if slice.gone_at is None and slice.role is SliceRole.SERVING:
                 return slice
         return None
+
+    @property
+    def fruitless(self) -> list[Slice]:
+        """The requests without a slice since the job last had one, or was last resumed; the oldest first."""
+        newest_first = takewhile(
+            lambda s: s.ready_at is None and s.requested_at >= self.fresh_at, reversed(self.slices)
+        )
+        return [*newest_first][::-1]
 
     @property
     def hosts(self) -> int:

@@ -175,6 +175,11 @@ class ReasonKind(StrEnum):
     HANDED_ON = "handed_on"  #: it receives the slice of a job whose program has ended
 
 
+_K = ReasonKind
+#: waits for the owner's other jobs, or for a slice that is to be the job's own: not for capacity, and not overtaken
+OWN = (_K.HANDED_ON, _K.GROUP, _K.RUNNING, _K.CHIPS)
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
     """A reason with its facts. Fields that a kind does not need are empty."""

@@ -86,6 +86,11 @@ def many(n: int, thing: str) -> str:
     return f"{n:,} {thing}" if n == 1 else f"{n:,} {thing}s"
 
 
+def with_article(noun: str) -> str:
+    """Return a noun with its article: `a spot v4-8`, `an on-demand v4-8`."""
+    return f"an {noun}" if noun.startswith(tuple("aeio")) else f"a {noun}"
+
+
 def listed(things: Sequence[str]) -> str:
     """Return an enumeration: `a`, `a and b`, `a, b and c`."""
     return " and ".join(part for part in (", ".join(things[:-1]), *things[-1:]) if part)

@@ -6,7 +6,7 @@ started again.
 
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tpujob.domain.actions import (
@@ -62,12 +62,15 @@ class Actor:
         report_every: float,
         live: Mapping[str, JobRuntime],
         groups: Groups,
+        spent: Callable[[Job], str],
     ) -> None:
-        """`live`: what this process remembers of each job, such as when its hosts accepted a start."""
+        """`live`: what this process remembers of each job, such as when its hosts accepted a start. `spent`: returns
+        what the store keeps of a removed job."""
         self.store, self.slices, self.hosts = ports.store, ports.slices, ports.hosts
         self.blobs, self.clock, self.copies = ports.blobs, ports.clock, ports.copies
         self.secrets, self.reputation = ports.secrets, ports.reputation
         self.report_every, self._live, self._groups = report_every, live, groups
+        self._spent = spent
         self._bundles = Bundles(ports.store, ports.blobs)
 
     def worth_doing(self, job: Job, action: Action | None) -> Action | None:
@@ -172,11 +175,12 @@ class Actor:
         if job.spec.is_group:
             for member in self._groups.members(job):
                 with contextlib.suppress(NotFound):  # it was removed by itself
-                    self._remove_objects(self.store.get(member.id), job.wipe_checkpoints, until)
-                    self.store.remove(member.id, lease=None)
+                    element = self.store.get(member.id)
+                    self._remove_objects(element, job.wipe_checkpoints, until)
+                    self.store.remove(element.id, lease=None, spent=self._spent(element))
         self._remove_objects(job, job.wipe_checkpoints, until)
         self._bundles.remove(job)
-        self.store.remove(job.id, lease=lease)
+        self.store.remove(job.id, lease=lease, spent=self._spent(job))
 
     def _remove_objects(self, job: Job, checkpoints: bool, until: float) -> None:
         for workdir in job.workdirs:

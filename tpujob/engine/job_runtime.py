@@ -24,7 +24,7 @@ class JobRuntime:
     #: the attempt that `progress`, `moved_at`, `reports` and `maintenance` are about
     attempt: int = 0
     progress: Progress = field(default_factory=Progress)
-    #: when the step was last seen to change
+    #: when the step was last seen to change; of a step that this process saw first: the program's newest progress
     moved_at: float | None = None
     #: of each host the last that could be read, and when they were read
     reports: tuple[HostReport, ...] = ()
@@ -100,8 +100,9 @@ class JobRuntime:
         if not reports or job.attempt is None:
             return
         progress = best_progress(reports)
-        if self.attempt != job.attempt.number:
-            self.moved_at = None
+        if self.attempt != job.attempt.number:  # an earlier process may have seen the step change
+            signs = [now - r.age - r.idle for r in reports if r.idle is not None]
+            self.moved_at = None if progress.step is None else max(signs, default=None)
         elif progress.step != self.progress.step:
             self.moved_at = now
         self.progress, self.attempt = progress, job.attempt.number

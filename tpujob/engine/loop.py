@@ -247,12 +247,13 @@ class Loop:
     def _dispatch(self, now: float) -> list[Future[None]]:
         ready: list[str] = []
         with self._wakeup:
-            while self._first() <= now:
+            while not self._stopping and self._first() <= now:
                 job_id = heapq.heappop(self._order)[1]
                 del self._when[job_id]
                 self._busy[job_id] = now
                 ready.append(job_id)
-        return [self._pool.submit(self._tick, job_id) for job_id in ready]
+            # under the lock: `stop` shuts the pool down afterwards
+            return [self._pool.submit(self._tick, job_id) for job_id in ready]
 
     def _wait(self, at_latest: float) -> None:
         with self._wakeup:

@@ -32,6 +32,8 @@ SEND = 20.0
 PAUSE = 60.0
 #: messages read in one round; one transaction of Firestore can change them
 ROUND = 400
+#: due messages of a channel that fails above which one stands for all: they would fill each round
+MANY = ROUND // 4
 #: seconds between polls of the store and the outbox for what other backends have changed, and for what is due again
 POLL_EVERY = 5.0
 #: seconds between two steps at least: many changes at once are read together
@@ -61,7 +63,7 @@ class Sender:
         self._owner, self._pool = owner, pool
         self._lock = threading.Lock()
         self._busy: set[str] = set()  #: channels that are being tried
-        self._not_before: dict[str, float] = {}  #: of channels: when they are tried again
+        self._not_before: dict[str, float] = {}  #: of channels that fail: when they are tried again
         self._recent: dict[str, deque[float]] = defaultdict(deque)  #: of channels: their last tries
 
     def deliver(self) -> list[Future[None]]:
@@ -90,14 +92,18 @@ class Sender:
 
     def _ready_at(self, name: str, now: float) -> float:
         recent = self._recent[name]
-        while recent and recent[0] <= now - delivery.BURST_SECONDS:
+        while len(recent) > 1 and recent[0] <= now - delivery.BURST_SECONDS:
             recent.popleft()
+        if recent and recent[-1] > now:  # the clock was set back
+            recent.clear()
+            self._not_before.pop(name, None)
         share = recent[0] + delivery.BURST_SECONDS if len(recent) >= delivery.BURST else 0.0
         return max(share, self._not_before.get(name, 0.0))
 
     def _send_next(self, name: str, due: Sequence[Message]) -> None:
         try:
-            self._try(due, delivery.BURST - len(self._recent[name]))
+            merged = name in self._not_before and len(due) > MANY
+            self._try(due, 1 if merged else delivery.BURST - len(self._recent[name]))
         except Exception as error:  # when the claim ends, the message is tried again
             of_store = isinstance(error, TpujobError)
             log.warning("notification channel %s: %s", name, error, exc_info=not of_store)
@@ -126,6 +132,7 @@ class Sender:
             log.warning("message %s to %s: %s", message.id, name, receipt.error)
         with self._lock:
             self._recent[name].append(now)
+            self._not_before.pop(name, None)
             if tried.due is not None:
                 pause = max(min(PAUSE, tried.due - now), receipt.retry_after)
                 self._not_before[name] = now + min(pause, delivery.LONGEST)

@@ -23,7 +23,7 @@ from tpujob.domain.capacity.usage import RecentUsage, fade, sums, used
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.model import Job, State
-from tpujob.domain.observations import Circuit, HandOver, Place, ReasonKind
+from tpujob.domain.observations import OWN, Circuit, HandOver, Place
 from tpujob.domain.spec.elements import at_once
 from tpujob.engine.groups import GETS, STOPPED, Groups
 from tpujob.errors import Conflict, DamagedRecord, NotFound, TpujobError, Transient
@@ -37,8 +37,6 @@ REFRESH = 5.0
 PLANNED = 5000
 #: what people have done to a group in the queue
 _STEERED = attrgetter("held_by", "rank", "queued_at")
-#: what a job waits for that is not overtaken: its owner's other jobs, or a slice that is to be its own
-_OWN = (ReasonKind.HANDED_ON, ReasonKind.GROUP, ReasonKind.RUNNING, ReasonKind.CHIPS)
 #: a job that may request nothing yet
 WAITS = Place(0)
 
@@ -181,7 +179,7 @@ class Queue:
             entry, reasons = self._entries.get(other), self._plan.places[other].reasons
             if entry is None or not any(way.shape == shape for way in entry.wanted):
                 continue
-            if reasons[0].kind not in _OWN if reasons else entry.refusals:
+            if reasons[0].kind not in OWN if reasons else entry.refusals:
                 self.overtaken[other] += 1
                 break
         self.overtaken.pop(job_id, None)

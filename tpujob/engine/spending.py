@@ -53,9 +53,11 @@ class Spending:
                 for shared_budget, account in zip(self.budgets, self._accounts, strict=True)
                 if shared_budget.user in ("", job.user)
             ]
-            names = (slice.name for slice in job.slices)
-            granted = frozenset(name for name in names if (job.id, name) in self._covered)
-            return Funds(granted, tuple(mine))
+            return Funds(self._granted(job), tuple(mine))
+
+    def text_of(self, job: Job) -> str:
+        """Return what the store keeps of a job that is removed. Raises as `of` does."""
+        return shared.spent_text(job, self.of(job).granted) if self.budgets else ""
 
     def accounts(self) -> list[Account]:
         """Return the account of each shared budget."""
@@ -93,7 +95,7 @@ class Spending:
 
     def _refresh(self) -> None:
         now = self._clock.now()
-        if self._sums is None or now >= self._sums.month.end:
+        if self._sums is None or not self._sums.month.start <= now < self._sums.month.end:
             self._read_all(now)
         elif now - self._read_at >= REFRESH or now < self._read_at:
             try:
@@ -112,10 +114,12 @@ class Spending:
     def _read_all(self, now: float) -> None:
         # before the records: what changes meanwhile is read again
         self._change = self._store.newest()
-        jobs = self._store.list()
+        jobs, removed = self._store.list(), self._store.spent()
         self._holders = {job.id: _bare(job) for job in jobs if job.grants}
         self._covered = covered(self._holders.values())
         self._sums = Sums(shared.month(now))
+        for job_id, text in removed.items():
+            self._sums.put(job_id, shared.share_of_removed(text, self._sums.month))
         for job in jobs:
             self._put(job)
 
@@ -153,8 +157,10 @@ class Spending:
 
     def _put(self, job: Job) -> None:
         assert self._sums is not None
-        granted = {slice.name for slice in job.slices if (job.id, slice.name) in self._covered}
-        self._sums.put(job.id, shared.share(job, self._sums.month, granted))
+        self._sums.put(job.id, shared.share(job, self._sums.month, self._granted(job)))
+
+    def _granted(self, job: Job) -> frozenset[str]:
+        return frozenset(s.name for s in job.slices if (job.id, s.name) in self._covered)
 
 
 def _bare(job: Job) -> Job:

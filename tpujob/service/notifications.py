@@ -3,6 +3,7 @@
 The backend sends in `engine/notifier.py`; `domain/notifications/` decides what, and on which channels.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tpujob.api import ChannelView, DeliveryView, RuleView
@@ -43,7 +44,7 @@ class Notifications:
     def channels(self, caller: Principal) -> list[ChannelView]:
         waiting = self._waiting()
         return [
-            self._view_channel(name, caller, sum(m.channel == name for m in waiting))
+            self._view_channel(name, caller, [m for m in waiting if m.channel == name])
             for name in self._setup.channels
         ]
 
@@ -84,10 +85,13 @@ class Notifications:
     def _waiting(self) -> list[Message]:
         return self._outbox.due(self._clock.now() + _EVER, MOST)
 
-    def _view_channel(self, name: str, caller: Principal, waiting: int) -> ChannelView:
+    def _view_channel(
+        self, name: str, caller: Principal, waiting: Sequence[Message]
+    ) -> ChannelView:
         channel = self._channel(name)
-        newest = [m for m in self._outbox.messages(channel=name, limit=10) if m.tried]
-        last = max(newest, key=lambda m: m.tried_at or 0.0, default=None)
+        newest = self._outbox.messages(channel=name, limit=10)
+        tried = [message for message in (*newest, *waiting) if message.tried]
+        last = max(tried, key=lambda m: m.tried_at or 0.0, default=None)
         return ChannelView(
             name=name,
             kind=channel.kind,
@@ -98,7 +102,7 @@ class Notifications:
                 if name in rule.channels
             ],
             state="untried" if last is None else "failing" if last.error else "works",
-            waiting=waiting,
+            waiting=len(waiting),
             last=self._view(last, caller) if last else None,
         )
 

@@ -15,7 +15,7 @@ from tpujob.domain.model import Cause, DesiredState, Job, Progress, Slice, State
 from tpujob.domain.money import budget
 from tpujob.domain.observations import NO_FUNDS, Funds
 from tpujob.domain.progress import JobProgress, job_progress
-from tpujob.domain.text import dollars, duration
+from tpujob.domain.text import dollars, duration, with_article
 from tpujob.errors import Forbidden, IllegalInState
 from tpujob.service import next_step
 from tpujob.service.authorization import check_owner
@@ -103,7 +103,7 @@ def check_stoppable(job: Job, wish: DesiredState) -> None:
     if job.state is State.RELEASING and job.then in _ENDED and not is_kept:
         raise IllegalInState(f"job {job.id} has {job.then}, and its slice is being released")
     if job.wish is wish:
-        raise IllegalInState(f"job {job.id} is already cancelled")
+        raise IllegalInState(f"a cancel of job {job.id} is already requested")
 
 
 def _cancel(job: Job) -> tuple[str, str]:
@@ -149,7 +149,9 @@ def _give_back(job: Job) -> str:
     if job.state is State.RELEASING:
         return "cancels the job once its slice is gone"
     held = [s for s in job.slices if s.gone_at is None]
-    named = " and ".join(f"{s.name}, a {s.pricing} {several(s.type, s.tpu_slices)}" for s in held)
+    named = " and ".join(
+        f"{s.name}, {with_article(s.pricing)} {several(s.type, s.tpu_slices)}" for s in held
+    )
     if job.state is State.QUEUED or not held:
         return f"releases {named}, and cancels the job" if held else "cancels the job"
     if job.state is State.PROVISIONING:
@@ -238,5 +240,5 @@ def _resume(job: Job, has: JobProgress, funds: Funds, prices: PriceList, now: fl
     kind = several(first.type, job.tpu_slices) if first else "slice"
     rate = first.usd_per_hour if first else None
     price = "an unknown price" if rate is None else _rate(rate)
-    does = f"requests a {job.spec.tpu.pricing} {kind} and {on}"
+    does = f"requests {with_article(job.spec.tpu.pricing)} {kind} and {on}"
     return _view("resume", does, f"{price} while it holds the slice", *asks)

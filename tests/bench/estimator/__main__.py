@@ -1,4 +1,4 @@
-"""How good are the estimates? `make estimator` plays 500 jobs: each is estimated from what earlier ones met, then run.
+"""Measure the estimates: `make estimator` estimates each of 500 jobs from the earlier ones, then plays it.
 
 Prints how often the range holds what the ledger says, how often its upper bound does, and the median error. Exits with
 1 where a figure misses its target.

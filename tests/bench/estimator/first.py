@@ -1,4 +1,4 @@
-"""What the first jobs of each zone met and cost, a line of JSON for each, so that tests estimate them without the
+"""Keep what the first jobs of each zone met and cost, a line of JSON for each: tests estimate them without the
 simulation. `python -m tests.bench.estimator --seed 7 --keep` writes the file.
 """
 
@@ -36,10 +36,10 @@ def estimates() -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield what each job cost, and its present estimate in the order of a `Range`."""
     jobs = map(json.loads, FILE.read_text().splitlines())
     for _, some in groupby(jobs, itemgetter("zone")):
-        met = list[SliceSample]()
+        history = list[SliceSample]()
         for job in some:
-            yield job["paid"], priced(job["rate"], estimated(job["hours"], met))
-            met += [_samples(*facts) for facts in job["met"]]
+            yield job["paid"], priced(job["rate"], estimated(job["hours"], history))
+            history += [_samples(*facts) for facts in job["met"]]
 
 
 def _samples(place: list, program: str, later: bool, *rest: object) -> SliceSample:

@@ -51,22 +51,22 @@ def trials(
     zone: Zone, count: int, seed: int, lengths: Sequence[float] = LENGTHS
 ) -> Iterator[Trial]:
     """Yield so many jobs in that zone. Each starts hours after the one before it has ended."""
-    random, met = Random(f"{zone.name}:{seed}"), list[SliceSample]()
+    random, samples = Random(f"{zone.name}:{seed}"), list[SliceSample]()
     at = random.uniform(0, zone.length)
     for number in range(count):
         hours = random.choice(lengths)
-        expected = estimated(hours, met)
+        expected = estimated(hours, samples)
         job = run(zone, at, int(hours * HOUR / STEP), random.getrandbits(32))
         yield _trial(zone, number, hours, expected, job)
-        met += history([job], job.finished_at or 0.0)
+        samples += history([job], job.finished_at or 0.0)
         assert job.finished_at is not None
         at += job.finished_at - EPOCH + random.expovariate(1 / (6 * HOUR))
 
 
-def estimated(hours: float, met: Sequence[SliceSample]) -> Forecast:
+def estimated(hours: float, samples: Sequence[SliceSample]) -> Forecast:
     """Estimate a job with so many hours of work from what earlier jobs met."""
     work = PlannedWork(hours * HOUR, checkpoint=EVERY * STEP)
-    return forecast(work, conditions(met, PLACE, "python train.py"))
+    return forecast(work, conditions(samples, PLACE, "python train.py"))
 
 
 def priced(rate: int, expected: Forecast) -> tuple[int, ...]:
@@ -88,12 +88,12 @@ def run(zone: Zone, at: float, steps: int, seed: int) -> Job:
     def script(play: Play) -> None:
         play.world.work[JOB] = Program(steps=steps, contract=True)
         _Market(play, zone, at - EPOCH).begin()
-        wanted = {
+        spec = {
             "name": "estimated",
             "tpu": {"type": PLACE.type, "zones": [PLACE.zone], "pricing": PLACE.pricing},
             "run": {"command": "python train.py"},
         }
-        ask(play, lambda api: api.create(wanted, idempotency_key="key"))
+        ask(play, lambda api: api.create(spec, idempotency_key="key"))
 
     play = Play(seed, profile, script)
     try:

@@ -1,4 +1,4 @@
-"""When a zone has spot capacity: recorded histories where they are at hand, else made ones of the same kind."""
+"""Histories of a zone's spot capacity: recorded ones where there are files, else generated ones of the same kind."""
 
 import json
 import math

@@ -99,17 +99,17 @@ def _preempted(rig: Rig, count: int, notice: float, jobs: int) -> None:
     """Print the time from the moment when the cloud says PREEMPTED to the event of the next request; after a notice the
     request may come before that moment: then the time is negative."""
     how = f"with {notice:g} s of notice" if notice else "without notice"
-    what = f"{count} preempted {how}, to the next request"
+    label = f"{count} preempted {how}, to the next request"
     _lost(
-        rig, jobs, lambda: rig.disturb(count, "preempt", notice=f"{notice:g}s"), notice, what, BACK
+        rig, jobs, lambda: rig.disturb(count, "preempt", notice=f"{notice:g}s"), notice, label, BACK
     )
 
 
 def _silent(rig: Rig, percent: float, jobs: int) -> None:
     """Print the time from the death of slices that the cloud still calls READY to the event of the next request."""
-    what = f"{percent:g} % fall silent, to the next request"
+    label = f"{percent:g} % fall silent, to the next request"
     count = max(1, round(jobs * percent / 100))
-    _lost(rig, jobs, lambda: rig.disturb(count, "silence"), 0.0, what, None)
+    _lost(rig, jobs, lambda: rig.disturb(count, "silence"), 0.0, label, None)
 
 
 def _lost(
@@ -117,7 +117,7 @@ def _lost(
     jobs: int,
     drill: Callable[[], list[str]],
     later: float,
-    what: str,
+    label: str,
     limit: float | None,
 ) -> None:
     """`later`: seconds after the drill from which the times count."""
@@ -137,21 +137,21 @@ def _lost(
     time.sleep(BACK)  # looking costs the backend something
     rig.until(back, "each has requested another slice")
     seconds, cpu = sorted(waits.values()), used(rig.backend).cpu_s - before
-    _say(f"{what}: p50", _at(seconds, 0.5), "s")
+    _say(f"{label}: p50", _at(seconds, 0.5), "s")
     _say("the same: p99", _at(seconds, 0.99), "s", limit)
     _say("the same: CPU of the backend, with looking", cpu, "s")
     made = sum(n for (service, _), n in (rig.calls() - calls).items() if service == "tpu")
     _say(f"the same: calls of Cloud TPU; {CALLS:g} a minute are allowed", made, "calls")
 
 
-def _beyond(jobs: int, few: float, cores: float, most: float) -> None:
+def _beyond(jobs: int, few: float, cores: float, many_use: float) -> None:
     """Print which target is missed first, by a straight line through this run, which is no measurement."""
     at = {
         "CPU": CORE / cores * jobs,
-        "memory": (MEMORY - few) / max(most - few, 1e-9) * (jobs - FEW),
+        "memory": (MEMORY - few) / max(many_use - few, 1e-9) * (jobs - FEW),
     }
-    for what, limit in sorted(at.items(), key=lambda item: item[1]):
-        print(f"by a straight line, {what} is enough for {limit:,.0f} jobs")
+    for resource, limit in sorted(at.items(), key=lambda item: item[1]):
+        print(f"by a straight line, {resource} is enough for {limit:,.0f} jobs")
 
 
 def _timed(do: Callable[[], object], rounds: int) -> list[float]:
@@ -171,13 +171,13 @@ def _at(times: Sequence[float], share: float) -> float:
     )
 
 
-def _say(what: str, value: float, unit: str, limit: float | None = None) -> None:
+def _say(label: str, value: float, unit: str, limit: float | None = None) -> None:
     verdict = (
         ""
         if limit is None
         else f"  (at most {limit:g}: {'held' if value <= limit else 'NOT HELD'})"
     )
-    print(f"{what:60} {value:12,.2f} {unit}{verdict}", flush=True)
+    print(f"{label:60} {value:12,.2f} {unit}{verdict}", flush=True)
 
 
 if __name__ == "__main__":

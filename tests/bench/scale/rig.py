@@ -94,8 +94,8 @@ class Rig:
                 last = min(first + UNDER_WAY, jobs.stop)
                 list(pool.map(create, range(first, last)))
                 enough = last - UNDER_WAY // 2 if last < jobs.stop else ENOUGH * last
-                left = end - time.monotonic()
-                if not self.within(left, lambda n=enough: self.running() >= n, f"{last} run"):
+                patience = end - time.monotonic()
+                if not self.within(patience, lambda n=enough: self.running() >= n, f"{last} run"):
                     break
         return self.running()
 
@@ -120,28 +120,28 @@ class Rig:
                 self._print(f"asking again: {error.message}")
                 time.sleep(1.0)
 
-    def _print(self, what: str) -> None:
+    def _print(self, text: str) -> None:
         """Print the progress from time to time, on standard error."""
         if time.monotonic() - self._printed_at >= TELLS:
             self._printed_at = time.monotonic()
             load = os.getloadavg()[0]
-            print(f"  {time.strftime('%H:%M:%S')} load {load:.0f}: {what}", file=sys.stderr)
+            print(f"  {time.strftime('%H:%M:%S')} load {load:.0f}: {text}", file=sys.stderr)
 
     def states(self) -> dict[str, int]:
         return self.patiently(lambda: self.api.list({"limit": 1})["states"])
 
-    def until(self, holds: Callable[[], bool], what: str) -> None:
+    def until(self, holds: Callable[[], bool], condition: str) -> None:
         """Wait until it holds."""
-        if not self.within(PATIENCE, holds, what):
-            raise SystemExit(f"not within {PATIENCE:.0f} s: {what}; now {self.states()}")
+        if not self.within(PATIENCE, holds, condition):
+            raise SystemExit(f"not within {PATIENCE:.0f} s: {condition}; now {self.states()}")
 
-    def within(self, seconds: float, holds: Callable[[], bool], what: str) -> bool:
+    def within(self, seconds: float, holds: Callable[[], bool], condition: str) -> bool:
         """Return whether it holds in that time."""
         end = time.monotonic() + seconds
         while not holds():
             if time.monotonic() > end:
                 return False
-            self._print(f"until {what}: {self.states()}")
+            self._print(f"until {condition}: {self.states()}")
             time.sleep(1.0)
         return True
 

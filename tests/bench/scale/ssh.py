@@ -16,13 +16,13 @@ Answer = Callable[[str, int, str, bytes], tuple[int, str] | None]
 
 
 class SshServer:
-    """For one event loop. Listens at an address from its first use until `close`."""
+    """An SSH server for one event loop; it listens at an address from its first use until `close`."""
 
     def __init__(
-        self, port: Callable[[], int], known: Callable[[str], bool], answer: Answer
+        self, port: Callable[[], int], accepts: Callable[[str], bool], answer: Answer
     ) -> None:
-        """`known`: whether a slice has that public key."""
-        self._port, self._known, self._answer = port, known, answer
+        """`accepts`: whether a slice has that public key."""
+        self._port, self._known, self._answer = port, accepts, answer
         self._key = asyncssh.generate_private_key("ssh-ed25519")
         self._opening = asyncio.Lock()
         self._acceptors: dict[int, asyncssh.SSHAcceptor] = {}
@@ -73,8 +73,8 @@ class SshServer:
 class _Login(asyncssh.SSHServer):
     """One connection: its key and its host."""
 
-    def __init__(self, known: Callable[[str], bool], host: int) -> None:
-        self._known, self.host, self.key = known, host, ""
+    def __init__(self, accepts: Callable[[str], bool], host: int) -> None:
+        self._known, self.host, self.key = accepts, host, ""
 
     def begin_auth(self, username: str) -> bool:
         return True

@@ -42,13 +42,13 @@ def on(
     change: Callable[[bytes], bytes | None], part: bytes, *, up: bool, times: int = 1
 ) -> Callable[[bytes, bool], bytes | None]:
     """Decide what happens to the first chunks in that direction that have this part; others pass."""
-    left = times
+    remaining = times
 
     def changed(data: bytes, upward: bool) -> bytes | None:
-        nonlocal left
-        if not left or upward is not up or part not in data:
+        nonlocal remaining
+        if not remaining or upward is not up or part not in data:
             return data
-        left -= 1
+        remaining -= 1
         return change(data)
 
     return changed

@@ -52,9 +52,7 @@ def test_a_put_replaces_the_bytes_and_the_metadata(blobs: Blobs) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 10, 40 << 20])
-def test_a_file_is_stored_whole_and_never_held_whole(
-    blobs: Blobs, tmp_path: Path, size: int
-) -> None:
+def test_a_file_is_stored_whole_and_not_held_whole(blobs: Blobs, tmp_path: Path, size: int) -> None:
     (tmp_path / "content").write_bytes(os.urandom(size))
     with (tmp_path / "content").open("rb") as file:
         file.seek(size // 2)
@@ -158,8 +156,8 @@ def test_a_list_goes_over_many_pages(blobs: Blobs) -> None:
             range(1100),
         ):
             pass
-    found = blobs.list(f"{BUCKET}/hosts/", timeout=T)
-    assert [blob.metadata["report"] for blob in found] == [str(i) for i in range(1100)]
+    listed = blobs.list(f"{BUCKET}/hosts/", timeout=T)
+    assert [blob.metadata["report"] for blob in listed] == [str(i) for i in range(1100)]
 
 
 def test_hostile_names_come_back_as_they_are(blobs: Blobs) -> None:
@@ -177,17 +175,15 @@ def test_an_invalid_path_is_a_bad_request(blobs: Blobs, path: str) -> None:
 
 def test_a_bucket_in_another_region_is_refused_and_one_in_ours_is_used(blobs: Blobs) -> None:
     blobs.ensure_bucket(BUCKET, REGION, timeout=T)
-    with pytest.raises(Refused, match=r"contract-bucket is in us-central2.*europe-west4") as told:
+    with pytest.raises(Refused, match=r"contract-bucket is in us-central2.*europe-west4") as caught:
         blobs.ensure_bucket(BUCKET, "europe-west4", timeout=T)
-    assert told.value.cause == Cause.BAD_SPEC
+    assert caught.value.cause == Cause.BAD_SPEC
     with pytest.raises(Refused, match="Invalid bucket name"):
         blobs.ensure_bucket("gs://NOT A NAME", REGION, timeout=T)
 
 
 def test_two_callers_that_make_the_same_bucket_both_succeed(blobs: Blobs) -> None:
     with ThreadPoolExecutor(4) as pool:
-        for made in [
-            pool.submit(blobs.ensure_bucket, "gs://race-bucket", REGION, timeout=T)
-            for _ in range(4)
-        ]:
-            made.result()
+        list(
+            pool.map(lambda _: blobs.ensure_bucket("gs://race-bucket", REGION, timeout=T), range(4))
+        )

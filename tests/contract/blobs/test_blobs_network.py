@@ -49,9 +49,7 @@ def test_a_conditional_write_is_repeated_and_knows_its_own_work(
         assert blobs.list(BUCKET, timeout=T) == [put]
 
 
-def test_a_conditional_write_whose_rival_won_is_a_conflict_although_the_bytes_are_equal(
-    server: StorageServer,
-) -> None:
+def test_a_lost_race_is_a_conflict_even_of_equal_bytes(server: StorageServer) -> None:
     with network(server) as (between, blobs), gcs(server.url) as rival:
 
         def rival_first(_: bytes) -> None:
@@ -121,10 +119,10 @@ def test_a_missing_right_is_refused_at_once(server: StorageServer, faults: Stora
             lambda: blobs.ensure_bucket("gs://foreign-bucket", REGION, timeout=T),
             lambda: blobs.place("gs://foreign-bucket", timeout=T),
         ):
-            with pytest.raises(Refused) as told:
+            with pytest.raises(Refused) as caught:
                 act()
-            assert told.value.cause == Cause.PERMISSION
-            assert "the bucket belongs to another project" in told.value.hint
+            assert caught.value.cause == Cause.PERMISSION
+            assert "the bucket belongs to another project" in caught.value.hint
 
 
 def test_every_refusal_becomes_an_error_of_ours() -> None:
@@ -148,9 +146,9 @@ def test_every_refusal_becomes_an_error_of_ours() -> None:
     for status, ours in table.items():
         assert type(refusal(Reply(status, {}))) is ours, status
     assert type(refusal(Reply(401, {}), retry_401=True)) is Transient
-    said = refusal(Reply(401, {}))
-    assert isinstance(said, Refused)
-    assert "gcloud auth application-default login" in said.hint
+    error = refusal(Reply(401, {}))
+    assert isinstance(error, Refused)
+    assert "gcloud auth application-default login" in error.hint
 
 
 def test_credentials_that_are_refused_differ_from_a_token_server_that_is_silent() -> None:

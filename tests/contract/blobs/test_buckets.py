@@ -52,9 +52,7 @@ def make(
     return blobs.make_bucket(BUCKET, region, log_days=log_days, adopt=adopt, timeout=T)
 
 
-def test_a_bucket_is_made_and_making_it_again_changes_nothing(
-    blobs: GcsBlobs, google: storage.Client
-) -> None:
+def test_making_a_bucket_again_changes_nothing(blobs: GcsBlobs, google: storage.Client) -> None:
     assert make(blobs) == MADE
     before = google.get_bucket("my-lab-eu").metageneration
     assert make(blobs) == MADE
@@ -74,17 +72,15 @@ def test_only_old_logs_are_deleted(blobs: GcsBlobs, google: storage.Client) -> N
         assert not other.endswith(suffix)
 
 
-def test_the_days_are_changed_and_the_rules_of_others_stay(
-    blobs: GcsBlobs, google: storage.Client
-) -> None:
+def test_days_are_changed_and_other_rules_stay(blobs: GcsBlobs, google: storage.Client) -> None:
     make(blobs)
     theirs = google.get_bucket("my-lab-eu")
     theirs.add_lifecycle_delete_rule(age=7, matches_prefix=["scratch/"])
     theirs.patch()
     assert make(blobs, log_days=30) == replace(MADE, log_days=30)
     assert make(blobs, log_days=None) == replace(MADE, log_days=None)
-    (left,) = google.get_bucket("my-lab-eu").lifecycle_rules
-    assert left["condition"] == {"age": 7, "matchesPrefix": ["scratch/"]}
+    (remaining,) = google.get_bucket("my-lab-eu").lifecycle_rules
+    assert remaining["condition"] == {"age": 7, "matchesPrefix": ["scratch/"]}
 
 
 def test_a_bucket_elsewhere_is_refused(blobs: GcsBlobs) -> None:
@@ -93,17 +89,15 @@ def test_a_bucket_elsewhere_is_refused(blobs: GcsBlobs) -> None:
         make(blobs, "us-central2")
 
 
-def test_a_bucket_that_others_set_up_is_changed_only_on_demand(
-    blobs: GcsBlobs, google: storage.Client
-) -> None:
+def test_a_bucket_of_others_is_changed_on_demand(blobs: GcsBlobs, google: storage.Client) -> None:
     theirs = google.bucket("my-lab-eu")
     theirs.versioning_enabled = True
     google.create_bucket(theirs, location=REGION)
     with pytest.raises(Refused, match="exists, and tpujob did not make it") as refused:
         make(blobs)
     assert "--adopt" in refused.value.hint
-    found = blobs.bucket(BUCKET, timeout=T)
-    assert (found.ours, found.uniform_access, found.soft_delete_s) == (False, False, 604800)
+    bucket = blobs.bucket(BUCKET, timeout=T)
+    assert (bucket.ours, bucket.uniform_access, bucket.soft_delete_s) == (False, False, 604800)
     assert make(blobs, adopt=True) == replace(MADE, versioning=True)
     assert make(blobs) == replace(MADE, versioning=True), "it is looked after from now on"
 

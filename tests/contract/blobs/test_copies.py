@@ -33,8 +33,8 @@ class Rig:
             self.blobs.put(f"{place}/{name}", data, timeout=T)
 
     def below(self, place: str) -> dict[str, bytes]:
-        found = self.blobs.list(f"{place}/", timeout=T)
-        return {b.path[len(place) + 1 :]: self.blobs.get(b.path, timeout=T) for b in found}
+        objects = self.blobs.list(f"{place}/", timeout=T)
+        return {b.path[len(place) + 1 :]: self.blobs.get(b.path, timeout=T) for b in objects}
 
     def whole(self, copy: Copy, *, rounds: int = 20) -> CopyProgress:
         for _ in range(rounds):
@@ -124,9 +124,9 @@ def test_a_large_object_goes_on_from_its_token(rig: Rig, monkeypatch: pytest.Mon
             rig.now += 11
 
     rig.objects.before = slow  # type: ignore[method-assign]
-    found = rig.copies.advance(copy(), timeout=10)
-    assert set(found.tokens) == {"large"}, "the time of a round is up after one call"
-    done = rig.whole(replace(copy(), progress=found))
+    progress = rig.copies.advance(copy(), timeout=10)
+    assert set(progress.tokens) == {"large"}, "the time of a round is up after one call"
+    done = rig.whole(replace(copy(), progress=progress))
     assert tokens[0] == ""
     assert all(tokens[1:]), "no call but the first begins anew"
     assert (done.objects, done.bytes) == (2, (40 << 20) + 1)
@@ -197,9 +197,7 @@ def test_a_source_without_an_object_or_a_bucket_is_a_clear_no(rig: Rig) -> None:
         ),
     ],
 )  # fmt: skip
-def test_of_a_workdir_the_last_known_checkpoint_follows_and_what_was_saved_after_it(
-    rig: Rig, saved: Saved, follows: list[str]
-) -> None:
+def test_a_workdir_sends_its_newest_checkpoint(rig: Rig, saved: Saved, follows: list[str]) -> None:
     """The last one known may be gone: programs keep few, and save after their last report."""
     steps = {f"checkpoints/ckpt-{n}/w": b"w" for n in (10, 20, 40)}
     rig.put(

@@ -82,13 +82,13 @@ class Killed:
         proxy: Proxy,
         seed: str,
         least: int,
-        most: int,
+        last: int,
         *places: object,
         check: Callable[[], None] = lambda: None,
     ) -> int:
         """Kill each run after some of its bytes and call `check`; then complete one. Return the number of kills."""
         chance, kills = random.Random(seed), 0
-        for at in [chance.randrange(least, most) for _ in range(KILLS)]:
+        for at in [chance.randrange(least, last) for _ in range(KILLS)]:
             code, errors = self.run(proxy, *places, kill_at=at)
             assert code in (0, -9), errors
             kills += code != 0

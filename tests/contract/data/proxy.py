@@ -21,12 +21,12 @@ class Proxy:
     should be: on the real wire TLS does."""
 
     def __init__(
-        self, url: str, *, share: float = 0.0, most: int = 0, seed: int = 0, passing: bytes = _LIST
+        self, url: str, *, share: float = 0.0, limit: int = 0, seed: int = 0, passing: bytes = _LIST
     ) -> None:
         place = urlsplit(url)
         self._to = (place.hostname, place.port)
         self._chance = random.Random(seed)
-        self._share, self._most, self._passing = share, most, re.compile(passing)
+        self._share, self._most, self._passing = share, limit, re.compile(passing)
         self.flipped = self.cut = 0
         self._met: Counter[bytes] = Counter()  #: chunks that were tampered with, by what was read
         self.up = self.down = 0  #: bytes that were forwarded
@@ -124,9 +124,9 @@ class Proxy:
 
 @contextlib.contextmanager
 def between(
-    url: str, *, share: float = 0.0, most: int = 0, seed: int = 0, passing: bytes = _LIST
+    url: str, *, share: float = 0.0, limit: int = 0, seed: int = 0, passing: bytes = _LIST
 ) -> Iterator[Proxy]:
-    proxy = Proxy(url, share=share, most=most, seed=seed, passing=passing)
+    proxy = Proxy(url, share=share, limit=limit, seed=seed, passing=passing)
     try:
         yield proxy
     finally:

@@ -62,10 +62,10 @@ class Rig:
         objects = JsonObjects(self.url, patience=10)
         real = getattr(objects, method)
 
-        def first(*given: Any) -> Any:
+        def first(*arguments: Any) -> Any:
             setattr(objects, method, real)
             act()
-            return real(*given)
+            return real(*arguments)
 
         setattr(objects, method, first)
         return objects

@@ -84,8 +84,8 @@ def test_the_commands_of_the_page_print_what_it_shows(
 ) -> None:
     assert len(steps()) >= 10
     for command, shown in steps():
-        for ours, there in elsewhere.items():
-            command = command.replace(ours, there)
+        for ours, theirs in elsewhere.items():
+            command = command.replace(ours, theirs)
         words = shlex.split(command)
         if words[0] == "ln":
             os.symlink(words[2], words[3])
@@ -97,14 +97,10 @@ def test_the_commands_of_the_page_print_what_it_shows(
         assert shown, command
         for line in shown:
             assert line in out, f"$ {command}\n{out}\ndoes not say\n{line}"
-    assert not [*Path().rglob(".tpujob-parts/*")], (
-        "commands that have ended well leave nothing behind"
-    )
+    assert not [*Path().rglob(".tpujob-parts/*")], "ended commands leave nothing behind"
 
 
-def test_grain_reads_a_packed_set_as_the_page_shows(
-    reader: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_grain_reads_a_set_as_documented(reader: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["data", "pack", "photos", "packed"]) == 0
     os.replace("photos", "originals")
     os.replace("packed", "photos")
@@ -121,9 +117,7 @@ def test_grain_reads_a_packed_set_as_the_page_shows(
     assert len(image) == 4096
 
 
-def test_a_million_images_cost_what_the_page_says(
-    reader: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_million_images_cost_as_stated(reader: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels = Labels()
     labels.add("cat/1.jpg")
     summary = PackSummary(files=10**6, bytes=110 * 10**9, labels=labels, shards=205)
@@ -142,9 +136,7 @@ def test_a_million_images_cost_what_the_page_says(
     assert not (reader / "packed").exists()
 
 
-def test_errors_of_pack_have_their_exit_codes(
-    reader: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_of_pack_have_exit_codes(reader: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, code, text in (
         (["pack", "missing", "packed"], 3, "there is no folder missing"),
         (["pack", "gs://datasets/x", "packed"], 2, "tpujob data sync gs://datasets/x FOLDER"),
@@ -159,9 +151,7 @@ def test_errors_of_pack_have_their_exit_codes(
     assert "Not packed: 1 name\n  link: it is a link" in capsys.readouterr().out
 
 
-def test_the_local_stack_makes_the_bucket_and_json_has_every_fact(
-    reader: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_local_stack_makes_the_bucket(reader: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["data", "sync", "fineweb", "gs://made-at-first-use/x", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["objects"] == 4

@@ -28,7 +28,7 @@ def test_a_flipped_byte_or_a_cut_is_caught_and_repeated(rig: Rig, seed: int) -> 
     files = contents(seed, 150)
     rig.write(files)
     for target in ("", rig.folder / "back"):
-        with between(rig.url, share=0.1, most=30, seed=seed) as proxy:
+        with between(rig.url, share=0.1, limit=30, seed=seed) as proxy:
             through = JsonObjects(proxy.url, patience=60)
             done = rig.sync(rig.place if target else "", target, through)
             faults = proxy.flipped + proxy.cut
@@ -42,14 +42,12 @@ def test_a_flipped_byte_or_a_cut_is_caught_and_repeated(rig: Rig, seed: int) -> 
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_large_file_survives_the_same(
-    rig: Rig, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_file_survives_it(rig: Rig, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload, "SMALL", MIB)
     files = {"large": random.Random(seed).randbytes(7 * MIB + 12_345)}
     rig.write(files)
     for target in ("", rig.folder / "back"):
-        with between(rig.url, share=0.05, most=2, seed=seed) as proxy:
+        with between(rig.url, share=0.05, limit=2, seed=seed) as proxy:
             through = JsonObjects(proxy.url, patience=60)
             done = rig.sync(rig.place if target else "", target, through)
             assert proxy.flipped + proxy.cut == 2
@@ -99,9 +97,7 @@ def test_no_permission_ends_the_sync_with_what_to_do(faulty: tuple[Rig, StorageF
     assert rig.sync().copied == 100
 
 
-def test_a_large_file_whose_last_piece_the_storage_never_takes_is_not_reported_as_copied(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_without_its_end_is_not_copied(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The storage answers 308 without an error."""
     monkeypatch.setattr(upload, "SMALL", MIB)
     rig.write({"large": random.Random(7).randbytes(5 * MIB)})
@@ -117,9 +113,7 @@ def test_a_large_file_whose_last_piece_the_storage_never_takes_is_not_reported_a
     assert rig.stored() == {}
 
 
-def test_a_session_that_the_storage_has_lost_begins_anew(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_lost_by_the_storage_restarts(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload, "SMALL", MIB)
     files = {"large": random.Random(7).randbytes(5 * MIB)}
     rig.write(files)

@@ -64,9 +64,7 @@ def test_the_next_sync_removes_what_an_ended_one_left(rig: Rig) -> None:
     assert files_in(rig.folder / "back") == {"file": b"y" * 5000}
 
 
-def test_a_download_that_a_running_sync_completes_meanwhile_is_not_counted(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_completed_download_is_not_counted(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     leave_behind(rig)
     listed = SimpleNamespace(walk=lambda path: [(path, [], ["gone"])], lstat=os.lstat, path=os.path)
     monkeypatch.setattr(checksum_cache, "os", listed)
@@ -98,9 +96,7 @@ def test_the_command_lists_then_removes(shell: Rig, capsys: pytest.CaptureFixtur
     shell.cache = ChecksumCache(shell.folder / "ledger")  # for the rig's own end
 
 
-def test_a_bucket_says_what_it_keeps_and_takes_the_rule_beside_others(
-    shell: Rig, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bucket_takes_one_more_rule(shell: Rig, capsys: pytest.CaptureFixture[str]) -> None:
     own = {"action": {"type": "Delete"}, "condition": {"age": 30, "matchesSuffix": [".log"]}}
     path = f"/storage/v1/b/{shell.bucket}"
     patch = json.dumps({"lifecycle": {"rule": [own]}}).encode()

@@ -42,15 +42,13 @@ def test_a_name_that_the_storage_does_not_take_is_refused(name: str) -> None:
 @given(NAMES)
 def test_of_two_keys_that_cannot_both_be_files_the_shorter_one_is(keys: set[str]) -> None:
     rule = FoldersAndFiles()
-    kept = {key for key in sorted(keys, key=str.encode) if not rule.why_not(key)}
+    files = {key for key in sorted(keys, key=str.encode) if not rule.why_not(key)}
     for key in keys:
-        assert (key in kept) == (not any(key.startswith(other + "/") for other in keys)), key
+        assert (key in files) == (not any(key.startswith(other + "/") for other in keys)), key
 
 
 @given(NAMES, NAMES)
-def test_the_merge_gives_each_key_of_the_source_once_and_in_order(
-    mine: set[str], theirs: set[str]
-) -> None:
+def test_the_merge_gives_each_key_once_and_in_order(mine: set[str], theirs: set[str]) -> None:
     source = [(key, f"mine {key}") for key in sorted(mine, key=str.encode)]
     target = [(key, f"theirs {key}") for key in sorted(theirs, key=str.encode)]
     matched = list(pairs(source, target))
@@ -97,8 +95,8 @@ def test_no_link_is_followed_out_of_the_folder(tmp_path: Path) -> None:
     entries = list(files_of(os.fsencode(folder)))
     files = {entry.key: entry.path for entry in entries if isinstance(entry, LocalFile)}
     assert files == {name: os.fsencode(folder.resolve() / "file") for name in ("file", "inside")}
-    left = {entry.name for entry in entries if isinstance(entry, LeftOut)}
-    assert left == {"out", "folder-out", "absolute", "around", "nowhere", "self", "pipe"}
+    left_out = {entry.name for entry in entries if isinstance(entry, LeftOut)}
+    assert left_out == {"out", "folder-out", "absolute", "around", "nowhere", "self", "pipe"}
 
 
 def test_places_are_folders_and_prefixes() -> None:

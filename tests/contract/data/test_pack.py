@@ -91,22 +91,22 @@ def test_equal_sets_make_equal_files_wherever_they_lie(source: Path, tmp_path: P
     for place, name in ((source, "one"), (elsewhere, "two"), (source, "one")):
         pack(place, tmp_path / name)
         pack(place, tmp_path / f"{name}-mixed", seed=3)
-    one, mixed = files_in(tmp_path / "one"), files_in(tmp_path / "one-mixed")
-    assert one == files_in(tmp_path / "two")
+    plain, mixed = files_in(tmp_path / "one"), files_in(tmp_path / "one-mixed")
+    assert plain == files_in(tmp_path / "two")
     assert mixed == files_in(tmp_path / "two-mixed")
-    assert one["manifest.json"] != mixed["manifest.json"]
+    assert plain["manifest.json"] != mixed["manifest.json"]
 
 
 def test_shards_are_cut_by_size_and_by_number() -> None:
     def file(size: int) -> LocalFile:
         return LocalFile("", b"", size, 0, 0, 0)
 
-    def sizes(given: list[int], most: int = 10) -> list[list[int]]:
-        return [[f.size for f in run] for run in split_into_shards(map(file, given), 100, most)]
+    def sizes(lengths: list[int], limit: int = 10) -> list[list[int]]:
+        return [[f.size for f in run] for run in split_into_shards(map(file, lengths), 100, limit)]
 
     assert sizes([]) == []
     assert sizes([50, 50, 1, 200, 99, 1]) == [[50, 50], [1], [200], [99, 1]]
-    assert sizes([0] * 5, most=2) == [[0, 0], [0, 0], [0]]
+    assert sizes([0] * 5, limit=2) == [[0, 0], [0, 0], [0]]
 
 
 def shard(path: Path, contents: list[bytes]) -> list[IndexEntry]:
@@ -235,11 +235,11 @@ def test_an_index_that_would_fill_the_memory_is_not_unpacked(
     manifest = decode((packed / "manifest.json").read_bytes())
     bomb = gzip.compress(line, 1)
     (tmp_path / "bomb").write_bytes(bomb)
-    one = replace(manifest.shards[0], index_start=0, index_bytes=len(bomb))
+    shard = replace(manifest.shards[0], index_start=0, index_bytes=len(bomb))
     tracemalloc.start()
     try:
         with pytest.raises(BadRequest, match=message):
-            entries_of(tmp_path / "bomb", one)
+            entries_of(tmp_path / "bomb", shard)
         assert tracemalloc.get_traced_memory()[1] < 50 * MIB
     finally:
         tracemalloc.stop()
@@ -332,9 +332,7 @@ def test_another_set_stays_unless_it_is_to_be_replaced(packed: Path, tmp_path: P
     assert len(list(packed.glob("index-*"))) == 1, "nothing of the old set is left"
 
 
-def test_a_link_in_place_of_the_unfinished_files_costs_nothing_where_it_leads(
-    source: Path, tmp_path: Path
-) -> None:
+def test_a_link_for_unfinished_files_is_not_followed(source: Path, tmp_path: Path) -> None:
     elsewhere = tree(tmp_path / "elsewhere", {"thesis": b"the only copy"})
     parts = tmp_path / "packed" / ".tpujob-parts"
     parts.mkdir(parents=True)
@@ -355,16 +353,16 @@ def test_a_file_that_changes_meanwhile_ends_the_pack(source: Path, tmp_path: Pat
 
 
 def test_two_packs_into_one_place_do_not_mix(source: Path, tmp_path: Path) -> None:
-    met: list[str] = []
+    outcomes: list[str] = []
 
     class Second(Silent):
         def planned(self, size: int) -> None:
             with pytest.raises(IllegalInState, match="another `tpujob data"):
                 pack(source, tmp_path / "packed")
-            met.append("refused")
+            outcomes.append("refused")
 
     Pack(str(source), shard_bytes=MIB).run(str(tmp_path / "packed"), Second())
-    assert met
+    assert outcomes
 
 
 def test_what_a_disk_damages_is_found_before_it_has_a_name(
@@ -389,9 +387,7 @@ def test_what_a_disk_damages_is_found_before_it_has_a_name(
 
 
 @pytest.mark.parametrize("shards", [0, 1, 6])
-def test_a_pack_that_was_killed_shows_nothing_torn_and_can_be_run_again(
-    source: Path, tmp_path: Path, shards: int
-) -> None:
+def test_a_killed_pack_can_be_run_again(source: Path, tmp_path: Path, shards: int) -> None:
     pack(source, tmp_path / "whole", size=MIB // 16)
     packed = tmp_path / "packed"
     code = (
@@ -412,9 +408,7 @@ def test_a_pack_that_was_killed_shows_nothing_torn_and_can_be_run_again(
     assert files_in(packed) == files_in(tmp_path / "whole"), "a shard that is there is not trusted"
 
 
-def test_a_full_disk_is_one_clear_error_and_the_same_command_packs_it_all(
-    source: Path, tmp_path: Path
-) -> None:
+def test_after_a_full_disk_the_same_command_packs_it_all(source: Path, tmp_path: Path) -> None:
     """By a limit on the size of a file, as a small disk needs an administrator."""
     limited = (
         "import resource as r, signal, sys; r.setrlimit(r.RLIMIT_FSIZE, (300_000, 300_000));"

@@ -22,7 +22,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def proxy() -> Iterator[tuple[list[str], int]]:
     """A proxy that refuses each tunnel: what it was asked, and its port."""
-    asked: list[str] = []
+    heads: list[str] = []
     server = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -35,12 +35,12 @@ def proxy() -> Iterator[tuple[list[str], int]]:
                 head = b""
                 while not head.endswith(b"\r\n\r\n"):
                     head += client.recv(1)
-                asked.append(head.decode())
+                heads.append(head.decode())
                 client.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
 
     thread = threading.Thread(target=serve)
     thread.start()
-    yield asked, server.getsockname()[1]
+    yield heads, server.getsockname()[1]
     server.shutdown(socket.SHUT_RDWR)
     server.close()
     thread.join(20)
@@ -66,34 +66,34 @@ def look(endpoint: str = HOST) -> None:
 def test_tls_goes_through_the_proxy_whose_refusal_is_named_without_its_password(
     proxy: tuple[list[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, port = proxy
+    heads, port = proxy
     monkeypatch.setenv("HTTPS_PROXY", f"http://me:p%40ss@127.0.0.1:{port}")
     with pytest.raises(Transient, match="407 Proxy Authentication Required") as raised:
         look()
     assert "p@ss" not in str(raised.value)
     with pytest.raises(Transient, match="does not answer"):
         read()
-    assert len(asked) >= 2
-    for each in asked:
-        assert each.startswith("CONNECT storage.example:443 HTTP/1.")
-        assert "proxy-authorization: Basic bWU6cEBzcw==\r\n" in each
+    assert len(heads) >= 2
+    for head in heads:
+        assert head.startswith("CONNECT storage.example:443 HTTP/1.")
+        assert "proxy-authorization: Basic bWU6cEBzcw==\r\n" in head
 
 
 def test_a_proxy_is_found_without_its_scheme_and_left_out_for_hosts_of_no_proxy(
     proxy: tuple[list[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, port = proxy
+    heads, port = proxy
     monkeypatch.setenv("HTTPS_PROXY", f"127.0.0.1:{port}")
     with pytest.raises(Transient, match="407"):
         look()
     with pytest.raises(Transient, match="does not answer"):
         read()
-    through_proxy = len(asked)
+    through_proxy = len(heads)
     monkeypatch.setenv("NO_PROXY", "localhost")
     for endpoint in ("https://localhost:9", "http://127.0.0.1:9"):
         with pytest.raises(Transient, match=r"does not answer$"):
             look(endpoint)
-    assert len(asked) == through_proxy >= 2
+    assert len(heads) == through_proxy >= 2
 
 
 def test_a_proxy_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

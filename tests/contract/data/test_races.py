@@ -40,17 +40,17 @@ class Interrupted(JsonObjects):
         if self._when == 0:
             self._act()
 
-    def put(self, *given: Any) -> Any:
+    def put(self, *arguments: Any) -> Any:
         self._turn()
-        return super().put(*given)
+        return super().put(*arguments)
 
-    def begin(self, *given: Any) -> Any:
+    def begin(self, *arguments: Any) -> Any:
         self._turn()
-        return super().begin(*given)
+        return super().begin(*arguments)
 
-    def send(self, *given: Any) -> Any:
+    def send(self, *arguments: Any) -> Any:
         self._turn()
-        return super().send(*given)
+        return super().send(*arguments)
 
 
 def fetch(rig: Rig, url: str, objects: JsonObjects) -> Any:

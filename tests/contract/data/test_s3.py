@@ -52,9 +52,9 @@ def s3(moto: str, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     assert urllib3.request("POST", f"{moto}/moto-api/reset").status == 200
 
 
-def put(s3: Any, files: dict[str, bytes], **given: Any) -> None:
+def put(s3: Any, files: dict[str, bytes], **options: Any) -> None:
     for key, data in files.items():
-        s3.put_object(Bucket="data", Key=key, Body=data, **given)
+        s3.put_object(Bucket="data", Key=key, Body=data, **options)
 
 
 def fetch(
@@ -85,8 +85,8 @@ def test_keys_are_taken_as_they_are_and_the_second_run_reads_nothing(rig: Rig, s
     assert rig.stored() == KEYS
 
     class Reading(S3Objects):
-        def open(self, *given: Any) -> Any:
-            raise AssertionError(given)
+        def open(self, *arguments: Any) -> Any:
+            raise AssertionError(arguments)
 
     again = fetch(rig, rig.place, reader=Reading())
     assert (again.copied, again.same, again.sent_bytes) == (0, len(KEYS), 0)
@@ -129,14 +129,14 @@ def test_an_object_of_parts_has_no_checksum_that_its_bytes_are_compared_with(
     monkeypatch.setattr(upload, "SMALL", small)
     monkeypatch.setattr("time.sleep", lambda _: None)
     data = random.Random(1).randbytes(5 * MIB + 7)
-    given = {"Bucket": "data", "Key": "parts"}
-    given["UploadId"] = s3.create_multipart_upload(**given, **algorithm)["UploadId"]
+    place = {"Bucket": "data", "Key": "parts"}
+    place["UploadId"] = s3.create_multipart_upload(**place, **algorithm)["UploadId"]
     parts: list[dict[str, Any]] = []
     for n, body in ((1, data[: 5 * MIB]), (2, data[5 * MIB :])):
-        made = s3.upload_part(**given, PartNumber=n, Body=body, **algorithm)
-        kept = {name: made[name] for name in ("ETag", "ChecksumCRC32") if name in made}
-        parts.append({"PartNumber": n, **kept})
-    s3.complete_multipart_upload(**given, MultipartUpload={"Parts": parts})
+        made = s3.upload_part(**place, PartNumber=n, Body=body, **algorithm)
+        sums = {name: made[name] for name in ("ETag", "ChecksumCRC32") if name in made}
+        parts.append({"PartNumber": n, **sums})
+    s3.complete_multipart_upload(**place, MultipartUpload={"Parts": parts})
     facts = s3.head_object(Bucket="data", Key="parts", ChecksumMode="ENABLED")
     assert "-2" in facts["ETag"]
     assert "-" not in facts.get("ChecksumCRC32", "")
@@ -182,12 +182,7 @@ class Short(Flipped):
     ],
 )
 def test_an_object_whose_bytes_are_wrong_twice_is_left_out_by_name_and_the_rest_copied(
-    rig: Rig,
-    s3: Any,
-    small: int,
-    kind: type[Flipped],
-    reason: str,
-    monkeypatch: pytest.MonkeyPatch,
+    rig: Rig, s3: Any, small: int, kind: type[Flipped], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upload, "SMALL", small)
     monkeypatch.setattr("time.sleep", lambda _: None)
@@ -202,9 +197,7 @@ def test_an_object_whose_bytes_are_wrong_twice_is_left_out_by_name_and_the_rest_
     assert rig.stored().keys() == fetched == {"0", "1", "2", "3", "4"}
 
 
-def test_an_object_that_is_replaced_in_mid_copy_is_named_and_comes_with_the_next_sync(
-    rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_object_changes_in_mid_copy(rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upload, "SMALL", MIB)
     monkeypatch.setattr("time.sleep", lambda _: None)
 
@@ -268,17 +261,17 @@ class Refusing(BaseHTTPRequestHandler):
     """Refuses what is signed, as a public bucket of somebody else does; or everything; or leads elsewhere."""
 
     mode = "public"
-    asked: list[tuple[str, bool]]
+    requests: list[tuple[str, bool]]
 
     def do_GET(self) -> None:
         signed = "Authorization" in self.headers
-        self.asked.append((self.path, signed))
+        self.requests.append((self.path, signed))
         code, body = 200, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
         if self.mode == "elsewhere":
             code, body = 307, b"<Error><Code>TemporaryRedirect</Code></Error>"
         elif self.mode == "objects" and self.path.startswith("/data?"):
-            one = b"<Contents><Key>theirs</Key><Size>1</Size><ETag>x</ETag></Contents>"
-            body = body.replace(b"</IsTruncated>", b"</IsTruncated>" + one)
+            entry = b"<Contents><Key>theirs</Key><Size>1</Size><ETag>x</ETag></Contents>"
+            body = body.replace(b"</IsTruncated>", b"</IsTruncated>" + entry)
         elif self.mode in ("private", "objects") or signed:
             code, body = 403, b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
         self.send_response(code)
@@ -292,7 +285,7 @@ class Refusing(BaseHTTPRequestHandler):
 @pytest.fixture
 def refusing(s3: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Refusing]]:
     class Own(Refusing):
-        asked: list[tuple[str, bool]] = []  # noqa: RUF012
+        requests: list[tuple[str, bool]] = []  # noqa: RUF012
 
     with LocalServer(Own) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
@@ -304,12 +297,12 @@ def test_a_public_bucket_is_read_unsigned_with_credentials_and_without(
 ) -> None:
     with pytest.raises(NotFound, match="nothing below"):
         fetch(rig, rig.place)
-    assert [signed for _, signed in refusing.asked] == [True, False]
+    assert [signed for _, signed in refusing.requests] == [True, False]
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    refusing.asked.clear()
+    refusing.requests.clear()
     with pytest.raises(NotFound, match="nothing below"):
         fetch(rig, rig.place)
-    assert [signed for _, signed in refusing.asked] == [False]
+    assert [signed for _, signed in refusing.requests] == [False]
 
 
 def test_no_permission_is_one_error_with_what_to_do(
@@ -338,12 +331,10 @@ def test_no_redirect_is_followed_with_credentials(rig: Rig, refusing: type[Refus
     refusing.mode = "elsewhere"
     with pytest.raises(Refused, match="in another region"):
         fetch(rig, rig.place)
-    assert not any("trap" in path for path, _ in refusing.asked)
+    assert not any("trap" in path for path, _ in refusing.requests)
 
 
-def test_a_server_that_is_down_is_transient(
-    rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_server_is_transient(rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(Transient, match="S3 does not answer"):
         fetch(rig, rig.place, reader=S3Objects(patience=0.3))

@@ -84,9 +84,7 @@ def test_a_list_with_sizes_and_md5s_needs_one_request_a_file(rig: Rig, web: WebS
     assert (again.copied, again.same, len(web.asked)) == (0, 40, 39), "and then none"
 
 
-def test_what_of_a_list_cannot_be_had_is_named_and_the_rest_arrives(
-    rig: Rig, web: WebServer
-) -> None:
+def test_missing_files_of_a_list_are_named_and_the_rest_arrives(rig: Rig, web: WebServer) -> None:
     web.files = {"good": b"good", "short": b"short", "secret": b"x"}
     web.statuses = {"secret": 403, "broken": 500}
     lines = [HEADER, *(f"{web.url}/{n}" for n in ("good", "missing", "secret", "broken"))]
@@ -137,7 +135,7 @@ def test_a_server_without_etag_and_time_begins_anew(
     web.files["x"] = b"x" * 5000
     web.cut_after, web.cuts = 3000, 1
     assert fetch(rig, f"{web.url}/x", rig.place).copied == 1
-    assert [asked for method, _, asked in web.asked if method == "GET"] == ["", ""], "no range"
+    assert [range_ for method, _, range_ in web.asked if method == "GET"] == ["", ""], "no range"
     assert rig.stored() == {"x": b"x" * 5000}
 
 
@@ -195,7 +193,7 @@ def test_flips_and_cuts_on_the_way_are_caught_where_there_is_an_md5(
     web.files = {f"{i:03d}": chance.randbytes(chance.randrange(4_000, 30_000)) for i in range(60)}
     expected = {f"127.0.0.1/{name}": data for name, data in web.files.items()}
     for target in (rig.place, rig.folder / "back"):
-        with between(web.url, share=0.1, most=15, seed=0) as proxy:
+        with between(web.url, share=0.1, limit=15, seed=0) as proxy:
             path = list_of(rig, proxy.url, web.files)
             done = fetch(rig, path, target)
             assert proxy.flipped + proxy.cut >= 3, "the proxy did its work"

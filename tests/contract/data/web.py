@@ -55,8 +55,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, body: bool) -> None:
         web, path = self.web, self.path.lstrip("/")
-        asked = self.headers.get("Range", "")
-        web.asked.append((self.command, path, asked))
+        range_ = self.headers.get("Range", "")
+        web.asked.append((self.command, path, range_))
         name = path.partition("?")[0]
         if not body and not web.heads:
             self.send_error(405)
@@ -72,15 +72,15 @@ class _Handler(BaseHTTPRequestHandler):
         if name not in web.files:
             self.send_error(404)
             return
-        self._file(web, name, asked, body=body)
+        self._file(web, name, range_, body=body)
 
-    def _file(self, web: WebServer, name: str, asked: str, *, body: bool) -> None:
+    def _file(self, web: WebServer, name: str, range_: str, *, body: bool) -> None:
         data = web.files[name]
         etag = f'"{hashlib.sha256(data).hexdigest()[:16]}"'
         time = formatdate(1_700_000_000 + sum(data[:64]), usegmt=True)
-        given = self.headers.get("If-Range", "")
-        fits = not given or (given == etag and web.etags) or (given == time and web.times)
-        begin = re.fullmatch(r"bytes=(\d+)-(\d*)", asked) if web.ranges and fits else None
+        tag = self.headers.get("If-Range", "")
+        fits = not tag or (tag == etag and web.etags) or (tag == time and web.times)
+        begin = re.fullmatch(r"bytes=(\d+)-(\d*)", range_) if web.ranges and fits else None
         start = int(begin[1]) if begin else 0
         end = min(len(data), int(begin[2]) + 1) if begin and begin[2] else len(data)
         self.send_response(206 if begin else 200)

@@ -27,6 +27,7 @@ import yaml
 from tests.support.gcloud_project import LOOKS, REGION, Parser, Project, State, parser
 from tests.support.paths import ROOT
 from tpujob.adapters.cloud_tpu.calls import Method
+from tpujob.adapters.google.secrets import SecretManager
 from tpujob.config import context as contexts
 from tpujob.config import settings
 from tpujob.doctor.access import TPU_PERMISSIONS, needed_services
@@ -62,6 +63,7 @@ ROLES = {
     "tpujob-vm": {
         "roles/logging.logWriter": "project",
         "roles/monitoring.metricWriter": "project",
+        "roles/storage.bucketViewer": "resource",
         "roles/storage.objectUser": "resource",
     },
     "tpujob-tick": {"roles/run.invoker": "resource"},
@@ -107,12 +109,12 @@ class Desk:
     project: Project
     set_up: State = field(default_factory=State)  #: the state after setup.sh
 
-    def run(self, script: str, *words: str, code: int | tuple[int, ...] = 0, **more: str) -> str:
+    def run(self, script: str, *words: str, code: int | tuple[int, ...] = 0, **env: str) -> str:
         """Return the output. Fails when the script ends otherwise, or a command is not one that gcloud understands."""
         with self.project.lock:
             process = subprocess.Popen(
                 [DEPLOY / script, *words],
-                env={**self.env, **more},
+                env={**self.env, **env},
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -189,19 +191,21 @@ def _desk(tmp_path: Path, parser: Parser | None) -> Iterator[Desk]:
 
 
 def test_no_account_gets_more_roles_than_the_table_says(done: Desk) -> None:
-    given: set[tuple[str, str, str]] = set()
+    grants: set[tuple[str, str, str]] = set()
     for words in done.asked():
         if "add-iam-policy-binding" not in words:
             continue
         flags = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
         kind, _, member = flags["member"].partition(":")
         assert kind in ("serviceAccount", "user"), f"{kind}: everybody, or a whole domain"
-        who, condition = member.partition("@")[0], flags.get("condition", "")
+        user, condition = member.partition("@")[0], flags.get("condition", "")
         if "/secrets/tpujob-s-" in condition:
-            assert who == "tpujob-backend", "nobody else reads what users have set"
+            assert user == "tpujob-backend", "nobody else reads what users have set"
         of = "project, if" if "expression=" in condition else "project"
-        given.add((who, flags["role"], of if words[0] == "projects" else "resource"))
-    assert given == {(who, role, of) for who, roles in ROLES.items() for role, of in roles.items()}
+        grants.add((user, flags["role"], of if words[0] == "projects" else "resource"))
+    assert grants == {
+        (user, role, of) for user, roles in ROLES.items() for role, of in roles.items()
+    }
     text = "".join(path.read_text() for path in DEPLOY.iterdir())
     assert not re.search(r"allUsers|allAuthenticatedUsers|roles/(owner|editor)|keys create", text)
     assert not re.search(r"firewall-rules|0\.0\.0\.0/0", text), "no open port"
@@ -221,6 +225,23 @@ def test_the_role_of_the_backend_is_what_doctor_looks_for() -> None:
     called = {*get_args(Method)} - {"get_guest_attributes"}  # by roles/tpu.viewer, says setup.sh
     assert called == set(" ".join(taken.values()).split())
     assert {*taken} == {*TPU_PERMISSIONS}, "what no call takes is not granted"
+
+
+def test_the_roles_allow_each_call_of_secret_manager_and_no_other() -> None:
+    needed = {
+        "list": "secrets.list",
+        "ensure": "secrets.create secrets.get",
+        "change": "secrets.update",
+        "remove": "secrets.delete",
+        "access": "versions.access",
+        "add": "versions.add",
+        "destroy": "versions.destroy",
+    }
+    roles = "".join(file.read_text() for file in DEPLOY.glob("*-role.yaml"))
+    given = re.findall(r"- secretmanager\.(\S+)", roles)
+    assert sorted(given) == sorted(" ".join(needed.values()).split())
+    public = {name for name, it in vars(SecretManager).items() if callable(it) and name[0] != "_"}
+    assert public == {*needed, "name", "close"}, "which make no call"
 
 
 def test_every_api_that_is_called_is_enabled(done: Desk) -> None:
@@ -259,17 +280,17 @@ def test_scripts_go_on_after_every_cut(
     with _desk(tmp_path_factory.mktemp("clean"), parser) as clean:
         runs = ["setup.sh", "up.sh", "join.sh", "leave.sh", "remove.sh"]
         words = {"join.sh": ["ben@example.org", "viewer"], "leave.sh": ["ben@example.org"]}
-        more = {"WAKE": "called", "PROGRAMS": "own", "YES": "1"}
+        variables = {"WAKE": "called", "PROGRAMS": "own", "YES": "1"}
         for desk in (clean, empty):
             (desk.folder / "lab.yaml").write_text(IAP)
         for script in runs:
             made = clean.project.steps
-            clean.run(script, *words.get(script, []), **more)
+            clean.run(script, *words.get(script, []), **variables)
             for cut in range(1, clean.project.steps - made + 1):
                 empty.project.cut_after = empty.project.steps + cut
-                empty.run(script, *words.get(script, []), code=(-9, 0), **more)
+                empty.run(script, *words.get(script, []), code=(-9, 0), **variables)
             empty.project.cut_after = 0
-            empty.run(script, *words.get(script, []), **more)
+            empty.run(script, *words.get(script, []), **variables)
             assert without_revisions(empty) == without_revisions(clean), script
 
 
@@ -282,8 +303,8 @@ def test_everything_can_be_removed_from_a_project_in_which_nothing_was_done(empt
 
 def test_what_google_does_not_know_yet_is_tried_again(empty: Desk) -> None:
     empty.project.lag = 2
-    said = empty.run("setup.sh")
-    assert "grant, API or index works; trying again in 5 s" in said
+    output = empty.run("setup.sh")
+    assert "grant, API or index works; trying again in 5 s" in output
     empty.run("up.sh")
     empty.run("join.sh", "ben@example.org", "viewer", PROGRAMS="own")
     assert {*empty.project.slept} <= {5.0, 10.0, 15.0, 30.0}
@@ -304,9 +325,7 @@ def test_an_answer_that_does_not_say_what_is_there_ends_a_script(desk: Desk) -> 
 
 
 @pytest.mark.skipif(shutil.which("gcloud") is None, reason="NOT TESTED: gcloud is not installed")
-def test_the_parser_of_gcloud_refuses_what_it_does_not_know(
-    parser: Parser | None, tmp_path: Path
-) -> None:
+def test_the_parser_of_gcloud_refuses_unknown_words(parser: Parser | None, tmp_path: Path) -> None:
     assert parser
     at = ["firestore", "indexes", "fields", "update", "at", "--collection-group=events"]
     scoped = [*at, "--index=order=descending,query-scope=collection-group"]
@@ -319,9 +338,7 @@ def test_the_parser_of_gcloud_refuses_what_it_does_not_know(
 
 
 @pytest.mark.skipif(shutil.which("gcloud") is None, reason="NOT TESTED: gcloud is not installed")
-def test_the_parser_of_gcloud_takes_each_command_of_the_guide(
-    tmp_path: Path, parser: Parser
-) -> None:
+def test_the_parser_of_gcloud_takes_commands_of_the_guide(tmp_path: Path, parser: Parser) -> None:
     text = (DEPLOY / "README.md").read_text()
     lines = map("".join, re.findall(r"^gcloud (.*)$|`gcloud ([^`]*)`", text, re.MULTILINE))
     commands = [line for line in lines if "--" in line or "auth" in line]  # others are only named
@@ -335,8 +352,8 @@ def test_a_new_context_is_stored_and_old_ones_are_destroyed(desk: Desk) -> None:
     for notes in ("one", "two", "three"):
         (desk.folder / "lab.yaml").write_text(f"{LAB}notes: {notes}\n")
         desk.run("setup.sh")
-    kept = desk.project.state.secrets["tpujob-context"]
-    assert kept == [None, None, f"{LAB}notes: two\n", f"{LAB}notes: three\n"]
+    versions = desk.project.state.secrets["tpujob-context"]
+    assert versions == [None, None, f"{LAB}notes: two\n", f"{LAB}notes: three\n"]
 
 
 def test_the_context_says_where_secrets_lie(empty: Desk) -> None:
@@ -372,33 +389,33 @@ def test_setup_after_remove_takes_its_deleted_roles_back(running: Desk) -> None:
     running.asked().clear()
     running.run("setup.sh")
     for role in ("tpujobBackend", "tpujobKeys"):
-        asked = [
+        commands = [
             line for line in running.changes() if line.startswith("iam roles") and role in line
         ]
-        assert [line.split()[2] for line in asked] == ["undelete", "update"]
+        assert [line.split()[2] for line in commands] == ["undelete", "update"]
     running.run("up.sh")
 
 
 def test_every_index_of_the_file_is_made_and_no_other(done: Desk) -> None:
     file = json.loads((DEPLOY / "firestore.indexes.json").read_text())
-    asked = [line for line in done.changes() if line.startswith("firestore indexes composite")]
-    for index, line in zip(file["indexes"], asked, strict=True):
-        for one in index["fields"]:
-            assert f"field-path={one['fieldPath']},order={one['order'].lower()}" in line
+    commands = [line for line in done.changes() if line.startswith("firestore indexes composite")]
+    for index, line in zip(file["indexes"], commands, strict=True):
+        for row in index["fields"]:
+            assert f"field-path={row['fieldPath']},order={row['order'].lower()}" in line
     descending = {"fieldPath": "at", "order": "DESCENDING"}
     at = [{"queryScope": "COLLECTION_GROUP", "fields": [descending]}]
-    without = [one for one in file["fieldOverrides"] if not one["indexes"]]
-    wanted = {f"{one['collectionGroup']}/{one['fieldPath']}": list[Any]() for one in without}
-    made = {name: one["indexConfig"]["indexes"] for name, one in done.project.state.fields.items()}
-    assert made == {"events/at": at, **wanted}
+    without = [row for row in file["fieldOverrides"] if not row["indexes"]]
+    exempt = {f"{row['collectionGroup']}/{row['fieldPath']}": list[Any]() for row in without}
+    made = {name: row["indexConfig"]["indexes"] for name, row in done.project.state.fields.items()}
+    assert made == {"events/at": at, **exempt}
 
 
 def test_the_build_has_an_account_of_its_own(done: Desk) -> None:
     account = "tpujob-build@my-lab-4711.iam.gserviceaccount.com"
     (submitted,) = (line for line in done.changes() if line.startswith("builds submit"))
     assert f"--service-account=projects/my-lab-4711/serviceAccounts/{account}" in submitted
-    given = {on for on, who, *_ in done.project.state.bindings if account in who}
-    assert given == {
+    resources = {on for on, members, *_ in done.project.state.bindings if account in members}
+    assert resources == {
         "projects my-lab-4711",  # for its logs
         "storage buckets gs://my-lab-4711_cloudbuild",
         "artifacts repositories tpujob",
@@ -424,7 +441,7 @@ INTERFACE = {"network": "lab-net", "subnetwork": "lab-eu"}
 
 
 @pytest.mark.parametrize(
-    ("given", "interface", "egress"),
+    ("variables", "interface", "egress"),
     [
         ({}, None, None),
         ({"NETWORK": "default"}, {"network": "default"}, "private-ranges-only"),
@@ -437,12 +454,12 @@ INTERFACE = {"network": "lab-net", "subnetwork": "lab-eu"}
     ids=["none", "usual", "of the lab"],
 )
 def test_the_way_into_a_network_is_a_switch(
-    desk: Desk, given: dict[str, str], interface: dict[str, str] | None, egress: str | None
+    desk: Desk, variables: dict[str, str], interface: dict[str, str] | None, egress: str | None
 ) -> None:
-    desk.run("up.sh", **given)
+    desk.run("up.sh", **variables)
     annotations = _service(desk)["spec"]["template"]["metadata"]["annotations"]
-    found = annotations.get("run.googleapis.com/network-interfaces")
-    assert (json.loads(found) if found else None) == ([interface] if interface else None)
+    interfaces = annotations.get("run.googleapis.com/network-interfaces")
+    assert (json.loads(interfaces) if interfaces else None) == ([interface] if interface else None)
     assert annotations.get("run.googleapis.com/vpc-access-egress") == egress
 
 
@@ -489,21 +506,17 @@ def test_the_service_admits_what_the_backend_serves() -> None:
     spec = yaml.safe_load((DEPLOY / "service.yaml").read_text())["spec"]["template"]["spec"]
     limits, (container,) = Limits(), spec["containers"]
     short_calls = limits.at_once
-    most = limits.lives + limits.streams + short_calls
-    assert most <= spec["containerConcurrency"] <= connections.MOST
+    connections_of_backend = limits.lives + limits.streams + short_calls
+    assert connections_of_backend <= spec["containerConcurrency"] <= connections.MOST
     assert spec["timeoutSeconds"] >= StreamTimes().life + 60
     assert spec["timeoutSeconds"] >= BUNDLE_S
     assert spec["timeoutSeconds"] <= 3600, "Cloud Run has no longer one"
     for name in ("startupProbe", "livenessProbe"):
-        assert container[name]["httpGet"]["path"] in OPEN_PATHS - {"/healthz"}, (
-            "which Cloud Run keeps"
-        )
+        assert container[name]["httpGet"]["path"] in OPEN_PATHS - {"/healthz"}, "Cloud Run keeps it"
         assert container[name]["timeoutSeconds"] <= container[name]["periodSeconds"]
     start, alive = container["startupProbe"], container["livenessProbe"]
     assert start["periodSeconds"] * start["failureThreshold"] <= 240, "Cloud Run allows no more"
-    assert alive["periodSeconds"] * alive["failureThreshold"] >= LATE, (
-        "one late pass is no dead loop"
-    )
+    assert alive["periodSeconds"] * alive["failureThreshold"] >= LATE, "one late pass is no failure"
 
 
 def test_nothing_but_what_holds_jobs_is_left(running: Desk) -> None:
@@ -514,8 +527,8 @@ def test_nothing_but_what_holds_jobs_is_left(running: Desk) -> None:
     running.run("remove.sh", YES="1")
     assert not [line for line in running.changes() if "firestore" in line or "buckets" in line]
     assert state.databases == {"(default)": ("delete_protection", "enable_pitr")}
-    left = (state.accounts, state.secrets, state.services, state.repositories, state.jobs)
-    assert not any(left), left
+    remaining = (state.accounts, state.secrets, state.services, state.repositories, state.jobs)
+    assert not any(remaining), remaining
     assert all(state.roles.values())
 
 
@@ -535,20 +548,20 @@ def test_somebody_who_leaves_has_nothing_afterwards(desk: Desk, context: str) ->
     service = "ci@my-lab-4711.iam.gserviceaccount.com"
     desk.project.state.accounts.add(service)
     before = copy.deepcopy(desk.project.state)
-    for programs, who in (("shared", service), ("own", "ben@example.org"), ("own", service)):
-        desk.run("join.sh", who, "submitter", PROGRAMS=programs)
-        given = desk.project.state.bindings - before.bindings
-        assert [one for one in given if who in one[1]]
-        assert len(given) == (8 if programs == "own" else 1)
+    for programs, account in (("shared", service), ("own", "ben@example.org"), ("own", service)):
+        desk.run("join.sh", account, "submitter", PROGRAMS=programs)
+        granted = desk.project.state.bindings - before.bindings
+        assert [binding for binding in granted if account in binding[1]]
+        assert len(granted) == (10 if programs == "own" else 1)
         desk.run("setup.sh")  # beside the conditions of their account
-        desk.run("leave.sh", who)
+        desk.run("leave.sh", account)
         assert desk.project.state == before
-        told = [f"tpujob members add {who} submitter", f"tpujob members remove {who}"]
-        assert members(desk)[-2:] == told
+        commands = [f"tpujob members add {account} submitter", f"tpujob members remove {account}"]
+        assert members(desk)[-2:] == commands
 
 
 @pytest.mark.parametrize(
-    ("context", "given"),
+    ("context", "grant"),
     [(LAB, "run services add-iam-policy-binding tpujob --region=europe-west4 "
       "--member=user:ben@example.org --role=roles/run.invoker"),
      (IAP, "beta iap web add-iam-policy-binding --resource-type=cloud-run --service=tpujob --region=europe-west4 "
@@ -556,16 +569,14 @@ def test_somebody_who_leaves_has_nothing_afterwards(desk: Desk, context: str) ->
      (f"{LAB}door: public\n", "")],
     ids=["iam", "iap", "public"],
 )  # fmt: skip
-def test_people_get_one_role_on_the_service_and_nothing_else(
-    running: Desk, context: str, given: str
-) -> None:
-    """With the door `public` they get no role: the list of members alone decides."""
+def test_people_get_one_role_on_the_service_alone(running: Desk, context: str, grant: str) -> None:
+    """Give no role where the door is `public`: the list of members alone decides."""
     desk = running
     (desk.folder / "lab.yaml").write_text(context)
     desk.run("join.sh", "ben@example.org", "viewer")
     (taken,) = (line for line in desk.changes() if "remove-iam-policy-binding" in line)
     assert "--role=roles/secretmanager.secretAccessor" in taken, "what earlier versions gave"
-    assert [line for line in desk.changes() if line != taken] == ([given] if given else [])
+    assert [line for line in desk.changes() if line != taken] == ([grant] if grant else [])
 
 
 def test_an_account_that_keeps_a_binding_is_deleted_all_the_same(running: Desk) -> None:
@@ -575,11 +586,11 @@ def test_an_account_that_keeps_a_binding_is_deleted_all_the_same(running: Desk) 
     (own,) = accounts - before
     unwilling = re.compile("gs://my-lab-europe|remove-iam.*run.invoker")
     running.project.refuse = lambda words: "503" if unwilling.search(words) else None
-    said = running.run("leave.sh", "ben@example.org", code=1)
+    output = running.run("leave.sh", "ben@example.org", code=1)
     assert accounts == before
-    assert f"some bindings of {own} could not be removed" in said
-    (kept,) = [line for line in said.splitlines() if line.startswith("  ")]
-    assert "roles/run.invoker" in kept, "what a second run can still take away"
+    assert f"some bindings of {own} could not be removed" in output
+    (binding,) = [line for line in output.splitlines() if line.startswith("  ")]
+    assert "roles/run.invoker" in binding, "what a second run can still take away"
     running.project.refuse = lambda _: None
     assert "has nothing here any more" in running.run("leave.sh", "ben@example.org")
 
@@ -600,37 +611,39 @@ def test_a_refusal_is_not_taken_for_something_that_is_gone(running: Desk, refusa
 
 def test_an_account_of_ones_own_reaches_ones_own_folder(running: Desk) -> None:
     desk, before = running, {*running.project.state.bindings}
-    said = desk.run("join.sh", "ben@example.org", "submitter", PROGRAMS="own")
+    output = desk.run("join.sh", "ben@example.org", "submitter", PROGRAMS="own")
     (made,) = (words[3] for words in desk.asked() if "create" in words)
     account = f"{made}@my-lab-4711.iam.gserviceaccount.com"
-    assert f"    ben@example.org: {account}" in said
-    given = [one for one in desk.project.state.bindings - before if account in f"{one[0]} {one[1]}"]
-    assert {(on, role) for on, _, role, _ in given} == {
+    assert f"    ben@example.org: {account}" in output
+    granted = [b for b in desk.project.state.bindings - before if account in f"{b[0]} {b[1]}"]
+    assert {(on, role) for on, _, role, _ in granted} == {
         ("projects my-lab-4711", "roles/logging.logWriter"),
         ("projects my-lab-4711", "roles/monitoring.metricWriter"),
         ("storage buckets gs://my-lab-europe", "roles/storage.objectUser"),
         ("storage buckets gs://my-lab-us", "roles/storage.objectUser"),
         ("storage buckets gs://my-lab-europe", "roles/storage.objectViewer"),
         ("storage buckets gs://my-lab-us", "roles/storage.objectViewer"),
+        ("storage buckets gs://my-lab-europe", "roles/storage.bucketViewer"),
+        ("storage buckets gs://my-lab-us", "roles/storage.bucketViewer"),
         (f"iam service-accounts {account}", "roles/iam.serviceAccountUser"),
     }
     folder = "my-lab-4711-fs/u/ben-at-example.org/"
     for bucket in ("my-lab-europe", "my-lab-us"):
         for role, prefix in (("User", folder), ("Viewer", "datasets/")):
             (condition,) = (
-                one[3]
-                for one in given
-                if one[0].endswith(f"gs://{bucket}") and one[2] == f"roles/storage.object{role}"
+                b[3]
+                for b in granted
+                if b[0].endswith(f"gs://{bucket}") and b[2] == f"roles/storage.object{role}"
             )
             assert f"startsWith('projects/_/buckets/{bucket}/objects/{prefix}')" in condition
             assert f"'').startswith('{prefix}')".lower() in condition.lower(), "and lists no other"
-    (acts,) = (one for one in given if one[0].startswith("iam service-accounts"))
+    (acts,) = (b for b in granted if b[0].startswith("iam service-accounts"))
     assert acts[1] == "serviceAccount:tpujob-backend@my-lab-4711.iam.gserviceaccount.com"
 
 
-def shell(desk: Desk, command: str, **more: str) -> str:
+def shell(desk: Desk, command: str, **variables: str) -> str:
     script = f"source {DEPLOY}/common.sh; {command}"
-    env = {**desk.env, **more}
+    env = {**desk.env, **variables}
     return subprocess.run(
         ["bash", "-c", script, str(DEPLOY / "test.sh")],
         env=env, cwd=desk.folder, capture_output=True, text=True, check=True,
@@ -642,9 +655,7 @@ def shell(desk: Desk, command: str, **more: str) -> str:
     ["ada@example.org", "a.b+c_d@x-y.example.co.uk", "__ada--@example.org",
      "ci@my-lab-4711.iam.gserviceaccount.com", f"{'long' * 15}@example.org"],
 )  # fmt: skip
-def test_the_scripts_name_an_account_for_each_person_as_google_wants_ids(
-    desk: Desk, address: str
-) -> None:
+def test_the_scripts_name_accounts_by_the_rules_of_google(desk: Desk, address: str) -> None:
     account = shell(desk, f"programs_of {address}")
     assert re.fullmatch(r"[a-z]([-a-z0-9]{4,28}[a-z0-9])", account), "as Google wants ids"
 
@@ -660,20 +671,16 @@ ODD_NAMES = [
 ]  # fmt: skip
 
 
-def test_each_name_has_a_folder_of_its_own_and_the_scripts_know_it_as_the_backend_does(
-    desk: Desk,
-) -> None:
+def test_each_name_has_its_folder_and_the_scripts_know_it_as_the_backend_does(desk: Desk) -> None:
     folders = {name: access.slug(name) for name in ODD_NAMES}
     assert len(set(folders.values())) == len(set(ODD_NAMES))
-    assert all(re.fullmatch("[a-z0-9][a-z0-9._-]{0,62}", one) for one in folders.values())
+    assert all(re.fullmatch("[a-z0-9][a-z0-9._-]{0,62}", word) for word in folders.values())
     names = {f"N{number}": name for number, name in enumerate(folders)}
-    each = " ".join(f'folder_of "${one}";' for one in names)
-    assert shell(desk, each, **names).splitlines() == list(folders.values())
+    calls = " ".join(f'folder_of "${word}";' for word in names)
+    assert shell(desk, calls, **names).splitlines() == list(folders.values())
     assert access.slug("A-x@Example.org") == shell(desk, "folder_of A-x@Example.org")
     assert access.slug("A-x@Example.org") == folders["a-x@example.org"]
-    assert folders["a-x@example.org"] == "a-x-at-example.org", (
-        "what can be read back stays as it was"
-    )
+    assert folders["a-x@example.org"] == "a-x-at-example.org", "readable names stay as they were"
 
 
 @pytest.mark.parametrize(
@@ -681,14 +688,12 @@ def test_each_name_has_a_folder_of_its_own_and_the_scripts_know_it_as_the_backen
     [("my-lab-4711", "(default)"), ("my-lab-4711", "jobs"), ("x" * 30, "jobs-of-everybody-here"),
      ("example.com:my-lab-1", "(default)")],
 )  # fmt: skip
-def test_the_scripts_know_the_backends_folder_as_the_backend_does(
-    desk: Desk, project: str, database: str
-) -> None:
+def test_scripts_and_backend_agree_on_its_folder(desk: Desk, project: str, database: str) -> None:
     fields = {"name": "lab", "project": project, "zones": ["europe-west4-a"], "store": "firestore"}
     made = contexts.make(fields | {"database": database})
     (desk.folder / "lab.yaml").write_text(contexts.text(made))
-    wanted = contexts.owner(settings.load(desk.folder / "state"), made)
-    assert shell(desk, "owner", PROJECT=project) == wanted
+    expected = contexts.owner(settings.load(desk.folder / "state"), made)
+    assert shell(desk, "owner", PROJECT=project) == expected
 
 
 def test_whoever_cannot_be_taken_off_the_list_keeps_the_rest(running: Desk) -> None:
@@ -731,20 +736,20 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("script", "words", "context", "given", "said"), REFUSED)
+@pytest.mark.parametrize(("script", "words", "context", "env", "error"), REFUSED)
 def test_what_cannot_work_is_refused_before_anything_is_done(
-    empty: Desk, script: str, words: tuple[str, ...], context: str, given: dict[str, str], said: str
+    empty: Desk, script: str, words: tuple[str, ...], context: str, env: dict[str, str], error: str
 ) -> None:
     (empty.folder / "lab.yaml").write_text(context)
-    assert said in empty.run(script, *words, code=2, **given)
+    assert error in empty.run(script, *words, code=2, **env)
     assert empty.asked() == []
     assert members(empty) == []
 
 
 def test_the_audience_of_iap_must_be_that_of_the_service(desk: Desk) -> None:
     (desk.folder / "lab.yaml").write_text(IAP.replace("123456789", "1"))
-    said = desk.run("up.sh", code=2)
-    assert "iap_audience: /projects/123456789/locations/europe-west4/services/tpujob" in said
+    output = desk.run("up.sh", code=2)
+    assert "iap_audience: /projects/123456789/locations/europe-west4/services/tpujob" in output
     assert desk.changes() == []
 
 
@@ -761,14 +766,14 @@ def test_what_stands_in_front_is_a_switch_of_the_context(
     desk: Desk, context: str, switched: set[str], way: str
 ) -> None:
     (desk.folder / "lab.yaml").write_text(context)
-    said = desk.run("up.sh", WAKE="called").splitlines()
+    output = desk.run("up.sh", WAKE="called").splitlines()
     use = f"  tpujob use {NAMED} --client-id {CLIENT} --client-secret GOCSPX-x"
-    assert f"{use}{way}" in said, "what people run"
-    found = _service(desk)["metadata"]["annotations"]
-    given = {name.removeprefix("run.googleapis.com/") for name in found}
-    assert given == {"ingress", "custom-audiences"} | switched
-    assert json.loads(found["run.googleapis.com/custom-audiences"]) == [CLIENT]
-    ada = [one for one in desk.project.state.bindings if one[1] == "user:ada@example.org"]
+    assert f"{use}{way}" in output, "what people run"
+    annotations = _service(desk)["metadata"]["annotations"]
+    of_cloud_run = {name.removeprefix("run.googleapis.com/") for name in annotations}
+    assert of_cloud_run == {"ingress", "custom-audiences"} | switched
+    assert json.loads(annotations["run.googleapis.com/custom-audiences"]) == [CLIENT]
+    ada = [b for b in desk.project.state.bindings if b[1] == "user:ada@example.org"]
     assert len(ada) == (0 if "public" in context else 1)
 
 
@@ -784,7 +789,7 @@ def test_behind_iap_the_scheduler_calls_a_service_of_its_own(desk: Desk) -> None
     assert options.url == [TICKS, "https://tpujob-ticks-yuquaflafa-ez.a.run.app"]
     assert _deployed(desk).tick_account == ""
     agent, tick = "service-123456789@gcp-sa-iap", "tpujob-tick@my-lab-4711"
-    assert {one[:2] for one in desk.project.state.bindings if one[0].startswith("run ")} == {
+    assert {b[:2] for b in desk.project.state.bindings if b[0].startswith("run ")} == {
         ("run services tpujob", f"serviceAccount:{agent}.iam.gserviceaccount.com"),
         ("run services tpujob-ticks", f"serviceAccount:{tick}.iam.gserviceaccount.com"),
     }

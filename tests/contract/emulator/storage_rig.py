@@ -20,9 +20,9 @@ BUCKET = "test-bucket"
 
 
 @contextmanager
-def running(state: Path, *given: Any) -> Iterator[StorageServer]:
+def running(state: Path, *options: Any) -> Iterator[StorageServer]:
     """`given`: the faults of the server, and what counts its operations."""
-    server = StorageServer(state, 0, *given)
+    server = StorageServer(state, 0, *options)
     try:
         yield server
     finally:

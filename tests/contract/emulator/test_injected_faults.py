@@ -41,8 +41,8 @@ class Rig:
         keys = {"ssh-keys": f"tpujob:{self.farm.public_key}"}
         self.client.create_queued_resource(queued(id, metadata=keys))
         until(lambda: queued_state(self.client, id) == "ACTIVE", "ACTIVE")
-        found = self.client.get_node(name=node_name(id)).network_endpoints
-        return [endpoint.ip_address for endpoint in found]
+        endpoints = self.client.get_node(name=node_name(id)).network_endpoints
+        return [endpoint.ip_address for endpoint in endpoints]
 
     def gone(self, id: str) -> None:
         self.client.delete_queued_resource({"name": queued_name(id), "force": True})
@@ -71,8 +71,8 @@ class Rig:
 def rig(farm: FarmProcess) -> Iterator[Rig]:
     made = Rig(farm)
     yield made
-    for asked in made.client.list_queued_resources(parent=PARENT):
-        made.gone(asked.name.rpartition("/")[2])
+    for request in made.client.list_queued_resources(parent=PARENT):
+        made.gone(request.name.rpartition("/")[2])
     made.cloud.stop()
 
 
@@ -81,8 +81,8 @@ def test_a_bad_machine_is_known_by_its_name_and_is_handed_out_again(rig: Rig) ->
     good, bad = rig.up("one")
     assert rig.farm.run(bad, "echo $TPUJOB_FAULT")[1] == b"nan:step=3,device=1\n"
     assert rig.farm.run(good, "echo $TPUJOB_FAULT")[1] == b"\n", "the other host got it too"
-    said = [rig.farm.run(a, ASK + "attributes/physical-host")[1].decode() for a in (good, bad)]
-    assert said == [f"{ZONE}-h000\n", f"{ZONE}-h001\n"]
+    names = [rig.farm.run(a, ASK + "attributes/physical-host")[1].decode() for a in (good, bad)]
+    assert names == [f"{ZONE}-h000\n", f"{ZONE}-h001\n"]
     shown = rig.emulator.status()["slices"][0]["hosts"]
     assert [(h["physical"], h["fault"]) for h in shown] == [
         (f"{ZONE}-h000", ""),

@@ -95,7 +95,7 @@ def test_a_schedule_is_read_in_the_words_of_the_command_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "said"),
+    ("steps", "error"),
     [
         ({}, "a list of steps"),
         ([], "a list of steps"),
@@ -114,8 +114,8 @@ def test_a_schedule_is_read_in_the_words_of_the_command_line() -> None:
         ([{"at": "1s", "do": "preempt"}] * 1001, "at most 1000"),
     ],
 )
-def test_an_invalid_step_is_named(steps: Any, said: str) -> None:
-    with pytest.raises(ApiError, match=said):
+def test_an_invalid_step_is_named(steps: Any, error: str) -> None:
+    with pytest.raises(ApiError, match=error):
         schedule.parse(steps)
 
 
@@ -158,11 +158,11 @@ def test_a_schedule_carries_out_each_step_at_its_time() -> None:
     assert model.control.perform("GET", "/status", {})[1]["schedule"] is None
 
 
-def storm(model: Model, hours: float, **more: Any) -> list[tuple[float, str]]:
+def storm(model: Model, hours: float, **options: Any) -> list[tuple[float, str]]:
     """A day's worth of chaos over a world with one slice that is always asked for again; what it did."""
     model.ask("q")
     model.go(20)
-    do(model, "chaos", seed=11, rate=5, **more)
+    do(model, "chaos", seed=11, rate=5, **options)
     model.world.history.clear()
     seen: list[tuple[float, str]] = []
     for _ in range(int(hours * 60)):
@@ -179,15 +179,15 @@ def storm(model: Model, hours: float, **more: Any) -> list[tuple[float, str]]:
 
 def came(seen: list[tuple[float, str]]) -> set[str]:
     """The kinds of fault that chaos brought, whether there was something to hit or not."""
-    said = [text.removeprefix("chaos 11: ") for _, text in seen if text.startswith("chaos 11: ")]
-    return {kind for kind in CHAOS_PER_HOUR if any(re.match(rf"{kind}\b", s) for s in said)}
+    events = [text.removeprefix("chaos 11: ") for _, text in seen if text.startswith("chaos 11: ")]
+    return {kind for kind in CHAOS_PER_HOUR if any(re.match(rf"{kind}\b", s) for s in events)}
 
 
 def test_the_same_seed_does_the_same_to_the_same_world() -> None:
-    one = storm(Model(), 3)
-    assert one == storm(Model(), 3)
-    assert came(one) == set(CHAOS_PER_HOUR), "not everything came in three hours of storm"
-    assert not any("INVALID" in text or "must be" in text for _, text in one)
+    events = storm(Model(), 3)
+    assert events == storm(Model(), 3)
+    assert came(events) == set(CHAOS_PER_HOUR), "not everything came in three hours of storm"
+    assert not any("INVALID" in text or "must be" in text for _, text in events)
 
 
 def test_chaos_can_be_limited_and_ended() -> None:

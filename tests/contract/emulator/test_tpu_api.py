@@ -153,9 +153,7 @@ def test_bad_requests_are_refused(client: tpu_v2.TpuClient, wrong: str) -> None:
     assert not list(client.list_queued_resources(parent=PARENT))
 
 
-def test_a_network_that_was_added_is_accepted_until_it_is_removed(
-    cloud: Cloud, client: tpu_v2.TpuClient
-) -> None:
+def test_an_added_network_is_accepted_until_removed(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     control = Control(cloud.world)
     lab = {"kind": "network", "name": "projects/p/global/networks/lab"}
     in_lab = {"network_config": {"network": "lab", "subnetwork": "lab"}}
@@ -199,9 +197,7 @@ def test_suspended_still_counts_against_the_quota(cloud: Cloud, client: tpu_v2.T
     ready(client, "r")
 
 
-def test_a_preempted_queued_resource_is_suspended_by_the_service(
-    cloud: Cloud, client: tpu_v2.TpuClient
-) -> None:
+def test_a_preempted_request_is_suspended_by_google(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     ready(client, "q")
     with cloud.world.lock:
         cloud.world.latencies = replace(QUICK, suspend=0.2)
@@ -225,9 +221,7 @@ def test_a_request_waits_no_longer_than_asked(cloud: Cloud, client: tpu_v2.TpuCl
     until(lambda: queued_state(client, "q") == "FAILED", "FAILED when its time is over")
 
 
-def test_a_request_that_may_wait_for_no_time_is_refused(
-    cloud: Cloud, client: tpu_v2.TpuClient
-) -> None:
+def test_a_request_that_may_not_wait_is_refused(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     now = 1_800_000_000.046
     cloud.world.clock = lambda: now
     assert int(now * 1e9) / 1e9 > now, "in nanoseconds and back, it is later"
@@ -275,8 +269,8 @@ def test_a_zone_lists_its_types_and_runtimes(client: tpu_v2.TpuClient) -> None:
     types = {t.type_ for t in client.list_accelerator_types(parent=PARENT)}
     assert {"v4-8", "v4-4096"} <= types
     assert "v5p-8" not in types
-    one = client.get_accelerator_type(name=f"{PARENT}/acceleratorTypes/v4-16")
-    assert one.accelerator_configs[0].topology == "2x2x2"
+    v4_16 = client.get_accelerator_type(name=f"{PARENT}/acceleratorTypes/v4-16")
+    assert v4_16.accelerator_configs[0].topology == "2x2x2"
     versions = {v.version for v in client.list_runtime_versions(parent=PARENT)}
     assert "tpu-ubuntu2204-base" in versions
     zones = client.list_locations(locations_pb2.ListLocationsRequest(name=f"projects/{PROJECT}"))
@@ -292,10 +286,10 @@ def test_runtime_versions_of_every_family_are_known(client: tpu_v2.TpuClient) ->
         "tpu-vm-v4-pt-1.13",
         "v2-alpha",
     )
-    known = (*tensorflow, *others, "v2-alpha-tpuv4-pod", "tpu-vm-cos-109")
-    for number, version in enumerate(known):
+    versions = (*tensorflow, *others, "v2-alpha-tpuv4-pod", "tpu-vm-cos-109")
+    for number, version in enumerate(versions):
         client.create_queued_resource(queued(f"q{number}", runtime_version=version))
-    assert len(list(client.list_queued_resources(parent=PARENT))) == len(known)
+    assert len(list(client.list_queued_resources(parent=PARENT))) == len(versions)
 
 
 def several(**how: Any) -> dict[str, Any]:
@@ -317,8 +311,8 @@ def test_several_slices_of_one_request(cloud: Cloud, client: tpu_v2.TpuClient) -
         ("one-1", "READY"),
     ]
     assert all(n.multislice_node and id_of(n.queued_resource) == "many" for n in listed)
-    for each in (client, cloud.alpha()):
-        shown = each.get_queued_resource(name=queued_name("many")).tpu.node_spec
+    for api in (client, cloud.alpha()):
+        shown = api.get_queued_resource(name=queued_name("many")).tpu.node_spec
         assert [(spec.node_id, spec.node.accelerator_type) for spec in shown] == [
             ("one-0", "v4-16"),
             ("one-1", "v4-16"),
@@ -329,9 +323,7 @@ def test_several_slices_of_one_request(cloud: Cloud, client: tpu_v2.TpuClient) -
     assert not list(client.list_nodes(parent=PARENT))
 
 
-def test_several_slices_are_named_after_the_request_where_it_says_nothing_else(
-    client: tpu_v2.TpuClient,
-) -> None:
+def test_several_slices_are_named_after_the_request_by_default(client: tpu_v2.TpuClient) -> None:
     client.create_queued_resource(several(node_count=2))
     until(lambda: queued_state(client, "many") == "ACTIVE", "ACTIVE when all are ready")
     made = [id_of(n.name) for n in client.list_nodes(parent=PARENT)]

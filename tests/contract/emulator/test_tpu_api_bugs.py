@@ -42,18 +42,14 @@ def suspending(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     until(lambda: queued_state(client, "q") == "SUSPENDING", "SUSPENDING")
 
 
-def test_a_request_that_is_accepted_is_answered_with_a_conflict(
-    cloud: Cloud, client: tpu_v2.TpuClient
-) -> None:
+def test_an_accepted_request_is_a_conflict(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     switch(cloud, "late-conflict")
     with pytest.raises(google.AlreadyExists):
         client.create_queued_resource(queued("q"))
     until(lambda: queued_state(client, "q") == "ACTIVE", "ACTIVE all the same")
 
 
-def test_an_operation_ends_in_a_conflict_with_what_it_made(
-    cloud: Cloud, client: tpu_v2.TpuClient
-) -> None:
+def test_an_operation_conflicts_with_what_it_made(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     switch(cloud, "late-conflict-operation")
     operation = client.create_queued_resource(queued("q"))
     with pytest.raises(google.AlreadyExists):
@@ -61,9 +57,7 @@ def test_an_operation_ends_in_a_conflict_with_what_it_made(
     until(lambda: queued_state(client, "q") == "ACTIVE", "ACTIVE all the same")
 
 
-def test_labels_are_left_out_of_answers_and_metadata_is_not(
-    cloud: Cloud, client: tpu_v2.TpuClient
-) -> None:
+def test_answers_lack_labels_and_have_metadata(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     ready(client)
     switch(cloud, "no-labels")
     nodes = [client.get_node(name=node_name("q")), *client.list_nodes(parent=PARENT)]
@@ -71,15 +65,13 @@ def test_labels_are_left_out_of_answers_and_metadata_is_not(
         client.get_queued_resource(name=queued_name("q")),
         *client.list_queued_resources(parent=PARENT),
     ]
-    for one in (*nodes, *(each.tpu.node_spec[0].node for each in requests)):
-        assert (dict(one.labels), dict(one.metadata)) == ({}, {"color": "red"})
+    for node in (*nodes, *(request.tpu.node_spec[0].node for request in requests)):
+        assert (dict(node.labels), dict(node.metadata)) == ({}, {"color": "red"})
     switch(cloud, "no-labels", off=True)
     assert dict(client.get_node(name=node_name("q")).labels) == {"team": "blue"}
 
 
-def test_a_deletion_forced_while_it_is_being_suspended_never_ends(
-    cloud: Cloud, client: tpu_v2.TpuClient
-) -> None:
+def test_a_forced_deletion_in_suspension_hangs(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     switch(cloud, "wedge")
     suspending(cloud, client)
     client.delete_queued_resource({"name": queued_name("q"), "force": True})
@@ -93,9 +85,7 @@ def test_a_deletion_forced_while_it_is_being_suspended_never_ends(
     until(lambda: queued_state(client, "q") == "", "gone")
 
 
-def test_one_that_is_suspended_is_deleted_all_the_same(
-    cloud: Cloud, client: tpu_v2.TpuClient
-) -> None:
+def test_a_suspended_one_is_deleted_all_the_same(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     switch(cloud, "wedge")
     ready(client)
     cloud.do(inject.preempt, "q", notice_s=0)
@@ -104,9 +94,7 @@ def test_one_that_is_suspended_is_deleted_all_the_same(
     assert queued_state(client, "q") == ""
 
 
-def test_at_the_end_of_its_maximum_run_it_is_suspended_by_the_service(
-    cloud: Cloud, client: tpu_v2.TpuClient
-) -> None:
+def test_google_suspends_it_after_its_maximum_run(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     cloud.do(inject.max_run, 0.05)
     client.create_queued_resource(queued("q"))
     until(lambda: queued_state(client, "q") == "SUSPENDED", "SUSPENDED")
@@ -124,4 +112,4 @@ def test_a_list_says_which_zones_it_could_not_reach(cloud: Cloud, client: tpu_v2
         assert (list(nodes.nodes), list(requests.queued_resources)) == ([], [])
         assert list(nodes.unreachable) == list(requests.unreachable) == [PARENT]
     cloud.do(inject.unreachable, ZONE, off=True)
-    assert [one.name for one in client.list_nodes(parent=EVERYWHERE)] == [node_name("q")]
+    assert [node.name for node in client.list_nodes(parent=EVERYWHERE)] == [node_name("q")]

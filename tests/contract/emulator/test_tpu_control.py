@@ -50,8 +50,8 @@ def cloud(shared: Cloud) -> Iterator[Cloud]:
     EmulatorClient(shared.control().path).do("end-plan")
     with shared.world.lock:
         shared.world.faults, shared.world.latencies = Faults(), QUICK
-    for asked in client.list_queued_resources(parent=PARENT):
-        client.delete_queued_resource({"name": asked.name, "force": True})
+    for request in client.list_queued_resources(parent=PARENT):
+        client.delete_queued_resource({"name": request.name, "force": True})
     until(lambda: not shared.world.queued and not shared.world.nodes, "an empty world")
 
 
@@ -76,20 +76,20 @@ def test_status_shows_the_faults_that_are_set(cloud: Cloud, control: EmulatorCli
     control.do("slow", target="tj-000007-1", host=1, factor=10)
     control.do("break-host", physical=f"{ZONE}-h003", fault="nan:step=3")
     control.do("api-error", method="get_node", code="UNAVAILABLE", count=3)
-    found = control.status()
-    assert found["faults"]["stockouts"][0]["generation"] == "v4"
-    quota = found["faults"]["quotas"]
+    status = control.status()
+    assert status["faults"]["stockouts"][0]["generation"] == "v4"
+    quota = status["faults"]["quotas"]
     assert [(q["used"], q["limit"]) for q in quota] == [(16, 32)]
-    assert found["faults"]["calls"][0]["method"] == "GetNode"
-    assert found["slices"][0]["hosts"][1]["factor"] == 10
-    zone = next(z for z in found["zones"] if z["zone"] == ZONE)
+    assert status["faults"]["calls"][0]["method"] == "GetNode"
+    assert status["slices"][0]["hosts"][1]["factor"] == 10
+    zone = next(z for z in status["zones"] if z["zone"] == ZONE)
     assert (zone["bad"], zone["stock"]["v4"]["used"]) == ([f"{ZONE}-h003"], 2)
     control.do("break-host", physical=f"{ZONE}-h003", mend=True)
     assert control.do("settings", create=0.03)["create"] == 0.03
 
 
 @pytest.mark.parametrize(
-    ("command", "values", "said"),
+    ("command", "values", "error"),
     [
         ("break-host", {"physical": "nowhere-h001"}, "no physical host 'nowhere-h001'"),
         ("break-host", {"physical": f"{ZONE}-h003", "fault": "nan"}, "from which step on"),
@@ -115,9 +115,9 @@ def test_status_shows_the_faults_that_are_set(cloud: Cloud, control: EmulatorCli
     ],
 )
 def test_an_invalid_command_is_refused(
-    control: EmulatorClient, command: str, values: dict[str, object], said: str
+    control: EmulatorClient, command: str, values: dict[str, object], error: str
 ) -> None:
-    with pytest.raises((BadRequest, NotFound), match=said):
+    with pytest.raises((BadRequest, NotFound), match=error):
         control.do(command, **values)
 
 
@@ -218,8 +218,8 @@ def test_slices_that_others_have_made_can_be_named(
 
 
 def test_commands_that_take_the_slice_away(cloud: Cloud, run: Run) -> None:
-    said = run("maintain", "7", "--restart", "--notice", "1m", "--window", "5m")
-    assert "tj-000007-1: its hosts go off in 60 s, for 300 s" in said
+    output = run("maintain", "7", "--restart", "--notice", "1m", "--window", "5m")
+    assert "tj-000007-1: its hosts go off in 60 s, for 300 s" in output
     assert "maintenance" in run("status")
     assert "suspended by the user" in run("suspend", "7")
     until(lambda: "SUSPENDED by USER" in run("status"), "suspended")
@@ -235,13 +235,13 @@ def test_status_of_a_request_without_hosts(cloud: Cloud, run: Run) -> None:
 
 
 def test_chaos_reports_its_next_fault(control: EmulatorClient, run: Run) -> None:
-    said = run("chaos", "--seed", "7", "--rate", "0.25", "--only", "oom, hang", "--for", "1000h")
-    assert said.startswith("chaos 7: 0 done, next:")
-    assert said.count("oom") + said.count("hang") == 5
+    output = run("chaos", "--seed", "7", "--rate", "0.25", "--only", "oom, hang", "--for", "1000h")
+    assert output.startswith("chaos 7: 0 done, next:")
+    assert output.count("oom") + output.count("hang") == 5
     assert "chaos 7" in run("status")
     shown = control.status()["schedule"]["next"]
-    wanted = itertools.islice(schedule.chaos_steps(7, 0.25, ["oom", "hang"]), 5)
-    assert [(n["do"], n["what"]) for n in shown] == [(step.do, step.text) for step in wanted]
+    expected = itertools.islice(schedule.chaos_steps(7, 0.25, ["oom", "hang"]), 5)
+    assert [(n["do"], n["what"]) for n in shown] == [(step.do, step.text) for step in expected]
     assert "The schedule of faults is stopped" in run("chaos", "--off")
     assert control.status()["schedule"] is None
     with pytest.raises(BadRequest, match="needs a seed"):
@@ -257,9 +257,9 @@ def test_a_file_of_steps_is_run(
         "# a job's id is no number\n- {at: 1h, do: preempt, target: 000042, notice: 5s}\n"
         "- {at: 2h, do: silence, host: 1}\n"
     )
-    said = run("schedule", str(file))
-    assert "preempt target=000042 notice_s=5.0" in said
-    assert "silence host=1" in said
+    output = run("schedule", str(file))
+    assert "preempt target=000042 notice_s=5.0" in output
+    assert "silence host=1" in output
     file.write_text(json.dumps([{"at": 60, "do": "oom", "target": "tj-000042-1", "host": 1}]))
     assert "oom" in run("schedule", str(file))
     assert len(control.status()["schedule"]["next"]) == 1, "the first schedule goes on beside it"

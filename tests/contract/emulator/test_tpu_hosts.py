@@ -28,12 +28,12 @@ def test_a_new_emulator_takes_down_what_an_earlier_one_left(tmp_path: Path) -> N
 
     seen = until(ready, "READY")
     assert seen
-    said = farm.run(seen.endpoints[0].address, "echo $STORAGE_EMULATOR_HOST")
-    assert said == (0, f"{first.ready['storage']}\n".encode(), b"")
+    answer = farm.run(seen.endpoints[0].address, "echo $STORAGE_EMULATOR_HOST")
+    assert answer == (0, f"{first.ready['storage']}\n".encode(), b"")
     slices.close()
     first.client.do("storage-error", status=429, method="LIST")
-    asked = [ask(first.ready["storage"], "GET", "/storage/v1/b?project=p")[0] for _ in range(2)]
-    assert asked == [429, 200], "the control interface and the storage do not share their faults"
+    statuses = [ask(first.ready["storage"], "GET", "/storage/v1/b?project=p")[0] for _ in range(2)]
+    assert statuses == [429, 200], "the control interface and the storage do not share their faults"
 
     first.process.kill()
     first.process.wait(timeout=60)

@@ -57,9 +57,9 @@ def ask(cloud: Cloud, method: str, path: str, body: Any = None, **headers: str) 
     return status, answer
 
 
-def asked(id: str, **more: Any) -> dict[str, Any]:
+def asked(id: str, **fields: Any) -> dict[str, Any]:
     """The body of a request for a queued resource with one node."""
-    return {"tpu": {"nodeSpec": [{"parent": PARENT, "nodeId": id, "node": SPEC}]}, **more}
+    return {"tpu": {"nodeSpec": [{"parent": PARENT, "nodeId": id, "node": SPEC}]}, **fields}
 
 
 def test_every_call_has_one_http_rule_in_each_version(cloud: Cloud) -> None:
@@ -79,13 +79,11 @@ def test_each_path_leads_to_its_own_call_alone(rule: rest.HttpRule) -> None:
     assert field
     name = field[2].replace("projects/*", "projects/example.com:p").replace("*", "one-1")
     path = rule.uri.replace(field[0], name)
-    found = [(other.call, other.match(rule.method, path)) for other in rest.http_rules()]
-    assert [one for one in found if one[1] is not None] == [(rule.call, {field[1]: name})]
+    matches = [(other.call, other.match(rule.method, path)) for other in rest.http_rules()]
+    assert [match for match in matches if match[1] is not None] == [(rule.call, {field[1]: name})]
 
 
-def test_the_official_rest_client_makes_finds_and_deletes_a_slice(
-    cloud: Cloud, client: tpu_v2.TpuClient
-) -> None:
+def test_the_official_rest_client_handles_a_slice(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     accepted = result(client.create_queued_resource(queued("q", labels={"team": "blue"})))
     assert accepted.state.state.name == "ACCEPTED"
     until(lambda: queued_state(client, "q") == "ACTIVE", "ACTIVE")
@@ -93,7 +91,7 @@ def test_the_official_rest_client_makes_finds_and_deletes_a_slice(
     assert made.state is tpu_v2.Node.State.READY
     assert made.id > 0, "an int64"
     assert made == cloud.client().get_node(name=node_name("q")), "gRPC shows the same"
-    assert [one.name for one in client.list_queued_resources(parent=PARENT)] == [queued_name("q")]
+    assert [r.name for r in client.list_queued_resources(parent=PARENT)] == [queued_name("q")]
     with pytest.raises(google.BadRequest, match="force"):
         client.delete_queued_resource(name=queued_name("q"))
     result(client.delete_queued_resource({"name": queued_name("q"), "force": True}))
@@ -154,13 +152,7 @@ ONE, ASK = f"{V2}/nodes?nodeId=one", "queuedResources?queuedResourceId=one"
             "",
             '"google.cloud.tpu.v2.Node" has no field named "bootDisk" at "CreateQueuedResourceRequest',
         ),
-        (
-            "POST",
-            f"{V2}/{ASK}",
-            asked("one", bestEffort={}),
-            "",
-            'no field named "bestEffort"',
-        ),
+        ("POST", f"{V2}/{ASK}", asked("one", bestEffort={}), "", 'no field named "bestEffort"'),
         (
             "POST",
             f"{ALPHA}/{ASK}",
@@ -213,8 +205,8 @@ def test_v2alpha1_has_names_of_its_own(cloud: Cloud) -> None:
 
 @pytest.mark.parametrize(("after", "made"), [(False, 404), (True, 200)])
 def test_faults_of_calls_hold_for_rest_too(cloud: Cloud, after: bool, made: int) -> None:
-    given = {"method": "create_node", "code": "UNAVAILABLE", "after": after, "hang_s": 0.01}
-    cloud.do(perform, "api-error", given)
+    fault = {"method": "create_node", "code": "UNAVAILABLE", "after": after, "hang_s": 0.01}
+    cloud.do(perform, "api-error", fault)
     status, answer = ask(cloud, "POST", f"{V2}/nodes?nodeId=faulty-{made}", SPEC)
     assert (status, answer["error"]["status"]) == (503, "UNAVAILABLE")
     assert ask(cloud, "GET", f"{V2}/nodes/faulty-{made}")[0] == made

@@ -175,12 +175,12 @@ def test_one_preempted_slice_takes_the_others_with_it() -> None:
     assert look() == ("", ["", "", ""])
 
 
-@pytest.mark.parametrize("wanted", ["", "many", "7"])
-def test_an_injected_fault_may_hit_several_slices_as_one(wanted: str) -> None:
+@pytest.mark.parametrize("target", ["", "many", "7"])
+def test_an_injected_fault_may_hit_several_slices_as_one(target: str) -> None:
     model = Model()
     look = several(model)
     model.go(20)
-    model.do(inject.preempt, wanted, notice_s=0)
+    model.do(inject.preempt, target, notice_s=0)
     model.go(1)
     assert look()[0] == "SUSPENDING"
 
@@ -210,17 +210,17 @@ def test_a_cut_and_a_profile_hold_for_slices_that_come_later_too() -> None:
         last = [effect for effect in model.done if isinstance(effect, BringUp)][-1]
         return last.request.image, last.request.cut
 
-    def tell(what: str, **values: object) -> int:
-        return model.control.perform("POST", what, dict(values))[0]
+    def tell(command: str, **values: object) -> int:
+        return model.control.perform("POST", command, dict(values))[0]
 
     assert coming("q1") == ("default", False)
     assert tell("/cut") == tell("/profile", name="bare") == 200
     model.go(1)
-    told = [effect for effect in model.done if isinstance(effect, Disturb)]
-    assert [(one.what, one.how) for one in told] == [("cut", {"host": None, "off": False})]
+    effects = [effect for effect in model.done if isinstance(effect, Disturb)]
+    assert [(done.what, done.how) for done in effects] == [("cut", {"host": None, "off": False})]
     assert coming("q2") == ("bare", True)
-    found = status(model.world, None)
-    assert (found["profile"], found["cut"]) == ("bare", True)
+    shown = status(model.world, None)
+    assert (shown["profile"], shown["cut"]) == ("bare", True)
     assert tell("/cut", off=True) == tell("/profile", name="default") == 200
     assert coming("q3") == ("default", False)
     assert tell("/cut", target="q3", host=1) == 200

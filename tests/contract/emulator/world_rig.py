@@ -36,10 +36,10 @@ class Model:
         model.go(20)
         return model
 
-    def do(self, what: Callable[..., T], *given: Any, **more: Any) -> T:
+    def do(self, action: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Call it with the world."""
         with self.world.lock:
-            return what(self.world, *given, **more)
+            return action(self.world, *arguments, **options)
 
     def ask(self, id: str) -> None:
         self.do(queue.create, "p", ZONE, id, [(id, SPEC)], api="v2")
@@ -87,6 +87,6 @@ class Model:
     def state(self, id: str) -> tuple[str, str]:
         """Return the states of the queued resource and of its node."""
         place = f"projects/p/locations/{ZONE}"
-        asked = self.world.queued.get(f"{place}/queuedResources/{id}")
+        request = self.world.queued.get(f"{place}/queuedResources/{id}")
         node = self.world.nodes.get(f"{place}/nodes/{id}")
-        return (str(asked.state) if asked else "", str(node.state) if node else "")
+        return (str(request.state) if request else "", str(node.state) if node else "")

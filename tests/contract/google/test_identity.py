@@ -37,11 +37,9 @@ def test_a_refused_key_is_no_identity(
     assert answer["error"] in identity.why
 
 
-def test_a_token_server_that_is_away_says_nothing_about_the_key(
-    file: Path, tokens: GoogleServer
-) -> None:
-    said = json.loads(file.read_text()) | {"token_uri": "http://127.0.0.1:9/token"}
-    file.write_text(json.dumps(said))
+def test_an_absent_token_server_says_nothing_of_the_key(file: Path, tokens: GoogleServer) -> None:
+    key = json.loads(file.read_text()) | {"token_uri": "http://127.0.0.1:9/token"}
+    file.write_text(json.dumps(key))
     _, identity = google_identity.find()
     assert isinstance(identity, NotSeen)
     assert "cannot be reached" in identity.why
@@ -80,9 +78,7 @@ def test_calls_carry_the_token(file: Path, tokens: GoogleServer) -> None:
         assert headers.get("x-goog-user-project") == counted_for
 
 
-def test_an_expired_token_is_renewed_and_reported_if_that_does_not_help(
-    file: Path, tokens: GoogleServer
-) -> None:
+def test_an_expired_token_is_renewed_or_reported(file: Path, tokens: GoogleServer) -> None:
     tokens.answers["host/v1/x"] = g.EXPIRED
     credentials, _ = google_identity.find()
     rest = GoogleRest(g.PROJECT, credentials, endpoint=tokens.url)

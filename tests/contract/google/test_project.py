@@ -27,9 +27,9 @@ def _look(google: GoogleServer, cloud: Cloud) -> Any:
 
 
 def finding(wants: Context, seen: ProjectSeen, name: str) -> Finding:
-    found = {one.name: one for one in examine(wants, seen)}
-    assert name in found, f"no finding {name} in {list(found)}"
-    return found[name]
+    findings = {entry.name: entry for entry in examine(wants, seen)}
+    assert name in findings, f"no finding {name} in {list(findings)}"
+    return findings[name]
 
 
 def test_a_healthy_project_has_nothing_wrong(look: Any) -> None:
@@ -40,9 +40,7 @@ def test_a_healthy_project_has_nothing_wrong(look: Any) -> None:
     assert seen.service_account == {"iam.serviceAccounts.actAs"}
     assert seen.network == Network(auto=True)
     assert seen.addresses == {g.REGION: Addresses(16, 3)}
-    assert seen.subnetworks == {g.REGION: Subnetwork("10.128.0.0/20", True, nat=False)}, (
-        "NAT is not asked for"
-    )
+    assert seen.subnetworks == {g.REGION: Subnetwork("10.128.0.0/20", True, nat=False)}, "no NAT"
     assert seen.buckets == {
         f"gs://{g.BUCKET}": BucketFacts(
             g.BUCKET, "us-central2", "region", True, "enforced", 0, False, None, ours=False
@@ -51,7 +49,7 @@ def test_a_healthy_project_has_nothing_wrong(look: Any) -> None:
     assert seen.database == Database(True, "FIRESTORE_NATIVE", "nam5")
     assert isinstance(seen.ahead_s, float)
     assert "v4-16" in seen.types[g.ZONE]
-    bad = [one for one in examine(WANTS, seen) if one.verdict is not Severity.OK]
+    bad = [entry for entry in examine(WANTS, seen) if entry.verdict is not Severity.OK]
     assert not bad, "\n".join(map(str, bad))
 
 
@@ -91,18 +89,16 @@ NONSENSE: dict[str, Any] = {
     "answer",
     [g.DENIED, g.OLD_DENIED, g.EXPIRED, g.UNAVAILABLE, g.TOO_MANY, g.NOT_JSON, [], NONSENSE],
 )
-def test_a_check_that_could_not_look_is_neither_good_nor_bad(
-    google: GoogleServer, look: Any, answer: Any
-) -> None:
+def test_a_check_that_could_not_look_is_none(google: GoogleServer, look: Any, answer: Any) -> None:
     for path, _ in LOOKS:
         google.answers[path] = answer
     seen = look()
     for path, name in LOOKS:
-        one = finding(WANTS, seen, name)
+        check = finding(WANTS, seen, name)
         if answer is NONSENSE and name in MAY_LACK:
             continue
-        assert one.verdict is Severity.UNKNOWN, f"{path} answered {answer}: {one}"
-        assert one.what.startswith("could not be checked: "), one
+        assert check.verdict is Severity.UNKNOWN, f"{path} answered {answer}: {check}"
+        assert check.what.startswith("could not be checked: "), check
 
 
 def test_missing_is_distinguished_from_unreadable(google: GoogleServer, look: Any) -> None:
@@ -116,9 +112,9 @@ def test_missing_is_distinguished_from_unreadable(google: GoogleServer, look: An
     assert seen.database is None
     assert seen.subnetworks == {g.REGION: None}
     for name in ("project", "network", f"bucket {g.REGION}", "Firestore"):
-        one = finding(WANTS, seen, name)
-        assert one.verdict is Severity.FAIL, one
-        assert one.cure.startswith(("gcloud ", "tpujob bucket create ")), one
+        check = finding(WANTS, seen, name)
+        assert check.verdict is Severity.FAIL, check
+        assert check.cure.startswith(("gcloud ", "tpujob bucket create ")), check
 
 
 @pytest.mark.parametrize(
@@ -161,16 +157,16 @@ def test_a_port_where_nothing_listens_is_reported(cloud: Cloud) -> None:
 
 def test_a_zone_that_is_closed_to_the_project_cannot_be_told(look: Any) -> None:
     wants = changed(WANTS, zones=("us-central2-z",), grants=())
-    one = finding(wants, look(wants), "types us-central2-z")
-    assert one.verdict is Severity.UNKNOWN
-    assert "is not found or access is unauthorized" in one.what
+    check = finding(wants, look(wants), "types us-central2-z")
+    assert check.verdict is Severity.UNKNOWN
+    assert "is not found or access is unauthorized" in check.what
 
 
 def test_the_clock_is_compared_with_googles(google: GoogleServer, look: Any) -> None:
     google.ahead_s = -700
-    one = finding(WANTS, look(), "clock")
-    assert one.verdict is Severity.FAIL
-    assert re.match(r"(699|7\d\d) s ahead of Google's", one.what), one.what
+    check = finding(WANTS, look(), "clock")
+    assert check.verdict is Severity.FAIL
+    assert re.match(r"(699|7\d\d) s ahead of Google's", check.what), check.what
 
 
 def test_a_shared_network_is_looked_at_in_its_own_project(google: GoogleServer, look: Any) -> None:
@@ -211,6 +207,6 @@ def test_a_shared_network_is_looked_at_in_its_own_project(google: GoogleServer, 
 
 def test_the_checks_change_nothing(google: GoogleServer, look: Any) -> None:
     look()
-    posts = {one.path for one in google.asked if one.verb == "POST"}
+    posts = {request.path for request in google.asked if request.verb == "POST"}
     assert {path.rpartition(":")[2] for path in posts} == {"testIamPermissions"}
-    assert {one.verb for one in google.asked} == {"GET", "POST"}
+    assert {request.verb for request in google.asked} == {"GET", "POST"}

@@ -30,11 +30,11 @@ def _rest(google: GoogleServer) -> Iterator[GoogleRest]:
 
 @pytest.fixture(name="overview")
 def _overview(google: GoogleServer, cloud: Cloud) -> Any:
-    def overview(**more: Any) -> QuotaOverview:
+    def overview(**options: Any) -> QuotaOverview:
         wants = changed(WANTS, project=PROJECT)
         google.answers[g.QUOTAS.replace(g.PROJECT, PROJECT)] = google.answers[g.QUOTAS]
         endpoints = {"endpoint": google.url, "tpu_endpoint": cloud.tpu.address}
-        return quota.overview(wants, **endpoints, **more)
+        return quota.overview(wants, **endpoints, **options)
 
     return overview
 
@@ -64,24 +64,20 @@ def test_quota_metrics_name_their_generation_and_place(metric: str) -> None:
     assert kind_of_metric(metric) == METRICS[metric]
 
 
-def test_all_pages_are_read_and_what_json_leaves_out_is_0(
-    google: GoogleServer, rest: GoogleRest
-) -> None:
+def test_all_pages_are_read_and_no_value_is_0(google: GoogleServer, rest: GoogleRest) -> None:
     v4 = "tpu.googleapis.com/tpu-v4s-preemptible"
-    found = quota.limits(rest, g.PROJECT)
-    pages = [one for one in google.asked if one.path == g.QUOTAS]
-    assert [one.params.get("pageToken") for one in pages] == [None, ["2"]]
-    assert [one for one in found if one.metric == v4] == [
+    limits = quota.limits(rest, g.PROJECT)
+    pages = [entry for entry in google.asked if entry.path == g.QUOTAS]
+    assert [entry.params.get("pageToken") for entry in pages] == [None, ["2"]]
+    assert [entry for entry in limits if entry.metric == v4] == [
         Limit(v4, QuotaKind("v4", "spot"), "zone", "", 0, "cores"),
         Limit(v4, QuotaKind("v4", "spot"), "zone", g.ZONE, 64, "cores"),
         Limit(v4, QuotaKind("v4", "spot"), "region", "", None, "cores"),
     ]
-    assert found[-1] == Limit("tpu.googleapis.com/requests", None, "project", "", 600)
+    assert limits[-1] == Limit("tpu.googleapis.com/requests", None, "project", "", 600)
 
 
-def test_unknown_units_places_and_dimensions_are_tolerated(
-    google: GoogleServer, rest: GoogleRest
-) -> None:
+def test_unknown_units_and_places_are_tolerated(google: GoogleServer, rest: GoogleRest) -> None:
     """An unknown unit is a limit of the project; one for a narrower thing than a place is passed over."""
     strange = g.metric("tpu-v4s", "TPU v4 thingies", {g.ZONE: 8})
     strange["consumerQuotaLimits"] += [
@@ -91,8 +87,8 @@ def test_unknown_units_places_and_dimensions_are_tolerated(
         {},
     ]
     google.answers[g.QUOTAS] = {"metrics": [strange, {"metric": "x"}, {}]}
-    found = quota.limits(rest, g.PROJECT)
-    assert [(one.scope, one.place, one.limit, one.unit) for one in found] == [
+    limits = quota.limits(rest, g.PROJECT)
+    assert [(limit.scope, limit.place, limit.limit, limit.unit) for limit in limits] == [
         ("zone", "", 0, "cores"),
         ("zone", g.ZONE, 8, "cores"),
         ("region", "", None, "cores"),
@@ -120,9 +116,9 @@ def test_chips_in_use_are_counted_once_whoever_made_them(cloud: Cloud) -> None:
     until(lambda: queued_state(client, "lost") == "ACTIVE", "the slice that is to be lost ACTIVE")
     alpha.delete_node(name=f"{PARENT}/nodes/lost")
     until(lambda: queued_state(client, "lost") == "SUSPENDED", "its queued resource SUSPENDED")
-    found = held(cloud, ZONE, "europe-west4-a")
-    assert not found.closed
-    assert sorted(found.held, key=str) == [
+    used = held(cloud, ZONE, "europe-west4-a")
+    assert not used.closed
+    assert sorted(used.held, key=str) == [
         Held(QuotaKind("v4", "on-demand"), ZONE, 4),
         Held(QuotaKind("v4", "spot"), ZONE, 16),
         Held(QuotaKind("v6e", "spot"), ZONE, 8),
@@ -135,16 +131,16 @@ def test_every_slice_of_one_request_counts(cloud: Cloud) -> None:
     del spec["node_id"]
     spec["multislice_params"] = {"node_count": 3}
     cloud.client().create_queued_resource(request)
-    assert [one.chips for one in held(cloud, ZONE).held] == [16, 16, 16]
+    assert [use.chips for use in held(cloud, ZONE).held] == [16, 16, 16]
 
 
 def test_a_zone_that_cannot_be_listed_is_named(cloud: Cloud) -> None:
     cloud.do(inject.unreachable, "europe-west4-a")
-    found = held(cloud, ZONE, "europe-west4-a")
-    assert list(found.closed) == ["europe-west4-a"]
-    assert "the list is not complete" in found.closed["europe-west4-a"].why
-    found = held(cloud, "us-central2-z")
-    assert "is not found or access is unauthorized" in found.closed["us-central2-z"].why
+    used = held(cloud, ZONE, "europe-west4-a")
+    assert list(used.closed) == ["europe-west4-a"]
+    assert "the list is not complete" in used.closed["europe-west4-a"].why
+    used = held(cloud, "us-central2-z")
+    assert "is not found or access is unauthorized" in used.closed["us-central2-z"].why
     fail(cloud, "ListQueuedResources", "UNAVAILABLE")
     assert list(held(cloud, ZONE).closed) == [ZONE]
 
@@ -153,20 +149,20 @@ def test_limits_use_and_grants_come_together(cloud: Cloud, overview: Any) -> Non
     cloud.client().create_node(
         parent=PARENT, node_id="mine", node=node("v4-16", scheduling_config={"spot": True})
     )
-    found = overview()
-    assert (found.of, found.notes) == (PROJECT, [])
-    v4, v6e = found.rows
+    view = overview()
+    assert (view.of, view.notes) == (PROJECT, [])
+    v4, v6e = view.rows
     assert [v4[key] for key in ("limit", "unit", "used", "granted_chips")] == [64, "cores", 16, 32]
     assert [v6e[key] for key in ("zone_limit", "region_limit", "limit")] == [64, 16, 16]
     assert v6e["used"] == 0
-    assert [one.metric for one in found.others] == ["tpu.googleapis.com/requests"]
+    assert [limit.metric for limit in view.others] == ["tpu.googleapis.com/requests"]
 
 
 def test_zones_that_could_not_be_counted_are_one_note(cloud: Cloud, overview: Any) -> None:
     fail(cloud, "ListQueuedResources", "UNAVAILABLE", message="try again")
-    found = overview()
-    assert found.notes == [f"what is held in {ZONE}: listing {ZONE}: try again"]
-    assert [one["used"] for one in found.rows] == [None, None]
+    view = overview()
+    assert view.notes == [f"what is held in {ZONE}: listing {ZONE}: try again"]
+    assert [row["used"] for row in view.rows] == [None, None]
 
 
 @pytest.mark.parametrize("where", ["Google Cloud", "the emulator"])
@@ -179,8 +175,8 @@ def test_the_emulator_answers_as_google_does(
     google.answers[g.QUOTAS] = {"metrics": [g.metric("tpu-v4s-preemptible", "cores", {ZONE: 24})]}
     inject.quota(cloud.world, ZONE, "v4", 24, "spot")
     emulated = status(cloud.world, None)
-    found = overview() if where == "Google Cloud" else this_machine.emulated_quotas(emulated)
-    (row,) = [one for one in found.rows if one["zone"] == ZONE]
+    view = overview() if where == "Google Cloud" else this_machine.emulated_quotas(emulated)
+    (row,) = [entry for entry in view.rows if entry["zone"] == ZONE]
     assert (row["type"], row["pricing"], row["part"]) == ("v4", "spot", "")
     assert (row["known"], row["limit"], row["used"], row["unit"]) == (True, 24, 16, "cores")
     assert chips(row) == 12

@@ -71,8 +71,8 @@ def live(job: str, attempt: int) -> None:
         print(json.dumps({"kind": "count", "job": job, "number": number}), flush=True)
         if attempt == 3 and number == 2:
             return
-        left = 600 if attempt == 2 else 0.02
-        if select.select([sys.stdin], [], [], left)[0] and not sys.stdin.buffer.read(1):
+        seconds = 600 if attempt == 2 else 0.02
+        if select.select([sys.stdin], [], [], seconds)[0] and not sys.stdin.buffer.read(1):
             return
 
 
@@ -81,8 +81,8 @@ def status() -> dict:
         state = json.loads(STATE.read_text())
     except FileNotFoundError:
         return {"ok": True, "attempts": []}
-    known = {"job": state["job"], "attempt": state["attempt"], "phase": "running"}
-    return {"ok": True, "attempts": [{**known, "live": bool(running())}]}
+    attempt = {"job": state["job"], "attempt": state["attempt"], "phase": "running"}
+    return {"ok": True, "attempts": [{**attempt, "live": bool(running())}]}
 
 
 print("a login shell may print something first")

@@ -33,14 +33,14 @@ class SecretServer(GoogleServer):
     before: Callable[[str, str], None] = lambda *_: None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def answer(self, asked: Asked) -> Any:
+    def answer(self, request: Asked) -> Any:
         try:
-            self.before(asked.verb, asked.path)
-            match = _PATH.fullmatch(asked.path)
+            self.before(request.verb, request.path)
+            match = _PATH.fullmatch(request.path)
             if match is None:
-                return super().answer(asked)
+                return super().answer(request)
             with self.lock:
-                return self._do(asked.verb, match, asked.params, asked.body)
+                return self._do(request.verb, match, request.params, request.body)
         except Refusal as refusal:
             return refusal.error
 

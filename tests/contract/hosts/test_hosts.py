@@ -96,11 +96,11 @@ def test_files_on_a_host_are_readable_by_their_owner_only(rig: Rig):
 def test_secrets_are_told_to_the_agent_and_lie_in_no_file_of_the_host(rig: Rig):
     slice = rig.slice(hosts=2)
     canary = 'canary "4711"\nä $(touch x)'
-    told = {"key": "canary 1", "cache_key": "canary 2", "secrets": {"HF_TOKEN": canary}}
-    plans = [HostPlan(host, _plan(host).document, **told) for host in range(2)]
+    private = {"key": "canary 1", "cache_key": "canary 2", "secrets": {"HF_TOKEN": canary}}
+    plans = [HostPlan(host, _plan(host).document, **private) for host in range(2)]
     rig.hosts.start(slice, plans, timeout=60)
     for host in range(2):
-        assert json.loads(rig.look(slice, host, "cat ~/.tpujob/told")) == told
+        assert json.loads(rig.look(slice, host, "cat ~/.tpujob/told")) == private
         assert rig.look(slice, host, "rm ~/.tpujob/told; grep -rl canary ~ || true") == ""
     rig.hosts.stop(slice, grace=5, timeout=60)
 
@@ -342,10 +342,10 @@ def test_the_key_pair_is_made_once_and_kept_to_ourselves(tmp_path: Path):
         "stop": lambda: hosts.stop(slice, grace=1, timeout=5),
         "access": lambda: hosts.access(slice, 0, public, "ada"),
     }
-    for what, call in late.items():
+    for name, call in late.items():
         with pytest.raises(NotFound, match="the key of tj-000003-1 is gone"):
             call()
-        assert not folder.exists(), f"{what} has made a key of a slice that is gone"
+        assert not folder.exists(), f"{name} has made a key of a slice that is gone"
     assert hosts.alive(slice, timeout=5) == frozenset()
     assert hosts.kept() == []
     with pytest.raises(ValueError, match="not the name of a slice"):

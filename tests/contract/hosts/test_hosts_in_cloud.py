@@ -49,7 +49,7 @@ class World:
         self.keys = folder / "keys"
         self._made: list[SshHosts] = []
 
-    def hosts(self, look: Callable[..., Any] | None = None, **more: Any) -> SshHosts:
+    def hosts(self, look: Callable[..., Any] | None = None, **options: Any) -> SshHosts:
         """Return an adapter. `look` returns what the hosts have published, in place of the cloud."""
         guests = self.slices.guest_attributes
         settings: dict[str, Any] = {
@@ -59,7 +59,7 @@ class World:
             "guests": SimpleNamespace(look=look or guests.look, obstacle=guests.obstacle),
             "now": lambda: NOW,
         }
-        self._made.append(SshHosts(self.keys, **{**settings, **more}))
+        self._made.append(SshHosts(self.keys, **{**settings, **options}))
         return self._made[-1]
 
     def slice(self, key: str = "", **metadata: str) -> Slice:
@@ -75,8 +75,8 @@ class World:
         client = self.cloud.client()
         client.create_queued_resource(queued(name, metadata=both))
         until(lambda: node_state(client, name) == "READY", f"{name} is ready")
-        found = self.cloud.world.nodes[f"projects/{PROJECT}/locations/{ZONE}/nodes/{name}"]
-        ends = tuple(Endpoint(i, address) for i, address in enumerate(found.addresses))
+        node = self.cloud.world.nodes[f"projects/{PROJECT}/locations/{ZONE}/nodes/{name}"]
+        ends = tuple(Endpoint(i, address) for i, address in enumerate(node.addresses))
         return replace(bare, endpoints=ends, ready_at=NOW)
 
     def close(self) -> None:
@@ -244,8 +244,8 @@ def test_hosts_are_reached_through_a_tunnel(
         os.close(null)
     assert code == 7
     hosts.stop(slice, grace=1, timeout=60)
-    left = [child.cmdline() for child in psutil.Process().children()]
-    assert not [command for command in left if str(RELAY) in command], "a tunnel was left behind"
+    commands = [child.cmdline() for child in psutil.Process().children()]
+    assert not [words for words in commands if str(RELAY) in words], "a tunnel was left behind"
 
 
 @pytest.mark.parametrize(
@@ -315,8 +315,8 @@ def test_tunnels_are_bounded(world: World, tmp_path: Path):
     hosts.public_key(slice)
     with pytest.raises(Transient, match=r"host 0 .*host 15 "):
         hosts.start(slice, _plans(slice), timeout=120)
-    most = max(int(path.name.split("-")[1]) for path in tmp_path.glob("seen-*"))
-    assert 1 <= most <= MAX_TUNNELS
+    peak = max(int(path.name.split("-")[1]) for path in tmp_path.glob("seen-*"))
+    assert 1 <= peak <= MAX_TUNNELS
     assert len(list(tmp_path.glob("seen-*"))) == 16
 
 

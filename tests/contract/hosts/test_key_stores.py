@@ -62,14 +62,14 @@ def test_the_key_is_made_once_and_is_the_same_for_all(opened: Open):
 
 
 def test_a_pin_lasts_and_is_never_replaced(opened: Open):
-    one, two = opened(), opened()
-    assert one.pinned(SLICE) == {}
-    one.pin(SLICE, {"h1": A, "h2": B})
-    one.pin(SLICE, {"h1": A})
-    two.pin(SLICE, {"h3": A})
+    first, second = opened(), opened()
+    assert first.pinned(SLICE) == {}
+    first.pin(SLICE, {"h1": A, "h2": B})
+    first.pin(SLICE, {"h1": A})
+    second.pin(SLICE, {"h3": A})
     assert opened().pinned(SLICE) == {"h1": A, "h2": B, "h3": A}
     with pytest.raises(HostKeyChanged, match="h1"):
-        two.pin(SLICE, {"h4": A, "h1": B})
+        second.pin(SLICE, {"h4": A, "h1": B})
     assert opened().pinned(SLICE) == {"h1": A, "h2": B, "h3": A}, "a half of it was written"
     assert opened().pinned(OTHER) == {}
 
@@ -126,9 +126,7 @@ def test_keys_of_reports_come_from_one_secret_that_no_sweep_takes(opened: Open):
 # Files ---------------------------------------------------------------------------------------------------------------
 
 
-def test_pins_are_for_their_owner_only_and_half_a_line_of_an_earlier_version_is_none(
-    tmp_path: Path,
-):
+def test_pins_are_for_their_owner_only_and_half_a_line_of_an_old_version_is_none(tmp_path: Path):
     store = FileKeys(tmp_path / "keys")
     store.pin(SLICE, {"h1": A})
     file = tmp_path / "keys" / SLICE / "known_hosts"
@@ -143,9 +141,7 @@ def test_pins_are_for_their_owner_only_and_half_a_line_of_an_earlier_version_is_
 # Secret Manager ------------------------------------------------------------------------------------------------------
 
 
-def test_secrets_expire_are_ours_and_keep_one_version_of_the_pins(
-    secret_server: SecretServer, secret_keys: Opened
-):
+def test_secrets_expire_and_keep_one_version(secret_server: SecretServer, secret_keys: Opened):
     store = secret_keys()
     key = store.private_key(SLICE)
     for host in range(5):
@@ -154,16 +150,14 @@ def test_secrets_expire_are_ours_and_keep_one_version_of_the_pins(
     for secret in secret_server.secrets.values():
         assert secret.body["ttl"] == f"{LIFETIME}s"
         assert secret.body["labels"] == {"tpujob": "1", "tpujob-owner": "ana"}
-    kept = [v for v in secret_server.secrets[f"tpujob-{SLICE}-hosts"].versions if v is not None]
-    assert len(kept) == 1, "old versions cost money"
+    versions = [v for v in secret_server.secrets[f"tpujob-{SLICE}-hosts"].versions if v is not None]
+    assert len(versions) == 1, "old versions cost money"
     (made,) = secret_server.secrets[f"tpujob-{SLICE}"].versions
     assert made is not None
     assert base64.b64decode(made).decode() == key
 
 
-def test_the_root_of_signatures_does_not_expire_while_no_backend_runs(
-    secret_server: SecretServer, secret_keys: Opened
-):
+def test_the_root_of_signatures_does_not_expire(secret_server: SecretServer, secret_keys: Opened):
     """Signed objects lie in buckets, and are read when a job is resumed, perhaps after a long break."""
     secret_keys().private_key(ROOT)
     body = secret_server.secrets[f"tpujob-{ROOT}"].body
@@ -173,38 +167,34 @@ def test_the_root_of_signatures_does_not_expire_while_no_backend_runs(
     assert int(body["ttl"].rstrip("s")) > 5 * 365 * 86400
 
 
-def test_a_key_that_is_used_every_day_does_not_expire(
-    secret_server: SecretServer, secret_keys: Opened
-):
+def test_a_key_in_daily_use_does_not_expire(secret_server: SecretServer, secret_keys: Opened):
     secret_keys().private_key(SLICE)
     secret_server.secrets[f"tpujob-{SLICE}"].body["ttl"] = "1s"
     store = secret_keys()  # as after a restart
     store.private_key(SLICE)
     assert secret_server.secrets[f"tpujob-{SLICE}"].body["ttl"] == f"{LIFETIME}s"
-    asked = len(secret_server.asked)
+    calls = len(secret_server.asked)
     store.private_key(SLICE)
-    assert len(secret_server.asked) == asked, "every use costs a call"
+    assert len(secret_server.asked) == calls, "every use costs a call"
 
 
 @pytest.mark.parametrize("host", ["h2", "h1"])
-def test_a_writer_that_was_overtaken_keeps_the_pins_of_the_other_or_notices_another_key(
-    secret_server: SecretServer, secret_keys: Opened, host: str
-):
-    one, two = secret_keys(), secret_keys()
-    one.pin(SLICE, {"h0": A})
+def test_a_late_writer_keeps_the_pins(secret_server: SecretServer, secret_keys: Opened, host: str):
+    first, second = secret_keys(), secret_keys()
+    first.pin(SLICE, {"h0": A})
     overtaken = threading.Event()
 
     def overtake(method: str, path: str) -> None:
         if path.endswith(":addVersion") and not overtaken.is_set():
             overtaken.set()
-            two.pin(SLICE, {host: B})
+            second.pin(SLICE, {host: B})
 
     secret_server.before = overtake
     if host == "h1":  # two first contacts that met two servers
         with pytest.raises(HostKeyChanged, match="h1"):
-            one.pin(SLICE, {"h1": A})
+            first.pin(SLICE, {"h1": A})
         return
-    one.pin(SLICE, {"h1": A})
+    first.pin(SLICE, {"h1": A})
     assert overtaken.is_set()
     assert secret_keys().pinned(SLICE) == {"h0": A, "h1": A, "h2": B}
 

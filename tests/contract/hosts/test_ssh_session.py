@@ -149,9 +149,7 @@ def test_a_person_gets_a_terminal_of_the_size_of_the_window(rig: Rig):
 @pytest.mark.parametrize(
     ("address", "inside"), [("10.164.0.9", True), ("34.90.1.2", False), ("127.0.0.1", False)]
 )
-def test_a_caller_outside_of_the_network_of_a_host_gets_a_hint(
-    rig: Rig, address: str, inside: bool
-):
+def test_a_caller_outside_the_network_of_a_host_gets_a_hint(rig: Rig, address: str, inside: bool):
     access: HostAccess = {**rig.access, "address": address}
     error = ssh_session._error_in_log(
         access, f"ssh: connect to host {address} port 22: Connection timed out\n"
@@ -248,9 +246,9 @@ def test_a_plan_adds_the_authority_once_and_leaves_other_keys_alone(rig: Rig):
     rig.farm.run(address, "printf 'ssh-ed25519 AAAA mine' > ~/.ssh/authorized_keys")  # no newline
     for _ in range(2):
         rig.bring_up()
-    _, kept, _ = rig.farm.run(address, "cat ~/.ssh/authorized_keys; stat -c %a ~/.ssh ~/.ssh/*")
+    _, output, _ = rig.farm.run(address, "cat ~/.ssh/authorized_keys; stat -c %a ~/.ssh ~/.ssh/*")
     authority = f"cert-authority {rig.hosts.public_key(rig.host)}"
-    assert kept.decode().split("\n")[:3] == ["ssh-ed25519 AAAA mine", authority, "700"]
+    assert output.decode().split("\n")[:3] == ["ssh-ed25519 AAAA mine", authority, "700"]
     rig.farm.run(address, "rm ~/.ssh/authorized_keys; mkdir ~/.ssh/authorized_keys")
     rig.bring_up()  # a file that cannot be written stops no program
     rig.farm.run(address, "rmdir ~/.ssh/authorized_keys")
@@ -285,8 +283,8 @@ def test_nothing_of_an_owner_is_left_after_a_hand_over_to_another(rig: Rig):
     real.wipe(slice, others=True, timeout=60)
     assert session.wait(60) != 0
     assert not alive(int(pid))
-    left = rig.farm.run(address, "cd; grep -rl canary . $TMPDIR; cat .ssh/*; ls -A")[1].decode()
-    assert left.split("\n")[:-1] == [rig.hosts.public_key(slice), ".ssh", ".tpujob"]
+    output = rig.farm.run(address, "cd; grep -rl canary . $TMPDIR; cat .ssh/*; ls -A")[1].decode()
+    assert output.split("\n")[:-1] == [rig.hosts.public_key(slice), ".ssh", ".tpujob"]
 
     heirs = replace(slice, epoch=1)
     for _ in range(2):

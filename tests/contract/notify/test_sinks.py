@@ -32,8 +32,8 @@ def webhook(url: str, *keys: str, private: bool = True) -> Webhook:
 
 @pytest.fixture
 def receiver():
-    with web() as told:
-        yield told
+    with web() as server:
+        yield server
 
 
 # Standard Webhooks ---------------------------------------------------------------------------------------------------
@@ -42,15 +42,15 @@ def receiver():
 def test_the_reference_verifier_accepts_what_either_key_signed(receiver: Web) -> None:
     message = a_message(text='<b>"ä"</b> & \u202e')
     assert webhook(receiver.url, NEW, OLD).send(message, timeout=5) == Receipt()
-    (got,) = receiver.got
+    (request,) = receiver.got
     for key in (OLD, NEW):
-        data = Reference(key).verify(got.body, got.headers)
+        data = Reference(key).verify(request.body, request.headers)
     with pytest.raises(Exception, match="No matching signature"):
-        Reference(OTHER).verify(got.body, got.headers)
+        Reference(OTHER).verify(request.body, request.headers)
     assert data["type"] == "job.failed"
     assert data["data"]["notes"][0]["url"] == f"{PAGE}/jobs/000042"
     assert data["data"]["notes"][0]["command"] == "tpujob why 000042"
-    assert "\u202e" not in got.body.decode()
+    assert "\u202e" not in request.body.decode()
 
 
 def test_each_try_has_the_same_id_and_body_and_a_time_of_its_own(receiver: Web) -> None:
@@ -74,9 +74,9 @@ def test_each_try_has_the_same_id_and_body_and_a_time_of_its_own(receiver: Web) 
 def test_a_payload_stays_below_20_kB_and_counts_its_burst(receiver: Web) -> None:
     long = "ä" * 5000
     webhook(receiver.url).send(a_message(text=long, lines=(long,), more=49), timeout=5)
-    (got,) = receiver.got
-    assert len(got.body) < 20_000, "the limit of Standard Webhooks"
-    assert json.loads(got.body)["data"]["count"] == 50
+    (request,) = receiver.got
+    assert len(request.body) < 20_000, "the limit of Standard Webhooks"
+    assert json.loads(request.body)["data"]["count"] == 50
 
 
 @pytest.mark.parametrize("key", ["whsec_YQ==", "b2xkLW9sZC1vbGQtb2xkLW9sZC1vbGQtb2xkLW9sZA==", "x"])
@@ -215,15 +215,13 @@ def test_what_is_no_safe_url_is_refused(url: str) -> None:
 
 
 def test_one_private_address_among_public_ones_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (a, 443)) for a in ("8.8.8.8", "10.0.0.1")]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    infos = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (a, 443)) for a in ("8.8.8.8", "10.0.0.1")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: infos)
     with pytest.raises(Refused, match=r"at 10\.0\.0\.1"):
         addresses("rebound.example.org", 443, private=False)
 
 
-def test_the_connection_goes_to_the_address_that_was_looked_at(
-    receiver: Web, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_address_that_was_seen_is_used(receiver: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that leads elsewhere at the second look changes nothing: there is none."""
     port, looks = int(receiver.url.split(":")[2].partition("/")[0]), []
 
@@ -321,32 +319,32 @@ def server_at(port: int, tls: str = "none", login: str = "") -> SmtpServer:
 
 
 def test_mail_is_plain_text_with_a_link_and_an_id_that_stays() -> None:
-    with post() as told:
-        sink = Mail(server_at(told.port), "ada@example.org", lambda: "", page=PAGE)
+    with post() as server:
+        sink = Mail(server_at(server.port), "ada@example.org", lambda: "", page=PAGE)
         for _ in range(2):
             assert sink.send(a_message(), timeout=5) == Receipt()
-    first, second = told.got
+    first, second = server.got
     assert first["Message-ID"] == second["Message-ID"]
     assert first["Subject"] == "[tpujob] llama (000042) failed: CRASH in us-central2-b"
     assert first["Auto-Submitted"] == "auto-generated"
     assert first.get_content_type() == "text/plain"
     text = first.get_content()
-    for said in ("KeyError", "tpujob why 000042", f"{PAGE}/jobs/000042"):
-        assert said in text
-    assert told.envelopes[0] == ("tpujob@example.org", ["ada@example.org"])
+    for part in ("KeyError", "tpujob why 000042", f"{PAGE}/jobs/000042"):
+        assert part in text
+    assert server.envelopes[0] == ("tpujob@example.org", ["ada@example.org"])
 
 
 def test_nothing_that_others_wrote_becomes_a_header_or_markup() -> None:
     evil = "llama\r\nBcc: eve@example.org\r\n\r\n<script>alert(1)</script>\r\n.\r\nQUIT"
-    with post() as told:
-        sink = Mail(server_at(told.port), "ada@example.org", lambda: "")
+    with post() as server:
+        sink = Mail(server_at(server.port), "ada@example.org", lambda: "")
         assert sink.send(a_message(name=evil, text=evil, cause=evil), timeout=5) == Receipt()
-    (got,) = told.got
+    (message,) = server.got
     ours = {"Subject", "From", "To", "Date", "Message-ID", "Auto-Submitted"}
     of_mime = {"Content-Type", "Content-Transfer-Encoding", "MIME-Version"}
-    assert set(got.keys()) == ours | of_mime
-    assert told.envelopes == [("tpujob@example.org", ["ada@example.org"])]
-    assert got.get_content_type() == "text/plain"
+    assert set(message.keys()) == ours | of_mime
+    assert server.envelopes == [("tpujob@example.org", ["ada@example.org"])]
+    assert message.get_content_type() == "text/plain"
 
 
 @pytest.mark.parametrize("tls", ["starttls", "implicit"])
@@ -354,35 +352,35 @@ def test_mail_logs_in_over_tls_to_a_server_that_it_trusts(
     certificate: tuple[ssl.SSLContext, ssl.SSLContext], tls: str
 ) -> None:
     server, trusted = certificate
-    with post(server, implicit=tls == "implicit") as told:
-        at = server_at(told.port, tls, "tpujob")
+    with post(server, implicit=tls == "implicit") as mails:
+        at = server_at(mails.port, tls, "tpujob")
         right = Mail(at, "ada@example.org", lambda: "right", trusted=trusted)
         assert right.send(a_message(), timeout=5) == Receipt()
         wrong = Mail(at, "ada@example.org", lambda: "wrong", trusted=trusted)
         refused = wrong.send(a_message(), timeout=5)
         strange = Mail(at, "ada@example.org", lambda: "right").send(a_message(), timeout=5)
-    assert told.logins[0] == (b"tpujob", b"right")
-    assert set(told.logins[1:]) == {(b"tpujob", b"wrong")}
+    assert mails.logins[0] == (b"tpujob", b"right")
+    assert set(mails.logins[1:]) == {(b"tpujob", b"wrong")}
     assert refused.permanent
     assert "535" in refused.error
     assert "certificate" in strange.error.lower()
     assert not strange.permanent
-    assert len(told.got) == 1
+    assert len(mails.got) == 1
 
 
 def test_without_tls_nothing_is_sent_to_a_server_that_should_have_it() -> None:
-    with post() as told:
-        sink = Mail(server_at(told.port, "starttls", "tpujob"), "ada@example.org", lambda: "right")
+    with post() as mta:
+        sink = Mail(server_at(mta.port, "starttls", "tpujob"), "ada@example.org", lambda: "right")
         receipt = sink.send(a_message(), timeout=5)
     assert receipt.permanent
     assert "STARTTLS" in receipt.error
-    assert told.got == told.logins == []
+    assert mta.got == mta.logins == []
 
 
 @pytest.mark.parametrize(("answer", "permanent"), [("451 later", False), ("554 spam", True)])
 def test_a_mail_servers_no_is_for_now_or_for_good(answer: str, permanent: bool) -> None:
-    with post() as told:
-        told.answer = answer
-        sink = Mail(server_at(told.port), "ada@example.org", lambda: "")
+    with post() as server:
+        server.answer = answer
+        sink = Mail(server_at(server.port), "ada@example.org", lambda: "")
         receipt = sink.send(a_message(), timeout=5)
     assert receipt == Receipt(f"SMTP {answer[:3]}: {answer[4:]}", permanent=permanent)

@@ -17,9 +17,7 @@ def switch(cloud: Cloud, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["late-conflict", "late-conflict-operation"])
-def test_a_conflict_with_what_was_just_made_is_no_conflict(
-    cloud: Cloud, slices: CloudTpuSlices, name: str
-) -> None:
+def test_a_conflict_with_itself_is_none(cloud: Cloud, slices: CloudTpuSlices, name: str) -> None:
     switch(cloud, name)
     ask(slices)
     ask(slices)
@@ -27,9 +25,7 @@ def test_a_conflict_with_what_was_just_made_is_no_conflict(
     assert len(cloud.world.queued) == 1
 
 
-def test_a_slice_is_ours_by_its_metadata_where_answers_have_no_labels(
-    cloud: Cloud, slices: CloudTpuSlices
-) -> None:
+def test_metadata_mark_a_slice_without_labels(cloud: Cloud, slices: CloudTpuSlices) -> None:
     switch(cloud, "no-labels")
     ask(slices)
     wait_for(slices, SliceState.READY)
@@ -45,9 +41,7 @@ def test_a_slice_is_ours_by_its_metadata_where_answers_have_no_labels(
     gone(slices)
 
 
-def test_a_slice_that_the_cloud_is_suspending_is_not_deleted_by_force(
-    cloud: Cloud, slices: CloudTpuSlices
-) -> None:
+def test_a_suspending_slice_is_not_force_deleted(cloud: Cloud, slices: CloudTpuSlices) -> None:
     switch(cloud, "wedge")
     ask(slices)
     wait_for(slices, SliceState.READY)

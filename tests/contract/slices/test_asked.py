@@ -57,9 +57,7 @@ def asked_with(cloud: Cloud, options: Options, pricing: str = "spot") -> tpu_v2.
     return cloud.client().get_queued_resource(name=queued_name(SLICE.name))
 
 
-def test_every_option_reaches_the_node_and_none_overrides_what_marks_it_as_ours(
-    cloud: Cloud,
-) -> None:
+def test_every_option_reaches_the_node_and_none_overrides_our_marks(cloud: Cloud) -> None:
     queued = asked_with(cloud, FULL)
     node = cloud.client().get_node(name=node_name(SLICE.name))
     network = node.network_config
@@ -79,9 +77,7 @@ def test_every_option_reaches_the_node_and_none_overrides_what_marks_it_as_ours(
 
 
 @pytest.mark.parametrize(("user", "account"), [("ada@example.org", "ada"), ("", "train")])
-def test_programs_of_some_users_have_an_account_of_their_own(
-    cloud: Cloud, user: str, account: str
-) -> None:
+def test_programs_of_some_users_have_own_accounts(cloud: Cloud, user: str, account: str) -> None:
     options = replace(FULL, accounts={"ada@example.org": "ada@p.iam.gserviceaccount.com"})
     slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, options=options)
     try:
@@ -131,11 +127,11 @@ def test_the_price_is_asked_for_as_gcloud_asks(
 ) -> None:
     slice = replace(SLICE, pricing=pricing)
     options = Options(reservation=reservation)
-    asked = queued_request(
+    request = queued_request(
         slice, options, project=PROJECT, owner="local", job_id="000007", public_key=KEY
     )["queued_resource"]
-    (spec,) = asked.pop("tpu")["node_spec"]
-    assert asked == fields
+    (spec,) = request.pop("tpu")["node_spec"]
+    assert request == fields
     assert "scheduling_config" not in spec["node"]
 
 

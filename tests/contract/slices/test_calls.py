@@ -169,7 +169,7 @@ def test_500_looks_at_once_share_few_calls() -> None:
         slices = CloudTpuSlices(PROJECT, endpoint=cloud.address, throttle=throttle)
         with ThreadPoolExecutor(8) as pool:
             seen = list(pool.map(lambda _: slices.look(SLICE, timeout=5), range(500)))
-        assert {type(one) for one in seen} == {Unknown}
+        assert {type(look) for look in seen} == {Unknown}
         assert 12 <= len(cloud.asked) <= 12 + 5 * 108 / 60
         slices.close()
 

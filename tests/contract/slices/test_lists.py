@@ -53,7 +53,7 @@ def two(counted: CloudTpuSlices, calls: Calls) -> CloudTpuSlices:
 
 
 def names(slices: CloudTpuSlices, *zones: str) -> list[str]:
-    return [one.name for one in slices.list_all(zones or EVERYWHERE, timeout=10)]
+    return [owned.name for owned in slices.list_all(zones or EVERYWHERE, timeout=10)]
 
 
 def unreachable(cloud: Cloud, *, off: bool = False) -> None:
@@ -74,9 +74,7 @@ def test_a_zone_that_lists_cannot_reach_fails_the_list(cloud: Cloud, two: CloudT
     assert names(two, ZONE, "us-east1-d") == [SLICE.name], "and no list without it"
 
 
-def test_a_zone_that_the_list_of_all_could_not_reach_is_listed_by_itself(
-    cloud: Cloud, two: CloudTpuSlices, calls: Calls
-) -> None:
+def test_an_unreached_zone_is_listed_alone(cloud: Cloud, two: CloudTpuSlices, calls: Calls) -> None:
     unreachable(cloud)
     calls.after[2] = lambda: unreachable(cloud, off=True)
     assert names(two) == [SLICE.name, "tj-000007-2"]
@@ -95,9 +93,7 @@ def test_where_the_list_of_all_zones_is_refused_each_is_listed(
     assert calls.total() - before == 2 * 2, "and it is not asked for again"
 
 
-def test_an_error_of_the_list_of_all_zones_is_no_empty_list(
-    cloud: Cloud, two: CloudTpuSlices, calls: Calls
-) -> None:
+def test_a_failed_list_is_no_empty_list(cloud: Cloud, two: CloudTpuSlices, calls: Calls) -> None:
     fail(cloud, "ListQueuedResources", "UNAVAILABLE")
     with pytest.raises(Transient):
         names(two)
@@ -105,9 +101,7 @@ def test_an_error_of_the_list_of_all_zones_is_no_empty_list(
     assert names(two) == [SLICE.name, "tj-000007-2"]
 
 
-def test_a_slice_is_not_absent_where_its_zone_cannot_be_reached(
-    cloud: Cloud, two: CloudTpuSlices
-) -> None:
+def test_a_slice_is_not_absent_in_an_unreachable_zone(cloud: Cloud, two: CloudTpuSlices) -> None:
     unreachable(cloud)
     missing = replace(SLICE, name="tj-000009-1", zone=EAST)
     assert look(two, missing) == Unknown(f"listing {EAST}: the list is not complete")
@@ -116,21 +110,19 @@ def test_a_slice_is_not_absent_where_its_zone_cannot_be_reached(
 
 
 def test_what_is_held_is_counted_of_a_request_that_names_its_topology(cloud: Cloud) -> None:
-    asked = queued("wide")
-    spec = asked["queued_resource"]["tpu"]["node_spec"][0]["node"]
+    request = queued("wide")
+    spec = request["queued_resource"]["tpu"]["node_spec"][0]["node"]
     del spec["accelerator_type"]
     spec["accelerator_config"] = {"type_": "V4", "topology": "2x2x2"}
-    cloud.client().create_queued_resource(asked)
+    cloud.client().create_queued_resource(request)
     used = count_usage(PROJECT, [ZONE], timeout=10, endpoint=cloud.tpu.address)
-    assert [one.chips for one in used.held] == [8]
+    assert [use.chips for use in used.held] == [8]
 
 
 # The end of a slice: many may be lost at once ------------------------------------------------------------------------
 
 
-def test_a_lost_slice_takes_one_call_to_see_and_one_more_to_delete(
-    cloud: Cloud, counted: CloudTpuSlices, calls: Calls
-) -> None:
+def test_a_lost_slice_takes_two_calls(cloud: Cloud, counted: CloudTpuSlices, calls: Calls) -> None:
     ask(counted)
     wait_for(counted, SliceState.READY)
     cloud.do(inject.preempt, SLICE.name, notice_s=0)
@@ -151,7 +143,7 @@ def test_many_that_are_gone_at_once_share_the_lists_that_agree(
     with cloud.world.lock:
         cloud.world.latencies = QUICK
     names = [replace(SLICE, name=f"tj-{n:06}-1") for n in range(20)]
-    assert {look(counted, one) for one in names} == {Absent()}
+    assert {look(counted, gone) for gone in names} == {Absent()}
     assert calls["list_queued_resources"] == calls["list_nodes"] == 1
     ask(counted)
     look(counted, names[0])

@@ -11,6 +11,7 @@ from google.cloud import tpu_v2
 from tests.contract.slices.tpu_slices import SLICE, ask, fail, gone, look, wait_for
 from tests.support.tpu_rig import PARENT, ZONE, Cloud, node, node_name, until
 from tpujob.adapters.cloud_tpu import CloudTpuSlices
+from tpujob.adapters.cloud_tpu.calls import refusal
 from tpujob.adapters.cloud_tpu.messages import queued_seen
 from tpujob.adapters.cloud_tpu.request import node_ids, slice_of
 from tpujob.adapters.cloud_tpu.slice_state import (
@@ -42,16 +43,32 @@ def nodes(cloud: Cloud) -> list[str]:
     ids=["as requested", "one spec a node"],
 )
 def test_the_nodes_of_a_request_are_counted_in_both_forms(specs: list[dict[str, Any]]) -> None:
-    shown = tpu_v2.QueuedResource(tpu={"node_spec": [{**one, "node": node()} for one in specs]})
+    shown = tpu_v2.QueuedResource(tpu={"node_spec": [{**spec, "node": node()} for spec in specs]})
     assert queued_seen(shown).nodes == 3
 
 
 # The life of it ------------------------------------------------------------------------------------------------------
 
 
-def test_several_slices_are_created_and_deleted_as_one(
-    cloud: Cloud, slices: CloudTpuSlices
+def test_a_node_without_guest_attributes_does_not_hide_those_of_the_others(
+    slices: CloudTpuSlices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Else the keys of all hosts would be pinned at the first contact. The text is Google's."""
+    key = {"query_value": {"items": [{"key": "ssh-ed25519", "value": "AAAA"}]}}
+    text = 'Cloud TPU received an invalid argument. The "GuestAttributes" value "" was not found.'
+
+    def answer(_method: str, request: dict[str, Any], *_: object) -> Any:
+        if request["name"].endswith("-0"):
+            raise refusal("looking", "INVALID_ARGUMENT", text)
+        return tpu_v2.GetGuestAttributesResponse(guest_attributes=[key, key])
+
+    monkeypatch.setattr(slices.api, "call", answer)
+    ready = replace(THREE, endpoints=tuple(Endpoint(host, "10.0.0.1") for host in range(6)))
+    hosts = slices.guest_attributes.look(ready, 20)
+    assert [len(host.host_keys) for host in hosts] == [0, 0, 1, 1, 1, 1]
+
+
+def test_many_slices_are_created_and_deleted_as_one(cloud: Cloud, slices: CloudTpuSlices) -> None:
     assert look(slices, THREE) == Absent()
     ask(slices, THREE)
     seen = wait_for(slices, SliceState.READY, THREE)
@@ -93,15 +110,13 @@ def left_over(cloud: Cloud, slices: CloudTpuSlices, *places: int) -> None:
     """Nodes of a slice whose queued resource is gone, and which are not all there."""
     client = cloud.client()
     for place in places:
-        asked = node(labels=OURS, scheduling_config={"spot": True})
-        client.create_node(parent=PARENT, node=asked, node_id=f"{THREE.name}-{place}")
+        leftover = node(labels=OURS, scheduling_config={"spot": True})
+        client.create_node(parent=PARENT, node=leftover, node_id=f"{THREE.name}-{place}")
     names = [f"{THREE.name}-{place}" for place in places]
     until(lambda: nodes(cloud) == names, "what is left over")
 
 
-def test_a_part_of_several_slices_is_neither_absent_nor_ready(
-    cloud: Cloud, slices: CloudTpuSlices
-) -> None:
+def test_one_of_several_slices_is_no_answer_for_all(cloud: Cloud, slices: CloudTpuSlices) -> None:
     left_over(cloud, slices, 0, 2)
     seen = look(slices, THREE)
     assert isinstance(seen, Present)
@@ -114,9 +129,7 @@ def test_a_part_of_several_slices_is_neither_absent_nor_ready(
     assert nodes(cloud) == []
 
 
-def test_a_list_that_lacks_a_node_does_not_make_it_gone(
-    cloud: Cloud, slices: CloudTpuSlices
-) -> None:
+def test_a_list_without_a_node_does_not_make_it_gone(cloud: Cloud, slices: CloudTpuSlices) -> None:
     """Lists of the real service lag; the name itself decides."""
     ask(slices, THREE)
     wait_for(slices, SliceState.READY, THREE)
@@ -136,33 +149,29 @@ def test_a_list_that_lacks_a_node_does_not_make_it_gone(
 
 
 @pytest.mark.parametrize("method", ["GetQueuedResource", "ListNodes"])
-def test_several_slices_that_cannot_be_read_are_unknown(
-    cloud: Cloud, slices: CloudTpuSlices, method: str
-) -> None:
+def test_unreadable_slices_are_unknown(cloud: Cloud, slices: CloudTpuSlices, method: str) -> None:
     fail(cloud, method, "UNAVAILABLE")
     assert isinstance(look(slices, THREE), Unknown)
     assert look(slices, THREE) == Absent()
 
 
-def test_several_slices_are_listed_as_one_even_in_part(
-    cloud: Cloud, slices: CloudTpuSlices
-) -> None:
+def test_many_slices_are_listed_as_one_even_in_part(cloud: Cloud, slices: CloudTpuSlices) -> None:
     """So that it is claimed by its job, and deleted as a whole where no job claims it."""
     ask(slices, THREE)
-    (asked,) = slices.list_all([ZONE], timeout=10)
+    (requested,) = slices.list_all([ZONE], timeout=10)
     wait_for(slices, SliceState.READY, THREE)
     (ready,) = slices.list_all([ZONE], timeout=10)
-    assert [(o.name, o.tpu_slices, o.type) for o in (asked, ready)] == [
+    assert [(o.name, o.tpu_slices, o.type) for o in (requested, ready)] == [
         (THREE.name, 3, "v4-16")
     ] * 2
     assert ready.detail == "queued resource ACTIVE, node READY"
     slices.delete(THREE, timeout=10)
     gone(slices, THREE)
     left_over(cloud, slices, 0, 2)
-    (left,) = slices.list_all([ZONE], timeout=10)
-    assert (left.name, left.tpu_slices) == (THREE.name, 3)
+    (remaining,) = slices.list_all([ZONE], timeout=10)
+    assert (remaining.name, remaining.tpu_slices) == (THREE.name, 3)
     # As the sweep deletes it: all that it knows is what was listed.
-    slices.delete(replace(SLICE, name=left.name, tpu_slices=left.tpu_slices), timeout=10)
+    slices.delete(replace(SLICE, name=remaining.name, tpu_slices=remaining.tpu_slices), timeout=10)
     until(lambda: nodes(cloud) == [], "all that was left is deleted")
 
 
@@ -171,9 +180,9 @@ def test_the_names_of_nodes_lead_back_to_their_request() -> None:
     assert [slice_of(id) for id in node_ids(SLICE)] == [(SLICE.name, 0)]
     assert slice_of("my-tpu-1") == ("my-tpu-1", 0), "somebody else's"
     for word in ("5f0c9a1e", "12345678", "lab-fs"):
-        for one in (replace(each, name=f"tj-000007-1-{word}") for each in (SLICE, THREE)):
-            nodes = node_ids(one)
-            assert [slice_of(id) for id in nodes] == [(one.name, at) for at in range(len(nodes))]
+        for s in (replace(slice_, name=f"tj-000007-1-{word}") for slice_ in (SLICE, THREE)):
+            nodes = node_ids(s)
+            assert [slice_of(id) for id in nodes] == [(s.name, at) for at in range(len(nodes))]
 
 
 # The rules, whole ----------------------------------------------------------------------------------------------------

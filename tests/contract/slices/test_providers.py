@@ -22,9 +22,9 @@ def clouds() -> dict[str, Cloud]:
 
 def test_each_provider_is_asked_for_its_own_slices(clouds: dict[str, Cloud]) -> None:
     both = Providers(clouds)
-    for one in (SLICE, OTHER):
-        both.create(one, job_id="000007", public_key="", timeout=10)
-        assert isinstance(both.look(one, timeout=10), Present)
+    for slice_ in (SLICE, OTHER):
+        both.create(slice_, job_id="000007", public_key="", timeout=10)
+        assert isinstance(both.look(slice_, timeout=10), Present)
     assert {name: [*cloud.machines] for name, cloud in clouds.items()} == {
         CLOUD_TPU: [SLICE.name],
         "compute-engine": [OTHER.name],
@@ -41,9 +41,7 @@ def test_a_zone_that_one_provider_missed_is_missed(clouds: dict[str, Cloud]) -> 
     assert SLICE.zone in Providers(clouds).survey([SLICE.zone], timeout=10).missed
 
 
-def test_a_slice_of_a_provider_that_this_backend_lacks_is_not_lost(
-    clouds: dict[str, Cloud],
-) -> None:
+def test_a_slice_of_a_provider_that_the_backend_lacks_is_not_lost(clouds: dict[str, Cloud]) -> None:
     """After a rollback such a slice is neither taken for gone, nor forgotten when its deletion is due."""
     old = Providers({CLOUD_TPU: clouds[CLOUD_TPU]})
     seen = old.look(OTHER, timeout=10)

@@ -32,9 +32,7 @@ from tpujob.errors import Refused, Transient
 
 
 @pytest.mark.parametrize("pricing", ["spot", "on-demand", "reserved"])
-def test_a_slice_is_created_seen_ready_and_deleted(
-    cloud: Cloud, slices: CloudTpuSlices, pricing: str
-) -> None:
+def test_a_slice_is_created_and_deleted(cloud: Cloud, slices: CloudTpuSlices, pricing: str) -> None:
     slice = replace(SLICE, pricing=pricing)
     assert look(slices, slice) == Absent()
     ask(slices, slice)
@@ -98,9 +96,7 @@ def test_an_impossible_slice_is_refused_in_one_line_and_leaves_nothing(
 # Preemption ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_preempted_slice_is_seen_as_such_until_it_is_deleted(
-    cloud: Cloud, slices: CloudTpuSlices
-) -> None:
+def test_a_preempted_slice_is_shown_until_deleted(cloud: Cloud, slices: CloudTpuSlices) -> None:
     ask(slices)
     wait_for(slices, SliceState.READY)
     cloud.do(inject.preempt, "000007", notice_s=0)
@@ -118,12 +114,10 @@ def test_a_preempted_slice_is_seen_as_such_until_it_is_deleted(
     gone(slices)
 
 
-def test_a_node_without_queued_resource_is_seen_and_deleted(
-    cloud: Cloud, slices: CloudTpuSlices
-) -> None:
+def test_a_node_without_a_request_is_seen_and_deleted(cloud: Cloud, slices: CloudTpuSlices) -> None:
     labels = {"tpujob": "1", "tpujob-job": "000007", "tpujob-owner": "local"}
-    asked = node(labels=labels, scheduling_config={"spot": True})
-    cloud.client().create_node(parent=PARENT, node=asked, node_id=SLICE.name)
+    bare = node(labels=labels, scheduling_config={"spot": True})
+    cloud.client().create_node(parent=PARENT, node=bare, node_id=SLICE.name)
     wait_for(slices, SliceState.READY)
     cloud.do(inject.preempt, SLICE.name, notice_s=0)
     wait_for(slices, SliceState.PREEMPTED)
@@ -141,9 +135,7 @@ def test_a_node_deleted_by_a_person_is_no_preemption(cloud: Cloud, slices: Cloud
 # Whose it is ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_slice_that_was_there_and_is_gone_can_be_asked_for_again(
-    cloud: Cloud, slices: CloudTpuSlices
-) -> None:
+def test_a_slice_that_is_gone_can_be_requested_again(cloud: Cloud, slices: CloudTpuSlices) -> None:
     """The cloud knows the id of the request by then, and would answer with what became of the first."""
     ask(slices)
     wait_for(slices, SliceState.READY)
@@ -156,10 +148,7 @@ def test_a_slice_that_was_there_and_is_gone_can_be_asked_for_again(
 
 @pytest.mark.parametrize(
     "labels",
-    [
-        {},
-        {"tpujob": "1", "tpujob-job": "000007", "tpujob-owner": "somebody-else"},
-    ],
+    [{}, {"tpujob": "1", "tpujob-job": "000007", "tpujob-owner": "somebody-else"}],
     ids=["not-ours", "another-backend"],
 )
 def test_slices_of_others_are_neither_used_nor_deleted(
@@ -195,16 +184,14 @@ def test_all_our_slices_are_listed_also_in_short_pages() -> None:
     assert [o.name for o in listed] == [f"tj-000007-{k}" for k in range(1, 6)]
     assert {(o.zone, o.job_id) for o in listed} == {(ZONE, "000007")}
     assert all(time.time() - 60 < o.created_at < time.time() + 60 for o in listed)
-    found = slices.survey([ZONE, "us-east5-a"], timeout=10)
-    assert ({*found.seen}, found.calls) == ({o.name for o in listed}, 6)
+    result = slices.survey([ZONE, "us-east5-a"], timeout=10)
+    assert ({*result.seen}, result.calls) == ({o.name for o in listed}, 6)
     slices.close()
     paged.stop()
 
 
 @pytest.mark.parametrize("pricing", ["spot", "on-demand", "reserved"])
-def test_what_is_listed_says_its_type_and_pricing(
-    cloud: Cloud, slices: CloudTpuSlices, pricing: str
-) -> None:
+def test_lists_have_type_and_pricing(cloud: Cloud, slices: CloudTpuSlices, pricing: str) -> None:
     """While it is asked for, when the node is there, and when only a node is left."""
     slice = replace(SLICE, pricing=pricing)
 
@@ -273,9 +260,7 @@ def test_without_time_left_no_call_is_made(slices: CloudTpuSlices) -> None:
 
 
 @pytest.mark.parametrize("code", ["PERMISSION_DENIED", "ABORTED"])
-def test_an_error_of_a_create_is_translated(
-    cloud: Cloud, slices: CloudTpuSlices, code: str
-) -> None:
+def test_an_error_of_create_is_translated(cloud: Cloud, slices: CloudTpuSlices, code: str) -> None:
     fail(cloud, "CreateQueuedResource", code)
     with pytest.raises(Refused if CALL_CODES[code] else Transient) as raised:
         ask(slices)

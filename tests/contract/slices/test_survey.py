@@ -31,12 +31,12 @@ class Drill:
     fail: Callable[[], None]  #: the next list fails
     pass_by: Callable[[], object]  #: time, until what was asked for is ready
 
-    def asked(self, *wanted: Slice) -> None:
-        for one in wanted:
-            self.slices.create(one, job_id=one.name.split("-")[1], public_key=KEY, timeout=10)
-        for one in wanted:
+    def asked(self, *slices: Slice) -> None:
+        for slice_ in slices:
+            self.slices.create(slice_, job_id=slice_.name.split("-")[1], public_key=KEY, timeout=10)
+        for slice_ in slices:
             self.pass_by()
-            wait_for(self.slices, SliceState.READY, one)
+            wait_for(self.slices, SliceState.READY, slice_)
 
     def survey(self, *zones: str) -> SliceSurvey:
         return self.slices.survey(zones or (ZONE, EAST), timeout=10)
@@ -61,9 +61,9 @@ def drill(request: pytest.FixtureRequest) -> Drill:
 
 def test_a_list_shows_what_looks_by_name_show(drill: Drill) -> None:
     drill.asked(SLICE, THERE)
-    found = drill.survey()
-    assert found.seen == {one.name: look(drill.slices, one) for one in (SLICE, THERE)}
-    assert (found.missed, found.calls) == ({}, 2)
+    result = drill.survey()
+    assert result.seen == {slice_.name: look(drill.slices, slice_) for slice_ in (SLICE, THERE)}
+    assert (result.missed, result.calls) == ({}, 2)
 
 
 def test_a_list_of_one_zone_shows_nothing_of_others(drill: Drill) -> None:
@@ -75,25 +75,23 @@ def test_a_list_of_one_zone_shows_nothing_of_others(drill: Drill) -> None:
 def test_a_zone_that_lists_do_not_reach_is_missed_and_shown_by_name(drill: Drill) -> None:
     drill.asked(SLICE, THERE)
     drill.lose(EAST)
-    found = drill.survey()
-    assert [*found.seen] == [SLICE.name]
-    assert [*found.missed] == [EAST]
+    result = drill.survey()
+    assert [*result.seen] == [SLICE.name]
+    assert [*result.missed] == [EAST]
     assert isinstance(look(drill.slices, THERE), Present)
 
 
 def test_a_list_that_fails_misses_every_zone(drill: Drill) -> None:
     drill.asked(SLICE)
     drill.fail()
-    found = drill.survey()
-    assert (found.seen, {*found.missed}) == ({}, {ZONE, EAST})
+    result = drill.survey()
+    assert (result.seen, {*result.missed}) == ({}, {ZONE, EAST})
 
 
 # What only the real service does -------------------------------------------------------------------------------------
 
 
-def test_a_slice_of_several_nodes_is_shown_as_one_and_lost_with_one_of_them(
-    cloud: Cloud, slices: CloudTpuSlices
-) -> None:
+def test_several_nodes_are_lost_with_one_of_them(cloud: Cloud, slices: CloudTpuSlices) -> None:
     wide = replace(SLICE, type="v4-8", tpu_slices=2)
     ask(slices, wide)
     wait_for(slices, SliceState.READY, wide)
@@ -105,9 +103,7 @@ def test_a_slice_of_several_nodes_is_shown_as_one_and_lost_with_one_of_them(
     assert lost.state.lost, "for who shows it: an end is decided on a look by name"
 
 
-def test_what_is_not_ours_or_has_no_request_any_more_is_left_to_looks_by_name(
-    cloud: Cloud, slices: CloudTpuSlices
-) -> None:
+def test_slices_of_others_are_left_to_looks(cloud: Cloud, slices: CloudTpuSlices) -> None:
     theirs = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, owner="somebody-else")
     ask(theirs)
     ask(slices, replace(SLICE, name="tj-000007-2"))

@@ -37,10 +37,8 @@ HERE = (Endpoint(0, "10.0.0.1"),)
     ],
     ids=["node", "health", "queued", "initiator"],
 )
-def test_every_state_of_the_library_has_a_row_in_the_table(
-    api: Any, table: Mapping[str, Any], enum: str
-) -> None:
-    """When this fails, the library has learned a new word: say in the table what it means."""
+def test_each_state_of_the_library_has_a_row(api: Any, table: Mapping[str, Any], enum: str) -> None:
+    """Fail when the library has a new state: add its meaning to the table."""
     message, _, name = enum.partition(".")
     assert set(table) == set(getattr(getattr(api, message), name).__members__)
 
@@ -86,9 +84,7 @@ def test_a_request_and_its_node_are_judged_together(
 
 @pytest.mark.parametrize("initiator", ["SERVICE", "USER", "STATE_INITIATOR_UNSPECIFIED"])
 @pytest.mark.parametrize("node", [None, NodeSeen("PREEMPTED"), NodeSeen("DELETING")])
-def test_what_is_being_suspended_is_lost_and_told_from_what_is_suspended(
-    initiator: str, node: NodeSeen | None
-) -> None:
+def test_suspending_is_lost_and_not_yet_suspended(initiator: str, node: NodeSeen | None) -> None:
     for word, suspending in (("SUSPENDING", True), ("SUSPENDED", False)):
         seen = slice_state(QueuedSeen(word, initiator), [node])
         assert isinstance(seen, Present)
@@ -140,8 +136,8 @@ def test_a_state_newer_than_the_library_is_unknown() -> None:
     assert slice_state(None, [future]) == Unknown("the node is in state 99")
     unwell = node(state="READY", health=99)
     unwell.network_endpoints.add(ip_address="10.0.0.1")
-    said = slice_state(None, [node_seen(tpu_v2.Node.wrap(unwell))])
-    assert said == Unknown("the node is READY, and its health is 99")
+    state = slice_state(None, [node_seen(tpu_v2.Node.wrap(unwell))])
+    assert state == Unknown("the node is READY, and its health is 99")
     waiting = queued_seen(tpu_v2.QueuedResource.wrap(queued(state={"state": 99})))
     assert slice_state(waiting, [None]) == Unknown("the queued resource is in state 99")
 
@@ -161,6 +157,7 @@ def test_a_failed_request_says_why_and_what_to_do() -> None:
 
 STOCKOUT, QUOTA, PERMISSION = Cause.STOCKOUT, Cause.QUOTA, Cause.PERMISSION
 NONE = "no access to this type here"
+ACT_AS = "needs roles/iam.serviceAccountUser"
 METRIC = "TPUV2sPreemptiblePodPerProjectPer{}ForTPUAPI"
 
 
@@ -192,8 +189,21 @@ ERRORS: tuple[tuple[str, Cause | None, Scope, str], ...] = (
     ("RESOURCE_OPERATION_RATE_EXCEEDED", None, "", ""),
     # No access
     ("Location a-b1-d is not found or access is unauthorized.", PERMISSION, "zone", "tpu.zones"),
+    (
+        "Permission denied on 'locations/a-b1-d' (or it may not exist).",
+        PERMISSION,
+        "zone",
+        "tpu.zones",
+    ),
     ("IAM_PERMISSION_DENIED", PERMISSION, "", "roles/tpu.admin"),
     ("Permission 'tpu.nodes.create' denied on 'p'", PERMISSION, "", "roles/"),
+    (
+        "Permission 'iam.serviceAccounts.actAs' denied on service account v@p",
+        PERMISSION,
+        "",
+        ACT_AS,
+    ),
+    ("The user does not have access to service account 'v@p'.", PERMISSION, "", ACT_AS),
     ("Policy update access denied.", PERMISSION, "", ""),
     ("Cloud TPU API has not been used in project 12 before", PERMISSION, "", "services enable"),
     ("Permission denied on resource project nope.", PERMISSION, "", "id"),
@@ -202,6 +212,19 @@ ERRORS: tuple[tuple[str, Cause | None, Scope, str], ...] = (
     ("Getting metadata from plugin failed: Reauthentication is needed.", None, "", "gcloud auth"),
     # The rest
     ('CloudTpu received an invalid AcceleratorType, "v9-8"', Cause.BAD_SPEC, "", "type"),
+    (
+        'The requested accelerator configuration for accelerator type, "v6e-1", could not be found in the zonal '
+        'accelerator configurations for "a-b1-d".; the accelerator v6e-1 was not found in zone a-b1-d',
+        Cause.BAD_SPEC,
+        "zone",
+        "does not offer that type",
+    ),
+    (
+        'The requested zone "a-b1-d" is not supported. [EID: 0x1]',
+        Cause.BAD_SPEC,
+        "zone",
+        "tpu.zones",
+    ),
     ("RESOURCE_NOT_READY", None, "", ""),
     ("UNSUPPORTED_OPERATION", None, "", ""),
 )

@@ -24,9 +24,9 @@ def wait_for(slices: Slices, state: SliceState, slice: Slice = SLICE) -> Present
         seen = look(slices, slice)
         return seen if isinstance(seen, Present) and seen.state is state else None
 
-    found = until(there, f"{slice.name} {state}")
-    assert found is not None
-    return found
+    present = until(there, f"{slice.name} {state}")
+    assert present is not None
+    return present
 
 
 def gone(slices: Slices, slice: Slice = SLICE) -> None:

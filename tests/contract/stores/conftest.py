@@ -14,8 +14,8 @@ from tpujob.ports import Store
 @pytest.fixture(params=ADAPTERS)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     elsewhere = {"firestore": "firestore_place"}  #: the fixture that makes the place, if any does
-    asked = elsewhere.get(request.param)
-    where = request.getfixturevalue(asked) if asked else str(tmp_path / "state")
+    fixture = elsewhere.get(request.param)
+    where = request.getfixturevalue(fixture) if fixture else str(tmp_path / "state")
     place = Place(request.param, where)
     yield place
     for store in place.opened:

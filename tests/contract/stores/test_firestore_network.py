@@ -67,11 +67,11 @@ def job(store: FirestoreStore) -> Job:
 @contextmanager
 def failing(network: Network, method: str, *faults: grpc.StatusCode | str) -> Iterator[None]:
     """The next requests of that method fail so, one after the other."""
-    left = list(faults)
-    network.fault = lambda asked, _: left.pop(0) if left and asked == method else None
+    remaining = list(faults)
+    network.fault = lambda called, _: remaining.pop(0) if remaining and called == method else None
     yield
     network.fault = lambda *_: None
-    assert not left, f"{left} of {method} was never met"
+    assert not remaining, f"{remaining} of {method} was never met"
 
 
 def moved(store: FirestoreStore, job: Job, *, op: str = "op", lease: Lease | None = None) -> Job:
@@ -94,9 +94,7 @@ def test_a_commit_that_was_applied_although_its_reply_was_lost_is_recognised(
     assert len(time.pauses) == 1, "it was tried again after a pause"
 
 
-def test_every_write_whose_reply_is_lost_happens_once(
-    store: FirestoreStore, network: Network
-) -> None:
+def test_a_write_whose_reply_is_lost_happens_once(store: FirestoreStore, network: Network) -> None:
     with failing(network, "Commit", LOSE):
         job = store.create(a_job(), an_event())
     assert [j.id for j in store.list()] == [job.id] == ["000001"]
@@ -167,9 +165,7 @@ def test_an_outage_ends_in_an_error_for_a_person_after_bounded_tries(
     assert store.get(job.id) == job, "nothing is needed but the end of the outage"
 
 
-def test_endless_contention_ends_in_an_error_for_a_person(
-    store: FirestoreStore, network: Network, job: Job
-) -> None:
+def test_endless_contention_is_an_error(store: FirestoreStore, network: Network, job: Job) -> None:
     for code in (grpc.StatusCode.ABORTED, grpc.StatusCode.FAILED_PRECONDITION):
         network.fault = lambda method, _, code=code: code if method == "Commit" else None
         with pytest.raises(Transient, match="write job 000001"):
@@ -195,9 +191,7 @@ def test_every_request_has_a_time_limit(store: FirestoreStore, network: Network,
     assert all(timeout and timeout <= Patience().request for _, timeout in limits), limits
 
 
-def test_nothing_but_reads_and_the_commit_happens_in_a_transaction(
-    store: FirestoreStore, network: Network, job: Job
-) -> None:
+def test_transactions_read_and_commit(store: FirestoreStore, network: Network, job: Job) -> None:
     lease = store.lease(job.id, "a", ttl=60, now=0)
     network.seen.clear()
     moved(store, job, lease=lease)
@@ -207,9 +201,7 @@ def test_nothing_but_reads_and_the_commit_happens_in_a_transaction(
     assert commit.transaction
 
 
-def test_locks_are_given_back_when_nothing_is_written(
-    store: FirestoreStore, network: Network, job: Job
-) -> None:
+def test_unused_locks_are_given_back(store: FirestoreStore, network: Network, job: Job) -> None:
     store.lease(job.id, "a", ttl=60, now=0)
     network.seen.clear()
     with pytest.raises(Fenced):
@@ -217,9 +209,7 @@ def test_locks_are_given_back_when_nothing_is_written(
     assert network.methods() == ["BatchGetDocuments", "Rollback"]
 
 
-def test_without_credentials_the_message_says_what_to_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_credentials_the_message_says_what_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
     store = FirestoreStore(Firestore("project"))
     with pytest.raises(StoreError, match="no credentials") as caught:
@@ -230,11 +220,9 @@ def test_without_credentials_the_message_says_what_to_run(
 # Sizes and damage ----------------------------------------------------------------------------------------------------
 
 
-def test_a_record_of_many_hosts_is_kept_and_one_too_large_is_refused(
-    store: FirestoreStore,
-) -> None:
-    many = tuple(a_slice(k) for k in range(1, 1500))
-    stored = store.create(a_job(slices=many), an_event())
+def test_a_record_of_many_hosts_is_kept_and_one_too_large_is_refused(store: FirestoreStore) -> None:
+    slices = tuple(a_slice(k) for k in range(1, 1500))
+    stored = store.create(a_job(slices=slices), an_event())
     assert FirestoreStore(store._db).get(stored.id) == stored
     noise = random.Random(7).randbytes(1_200_000).hex()
     with pytest.raises(StoreError, match="at most 1 MiB; nothing was stored"):
@@ -254,8 +242,8 @@ def test_many_documents_are_read_in_pages_that_a_request_has_time_for(
         assert [r.structured_query.limit for _, r, _ in network.seen] == [PAGE]
     for order in ("number", "wake"):
         for down in (True, False):
-            wanted = {"where": [("live", "==", True)], "newest_first": down}
-            pages = firestore.pages("list", "jobs", order=order, limit=2, **wanted)
+            options = {"where": [("live", "==", True)], "newest_first": down}
+            pages = firestore.pages("list", "jobs", order=order, limit=2, **options)
             ids = [[doc.id for doc in page] for page in pages]
             assert [len(page) for page in ids] == [2, 2, 1]
             assert sorted(id for page in ids for id in page) == [job.id for job in made]
@@ -332,31 +320,31 @@ def test_a_backend_that_was_just_started_asks_once_for_what_came_before_its_stre
     until(lambda: silent(network, backend, job.id), "the mirror is up to date")
     newest, ids = backend.changes(before)
     assert ids == [job.id]
-    asked = len(network.seen)
+    calls = len(network.seen)
     assert backend.changes(newest) == (newest, [])
-    assert len(network.seen) == asked, "also while no job changes"
+    assert len(network.seen) == calls, "also while no job changes"
 
 
 def test_a_backend_looks_at_its_jobs_from_memory_and_hears_of_others(
     backend: FirestoreStore, other: FirestoreStore, network: Network
 ) -> None:
-    one, two = (other.create(a_job(wake=wake), an_event()) for wake in (20.0, 10.0))
-    assert backend.due(30) == [two.id, one.id]
-    assert backend.peek(one.id) == one
-    until(lambda: silent(network, backend, one.id), "the mirror is up to date")
-    assert backend.due(30) == [two.id, one.id]
-    assert backend.due(15) == [two.id]
-    theirs = moved(other, one)
-    until(lambda: backend.peek(one.id) == theirs, "what another process wrote")
+    first, second = (other.create(a_job(wake=wake), an_event()) for wake in (20.0, 10.0))
+    assert backend.due(30) == [second.id, first.id]
+    assert backend.peek(first.id) == first
+    until(lambda: silent(network, backend, first.id), "the mirror is up to date")
+    assert backend.due(30) == [second.id, first.id]
+    assert backend.due(15) == [second.id]
+    theirs = moved(other, first)
+    until(lambda: backend.peek(first.id) == theirs, "what another process wrote")
     mine = moved(backend, theirs, op="mine")
-    assert backend.peek(one.id) == mine, "its own commits it knows at once"
+    assert backend.peek(first.id) == mine, "its own commits it knows at once"
     third = other.create(a_job(wake=5.0), an_event())
-    until(lambda: backend.due(30) == [third.id, two.id, one.id], "a new job")
-    other.remove(two.id, lease=None)
-    until(lambda: backend.due(30) == [third.id, one.id], "a removal")
+    until(lambda: backend.due(30) == [third.id, second.id, first.id], "a new job")
+    other.remove(second.id, lease=None)
+    until(lambda: backend.due(30) == [third.id, first.id], "a removal")
     with pytest.raises(NotFound):
-        backend.peek(two.id)
-    assert silent(network, backend, one.id)
+        backend.peek(second.id)
+    assert silent(network, backend, first.id)
 
 
 def test_while_its_stream_is_broken_a_backend_asks(

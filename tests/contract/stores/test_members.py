@@ -17,19 +17,17 @@ def members(store: Store) -> Members:
     return store.members
 
 
-def test_a_member_is_found_by_name_and_by_id_also_by_another_process(
-    place: Place, members: Members
-) -> None:
+def test_a_member_is_found_by_name_and_id_by_any_process(place: Place, members: Members) -> None:
     assert members.all() == []
     ada = Member("ada@example.org", Role.ADMIN, "google:1")
     assert members.change(ada.name, lambda _: ada) == ada
     members.change("bob", lambda _: Member("bob", Role.VIEWER))
-    for each in (members, place.open().members):
-        assert each.find("ada@example.org") == ada
-        assert each.with_id("google:1") == ada
-        assert each.find("eve") is None
-        assert each.with_id("google:2") is None
-        assert [m.name for m in each.all()] == ["ada@example.org", "bob"]
+    for listing in (members, place.open().members):
+        assert listing.find("ada@example.org") == ada
+        assert listing.with_id("google:1") == ada
+        assert listing.find("eve") is None
+        assert listing.with_id("google:2") is None
+        assert [m.name for m in listing.all()] == ["ada@example.org", "bob"]
 
 
 def test_whoever_has_not_come_yet_is_not_found_by_an_empty_id(members: Members) -> None:

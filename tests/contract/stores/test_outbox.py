@@ -65,10 +65,10 @@ def test_of_backends_that_claim_a_message_one_gets_it(place: Place, outbox: Outb
         return others[n].update([replace(read, claimed_by=f"backend-{n}")]) is not None
 
     with ThreadPoolExecutor(4) as pool:
-        got = list(pool.map(claim, range(4)))
-    assert sum(got) == 1
+        claims = list(pool.map(claim, range(4)))
+    assert sum(claims) == 1
     (stored,) = outbox.messages(limit=9)
-    assert (stored.claimed_by, stored.version) == (f"backend-{got.index(True)}", 2)
+    assert (stored.claimed_by, stored.version) == (f"backend-{claims.index(True)}", 2)
 
 
 def test_several_messages_change_together_or_not_at_all(outbox: Outbox) -> None:
@@ -98,9 +98,9 @@ def test_a_message_is_due_when_it_says(outbox: Outbox) -> None:
 def test_what_is_old_is_removed_a_part_at_a_time_and_nothing_else(outbox: Outbox) -> None:
     outbox.add([a_message(f"{n}") for n in range(5)])
     outbox.add([a_message("young", at=2000.0)])
-    for now, left in ((999.0, 6), (1000.0, 3), (1000.0, 1)):
+    for now, remaining in ((999.0, 6), (1000.0, 3), (1000.0, 1)):
         outbox.forget(now + KEPT, 3)
-        assert len(outbox.messages(limit=9)) == left
+        assert len(outbox.messages(limit=9)) == remaining
     assert outbox.messages(limit=9)[0].at == 2000.0
 
 
@@ -128,8 +128,8 @@ def assert_old_records_are_sent(outbox: Outbox) -> None:
     assert {m.channel for m in outbox.messages(channel="lab", limit=9)} == {"lab"}
 
 
-def test_a_sqlite_outbox_of_the_version_before_is_sent(tmp_path: Path) -> None:
-    old = SqliteFile(tmp_path / "jobs.db", SCRIPTS[:-1])
+def test_a_sqlite_outbox_of_version_7_is_sent(tmp_path: Path) -> None:
+    old = SqliteFile(tmp_path / "jobs.db", SCRIPTS[:7])
     with old.writing() as db:
         for key, opened in (("a", 1), ("b", 0)):
             row = ("lab", key, opened, 1000.0, 1000.0 + KEPT, json.dumps(NOTE))

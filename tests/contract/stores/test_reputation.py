@@ -43,8 +43,8 @@ def test_an_accusation_is_remembered_with_its_reason(place: Place, reputation: R
     assert reputation.suspects() == []
     accuse(reputation, "h1", "h2", op="a", weight=0.8)
     accuse(reputation, "h2", op="b", weight=2.0, owner="uid:2")
-    for each in (reputation, place.open().reputation):
-        worst, other = each.suspects()
+    for opened in (reputation, place.open().reputation):
+        worst, other = opened.suspects()
         assert worst == Suspect(
             "h2",
             "us-central2-b",
@@ -118,9 +118,7 @@ def test_a_record_of_a_suspect_is_written_over(reputation: Reputation) -> None:
     assert suspect.pinned == "bad", "an accusation leaves a person's word alone"
 
 
-def test_accusers_at_once_lose_nothing_and_repeat_nothing(
-    place: Place, reputation: Reputation
-) -> None:
+def test_accusers_at_once_lose_and_repeat_nothing(place: Place, reputation: Reputation) -> None:
     """Two openers of each accusation, all at once: as when a backend takes over while the old one still works."""
     ops = [f"op-{n}" for n in range(12)]
     openers = [reputation, place.open().reputation]

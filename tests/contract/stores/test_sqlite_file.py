@@ -92,11 +92,8 @@ OLDER = [*range(1, len(SCRIPTS))]
 
 
 @pytest.mark.parametrize("version", OLDER)
-def test_a_file_of_an_older_version_opens_and_has_everything_afterwards(
-    tmp_path: Path, version: int
-) -> None:
-    """As an older tpujob left it: its tables, its jobs, and zones that only its records and events
-    name, or, from the second version on, a table."""
+def test_a_file_of_an_older_version_opens_with_everything(tmp_path: Path, version: int) -> None:
+    """Open the tables and jobs of an older tpujob; its zones are in records and events, later in a table."""
     path = tmp_path / "jobs.db"
     old = SqliteFile(path, SCRIPTS[:version])
     with old.writing() as db:
@@ -106,8 +103,8 @@ def test_a_file_of_an_older_version_opens_and_has_everything_afterwards(
             text = json.dumps(to_json(job)) if number != 2 else "{"
             row = (number, job.id, job.user, job.name, True, 0.0, 1, text)
             db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-            asked = {"kind": "slice_requested", "data": {"zone": zone or None}}
-            event = (job.id, 1, json.dumps(asked))
+            request = {"kind": "slice_requested", "data": {"zone": zone or None}}
+            event = (job.id, 1, json.dumps(request))
             db.execute("INSERT INTO events (job_id, seq, document) VALUES (?, ?, ?)", event)
         db.execute("INSERT INTO events (job_id, seq, document) VALUES ('000003', 2, 'not JSON')")
         db.execute("INSERT INTO changes VALUES ('000001', 3)")
@@ -191,15 +188,13 @@ def test_a_document_is_read_again_only_when_its_version_is_new(tmp_path: Path) -
     edit(tmp_path / "jobs.db", "UPDATE jobs SET document = 'not read'")
     assert store.due(2.0) == ids
     for jobs in (store.list(live=True), store.walk()):
-        assert all(one is known for one, known in zip(jobs, seen[::-1], strict=True))
+        assert all(new is old for new, old in zip(jobs, seen[::-1], strict=True))
     assert store.damaged() == []
     edit(tmp_path / "jobs.db", "UPDATE jobs SET version = version + 1")
     assert [job_id for job_id, _ in store.damaged()] == ids
 
 
-def test_a_lease_costs_no_sync_of_the_disk_and_what_is_written_after_it_does(
-    tmp_path: Path,
-) -> None:
+def test_a_lease_costs_no_sync_of_the_disk_and_what_is_written_later_does(tmp_path: Path) -> None:
     file = SqliteFile(tmp_path / "x.db", ["CREATE TABLE things (name TEXT)"])
     with file.writing(durable=False) as db:
         assert db.execute(SYNCHRONOUS).fetchone() == (1,), "1 is NORMAL"
@@ -229,5 +224,5 @@ def test_a_file_that_is_lost_while_it_is_in_use_is_no_empty_store(tmp_path: Path
                 call()
             assert "put" in raised.value.hint
         store.close()
-        for left in tmp_path.iterdir():
-            left.unlink()
+        for file in tmp_path.iterdir():
+            file.unlink()

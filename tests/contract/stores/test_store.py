@@ -29,13 +29,11 @@ def moved(store: Store, job: Job, op: str = "", **fields: object) -> Job:
     )
 
 
-def test_a_store_has_an_identity_that_each_opener_reads_and_no_other_store_has(
-    store: Store, place: Place, tmp_path: Path
-) -> None:
+def test_each_opener_reads_the_identity(store: Store, place: Place, tmp_path: Path) -> None:
     store.create(a_job(), an_event())
     with ThreadPoolExecutor(4) as pool:
         read = set(
-            pool.map(lambda each: each.identity(), [store, *(place.open() for _ in range(3))])
+            pool.map(lambda opened: opened.identity(), [store, *(place.open() for _ in range(3))])
         )
     (identity,) = read
     elsewhere = place.where + "-b" if place.adapter == "firestore" else str(tmp_path / "b")
@@ -105,8 +103,8 @@ def test_two_writers_of_the_same_jobs_make_them_once(place: Place) -> None:
     new = [(a_job(f"sweep-{n}"), an_event()) for n in range(20)]
     stores = [place.open() for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(lambda each: each.create_many(new, key="sweep:0"), stores))
-    assert [[job.id for job in one] for one in made] == [[job.id for job in made[0]]] * 4
+        made = list(pool.map(lambda opened: opened.create_many(new, key="sweep:0"), stores))
+    assert [[job.id for job in jobs] for jobs in made] == [[job.id for job in made[0]]] * 4
     assert len(stores[0].list()) == 20
 
 
@@ -216,33 +214,28 @@ def get_lease(store: Store, job: Job, owner: str, *, ttl: float = 60, now: float
 
 def both(store: Store, first: Job, second: Job, op: str = "both") -> tuple[Job, Job]:
     """Commit two jobs at once, under new leases."""
-    one, two = (
-        Write(
-            replace(job, message=op),
-            an_event(),
-            job.version,
-            op,
-            get_lease(store, job, "b1", now=0),
-        )
-        for job in (first, second)
-    )
-    return store.commit_both(one, two)
+
+    def write(job: Job) -> Write:
+        lease = get_lease(store, job, "b1", now=0)
+        return Write(replace(job, message=op), an_event(), job.version, op, lease)
+
+    return store.commit_both(write(first), write(second))
 
 
 def test_two_jobs_are_committed_both_or_neither(store: Store, job: Job) -> None:
     other = store.create(a_job("other"), an_event())
-    one, two = both(store, job, other)
-    assert [(j.id, j.version, j.message) for j in (one, two)] == [
+    first, second = both(store, job, other)
+    assert [(j.id, j.version, j.message) for j in (first, second)] == [
         (job.id, 2, "both"),
         (other.id, 2, "both"),
     ]
-    assert [store.get(j.id) for j in (one, two)] == [one, two]
-    newer = moved(store, two, message="meanwhile")
+    assert [store.get(j.id) for j in (first, second)] == [first, second]
+    newer = moved(store, second, message="meanwhile")
     with pytest.raises(Conflict):
-        both(store, one, two, "again")
-    assert [store.get(one.id), store.get(two.id)] == [one, newer]
-    assert both(store, job, other) == (one, two), "a repeat returns what was stored"
-    assert [len(store.events(j.id)) for j in (one, two)] == [2, 3]
+        both(store, first, second, "again")
+    assert [store.get(first.id), store.get(second.id)] == [first, newer]
+    assert both(store, job, other) == (first, second), "a repeat returns what was stored"
+    assert [len(store.events(j.id)) for j in (first, second)] == [2, 3]
 
 
 def test_a_lost_lease_of_either_job_stops_both(store: Store, job: Job) -> None:
@@ -256,9 +249,7 @@ def test_a_lost_lease_of_either_job_stops_both(store: Store, job: Job) -> None:
     assert [store.get(j.id).version for j in (job, other)] == [1, 1]
 
 
-def test_a_commit_on_an_old_version_is_a_conflict_and_stores_nothing(
-    store: Store, job: Job
-) -> None:
+def test_a_commit_on_an_old_version_conflicts_and_stores_nothing(store: Store, job: Job) -> None:
     newer = moved(store, job, message="first")
     with pytest.raises(Conflict, match="version 2 now, not 1"):
         moved(store, job, "another", message="second")
@@ -266,9 +257,7 @@ def test_a_commit_on_an_old_version_is_a_conflict_and_stores_nothing(
     assert len(store.events(job.id)) == 2
 
 
-def test_a_repeat_of_an_operation_returns_what_the_first_call_stored(
-    store: Store, job: Job
-) -> None:
+def test_a_repeat_of_an_operation_returns_what_the_first_stored(store: Store, job: Job) -> None:
     first = moved(store, job, "op", message="first")
     assert moved(store, job, "op", message="first") == first
     later = moved(store, first, message="later")
@@ -327,9 +316,7 @@ def test_an_expired_lease_that_nobody_took_still_writes(store: Store, job: Job) 
     assert store.commit(job, None, expected_version=1, op_id="x", lease=lease).version == 2
 
 
-def test_a_commit_that_was_applied_is_recognised_even_after_the_lease_is_lost(
-    store: Store, job: Job
-) -> None:
+def test_an_applied_commit_is_known_even_after_the_lease_is_lost(store: Store, job: Job) -> None:
     lease = store.lease(job.id, "a", ttl=60, now=1000)
     first = store.commit(job, an_event(), expected_version=1, op_id="x", lease=lease)
     store.lease(job.id, "b", ttl=60, now=1100)
@@ -348,8 +335,10 @@ def test_one_of_many_gets_the_lease(store: Store, job: Job) -> None:
 def test_a_removed_job_is_gone_and_its_id_never_comes_back(store: Store) -> None:
     job = store.create(a_job(), an_event(), idempotency_key="k")
     lease = store.lease(job.id, "a", ttl=60, now=1000)
+    assert store.spent() == {}
+    store.remove(job.id, lease=lease, spent="$1")
     store.remove(job.id, lease=lease)
-    store.remove(job.id, lease=lease)
+    assert store.spent() == {job.id: "$1"}
     with pytest.raises(NotFound):
         store.get(job.id)
     with pytest.raises(NotFound):
@@ -373,32 +362,30 @@ def test_due_are_the_jobs_whose_time_has_come_longest_overdue_first(store: Store
 def test_finished_jobs_are_due_only_while_a_clean_is_asked_for(store: Store) -> None:
     done = store.create(a_job(state=State.SUCCEEDED, wake=1.0), an_event())
     assert store.due(99) == []
-    asked = moved(store, done, wish=DesiredState.CLEAN)
+    cleaned = moved(store, done, wish=DesiredState.CLEAN)
     assert store.due(99) == [done.id]
-    store.remove(asked.id, lease=None)
+    store.remove(cleaned.id, lease=None)
     assert store.due(99) == []
 
 
 def test_a_follower_hears_of_every_change_once(place: Place, store: Store) -> None:
     start, none = store.changes(0)
     assert none == []
-    one, two = (store.create(a_job(), an_event()) for _ in range(2))
+    first, second = (store.create(a_job(), an_event()) for _ in range(2))
     cursor, ids = store.changes(start)
-    assert sorted(ids) == [one.id, two.id]
+    assert sorted(ids) == [first.id, second.id]
     assert store.changes(cursor) == (cursor, [])
-    moved(place.open(), one)
-    store.lease(two.id, "a", ttl=60, now=0)
+    moved(place.open(), first)
+    store.lease(second.id, "a", ttl=60, now=0)
     cursor, ids = store.changes(cursor)
-    assert ids == [one.id]
-    store.remove(two.id, lease=None)
+    assert ids == [first.id]
+    store.remove(second.id, lease=None)
     cursor, ids = store.changes(cursor)
-    assert ids == [two.id], "a removal is a change"
+    assert ids == [second.id], "a removal is a change"
     assert store.changes(cursor) == (cursor, [])
 
 
-def test_nothing_has_changed_after_the_newest_and_what_comes_next_has(
-    place: Place, store: Store
-) -> None:
+def test_nothing_has_changed_after_the_newest_until_the_next(place: Place, store: Store) -> None:
     job = store.create(a_job(), an_event())
     newest = store.newest()
     assert store.changes(newest)[1] == []
@@ -417,19 +404,19 @@ def test_a_damaged_record_is_named_and_keeps_nobody_from_the_others(
         store.create(a_job(wake=wake), an_event())
     assert store.damaged() == []
     place.damage("000001")
-    for each in (store, place.open()):
+    for opened in (store, place.open()):
         caplog.clear()
-        assert [job.id for job in each.list()] == ["000002"]
-        assert [job.id for job in each.list(live=True, name="mlp")] == ["000002"]
-        assert [job.id for job in each.walk()] == ["000002"]
-        assert each.due(9) == ["000002"]
+        assert [job.id for job in opened.list()] == ["000002"]
+        assert [job.id for job in opened.list(live=True, name="mlp")] == ["000002"]
+        assert [job.id for job in opened.walk()] == ["000002"]
+        assert opened.due(9) == ["000002"]
         lines = [r.getMessage() for r in caplog.records if "000001" in r.getMessage()]
         assert len(lines) == 1, f"the log names it once: {lines}"
-        ((job_id, reason),) = each.damaged()
+        ((job_id, reason),) = opened.damaged()
         assert job_id == "000001"
         assert "damaged" in reason
         with pytest.raises(StoreError, match="job 000001 is damaged"):
-            each.get("000001")
+            opened.get("000001")
     assert len(store.events("000001")) == 1, "what can be read of it is still there"
 
 
@@ -438,22 +425,20 @@ def test_a_damaged_record_is_named_and_keeps_nobody_from_the_others(
 
 def test_every_zone_that_was_ever_asked_is_remembered(place: Place, store: Store, job: Job) -> None:
     assert store.zones() == []
-    asked = moved(store, job, slices=(a_slice(zone="us-east5-b"),))
-    both = (*asked.slices, a_slice(2))
-    newest = moved(store, asked, slices=both)
+    requested = moved(store, job, slices=(a_slice(zone="us-east5-b"),))
+    both = (*requested.slices, a_slice(2))
+    newest = moved(store, requested, slices=both)
     moved(store, newest, slices=both[1:])
     store.remove(job.id, lease=None)
-    for each in (store, place.open()):
-        assert each.zones() == ["us-central2-b", "us-east5-b"], "also when the job is gone"
+    for opened in (store, place.open()):
+        assert opened.zones() == ["us-central2-b", "us-east5-b"], "also when the job is gone"
 
 
 # Many at once --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_writers_in_threads_and_processes_lose_no_update(
-    place: Place, store: Store, job: Job
-) -> None:
+def test_threads_and_processes_lose_no_update(place: Place, store: Store, job: Job) -> None:
     times = 25
     processes = [place.process("count_up", job.id, f"p{n}", str(times)) for n in range(2)]
     go(*processes)
@@ -475,9 +460,7 @@ def test_writers_in_threads_and_processes_lose_no_update(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 7, 40])
-def test_a_kill_in_mid_commit_loses_nothing_that_was_acknowledged(
-    place: Place, store: Store, job: Job, after: int
-) -> None:
+def test_a_kill_in_mid_commit_loses_none(place: Place, store: Store, job: Job, after: int) -> None:
     process = place.process("commit_for_ever", job.id)
     go(process)
     assert process.stdout
@@ -510,6 +493,4 @@ def test_a_reader_is_not_held_up_by_what_is_being_written(store: Store) -> None:
         for thread in threads:
             thread.join()
     assert all(len(row) == 5 for row in seen)
-    assert all(a <= b for old, new in pairwise(seen) for a, b in zip(old, new, strict=True)), (
-        "a job went back"
-    )
+    assert all(a <= b for old, new in pairwise(seen) for a, b in zip(old, new, strict=True)), "back"

@@ -43,8 +43,8 @@ def empty(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    for each in path.parent.glob("jobs.db*"):
-        each.unlink()
+    for file in path.parent.glob("jobs.db*"):
+        file.unlink()
 
 
 def put_another_in_its_place(path: Path) -> None:
@@ -85,18 +85,14 @@ def test_a_lost_file_is_refused_with_both_ways_out_until_one_is_taken(
         open_file(replace(settings, replace_store=identity))
 
 
-def test_a_new_context_and_a_file_of_before_there_were_identities_open_without_a_question(
-    settings: Settings,
-) -> None:
+def test_new_contexts_and_old_files_open(settings: Settings) -> None:
     identity = begun(settings)
     (settings.home / "store-id").unlink()
     assert open_file(settings).identity() == identity
     assert (settings.home / "store-id").read_text().strip() == identity
 
 
-def test_a_missing_file_beside_keys_of_slices_is_refused_though_no_identity_was_kept(
-    settings: Settings,
-) -> None:
+def test_a_missing_file_beside_keys_of_slices_is_refused(settings: Settings) -> None:
     (settings.keys / "tj-000007-1").mkdir()
     with pytest.raises(StoreError, match="is lost") as raised:
         open_file(settings)
@@ -135,7 +131,7 @@ def test_a_database_that_was_made_again_is_refused_by_what_its_buckets_keep(
     first = database(firestore_place)
     check_database(first, bucket, settings)
     first.create(a_job(), an_event())
-    copies = [bucket.get(f"{one}/{OBJECT}", timeout=1).decode() for one in FOLDERS]
+    copies = [bucket.get(f"{folder}/{OBJECT}", timeout=1).decode() for folder in FOLDERS]
     assert {copy.split()[0] for copy in copies} == {first.identity()}
     check_database(database(firestore_place), bucket, settings)
     again = database(firestore_place + "-again")
@@ -176,8 +172,7 @@ def written_by_a_program(bucket: Bucket, content: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["", "0123456789abcdef " + 64 * "0" + "\n", "unknown", "of another folder", "longer"],
+    "content", ["", "0123456789abcdef " + 64 * "0" + "\n", "unknown", "of another folder", "longer"]
 )
 def test_what_a_program_writes_in_the_place_of_the_identity_counts_as_nothing(
     firestore_place: str,

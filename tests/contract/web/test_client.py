@@ -30,9 +30,7 @@ def client(tmp_path: Path, stage: Stage) -> Iterator[tpujob.Client]:
         yield tpujob.Client(api=RemoteJobs(url, sign=lambda _: named))
 
 
-def test_a_job_is_created_from_a_mapping_steered_and_waited_for(
-    stage: Stage, client: tpujob.Client
-) -> None:
+def test_a_job_from_a_mapping_is_steered_and_ends(stage: Stage, client: tpujob.Client) -> None:
     job = client.create(SPEC, key="once")
     assert (job.name, job.state) == ("digits", "queued")
     assert client.create(SPEC, key="once").id == job.id, "the same key makes no second job"
@@ -80,9 +78,7 @@ def test_metrics_of_a_job_without_a_program_are_no_rows(client: tpujob.Client) -
     assert client.create(SPEC).metrics() == []
 
 
-def test_a_notebook_shows_a_job_as_its_page_does_and_lets_it_do_nothing(
-    client: tpujob.Client,
-) -> None:
+def test_a_notebook_shows_a_job_as_its_page_does_without_actions(client: tpujob.Client) -> None:
     shown = client.create({**SPEC, "name": "x"})._repr_html_()
     assert shown.startswith('<iframe srcdoc="')
     assert 'sandbox=""' in shown

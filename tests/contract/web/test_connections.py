@@ -85,17 +85,17 @@ def test_headers_must_be_there_in_time() -> None:
     with backend(Connections(most=20, headers_s=0.2)) as (_, connect):
         assert answer(connect(b"")) == b""
         assert answer(connect(HALF)) == b""
-        kept = served(connect)
-        kept.sendall(b"\r\n")  # which begins no request, and from which on uvicorn waits for ever
-        assert answer(kept) == b""
+        wire = served(connect)
+        wire.sendall(b"\r\n")  # which begins no request, and from which on uvicorn waits for ever
+        assert answer(wire) == b""
 
 
 def test_one_connection_serves_one_request_after_another() -> None:
     with backend(Connections(most=20)) as (_, connect):
-        kept = connect(WHOLE)
+        wire = connect(WHOLE)
         for _ in range(5):
-            assert kept.recv(65536).startswith(b"HTTP/1.1 200")
-            kept.sendall(WHOLE)
+            assert wire.recv(65536).startswith(b"HTTP/1.1 200")
+            wire.sendall(WHOLE)
 
 
 LARGE = b"x" * (connections.HEADER_BYTES + 1)
@@ -118,6 +118,42 @@ def test_headers_that_are_too_large_and_what_is_no_http_are_refused(name: str) -
     assert b'"type": "BadRequest"' in reply
 
 
+POST = b"POST /v1/plan HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+CHUNKED = b"Transfer-Encoding: chunked"
+#: headers that two servers may read as bodies of different lengths, and the beginning of what follows them
+AMBIGUOUS = {
+    "length and chunks": (CHUNKED + b"\r\nContent-Length: 99", b"0\r\n\r\n"),
+    "two lengths": (b"Content-Length: 0\r\nContent-Length: 99", b""),
+    "one length twice": (b"Content-Length: 2\r\nContent-Length: 2", b"{}"),
+    "a list of lengths": (b"Content-Length: 0, 99", b""),
+    "a length with a sign": (b"Content-Length: +2", b"{}"),
+    "a length with a space": (b"Content-Length: 2 0", b"{}"),
+    "a length beyond 64 bits": (b"Content-Length: 18446744073709551618", b"{}"),
+    "a space before the colon": (b"Content-Length : 2", b"{}"),
+    "chunks that are not last": (CHUNKED + b", identity", b"0\r\n\r\n"),
+    "chunks and another coding": (CHUNKED + b"\r\nTransfer-Encoding: cow", b"0\r\n\r\n"),
+    "an unknown coding": (b"Transfer-Encoding: xchunked", b"0\r\n\r\n"),
+    "a folded header": (b"X: a\r\n Content-Length: 99\r\nContent-Length: 0", b""),
+    "a line end without CR": (b"X: a\nContent-Length: 2", b"{}"),
+    "a line end without LF": (b"X: a\rContent-Length: 2\r\nContent-Length: 0", b""),
+    "a chunk with 0x": (CHUNKED, b"0x2\r\n{}\r\n0\r\n\r\n"),
+    "a chunk beyond 64 bits": (CHUNKED, b"10000000000000002\r\n{}\r\n0\r\n\r\n"),
+    "a chunk without CR": (CHUNKED, b"2\n{}\n0\n\n"),
+}
+
+
+def test_a_request_cannot_hide_in_the_body_of_another() -> None:
+    """Cloud Run's proxy and this server must agree on where a request ends."""
+    with backend(Connections(most=50)) as (_, connect):
+        replies = {
+            name: answer(connect(POST + headers + b"\r\n\r\n" + body + WHOLE))
+            for name, (headers, body) in AMBIGUOUS.items()
+        }
+    for name, reply in replies.items():
+        assert reply.startswith(b"HTTP/1.1 400 "), name
+        assert reply.count(b"HTTP/1.1") == 1, name
+
+
 def test_one_user_cannot_take_all_connections_of_a_unix_socket(tmp_path: Path) -> None:
     place = unix_sockets.listen(tmp_path / "socket")
     all = Connections(most=100, each=5)
@@ -137,11 +173,9 @@ def test_one_user_cannot_take_all_connections_of_a_unix_socket(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("soft", "hard", "most"), [(200, 200, 100), (1024, 1024, 512), (256, 4096, 512)]
+    ("soft", "hard", "connections"), [(200, 200, 100), (1024, 1024, 512), (256, 4096, 512)]
 )
-def test_file_descriptors_are_asked_for_and_some_stay_for_the_backend(
-    soft: int, hard: int, most: int
-) -> None:
+def test_some_descriptors_stay_for_the_backend(soft: int, hard: int, connections: int) -> None:
     code = f"""
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
@@ -149,4 +183,4 @@ from tpujob.web.security.connections import most_connections
 print(most_connections(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert [int(word) for word in done.stdout.split()] == [most, hard]
+    assert [int(word) for word in done.stdout.split()] == [connections, hard]

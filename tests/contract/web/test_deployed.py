@@ -43,9 +43,9 @@ def file(tmp_path: Path) -> Path:
 def test_the_settings_of_the_backend_are_those_of_its_file(tmp_path: Path, file: Path) -> None:
     settings, stored = deployed.prepared(tmp_path / "state", file)
     assert settings.context == "lab"
-    here = context.current(settings)
-    assert (here.project, here.store) == ("my-lab-4711", "firestore")
-    assert here.backend == "", "it is that backend itself"
+    lab = context.current(settings)
+    assert (lab.project, lab.store) == ("my-lab-4711", "firestore")
+    assert lab.backend == "", "it is that backend itself"
     assert stored.sign_in.client_id == "1234-lab.apps.googleusercontent.com"
     assert deployed.prepared(tmp_path / "state", file) == (settings, stored)
 
@@ -72,7 +72,7 @@ def test_invalid_settings_are_reported_before_anything_listens(
 
 
 @pytest.mark.parametrize(
-    ("more", "words", "message"),
+    ("line", "words", "message"),
     [
         ("", [], "--url is missing"),
         ("door: iap", ["--url", URL], "needs sign_in.iap_audience"),
@@ -85,12 +85,12 @@ def test_a_door_that_would_let_in_nobody_or_anybody_is_refused(
     tmp_path: Path,
     file: Path,
     monkeypatch: pytest.MonkeyPatch,
-    more: str,
+    line: str,
     words: list[str],
     message: str,
 ) -> None:
     monkeypatch.delenv("K_SERVICE", raising=False)
-    file.write_text(f"{LAB}{more}{SIGN_IN}")
+    file.write_text(f"{LAB}{line}{SIGN_IN}")
     with pytest.raises(SystemExit, match=message):
         deployed.main(
             ["--context-file", str(file), "--state", str(tmp_path / "state"), "--port", "0", *words]
@@ -100,24 +100,22 @@ def test_a_door_that_would_let_in_nobody_or_anybody_is_refused(
 def test_behind_iap_the_scheduler_needs_a_service_of_its_own(tmp_path: Path, file: Path) -> None:
     audience = "/projects/1/locations/europe-west4/services/tpujob"
     file.write_text(f"{LAB}door: iap{SIGN_IN}  iap_audience: {audience}\n")
-    settings, here = deployed.prepared(tmp_path / "state", file)
+    settings, lab = deployed.prepared(tmp_path / "state", file)
     with pytest.raises(BadRequest, match="IAP admits only people"):
-        deployed.policy_of(settings, here, [URL], tick_account=TICK)
+        deployed.policy_of(settings, lab, [URL], tick_account=TICK)
     on_cloud_run = replace(settings, service="tpujob-ticks")
-    policy = deployed.policy_of(on_cloud_run, here, [URL], door="iam", tick_account=TICK)
+    policy = deployed.policy_of(on_cloud_run, lab, [URL], door="iam", tick_account=TICK)
     assert (policy.kind, policy.tick_account) == ("iam", TICK)
 
 
-def test_only_the_labs_clients_and_the_backends_names_are_audiences(
-    tmp_path: Path, file: Path
-) -> None:
-    settings, here = deployed.prepared(tmp_path / "state", file)
-    policy = deployed.policy_of(settings, here, [f"{URL}/"])
+def test_audiences_are_clients_and_names_of_the_lab(tmp_path: Path, file: Path) -> None:
+    settings, lab = deployed.prepared(tmp_path / "state", file)
+    policy = deployed.policy_of(settings, lab, [f"{URL}/"])
     assert (policy.kind, policy.urls) == ("iam", {URL})
     assert policy.clients == {"1234-lab.apps.googleusercontent.com"}
     file.write_text(f"{LAB}{SIGN_IN}  gcloud: true\n")
-    _, here = deployed.prepared(tmp_path / "state", file)
-    assert len(deployed.policy_of(settings, here, [URL]).clients) == 2
+    _, lab = deployed.prepared(tmp_path / "state", file)
+    assert len(deployed.policy_of(settings, lab, [URL]).clients) == 2
 
 
 # Under which names it answers ----------------------------------------------------------------------------------------
@@ -175,8 +173,6 @@ def test_a_url_without_a_host_is_refused(url: str) -> None:
         ([], False),
     ],
 )
-def test_browsers_use_tls_alone_where_the_whole_name_is_the_backends(
-    urls: list[str], only_tls: bool
-) -> None:
+def test_browsers_use_tls_alone_at_a_name_of_its_own(urls: list[str], only_tls: bool) -> None:
     expected = [("strict-transport-security", "max-age=31536000")] if only_tls else []
     assert deployed.headers_of(urls) == expected

@@ -32,7 +32,7 @@ from tpujob.web.security.limits import Buckets, Limiter, Limits, Rate
 def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop the clock of the rates: nothing is given back, however long the requests of a test take."""
     real = Buckets.wait
-    monkeypatch.setattr(Buckets, "wait", lambda each, key, now: real(each, key, 0.0))
+    monkeypatch.setattr(Buckets, "wait", lambda buckets, key, now: real(buckets, key, 0.0))
 
 
 def test_a_bucket_gives_a_burst_and_then_its_rate() -> None:
@@ -67,12 +67,12 @@ class Calls:
         self,
         method: str = "GET",
         path: str = "/v1/jobs",
-        who: str = "ada",
+        user: str = "ada",
         headers: Mapping[str, str] | None = None,
     ) -> int:
-        given = [(k.encode(), v.encode()) for k, v in (headers or {}).items()]
-        scope = {"type": "http", "method": method, "path": path, "headers": given}
-        scope["state"] = {"principal": Principal(who, who, Role.SUBMITTER)}
+        pairs = [(k.encode(), v.encode()) for k, v in (headers or {}).items()]
+        scope = {"type": "http", "method": method, "path": path, "headers": pairs}
+        scope["state"] = {"principal": Principal(user, user, Role.SUBMITTER)}
         answered = list[Message]()
 
         async def receive() -> Message:
@@ -84,9 +84,9 @@ class Calls:
         await self.limiter(scope, receive, send)
         return answered[0]["status"]
 
-    async def statuses(self, *asked: Coroutine[Any, Any, int]) -> list[int]:
+    async def statuses(self, *calls: Coroutine[Any, Any, int]) -> list[int]:
         """Return the statuses of all requests at once; those that wait are let go."""
-        tasks = [asyncio.create_task(each) for each in asked]
+        tasks = [asyncio.create_task(call) for call in calls]
         for _ in range(20):
             await asyncio.sleep(0)
         self.go.set()
@@ -97,10 +97,8 @@ def test_one_caller_has_so_many_requests_at_once() -> None:
     async def story() -> None:
         calls = Calls(Limits(at_once=3))
         mine = [calls.ask() for _ in range(5)]
-        assert await calls.statuses(*mine, calls.ask(who="bob")) == [200, 200, 200, 429, 429, 200]
-        assert await calls.statuses(calls.ask()) == [200], (
-            "they are forgotten when they are answered"
-        )
+        assert await calls.statuses(*mine, calls.ask(user="bob")) == [200, 200, 200, 429, 429, 200]
+        assert await calls.statuses(calls.ask()) == [200], "answered calls are forgotten"
 
     asyncio.run(story())
 
@@ -108,11 +106,9 @@ def test_one_caller_has_so_many_requests_at_once() -> None:
 def test_long_polls_have_seats_of_their_own() -> None:
     async def story() -> None:
         calls = Calls(Limits(at_once=1, streams_each=2, streams=5))
-        who = ["ada", "ada", "ada", "bob", "bob", "eve", "eve"]
-        polls = [calls.ask(path="/v1/follow", who=name) for name in who]
-        assert set(await calls.statuses(*polls, calls.ask())) == {200}, (
-            "a poll without a seat is answered at once"
-        )
+        users = ["ada", "ada", "ada", "bob", "bob", "eve", "eve"]
+        polls = [calls.ask(path="/v1/follow", user=name) for name in users]
+        assert set(await calls.statuses(*polls, calls.ask())) == {200}, "answered without a seat"
         assert calls.seats == [True, True, False, True, True, True, False]
 
     asyncio.run(story())
@@ -214,5 +210,5 @@ def test_a_deeply_nested_spec_is_a_bad_request(depth: int, pair: str) -> None:
     with on_socket(scripted_app(ScriptedJobs())) as url:
         headers = {"Content-Type": "application/json"}
         for path in ("/v1/jobs", "/v1/plan", "/v1/estimate"):
-            status, _, told = ask(url, "POST", path, headers, body)
-            assert (status, told["error"]["type"]) == (400, "BadRequest"), json.dumps(told)[:300]
+            status, _, reply = ask(url, "POST", path, headers, body)
+            assert (status, reply["error"]["type"]) == (400, "BadRequest"), json.dumps(reply)[:300]

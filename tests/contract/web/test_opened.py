@@ -87,8 +87,8 @@ class Opened:
         place = socket.create_server(("127.0.0.1", 0))
         self.port = place.getsockname()[1]
         app = opened(self.relay, "ada", self.sessions, kernel_says=self.kernel_says)
-        known = Connections(most=512, ports={self.port} if self.kernel_says else ())
-        with listening(app, known, place) as self.url:
+        connections = Connections(most=512, ports={self.port} if self.kernel_says else ())
+        with listening(app, connections, place) as self.url:
             yield self
             self.relay.close()
 
@@ -167,9 +167,7 @@ def test_nothing_that_says_who_asks_or_where_the_page_lies_is_passed_on(silent: 
     assert session not in f"{silent.elsewhere.asked}{body}"
 
 
-def test_without_the_kernels_word_a_session_is_needed_and_redirects_stay_in_it(
-    silent: Opened,
-) -> None:
+def test_without_the_kernel_a_session_is_needed_and_redirects_stay_in_it(silent: Opened) -> None:
     code = silent.sessions.code()
     address = silent.ask(f"/enter/{code}?to=/form%3Fto=/jobs/000042")[1]["location"]
     assert silent.ask(f"/enter/{code}")[0] == 401
@@ -201,9 +199,7 @@ def test_another_site_can_open_the_page_and_change_nothing(page: Opened) -> None
      ("{there}/jobs/1", "/jobs/1"), ("https://accounts.google.com/o/oauth2", "/"), ("//evil", "/"),
      ("/\\evil", "/"), ("http:evil", "/"), ("//[", "/")],
 )  # fmt: skip
-def test_no_redirect_leads_off_the_page_and_none_is_followed(
-    page: Opened, to: str, leads: str
-) -> None:
+def test_no_redirect_leaves_the_page_or_is_followed(page: Opened, to: str, leads: str) -> None:
     to = to.format(there=page.relay.url)
     status, headers, _ = page.post(f"/form?to={to}")
     assert (status, headers["location"]) == (303, leads)
@@ -274,9 +270,7 @@ def test_a_backend_that_is_down_is_said_and_asked_again_until_it_is_back(tmp_pat
                 assert page.ask("/")[0] == 200
 
 
-def test_what_stands_in_front_of_the_backend_and_lets_nobody_through_is_said(
-    tmp_path: Path,
-) -> None:
+def test_a_proxy_that_lets_no_request_through_to_the_backend_is_named(tmp_path: Path) -> None:
     async def front(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
             response = Response("<html>Error: Forbidden</html>", int(scope["path"][1:]))

@@ -56,8 +56,8 @@ class Page:
         self.port = place.getsockname()[1]
         door = BrowserAuthenticator(ADA, self.sessions, kernel_says=self.kernel_says)
         app = scripted_app(self.api, door, sessions=self.sessions)
-        known = Connections(most=512, ports={self.port} if self.kernel_says else ())
-        with listening(app, known, place) as self.url:
+        connections = Connections(most=512, ports={self.port} if self.kernel_says else ())
+        with listening(app, connections, place) as self.url:
             yield self
 
     def ask(
@@ -107,9 +107,7 @@ def test_its_user_needs_no_session_where_the_kernel_says_who_connects(page: Page
     assert page.api.named("list")
 
 
-def test_without_the_kernels_word_a_code_opens_a_session_and_nothing_else_does(
-    silent: Page,
-) -> None:
+def test_without_the_kernel_only_a_code_opens_a_session(silent: Page) -> None:
     status, headers, body = silent.ask("/queue", HTML)
     assert status == 401
     assert "<code>tpujob open</code>" in body.decode()
@@ -176,9 +174,7 @@ def test_a_guessed_session_is_no_session(silent: Page) -> None:
     "to", ["https://evil.example", "//evil.example", "//[", "/\\evil.example", "jobs", "javascript:1",
            "/%09/evil.example", "/a%0d%0aSet-Cookie:x", "/../../evil", "%2F%2Fevil.example"],
 )  # fmt: skip
-def test_a_code_leads_to_a_path_of_the_page_alone_and_is_not_lost_by_a_wrong_one(
-    silent: Page, to: str
-) -> None:
+def test_a_code_leads_to_a_path_of_the_page_and_outlives_a_wrong_one(silent: Page, to: str) -> None:
     code = silent.sessions.code()
     status, headers, _ = silent.ask(f"/enter/{code}?to={to}", HTML)
     assert (status, "location" in headers) == (400, False)
@@ -193,9 +189,7 @@ def test_no_header_of_a_proxy_moves_the_page(page: Page) -> None:
     assert "evil" not in body.decode()
 
 
-def test_the_session_and_the_code_are_in_no_log_and_no_answer_of_the_api(
-    silent: Page, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_log_shows_the_session_or_code(silent: Page, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     root = silent.enter().rstrip("/")
     session, dead = root.split("/")[2], silent.sessions.code()
@@ -263,9 +257,7 @@ def test_whoever_sends_and_hangs_up_at_once_is_nobody() -> None:
      {"Sec-Fetch-Mode": "cors"}, {"Origin": "https://evil.example"}, {"Origin": "null"}],
     ids=str,
 )  # fmt: skip
-def test_another_site_can_open_a_page_and_do_nothing_else(
-    page: Page, silent: Page, differs: dict[str, str]
-) -> None:
+def test_another_site_can_only_look(page: Page, silent: Page, differs: dict[str, str]) -> None:
     assert page.ask("/queue", HTML | LINK)[0] == 200, "by a link in a chat"
     page.api.calls.clear()
     assert silent.ask(f"/enter/{silent.sessions.code()}", HTML | LINK)[0] == 303
@@ -301,24 +293,22 @@ def test_a_refusal_is_a_page_for_a_person_and_json_for_a_program(page: Page) -> 
 # Its port ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_port_is_kept_from_run_to_run_and_another_one_taken_if_somebody_has_it(
-    tmp_path: Path,
-) -> None:
-    kept = tmp_path / "page.port"
-    first, taken = unix_sockets.kept_port(kept)
+def test_the_port_is_kept_from_run_to_run_unless_another_process_has_it(tmp_path: Path) -> None:
+    file = tmp_path / "page.port"
+    first, taken = unix_sockets.kept_port(file)
     port = first.getsockname()[1]
     assert (first.getsockname()[0], taken) == ("127.0.0.1", 0)
-    second, taken = unix_sockets.kept_port(kept)
+    second, taken = unix_sockets.kept_port(file)
     with first, second:
         assert taken == port
         moved = second.getsockname()[1]
         assert moved != port
-    third, taken = unix_sockets.kept_port(kept)
+    third, taken = unix_sockets.kept_port(file)
     with third:
         assert (third.getsockname()[1], taken) == (moved, 0)
     for odd in ("", "80", "x", "-1", "99999", "\x00\xff"):
-        kept.write_text(odd)
-        made, taken = unix_sockets.kept_port(kept)
+        file.write_text(odd)
+        made, taken = unix_sockets.kept_port(file)
         with made:
             assert (made.getsockname()[1] >= 20_000, taken) == (True, 0), odd
 

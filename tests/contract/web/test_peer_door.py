@@ -57,9 +57,7 @@ def open_to_all() -> Iterator[Path]:
 
 
 @stranger.needed
-def test_another_user_is_refused_although_the_mode_lets_them_connect(
-    open_to_all: Path,
-) -> None:
+def test_another_user_is_refused_although_the_mode_lets_them_connect(open_to_all: Path) -> None:
     api = ScriptedJobs()
     with listening(scripted_app(api), place=unix_sockets.listen(open_to_all, 0o666)):
         answer = stranger.run(ASK, str(open_to_all))
@@ -69,15 +67,13 @@ def test_another_user_is_refused_although_the_mode_lets_them_connect(
 
 
 @stranger.needed
-@pytest.mark.parametrize("known", [True, False])
-def test_another_user_comes_in_under_the_name_and_role_of_the_list_alone(
-    open_to_all: Path, known: bool
-) -> None:
-    asked: list[tuple[str, str]] = []
+@pytest.mark.parametrize("member", [True, False])
+def test_another_user_has_the_name_and_role_of_the_list(open_to_all: Path, member: bool) -> None:
+    lookups: list[tuple[str, str]] = []
 
     def recognise(id: str, name: str) -> Principal:
-        asked.append((id, name))
-        if not known:
+        lookups.append((id, name))
+        if not member:
             raise Forbidden(f"{name} is not a member", hint="An admin adds members.")
         return caller("bob")
 
@@ -86,9 +82,9 @@ def test_another_user_comes_in_under_the_name_and_role_of_the_list_alone(
         place=unix_sockets.listen(open_to_all, 0o666),
     ):
         answer = stranger.run(ASK, str(open_to_all))
-    assert asked == [(f"uid:{stranger.UID}", "nobody")]
-    assert answer.startswith("HTTP/1.1 200 " if known else "HTTP/1.1 403 ")
-    assert known or "An admin adds members. ada runs this backend." in answer
+    assert lookups == [(f"uid:{stranger.UID}", "nobody")]
+    assert answer.startswith("HTTP/1.1 200 " if member else "HTTP/1.1 403 ")
+    assert member or "An admin adds members. ada runs this backend." in answer
 
 
 def test_each_listening_socket_has_a_door_of_its_own() -> None:

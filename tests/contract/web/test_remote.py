@@ -68,9 +68,7 @@ CALLS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_arrives_as_it_was_made_and_its_answer_comes_back(
-    api: ScriptedJobs, remote: JobsApi, name: str
-) -> None:
+def test_a_call_arrives_and_its_answer_too(api: ScriptedJobs, remote: JobsApi, name: str) -> None:
     api.happened["000042"] = [event_view(1, "queued", "created"), event_view(2, "running", "runs")]
     api.pages = [LogPage(lines=[log_line(0, "a")], cursor="", done=False)]
     api.host_access = HostAccess(
@@ -95,9 +93,7 @@ def test_a_call_arrives_as_it_was_made_and_its_answer_comes_back(
     assert answer == getattr(api, name)(**CALLS[name])
 
 
-def test_a_machine_is_forgotten_once_and_has_any_name(
-    api: ScriptedJobs, remote: RemoteJobs
-) -> None:
+def test_a_machine_of_any_name_is_forgotten_once(api: ScriptedJobs, remote: RemoteJobs) -> None:
     api.suspects = {"h 1": suspect_view("h 1")}
     assert remote.clear_host("h 1") is None
     assert api.suspects == {}
@@ -120,9 +116,9 @@ def test_secrets_are_set_listed_and_removed(api: ScriptedJobs, remote: RemoteJob
     for name in ("../jobs", ""):
         with pytest.raises(BadRequest, match="cannot be the name of a secret"):
             remote.set_secret(name, value)
-    with pytest.raises(BadRequest, match="at most 65536 characters") as told:
+    with pytest.raises(BadRequest, match="at most 65536 characters") as caught:
         remote.set_secret("A", "canary" * 11_000)
-    assert "canary" not in str(told.value)
+    assert "canary" not in str(caught.value)
 
 
 def test_a_bundle_arrives_whole(api: ScriptedJobs, remote: RemoteJobs) -> None:
@@ -153,10 +149,14 @@ def test_every_error_comes_back_as_it_was(
     api.raises = error
     with pytest.raises(errors.TpujobError) as caught:
         remote.get("42")
-    got = caught.value
-    assert type(got) is type(error)
-    assert (got.message, got.hint, got.exit_code) == (error.message, error.hint, error.exit_code)
-    assert getattr(got, "cause", None) == getattr(error, "cause", None)
+    arrived = caught.value
+    assert type(arrived) is type(error)
+    assert (arrived.message, arrived.hint, arrived.exit_code) == (
+        error.message,
+        error.hint,
+        error.exit_code,
+    )
+    assert getattr(arrived, "cause", None) == getattr(error, "cause", None)
 
 
 def test_a_refusal_by_a_backend_of_another_version_names_both(
@@ -169,19 +169,19 @@ def test_a_refusal_by_a_backend_of_another_version_names_both(
         (local, "restart it: tpujob down, then tpujob up"),
         (deployed, "update the older one (a backend: deploy/up.sh)"),
     ):
-        with pytest.raises(errors.BadSpec, match="no such key") as told:
+        with pytest.raises(errors.BadSpec, match="no such key") as caught:
             remote.plan({})
         versions = f"The backend at {url} is tpujob 0.0.test, this command is {__version__}: {cure}"
-        assert told.value.hint == f"see `tpujob schema`\n{versions}"
+        assert caught.value.hint == f"see `tpujob schema`\n{versions}"
     api.raises = None
-    with pytest.raises(NotFound, match="there is no /v1/newer") as told:
+    with pytest.raises(NotFound, match="there is no /v1/newer") as caught:
         deployed._send("GET", "/newer")
-    assert versions in told.value.hint
+    assert versions in caught.value.hint
     monkeypatch.setattr("tpujob.adapters.http.client.__version__", "0.0.test")
-    with pytest.raises(NotFound, match="there is no /v1/newer") as told:
+    with pytest.raises(NotFound, match="there is no /v1/newer") as caught:
         deployed._send("GET", "/newer")
-    assert "version" not in told.value.hint
-    assert "0.0.test" not in told.value.hint
+    assert "version" not in caught.value.hint
+    assert "0.0.test" not in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["a b", "ä", "<script>", "$(reboot)", "%2F", "?x=1", "a#b", "..;"])
@@ -192,26 +192,24 @@ def test_a_hostile_name_stays_one_name(api: ScriptedJobs, remote: RemoteJobs, na
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../bundles", "42/cancel"])
-def test_a_job_name_that_is_a_path_is_never_sent(
-    api: ScriptedJobs, remote: RemoteJobs, name: str
-) -> None:
+def test_a_path_is_never_sent_as_a_name(api: ScriptedJobs, remote: RemoteJobs, name: str) -> None:
     with pytest.raises(NotFound):
         remote.get(name)
     assert api.calls == []
 
 
-@pytest.mark.parametrize("left", [True, False], ids=["a socket that is left", "no socket"])
-def test_where_a_backend_went_is_asked_once_and_only_before_the_first_answer(left: bool) -> None:
-    asked = 0
+@pytest.mark.parametrize("remains", [True, False], ids=["a socket that is left", "no socket"])
+def test_where_a_backend_went_is_asked_once_and_only_before_the_first_answer(remains: bool) -> None:
+    lookups = 0
 
     with unix_socket() as (place, gone), answering(EMPTY_LIST) as (url, _):
         place.close()
-        gone += "" if left else ".gone"
+        gone += "" if remains else ".gone"
 
         def find_again() -> str:
-            nonlocal asked
-            asked += 1
-            return url if asked == 1 else gone
+            nonlocal lookups
+            lookups += 1
+            return url if lookups == 1 else gone
 
         remote = RemoteJobs(gone, find_again=find_again)
         assert remote.members() == []
@@ -222,7 +220,7 @@ def test_where_a_backend_went_is_asked_once_and_only_before_the_first_answer(lef
             nowhere.list()
         with pytest.raises(BackendGone):
             nowhere.list()
-    assert asked == 2
+    assert lookups == 2
 
 
 @pytest.mark.parametrize(
@@ -311,18 +309,18 @@ def test_a_size_limit_of_a_proxy_is_distinguished_from_the_backends() -> None:
     answer = b"HTTP/1.1 413 No\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page)
     with answering(answer) as (url, _):
         remote = RemoteJobs(url, timeout=1)
-        with pytest.raises(BadRequest, match="no request of that size") as told:
+        with pytest.raises(BadRequest, match="no request of that size") as caught:
             remote.put_bundle("0" * 64, b"code", bucket="gs://b")
-        assert "32 MiB" in told.value.hint
+        assert "32 MiB" in caught.value.hint
         remote.close()
 
 
 def test_a_missing_backend_is_reported_and_how_to_start_it_where_one_can() -> None:
     url, log = "unix:/nowhere/backend.sock", "/state/run/backend.log"
-    for given, hints in (("", ["check the address"]), (log, ["start it: tpujob up", log])):
-        with pytest.raises(BackendGone, match="nothing answers") as told:
-            RemoteJobs(url, log=given).list()
-        assert all(hint in told.value.hint for hint in hints)
+    for log_file, hints in (("", ["check the address"]), (log, ["start it: tpujob up", log])):
+        with pytest.raises(BackendGone, match="nothing answers") as caught:
+            RemoteJobs(url, log=log_file).list()
+        assert all(hint in caught.value.hint for hint in hints)
 
 
 def test_a_backend_that_hangs_is_given_up() -> None:
@@ -333,9 +331,7 @@ def test_a_backend_that_hangs_is_given_up() -> None:
 # Follow --------------------------------------------------------------------------------------------------------------
 
 
-def test_follow_yields_at_once_and_then_at_each_change(
-    api: ScriptedJobs, remote: RemoteJobs
-) -> None:
+def test_follow_yields_at_once_and_at_each_change(api: ScriptedJobs, remote: RemoteJobs) -> None:
     hints = remote.follow("42", timeout=20)
     next(hints)
     for step in (1, 2, 3):
@@ -349,11 +345,11 @@ def test_follow_yields_at_once_and_then_at_each_change(
 
 
 def test_a_change_between_two_polls_is_not_missed(api: ScriptedJobs, remote: RemoteJobs) -> None:
-    one, every = remote.follow("42", timeout=25), remote.follow(timeout=25)
-    next(one), next(every)
+    single, every = remote.follow("42", timeout=25), remote.follow(timeout=25)
+    next(single), next(every)
     api.change(api.jobs["000042"])
     api.changed.clear()  # nobody was waiting: the hint is lost
-    next(one), next(every)
+    next(single), next(every)
     assert not api.polling.acquire(blocking=False), "both were answered without a wait"
 
 
@@ -383,9 +379,7 @@ def test_followers_beyond_the_limit_poll_and_leave_room_for_others(
             thread.join(0.01)
 
 
-def test_a_poll_is_answered_in_time_though_nothing_changes(
-    remote: RemoteJobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_poll_is_answered_in_time(remote: RemoteJobs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Proxies give up on a request that takes a minute."""
     monkeypatch.setattr(streams, "LOOK_EVERY", 0.01)
     hints = remote.follow("42", timeout=0.1)
@@ -436,7 +430,7 @@ def test_a_long_list_comes_in_pages_and_is_whole(
 
 
 def test_what_a_list_is_asked_arrives_as_it_was_said(api: ScriptedJobs, url: str) -> None:
-    said: ListAsked = {
+    query: ListAsked = {
         "user": "ada & eve",
         "mine": True,
         "states": ["running", "queued"],
@@ -449,9 +443,9 @@ def test_what_a_list_is_asked_arrives_as_it_was_said(api: ScriptedJobs, url: str
         "fields": ["name"],
     }
     for active in (True, False):
-        RemoteJobs(url).list({**said, "active": active, "limit": 7})
+        RemoteJobs(url).list({**query, "active": active, "limit": 7})
         arrived = {name: value for name, value in api.named("list")[-1].items() if value != ""}
-        assert arrived == {**said, "active": active, "limit": 7}
+        assert arrived == {**query, "active": active, "limit": 7}
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "limit=-1"])

@@ -18,10 +18,10 @@ def tick(url: str, path: str = "/v1/tick", method: str = "POST") -> tuple[int, A
 
 
 def test_an_admin_may_ask_for_a_pass() -> None:
-    asked: list[bool] = []
+    passes: list[bool] = []
 
     def make_pass(sweep: bool) -> tuple[int, float | None]:
-        asked.append(sweep)
+        passes.append(sweep)
         return 2, 30.0
 
     door = TokenDoor(TOKEN, ADA)
@@ -29,7 +29,7 @@ def test_an_admin_may_ask_for_a_pass() -> None:
         assert tick(url) == (200, {"ticks": 2, "next_in": 30.0})
         assert tick(url, "/v1/tick?sweep=true")[0] == 200
         assert tick(url, method="GET")[0] == 405
-    assert asked == [False, True]
+    assert passes == [False, True]
     with listening(scripted_app(ScriptedJobs(), door)) as url:
         assert tick(url)[0] == 400, "a backend with a loop of its own makes its passes"
 

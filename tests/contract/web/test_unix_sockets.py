@@ -69,7 +69,7 @@ def test_a_socket_is_closed_to_others_before_it_listens_whatever_the_umask(priva
     before = os.umask(0)
     try:
         with unix_sockets.listen(private / "own"), unix_sockets.listen(private / "shared", 0o666):
-            modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in private.iterdir()}
+            modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in private.iterdir()}
     finally:
         os.umask(before)
     assert modes == {"own": 0o600, "shared": 0o666}
@@ -96,9 +96,7 @@ def door() -> socket.socket:
     return socket.create_server(("127.0.0.1", 0))
 
 
-def test_the_other_end_is_known_over_a_port_and_over_a_socket(
-    door: socket.socket, private: Path
-) -> None:
+def test_the_peer_is_known_over_a_port_and_a_socket(door: socket.socket, private: Path) -> None:
     path = private / "door.sock"
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(unix_sockets.listen(path))
@@ -116,9 +114,7 @@ def test_the_other_end_is_known_over_a_port_and_over_a_socket(
         assert over_port.fileno() != mapped.fileno()
 
 
-def test_an_end_that_is_closed_is_nobodys_although_its_uid_reads_as_roots(
-    door: socket.socket,
-) -> None:
+def test_a_closed_end_has_no_user_although_its_uid_reads_as_root(door: socket.socket) -> None:
     with door, socket.create_connection(door.getsockname()) as client:
         accepted, _ = door.accept()
         with accepted:
@@ -128,17 +124,13 @@ def test_an_end_that_is_closed_is_nobodys_although_its_uid_reads_as_roots(
             assert not unix_sockets.is_own(accepted)
 
 
-def test_a_listener_at_the_port_of_a_lost_connection_does_not_answer_for_it(
-    door: socket.socket,
-) -> None:
+def test_a_listener_at_the_port_of_a_lost_connection_is_not_its_peer(door: socket.socket) -> None:
     with door:
-        here = door.getsockname()
-        assert unix_sockets._uid_of_tcp(here, ("127.0.0.1", 1)) is None  # pyright: ignore[reportPrivateUsage]
+        address = door.getsockname()
+        assert unix_sockets._uid_of_tcp(address, ("127.0.0.1", 1)) is None  # pyright: ignore[reportPrivateUsage]
 
 
-def test_a_kernel_that_is_not_asked_over_netlink_says_nothing_of_ports(
-    door: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_netlink_shows_no_port(door: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     """macOS has no netlink; neither is a stranger taken for us, nor does anything fail."""
     assert unix_sockets.tells_peers()
     monkeypatch.delattr(socket, "AF_NETLINK")

@@ -50,9 +50,9 @@ def test_requests_are_counted_by_the_template_of_their_path(url: str, stage: Sta
     assert status == 200
     assert headers["content-type"].startswith("text/plain; version=0.0.4")
     metrics = scraped(body if isinstance(body, str) else body.decode())
-    one = {"method": "GET", "route": "/v1/jobs/{job}"}
-    assert value(metrics, "http_requests_total", status="200", **one) == 1
-    assert value(metrics, "http_requests_total", status="404", **one) == 1
+    labels = {"method": "GET", "route": "/v1/jobs/{job}"}
+    assert value(metrics, "http_requests_total", status="200", **labels) == 1
+    assert value(metrics, "http_requests_total", status="404", **labels) == 1
     other = {"method": "GET", "route": ""}
     assert value(metrics, "http_requests_total", status="404", **other) == 1
     assert value(metrics, "http_requests_total", status="401", **other) == 1
@@ -75,7 +75,7 @@ def test_a_probe_is_answered_while_every_thread_waits_and_however_often_it_asks(
         all_wait.wait(30)
         assert [ask(url, "GET", "/health")[0] for _ in range(3 * THREADS)] == [200] * 3 * THREADS
         go_on.set()
-        assert {each.result()[0] for each in busy} == {200}
+        assert {call.result()[0] for call in busy} == {200}
 
 
 def test_the_probe_says_when_nobody_looks_after_jobs(url: str, jobs: Jobs, stage: Stage) -> None:
@@ -96,7 +96,7 @@ def test_the_probe_says_when_nobody_looks_after_jobs(url: str, jobs: Jobs, stage
 
 
 @pytest.fixture
-def kept(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[dict[str, str]]]]:
+def log(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[dict[str, str]]]]:
     """Gives the lines as they would be written."""
     before = caplog.handler.formatter
     caplog.handler.setFormatter(Json())
@@ -106,27 +106,27 @@ def kept(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[dict[st
 
 
 def test_lines_of_a_tick_say_which_job_and_attempt(
-    stage: Stage, kept: Callable[[], list[dict[str, str]]]
+    stage: Stage, log: Callable[[], list[dict[str, str]]]
 ) -> None:
     loop = Loop(stage.reconciler, stage.store, stage.clock, sweep=lambda: None, workers=2)
     job, other = stage.create(), stage.create(name="other")
-    while not all(stage.job(each).attempt for each in (job, other)):
+    while not all(stage.job(id).attempt for id in (job, other)):
         stage.clock.time += 1  # a new plan of the queue takes its time
         loop.make_pass()
     loop.make_pass()
     loop.stop()
-    told = [line for line in kept() if line["logger"] == "tpujob.engine.reconciler"]
-    assert {line["job"] for line in told} == {job, other}
-    for line in told:
+    of_reconciler = [line for line in log() if line["logger"] == "tpujob.engine.reconciler"]
+    assert {line["job"] for line in of_reconciler} == {job, other}
+    for line in of_reconciler:
         assert line["message"].startswith(f"job {line['job']}: "), line
         assert line["severity"] == "INFO"
         assert line["time"].endswith("Z")
         assert "request" not in line
-    assert any(line.get("attempt") == "1" for line in told)
+    assert any(line.get("attempt") == "1" for line in of_reconciler)
 
 
 def test_lines_of_a_request_say_which_request_and_job(
-    url: str, stage: Stage, jobs: Jobs, kept: Callable[[], list[dict[str, str]]]
+    url: str, stage: Stage, jobs: Jobs, log: Callable[[], list[dict[str, str]]]
 ) -> None:
     job = stage.create()
 
@@ -137,9 +137,9 @@ def test_lines_of_a_request_say_which_request_and_job(
     stage.store.events = fail  # type: ignore[method-assign, assignment]
     status, headers, _ = ask(url, "GET", f"/v1/jobs/{job}/events", TOKEN)
     assert status == 500
-    inner = next(line for line in kept() if line["message"] == "about to fail")
+    inner = next(line for line in log() if line["message"] == "about to fail")
     assert inner["job"] == job
-    (failed,) = [line for line in kept() if line["severity"] == "ERROR"]
+    (failed,) = [line for line in log() if line["severity"] == "ERROR"]
     for line in (inner, failed):
         assert line["request"] == headers["x-request-id"]
     assert "RuntimeError: a bug" in failed["message"]

@@ -13,14 +13,14 @@ Entry = tuple[str, bytes, str]  # name, type, and text or where a link leads
 
 def packed(at: Path, *entries: Entry) -> str:
     with tarfile.open(at, "w") as tar:
-        for name, kind, more in entries:
+        for name, kind, content in entries:
             info = tarfile.TarInfo(name)
             info.type, info.mode = kind, 0o4755
             if kind == tarfile.REGTYPE:
-                info.size = len(more)
-                tar.addfile(info, io.BytesIO(more.encode()))
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content.encode()))
             else:
-                info.linkname = more
+                info.linkname = content
                 tar.addfile(info)
     return str(at)
 

@@ -42,9 +42,9 @@ def test_a_program_whose_agent_was_killed_is_not_started_again(host: Host) -> No
     pid = patient(host)["pid"]
     os.kill(pid, signal.SIGKILL)
     until(lambda: pid not in host.processes(), "the end of the agent")
-    (known,) = host.agent("status")["attempts"]
-    assert (known["job"], known["attempt"]) == (JOB, 1)
-    assert (known["live"], known["phase"]) == (False, "running")
+    (attempt,) = host.agent("status")["attempts"]
+    assert (attempt["job"], attempt["attempt"]) == (JOB, 1)
+    assert (attempt["live"], attempt["phase"]) == (False, "running")
     assert host.start(["python3", "-c", PATIENT])["state"] == "already"
     assert host.agent("stop", "--grace", 5)["ok"]
     assert not any("ready" in c for c in host.processes().values())
@@ -133,9 +133,7 @@ def test_stop_reaches_a_set_up_and_the_start_may_then_be_repeated(host: Host) ->
         ("maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE", "maintenance"),
     ],
 )
-def test_a_notice_is_reported_and_passed_on_once(
-    host: Host, fact: str, value: str, notice: str
-) -> None:
+def test_a_notice_is_passed_on_once(host: Host, fact: str, value: str, notice: str) -> None:
     patient(host)
     host.metadata.facts[fact] = value
     report = host.ended()

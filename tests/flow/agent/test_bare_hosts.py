@@ -39,9 +39,7 @@ def bare(host: Host, path: str) -> Host:
 # The host's own Python -----------------------------------------------------------------------------------------------
 
 
-def test_this_checkout_has_what_the_bundled_programs_are_locked_to(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_checkout_has_the_locked_packages_of_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else every local job would make an environment; `make lock` writes both files."""
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.setenv("PATH", str(mirror.own_uv().parent), prepend=":")
@@ -57,9 +55,7 @@ def test_the_lock_has_the_whole_extra_and_what_a_tpu_needs() -> None:
     assert "//" not in LOCK.read_text(), "no address, as every site has its own index"
 
 
-def test_a_host_without_all_of_it_says_what_it_lacks(
-    monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
+def test_a_host_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     own = metadata.version("jax")
     monkeypatch.setenv("PATH", str(mirror.own_uv().parent), prepend=":")
     monkeypatch.setenv("JAX_PLATFORMS", "tpu")
@@ -93,9 +89,7 @@ def test_nothing_is_built_where_the_host_has_it_all(host: Host) -> None:
 
 
 @pytest.mark.slow
-def test_uv_comes_from_its_archive_and_what_only_a_tpu_needs_is_left_out(
-    bare: Host, archive: dict[str, str]
-) -> None:
+def test_uv_comes_from_its_archive_without_tpu(bare: Host, archive: dict[str, str]) -> None:
     bare.env["JAX_PLATFORMS"] = "cpu"
     plan = wanted(bare, "uv", hashed() + "libtpu==0.0.1 --hash=sha256:" + 64 * "0" + "\n")
     plan["environment"]["unless_installed"] = True
@@ -135,9 +129,7 @@ def test_a_host_that_cannot_get_uv_says_what_to_do(bare: Host, url: str) -> None
     assert "never" not in bare.bucket.log()
 
 
-def test_an_archive_of_uv_with_another_hash_than_expected_is_refused(
-    bare: Host, tmp_path: Path
-) -> None:
+def test_an_archive_of_uv_with_another_hash_is_refused(bare: Host, tmp_path: Path) -> None:
     """uv runs as the job, with its secrets. Expected is the pinned hash, or the one that the URL names."""
     (tmp_path / uv_archive()).write_bytes(b"something else")
     for attempt, url, expected in (

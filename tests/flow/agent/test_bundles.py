@@ -75,9 +75,7 @@ def test_a_bundle_that_cannot_be_used_is_named_and_nothing_runs(host: Host) -> N
     assert list((host.home / ".tpujob" / "bundles").iterdir()) == []
 
 
-def test_bytes_that_were_damaged_on_the_way_are_fetched_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damaged_bytes_are_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good = archive(("a", "1"))
     answers = iter([b"damaged", good])
     storage: Any = SimpleNamespace(read=lambda path, take: take(next(answers)))
@@ -88,18 +86,16 @@ def test_bytes_that_were_damaged_on_the_way_are_fetched_again(
 
 
 def test_bundles_are_laid_over_each_other_afresh_for_each_attempt(host: Host) -> None:
-    one = archive(("a.txt", "old"), member("link", tarfile.SYMTYPE, "a.txt"))
-    two = archive(("sub/b.txt", "new"))
-    bundles = [host.bucket.bundle(one), host.bucket.bundle(two)]
+    lower = archive(("a.txt", "old"), member("link", tarfile.SYMTYPE, "a.txt"))
+    upper = archive(("sub/b.txt", "new"))
+    bundles = [host.bucket.bundle(lower), host.bucket.bundle(upper)]
     host.run("cat link sub/b.txt; echo; echo spoilt > a.txt", bundles=bundles)
     assert host.bucket.log() == ["oldnew"]
     host.run("cat link; echo", attempt=2, bundles=bundles)
     assert host.bucket.log(2) == ["old"]
 
 
-def test_two_that_fetch_the_same_bundle_at_once_both_get_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_two_may_fetch_one_bundle_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     data, both = archive(("a", "1")), threading.Barrier(2)
 
     class Slow(Storage):

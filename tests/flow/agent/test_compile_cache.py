@@ -20,8 +20,7 @@ CHECK = {"slice": "s", "chips": 4, "hosts": 1, "coordinator": "", "seconds": 120
 
 
 def versioned(host: Host) -> dict[str, Any]:
-    """What a plan says; a JAX is installed on the host, in so far as its version can be read. It has no libtpu, so that
-    devices are not asked."""
+    """Return a plan for a host with a JAX of which only the version can be read, and without libtpu."""
     made = host.home / "lib" / "jax-0.6.0.dist-info"
     made.mkdir(parents=True)
     (made / "METADATA").write_text("Metadata-Version: 2.1\nName: jax\nVersion: 0.6.0\n")
@@ -58,9 +57,7 @@ def end(compiled: CompileCache, *, whole: bool) -> None:
         thread.join(20)
 
 
-def test_entries_come_and_go_once_and_half_written_ones_stay(
-    host: Host, storage: Storage, tmp_path: Path
-) -> None:
+def test_whole_entries_come_and_go_once(host: Host, storage: Storage, tmp_path: Path) -> None:
     notes = list[str]()
     left(storage, tmp_path, "a-cache", b"AAA")
     left(storage, tmp_path, "notes", b"no entry")
@@ -91,9 +88,7 @@ def test_entries_come_and_go_once_and_half_written_ones_stay(
     ]
 
 
-def test_what_the_owners_hosts_have_not_sealed_is_never_used(
-    storage: Storage, tmp_path: Path
-) -> None:
+def test_what_hosts_of_others_sealed_is_never_used(storage: Storage, tmp_path: Path) -> None:
     """Otherwise another user of the bucket could run code on every host that reads them."""
     notes, key = list[str](), "k"
     for name in ("a-cache", "b-cache", "d-cache"):
@@ -120,9 +115,9 @@ def test_what_the_owners_hosts_have_not_sealed_is_never_used(
     end(compiled, whole=True)
     again = CompileCache(SealedFiles(storage, PLACE, key), str(tmp_path / "other"), notes.append)
     again.fill()
-    kept = {p.name: p.read_bytes() for p in (tmp_path / "other").iterdir()}
+    files = {p.name: p.read_bytes() for p in (tmp_path / "other").iterdir()}
     expected = dict.fromkeys(("a-cache", "b-cache", "e-cache"), b"compiled here")
-    assert kept == expected, "what is no good stays in the way"
+    assert files == expected, "what is no good stays in the way"
 
 
 def test_no_more_bytes_are_read_than_were_sealed(storage: Storage, tmp_path: Path) -> None:
@@ -178,8 +173,8 @@ print(cache_stats.counts())
     assert "'compile_cache_hits': 0" in host.bucket.log()[-1]
     made = sorted(host.home.glob(".tpujob/cache/xla/v4-16/*/*"))
     entries = {path.name for path in made if path.name.endswith("-cache")}
-    kept = "cache/xla/v4-16/"
-    until(lambda: len(host.bucket.list(kept)) == len(entries) > 0, "every entry in the bucket")
+    prefix = "cache/xla/v4-16/"
+    until(lambda: len(host.bucket.list(prefix)) == len(entries) > 0, "every entry in the bucket")
     for path in made:
         path.unlink()
     host.start([sys.executable, "-c", program], attempt=2, **plan)

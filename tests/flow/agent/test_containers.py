@@ -51,19 +51,17 @@ def call_log(host: Host) -> Path:
     return call_log
 
 
-def image(**more: Any) -> dict[str, Any]:
+def image(**fields: Any) -> dict[str, Any]:
     """Return the plan's order for an image."""
     order = {"kind": "docker", "image": IMAGE, "args": ["--shm-size=1g"]}
-    return {"environment": order, "shared": "gs://shed/cache", **more}
+    return {"environment": order, "shared": "gs://shed/cache", **fields}
 
 
 def calls(call_log: Path, verb: str) -> list[str]:
     return [line for line in call_log.read_text().splitlines() if line.startswith(verb + " ")]
 
 
-def test_set_up_and_program_run_in_the_image_with_the_host_at_hand(
-    host: Host, call_log: Path
-) -> None:
+def test_set_up_and_program_run_in_the_image_on_the_host(host: Host, call_log: Path) -> None:
     program = "echo $TPUJOB_JOB $COLOUR $HOME; pwd"
     report = host.run(program, env={"COLOUR": "a b"}, setup="echo prepared", **image())
     assert report["exit_code"] == 0, host.bucket.log()
@@ -102,8 +100,8 @@ def test_a_container_gets_secrets_by_a_pipe_that_nothing_keeps(host: Host, call_
     report = host.run("echo it has ${#WANDB_API_KEY}", secrets=secrets, setup="true", **image())
     assert report["exit_code"] == 0, host.bucket.log()
     assert "it has 11" in host.bucket.log()
-    kept = [path for path in host.home.rglob("*") if path.is_file()]
-    assert not [path for path in kept if b"canary-4711" in path.read_bytes()]
+    files = [path for path in host.home.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"canary-4711" in path.read_bytes()]
     assert not [path for path in host.home.rglob("*") if path.is_fifo()], "the pipe is left"
 
 

@@ -28,17 +28,17 @@ def upload(host: Host) -> int:
 
 
 def test_the_next_attempt_meets_while_the_last_one_still_uploads(pair: tuple[Host, Host]) -> None:
-    plans = [versioned(each) for each in pair]
+    plans = [versioned(host) for host in pair]
     check = {**CHECK, "hosts": 2, "chips": 8, "seconds": 120}
     check |= {"coordinator": free_address(), "meeting": free_address()}
 
     def start(command: str, attempt: int) -> list[int]:
         return [
-            each.start(
+            host.start(
                 command, attempt=attempt, host=number, hosts=2,
                 **{**plans[number], "preflight": check},
             )["pid"]
-            for number, each in enumerate(pair)
+            for number, host in enumerate(pair)
         ]  # fmt: skip
 
     first = start(SLOW, 1)

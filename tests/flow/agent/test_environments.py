@@ -53,14 +53,14 @@ def hashed() -> str:
 PLAIN = "--no-index\n--find-links wheels\ntinypkg\n"
 
 
-def wanted(host: Host, kind: str = "pip", text: str = PLAIN, **more: Any) -> dict[str, Any]:
+def wanted(host: Host, kind: str = "pip", text: str = PLAIN, **fields: Any) -> dict[str, Any]:
     """Return the plan's order for an environment from such a file."""
     order = {"kind": kind, "file": "requirements.txt", "python": None}
     return {
         "bundles": bundle(host, requirements_txt=text),
         "environment": order,
         "shared": "gs://shed/cache",
-        **more,
+        **fields,
     }
 
 
@@ -142,32 +142,32 @@ def built_elsewhere(host: Host) -> tuple[dict[str, Any], Path, dict[str, Any]]:
     run(host, 1, "true", **plan)
     (folder,) = envs(host)
     forget(host, folder)
-    (kept,) = host.bucket.list("cache/env/")
-    return plan, folder, kept
+    (stored,) = host.bucket.list("cache/env/")
+    return plan, folder, stored
 
 
 def test_the_next_slice_fetches_what_host_0_has_built(host: Host) -> None:
-    plan, folder, kept = built_elsewhere(host)
+    plan, folder, stored = built_elsewhere(host)
     run(host, 2, "echo in $VIRTUAL_ENV", **plan)
     (note,) = notes(host, 2)
     assert note.startswith(f"{folder.name} was fetched from the bucket in ")
     assert host.bucket.log(2)[-1] == f"in {folder}/prefix"
     shutil.rmtree(folder)
-    host.bucket.put(kept["name"], host.bucket.read(kept["name"])[:3000])  # cut off
+    host.bucket.put(stored["name"], host.bucket.read(stored["name"])[:3000])  # cut off
     run(host, 3, "echo in $VIRTUAL_ENV", **plan)
     assert notes(host, 3)[-1].startswith(f"{folder.name} was built with uv in ")
 
 
 def test_a_planted_environment_is_neither_unpacked_nor_run(host: Host) -> None:
     """Otherwise another user of the bucket could run code on every host, or write outside of the folder."""
-    plan, folder, kept = built_elsewhere(host)
+    plan, folder, stored = built_elsewhere(host)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for name in ("../../../.ssh/authorized_keys", "prefix/bin/python", "done.json"):
             entry = tarfile.TarInfo(name)
             entry.mode, entry.size = 0o755, 2
             tar.addfile(entry, io.BytesIO(b"{}"))
-    host.bucket.put(kept["name"], packed.getvalue())
+    host.bucket.put(stored["name"], packed.getvalue())
     run(host, 2, "echo in $VIRTUAL_ENV", **plan)
     assert notes(host, 2)[-1].startswith(f"{folder.name} was built with uv in ")
     assert host.bucket.log(2)[-1] == f"in {folder}/prefix"
@@ -233,10 +233,10 @@ def test_the_versions_that_are_reported_are_those_of_the_environment(host: Host)
 
 
 def test_the_key_of_an_environment_depends_only_on_what_is_installed(tmp_path: Path) -> None:
-    def key(more: str = "optax\n", python: str = "3.11") -> str:
+    def key(packages: str = "optax\n", python: str = "3.11") -> str:
         folder = Path(tempfile.mkdtemp(dir=tmp_path))
         (folder / "r.txt").write_text("jax==0.6\n-r more.txt\n")
-        (folder / "more.txt").write_text(more)
+        (folder / "more.txt").write_text(packages)
         texts, local = installers.read_sources("uv", "r.txt", [str(folder)])
         return installers.key_of({"kind": "uv"}, python, texts, [str(folder)] if local else [])
 
@@ -260,9 +260,7 @@ def test_the_key_of_an_environment_depends_only_on_what_is_installed(tmp_path: P
         ("--find-links wheels", True),
     ],
 )
-def test_requirements_that_need_other_files_of_the_bundle_are_recognised(
-    tmp_path: Path, line: str, local: bool
-) -> None:
+def test_requirements_with_other_files_are_known(tmp_path: Path, line: str, local: bool) -> None:
     (tmp_path / "r.txt").write_text(line + "\n")
     assert installers.read_sources("pip", "r.txt", [str(tmp_path)])[1] is local
 

@@ -35,9 +35,9 @@ def test_a_traceback_is_kept_whole_and_in_order(host: Host) -> None:
 def test_a_telling_line_is_kept_although_much_came_after_it(host: Host) -> None:
     busy = "open(/dev/vfio/0): Device or resource busy"
     host.run(f"echo '{busy}'; for i in $(seq 300); do echo line $i; done; exit 1")
-    kept = host.bucket.evidence()
-    assert kept[0] == busy
-    assert kept[1:] == tuple(f"line {i}" for i in range(286, 301))
+    lines = host.bucket.evidence()
+    assert lines[0] == busy
+    assert lines[1:] == tuple(f"line {i}" for i in range(286, 301))
 
 
 @pytest.mark.parametrize("code", [0, 75])
@@ -51,9 +51,9 @@ def test_evidence_fits_and_keeps_the_most_telling_lines() -> None:
     frames = [b"  File %d" % i + b"x" * 300 for i in range(200)]
     body = pick_lines([*telling, TRACEBACK, *frames, b"KeyError: 'the end'", b"bye"])
     assert len(body) <= MAX_EVIDENCE
-    kept = json.loads(body)["lines"]
-    assert "KeyError: 'the end'" in kept
-    assert any(line.startswith("MemoryError 499") for line in kept)
+    lines = json.loads(body)["lines"]
+    assert "KeyError: 'the end'" in lines
+    assert any(line.startswith("MemoryError 499") for line in lines)
     assert json.loads(pick_lines([])) == {"v": 1, "lines": []}
     stacks = json.loads(first_lines(["x" * 500] * 99))["lines"]
     assert {*stacks} == {"x" * TAIL_WIDTH}
@@ -62,7 +62,7 @@ def test_evidence_fits_and_keeps_the_most_telling_lines() -> None:
 
 @pytest.fixture
 def order(host: Host) -> Iterator[list[bool]]:
-    """For each log segment with the last words, whether the storage knew of the end before. It gets them late."""
+    """Yield, for each segment with the last words, whether the storage knew the end before; it gets them late."""
     reported, order, storage = threading.Event(), list[bool](), host.bucket.url
 
     class Gate(BaseHTTPRequestHandler):
@@ -87,9 +87,7 @@ def order(host: Host) -> Iterator[list[bool]]:
     gate.close()
 
 
-def test_an_end_after_a_notice_is_reported_before_the_log_is_uploaded(
-    host: Host, order: list[bool]
-) -> None:
+def test_the_end_after_a_notice_comes_before_the_log(host: Host, order: list[bool]) -> None:
     program = PATIENT.replace("sys.exit(75)", "print('last words', flush=True); sys.exit(75)")
     pid = patient(host, program=program)["pid"]
     host.metadata.facts["preempted"] = "TRUE"

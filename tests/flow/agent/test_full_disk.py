@@ -22,14 +22,14 @@ def stop(host: Host) -> dict[str, object]:
 
 
 def test_the_end_of_a_program_is_reported_from_a_full_disk(host: Host) -> None:
-    kept, mounts = (host.home / ".tpujob" / f"{name}.json" for name in ("preflight", "mounts"))
+    preflight, mounts = (host.home / ".tpujob" / f"{name}.json" for name in ("preflight", "mounts"))
     pid = start_at_gate(host, "exit 3")
-    kept.write_text(json.dumps({"passed": True}))
+    preflight.write_text(json.dumps({"passed": True}))
     mounts.write_text(json.dumps({"/nowhere": {}}))
     fill(pid)
     open_gate(host)
     assert host.ended()["exit_code"] == 3
-    assert not kept.exists(), "a check that is in doubt still holds"
+    assert not preflight.exists(), "a check that is in doubt still holds"
 
 
 def test_a_program_is_stopped_and_may_save_what_it_has(host: Host) -> None:

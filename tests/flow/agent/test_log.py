@@ -87,7 +87,7 @@ def test_a_million_lines_at_full_speed_take_little_memory(host: Host) -> None:
 # When it is shipped --------------------------------------------------------------------------------------------------
 
 
-class Kept:
+class Bucket:
     """A bucket in memory, which says when it got what."""
 
     def __init__(self) -> None:
@@ -113,13 +113,13 @@ class Kept:
 
 
 @pytest.fixture
-def played(tmp_path: Path) -> Iterator[tuple[Sim, Kept, Log]]:
+def played(tmp_path: Path) -> Iterator[tuple[Sim, Bucket, Log]]:
     """A log in virtual time, with a line waiting five minutes at most."""
-    sim, kept = Sim(0), Kept()
-    storage: Any = kept
+    sim, bucket = Sim(0), Bucket()
+    storage: Any = bucket
     with virtual(sim, log, spool):
         begun = str(tmp_path / "begun")
-        yield sim, kept, Log(storage, "{:05d}".format, begun, 1 << 28, Redactor({}), 300)
+        yield sim, bucket, Log(storage, "{:05d}".format, begun, 1 << 28, Redactor({}), 300)
         sim.stop()
 
 
@@ -127,95 +127,95 @@ def after(sim: Sim, seconds: float) -> None:
     sim.run_until(sim.now + seconds)
 
 
-def test_a_line_waits_for_five_minutes_at_most(played: tuple[Sim, Kept, Log]) -> None:
-    sim, kept, written = played
+def test_a_line_waits_for_five_minutes_at_most(played: tuple[Sim, Bucket, Log]) -> None:
+    sim, bucket, written = played
     sim.spawn(lambda: written.note("first", ""))
     after(sim, 200)
     sim.spawn(lambda: written.note("second", ""))
     after(sim, 99)
-    assert kept.objects == {}
+    assert bucket.objects == {}
     after(sim, 2)
-    assert kept.lines == ["first", "second"]
+    assert bucket.lines == ["first", "second"]
     sim.spawn(lambda: written.note("third", ""))
     after(sim, 299)
-    assert len(kept.objects) == 1
+    assert len(bucket.objects) == 1
     after(sim, 2)
-    assert kept.lines == ["first", "second", "third"]
+    assert bucket.lines == ["first", "second", "third"]
 
 
-def test_four_mebibytes_are_shipped_at_once_in_one_object(played: tuple[Sim, Kept, Log]) -> None:
-    sim, kept, written = played
+def test_four_mebibytes_are_shipped_at_once_in_one_object(played: tuple[Sim, Bucket, Log]) -> None:
+    sim, bucket, written = played
     sim.spawn(lambda: [written.note(f"{n:0100}", "") for n in range(80_000)])
     after(sim, 1)
-    assert [len(data) // 2**20 for data in kept.objects.values()] == [4, 4]
+    assert [len(data) // 2**20 for data in bucket.objects.values()] == [4, 4]
 
 
 @pytest.mark.parametrize("doomed", [False, True])
-def test_a_stop_or_a_notice_uploads_at_once(played: tuple[Sim, Kept, Log], doomed: bool) -> None:
-    sim, kept, written = played
+def test_a_stop_or_a_notice_uploads_at_once(played: tuple[Sim, Bucket, Log], doomed: bool) -> None:
+    sim, bucket, written = played
     sim.spawn(lambda: written.note("before", ""))
     after(sim, 1)
     sim.spawn(lambda: written.flush(doomed))
     after(sim, 1)
-    assert kept.lines == ["before"]
+    assert bucket.lines == ["before"]
     sim.spawn(lambda: written.note("after", ""))
     after(sim, 6)
-    assert kept.lines == ["before", "after"][: 1 + doomed], "a doomed host ships within seconds"
+    assert bucket.lines == ["before", "after"][: 1 + doomed], "a doomed host ships within seconds"
 
 
-def test_a_notice_with_ten_mebibytes_waiting(played: tuple[Sim, Kept, Log]) -> None:
-    sim, kept, written = played
-    kept.away = True
+def test_a_notice_with_ten_mebibytes_waiting(played: tuple[Sim, Bucket, Log]) -> None:
+    sim, bucket, written = played
+    bucket.away = True
     sim.spawn(lambda: [written.note(f"{n:0100}", "") for n in range(90_000)])
     after(sim, 60)
-    kept.away = False
+    bucket.away = False
     sim.spawn(lambda: written.flush(soon=True))
     after(sim, 6)
-    assert [int(line) for line in kept.lines] == [*range(90_000)], "all of it, in order, in time"
+    assert [int(line) for line in bucket.lines] == [*range(90_000)], "all of it, in order, in time"
 
 
 @pytest.mark.parametrize("dies", ["later", "before it hears that the bucket has its lines"])
 def test_an_agent_that_is_started_again_goes_on_where_the_first_one_was(
-    played: tuple[Sim, Kept, Log], tmp_path: Path, dies: str
+    played: tuple[Sim, Bucket, Log], tmp_path: Path, dies: str
 ) -> None:
-    sim, kept, first = played
+    sim, bucket, first = played
 
     def put(path: str, data: bytes, metadata: dict[str, str]) -> None:
-        Kept.put(kept, path, data, metadata)
+        Bucket.put(bucket, path, data, metadata)
         sim.sleep(1e9)
 
-    with mock.patch.object(kept, "put", kept.put if dies == "later" else put):
+    with mock.patch.object(bucket, "put", bucket.put if dies == "later" else put):
         sim.spawn(lambda: [first.note(f"{n}", "") for n in range(3)])
         after(sim, 301)
-    storage: Any = kept
+    storage: Any = bucket
     second = Log(storage, "{:05d}".format, str(tmp_path / "begun"), 1 << 28, Redactor({}), 300)
     sim.spawn(lambda: second.note("3", ""))
     after(sim, 301)
-    assert [int(line) for line in kept.lines] == [0, 1, 2, 3], "nothing is written over"
+    assert [int(line) for line in bucket.lines] == [0, 1, 2, 3], "nothing is written over"
     assert second.count == 4, "lines keep their numbers"
 
 
-def test_a_log_says_once_that_it_has_ended(played: tuple[Sim, Kept, Log]) -> None:
-    sim, kept, written = played
+def test_a_log_says_once_that_it_has_ended(played: tuple[Sim, Bucket, Log]) -> None:
+    sim, bucket, written = played
     sim.spawn(lambda: written.note("last", ""))
     after(sim, 301)
-    assert [facts.open for facts in kept.facts] == [True], "more may come"
+    assert [facts.open for facts in bucket.facts] == [True], "more may come"
     sim.spawn(lambda: written.finish(9))
     after(sim, 10)
-    assert [(facts.line, facts.lines, facts.open) for facts in kept.facts] == [
+    assert [(facts.line, facts.lines, facts.open) for facts in bucket.facts] == [
         (1, 1, True),
         (2, 0, False),
     ]
 
 
 def test_what_is_noted_after_the_end_of_a_log_is_in_the_agents_own(
-    played: tuple[Sim, Kept, Log], capfd: pytest.CaptureFixture[str]
+    played: tuple[Sim, Bucket, Log], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    sim, kept, written = played
+    sim, bucket, written = played
     sim.spawn(lambda: written.note("last", ""))
     sim.spawn(lambda: written.finish(9))
     after(sim, 10)
     sim.spawn(lambda: written.note("too late"))
     after(sim, 301)
-    assert kept.lines == ["last"]
+    assert bucket.lines == ["last"]
     assert capfd.readouterr().out == "[tpujob] too late\n"

@@ -145,9 +145,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_host_that_gets_no_answer_at_all_says_which_port_is_closed(
-    pair: Slice, closed: int
-) -> None:
+def test_a_host_without_any_answer_says_which_port_is_closed(pair: Slice, closed: int) -> None:
     pair.address = ("127.0.0.1", closed)
     with pytest.raises(Failure, match=f"host 1 cannot reach host 0 on TCP port {closed}") as error:
         pair.host(1).exchange(600)

@@ -65,28 +65,26 @@ def test_a_bucket_is_there_before_set_up_and_gone_after_the_program(host: Host, 
     assert made.endswith(f".json -o ro lab-data {place}")
     assert gone == f"umount -u {place}"
     config = json.loads(Path(f"{log}.config").read_text())
-    assert config["only-dir"] == "c4"
+    assert (config["only-dir"], config["enable-hns"]) == ("c4", False)
     assert config["file-cache"]["max-size-mb"] == 51200
     assert config["metadata-cache"] == {"ttl-secs": 3600}
     assert config["cache-dir"].startswith(f"{host.home}/.tpujob/cache/gcsfuse/")
     assert config["implicit-dirs"] is True
 
 
-def test_a_mount_without_a_cache_keeps_nothing_and_a_writable_one_is_not_read_only(
-    host: Host, log: Path
-) -> None:
+def test_a_mount_without_a_cache_keeps_nothing_and_may_be_writable(host: Host, log: Path) -> None:
     host.run("true", mounts=data(read_only=False))
     config = json.loads(Path(f"{log}.config").read_text())
-    assert {"cache-dir", "file-cache", "only-dir"}.isdisjoint(config)
+    assert {"cache-dir", "file-cache", "only-dir", "enable-hns"}.isdisjoint(config)
     assert " -o ro " not in log.read_text()
 
 
 def test_mounts_of_a_dead_agent_are_removed_before_the_next_attempt(host: Host, log: Path) -> None:
     """A killed agent leaves its mount and its record."""
-    left = {**data()[0], "to": "~/old"}
+    mount = {**data()[0], "to": "~/old"}
     (host.home / ".tpujob").mkdir(exist_ok=True)
     old = host.home / "old"
-    (host.home / ".tpujob" / "mounts.json").write_text(json.dumps({str(old): left}))
+    (host.home / ".tpujob" / "mounts.json").write_text(json.dumps({str(old): mount}))
     with (host.home / "mounted").open("a") as table:
         table.write(f"lab-data {old} fuse.gcsfuse rw 0 0\n")
     host.run("true")

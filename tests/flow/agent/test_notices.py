@@ -45,7 +45,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetadataServer]:
 
 
 @pytest.mark.parametrize(
-    ("said", "read"),
+    ("text", "read"),
     [
         (json.dumps(ANNOUNCED), READ),
         (json.dumps(AS_THE_API), READ),
@@ -55,11 +55,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetadataServer]:
         ('{"window_start_time": 7}', None),
     ],
 )
-def test_maintenance_is_announced_in_either_spelling(
-    server: MetadataServer, said: str, read: object
-) -> None:
+def test_maintenance_has_two_spellings(server: MetadataServer, text: str, read: object) -> None:
     assert MetadataClient().upcoming() is None, "nothing has that name"
-    server.facts[UPCOMING] = said
+    server.facts[UPCOMING] = text
     assert MetadataClient().upcoming() == read
 
 

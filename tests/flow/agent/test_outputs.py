@@ -90,9 +90,7 @@ LATEST = f"{KEPT}/ckpt/latest"
 
 
 @pytest.mark.parametrize("how", ["watch.nonfinite", "its events", "another host"])
-def test_nothing_is_kept_of_what_was_written_after_a_loss_that_is_not_finite(
-    host: Host, how: str
-) -> None:
+def test_nothing_is_kept_that_was_written_after_a_bad_loss(host: Host, how: str) -> None:
     watch = {"nonfinite": r"step (?P<step>\d+) loss nan" if how == "watch.nonfinite" else None}
     losses = "1.0" if how == "another host" else "1.0 nan"
     host.start(["python3", "-c", NOT_FINITE], outputs=["ckpt"], watch=watch, env={"LOSSES": losses})
@@ -103,12 +101,12 @@ def test_nothing_is_kept_of_what_was_written_after_a_loss_that_is_not_finite(
     if how == "another host":
         host.agent("stop", "--grace", 0, "--discard")
     report = host.ended()
-    kept = int(host.bucket.read(LATEST))
-    assert kept == report["checkpoint"]
+    latest = int(host.bucket.read(LATEST))
+    assert latest == report["checkpoint"]
     if how == "another host":
         assert report["exit_code"] == -9, "it got no SIGTERM, which would make it save"
     else:
-        assert kept == 1, "the loss of step 2 was not finite"
+        assert latest == 1, "the loss of step 2 was not finite"
 
 
 def test_outputs_are_kept_again_once_the_loss_is_finite_again(host: Host) -> None:
@@ -119,7 +117,7 @@ def test_outputs_are_kept_again_once_the_loss_is_finite_again(host: Host) -> Non
     assert host.ended()["exit_code"] == 75
 
 
-class Kept:
+class Rig:
     """One host's outputs, with a storage whose answers a test can change."""
 
     def __init__(self, tmp_path: Path) -> None:
@@ -159,9 +157,9 @@ class Kept:
         """Let `answer` answer requests for that file. Its second parameter is a function that answers as usual."""
         read = self.storage.read
 
-        def answered(path: str, consume: Consume, *words: Any, **more: Any) -> None:
+        def answered(path: str, consume: Consume, *words: Any, **options: Any) -> None:
             def plain() -> None:
-                read(path, consume, *words, **more)
+                read(path, consume, *words, **options)
 
             if path.endswith(f"/{name}"):
                 answer(consume, plain)
@@ -191,53 +189,53 @@ class Kept:
 
 
 @pytest.fixture
-def kept(tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch) -> Kept:
+def rig(tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch) -> Rig:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", host.bucket.url)
     monkeypatch.setattr(module, "RETRY", 0.05)
-    return Kept(tmp_path)
+    return Rig(tmp_path)
 
 
-def test_files_go_up_in_the_order_in_which_they_were_written(kept: Kept) -> None:
+def test_files_go_up_in_the_order_in_which_they_were_written(rig: Rig) -> None:
     """Else the bucket would name a checkpoint that it does not have."""
-    kept.write("weights/1", "weights", age=10)
-    kept.write("latest", "1", age=9)
+    rig.write("weights/1", "weights", age=10)
+    rig.write("latest", "1", age=9)
     order = list[str]()
 
     def note(name: str) -> None:
         order.append(name)
         if order == ["1"]:
-            kept.write("weights/2", "weights", age=8)
-            kept.write("latest", "2", age=7)
+            rig.write("weights/2", "weights", age=8)
+            rig.write("latest", "2", age=7)
 
-    kept.before_each(note)
-    kept.outputs._upload(0)
+    rig.before_each(note)
+    rig.outputs._upload(0)
     assert order == ["1"], "what changes before its turn waits for what was written before"
-    assert kept.outputs.finish(1) == ""
-    assert kept.again().finish(1) == ""
+    assert rig.outputs.finish(1) == ""
+    assert rig.again().finish(1) == ""
     assert order == ["1", "2", "latest"], "what the bucket has is not sent again"
 
 
-def test_a_file_with_a_time_in_the_future_is_uploaded_during_the_program(kept: Kept) -> None:
+def test_a_file_with_a_time_in_the_future_is_uploaded_during_the_program(rig: Rig) -> None:
     """The clock may have been put back since. A host that is lost would lose the file."""
-    kept.write("a", "1", age=-3600)
-    assert kept.outputs._upload(module.SETTLED) == ""
-    assert kept.read("kept/out/a") == b"1"
+    rig.write("a", "1", age=-3600)
+    assert rig.outputs._upload(module.SETTLED) == ""
+    assert rig.read("kept/out/a") == b"1"
 
 
-def test_a_file_that_changes_while_it_is_sent_is_sent_again(kept: Kept) -> None:
-    kept.write("a", "half")
+def test_a_file_that_changes_while_it_is_sent_is_sent_again(rig: Rig) -> None:
+    rig.write("a", "half")
     changes = iter(["whole and longer"])
-    kept.before_each(lambda name: [kept.write(name, text, age=1) for text in changes])
-    assert kept.outputs.note_checkpoint(7) is None
-    kept.outputs._upload(0)
-    assert kept.outputs.checkpoint is None, "the checkpoint is not whole in the bucket"
-    assert kept.outputs.finish(1) == ""
-    assert kept.outputs.checkpoint == 7
-    assert kept.read("kept/out/a") == b"whole and longer"
+    rig.before_each(lambda name: [rig.write(name, text, age=1) for text in changes])
+    assert rig.outputs.note_checkpoint(7) is None
+    rig.outputs._upload(0)
+    assert rig.outputs.checkpoint is None, "the checkpoint is not whole in the bucket"
+    assert rig.outputs.finish(1) == ""
+    assert rig.outputs.checkpoint == 7
+    assert rig.read("kept/out/a") == b"whole and longer"
 
 
-def test_what_cannot_be_kept_is_noted_once_and_tried_until_it_can(kept: Kept) -> None:
-    kept.write("a", "1")
+def test_what_cannot_be_kept_is_noted_once_and_tried_until_it_can(rig: Rig) -> None:
+    rig.write("a", "1")
     times, safe = [2], threading.Event()
 
     def refuse(_: str) -> None:
@@ -245,45 +243,43 @@ def test_what_cannot_be_kept_is_noted_once_and_tried_until_it_can(kept: Kept) ->
         if times[0] >= 0:
             raise StorageError("HTTP 503: busy", 503)
 
-    kept.before_each(refuse)
+    rig.before_each(refuse)
     wake: Any = SimpleNamespace(up=safe.set)
-    kept.outputs.note_checkpoint(7)
-    kept.outputs.follow(wake)
+    rig.outputs.note_checkpoint(7)
+    rig.outputs.follow(wake)
     assert safe.wait(10), "not before the next look for new files, minutes later"
-    assert kept.outputs.note_checkpoint(7) == 7
-    assert kept.notes == ["outputs cannot be kept in the bucket: HTTP 503: busy"]
-    kept.write("b", "2")
+    assert rig.outputs.note_checkpoint(7) == 7
+    assert rig.notes == ["outputs cannot be kept in the bucket: HTTP 503: busy"]
+    rig.write("b", "2")
     times[0] = 2
-    assert kept.outputs.finish(30) == ""
-    kept.write("c", "3")
+    assert rig.outputs.finish(30) == ""
+    rig.write("c", "3")
     times[0] = 999
-    assert "HTTP 503" in kept.outputs.finish(0)
+    assert "HTTP 503" in rig.outputs.finish(0)
 
 
 @pytest.mark.parametrize(
     ("code", "notice", "cause"), [(0, "", "CRASH"), (0, "preempted", None), (1, "", None)]
 )
 def test_a_success_whose_outputs_cannot_be_kept_is_none(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch, code: int, notice: str, cause: str | None
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, code: int, notice: str, cause: str | None
 ) -> None:
     def refuse(_: str) -> None:
         raise StorageError("HTTP 403: no", 403)
 
-    kept.write("a", "1")
-    kept.before_each(refuse)
+    rig.write("a", "1")
+    rig.before_each(refuse)
     monkeypatch.setattr(daemon, "OUTPUTS_PATIENCE", 0.0)
     monkeypatch.setattr(daemon, "OUTPUTS_AFTER_NOTICE", 0.0)
     state: dict[str, Any] = {"notice": notice, "error": "", "cause": None}
     wake = SimpleNamespace(wait=time.sleep)
-    attempt: Any = SimpleNamespace(outputs=kept.outputs, state=state, wake=wake, poll=lambda: None)
+    attempt: Any = SimpleNamespace(outputs=rig.outputs, state=state, wake=wake, poll=lambda: None)
     daemon.keep_outputs(attempt, code)
     assert state["cause"] == cause
     assert ("HTTP 403" in state["error"]) is (cause is not None)
 
 
-def test_the_next_attempt_waits_while_an_earlier_one_keeps_its_outputs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_waits_for_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = str(tmp_path / "host.lock")
     monkeypatch.setattr(steps, "HOST_LOCK", lock)
     monkeypatch.setattr(steps, "KILL_PATIENCE", 0.1)
@@ -301,43 +297,43 @@ def test_the_next_attempt_waits_while_an_earlier_one_keeps_its_outputs(
 # What others write into the bucket
 
 
-@pytest.mark.parametrize("more", [0, 2, 36])
-def test_no_file_is_written_through_a_planted_link(kept: Kept, tmp_path: Path, more: int) -> None:
-    kept.save("own")
+@pytest.mark.parametrize("further", [0, 2, 36])
+def test_no_file_is_written_through_a_planted_link(rig: Rig, tmp_path: Path, further: int) -> None:
+    rig.save("own")
     (victim := tmp_path / "victim").mkdir()
-    kept.plant("a", **{LINK: str(victim)})
-    for n in range(more):
-        kept.plant(f"a-{n:03d}", b"x")
-    kept.plant("a/authorized_keys", b"ssh-ed25519 PLANTED")
-    out = kept.elsewhere()
+    rig.plant("a", **{LINK: str(victim)})
+    for n in range(further):
+        rig.plant(f"a-{n:03d}", b"x")
+    rig.plant("a/authorized_keys", b"ssh-ed25519 PLANTED")
+    out = rig.elsewhere()
     assert list(victim.iterdir()) == []
     assert [p.name for p in out.iterdir()] == ["own"]
-    assert kept.notes == [
+    assert rig.notes == [
         "outputs: 1 file, 7 bytes of an earlier attempt are back",
-        f"outputs: left out, not as this host has listed them: {more + 2} ('out/a', "
-        + ("'out/a-000', 'out/a-001', ...)" if more else "'out/a/authorized_keys')"),
+        f"outputs: left out, not as this host has listed them: {further + 2} ('out/a', "
+        + ("'out/a-000', 'out/a-001', ...)" if further else "'out/a/authorized_keys')"),
     ]
 
 
-def test_other_bytes_under_a_listed_name_are_left_out(kept: Kept) -> None:
-    kept.save("same-size", "longer", "link", "gone", "good")
-    kept.plant("same-size", b"WEIGHTS")
-    kept.plant("longer", b"weights and more")
-    kept.plant("link", **{LINK: "good"})
-    kept.storage.delete("gs://shed/kept/out/gone")
-    out = kept.elsewhere()
+def test_other_bytes_under_a_listed_name_are_left_out(rig: Rig) -> None:
+    rig.save("same-size", "longer", "link", "gone", "good")
+    rig.plant("same-size", b"WEIGHTS")
+    rig.plant("longer", b"weights and more")
+    rig.plant("link", **{LINK: "good"})
+    rig.storage.delete("gs://shed/kept/out/gone")
+    out = rig.elsewhere()
     assert [p.name for p in out.iterdir()] == ["good"]
-    assert "3 ('out/link', 'out/longer', 'out/same-size')" in kept.notes[-2]
-    assert kept.notes[-1] == "outputs: left out, listed, but not in the bucket: 1 ('out/gone')"
+    assert "3 ('out/link', 'out/longer', 'out/same-size')" in rig.notes[-2]
+    assert rig.notes[-1] == "outputs: left out, listed, but not in the bucket: 1 ('out/gone')"
 
 
 @pytest.mark.parametrize("other", [{"key": "0c" * 32}, {"host": "1"}])
-def test_a_list_of_another_host_or_key_is_none(kept: Kept, tmp_path: Path, other: Any) -> None:
-    kept.save("a")
+def test_a_list_of_another_host_or_key_is_none(rig: Rig, tmp_path: Path, other: Any) -> None:
+    rig.save("a")
     with pytest.raises(UnsignedOutputs, match="signed names 1 object below gs://shed/kept/: "):
-        kept.again(tmp_path / "next", **other)
-    kept.storage.delete("gs://shed/kept/out/a")
-    kept.again(tmp_path / "next", **other)
+        rig.again(tmp_path / "next", **other)
+    rig.storage.delete("gs://shed/kept/out/a")
+    rig.again(tmp_path / "next", **other)
 
 
 def test_outputs_of_an_earlier_version_fail_the_attempt_with_a_way_out(host: Host) -> None:
@@ -350,54 +346,52 @@ def test_outputs_of_an_earlier_version_fail_the_attempt_with_a_way_out(host: Hos
     assert names(host) == {"ckpt/3": b"weights of 3"}
 
 
-def test_links_stay_within_the_folder_and_files_are_never_behind_one(
-    kept: Kept, tmp_path: Path
-) -> None:
-    kept.write("1/weights", "1")
-    (kept.work / "out" / "latest").symlink_to("1")
-    (kept.work / "out" / "away").symlink_to(tmp_path)
-    (kept.work / "out" / "up").symlink_to("../../..")
-    (kept.work / "out" / "1" / "beside").symlink_to("../../code")
-    assert kept.outputs.finish(1) == ""
-    listed = OutputList(kept.storage, "gs://shed/kept.list", KEY, ["000042", "1.0", "0"])
+def test_links_stay_in_the_folder_with_no_file_behind_them(rig: Rig, tmp_path: Path) -> None:
+    rig.write("1/weights", "1")
+    (rig.work / "out" / "latest").symlink_to("1")
+    (rig.work / "out" / "away").symlink_to(tmp_path)
+    (rig.work / "out" / "up").symlink_to("../../..")
+    (rig.work / "out" / "1" / "beside").symlink_to("../../code")
+    assert rig.outputs.finish(1) == ""
+    listed = OutputList(rig.storage, "gs://shed/kept.list", KEY, ["000042", "1.0", "0"])
     assert listed.read()
     sha256 = hashlib.sha256(b"1").hexdigest()
     listed.contents["out/latest/weights"] = [Content(1, sha256)]  # a program may replace a folder
     listed.write()
-    kept.plant("latest/weights", b"1")
-    out = kept.elsewhere()
+    rig.plant("latest/weights", b"1")
+    out = rig.elsewhere()
     assert (out / "latest").readlink() == Path("1")
     assert (out / "1" / "beside").readlink() == Path("../../code")
     assert sorted(p.name for p in out.iterdir()) == ["1", "latest"]
-    assert "('out/latest/weights')" in kept.notes[-2]
-    assert "links that lead out of the program's folder: 2 ('out/away', 'out/up')" in kept.notes[-1]
+    assert "('out/latest/weights')" in rig.notes[-2]
+    assert "links that lead out of the program's folder: 2 ('out/away', 'out/up')" in rig.notes[-1]
 
 
-def test_a_link_that_leads_out_through_a_later_one_is_removed(kept: Kept) -> None:
-    kept.write("1/weights", "1")
-    (kept.work / "out" / "a").symlink_to("b/..")
-    (kept.work / "out" / "b").symlink_to("..")
-    (kept.work / "out" / "z").symlink_to("b/out/1")
-    assert kept.outputs.finish(1) == ""
-    out = kept.elsewhere()
+def test_a_link_that_leads_out_through_a_later_one_is_removed(rig: Rig) -> None:
+    rig.write("1/weights", "1")
+    (rig.work / "out" / "a").symlink_to("b/..")
+    (rig.work / "out" / "b").symlink_to("..")
+    (rig.work / "out" / "z").symlink_to("b/out/1")
+    assert rig.outputs.finish(1) == ""
+    out = rig.elsewhere()
     assert sorted(p.name for p in out.iterdir()) == ["1", "b", "z"]
     assert (out / "z" / "weights").read_text() == "1"
-    assert "links that lead out of the program's folder: 1 ('out/a')" in kept.notes[-1]
+    assert "links that lead out of the program's folder: 1 ('out/a')" in rig.notes[-1]
 
 
-def test_a_link_that_is_already_on_the_disk_is_not_followed(kept: Kept, tmp_path: Path) -> None:
-    kept.save("a/b")
+def test_a_link_that_is_already_on_the_disk_is_not_followed(rig: Rig, tmp_path: Path) -> None:
+    rig.save("a/b")
     (victim := tmp_path / "victim").mkdir()
     (tmp_path / "next" / "out").mkdir(parents=True)
     (tmp_path / "next" / "out" / "a").symlink_to(victim)
-    kept.again(tmp_path / "next")
+    rig.again(tmp_path / "next")
     assert list(victim.iterdir()) == []
-    assert "('out/a/b')" in kept.notes[-1]
+    assert "('out/a/b')" in rig.notes[-1]
 
 
-def test_an_object_with_more_bytes_than_listed_is_left_out(kept: Kept) -> None:
+def test_an_object_with_more_bytes_than_listed_is_left_out(rig: Rig) -> None:
     """Such as an object that the storage decompresses."""
-    kept.save("a", "b")
+    rig.save("a", "b")
     pieces = list[bytes]()
 
     def endless(consume: Consume, plain: object) -> None:
@@ -405,33 +399,33 @@ def test_an_object_with_more_bytes_than_listed_is_left_out(kept: Kept) -> None:
             pieces.append(b"x" * 5)
             consume(pieces[-1])
 
-    kept.answer("a", endless)
-    assert [p.name for p in kept.elsewhere().iterdir()] == ["b"], "and no file that is not whole"
-    assert "not as this host has listed them: 1 ('out/a')" in kept.notes[-1]
+    rig.answer("a", endless)
+    assert [p.name for p in rig.elsewhere().iterdir()] == ["b"], "and no file that is not whole"
+    assert "not as this host has listed them: 1 ('out/a')" in rig.notes[-1]
     assert len(pieces) <= 4, "two are more than 7 bytes, and the download is repeated once at most"
 
 
-def test_an_object_that_came_damaged_is_fetched_once_more(kept: Kept) -> None:
-    kept.save("a")
+def test_an_object_that_came_damaged_is_fetched_once_more(rig: Rig) -> None:
+    rig.save("a")
     damaged = iter([b"WEIGHTS"])
 
     def once(consume: Consume, plain: Callable[[], None]) -> None:
         consume(data) if (data := next(damaged, None)) else plain()
 
-    kept.answer("a", once)
-    assert (kept.elsewhere() / "a").read_text() == "weights"
-    assert "left out" not in kept.notes[-1]
+    rig.answer("a", once)
+    assert (rig.elsewhere() / "a").read_text() == "weights"
+    assert "left out" not in rig.notes[-1]
 
 
-def test_an_object_that_is_replaced_after_it_was_listed_is_left_out(kept: Kept) -> None:
-    kept.save("a", "b")
-    kept.answer("a", lambda _, plain: (kept.plant("a", b"weights"), plain()))
-    assert [p.name for p in kept.elsewhere().iterdir()] == ["b"]
-    assert "not as this host has listed them: 1 ('out/a')" in kept.notes[-1]
+def test_an_object_that_is_replaced_after_it_was_listed_is_left_out(rig: Rig) -> None:
+    rig.save("a", "b")
+    rig.answer("a", lambda _, plain: (rig.plant("a", b"weights"), plain()))
+    assert [p.name for p in rig.elsewhere().iterdir()] == ["b"]
+    assert "not as this host has listed them: 1 ('out/a')" in rig.notes[-1]
 
 
-def test_a_list_that_was_signed_with_an_empty_key_is_no_list(kept: Kept) -> None:
-    listed = OutputList(kept.storage, "gs://shed/kept.list", "", ["000042", "1.0", "0"])
+def test_a_list_that_was_signed_with_an_empty_key_is_no_list(rig: Rig) -> None:
+    listed = OutputList(rig.storage, "gs://shed/kept.list", "", ["000042", "1.0", "0"])
     listed.expect("out/a", None)
     listed.write()
     assert not listed.read()
@@ -440,41 +434,37 @@ def test_a_list_that_was_signed_with_an_empty_key_is_no_list(kept: Kept) -> None
 # The list and the names
 
 
-def test_a_round_that_writes_its_list_twice_in_a_second_is_no_failure(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_lists_in_a_second_are_no_failure(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cloud Storage takes about one write of an object in a second."""
-    put, now, last = kept.storage.put, [100.0], [0.0]
+    put, now, last = rig.storage.put, [100.0], [0.0]
 
-    def limited(path: str, *words: Any, **more: Any) -> None:
+    def limited(path: str, *words: Any, **options: Any) -> None:
         if path.endswith(".list"):
             if now[0] - last[0] < 1:
                 raise StorageError("HTTP 429: slow down", 429)
             last[0] = now[0]
-        put(path, *words, **more)
+        put(path, *words, **options)
 
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
     monkeypatch.setattr(output_list, "retry", partial(retry, wait=sleep))
-    kept.storage.put = limited
-    kept.write("a", "1")
-    assert kept.outputs.finish(0) == ""
-    assert kept.notes == []
-    assert (kept.elsewhere() / "a").read_text() == "1"
+    rig.storage.put = limited
+    rig.write("a", "1")
+    assert rig.outputs.finish(0) == ""
+    assert rig.notes == []
+    assert (rig.elsewhere() / "a").read_text() == "1"
 
 
-def test_a_list_that_could_not_be_read_again_is_not_written(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept.save("a")
-    monkeypatch.setattr(output_list, "MAX_SIZE", len(kept.read("kept.list")) + 100)
+def test_an_unreadable_list_is_not_written(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.save("a")
+    monkeypatch.setattr(output_list, "MAX_SIZE", len(rig.read("kept.list")) + 100)
     for n in range(9):
-        kept.write(str(n), "1")
-    kept.outputs._upload(0)
-    assert "10 files are too many: their list would have more than" in kept.outputs.finish(0)
-    assert len(kept.notes) == 1, "it is noted once"
-    assert [p.name for p in kept.elsewhere().iterdir()] == ["a"]
+        rig.write(str(n), "1")
+    rig.outputs._upload(0)
+    assert "10 files are too many: their list would have more than" in rig.outputs.finish(0)
+    assert len(rig.notes) == 1, "it is noted once"
+    assert [p.name for p in rig.elsewhere().iterdir()] == ["a"]
 
 
 class Killed(BaseException):
@@ -483,22 +473,22 @@ class Killed(BaseException):
 
 def killed_at(storage: Storage, step: int, after: bool) -> None:
     """The host is lost at its next change of the bucket but `step`: before it is made, or before the answer comes."""
-    send, left = storage._open, [step]
+    send, remaining = storage._open, [step]
 
-    def lose(method: str, *words: Any, **more: Any) -> Any:
-        if method != "GET" and not left[0]:
+    def lose(method: str, *words: Any, **options: Any) -> Any:
+        if method != "GET" and not remaining[0]:
             if after:
-                send(method, *words, **more)
+                send(method, *words, **options)
             raise Killed
-        left[0] -= method != "GET"
-        return send(method, *words, **more)
+        remaining[0] -= method != "GET"
+        return send(method, *words, **options)
 
     storage._open = lose
 
 
 @pytest.mark.parametrize("after", [False, True])
 def test_no_kill_between_two_requests_costs_what_was_complete(
-    kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
     """A checkpoint of several files, one that is overwritten in place, one that is deleted, a file that becomes a
     folder, and a folder a file: of each the old state or the new one is there, and nothing is left out."""
@@ -506,33 +496,33 @@ def test_no_kill_between_two_requests_costs_what_was_complete(
     new = ("2/0", "2/1", "last", "kind/x", "was", "n" * 255)
     steps = 0
     while True:
-        kept.work = tmp_path / f"work-{after}-{steps}"
-        for file in kept.storage.objects("gs://shed/kept"):
-            kept.storage.delete(f"gs://shed/kept{file.name}")
-        kept.outputs = kept.again()
+        rig.work = tmp_path / f"work-{after}-{steps}"
+        for file in rig.storage.objects("gs://shed/kept"):
+            rig.storage.delete(f"gs://shed/kept{file.name}")
+        rig.outputs = rig.again()
         for n, name in enumerate(("1/0", "1/1", "last", "kind", "was/x")):
-            kept.write(name, "old", age=60 - n)
-        kept.write(module.PART + "0123", "half")  # a host was lost while it fetched
-        (kept.work / "out" / "latest").symlink_to("1")
-        assert kept.outputs.finish(1) == ""
-        (kept.work / "out" / "kind").unlink()
-        shutil.rmtree(kept.work / "out" / "was")
+            rig.write(name, "old", age=60 - n)
+        rig.write(module.PART + "0123", "half")  # a host was lost while it fetched
+        (rig.work / "out" / "latest").symlink_to("1")
+        assert rig.outputs.finish(1) == ""
+        (rig.work / "out" / "kind").unlink()
+        shutil.rmtree(rig.work / "out" / "was")
         for n, name in enumerate(new):
-            kept.write(name, "new", age=30 - n)
-        (kept.work / "out" / "1" / "0").unlink()
-        (kept.work / "out" / "latest").unlink()
-        (kept.work / "out" / "latest").symlink_to("2")
-        kept.notes.clear()
-        killed_at(kept.storage, steps, after)
+            rig.write(name, "new", age=30 - n)
+        (rig.work / "out" / "1" / "0").unlink()
+        (rig.work / "out" / "latest").unlink()
+        (rig.work / "out" / "latest").symlink_to("2")
+        rig.notes.clear()
+        killed_at(rig.storage, steps, after)
         try:
-            assert kept.outputs.finish(0) == ""
+            assert rig.outputs.finish(0) == ""
             break
         except Killed:
-            kept.storage = Storage(MetadataClient())
-        stored = {file.name for file in kept.storage.objects("gs://shed/kept/out/")}
-        out = kept.elsewhere(f"next-{after}-{steps}")
+            rig.storage = Storage(MetadataClient())
+        stored = {file.name for file in rig.storage.objects("gs://shed/kept/out/")}
+        out = rig.elsewhere(f"next-{after}-{steps}")
         restored = {str(p.relative_to(out)): p.read_text() for p in out.rglob("*") if p.is_file()}
-        context = f"killed at step {steps}: {restored}, {kept.notes}"
+        context = f"killed at step {steps}: {restored}, {rig.notes}"
         assert restored["last"] in ("old", "new"), context
         assert restored["1/1"] == "old", context
         assert [n in restored for n in ("2/0", "2/1")] != [False, True], context
@@ -542,10 +532,10 @@ def test_no_kill_between_two_requests_costs_what_was_complete(
         assert ("kind/x" in restored) == ("kind/x" in stored), context
         assert ("was" in restored) == ("out/was" in stored or "was" in stored), context
         assert not any(module.PART in name for name in stored), context
-        assert "left out" not in "".join(kept.notes), context
-        kept.notes.clear()
-        assert kept.again(tmp_path / f"next-{after}-{steps}").finish(1) == ""
-        stored = {file.name for file in kept.storage.objects("gs://shed/kept/out/")}
+        assert "left out" not in "".join(rig.notes), context
+        rig.notes.clear()
+        assert rig.again(tmp_path / f"next-{after}-{steps}").finish(1) == ""
+        stored = {file.name for file in rig.storage.objects("gs://shed/kept/out/")}
         assert stored == restored.keys() | {"latest"}, "what was not deleted then is deleted now"
         steps += 1
     assert steps > 8

@@ -80,9 +80,7 @@ def test_a_process_of_root_is_signalled_with_sudo(
     assert holder.wait(10) == -signal.SIGTERM
 
 
-def test_a_lock_file_of_root_is_removed_with_sudo(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_sudo_removes_a_lock_of_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     plain_user(monkeypatch, tmp_path, AS_ROOT)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(os, "unlink", forbid)
@@ -92,9 +90,7 @@ def test_a_lock_file_of_root_is_removed_with_sudo(
     assert not lock.exists()
 
 
-def test_a_folder_with_files_of_root_is_emptied_with_sudo(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_sudo_empties_a_folder_of_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Set-up may call sudo. Without this, every later attempt on the host would fail."""
     plain_user(monkeypatch, tmp_path, AS_ROOT)
     folder = tmp_path / "work"
@@ -107,9 +103,7 @@ def test_a_folder_with_files_of_root_is_emptied_with_sudo(
 
 
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
-def test_a_sudo_command_that_hangs_is_given_up(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_hanging_sudo_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     began, note = time.monotonic(), tmp_path / "pid"
     hang = ["sh", "-c", f"echo $$ > {note}; exec sleep 20"]
     with monkeypatch.context() as patch:
@@ -132,9 +126,7 @@ def test_without_sudo_processes_of_others_are_skipped_at_once(
     assert holder.poll() is None
 
 
-def test_a_stuck_process_without_a_handler_is_shown_and_sent_no_signal(
-    tmp_path: Path, holder: subprocess.Popen[bytes]
-) -> None:
+def test_a_stuck_process_gets_no_signal(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
     begun = str(tmp_path / "begun")
     log = Log(Storage(MetadataClient()), "gs://shed/log-{}".format, begun, 1000, NOTHING, 300)
     head, thread = stack_traces.collect_stacks({holder.pid, 2**22 + 1}, True, log, str(tmp_path))
@@ -146,9 +138,7 @@ def test_a_stuck_process_without_a_handler_is_shown_and_sent_no_signal(
     assert log.finish(20)
 
 
-def test_py_spy_is_used_where_it_is_installed(
-    tmp_path: Path, holder: subprocess.Popen[bytes]
-) -> None:
+def test_an_installed_py_spy_is_used(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
     """Nothing else shows the Python stacks of a program without the contract."""
     spy, shown = (
         tmp_path / "py-spy",

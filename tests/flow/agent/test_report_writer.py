@@ -55,9 +55,7 @@ class Schedule:
         pytest.param({"idle": 900.0, "looks": 9, "program_phase": "compile"}, GAP, id="too long"),
     ],
 )
-def test_what_matters_is_written_at_once_and_all_else_every_minute(
-    change: dict[str, Any], due: float
-) -> None:
+def test_what_matters_is_written_before_the_minute(change: dict[str, Any], due: float) -> None:
     assert Schedule(report()).due(report(**change)) == due
 
 
@@ -134,9 +132,7 @@ def test_secrets_are_replaced_in_texts_and_not_in_names_of_fields_or_numbers(rig
     assert rig.has("metrics", {"x[secret SEED_KEY]": 12345678})
 
 
-def test_a_report_has_its_time_by_the_clock_of_the_storage(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_has_the_time_of_the_storage(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     for off in (3600.0, -3600.0):
         wrong = SimpleNamespace(time=lambda off=off: time.time() + off, monotonic=time.monotonic)
         monkeypatch.setattr(storage, "time", wrong)

@@ -27,8 +27,8 @@ def redact(secrets: dict[str, str], text: bytes) -> bytes:
 
 def test_a_value_is_found_wherever_it_stands() -> None:
     text = f"key={CANARY}, and {CANARY[:9]} alone\n{CANARY}".encode()
-    wanted = f"key={MARK}, and {CANARY[:9]} alone\n{MARK}".encode()
-    assert redact({"WANDB_API_KEY": CANARY}, text) == wanted
+    expected = f"key={MARK}, and {CANARY[:9]} alone\n{MARK}".encode()
+    assert redact({"WANDB_API_KEY": CANARY}, text) == expected
 
 
 def test_no_value_is_left_in_any_text() -> None:
@@ -73,9 +73,9 @@ def test_a_value_is_found_as_urls_and_basic_auth_spell_it(value: str) -> None:
                 text = encode(before + data + after)
                 redacted = redact({"K": value}, b"Authorization: Basic " + text + b"\n")
                 assert redacted.count(b"[secret K]") == 1, (text, redacted)
-                left = redacted.replace(b"[secret K]", b"").removeprefix(b"Authorization: Basic ")
+                rest = redacted.replace(b"[secret K]", b"").removeprefix(b"Authorization: Basic ")
                 around = len(encode(before)) + len(encode(after))
-                assert len(left.strip()) <= around + 4, "too many letters beside it are left"
+                assert len(rest.strip()) <= around + 4, "too many letters beside it are left"
 
 
 def test_short_values_are_words_and_are_left_alone() -> None:
@@ -135,11 +135,11 @@ def holding(host: Host) -> dict[int, str]:
     """Return the commands of the host's processes that have the canary, by pid."""
     commands: dict[int, str] = {}
     for pid in host.processes():
-        here = Path(f"/proc/{pid}")
+        process = Path(f"/proc/{pid}")
         with contextlib.suppress(OSError):
-            content = (here / "environ").read_bytes() + (here / "cmdline").read_bytes()
+            content = (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
             if CANARY.encode() in content:
-                commands[pid] = (here / "comm").read_text().strip()
+                commands[pid] = (process / "comm").read_text().strip()
     return commands
 
 

@@ -90,9 +90,7 @@ def test_bytes_that_came_wrong_are_fetched_again_and_never_get_a_name(shelf: She
     assert "a.bin" not in shelf.files()
 
 
-def test_when_one_file_cannot_come_the_others_end_at_once(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_missing_file_ends_the_others(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "THREADS", 2)
     for number in range(20):
         shelf.bucket.put(f"set/more/{number}", b"m")
@@ -108,9 +106,7 @@ def test_when_one_file_cannot_come_the_others_end_at_once(
 
     with pytest.raises(Failure, match="HTTP 403"):
         shelf.stage(read=slow)
-    assert len(requested) == len({*requested}) <= 3, (
-        "no request is repeated, and waiting ones are dropped"
-    )
+    assert len(requested) == len({*requested}) <= 3, "no repeats, and waiting ones are dropped"
 
 
 def test_objects_that_cannot_be_files_are_left_out_and_noted(shelf: Shelf) -> None:
@@ -122,9 +118,7 @@ def test_objects_that_cannot_be_files_are_left_out_and_noted(shelf: Shelf) -> No
     assert "3 names that no file can have: 'a//b', 'x/../../out', 'empty/below'" in shelf.notes[0]
 
 
-def test_a_disk_need_hold_neither_two_versions_nor_room_for_what_is_there(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_need_not_hold_two_versions(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     def usage(_: object) -> SimpleNamespace:
         return SimpleNamespace(free=3000 - sum(map(len, shelf.files().values())))
 
@@ -143,9 +137,7 @@ def test_a_disk_need_hold_neither_two_versions_nor_room_for_what_is_there(
     assert len(shelf.files()) == 3
 
 
-def test_a_source_with_nothing_in_it_is_an_error_and_an_object_that_is_replaced_is_not(
-    shelf: Shelf,
-) -> None:
+def test_an_empty_source_is_an_error_and_an_object_that_is_replaced_is_not(shelf: Shelf) -> None:
     read, once = shelf.storage.read, [1]
 
     def replacing(path: str, *rest: Any) -> None:

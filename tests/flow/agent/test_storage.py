@@ -83,10 +83,7 @@ def refused(storage: Storage) -> StorageError:
 
 
 def test_no_request_is_sent_without_a_token_while_the_metadata_server_is_silent(
-    monkeypatch: pytest.MonkeyPatch,
-    guarded: Guarded,
-    metadata: MetadataServer,
-    storage: Storage,
+    monkeypatch: pytest.MonkeyPatch, guarded: Guarded, metadata: MetadataServer, storage: Storage
 ) -> None:
     metadata.facts[TOKEN] = token("good")
     with monkeypatch.context() as away:

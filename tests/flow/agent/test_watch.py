@@ -18,7 +18,7 @@ def test_a_program_whose_loss_is_nan_is_killed_and_its_line_is_the_verdict(host:
     program = "trap 'echo told; exit 75' TERM; echo step 6 loss=0.5; echo step 7 loss=nan; while :; do sleep 0.1; done"
     report = host.run(program, watch=LOSS)
     assert (report["cause"], report["error"]) == ("NONFINITE", "step 7 loss=nan")
-    read = reports.read_report(0, json.dumps(report), age=0)
+    read = reports.read_report(0, json.dumps(report))[1]
     assert read is not None
     assert read.verdict == Verdict(step=7, host=0, device="", blame="", text="step 7 loss=nan")
     assert (report["exit_code"], report["signalled"]) == (-9, True)
@@ -45,9 +45,7 @@ def test_which_output_is_searched(
 
 
 @pytest.mark.parametrize("by", ["a line of output", "an event"])
-def test_of_a_line_without_a_step_the_newest_step_of_the_program_is_the_bad_one(
-    host: Host, by: str
-) -> None:
+def test_a_bad_line_without_a_step_is_of_the_newest_step(host: Host, by: str) -> None:
     """No attempt resumes from a checkpoint of that step: the line may have come before it."""
     watch = {"nonfinite": "loss is nan", "checkpoint": r"saved (?P<step>\d+)"}
     step = """echo '{"t": 0, "kind": "step", "step": 45}' >> $TPUJOB_OUT/events.jsonl"""
@@ -169,9 +167,7 @@ def test_a_flood_of_output_is_searched_from_its_newest_part() -> None:
         ((100,), None),  # it may print each hundredth
     ],
 )
-def test_the_first_two_steps_that_are_printed_show_the_first_one_that_was_made(
-    printed: tuple[int, ...], first_step: int | None
-) -> None:
+def test_two_printed_steps_show_the_first(printed: tuple[int, ...], first_step: int | None) -> None:
     watch, _ = watching(progress=r"(?P<step>\d+)")
     watch.add_lines([b"%d" % step for step in printed])
     watch.search()

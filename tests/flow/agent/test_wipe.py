@@ -63,8 +63,8 @@ def test_nothing_of_another_owner_is_left_but_the_agent(emulated: Host) -> None:
     leave(emulated.tmp, "scratch", "memory/tpujob/corpus/1")
     assert emulated.run("echo $TPUJOB_JOB > made")["exit_code"] == 0
     assert wiped(emulated, "--key", KEY)["ok"]
-    kept = {"agent-1234", "command.lock", "epoch.json"}
-    assert files(home) == {".ssh/authorized_keys", *(f".tpujob/{name}" for name in kept)}
+    names = {"agent-1234", "command.lock", "epoch.json"}
+    assert files(home) == {".ssh/authorized_keys", *(f".tpujob/{name}" for name in names)}
     assert (home / ".ssh/authorized_keys").read_text() == f"{KEY}\n"
     assert (home / ".ssh/authorized_keys").stat().st_mode & 0o777 == 0o600
     assert files(emulated.tmp) == set()
@@ -91,10 +91,10 @@ def test_for_the_same_owner_what_outlives_attempts_is_kept(emulated: Host) -> No
     leave(emulated.home, ".tpujob/plan-000042-1.json", ".tpujob/work/abc/train.py")
     assert emulated.run("echo x > made")["exit_code"] == 0
     assert wiped(emulated)["ok"]
-    left = files(emulated.home)
-    assert left >= set(LEFT)
+    remaining = files(emulated.home)
+    assert remaining >= set(LEFT)
     assert not any(
-        name.endswith(("made", "train.py", "plan-000042-1.json")) for name in left - {*LEFT}
+        name.endswith(("made", "train.py", "plan-000042-1.json")) for name in remaining - {*LEFT}
     )
     assert files(emulated.tmp) == {"memory/tpujob/corpus/1"}
 
@@ -163,9 +163,7 @@ def test_a_machine_that_is_perhaps_a_persons_is_not_wiped(host: Host) -> None:
     assert "thesis" in files(host.home)
 
 
-def test_the_home_folder_of_a_person_is_none_of_an_emulated_host(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_home_of_a_person_is_none_of_an_emulated_host(monkeypatch: pytest.MonkeyPatch) -> None:
     home = pwd.getpwuid(os.getuid()).pw_dir
     monkeypatch.setenv("TPUJOB_EMULATED_HOST", "farm/slice/0/")
     for folder in (home, os.path.dirname(home), "/"):

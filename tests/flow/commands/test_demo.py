@@ -18,7 +18,7 @@ from tpujob.emulator.http_server import HttpThread
 
 
 @pytest.mark.parametrize(
-    ("step", "checkpoint", "more", "preempts"),
+    ("step", "checkpoint", "fields", "preempts"),
     [
         pytest.param(None, None, {}, False, id="not begun"),
         pytest.param(340, None, {}, False, id="nothing to resume from"),
@@ -31,9 +31,9 @@ from tpujob.emulator.http_server import HttpThread
     ],
 )
 def test_the_demo_preempts_in_the_middle_of_the_run_and_after_a_checkpoint(
-    step: int | None, checkpoint: int | None, more: dict[str, Any], preempts: bool
+    step: int | None, checkpoint: int | None, fields: dict[str, Any], preempts: bool
 ) -> None:
-    job = job_view(step=step, steps=1000, checkpoint=checkpoint, **more)
+    job = job_view(step=step, steps=1000, checkpoint=checkpoint, **fields)
     assert time_to_preempt(job) is preempts
 
 
@@ -56,8 +56,8 @@ def requests(tpujob: Tpujob) -> Iterator[list[Any]]:
 def story(api: ScriptedJobs, accuracy: float = 0.99, attempts: int = 2) -> None:
     """The demo's job as `get` shows it from one look to the next."""
 
-    def view(**more: Any) -> Any:
-        return job_view("000002", name="quickstart", **more)
+    def view(**fields: Any) -> Any:
+        return job_view("000002", name="quickstart", **fields)
 
     ended = [attempt_view(1, step=350, redone=10, outcome="interrupted", cause="PREEMPTED")]
     last = attempt_view(2, step=1000, resumed_from=340, outcome="succeeded")
@@ -77,9 +77,7 @@ def story(api: ScriptedJobs, accuracy: float = 0.99, attempts: int = 2) -> None:
     api.happened["000002"] = [event_view(1, "queued", "ada submitted quickstart")]
 
 
-def test_the_demo_preempts_once_and_sums_up(
-    tpujob: Tpujob, api: ScriptedJobs, requests: list[Any]
-) -> None:
+def test_the_demo_preempts_once(tpujob: Tpujob, api: ScriptedJobs, requests: list[Any]) -> None:
     story(api)
     ready = tpujob.state / "run" / "backend.json"
     page = {"page": "http://127.0.0.1:23456", "page_needs_code": False}
@@ -124,9 +122,7 @@ def test_a_demo_that_does_not_show_what_it_should_fails(
     assert "test accuracy is 50.0%" in tpujob("demo", code=1).out
 
 
-def test_the_demo_reports_a_dead_emulator_and_goes_on_following(
-    tpujob: Tpujob, api: ScriptedJobs
-) -> None:
+def test_the_demo_survives_a_dead_emulator(tpujob: Tpujob, api: ScriptedJobs) -> None:
     story(api, attempts=1)
     result = tpujob("demo", code=1)
     assert "could not preempt" in result.err

@@ -33,18 +33,18 @@ def sessions() -> Sessions:
 
 
 @pytest.fixture
-def here(tpujob_state: Path, sessions: Sessions) -> Iterator[dict[str, object]]:
+def record(tpujob_state: Path, sessions: Sessions) -> Iterator[dict[str, object]]:
     """Write the ready file of a backend on this machine that has a page."""
     with on_socket(scripted_app(ScriptedJobs(job_view()), sessions=sessions)) as url:
         yield stand_in(tpujob_state, "backend", url=url, page=PAGE, page_needs_code=False)
 
 
-def say(tpujob: Tpujob, here: dict[str, object], **more: object) -> None:
-    (tpujob.state / "run" / "backend.json").write_text(json.dumps(here | more))
+def say(tpujob: Tpujob, record: dict[str, object], **changes: object) -> None:
+    (tpujob.state / "run" / "backend.json").write_text(json.dumps(record | changes))
 
 
 def test_the_address_is_printed_where_there_is_no_browser(
-    tpujob: Tpujob, here: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    tpujob: Tpujob, record: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = tpujob("open")
     assert (result.out, result.err) == (f"{PAGE}/\n", "")
@@ -57,7 +57,7 @@ def test_the_address_is_printed_where_there_is_no_browser(
 
 
 def test_a_browser_is_opened_where_there_is_one(
-    tpujob: Tpujob, here: dict[str, object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    tpujob: Tpujob, record: dict[str, object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     opened = tmp_path / "opened"
     (tmp_path / "browser.py").write_text(KEEP)
@@ -72,13 +72,13 @@ def test_a_browser_is_opened_where_there_is_one(
 
 
 def test_a_code_is_in_the_address_where_one_is_needed_or_asked_for(
-    tpujob: Tpujob, here: dict[str, object], sessions: Sessions
+    tpujob: Tpujob, record: dict[str, object], sessions: Sessions
 ) -> None:
     output = tpujob("open", "42", "--code").out
     match = re.fullmatch(rf"{PAGE}/enter/([\w-]{{43}})\?to=/jobs/000042\n", output)
     assert match, output
     assert sessions.enter(match[1])
-    say(tpujob, here, page_needs_code=True)
+    say(tpujob, record, page_needs_code=True)
     match = re.fullmatch(rf"{PAGE}/enter/([\w-]{{43}})\n", tpujob("open").out)
     assert match
     assert sessions.enter(match[1])
@@ -86,9 +86,9 @@ def test_a_code_is_in_the_address_where_one_is_needed_or_asked_for(
 
 
 def test_the_page_can_be_switched_off(
-    tpujob: Tpujob, here: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    tpujob: Tpujob, record: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    say(tpujob, here, page="")
+    say(tpujob, record, page="")
     assert "it was started without" in tpujob("open", code=2).err
     assert "page" not in tpujob("status").out
     for setting, message in (("off", "TPUJOB_PAGE is off"), ("8080", "TPUJOB_PAGE is '8080'")):
@@ -97,9 +97,7 @@ def test_the_page_can_be_switched_off(
     monkeypatch.delenv("TPUJOB_PAGE")
 
 
-def test_commands_say_where_the_page_is(
-    tpujob: Tpujob, here: dict[str, object], job_file: Path
-) -> None:
+def test_commands_name_the_page(tpujob: Tpujob, record: dict[str, object], job_file: Path) -> None:
     assert tpujob("status").out.endswith(f"\nPage: {PAGE}/\n")
     pages = {process["name"]: process["page"] for process in tpujob("status", "--json").json}
     assert pages == {"farm": "", "emulator": "", "backend": PAGE}
@@ -150,10 +148,8 @@ def test_the_page_of_a_login_node_is_there_until_ctrl_c(tpujob: Tpujob, node: Sc
     until(lambda: not answers(match[1]), "the server that it started has ended")
 
 
-def test_the_user_who_serves_a_login_node_sees_its_page_as_others_do(
-    tpujob: Tpujob, here: dict[str, object]
-) -> None:
-    say(tpujob, here, page="", shared=True)
+def test_the_user_of_a_login_node_sees_its_page(tpujob: Tpujob, record: dict[str, object]) -> None:
+    say(tpujob, record, page="", shared=True)
     assert tpujob("status").out.endswith("\nPage: tpujob open\n")
     process = tpujob.popen("open", "--print")
     assert ask(line_of(process).rstrip("/"), "GET", "/jobs.json")[0] == 200
@@ -161,9 +157,7 @@ def test_the_user_who_serves_a_login_node_sees_its_page_as_others_do(
     assert process.wait(30) == 0
 
 
-def test_behind_iap_the_browser_signs_in_by_itself_and_elsewhere_a_command_does(
-    tpujob: Tpujob, edge: str
-) -> None:
+def test_only_behind_iap_the_browser_signs_in(tpujob: Tpujob, edge: str) -> None:
     tpujob("use", edge, "--name", "prod")
     assert "tpujob login" in tpujob("open", code=77).err
     assert tpujob("status").out.endswith("Page: tpujob open\n")
@@ -171,8 +165,8 @@ def test_behind_iap_the_browser_signs_in_by_itself_and_elsewhere_a_command_does(
     tpujob("use", edge, "--door", "iap", "--client-id", client, "--client-secret", "s")
     signed_in(tpujob.state, "prod", edge)
     file = tpujob.state / "contexts" / "prod" / "sign-in.json"
-    kept = json.loads(file.read_text()) | {"client_id": client}
-    file.write_text(json.dumps(kept))
+    token = json.loads(file.read_text()) | {"client_id": client}
+    file.write_text(json.dumps(token))
     assert tpujob("open").out == f"{edge}/\n"
     assert tpujob("open", "digits").out == f"{edge}/jobs/000042\n"
     assert tpujob("status").out.endswith(f"Page: {edge}/\n")

@@ -31,11 +31,11 @@ class Terminal:
         self.text = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")()
 
-    def shows(self, what: str) -> None:
-        until(lambda: self._read() and what in self.text, lambda: f"{what!r} in\n{self.text}")
+    def shows(self, text: str) -> None:
+        until(lambda: self._read() and text in self.text, lambda: f"{text!r} in\n{self.text}")
 
-    def type(self, what: str) -> None:
-        os.write(self.master, what.encode())
+    def type(self, text: str) -> None:
+        os.write(self.master, text.encode())
 
     def ends(self, code: int) -> str:
         until(
@@ -138,9 +138,7 @@ def test_a_person_is_asked_before_a_slice_is_given_back(tpujob: Tpujob, api: Scr
     assert "[y/N]" not in Terminal(tpujob, "delete", "42").ends(0), "nothing can be lost"
 
 
-def test_colour_is_only_for_terminals_that_allow_it(
-    tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_colour_is_for_terminals_alone(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[32m" in Terminal(tpujob, "list").ends(0)
     assert "\x1b[" not in tpujob("list").out
     monkeypatch.setenv("NO_COLOR", "1")
@@ -158,9 +156,7 @@ def test_list_watch_redraws_and_restores_the_terminal(tpujob: Tpujob, api: Scrip
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l"), "the cursor is listed again"
 
 
-def test_list_watch_without_a_terminal_prints_at_each_change(
-    tpujob: Tpujob, api: ScriptedJobs
-) -> None:
+def test_list_watch_in_a_pipe_prints_at_each_change(tpujob: Tpujob, api: ScriptedJobs) -> None:
     process = tpujob.popen("list", "--watch", "--json")
     assert process.stdout
     assert json.loads(process.stdout.readline())[0]["step"] == 480
@@ -170,9 +166,7 @@ def test_list_watch_without_a_terminal_prints_at_each_change(
     assert process.wait(30) == 130
 
 
-def test_create_follow_on_a_terminal_is_a_live_panel(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
-) -> None:
+def test_create_follow_has_a_live_panel(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     done = job_view("000002", state="succeeded", message="all done")
     api.script = [job_view("000002"), job_view("000002"), done]
     output = Terminal(tpujob, "create", str(job_file), "--follow").ends(0)

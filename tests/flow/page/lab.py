@@ -186,7 +186,7 @@ def notify(outbox: Outbox, jobs: list[Job]) -> None:
     failed = [job for job in jobs if job.state is State.FAILED]
     ways: dict[str, dict[str, Any]] = {
         "lab": {"state": "sent", "due": None},
-        "ops": {"error": "HTTP 503", "due": NOW + 300},
+        "ops": {"error": "HTTP 503: `tpujob x`", "due": NOW + 300},
     }
     for job, (channel, way) in product(failed, ways.items()):
         fact = Notification(

@@ -74,12 +74,7 @@ def tell(
         if step in (first, last):
             stage.clock.time = max(stage.clock.time, at)
             stage.reports(
-                job_id,
-                step=step,
-                steps=8000,
-                program_phase="train",
-                loss=round(loss, 4),
-                **fields,
+                job_id, step=step, steps=8000, program_phase="train", loss=round(loss, 4), **fields
             )
             stage.step(job_id)
     stage.draw(job_id, series.line())

@@ -89,9 +89,7 @@ def test_a_curve_lies_in_its_box_with_its_lost_part_joined_to_it() -> None:
         (1.2e9, 3.4e9, ["2e+09", "3e+09"]),
     ],
 )
-def test_an_axis_has_round_values_whose_texts_differ(
-    low: float, high: float, texts: list[str]
-) -> None:
+def test_an_axis_has_round_distinct_values(low: float, high: float, texts: list[str]) -> None:
     ticks = drawing.ticks(low, high)
     assert [text for _, text in ticks] == texts
     assert all(low - 1e-9 <= value <= high + 1e-9 for value, _ in ticks)

@@ -40,10 +40,10 @@ def test_a_file_is_kept_for_good_and_its_address_changes_with_its_content(site: 
     asset = assets()["app.css"]
     digest = hashlib.sha384(asset.body).hexdigest()
     assert digest[:8] in asset.address
-    got = httpx.get(site.url + asset.address)
-    assert got.content == asset.body
-    assert got.headers["cache-control"] == "private, max-age=31536000, immutable"
-    assert got.headers["content-encoding"] == "gzip"
+    answer = httpx.get(site.url + asset.address)
+    assert answer.content == asset.body
+    assert answer.headers["cache-control"] == "private, max-age=31536000, immutable"
+    assert answer.headers["content-encoding"] == "gzip"
     assert httpx.get(f"{site.url}/static/app.00000000.css").status_code == 404
     assert httpx.get(f"{site.url}/static/LOCK.json").status_code == 404
 

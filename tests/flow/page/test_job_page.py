@@ -5,15 +5,16 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from tests.flow.page import lab, past
-from tests.flow.page.conftest import HTML, NARROW, OpenTab, Site
-from tests.flow.page.story import axe
+from tests.flow.page.conftest import ALL, HTML, NARROW, OpenTab, Site
+from tests.flow.page.story import axe, fits
 from tests.support.callers import ADA
 from tests.support.stage import SPEC
 from tpujob.domain.model import Proof, State, Unreached, Verdict
 from tpujob.domain.observations import SliceState
+from tpujob.web.pages.frame import ALONE
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>{{ 7*7 }}\u202etxt.exe'\"`</td>"
 
@@ -59,6 +60,13 @@ def test_retries_and_the_steps_of_an_attempt_are_those_of_the_terminal(site: Sit
     assert ">failures: no retry is allowed<" in page
     assert ">hangs 0 of 2<" in page
     assert '<td class="num">26</td><td class="num">30</td>' in page, "the first step that it made"
+
+
+def test_the_time_left_of_a_hold_is_that_of_the_terminal(site: Site) -> None:
+    (job,) = site.store_jobs([lab.job_in(State.HOLDING, hold_until=lab.NOW + 7199)])
+    for path in ("/?who=everyone", f"/jobs/{job.id}"):
+        page = httpx.get(site.url + path, headers=HTML).text
+        assert 'data-age="till">1h59m</time>' in page
 
 
 @pytest.mark.parametrize("path", ["", "/metrics"])
@@ -118,6 +126,18 @@ def test_a_job_is_cancelled_and_resumed_without_scripts(site: Site, open_tab: Op
     assert width <= NARROW["width"], "nothing sticks out of a narrow screen"
 
 
+def test_a_page_kept_as_a_file_has_its_look_and_leads_nowhere(
+    site: Site, chromium: Browser
+) -> None:
+    page = chromium.new_page(viewport=NARROW)
+    for path in (ALL, f"/jobs/{past.preempted(site.stage, ADA)}"):
+        page.set_content(httpx.get(site.url + path, headers={**HTML, ALONE: "1"}).text)
+        expect(page.locator("a[href], :is(button, form, .act):visible")).to_have_count(0)
+        fits(page)
+    expect(page.locator(".curve").first).to_have_css("fill", "none")
+    page.close()
+
+
 def test_a_clean_leads_to_the_list(site: Site) -> None:
     (job,) = site.store_jobs([lab.job_in(State.FAILED)])
     form = {"content-type": "application/x-www-form-urlencoded"}
@@ -156,6 +176,8 @@ def test_hostile_text_is_shown_as_text(site: Site, open_tab: OpenTab) -> None:
         assert page.locator("img").count() == 0
         assert page.evaluate("document.scripts.length") < 6
         assert "\u202e" not in page.content()
+    page.set_viewport_size(NARROW)
+    fits(page)
     expect(page.locator("h1")).to_contain_text("<script>alert(1)</script>")
 
 

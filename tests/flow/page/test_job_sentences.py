@@ -27,11 +27,11 @@ def every_job() -> Iterator[Job]:
     for cause in Cause:
         failed = replace(job_in(State.FAILED), cause=cause, outcome=Outcome.FAILED)
         yield replace(failed, message=f"attempt 1 ended, {cause}: as its hosts say")
-        left = job_in(State.RELEASING)
+        job = job_in(State.RELEASING)
         ended = replace(
-            left.attempts[0], cause=cause, outcome=Outcome.INTERRUPTED, message=f"it was {cause}"
+            job.attempts[0], cause=cause, outcome=Outcome.INTERRUPTED, message=f"it was {cause}"
         )
-        yield replace(left, cause=cause, attempts=(ended,), message=f"{cause}; giving it back")
+        yield replace(job, cause=cause, attempts=(ended,), message=f"{cause}; giving it back")
         again = job_in(State.PREPARING)
         yield replace(again, message=f"{cause}: again in 20 s", wake=NOW + 20, attempts=(ended,))
         refused = replace(
@@ -74,9 +74,7 @@ def jobs(site: Site) -> list[JobView]:
     return [site.api.get(job["id"]) for job in site.api.list()["rows"]]
 
 
-def test_cause_since_and_next_step_are_the_same_sentence_everywhere(
-    site: Site, jobs: list[JobView]
-) -> None:
+def test_cause_since_and_next_step_are_equal_everywhere(site: Site, jobs: list[JobView]) -> None:
     with httpx.Client(base_url=site.url, headers=HTML) as client:
         for job in jobs:
             page = client.get(f"/jobs/{job['id']}").text

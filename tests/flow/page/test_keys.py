@@ -1,5 +1,7 @@
 """Everything can be done by keyboard alone; focus stays where it was put."""
 
+import re
+
 from playwright.sync_api import Page, expect
 
 from tests.flow.page import lab
@@ -50,6 +52,14 @@ def test_keys_go_through_the_rows_and_open_one(site: Site, open_tab: OpenTab):
     expect(page.locator("#rows tr").nth(0).locator(".name a")).to_be_focused()
     page.keyboard.press("o")
     page.wait_for_url("**/jobs/000015")
+
+
+def test_the_key_of_a_selection_does_nothing_for_a_viewer(site: Site, open_tab: OpenTab):
+    site.store_jobs(lab.full())
+    page = open_tab(ALL, name="eve")
+    for key in "jxj":
+        page.keyboard.press(key)
+    expect(page.locator("#rows tr").nth(1)).to_have_class(re.compile(r"\bat\b"))
 
 
 def test_keys_are_letters_in_a_text_field(site: Site, open_tab: OpenTab):

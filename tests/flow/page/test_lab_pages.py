@@ -5,6 +5,7 @@ from playwright.sync_api import expect
 
 from tests.flow.page import lab
 from tests.flow.page.conftest import NARROW, OpenTab, Site
+from tests.flow.page.story import axe
 from tests.support.stage import SPEC
 
 NAMED = {"x-test-name": "ada"}
@@ -67,8 +68,14 @@ def test_capacity_looks_for_what_is_left_over_only_when_asked(site: Site) -> Non
 
 def test_spend_by_user_leads_to_the_jobs_of_one(site: Site, open_tab: OpenTab) -> None:
     site.store_jobs(lab.full())
+    site.api.create({**SPEC, "tpu": {"type": "v4-16"}, "budget": {"usd": 50}})
+    site.stage.clock.time += 60
+    axe(open_tab("/spend"))
     page = open_tab("/spend", scripts=False)
-    expect(page.locator("tbody tr")).to_have_count(3)  # all, and two users
+    expect(page.locator("#rows tr")).to_have_count(3)  # all, and two users
+    page.get_by_role("link", name="Zone").click()
+    expect(page.locator("#rows th", has_text="no zone")).to_be_visible()
+    page.get_by_role("link", name="User").click()
     page.get_by_role("link", name="bob").click()
     expect(page.get_by_text("Only jobs of bob")).to_be_visible()
     expect(page.locator("footer code")).to_have_text("tpujob cost report --by job --user bob")

@@ -60,9 +60,7 @@ def site(store: Shaky, tmp_path: Path, port: int) -> Iterator[Site]:
 # It does not answer --------------------------------------------------------------------------------------------------
 
 
-def test_open_pages_say_since_when_the_store_does_not_answer_and_recover(
-    site: Site, store: Shaky, open_tab: OpenTab
-) -> None:
+def test_pages_say_when_the_store_failed(site: Site, store: Shaky, open_tab: OpenTab) -> None:
     job, _ = site.store_jobs([lab.job_in(State.RUNNING, n) for n in range(2)])
     tabs = [open_tab(path, allowed=["503"]) for path in (ALL, f"/jobs/{job.id}")]
     for tab in tabs:

@@ -22,16 +22,25 @@ from tpujob.service.backend import ProcessFacts
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
-def test_an_admin_sees_which_channel_fails_and_tests_it(
-    site: Site, open_tab: OpenTab, scripts: bool
-):
+def test_an_admin_sees_a_channel_fail_and_tests_it(site: Site, open_tab: OpenTab, scripts: bool):
     site.store_jobs([lab.job_in(State.FAILED)])
     page = open_tab("/notifications", scripts=scripts)
     failing = page.locator("#channel-ops")
-    expect(failing).to_contain_text("failing HTTP 503 1 message waiting")
+    expect(failing).to_contain_text("failing HTTP 503: tpujob x 1 message waiting")
+    expect(failing.locator("code")).to_have_text("tpujob x")
     page.get_by_role("button", name="Test ops").click()
     expect(failing).to_contain_text("works")
     expect(failing).to_contain_text("tpujob: test")
+
+
+def test_a_channel_that_fails_is_failing_although_newer_messages_wait(site: Site):
+    for n in range(12):
+        fact = Notification(str(n), NotificationKind.FAILED, lab.NOW + n, "failed", "000001", "x")
+        message = message_for("ops", fact)
+        failed = replace(message, tried=1, tried_at=lab.NOW, error="HTTP 503")
+        site.stage.store.outbox.add([message if n else failed])
+    (ops,) = (channel for channel in site.api.channels() if channel["name"] == "ops")
+    assert (ops["state"], ops["waiting"]) == ("failing", 12)
 
 
 def test_a_viewer_sees_it_without_buttons(open_tab: OpenTab):
@@ -74,9 +83,7 @@ def test_addresses_are_seen_by_their_owner_and_by_admins(site: Site) -> None:
 
 
 @pytest.mark.parametrize("local", [True, False], ids=["local", "deployed"])
-def test_without_channels_the_page_says_how_to_get_one(
-    site: Site, open_tab: OpenTab, tmp_path: Path, local: bool
-):
+def test_without_channels_there_is_help(site: Site, open_tab: OpenTab, tmp_path: Path, local: bool):
     file = str(tmp_path / "notifications.yaml") if local else ""
     site.stop()
     site.stage.setup = NotificationSetup()

@@ -25,6 +25,7 @@ SENSELESS = (
     ("/jobs/000001?before=x", 400, "is not an event number"),
     ("/jobs/000001/code", 404, "has no diff"),
     ("/jobs/000001/resume", 409, "is already active"),
+    ("/jobs/000001/resume", 409, 'href="../../jobs/000001">Job 000001</a>'),
     ("/diff?a=000001", 400, "A comparison needs two jobs"),
     ("/diff?a=000001&b=000009", 404, "000009"),
     ("/spend?by=colour", 400, "colour"),
@@ -107,9 +108,7 @@ def test_a_caller_above_the_limit_gets_a_page_that_refreshes(site: Site):
 
 
 @pytest.mark.parametrize("path", ["/health", "/healthz"])
-def test_a_path_without_sign_in_answers_a_wrong_method_with_a_page(
-    site: Site, path: str, caplog: pytest.LogCaptureFixture
-):
+def test_a_wrong_method_gets_a_page(site: Site, path: str, caplog: pytest.LogCaptureFixture):
     page = httpx.post(site.url + path, headers={**HTML, "x-test-name": "stranger"})
     assert page.status_code == 405, "the caller is unknown, and nothing fails"
     assert "POST is not allowed here" in page.text

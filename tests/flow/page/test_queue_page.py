@@ -35,11 +35,9 @@ def busy(site: Site) -> list[str]:
     return made
 
 
-def test_the_queue_says_why_each_job_waits_and_moves_by_itself(
-    site: Site, open_tab: OpenTab, busy: list[str]
-) -> None:
+def test_the_queue_says_why_each_job_waits(site: Site, open_tab: OpenTab, busy: list[str]) -> None:
     page = open_tab("/queue")
-    expect(page.get_by_text("5 jobs wait for a slice")).to_be_visible()
+    expect(page.get_by_text("5 jobs in the queue")).to_be_visible()
     expect(page.locator("#queue-shapes section")).to_have_count(2)
     sweep, evaluation, later = (page.locator(f"#queue-{busy[n]}") for n in (2, 5, 6))
     expect(sweep).to_contain_text("16 of 16 chips of us-central2-b/v4/spot are in use")
@@ -56,27 +54,30 @@ def test_the_queue_says_why_each_job_waits_and_moves_by_itself(
 def test_the_queue_fits_a_window(open_tab: OpenTab, busy: list[str], width: int) -> None:
     page = open_tab("/queue", scripts=False, view={"width": width, "height": 900})
     expect(page.locator(f"#queue-{busy[2]}")).to_contain_text("sweep-2")
-    left = "bars => bars.map(bar => bar.getBoundingClientRect().x)"
-    bars = page.locator("#queue-shares .share").evaluate_all(left)
+    left_edges = "bars => bars.map(bar => bar.getBoundingClientRect().x)"
+    bars = page.locator("#queue-shares .share").evaluate_all(left_edges)
     assert len(set(bars)) == 1, "they can be compared"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_an_empty_queue_says_so(site: Site, open_tab: OpenTab) -> None:
     page = open_tab("/queue", scripts=False)
-    expect(page.get_by_text("No job waits for a slice.")).to_be_visible()
+    expect(page.get_by_text("No job is in the queue.")).to_be_visible()
     for path in ("queue.json", "v1/queue?limit=0"):
         assert httpx.get(f"{site.url}/{path}", headers=NAMED).json()["rows"] == []
 
 
 def test_a_sweep_is_a_grid_of_its_elements(site: Site, open_tab: OpenTab) -> None:
-    sweep = site.api.create({**SPEC, "name": "sweep", "matrix": {"lr": [*range(30)]}})["id"]
+    sweep = site.api.create(
+        {**SPEC, "name": "sweep", "tpu": {"type": "v4-16"}, "matrix": {"lr": [*range(30)]}}
+    )["id"]
     for _ in range(3):
         site.stage.clock.time += 60
         for job in [sweep, *(job_.id for job_ in site.stage.store.list() if job_.group)][:6]:
             site.stage.reconciler.tick(job)
     page = open_tab(f"/jobs/{sweep}")
     expect(page.locator("#job-elements .cells a")).to_have_count(30)
+    expect(page.locator("#job-facts")).to_contain_text("v4-16, spot any zone")
     expect(page.locator("#job-elements .best")).to_have_count(0)
     for part in ("time", "curves", "tries", "hosts"):  # a group runs no program
         expect(page.locator(f"#job-{part}")).to_have_count(0)

@@ -99,9 +99,7 @@ def tab(chromium: Browser) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("relayed", [False, True], ids=["here", "through the relay"])
-def test_a_code_opens_the_page_and_everything_on_it_stays_in_the_session(
-    tmp_path: Path, tab: Page, relayed: bool
-) -> None:
+def test_a_code_opens_the_page_and_a_session(tmp_path: Path, tab: Page, relayed: bool) -> None:
     wrong: list[str] = []
     requests: list[str] = []
     tab.on(
@@ -133,9 +131,7 @@ def test_a_code_opens_the_page_and_everything_on_it_stays_in_the_session(
     assert wrong == []
 
 
-def test_another_site_can_lead_to_the_page_and_neither_see_nor_change_anything(
-    tmp_path: Path, tab: Page
-) -> None:
+def test_another_site_can_only_lead_to_the_page(tmp_path: Path, tab: Page) -> None:
     """On Linux the kernel knows this browser as its user's: only who asked it to ask is another."""
     with Local(tmp_path, kernel_says=True).served() as local:
 
@@ -158,7 +154,7 @@ def test_another_site_can_lead_to_the_page_and_neither_see_nor_change_anything(
             tab.get_by_role("link").click()
             assert "llama-8b-pretrain" in tab.inner_text("main")
             tab.go_back()
-            with tab.expect_response(lambda r: r.request.method == "POST") as got:
+            with tab.expect_response(lambda r: r.request.method == "POST") as response:
                 tab.get_by_role("button").click()
-            assert got.value.status == 403
+            assert response.value.status == 403
         assert local.wish is DesiredState.RUN

@@ -11,9 +11,9 @@ import time
 
 
 def main(ready: str, story: str, name: str, how: str) -> None:
-    def tell(what: str) -> None:
+    def tell(event: str) -> None:
         with open(story, "a") as file:
-            file.write(f"{name} {what}\n")
+            file.write(f"{name} {event}\n")
 
     def end(*_: object) -> None:
         tell("ended")

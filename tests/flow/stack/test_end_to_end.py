@@ -58,9 +58,7 @@ def test_the_page_about_python_prints_what_it_shows(stack: LocalStack) -> None:
     assert done.stdout == f'{printed}<iframe srcdoc="\n', done.stderr
 
 
-def test_a_preempted_job_gets_another_slice_and_nothing_of_the_old_one_lives(
-    stack: LocalStack,
-) -> None:
+def test_a_preempted_job_gets_another_slice_and_the_old_one_is_gone(stack: LocalStack) -> None:
     job_id = stack.create("counting", COUNT)
     stack.until(job_id, "running")
     stack.run("emulator", "preempt", job_id, "--notice", "1s")
@@ -111,8 +109,8 @@ def test_cancel_holds_the_slice_and_resume_goes_on_with_it(stack: LocalStack) ->
     view = stack.until(job_id, lambda v: v["state"] == "holding" and "held" in v["message"])
     assert "/h" in view["message"], "what a held slice costs is shown"
     pattern = "mark-of-the-held[-]job"
-    left = stack.run("ssh", job_id, "--host", "0", "--", "pgrep", "-c", "-f", pattern, code=None)
-    assert left.strip() in ("", "0"), "the program is stopped"
+    count = stack.run("ssh", job_id, "--host", "0", "--", "pgrep", "-c", "-f", pattern, code=None)
+    assert count.strip() in ("", "0"), "the program is stopped"
     stack.run("resume", job_id)
     view = stack.until(job_id, lambda v: v["state"] == "running" and v["attempt"] == 2)
     assert len(view["slices"]) == 1
@@ -199,9 +197,7 @@ def test_a_users_own_script_travels_with_the_job_and_resumes(stack: LocalStack) 
 
 
 @pytest.mark.slow
-def test_commands_that_need_the_local_stack_start_it_also_after_the_emulator_died(
-    tmp_path: Path,
-) -> None:
+def test_commands_start_the_local_stack_also_after_the_emulator_died(tmp_path: Path) -> None:
     local = LocalStack(tmp_path)
     try:
         assert "quota" in local.run("quota")
@@ -256,9 +252,7 @@ def test_hosts_behind_a_firewall_are_told_from_bad_hardware(stack: LocalStack) -
 
 
 @pytest.mark.slow
-def test_data_of_another_region_and_of_a_folder_is_read_in_the_region_of_the_slice(
-    stack: LocalStack,
-) -> None:
+def test_data_of_a_region_and_of_a_folder_is_read_beside_the_slice(stack: LocalStack) -> None:
     folder = stack.folder / "corpus"
     folder.mkdir()
     for part in range(3):
@@ -274,11 +268,11 @@ def test_data_of_another_region_and_of_a_folder_is_read_in_the_region_of_the_sli
     assert "and gs://tpujob-us-west4/datasets/own-" in log
     kinds = [event["kind"] for event in stack.json("events", job_id)]
     assert kinds.index("copy_finished") < kinds.index("slice_requested")
-    for one in stack.json("data", "where", job_id, "--epochs", "9")["data"]:
-        (place,) = one["places"]
-        assert (one["bytes"], place["missing"], place["zones"]) == (12288, 0, ["us-west4-a"])
-        stack.run("data", "sync", place["path"], f"./back-{one['name']}")
-        back = stack.folder / f"back-{one['name']}"
+    for row in stack.json("data", "where", job_id, "--epochs", "9")["data"]:
+        (place,) = row["places"]
+        assert (row["bytes"], place["missing"], place["zones"]) == (12288, 0, ["us-west4-a"])
+        stack.run("data", "sync", place["path"], f"./back-{row['name']}")
+        back = stack.folder / f"back-{row['name']}"
         assert {f.name: f.read_bytes() for f in back.iterdir()} == {
             f.name: f.read_bytes() for f in folder.iterdir()
         }

@@ -45,9 +45,7 @@ def create(local: LocalStack, name: str, then: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_lost_store_is_refused_and_no_job_gets_the_data_of_another(
-    local: LocalStack, tmp_path: Path
-) -> None:
+def test_a_lost_store_is_refused_and_mixes_no_data(local: LocalStack, tmp_path: Path) -> None:
     ended = create(local, "first", "true")
     local.until(ended, "succeeded")
     running = create(local, "going", "sleep 3000")

@@ -56,9 +56,9 @@ class Lab:
         assert status == 200, answer
         return jobs
 
-    def until(self, holds: Callable[[], bool], what: str) -> None:
+    def until(self, holds: Callable[[], bool], condition: str) -> None:
         """Wait until it holds; ask rarely, as each question takes time from the backend."""
-        until(holds, lambda: f"{what}; {self.states()}", 120, pause=0.3)
+        until(holds, lambda: f"{condition}; {self.states()}", 120, pause=0.3)
 
     def states(self) -> dict[str, int]:
         return self.api.list({"limit": 1})["states"]
@@ -84,7 +84,7 @@ def test_five_of_twenty_jobs_are_preempted_at_once_and_come_back(lab: Lab) -> No
     lab.until(lambda: lab.states() != {"running": JOBS}, "the backend sees it")
     lab.until(lambda: lab.states() == {"running": JOBS}, "all run again")
     for view in map(lab.api.get, jobs):
-        assert [one["cause"] for one in view["attempts"]] == ["PREEMPTED", None]
+        assert [attempt["cause"] for attempt in view["attempts"]] == ["PREEMPTED", None]
     others = set(lab.jobs) - set(jobs)
     assert all(len(lab.api.get(job)["attempts"]) == 1 for job in others)
     assert lab.farm.count()[0] == JOBS, "nothing is left of the five"

@@ -92,7 +92,7 @@ def test_everything_is_started_in_order_and_only_once_and_stands_on_its_own(rig:
     rig.up()
     assert rig.pids() == pids
     names = ("farm", "emulator", "backend")
-    assert rig.story() == [f"{name} {what}" for name in names for what in ("began", "up")]
+    assert rig.story() == [f"{name} {event}" for name in names for event in ("began", "up")]
     for part in stack_processes.status(rig.settings, rig.parts):
         assert part.ready
         facts = [part.ready[name] for name in ("session", "stdin", "folder")]
@@ -171,9 +171,7 @@ def test_a_process_that_never_comes_up_is_ended(rig: Rig) -> None:
 # Which process is ours -----------------------------------------------------------------------------------------------
 
 
-def test_a_ready_file_or_a_reused_pid_proves_nothing(
-    rig: Rig, sleeper: subprocess.Popen[bytes]
-) -> None:
+def test_a_ready_file_or_old_pid_proves_nothing(rig: Rig, sleeper: subprocess.Popen[bytes]) -> None:
     stack_processes.prepare(rig.settings)
     ready, noted = rig.settings.ready_file("backend"), rig.settings.process_file("backend")
     ready.write_text(json.dumps({"pid": sleeper.pid, "url": "unix:/old"}))
@@ -196,10 +194,8 @@ def test_a_damaged_ready_file_is_stale(rig: Rig, text: str) -> None:
     assert rig.down() == []
 
 
-def test_a_process_that_noted_itself_before_it_became_one_of_the_stack_is_found_and_ended(
-    rig: Rig,
-) -> None:
-    """As `tpujob serve` does."""
+def test_a_process_that_noted_itself_before_it_joined_the_stack_is_ended(rig: Rig) -> None:
+    """Note the process first, as `tpujob serve` does."""
     stack_processes.prepare(rig.settings)
     script = (
         "import os, sys; from pathlib import Path; from tpujob.config import stack_processes\n"
@@ -229,8 +225,8 @@ def test_down_ends_in_reverse_order_and_leaves_no_trace(rig: Rig) -> None:
     assert rig.down() == ["backend", "emulator", "farm"]
     assert rig.story()[-3:] == ["backend ended", "emulator ended", "farm ended"]
     assert rig.pids() == [None, None, None]
-    left = {path.suffix for path in rig.settings.run.iterdir()}
-    assert left == {".log", ".lock"}
+    suffixes = {path.suffix for path in rig.settings.run.iterdir()}
+    assert suffixes == {".log", ".lock"}
     assert rig.down() == []
 
 
@@ -253,9 +249,7 @@ def test_the_backend_is_started_once_and_then_found(rig: Rig) -> None:
     assert stack_processes.running_backend(rig.settings) == access
 
 
-def test_a_backend_that_was_killed_is_replaced_when_it_refuses_a_connection(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_backend_is_replaced(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = stack_processes.ensure_backend(rig.settings, rig.parts)
     first = rig.pids()[2]
     assert first

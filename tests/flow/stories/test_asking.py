@@ -59,9 +59,7 @@ def test_a_follower_misses_no_change_between_two_looks(stage: Stage) -> None:
     began = time.monotonic()
     next(follower)
     assert time.monotonic() - began < 30, "it was changed before the wait began"
-    assert loop.attended == [(job_id, 65)], (
-        "its backend attends to it for as long as a follower waits"
-    )
+    assert loop.attended == [(job_id, 65)], "the backend attends to it while a follower waits"
     of_all = api.follow(timeout=0.01)
     next(of_all), next(of_all)
     assert len(loop.attended) == 1, "no follower waits for one job"

@@ -2,6 +2,8 @@
 
 import itertools
 
+import pytest
+
 from tests.support.stage import Stage
 from tpujob.domain.model import Cause, State
 from tpujob.domain.observations import SliceState
@@ -49,14 +51,33 @@ def test_without_room_anywhere_pauses_grow_and_the_wait_is_shown(stage: Stage) -
     assert stage.until(job_id, State.RUNNING, limit=2000).spent.get("stockouts") is None
 
 
-def test_a_limit_on_waiting_ends_the_job_and_says_so(stage: Stage) -> None:
+@pytest.mark.parametrize("hours", [2, 12])
+def test_a_limit_on_waiting_ends_the_job_and_says_so(stage: Stage, hours: int) -> None:
+    """The record does not keep all the requests of 12 hours."""
     stage.cloud.full = {"us-central2-b"}
-    job_id = stage.create(recovery={"wait": "2h"})
-    job = stage.until(job_id, State.FAILED, limit=3000)
+    job_id = stage.create(recovery={"wait": f"{hours}h"})
+    job = stage.until(job_id, State.FAILED, limit=5000)
     assert job.cause is Cause.STOCKOUT
-    assert "no slice in 2 h, which `recovery.wait` allows" in job.message
-    assert 7200 <= stage.clock.now() - job.created_at < 7200 + 900
-    assert len(job.slices) <= 21, "requests that came to nothing do not fill the record"
+    assert f"no slice in {hours} h, which `recovery.wait` allows" in job.message
+    assert hours * 3600 <= stage.clock.now() - job.created_at < hours * 3600 + 900
+    assert len(job.slices) <= 22, "requests that came to nothing do not fill the record"
+
+
+def test_a_wait_for_an_element_of_the_same_group_is_none_for_capacity(stage: Stage) -> None:
+    group = stage.create(array=2, at_once=1, hand_on=False, recovery={"wait": "30m"})
+    stage.until(group, lambda job: job.submitted == 2)
+    first, second = (f"{int(group) + n:06d}" for n in (1, 2))
+    stage.running(first)
+    for _ in range(40):
+        stage.clock.sleep(60)
+        stage.reports(first, phase="running")
+        for job in (first, second):
+            stage.reconciler.tick(job)
+    assert stage.job(second).state is State.QUEUED
+    stage.cloud.full = {"us-central2-b"}
+    stage.succeed(first)
+    ended = stage.until(second, State.FAILED, limit=1000)
+    assert len(ended.slices) > 3, "its wait begins with its first request"
 
 
 def test_resume_gives_a_job_that_waited_too_long_its_time_again(stage: Stage) -> None:

@@ -16,8 +16,8 @@ from tpujob.submit.archive import pack
 
 
 def git(folder: Path, *words: str) -> None:
-    who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
-    subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True)
+    author = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    subprocess.run(["git", *author, *words], cwd=folder, check=True, capture_output=True)
 
 
 @pytest.fixture
@@ -40,9 +40,7 @@ def submit(stage: Stage, folder: Path) -> JobView:
     return stage.api.create(spec, bundles=[path], code=bundle.standing)
 
 
-def test_a_requeued_job_runs_what_was_submitted_though_the_branch_has_moved(
-    stage: Stage, checkout: Path
-) -> None:
+def test_a_requeued_job_runs_the_code_that_was_submitted(stage: Stage, checkout: Path) -> None:
     job_id = submit(stage, checkout)["id"]
     first = stage.running(job_id)
     (checkout / "train.py").write_text("print('two')\n")
@@ -57,9 +55,7 @@ def test_a_requeued_job_runs_what_was_submitted_though_the_branch_has_moved(
     assert pack(checkout).sha256 not in second.bundles[0]
 
 
-def test_a_clean_checkout_costs_no_object_and_a_changed_one_has_its_diff(
-    stage: Stage, checkout: Path
-) -> None:
+def test_only_a_changed_checkout_costs_an_object(stage: Stage, checkout: Path) -> None:
     clean = submit(stage, checkout)
     assert clean["code"] is not None
     assert (clean["code"]["branch"], clean["code"]["dirty"]) == ("main", False)

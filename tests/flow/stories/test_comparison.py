@@ -62,11 +62,11 @@ class RealCloud:
     def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
         return self._slices.survey(zones, timeout=timeout)
 
-    def create(self, slice: Slice, **more: Any) -> None:
-        self._slices.create(slice, **more)
+    def create(self, slice: Slice, **options: Any) -> None:
+        self._slices.create(slice, **options)
 
-    def delete(self, slice: Slice, **given: Any) -> None:
-        self._slices.delete(slice, **given)
+    def delete(self, slice: Slice, **options: Any) -> None:
+        self._slices.delete(slice, **options)
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Any]:
         return list(self._slices.list_all(zones, timeout=timeout))
@@ -131,8 +131,8 @@ def test_a_day_without_capacity_is_waited_out_with_pauses(real: Stage) -> None:
     began = real.clock.now()
     real.until(job_id, lambda j: real.clock.now() - began > DAY, limit=20_000)
     creates = real.cloud.asked("Create")
-    asked = [s.requested_at for s in real.job(job_id).slices]
-    shortest = min(b - a for a, b in zip(asked[-20:], asked[-19:], strict=False)) / 60
+    times = [s.requested_at for s in real.job(job_id).slices]
+    shortest = min(b - a for a, b in zip(times[-20:], times[-19:], strict=False)) / 60
     assert real.cloud.left() <= 1
     assert creates <= 12 * 24, f"{creates} creates in a day"
     text = f"about {round(creates, -1)} creates in 24 h, {shortest:.0f} min apart or more once it lasts"
@@ -154,9 +154,7 @@ class RealAgent(HostsOfCloud):
         super().start(slice, plans, timeout=timeout)
 
 
-def test_a_command_that_outlives_its_ssh_session_is_started_once(
-    tmp_path: Path, stage: Stage
-) -> None:
+def test_a_command_that_outlives_ssh_is_started_once(tmp_path: Path, stage: Stage) -> None:
     bucket, metadata = RealBucket(tmp_path / "shed"), MetadataServer()
     hosts = RealAgent(stage.cloud, stage.bucket, stage.faults)
     hosts.host = Host(tmp_path / "host", bucket, metadata)

@@ -82,9 +82,7 @@ def nodes(cloud: Cloud, zone: str = US) -> list[Any]:
     return sorted(cloud.client().list_nodes(parent=parent), key=lambda node: node.name)
 
 
-def test_jobs_of_the_same_id_share_neither_slice_nor_folder(
-    cloud: Cloud, people: list[Person]
-) -> None:
+def test_jobs_of_one_id_share_neither_slice_nor_folder(cloud: Cloud, people: list[Person]) -> None:
     jobs = [person.create() for person in people]
     assert [job["id"] for job in jobs] == ["000001", "000001"]
     until(lambda: len(nodes(cloud)) == 2, "each has asked for a slice", 60)
@@ -105,17 +103,13 @@ def test_jobs_of_the_same_id_share_neither_slice_nor_folder(
         assert node.service_account.email == ACCOUNT
     for person in people:
         leaks = person.backend.api.leaks()
-        assert [*leaks["deleted"], *leaks["kept"]] == [], (
-            "what another backend made is no leak of this one"
-        )
+        assert [*leaks["deleted"], *leaks["kept"]] == [], "slices of other backends are no leaks"
         swept = person.backend.api.sweep()
         assert [swept["deleted"], swept["keys"]] == [[], []]
     assert len(nodes(cloud)) == 2
 
 
-def test_a_bucket_that_is_missing_or_lies_elsewhere_is_refused_before_any_request(
-    cloud: Cloud, people: list[Person]
-) -> None:
+def test_a_wrong_bucket_is_refused_before_a_request(cloud: Cloud, people: list[Person]) -> None:
     ada, _ = people
     lied = context.current(ada.settings)
     for bucket, message in (

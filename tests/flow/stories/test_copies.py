@@ -49,8 +49,8 @@ def create(stage: Stage, *zones: str, data: Any = SOURCE) -> str:
 
 
 def target(stage: Stage, job_id: str, region: str) -> str:
-    (one,) = stage.job(job_id).data
-    return one.at[region]
+    (data,) = stage.job(job_id).data
+    return data.at[region]
 
 
 def environment(stage: Stage, job: Job) -> dict[str, str]:
@@ -63,9 +63,9 @@ def environment(stage: Stage, job: Job) -> dict[str, str]:
 def test_no_slice_is_asked_for_before_all_data_is_in_its_region(lab: Stage) -> None:
     job_id = create(lab, EAST)
     job = lab.until(job_id, lambda j: bool(j.slices))
-    there = target(lab, job_id, "us-east5")
-    assert there.startswith("gs://tpujob-us-east5/datasets/fineweb-")
-    assert below(lab, there) == FILES
+    place = target(lab, job_id, "us-east5")
+    assert place.startswith("gs://tpujob-us-east5/datasets/fineweb-")
+    assert below(lab, place) == FILES
     kinds = lab.kinds(job_id)
     assert kinds[:2] == ["created", "copy_started"]
     assert kinds.index("copy_finished") < kinds.index("slice_requested")
@@ -73,7 +73,7 @@ def test_no_slice_is_asked_for_before_all_data_is_in_its_region(lab: Stage) -> N
     assert (copy.progress.objects, copy.progress.bytes) == (4, 11)
     assert copy.micros == 4 * 5 + 1, "four operations, and a part of a cent for 11 bytes"
     assert lab.api.cost().get("copies_micros") == copy.micros
-    assert environment(lab, lab.running(job_id))["TPUJOB_DATA"] == there
+    assert environment(lab, lab.running(job_id))["TPUJOB_DATA"] == place
 
 
 def test_data_in_the_right_region_is_read_where_it_is(lab: Stage) -> None:
@@ -94,9 +94,7 @@ def test_the_second_job_finds_the_copy_of_the_first(lab: Stage) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_backend_that_is_killed_in_mid_copy_is_followed_by_one_that_goes_on(
-    lab: Stage, when: str
-) -> None:
+def test_a_backend_goes_on_with_the_copy_of_a_killed_one(lab: Stage, when: str) -> None:
     job_id = create(lab, EAST)
     killed = 0
 
@@ -106,7 +104,7 @@ def test_a_backend_that_is_killed_in_mid_copy_is_followed_by_one_that_goes_on(
             lab.faults.kill_at = (lab.faults.effects + 1, when)
             killed += 1
 
-    lab.until(job_id, lambda j: bool(j.slices), each=strike)
+    lab.until(job_id, lambda j: bool(j.slices), also=strike)
     assert killed == 6
     assert below(lab, target(lab, job_id, "us-east5")) == FILES
     assert len(lab.copies.made) == len(FILES), "nothing is copied twice"
@@ -142,9 +140,7 @@ def test_the_wait_for_data_is_shown_with_its_size(lab: Stage) -> None:
         ("s3://elsewhere/x", "s3://elsewhere/x is not in gs://tpujob-us-east5/datasets/x-"),
     ],
 )
-def test_data_that_is_not_there_is_refused_before_there_is_a_job(
-    lab: Stage, data: str, message: str
-) -> None:
+def test_missing_data_is_refused_before_there_is_a_job(lab: Stage, data: str, message: str) -> None:
     with pytest.raises(BadSpec) as error:
         create(lab, EAST, data=data)
     assert message in error.value.message
@@ -155,9 +151,7 @@ def test_data_that_is_not_there_is_refused_before_there_is_a_job(
         assert error.value.hint.startswith("tpujob data sync s3://elsewhere/x gs://tpujob-us-east5")
 
 
-def test_no_job_and_no_plan_names_data_of_another_user_where_accounts_are_separate(
-    lab: Stage,
-) -> None:
+def test_no_job_or_plan_names_data_of_others_where_accounts_are_separate(lab: Stage) -> None:
     jobs, of_ben = lab.api, "gs://tpujob-us-east5/u/ben/x"
     jobs._submission._site = replace(EVERYWHERE, separate_accounts=True)  # pyright: ignore[reportPrivateUsage]
     lab.bucket.places["tpujob-us-east5"] = BucketPlace("us-east5", frozenset({"us-east5"}))
@@ -174,24 +168,22 @@ def test_a_plan_and_an_estimate_do_not_need_the_bucket_of_the_data(lab: Stage) -
     plan = lab.api.plan(spec)
     missing = "gs://nowhere/x: there is no bucket gs://nowhere"
     assert plan.get("refused") == [{"message": f"data: {missing}", "hint": ""}]
-    assert not any("nowhere" in one for one in plan["warnings"])
-    assert [one["name"] for one in plan.get("data", ())] == ["fineweb"]
+    assert not any("nowhere" in entry for entry in plan["warnings"])
+    assert [entry["name"] for entry in plan.get("data", ())] == ["fineweb"]
     view = lab.api.estimate(spec, {"hours": 1.0})
     assert f"copy of x: {missing}" in view["unknown"]
     assert view["list_micros"] > 0
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
-def test_each_shipped_config_is_planned_and_estimated_though_its_data_is_not_there(
-    stage: Stage, path: Path
-) -> None:
+def test_shipped_configs_are_estimated_without_their_data(stage: Stage, path: Path) -> None:
     spec = dump(job_file.read(path, "", cross_region=False))
     plan = stage.api.plan(spec)
     assert plan["chips"] > 0
     assert stage.api.estimate(spec, {"hours": 1.0})["list_micros"] > 0
-    foreign = {one["from"].split("/")[2] for one in spec["data"] if "gs://" in one["from"]}
+    foreign = {entry["from"].split("/")[2] for entry in spec["data"] if "gs://" in entry["from"]}
     for bucket in foreign:
-        refused = [one["message"] for one in plan.get("refused", ())]
+        refused = [entry["message"] for entry in plan.get("refused", ())]
         assert any(f"there is no bucket gs://{bucket}" in text for text in refused)
         with pytest.raises(BadSpec, match=f"there is no bucket gs://{bucket}"):
             stage.api.create(spec)
@@ -201,13 +193,13 @@ def test_an_estimate_has_the_copy_in_its_sums(lab: Stage) -> None:
     lab.bucket.put(f"{SOURCE}/large", bytes(1 << 20), timeout=1)
     spec = {**JOB, "data": SOURCE}
     lines = lab.api.estimate(spec, {"hours": 1.0})["lines"]
-    found = {one["what"]: one for one in lines if "copy of fineweb" in one["what"]}
-    traffic = found["copy of fineweb, europe-west4 to us-east5"]
+    by_name = {line["what"]: line for line in lines if "copy of fineweb" in line["what"]}
+    traffic = by_name["copy of fineweb, europe-west4 to us-east5"]
     assert traffic["list_micros"] == 49
-    assert found["copy of fineweb"]["formula"] == "5 objects, class A, once"
+    assert by_name["copy of fineweb"]["formula"] == "5 objects, class A, once"
     lab.running(create(lab, EAST))
     lines = lab.api.estimate(spec, {"hours": 1.0})["lines"]
-    assert {one["list_micros"] for one in lines if "copy of fineweb" in one["what"]} == {0}
+    assert {line["list_micros"] for line in lines if "copy of fineweb" in line["what"]} == {0}
 
 
 # Checkpoints ---------------------------------------------------------------------------------------------------------

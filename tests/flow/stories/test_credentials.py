@@ -12,9 +12,7 @@ from tpujob.errors import Refused, Transient
 EXPIRED = "Token has been expired or revoked (run `gcloud auth application-default login`)"
 
 
-def test_a_job_runs_on_while_no_poll_succeeds(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_runs_on_while_polls_fail(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     job_id = stage.create()
     before = stage.running(job_id)
 

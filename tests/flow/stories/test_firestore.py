@@ -27,8 +27,8 @@ def networks() -> list[Network]:
 def stores(firestore_place: str, networks: list[Network]) -> Iterator[list[FirestoreStore]]:
     endpoint, _, project = firestore_place.partition("/")
     stores = [
-        FirestoreStore(Firestore(project, endpoint=endpoint, interceptors=[each]), mirrored=True)
-        for each in networks
+        FirestoreStore(Firestore(project, endpoint=endpoint, interceptors=[network]), mirrored=True)
+        for network in networks
     ]
     yield stores
     for store in stores:
@@ -91,9 +91,7 @@ def test_a_sweep_and_what_is_tidied_after_it_read_each_job_once(
     assert networks[0].billed["reads", "query jobs by number"] == 3
 
 
-def test_the_settings_of_a_backend_lead_to_its_database(
-    firestore_place: str, tmp_path: Path
-) -> None:
+def test_settings_of_a_backend_lead_to_its_database(firestore_place: str, tmp_path: Path) -> None:
     endpoint, _, project = firestore_place.partition("/")
     env = {
         "TPUJOB_STATE": str(tmp_path),

@@ -44,9 +44,7 @@ def test_no_other_program_can_end_a_job_as_succeeded(stage: Stage) -> None:
     assert events == [f"{n} reports of attempt 1 ignored: not sent by its hosts" for n in (2, 4)]
 
 
-def test_the_number_of_ignored_reports_is_stored_at_times_and_outlives_the_backend(
-    stage: Stage,
-) -> None:
+def test_the_number_of_ignored_reports_is_stored_and_outlives_the_backend(stage: Stage) -> None:
     stage.running(victim := stage.create())
     for n in range(20):
         forge(stage, victim, phase="exited", exit_code=n)
@@ -78,7 +76,7 @@ def test_nonsense_that_a_program_signs_ends_its_own_job_alone(stage: Stage, at: 
 
     forge_time()
     stage.hosts.dead = {0, 1}
-    gone = stage.until(own, lambda j: j.attempts[0].ended_at is not None, each=forge_time)
+    gone = stage.until(own, lambda j: j.attempts[0].ended_at is not None, also=forge_time)
     assert gone.attempts[0].cause is Cause.LOST_CONTACT
     stage.hosts.dead = set()
     stage.succeed(other)

@@ -91,9 +91,17 @@ def test_a_sweep_makes_its_jobs_and_succeeds_when_all_have(stage: Stage) -> None
     sound(stage)
 
 
-def test_two_elements_that_ask_at_the_same_moment_do_not_both_get_the_last_place(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_whose_dependency_was_met_ends_for_no_lack_of_it(stage: Stage) -> None:
+    stage.succeed(stage.started(name="prepare"))
+    group = made(stage, matrix=None, array=2, run={"command": "true"}, after="prepare")
+    first, second = elements(stage, group)
+    stage.api.delete(first.id)
+    stage.until(first.id, State.CANCELLED)
+    end(stage, second)
+    assert stage.until(group, State.CANCELLED).cause is Cause.CANCELLED
+
+
+def test_only_one_gets_the_last_place(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     group = made(stage, at_once=1)
     first, second = elements(stage, group)[:2]
     commit, nested = stage.store.commit, list[bool]()
@@ -135,9 +143,7 @@ def test_a_cancel_while_half_is_made_lets_none_start(stage: Stage) -> None:
     sound(stage)
 
 
-def test_an_element_whose_group_was_cancelled_just_now_asks_for_no_slice(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_slice_after_a_cancelled_group(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cancel comes between the look and the commit."""
     group = made(stage)
     job = elements(stage, group)[0]
@@ -215,7 +221,7 @@ def test_a_group_with_a_failed_element_fails_and_goes_on_after_a_resume(stage: S
     view = stage.api.get("sweep")
     assert view.get("elements") == {"succeeded": 4, "failed": 2}
     assert "resumes the elements that failed" in str(view.get("next"))
-    assert [(one["name"], one["cause"]) for one in view.get("worst", [])] == [
+    assert [(element["name"], element["cause"]) for element in view.get("worst", [])] == [
         ("sweep-1", "CRASH"),
         ("sweep-4", "CRASH"),
     ]
@@ -230,9 +236,7 @@ def test_a_group_with_a_failed_element_fails_and_goes_on_after_a_resume(stage: S
     sound(stage)
 
 
-def test_a_cancelled_group_goes_on_after_a_resume_also_on_the_slices_that_it_holds(
-    stage: Stage,
-) -> None:
+def test_a_cancelled_group_goes_on_after_a_resume_also_on_held_slices(stage: Stage) -> None:
     group = made(stage, at_once=2)
     jobs = elements(stage, group)
     for job in jobs[:2]:
@@ -292,9 +296,9 @@ def test_clean_removes_all_records_the_groups_last(stage: Stage) -> None:
     for _ in range(100):
         for job in stage.store.list():
             stage.step(job.id)
-        left = stage.store.list()
-        assert not left or stage.store.get(group)
-        if not left:
+        remaining = stage.store.list()
+        assert not remaining or stage.store.get(group)
+        if not remaining:
             break
     assert stage.store.list() == []
     assert not stage.cloud.machines

@@ -43,25 +43,23 @@ def end(stage: Stage, job_id: str, code: int = 0) -> Job:
     return stage.until(job_id, lambda j: j.state.final)
 
 
-def test_the_next_job_starts_on_the_slice_at_once_and_the_money_is_divided_at_that_moment(
-    stage: Stage,
-) -> None:
+def test_the_next_job_starts_on_the_slice_and_pays_from_that_moment(stage: Stage) -> None:
     first, second = waits_beside(stage)
-    gave = end(stage, first)
-    assert gave.state is State.SUCCEEDED
-    got = stage.job(second)
-    assert got.state is State.PREPARING, "before any other tick"
+    giver = end(stage, first)
+    assert giver.state is State.SUCCEEDED
+    heir = stage.job(second)
+    assert heir.state is State.PREPARING, "before any other tick"
     assert [others for _, _, others in stage.hosts.wiped] == [False], "of the attempt alone"
     (name,) = stage.cloud.machines
-    assert (gave.slices[-1].name, got.slices[-1].name) == (name, name)
-    assert gave.slices[-1].gone_at == got.slices[-1].ready_at
-    assert (gave.slices[-1].handed_to, got.slices[-1].epoch) == (second, 1)
+    assert (giver.slices[-1].name, heir.slices[-1].name) == (name, name)
+    assert giver.slices[-1].gone_at == heir.slices[-1].ready_at
+    assert (giver.slices[-1].handed_to, heir.slices[-1].epoch) == (second, 1)
     stage.running(second)
     stage.clock.sleep(3600)
     end(stage, second)
     assert stage.cloud.machines == {}
     now = stage.clock.now()
-    both = [stage.job(one) for one in (first, second)]
+    both = [stage.job(id) for id in (first, second)]
     whole = both[1].slices[-1].gone_at - both[0].slices[-1].ready_at  # type: ignore[operator]
     rate = both[0].slices[-1].usd_per_hour or 0.0
     assert sum(usd_of_job(job, now) or 0 for job in both) == pytest.approx(rate * whole / 3600)
@@ -70,18 +68,14 @@ def test_the_next_job_starts_on_the_slice_at_once_and_the_money_is_divided_at_th
     assert len(stage.cloud.created) == 1
 
 
-def test_a_slice_is_handed_on_also_where_so_many_wait_that_plans_are_rare(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_queue_hands_slices_on(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = waits_beside(stage)
     monkeypatch.setattr(queue, "PLANNED", 0.001)
     end(stage, first)
     assert stage.job(second).slices[-1].epoch == 1
 
 
-def test_a_job_that_is_held_while_hosts_are_stopped_for_it_does_not_get_the_slice(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_held_job_gets_no_slice(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = waits_beside(stage)
     stop = stage.hosts.stop
 
@@ -115,15 +109,13 @@ def test_each_job_shows_all_jobs_of_its_slice(stage: Stage) -> None:
     assert 3600 < views[0][0]["seconds"] < 3900
     assert 1800 < views[0][1]["seconds"] < 1900
     stage.store.remove(first, lease=None)
-    left = stage.api.get(third)["slices"][-1].get("jobs")
-    assert left is not None
-    assert [view["id"] for view in left] == [second, third]
+    jobs = stage.api.get(third)["slices"][-1].get("jobs")
+    assert jobs is not None
+    assert [view["id"] for view in jobs] == [second, third]
 
 
 @pytest.mark.parametrize("code", [1, 78])
-def test_a_program_that_failed_by_itself_says_nothing_against_its_hosts(
-    stage: Stage, code: int
-) -> None:
+def test_a_failed_program_says_nothing_against_its_hosts(stage: Stage, code: int) -> None:
     first, second = full(stage, recovery={"failures": 0}), waiting(stage)
     assert end(stage, first, code).state is State.FAILED
     assert stage.job(second).state is State.PREPARING
@@ -146,9 +138,7 @@ def test_a_job_starts_on_the_slice_of_the_one_that_it_waits_for(stage: Stage) ->
     assert len(stage.cloud.created) == 1
 
 
-def test_a_job_that_was_to_get_a_slice_requests_its_own_when_the_hosts_do_not_answer(
-    stage: Stage,
-) -> None:
+def test_the_next_job_requests_a_slice_when_the_hosts_do_not_answer(stage: Stage) -> None:
     api = stage.api.acting_for(ADA)
     first = api.create(SPEC)["id"]
     then = api.create({**SPEC, "name": "then", "after": [first]})["id"]
@@ -205,15 +195,13 @@ def test_a_slice_that_was_preempted_meanwhile_is_not_handed_on(stage: Stage) -> 
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_backend_that_dies_in_between_leaves_the_slice_to_one_of_the_two(
-    stage: Stage, moment: str
-) -> None:
+def test_a_backend_that_dies_leaves_the_slice_to_one_job(stage: Stage, moment: str) -> None:
     first, second = waits_beside(stage)
     stage.finish(first, 0, 0)
     stage.faults.kill_at = (stage.faults.effects + 1, moment)
     stage.until(first, lambda j: j.state.final)
     assert stage.faults.kill_at is None
-    claims = [s for one in (first, second) for s in stage.job(one).slices if s.gone_at is None]
+    claims = [s for id in (first, second) for s in stage.job(id).slices if s.gone_at is None]
     assert len(claims) == 1
     stage.running(second)
     assert stage.job(first).cause is None
@@ -278,9 +266,7 @@ def test_a_kept_slice_is_given_back_when_its_owner_says_so(stage: Stage, verb: s
 
 
 @pytest.mark.parametrize("owner", [ADA, BOB])
-def test_a_kept_slice_is_given_back_when_it_takes_up_what_another_job_waits_for(
-    stage: Stage, owner: Principal
-) -> None:
+def test_a_kept_slice_that_others_need_is_given_back(stage: Stage, owner: Principal) -> None:
     first = kept(stage, quota={"us-central2-b/v4/spot": 16})
     api, big = stage.api.acting_for(owner), {"type": "v4-32", "zones": [ZONE], "pricing": "spot"}
     second = api.create({**SPEC, "name": "second", "tpu": big})["id"]
@@ -316,9 +302,7 @@ def in_a_lab(stage: Stage, hand_on: str = "lab", **settings: object) -> None:
     stage.reconciler = stage.new_backend()
 
 
-def test_in_a_lab_the_next_job_in_order_gets_it_and_its_hosts_are_wiped_before(
-    stage: Stage,
-) -> None:
+def test_in_a_lab_the_next_job_in_order_gets_it_after_a_wipe(stage: Stage) -> None:
     in_a_lab(stage)
     first, theirs = full(stage), waiting(stage, BOB, "theirs")
     own = stage.api.acting_for(ADA).create({**SPEC, "name": "own"})["id"]
@@ -341,9 +325,7 @@ def test_in_a_lab_the_next_job_in_order_gets_it_and_its_hosts_are_wiped_before(
     ],
 )
 @pytest.mark.parametrize("owner", [ADA, BOB])
-def test_a_wipe_that_fails_deletes_the_slice(
-    stage: Stage, error: TpujobError, owner: Principal
-) -> None:
+def test_a_failed_wipe_ends_the_slice(stage: Stage, error: TpujobError, owner: Principal) -> None:
     in_a_lab(stage)
     first, second = full(stage), waiting(stage, owner)
     stage.hosts.wipe_error = error
@@ -373,13 +355,13 @@ def test_an_owner_at_the_limit_gets_nothing_from_others(stage: Stage) -> None:
     stage.cloud.full.clear()
     stage.running(theirs)
     stage.cloud.full.add(ZONE)
-    more = stage.api.acting_for(BOB).create({**SPEC, "name": "more"})["id"]
+    third = stage.api.acting_for(BOB).create({**SPEC, "name": "more"})["id"]
     in_a_lab(stage, limits=OwnerLimits(running=1))
-    stage.step(more)
+    stage.step(third)
     end(stage, first)
     assert stage.job(first).slices[-1].handed_to == ""
     end(stage, theirs)
-    assert stage.job(theirs).slices[-1].handed_to == more, "its owner's own slice"
+    assert stage.job(theirs).slices[-1].handed_to == third, "its owner's own slice"
 
 
 def test_a_slice_whose_hold_has_run_out_is_handed_on(stage: Stage) -> None:

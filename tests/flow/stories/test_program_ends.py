@@ -19,9 +19,7 @@ wishes = pytest.mark.parametrize("wish", WISHES)
 
 
 @wishes
-def test_a_program_that_had_ended_with_0_before_the_wish_has_succeeded(
-    stage: Stage, wish: str
-) -> None:
+def test_a_program_that_ended_with_0_before_the_wish_succeeded(stage: Stage, wish: str) -> None:
     job_id = stage.started()
     stage.finish(job_id, 0, 0)
     WISHES[wish](stage.api, job_id)
@@ -43,9 +41,7 @@ def test_a_success_that_is_reported_only_after_the_stop_counts(stage: Stage, wis
 
 
 @wishes
-def test_a_stopped_program_that_ends_with_0_has_succeeded_only_at_its_last_step(
-    stage: Stage, wish: str
-) -> None:
+def test_a_stopped_program_with_0_succeeded_only_at_its_last_step(stage: Stage, wish: str) -> None:
     """Some trainers save and exit with 0 when they are told to stop."""
     for step, state in ((8, State.CANCELLED), (9, State.SUCCEEDED)):
         job_id = stage.started(hold="1m")
@@ -75,9 +71,7 @@ def saved(stage: Stage, job_id: str, *hosts: int) -> None:
 
 @wishes
 @pytest.mark.parametrize("lost", ["preempted", "gone"])
-def test_what_a_program_saved_is_kept_when_its_slice_is_lost_before_a_look(
-    stage: Stage, wish: str, lost: str
-) -> None:
+def test_saved_work_outlives_a_slice_lost_unseen(stage: Stage, wish: str, lost: str) -> None:
     job_id = stopping(stage, wish)
     saved(stage, job_id, 0, 1)
     if lost == "preempted":
@@ -91,9 +85,7 @@ def test_what_a_program_saved_is_kept_when_its_slice_is_lost_before_a_look(
 
 @wishes
 @pytest.mark.parametrize("other", ["reports nothing more", "is killed with its slice"])
-def test_what_one_host_reported_is_kept_though_the_other_one_is_silent(
-    stage: Stage, wish: str, other: str
-) -> None:
+def test_one_report_is_kept_beside_a_silent_host(stage: Stage, wish: str, other: str) -> None:
     job_id = stopping(stage, wish)
     saved(stage, job_id, 0)
     if other == "is killed with its slice":
@@ -175,9 +167,7 @@ def test_a_program_that_ends_before_a_backend_looks_has_run(stage: Stage) -> Non
 
 
 @wishes
-def test_a_program_that_began_before_a_wish_and_is_seen_later_takes_no_event_back_in_time(
-    stage: Stage, wish: str
-) -> None:
+def test_a_program_seen_late_moves_no_event_back(stage: Stage, wish: str) -> None:
     job_id = started(stage)
     began = stage.clock.now()
     stage.clock.sleep(8)

@@ -23,9 +23,7 @@ def test_a_preempted_slice_is_replaced_and_the_failure_budget_is_untouched(stage
     assert (first.outcome, first.cause) == (Outcome.INTERRUPTED, Cause.PREEMPTED)
     assert job.spent == {"preemptions": 1}
     assert stage.cloud.created == ["tj-000001-1", "tj-000001-2"]
-    assert stage.cloud.most_alive == 1, (
-        "slice 2 may be asked for only when slice 1 is seen to be gone"
-    )
+    assert stage.cloud.most_alive == 1, "slice 2 is requested only after slice 1 is gone"
 
 
 def test_a_preempted_host_that_still_reports_is_not_cut_off_while_it_saves(stage: Stage) -> None:
@@ -39,18 +37,14 @@ def test_a_preempted_host_that_still_reports_is_not_cut_off_while_it_saves(stage
     assert job.attempts[0].cause is Cause.PREEMPTED
 
 
-def test_after_a_long_outage_of_the_storage_the_hosts_get_time_to_report_again(
-    stage: Stage,
-) -> None:
+def test_after_a_long_outage_of_the_storage_hosts_get_time_to_report_again(stage: Stage) -> None:
     job_id = stage.started()
     stage.faults.broken.add("blobs")
     stage.step(job_id)
     stage.clock.sleep(3600)
     stage.faults.broken.clear()
     stage.step(job_id)
-    assert stage.job(job_id).state is State.RUNNING, (
-        "old reports after an outage do not mean silent hosts"
-    )
+    assert stage.job(job_id).state is State.RUNNING, "an outage makes no host silent"
     stage.reports(job_id, step=5)
     for _ in range(20):
         stage.step(job_id)
@@ -123,9 +117,7 @@ def test_a_crash_is_tried_again_on_the_same_slice_until_its_budget_is_spent(stag
 @pytest.mark.parametrize(
     "state", [State.QUEUED, State.PROVISIONING, State.PREPARING, State.RUNNING, State.RELEASING]
 )
-def test_every_way_out_from_every_state_ends_with_nothing_billed(
-    stage: Stage, verb: str, state: State
-) -> None:
+def test_every_way_out_of_a_state_ends_the_bill(stage: Stage, verb: str, state: State) -> None:
     job_id = stage.create(hold="1m")
     if state is State.PREPARING:
         stage.faults.broken.add("start")
@@ -174,9 +166,7 @@ def test_a_bundle_is_stored_only_in_a_bucket_of_a_plan(stage: Stage) -> None:
     sha256 = hashlib.sha256(data).hexdigest()
     bucket = stage.api.plan(SPEC)["bucket"]
     path = stage.api.put_bundle(sha256, data, bucket=bucket)
-    assert stage.api.put_bundle(sha256, data, bucket=bucket) == path, (
-        "the same content is stored once"
-    )
+    assert stage.api.put_bundle(sha256, data, bucket=bucket) == path, "equal content is stored once"
     with pytest.raises(BadRequest, match="not a bucket of this backend"):
         stage.api.put_bundle(sha256, data, bucket="gs://of-another-backend")
     with pytest.raises(BadRequest, match="does not have the hash"):
@@ -215,9 +205,7 @@ def _cancelled(stage: Stage, job_id: str) -> None:
 
 
 @pytest.mark.parametrize("story", [_happy, _preempted, _swapped, _cancelled])
-def test_a_backend_killed_at_any_effect_loses_nothing_and_leaks_nothing(
-    tmp_path: Path, story: Callable[[Stage, str], None]
-) -> None:
+def test_a_kill_loses_and_leaks_none(tmp_path: Path, story: Callable[[Stage, str], None]) -> None:
     def played(name: str, kill_at: tuple[int, str] | None) -> Stage:
         (tmp_path / name).mkdir()
         stage = Stage(tmp_path / name)
@@ -234,12 +222,8 @@ def test_a_backend_killed_at_any_effect_loses_nothing_and_leaks_nothing(
             stage = played(f"{n}-{side}", (n, side))
             where = f"killed {side} effect {n}"
             assert stage.cloud.machines == {}, f"{where}: a slice is left"
-            assert stage.cloud.created == plain.cloud.created, (
-                f"{where}: other slices than without the kill"
-            )
-            assert sorted(set(stage.hosts.starts)) == sorted(stage.hosts.starts), (
-                f"{where}: started twice"
-            )
+            assert stage.cloud.created == plain.cloud.created, f"{where}: other slices than before"
+            assert sorted(set(stage.hosts.starts)) == sorted(stage.hosts.starts), f"{where}: twice"
 
 
 def test_the_lines_that_prove_the_cause_are_kept_with_the_attempt(stage: Stage) -> None:
@@ -267,24 +251,20 @@ def test_evidence_that_cannot_be_read_changes_only_the_detail(stage: Stage) -> N
     assert (job.attempts[0].cause, job.attempts[0].evidence) == (Cause.CRASH, ())
 
 
-@pytest.mark.parametrize(("takes", "most"), [(0.0, 8), (2.0, 3), (100.0, 1)])
-def test_evidence_is_read_from_few_hosts_and_for_a_short_time(
-    tmp_path: Path, takes: float, most: int
-) -> None:
+@pytest.mark.parametrize(("takes", "reads"), [(0.0, 8), (2.0, 3), (100.0, 1)])
+def test_evidence_is_read_from_few_hosts_briefly(tmp_path: Path, takes: float, reads: int) -> None:
     stage = Stage(tmp_path, hosts=20)
     job_id = stage.started()
     stage.finish(job_id, *[1] * 20)
     stage.bucket.get_takes = takes
     before = stage.clock.now()
     stage.reconciler.tick(job_id)
-    assert stage.bucket.gets == most
+    assert stage.bucket.gets == reads
     assert stage.clock.now() - before <= 5.0
     assert stage.job(job_id).attempts[0].cause is Cause.CRASH
 
 
-def test_a_sleeping_job_that_another_backend_moved_is_looked_at_within_half_a_minute(
-    stage: Stage,
-) -> None:
+def test_a_sleeping_job_that_another_backend_moved_is_seen_in_half_a_minute(stage: Stage) -> None:
     """The other backend may have died since, and no other would look before the long sleep is over."""
     stage.faults.refuse_create = [("STOCKOUT", "no more capacity")] * 100
     job_id = stage.create()

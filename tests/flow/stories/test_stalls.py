@@ -127,7 +127,7 @@ def test_an_agent_that_was_killed_is_noticed_at_the_first_silence(stage: Stage) 
     stage.hosts.without_agent = frozenset({1})
     began = stage.clock.now()
     stage.until(
-        job_id, lambda j: j.attempts[0].ended_at is not None, each=lambda: stage.report(job_id, 0)
+        job_id, lambda j: j.attempts[0].ended_at is not None, also=lambda: stage.report(job_id, 0)
     )
     ended = stage.job(job_id).attempts[0]
     assert (ended.cause, ended.host) == (Cause.CRASH, 1)

@@ -65,9 +65,7 @@ def test_a_bundled_program_is_shipped_below_what_the_user_ships(stage: Stage) ->
     assert plain.bundles == (users,)
 
 
-def test_a_bucket_is_there_before_the_job_and_a_bundle_is_written_once(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundle_is_written_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[str, str]] = []
 
     def ensure(bucket: str, region: str, *, timeout: float) -> None:
@@ -112,10 +110,10 @@ def new(type: str = "v9x-16", zone: str = "us-central2-x") -> dict[str, Any]:
 
 
 def test_a_new_type_in_a_new_zone_is_planned_with_a_warning_and_no_price(stage: Stage) -> None:
-    asked: list[str] = []
+    zones: list[str] = []
 
     def offered(zone: str) -> frozenset[str]:
-        asked.append(zone)
+        zones.append(zone)
         return frozenset(["v9x-16"])
 
     api = service(stage.reconciler, offered=offered)
@@ -129,7 +127,7 @@ def test_a_new_type_in_a_new_zone_is_planned_with_a_warning_and_no_price(stage: 
     job = api.create(new())
     assert (job["type"], job["usd_per_hour"]) == ("v9x-16", 0.0), "nothing is billed yet"
     api.plan(SPEC)
-    assert asked == ["us-central2-x"] * 2, "what the tables know is not asked for"
+    assert zones == ["us-central2-x"] * 2, "what the tables know is not asked for"
 
 
 def test_what_the_zone_does_not_list_is_refused_before_a_job_is_made(stage: Stage) -> None:
@@ -150,13 +148,11 @@ def test_a_zone_that_is_not_there_is_refused_before_a_job_is_made(stage: Stage) 
     assert stage.store.list() == []
 
 
-def test_a_bundle_that_no_host_can_unpack_is_refused_before_a_machine_is_paid_for(
-    stage: Stage,
-) -> None:
+def test_a_bundle_that_no_host_can_unpack_is_refused_before_a_request(stage: Stage) -> None:
     deep = archive(tarfile.TarInfo("d/" * 2000 + "f"))
     bucket = stage.api.plan(SPEC)["bucket"]
     for data, why in ((deep, "more than 100 parts"), (b"text", "not a valid archive")):
-        for given in (data, io.BytesIO(data)):
+        for body in (data, io.BytesIO(data)):
             with pytest.raises(BadRequest, match=why):
-                stage.api.put_bundle(hashlib.sha256(data).hexdigest(), given, bucket=bucket)
+                stage.api.put_bundle(hashlib.sha256(data).hexdigest(), body, bucket=bucket)
     assert stage.bucket.objects == {}

@@ -15,12 +15,10 @@ from tpujob.errors import HostKeyChanged
 from tpujob.ports import Lease
 
 
-def test_every_call_ends_before_its_lease_does(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_call_ends_before_its_lease(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another backend may lead by then; the record says what is to be done, and the next look at it does it."""
     granted: list[Lease] = []
-    left: list[float] = []
+    margins: list[float] = []
     lease, commit, create = stage.store.lease, stage.store.commit, stage.cloud.create
 
     def noted(*arguments: Any, **options: Any) -> Lease | None:
@@ -34,7 +32,7 @@ def test_every_call_ends_before_its_lease_does(
         return stored
 
     def timed(slice: Slice, *, timeout: float, **options: Any) -> None:
-        left.append(granted[-1].until - stage.clock.now() - timeout)
+        margins.append(granted[-1].until - stage.clock.now() - timeout)
         assert timeout > 0
         create(slice, timeout=timeout, **options)
 
@@ -44,12 +42,10 @@ def test_every_call_ends_before_its_lease_does(
     job_id = stage.create()
     stage.until(job_id, lambda j: bool(stage.cloud.created))
     assert len(granted) == 2, "the lease of the commit was not long enough for the call"
-    assert left == [MARGIN]
+    assert margins == [MARGIN]
 
 
-def test_a_program_that_is_about_to_report_is_not_started_again(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_report_restarts_no_program(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[float] = []
     start = stage.hosts.start
 
@@ -58,7 +54,7 @@ def test_a_program_that_is_about_to_report_is_not_started_again(
         start(slice, plans, timeout=timeout)
 
     monkeypatch.setattr(stage.hosts, "start", counted)
-    monkeypatch.setattr(stage.bucket, "report", lambda *given, **said: None)
+    monkeypatch.setattr(stage.bucket, "report", lambda *arguments, **options: None)
     job_id = stage.create()
     stage.until(job_id, lambda j: len(started) == 3)
     first, second, third = started
@@ -84,9 +80,7 @@ def test_the_next_attempt_is_started_at_once(stage: Stage) -> None:
     assert stage.hosts.starts == [(1, 0), (1, 1), (2, 0), (2, 1)]
 
 
-def test_a_host_with_another_key_gets_nothing_and_the_job_another_slice(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_with_another_key_is_replaced(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     start = stage.hosts.start
 
     def met(slice: Slice, plans: Sequence[HostPlan], *, timeout: float) -> None:
@@ -102,17 +96,15 @@ def test_a_host_with_another_key_gets_nothing_and_the_job_another_slice(
     assert [a.slice for a in job.attempts] == ["tj-000001-1", "tj-000001-2"]
 
 
-def test_a_slice_is_not_taken_from_a_program_that_cannot_be_stopped_before_its_time(
-    stage: Stage,
-) -> None:
+def test_a_slice_is_not_taken_early_from_a_program_that_cannot_be_stopped(stage: Stage) -> None:
     job_id = stage.started(stop_grace="30s")
     stage.faults.broken.add("stop")
     stage.api.cancel(job_id)
     since = stage.until(job_id, State.HOLDING).state_since
     stage.api.delete(job_id)
-    asked = stage.until(job_id, State.RELEASING).slices[0].delete_asked_at
-    assert asked is not None
-    assert STOP_PATIENCE + 30 <= asked - since < STOP_PATIENCE + 30 + 10
+    deleted_at = stage.until(job_id, State.RELEASING).slices[0].delete_asked_at
+    assert deleted_at is not None
+    assert STOP_PATIENCE + 30 <= deleted_at - since < STOP_PATIENCE + 30 + 10
     stage.until(job_id, State.CANCELLED)
     assert stage.cloud.machines == {}
 
@@ -131,9 +123,7 @@ def test_a_checkpoint_saved_during_a_stop_is_in_the_record(stage: Stage) -> None
     assert stage.kinds(job_id).count("progressed") == 1, "and there is one event for it"
 
 
-def test_cleaning_that_takes_long_goes_on_until_all_is_gone(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_cleaning_goes_on_to_its_end(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     job_id = stage.create()
     job = stage.running(job_id)
     for step in range(10):

@@ -15,9 +15,7 @@ def why(stage: Stage, job_id: str) -> str:
     return why_page(stage.api.get(job_id), stage.api.events(job_id), 80, stage.clock.now())
 
 
-def test_trouble_is_shown_with_its_time_and_forgotten_when_it_is_over(
-    stage: Stage,
-) -> None:
+def test_trouble_is_shown_with_its_time_and_forgotten_when_it_is_over(stage: Stage) -> None:
     job_id = stage.started()
     assert stage.api.get(job_id)["trouble"] == ""
     stage.faults.broken |= {"look", "list"}

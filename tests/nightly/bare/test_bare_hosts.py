@@ -53,9 +53,9 @@ class BareStack(LocalStack):
             spec["code"] = str(file.parent / spec["code"])
         return self._submit({**spec, **changes})
 
-    def job_with(self, name: str, command: str, **more: Any) -> str:
+    def job_with(self, name: str, command: str, **fields: Any) -> str:
         """A job of one host that runs a command; its id."""
-        spec = {"name": name, "tpu": {"type": "v4-8"}, "run": {"command": command}, **more}
+        spec = {"name": name, "tpu": {"type": "v4-8"}, "run": {"command": command}, **fields}
         return self._submit({"stop_grace": "3s", "preflight": False, **spec})
 
     def _submit(self, spec: Mapping[str, Any]) -> str:
@@ -78,9 +78,9 @@ class BareStack(LocalStack):
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareStack]:
     stack = BareStack(tmp_path_factory.mktemp("bare"))
     yield stack
-    left = stack.json("emulator", "status")["slices"]
+    slices = stack.json("emulator", "status")["slices"]
     stack.down()
-    assert left == [], f"no story may leave a slice behind: {left}"
+    assert slices == [], f"no story may leave a slice behind: {slices}"
 
 
 def brief(view: Mapping[str, Any]) -> list[tuple[str, str | None]]:
@@ -114,7 +114,7 @@ def test_a_bundled_program_brings_what_it_needs_and_later_slices_fetch_it(bare: 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("file", FILES)
 def test_every_file_of_configs_runs_on_bare_hosts(bare: BareStack, file: str) -> None:
-    """One of them through a preemption."""
+    """One of them through a preemption. The jobs of a group have one attempt each."""
     job, attempts = bare.submit(file), 1
     if file == "quickstart.yaml":
         bare.until(job, lambda view: (view["checkpoint"] or 0) > 0, LONG)
@@ -122,7 +122,9 @@ def test_every_file_of_configs_runs_on_bare_hosts(bare: BareStack, file: str) ->
         attempts = 2
     done = bare.ended(job)
     assert done["state"] == "succeeded", bare.run("why", job)
-    assert len(done["attempts"]) == attempts, bare.run("why", job)
+    elements = bare.json("list", "--all", "--group", job) if done["group_size"] else [done]
+    assert len(elements) == (done["group_size"] or 1)
+    assert {element["attempt"] for element in elements} == {attempts}, bare.run("why", job)
 
 
 # Every kind of environment -------------------------------------------------------------------------------------------

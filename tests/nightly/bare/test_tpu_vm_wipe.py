@@ -121,12 +121,7 @@ agent stop --grace 1
 #: what has come and what has gone
 CHANGED = {"/root/.docker/config.json", "/root/.config", "/root/.config/gcloud"} | {
     f"/home/tpujob/{name}"
-    for name in (
-        ".ssh",
-        ".ssh/authorized_keys",
-        ".tpujob/command.lock",
-        ".tpujob/epoch.json",
-    )
+    for name in (".ssh", ".ssh/authorized_keys", ".tpujob/command.lock", ".tpujob/epoch.json")
 }
 
 
@@ -134,30 +129,30 @@ CHANGED = {"/root/.docker/config.json", "/root/.config", "/root/.config/gcloud"}
 def canaries() -> Iterator[list[Path]]:
     """Files of this machine where the wipe removes files of its own."""
     name = f"tpujob-canary-{uuid.uuid4().hex}"
-    found = [Path(place) / name for place in ("/tmp", "/var/tmp", "/dev/shm", "/root", "/run")]
-    for path in found:
+    paths = [Path(place) / name for place in ("/tmp", "/var/tmp", "/dev/shm", "/root", "/run")]
+    for path in paths:
         path.write_text("of this machine")
         os.chown(path, 1001, 1001)
-    yield found
-    alive = [path for path in found if path.exists()]
+    yield paths
+    alive = [path for path in paths if path.exists()]
     for path in alive:
         path.unlink()
-    assert alive == found
+    assert alive == paths
 
 
 class Machine:
     """One machine after a wipe: a program had left files on it, and the agent has wiped it."""
 
-    def __init__(self, given: Path, canaries: list[Path], leave: str, **environment: str) -> None:
+    def __init__(self, files: Path, canaries: list[Path], leave: str, **environment: str) -> None:
         """`given`: a folder of which it gets a copy."""
-        root = given.parent / "root"
+        root = files.parent / "root"
         root.mkdir()
-        (given / "agent").write_bytes(build_archive())
-        (given / "machine.sh").write_text(MACHINE)
-        (given / "leave.sh").write_text(leave)
-        (given / "told.json").write_text(told_json())
+        (files / "agent").write_bytes(build_archive())
+        (files / "machine.sh").write_text(MACHINE)
+        (files / "leave.sh").write_text(leave)
+        (files / "told.json").write_text(told_json())
         words = ["unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child"]
-        words += ["--propagation=private", "bash", str(given / "machine.sh"), str(root), str(given)]
+        words += ["--propagation=private", "bash", str(files / "machine.sh"), str(root), str(files)]
         variables = " ".join(f"{name}={value}" for name, value in environment.items())
         env = {**os.environ, "ENVIRONMENT": variables, "KEY": KEY}
         done = subprocess.run(
@@ -189,18 +184,18 @@ def test_nothing_that_programs_leave_without_a_thought_stays(
             "echo of the program; echo mine > file; setsid sh -c 'sleep 600; : leaves' & sleep 0"
         )
         names = ("STORAGE_EMULATOR_HOST", "GCE_METADATA_HOST")
-        there = Machine(host.home, canaries, ORDINARY, **{n: host.env[n] for n in names})
+        machine = Machine(host.home, canaries, ORDINARY, **{n: host.env[n] for n in names})
         bucket_log = bucket.log()
     finally:
         metadata.close()
         bucket.close()
-    assert there.answer == {"ok": True, "state": "wiped"}
+    assert machine.answer == {"ok": True, "state": "wiped"}
     assert bucket_log == ["of the program"]
-    assert there.lines("process") == []
-    assert there.lines("memory") == []
-    assert {line.strip() for line in there.lines("changed")} == CHANGED
-    assert there.lines("login") == [KEY]
-    assert [json.loads(line) for line in there.lines("epoch")] == [{"epoch": 1, "wiped": "all"}]
+    assert machine.lines("process") == []
+    assert machine.lines("memory") == []
+    assert {line.strip() for line in machine.lines("changed")} == CHANGED
+    assert machine.lines("login") == [KEY]
+    assert [json.loads(line) for line in machine.lines("epoch")] == [{"epoch": 1, "wiped": "all"}]
 
 
 @pytest.mark.parametrize(
@@ -223,9 +218,9 @@ def test_nothing_that_programs_leave_without_a_thought_stays(
 def test_any_doubt_gives_the_slice_back(
     tmp_path: Path, canaries: list[Path], leave: str, error: str
 ) -> None:
-    given = tmp_path / "given"
-    given.mkdir()
-    there = Machine(given, canaries, leave)
-    assert not there.answer["ok"]
-    assert error in there.answer["error"]
-    assert [json.loads(line).get("wiped") for line in there.lines("epoch")] == [""]
+    inputs = tmp_path / "given"
+    inputs.mkdir()
+    machine = Machine(inputs, canaries, leave)
+    assert not machine.answer["ok"]
+    assert error in machine.answer["error"]
+    assert [json.loads(line).get("wiped") for line in machine.lines("epoch")] == [""]

@@ -34,7 +34,7 @@ def test_ranges_hold_what_the_first_jobs_of_zones_came_to_under_recorded_histori
 def test_the_jobs_met_what_they_were_to_meet(played):
     """Else the ranges would hold for want of anything that could break them."""
     assert all(trial.job.state is State.SUCCEEDED for trial in played)
-    slices = sum(one.ready_at is not None for trial in played for one in trial.job.slices)
+    slices = sum(slice_.ready_at is not None for trial in played for slice_ in trial.job.slices)
     assert slices > JOBS + 4
     for trial in played:
         assert trial.paid > trial.hours * (trial.job.slices[0].usd_per_hour or 0) * US * 0.99

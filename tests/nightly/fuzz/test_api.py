@@ -121,9 +121,7 @@ REQUESTS = [(*route, mode) for route in ROUTES for mode in modes(*route)]
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "mode"),
-    REQUESTS,
-    ids=[f"{m} {p}-{g.name.lower()}" for m, p, g in REQUESTS],
+    ("method", "path", "mode"), REQUESTS, ids=[f"{m} {p}-{g.name.lower()}" for m, p, g in REQUESTS]
 )
 def test_no_request_makes_the_backend_fail(
     backend: Backend, method: str, path: str, mode: GenerationMode

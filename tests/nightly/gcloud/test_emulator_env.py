@@ -80,8 +80,8 @@ def test_gcloud_finds_storage_tpus_and_their_hosts(stack: LocalStack) -> None:
     assert gcloud("storage", "cat", "gs://of-gcloud/greetings/hello") == "hello from gcloud"
 
     queued = ("compute", "tpus", "queued-resources")
-    what = ("--accelerator-type=v4-16", "--runtime-version=tpu-ubuntu2204-base", "--spot")
-    gcloud(*queued, "create", "mine", "--node-id=mine", *what, f"--zone={ZONE}")
+    options = ("--accelerator-type=v4-16", "--runtime-version=tpu-ubuntu2204-base", "--spot")
+    gcloud(*queued, "create", "mine", "--node-id=mine", *options, f"--zone={ZONE}")
     (slice,) = stack.json("emulator", "status")["slices"]
     assert (slice["name"], slice["type"], slice["pricing"]) == ("mine", "v4-16", "spot")
     gcloud(*queued, "delete", "mine", "--force", f"--zone={ZONE}")

@@ -45,21 +45,21 @@ def gcloud(tmp_path: Path) -> Iterator[Storage]:
 
 
 def test_gcloud_keeps_two_folders_and_a_bucket_the_same(gcloud: Storage) -> None:
-    here, back = gcloud.folder / "here", gcloud.folder / "back"
-    (here / "sub").mkdir(parents=True)
+    source, back = gcloud.folder / "here", gcloud.folder / "back"
+    (source / "sub").mkdir(parents=True)
     back.mkdir()
-    (here / "a.txt").write_text("hello")
-    (here / "sub" / "b.bin").write_bytes(os.urandom(9_000_000))  # a resumable upload
+    (source / "a.txt").write_text("hello")
+    (source / "sub" / "b.bin").write_bytes(os.urandom(9_000_000))  # a resumable upload
     gcloud("buckets", "create", BUCKET, "--location=us-central2", "--uniform-bucket-level-access")
     assert gcloud.json("buckets", "describe", BUCKET)["location"] == "US-CENTRAL2"
-    gcloud("rsync", "-r", str(here), f"{BUCKET}/run")
+    gcloud("rsync", "-r", str(source), f"{BUCKET}/run")
     assert gcloud.names() == ["run/a.txt", "run/sub/b.bin"]
-    (here / "a.txt").unlink()
-    gcloud("rsync", "-r", "--delete-unmatched-destination-objects", str(here), f"{BUCKET}/run")
+    (source / "a.txt").unlink()
+    gcloud("rsync", "-r", "--delete-unmatched-destination-objects", str(source), f"{BUCKET}/run")
     assert gcloud.names() == ["run/sub/b.bin"]
     gcloud("rsync", "-r", f"{BUCKET}/run", f"{BUCKET}/twin")
     gcloud("rsync", "-r", f"{BUCKET}/twin", str(back))
-    assert (back / "sub" / "b.bin").read_bytes() == (here / "sub" / "b.bin").read_bytes()
+    assert (back / "sub" / "b.bin").read_bytes() == (source / "sub" / "b.bin").read_bytes()
     assert "9000000" in gcloud("du", "-s", f"{BUCKET}/twin")
 
 

@@ -131,8 +131,8 @@ def test_a_slice_is_requested_with_the_fields_that_gcloud_sends(stage: Stage, na
     tier = TIERS[name]
     several = (f"--node-count={tier.nodes}", f"--node-prefix={name}")
     which = several if tier.nodes > 1 else (f"--node-id={name}",)
-    what = ("--accelerator-type=v4-8", f"--runtime-version={RUNTIME}", IN_ZONE, "--async")
-    stage.gcloud(*QUEUED, "create", name, *which, *what, *tier.words)
+    options = ("--accelerator-type=v4-8", f"--runtime-version={RUNTIME}", IN_ZONE, "--async")
+    stage.gcloud(*QUEUED, "create", name, *which, *options, *tier.words)
     (create,) = [request for request in stage.sent if request.query.get("queuedResourceId") == name]
     assert (create.method, create.path) == ("POST", f"/v2/{PARENT}/queuedResources")
     theirs = fields({**create.query, "queuedResource": create.body})
@@ -192,8 +192,8 @@ def test_gcloud_shows_and_deletes_queued_resources(stage: Stage) -> None:
 def test_gcloud_sees_every_node_of_a_multislice(stage: Stage) -> None:
     gcloud = stage.gcloud
     several = ("--node-count=2", "--node-prefix=pair", "--async", "--spot")
-    what = ("--accelerator-type=v4-8", f"--runtime-version={RUNTIME}", IN_ZONE)
-    gcloud(*QUEUED, "create", "pair", *several, *what)
+    options = ("--accelerator-type=v4-8", f"--runtime-version={RUNTIME}", IN_ZONE)
+    gcloud(*QUEUED, "create", "pair", *several, *options)
     until(lambda: stage.queued_state("pair") == "ACTIVE", "ACTIVE")
     lines = [line.split() for line in gcloud(*QUEUED, "list", IN_ZONE).splitlines()]
     assert ["pair", ZONE, "2", "v4-8", "ACTIVE"] in lines
@@ -210,8 +210,8 @@ def test_gcloud_sees_every_node_of_a_multislice(stage: Stage) -> None:
 
 def test_gcloud_makes_stops_starts_and_deletes_a_tpu_vm(stage: Stage) -> None:
     gcloud = stage.gcloud
-    what = ("--type=v4", "--topology=2x2x1", f"--version={RUNTIME}", "--labels=team=blue")
-    gcloud(*NODES, "create", "vm", *what, IN_ZONE)
+    options = ("--type=v4", "--topology=2x2x1", f"--version={RUNTIME}", "--labels=team=blue")
+    gcloud(*NODES, "create", "vm", *options, IN_ZONE)
     shown = gcloud.json(*NODES, "describe", "vm", IN_ZONE)
     assert (shown["acceleratorType"], shown["state"]) == ("v4-8", "READY")
     assert shown["labels"] == {"team": "blue"}

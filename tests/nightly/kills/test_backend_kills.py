@@ -21,9 +21,7 @@ SECONDS = 8.0  #: between them, together
 PROGRAM = "echo host $TPUJOB_HOST started; for i in $(seq 1 150); do sleep 0.1; done; echo finished"
 
 
-def test_kills_at_random_lose_nothing_start_nothing_twice_and_leak_nothing(
-    tmp_path: Path,
-) -> None:
+def test_kills_at_random_lose_nothing_start_nothing_twice_and_leak_nothing(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     dice = random.Random(seed)
     stack = LocalStack(tmp_path)
@@ -37,19 +35,19 @@ def test_kills_at_random_lose_nothing_start_nothing_twice_and_leak_nothing(
                 stack.run("emulator", "preempt", job_id, "--notice", "1s", code=None)
             stack.run("list")  # any command starts the next backend
         stack.run("wait", job_id)
-        said = f"seed {seed}\n{stack.run('events', job_id)}"
+        history = f"seed {seed}\n{stack.run('events', job_id)}"
         view = stack.job(job_id)
-        assert view["state"] == "succeeded", said
+        assert view["state"] == "succeeded", history
         for attempt in view["attempts"]:
             log = stack.run("logs", job_id, "--attempt", str(attempt["number"]))
             on_each = [log.count(f"host {host} started") for host in range(2)]
             # an attempt whose slice was taken while it was being started may have started nowhere
             least = 1 if attempt["running_at"] else 0
-            assert all(least <= n <= 1 for n in on_each), f"{attempt}: once a host\n{log}{said}"
-        assert stack.run("logs", job_id).count("finished") == 2, said
+            assert all(least <= n <= 1 for n in on_each), f"{attempt}: once a host\n{log}{history}"
+        assert stack.run("logs", job_id).count("finished") == 2, history
         kinds = Counter(event["kind"] for event in stack.json("events", job_id))
-        assert kinds["slice_requested"] == kinds["slice_gone"] == len(view["slices"]), said
-        assert stack.json("emulator", "status")["slices"] == [], said
+        assert kinds["slice_requested"] == kinds["slice_gone"] == len(view["slices"]), history
+        assert stack.json("emulator", "status")["slices"] == [], history
     finally:
         stack.down()
 

@@ -49,9 +49,7 @@ def test_whole_files_are_not_moved_again_after_kills(killed: Killed) -> None:
 
 
 @pytest.mark.timeout(1800)
-def test_files_of_the_web_and_of_s3_arrive_after_kills(
-    killed: Killed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_web_and_s3_arrive_after_kills(killed: Killed, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(2)
     files = {f"{i:03d}": chance.randbytes(4096) for i in range(60)}
     files |= {"large": chance.randbytes(LARGE)}
@@ -78,9 +76,7 @@ def test_files_of_the_web_and_of_s3_arrive_after_kills(
 
 
 @pytest.mark.timeout(1800)
-def test_copies_between_buckets_arrive_after_kills(
-    killed: Killed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copied_objects_arrive_after_kills(killed: Killed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_api, "REWRITE_BYTES", MIB)
     far = json.dumps({"name": "far-away", "location": "europe-west4"}).encode()
     storage_rig.ask(killed.rig.url, "POST", "/storage/v1/b?project=p", far)
@@ -90,9 +86,9 @@ def test_copies_between_buckets_arrive_after_kills(
     with between(killed.rig.url) as proxy:
         killed.often(proxy, "far", 30_000, 110_000, killed.rig.place, "gs://far-away/copy")
     names = [dict[str, int | None](), dict[str, int | None]()]
-    for found, bucket in zip(names, (killed.rig.bucket, "far-away"), strict=True):
+    for checksums, bucket in zip(names, (killed.rig.bucket, "far-away"), strict=True):
         for page in killed.rig.objects.pages(bucket, ""):
-            found |= {facts.name.partition("/")[2]: facts.crc32c for facts in page}
+            checksums |= {facts.name.partition("/")[2]: facts.crc32c for facts in page}
     assert names[0] == names[1]
     assert len(names[1]) == 201
 
@@ -104,10 +100,10 @@ def test_a_full_disk_is_one_clear_error_and_nothing_has_its_final_name(killed: K
     killed.rig.put("data/small", b"y")
     back = killed.rig.folder / "back"
     with between(killed.rig.url) as proxy:
-        code, said = killed.run(proxy, killed.rig.place, back, fsize=2 * MIB)
+        code, errors = killed.run(proxy, killed.rig.place, back, fsize=2 * MIB)
         assert code == 1
-        assert "cannot read or write a file: File too large" in said
-        assert "Traceback" not in said
+        assert "cannot read or write a file: File too large" in errors
+        assert "Traceback" not in errors
         assert not (back / "large").exists()
         assert killed.run(proxy, killed.rig.place, back)[0] == 0
     assert files_in(back) == {"large": b"x" * (3 * MIB), "small": b"y"}
@@ -117,9 +113,9 @@ def test_ctrl_c_says_that_the_same_command_goes_on(killed: Killed) -> None:
     killed.rig.write({f"{i}": b"x" * 40_000 for i in range(100)})
     with between(killed.rig.url) as proxy:
         places = killed.rig.source, killed.rig.place
-        code, said = killed.run(proxy, *places, kill_at=MIB, by=signal.SIGINT)
+        code, errors = killed.run(proxy, *places, kill_at=MIB, by=signal.SIGINT)
         assert code == 130
-        assert "The same command continues." in said
-        assert "Traceback" not in said
+        assert "The same command continues." in errors
+        assert "Traceback" not in errors
         assert killed.run(proxy, *places)[0] == 0
     assert len(killed.rig.stored()) == 100

@@ -16,9 +16,7 @@ PROGRAM = "for i in $(seq 1 3000); do echo count $i; sleep 0.1; done"
 LOADED = "document.documentElement.dataset.loaded"
 
 
-def test_a_job_is_followed_through_a_preemption_and_steered_by_buttons(
-    stack: LocalStack, chromium: Browser
-) -> None:
+def test_a_job_is_followed_and_steered_by_buttons(stack: LocalStack, chromium: Browser) -> None:
     spec = '{"name": "counting", "tpu": {"type": "v4-16"}, "run": {"command": "%s"}, "stop_grace": "1s"}'
     (stack.folder / "job.yaml").write_text(spec % PROGRAM)
     began = time.monotonic()

@@ -72,9 +72,7 @@ class Following:
         assert counts == list(range(1, len(counts) + 1)), "each line once, in order, without a gap"
 
 
-def test_lines_of_all_hosts_come_at_once_also_when_the_backend_is_restarted(
-    stack: LocalStack, tmp_path: Path
-) -> None:
+def test_lines_of_all_hosts_survive_a_restart(stack: LocalStack, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     job_id = stack.create("counting", COUNT.format(flag=flag))
     stack.until(job_id, "running")
@@ -95,9 +93,7 @@ def test_lines_of_all_hosts_come_at_once_also_when_the_backend_is_restarted(
         assert sorted(whole) == sorted(text for _, text in following.lines)
 
 
-def test_an_agent_that_dies_takes_along_nothing_that_was_shown_without_a_word(
-    stack: LocalStack, tmp_path: Path
-) -> None:
+def test_a_dead_agent_loses_no_line_without_a_note(stack: LocalStack, tmp_path: Path) -> None:
     job_id = stack.create("agent-dies", COUNT.format(flag=tmp_path / "never"))
     stack.until(job_id, "running")
     with Following(stack, job_id) as following:

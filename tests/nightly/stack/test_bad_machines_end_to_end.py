@@ -29,9 +29,7 @@ def submit(stack: LocalStack, **changes: object) -> str:
     return stack.json("create", str(file))["id"]
 
 
-def test_a_hang_in_a_collective_is_ended_with_its_stacks_and_started_again(
-    stack: LocalStack,
-) -> None:
+def test_a_hang_in_a_collective_is_ended_with_stacks_and_restarted(stack: LocalStack) -> None:
     """Real JAX: host 1 never gets beyond a step, and host 0 waits for it in an all-reduce."""
     stack.run("emulator", "break-host", "us-central2-b-h001", "--fault", "hang:step=30")
     recovery = {"stall": "8s", "on_bad_host": "release"}
@@ -110,5 +108,5 @@ def test_nothing_saved_after_a_nan_is_kept_so_that_the_maths_is_found(stack: Loc
     assert not machines[0] & machines[1], f"not the same machines again: {machines}"
     assert "not yet" not in stack.run("why", job_id)
     assert "from 40" in stack.run("logs", job_id), "the newest checkpoint before the bad step"
-    kept = [json.loads(path.read_text()) for path in stack.state.rglob("place.json")]
-    assert [place for place in kept if place["step"] >= 45 or place["loss"] == "nan"] == []
+    places = [json.loads(path.read_text()) for path in stack.state.rglob("place.json")]
+    assert [place for place in places if place["step"] >= 45 or place["loss"] == "nan"] == []

@@ -81,22 +81,22 @@ def marked_in(data: bytes) -> set[str]:
 
 def processes() -> dict[str, set[str]]:
     """Whoever has a mark in its command line or environment, and is no program of a job."""
-    found: dict[str, set[str]] = {}
-    for here in Path("/proc").glob("[0-9]*"):
+    marks_of: dict[str, set[str]] = {}
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            line, variables = (here / "cmdline").read_bytes(), (here / "environ").read_bytes()
+            line, variables = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
         except OSError:
             continue
         marks = marked_in(line)
         if b"\0TPUJOB_ATTEMPT=" not in b"\0" + variables:
             marks |= marked_in(variables)
         if marks:
-            found[line.replace(b"\0", b" ").decode(errors="replace")[:200]] = marks
-    return found
+            marks_of[line.replace(b"\0", b" ").decode(errors="replace")[:200]] = marks
+    return marks_of
 
 
 def files(folder: Path) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    marks_of: dict[str, set[str]] = {}
     for where, _, names in os.walk(folder):  # passes over a folder that is removed meanwhile
         for path in (Path(where, name) for name in names):
             with contextlib.suppress(FileNotFoundError):
@@ -105,28 +105,26 @@ def files(folder: Path) -> dict[str, set[str]]:
                     and not path.is_symlink()
                     and (marks := marked_in(path.read_bytes()))
                 ):
-                    found[str(path.relative_to(folder))] = marks
-    return found
+                    marks_of[str(path.relative_to(folder))] = marks
+    return marks_of
 
 
-def test_no_command_and_nothing_that_is_written_shows_a_secret(
-    lab: LocalStack, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_shows_a_secret(lab: LocalStack, capsys: pytest.CaptureFixture[str]) -> None:
     assert set(WHILE_IT_RUNS) == set(COMMANDS), "a new command needs its line in this story"
-    here, said = Tpujob(lab.state, capsys), list[str]()
+    local, outputs = Tpujob(lab.state, capsys), list[str]()
     file = job_file(lab.folder)
 
     def tpujob(*words: str, code: int | None = 0) -> str:
-        done = here(*words) if code == 0 else here(*words, code=code or 0)
-        said.append(f"$ {' '.join(words)}\n{done.out}{done.err}")
+        done = local(*words) if code == 0 else local(*words, code=code or 0)
+        outputs.append(f"$ {' '.join(words)}\n{done.out}{done.err}")
         return done.out
 
     # set, refused, made
     command = [sys.executable, "-m", "tpujob", "secret", "set", "WANDB_API_KEY"]
-    given = subprocess.run(
+    piped = subprocess.run(
         command, env=lab.env, input=SET.encode(), capture_output=True, check=True
     )
-    said.append((given.stdout + given.stderr).decode())
+    outputs.append((piped.stdout + piped.stderr).decode())
     assert "HF_TOKEN is not set" in lab.run("create", str(file), code=65)
     tpujob("secret", "set", "HF_TOKEN", "--from-env")
     tpujob("secret", "list", "--json")
@@ -139,24 +137,24 @@ def test_no_command_and_nothing_that_is_written_shows_a_secret(
     (out,) = until(up, "the program", 120)
     for words in filter(None, WHILE_IT_RUNS.values()):
         if words[0] == "ssh":  # writes past this process's streams
-            said.append(lab.run(*(job if word == "J" else word for word in words)))
+            outputs.append(lab.run(*(job if word == "J" else word for word in words)))
             continue
-        run(here, said, [job if word == "J" else word for word in words])
+        run(local, outputs, [job if word == "J" else word for word in words])
         if words[0] in ("show", "events", "list", "diff"):
-            run(here, said, [*(job if word == "J" else word for word in words), "--json"])
+            run(local, outputs, [*(job if word == "J" else word for word in words), "--json"])
     assert processes() == {}, "other processes than the program have a secret"
 
     # ended
     out.with_name("go").touch()
-    run(here, said, ["wait", job])
+    run(local, outputs, ["wait", job])
     view = lab.job(job)
     assert view["cause"], view
     for words in (["why", job], ["logs", job], ["show", job, "--json"], ["events", job, "--json"]):
-        run(here, said, words)
-    run(here, said, ["resume", job])
+        run(local, outputs, words)
+    run(local, outputs, ["resume", job])
     for name in ("cancel", "delete"):
-        run(here, said, [name, job, "--yes"] if name == "delete" else [name, "--release", job])
-    output = "\n".join(said)
+        run(local, outputs, [name, job, "--yes"] if name == "delete" else [name, "--release", job])
+    output = "\n".join(outputs)
     assert "TPUJOB_EMULATED_HOST=" in output, "the environment of a session was not looked at"
     assert (
         f"has [secret {NAMES[SET]}], [secret {NAMES[SHELL]}] and [secret {NAMES[WRITTEN]}]"
@@ -164,33 +162,33 @@ def test_no_command_and_nothing_that_is_written_shows_a_secret(
     )
     assert f"set up with [secret {NAMES[SHELL]}]" in output
     for mark in (SET, SHELL, WRITTEN, FILE):
-        assert mark not in output, next(one for one in said if mark in one)[:2000]
+        assert mark not in output, next(text for text in outputs if mark in text)[:2000]
 
     # written: what `run.env` says is in the record and the plan; everything else in its place alone
-    kept = files(lab.folder)
+    written = files(lab.folder)
     of_env = {WRITTEN}
-    for path in [path for path, marks in kept.items() if marks <= of_env]:
+    for path in [path for path, marks in written.items() if marks <= of_env]:
         own = path == "job.yaml" or "/plan-" in path or path.startswith("state/jobs.db")
         assert own, f"{path} has a value of run.env"
-        del kept[path]
-    secrets = [path for path in kept if path.startswith("state/secrets/")]
+        del written[path]
+    secrets = [path for path in written if path.startswith("state/secrets/")]
     assert {Path(path).name for path in secrets} == {"WANDB_API_KEY", "HF_TOKEN"}
     assert all((lab.folder / path).stat().st_mode & 0o777 == 0o600 for path in secrets)
-    assert {path: marks for path, marks in kept.items() if path not in secrets} == {}
+    assert {path: marks for path, marks in written.items() if path not in secrets} == {}
 
     # removed
     lab.until(job, lambda view: view["state"] in ("cancelled", "failed"))
-    run(here, said, ["clean", job, "--yes"])
+    run(local, outputs, ["clean", job, "--yes"])
     for name in ("WANDB_API_KEY", "HF_TOKEN"):
-        run(here, said, ["secret", "remove", name])
+        run(local, outputs, ["secret", "remove", name])
     assert not [path for path, marks in files(lab.state).items() if marks - of_env]
 
 
-def run(here: Tpujob, said: list[str], words: list[str]) -> None:
+def run(tpujob: Tpujob, outputs: list[str], words: list[str]) -> None:
     """The command, however it ends."""
     from tpujob.cli.app import run as command
 
-    here.capsys.readouterr()
+    tpujob.capsys.readouterr()
     code = command(words)
-    out, err = here.capsys.readouterr()
-    said.append(f"$ {' '.join(words)} -> {code}\n{out}{err}")
+    out, err = tpujob.capsys.readouterr()
+    outputs.append(f"$ {' '.join(words)} -> {code}\n{out}{err}")

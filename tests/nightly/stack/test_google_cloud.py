@@ -47,8 +47,8 @@ class Checkout:
         self.git("init", "-q", "-b", "main")
 
     def git(self, *words: str) -> None:
-        who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
-        subprocess.run(["git", *who, *words], cwd=self.folder, check=True, capture_output=True)
+        author = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+        subprocess.run(["git", *author, *words], cwd=self.folder, check=True, capture_output=True)
 
     def commit(self, text: str) -> None:
         (self.folder / "train.py").write_text(text)
@@ -56,9 +56,7 @@ class Checkout:
         self.git("commit", "-q", "--no-gpg-sign", "-m", "one more")
 
 
-def test_a_job_in_a_project_is_preempted_and_goes_on_with_the_code_that_was_submitted(
-    lab: Lab,
-) -> None:
+def test_a_job_in_a_project_is_preempted_and_goes_on_with_its_own_code(lab: Lab) -> None:
     tpujob, code = lab.tpujob, Checkout(lab.folder / "code")
     code.commit(PROGRAM)
     bucket = lab.context("lab")
@@ -76,9 +74,9 @@ def test_a_job_in_a_project_is_preempted_and_goes_on_with_the_code_that_was_subm
         ("succeeded", None),
     ]
     assert all(slice["gone_at"] for slice in view["slices"])
-    said = logs(lab, job_id)
-    assert [f"code one, attempt 2 on host {host}" in said for host in (0, 1)] == [True, True]
-    assert "never submitted" not in said
+    output = logs(lab, job_id)
+    assert [f"code one, attempt 2 on host {host}" in output for host in (0, 1)] == [True, True]
+    assert "never submitted" not in output
     assert view["code"]["branch"] == "main"
     assert view["code"]["commit"][:12] in tpujob.run("show", job_id)
 
@@ -122,15 +120,15 @@ def cloud_run(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Edge]:
 def test_a_deployed_backend_knows_who_asks_and_ends_a_job_only_while_it_is_called(
     lab: Lab, cloud_run: Edge, request: pytest.FixtureRequest
 ) -> None:
-    """As on Cloud Run with no instance kept: Cloud Scheduler calls, and nothing happens in between. Two people sign in
-    at Google's accounts, one of whom may only look; the keys of the issuer change meanwhile."""
+    """Call the backend as Cloud Scheduler does where Cloud Run keeps no instance: nothing happens in between. Two
+    people sign in at Google's accounts, one of whom may only look; the keys of the issuer change meanwhile."""
     lab.context("cloud")
     issuer, log = cloud_run.issuer, lab.folder / "deployed.log"
     with deployed(lab, cloud_run, log):
         ada, ben = lab.tpujob, another(lab, "ben")
         use = ("use", cloud_run.url, "--name", "run", "--client-id", CLIENT)
-        for who in (ada, ben):
-            assert "tpujob login" in who.run(*use, "--client-secret", SECRET)
+        for user in (ada, ben):
+            assert "tpujob login" in user.run(*use, "--client-secret", SECRET)
         ada.run("login")
         issuer.at_the_browser = "ben@example.org"
         ben.run("login")
@@ -175,10 +173,10 @@ def test_a_deployed_backend_knows_who_asks_and_ends_a_job_only_while_it_is_calle
         assert page.returncode == 0, said_by_page
         assert "Signed out" in ada.run("logout")
         assert "tpujob login" in ada.run("list", code=77)
-    said = log.read_text()
-    assert "refused: 'GET /v1/jobs'" in said
+    text = log.read_text()
+    assert "refused: 'GET /v1/jobs'" in text
     for token in (renewed, *issuer.revoked):
-        assert all(len(part) < 20 or part not in said for part in token.split("."))
+        assert all(len(part) < 20 or part not in text for part in token.split("."))
 
 
 def http_get(address: str) -> tuple[int, str]:
@@ -194,8 +192,8 @@ def http_get(address: str) -> tuple[int, str]:
 
 
 def tick(edge: Edge, token: str) -> None:
-    status, said = ask(edge, "POST", "/v1/tick", {"Authorization": f"Bearer {token}"})
-    assert status == 200, said
+    status, answer = ask(edge, "POST", "/v1/tick", {"Authorization": f"Bearer {token}"})
+    assert status == 200, answer
 
 
 def ask(edge: Edge, method: str, path: str, headers: dict[str, str]) -> tuple[int, bytes]:
@@ -247,7 +245,7 @@ def listening(lab: Lab, words: list[str], log: Path, port: int) -> Generator[Non
         yield
     finally:
         service.terminate()
-        service.wait(timeout=60)
+        service.wait(timeout=10)  # Cloud Run kills it then
 
 
 def until_it_listens(service: subprocess.Popen[bytes], port: int, log: Path) -> None:

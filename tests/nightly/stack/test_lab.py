@@ -22,12 +22,12 @@ PROGRAM = "for i in $(seq 1 20); do sleep 0.1; done; echo done"
 KILLS = 6
 
 
-def tpu_job(stack: LocalStack, name: str, command: str = PROGRAM, **more: Any) -> str:
+def tpu_job(stack: LocalStack, name: str, command: str = PROGRAM, **fields: Any) -> str:
     """Return a job of one host, without retries after a failure."""
     spec: dict[str, Any] = {
         "tpu": {"type": "v4-8", "zones": [ZONE]},
         "recovery": {"failures": 0},
-        **more,
+        **fields,
     }
     return stack.create(name, command, **spec)
 
@@ -40,12 +40,8 @@ def test_ten_jobs_and_a_sweep_come_to_their_end_in_their_order(tmp_path: Path) -
         stack.run("up")
         stack.run("emulator", "quota", ZONE, "v4", str(8 * SLICES))
         ids = {"a": tpu_job(stack, "a")}
-        wanted: dict[str, Any] = {
-            "b": ["a"],
-            "c": ["a"],
-            "d": ["b", "c"],
-        }
-        for name, after in wanted.items():
+        dependencies: dict[str, Any] = {"b": ["a"], "c": ["a"], "d": ["b", "c"]}
+        for name, after in dependencies.items():
             ids[name] = tpu_job(stack, name, after=after)
         ids["e"] = tpu_job(stack, "e", "sleep 1; exit 3")
         ids["f"] = tpu_job(stack, "f", after=["e"])
@@ -66,7 +62,7 @@ def test_ten_jobs_and_a_sweep_come_to_their_end_in_their_order(tmp_path: Path) -
             stack.run("list")  # any command starts the next backend
             if number % 2:
                 held = stack.json("emulator", "status")["slices"]
-                names = [one["name"] for one in held] or [""]
+                names = [row["name"] for row in held] or [""]
                 stack.run("emulator", "preempt", dice.choice(names), "--notice", "1s", code=None)
         for job_id in ids.values():
             stack.run("wait", job_id, code=None, timeout=1200)
@@ -75,30 +71,30 @@ def test_ten_jobs_and_a_sweep_come_to_their_end_in_their_order(tmp_path: Path) -
         stack.down()
 
 
-def _check(stack: LocalStack, ids: Mapping[str, str], told: str) -> None:
+def _check(stack: LocalStack, ids: Mapping[str, str], context: str) -> None:
     views = {name: stack.job(job_id) for name, job_id in ids.items()}
     states = {name: view["state"] for name, view in views.items()}
     failed = {"e": "failed", "f": "cancelled"}
-    assert states == {name: failed.get(name, "succeeded") for name in ids}, told
-    assert views["f"]["cause"] == "DEPENDENCY", told
+    assert states == {name: failed.get(name, "succeeded") for name in ids}, context
+    assert views["f"]["cause"] == "DEPENDENCY", context
     rows = stack.json("list", "--all", "--group", "sweep")
     elements = [row for row in rows if row["name"].startswith("sweep-")]
-    assert Counter(row["state"] for row in elements) == {"succeeded": 24}, told
+    assert Counter(row["state"] for row in elements) == {"succeeded": 24}, context
     edges = [("b", "a"), ("c", "a"), ("d", "b"), ("d", "c"), ("g", "e"), ("i", "sweep"), ("j", "i")]
     for later, earlier in edges:
         first, before = views[later]["slices"][0]["requested_at"], views[earlier]
         # a slice is handed on as soon as the program has ended
         ended = before["attempts"][-1]["ended_at"] if before["attempts"] else before["finished_at"]
-        assert first >= ended, f"{later} began before {earlier} ended; {told}"
+        assert first >= ended, f"{later} began before {earlier} ended; {context}"
     own = [view for name, view in views.items() if name != "sweep"]  # which sums its elements up
     jobs = [*own, *(stack.job(row["id"]) for row in elements)]
-    billed = [one["name"] for job in jobs for one in job["slices"] if one["ready_at"]]
+    billed = [entry["name"] for job in jobs for entry in job["slices"] if entry["ready_at"]]
     handed = len(billed) - len({*billed})
-    print(f"{handed} of {len(billed)} slices were handed on; {told}")
-    assert handed > 0, told
-    assert stack.json("emulator", "status")["slices"] == [], told
+    print(f"{handed} of {len(billed)} slices were handed on; {context}")
+    assert handed > 0, context
+    assert stack.json("emulator", "status")["slices"] == [], context
     total = stack.json("cost", "report")["total"]["list_micros"]
-    assert abs(total - sum(job["usd_spent"] for job in jobs) * 1e6) < len(billed), told
+    assert abs(total - sum(job["usd_spent"] for job in jobs) * 1e6) < len(billed), context
 
 
 def _kill(pid: int) -> None:

@@ -18,7 +18,7 @@ def test_a_message_of_the_local_stack_links_to_its_page(tmp_path: Path) -> None:
         (stack.state / "notifications.yaml").write_text(json.dumps(settings))
         try:
             stack.run("up")
-            (page,) = {one["page"] for one in stack.json("status") if one.get("page")}
+            (page,) = {process["page"] for process in stack.json("status") if process.get("page")}
             stack.env["OPS_KEY"] = key
             stack.run("notifications", "secret", "OPS_KEY", "--from-env")
             stack.run("notifications", "test", "ops")

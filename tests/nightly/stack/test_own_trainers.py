@@ -34,9 +34,7 @@ LINES = [
 
 
 @pytest.mark.parametrize(("name", "step", "bad", "line"), LINES)
-def test_a_line_of_the_real_program_is_understood(
-    name: str, step: int | None, bad: bool, line: str
-) -> None:
+def test_a_line_of_the_program_is_read(name: str, step: int | None, bad: bool, line: str) -> None:
     watch = spec(name).watch
     assert watch.progress
     assert watch.nonfinite
@@ -66,8 +64,8 @@ def submit(stack: LocalStack, name: str) -> str:
 @pytest.mark.timeout(600)
 def test_each_goes_on_after_a_preemption_in_its_own_manner(stack: LocalStack) -> None:
     for name in NAMES:
-        said = stack.run("create", str(CONFIGS / f"{name}.yaml"), "--dry-run")
-        assert "nothing was submitted" in said
+        output = stack.run("create", str(CONFIGS / f"{name}.yaml"), "--dry-run")
+        assert "nothing was submitted" in output
     jobs = {name: submit(stack, name) for name in NAMES}
     for job_id in jobs.values():
         stack.until(job_id, lambda view: (view["step"] or 0) >= 12)

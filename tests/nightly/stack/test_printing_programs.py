@@ -34,20 +34,20 @@ def submit(stack: LocalStack, name: str, watch: Mapping[str, str]) -> str:
     code = stack.folder / name
     code.mkdir()
     (code / "train.py").write_text(PROGRAM)
-    more: dict[str, Any] = {"tpu": {"type": "v4-8"}, "outputs": "checkpoints", "watch": watch}
-    return stack.create(name, "python3 train.py", code=str(code), **more)
+    fields: dict[str, Any] = {"tpu": {"type": "v4-8"}, "outputs": "checkpoints", "watch": watch}
+    return stack.create(name, "python3 train.py", code=str(code), **fields)
 
 
 @pytest.mark.timeout(300)
 def test_what_was_lost_is_what_the_next_attempt_made_again(stack: LocalStack) -> None:
-    told, silent = submit(stack, "prints-all", ALL), submit(stack, "prints-steps", PROGRESS)
-    stack.until(told, lambda view: view["checkpoint"] == 20 and view["step"] >= 30)
+    printing, silent = submit(stack, "prints-all", ALL), submit(stack, "prints-steps", PROGRESS)
+    stack.until(printing, lambda view: view["checkpoint"] == 20 and view["step"] >= 30)
     stack.until(silent, lambda view: (view["step"] or 0) >= 30)
-    for job in (told, silent):
+    for job in (printing, silent):
         stack.run("emulator", "preempt", job, "--notice", "5s")
-    views = {job: stack.until(job, goes_on) for job in (told, silent)}
+    views = {job: stack.until(job, goes_on) for job in (printing, silent)}
 
-    first, second = views[told]["attempts"]
+    first, second = views[printing]["attempts"]
     assert (first["checkpoint"], second["resumed_from"], second["first_step"]) == (20, 20, 21)
     assert f"not saved, {first['step'] - 20} steps lost" in first["message"]
 
@@ -59,9 +59,9 @@ def test_what_was_lost_is_what_the_next_attempt_made_again(stack: LocalStack) ->
         assert view["attempts"][0]["redone"] == made_again
         events = [event["text"] for event in stack.json("events", job)]
         # until it has printed two steps, a silent program has not shown where it began
-        said = f"; {made_again} steps of earlier attempts are repeated"
-        said = f"({said})?" if job == silent else said
-        assert any(re.fullmatch("first step seen: [0-9]+" + said, text) for text in events), events
+        end = f"; {made_again} steps of earlier attempts are repeated"
+        end = f"({end})?" if job == silent else end
+        assert any(re.fullmatch("first step seen: [0-9]+" + end, text) for text in events), events
         parts = stack.json("cost", "report", job)["total"]["parts"]
         assert [part["part"] for part in parts if part["part"] in ("redone", "unknown")] == [
             "redone"

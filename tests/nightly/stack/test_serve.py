@@ -65,8 +65,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         try:
             until(made.socket.exists, made)
             for user in (bob, eve):
-                said = user("use", str(made.socket)).out
-                assert "root runs that backend; there you are" in said
+                output = user("use", str(made.socket)).out
+                assert "root runs that backend; there you are" in output
             yield made
         finally:
             made.close()

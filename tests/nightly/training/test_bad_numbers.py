@@ -30,9 +30,7 @@ def _saved(job: Job) -> list[int]:
 
 
 @pytest.mark.long
-def test_a_bad_device_is_named_by_both_hosts_and_the_next_attempt_begins_before_it(
-    job: Job,
-) -> None:
+def test_a_bad_device_is_named_by_both_hosts_and_the_next_attempt_precedes_it(job: Job) -> None:
     job.on_host[1] = {"TPUJOB_FAULT": "nan:step=27,device=1"}
     with job.start(*SMALL, "--steps=40", hosts=2) as hosts:
         hosts[1].until(lambda host: host.events("step"))

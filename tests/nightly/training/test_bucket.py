@@ -10,14 +10,36 @@ from urllib.parse import quote
 import pytest
 
 from tests.support.workload_rig import Job
+from tpujob.emulator.http_messages import Request, Response
 from tpujob.emulator.storage import StorageServer
+from tpujob.emulator.storage.bucket_api import BucketApi
+from tpujob.emulator.storage.json_api import JsonApi
 from workloads.contract import Exit
 
 LONG = ("--hidden=64,32", "--batch=64", "--steps=100000", "--checkpoint-every=40", "--keep=3")
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> Iterator[StorageServer]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is asked of the bucket itself: `get`, or the prefix of a list."""
+    asked: list[str] = []
+    get_bucket, list_objects = BucketApi.get_bucket, JsonApi.list_objects
+
+    async def get(self: BucketApi, request: Request, bucket: str) -> Response:
+        asked.append("get")
+        return await get_bucket(self, request, bucket)
+
+    async def listed(self: JsonApi, request: Request, bucket: str) -> Response:
+        asked.append(request.query.get("prefix", ""))
+        return await list_objects(self, request, bucket)
+
+    monkeypatch.setattr(BucketApi, "get_bucket", get)
+    monkeypatch.setattr(JsonApi, "list_objects", listed)
+    return asked
+
+
+@pytest.fixture
+def storage(tmp_path: Path, asked: list[str]) -> Iterator[StorageServer]:
     server = StorageServer(tmp_path / "storage")
     yield server
     server.stop()
@@ -30,8 +52,8 @@ def _call(storage: StorageServer, method: str, path: str, body: bytes | None = N
         return answer.read()
 
 
-def test_a_run_goes_on_from_the_newest_step_in_the_bucket_that_is_committed_and_whole(
-    tmp_path: Path, cache: Path, storage: StorageServer
+def test_a_run_resumes_at_a_whole_step(
+    tmp_path: Path, cache: Path, storage: StorageServer, asked: list[str]
 ) -> None:
     _call(storage, "POST", "/storage/v1/b?project=p", json.dumps({"name": "bucket"}).encode())
     job = Job(
@@ -64,3 +86,7 @@ def test_a_run_goes_on_from_the_newest_step_in_the_bucket_that_is_committed_and_
     aside = f"{checkpoints}-damaged/{saved[-2]}"
     moved = {item["name"] for item in listed["items"] if item["name"].startswith(aside)}
     assert {f"{aside}.txt", f"{aside}/data/metadata", f"{aside}/commit_success.txt"} < moved
+    below = [prefix for prefix in asked if prefix.startswith("jobs/000001/")]
+    assert sorted({*asked} - {*below}) == ["get"], (
+        "the accounts of deploy/ may read the bucket, and list the folder of their user"
+    )

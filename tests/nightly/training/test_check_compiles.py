@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.skipif(
         importlib.util.find_spec("libtpu") is None,
         reason="libtpu is not installed: NOTHING WAS COMPILED FOR A TPU; it is in the extra `check`",
-    ),
+    )
 ]
 
 SLICES = ("v4-16", "v4-128", "v5e-16", "v6e-16", "2xv4-16")
@@ -62,7 +62,7 @@ def checked(name: str, *arguments: str) -> dict[str, dict[str, Any]]:
         pytest.param("lm", rest(TWO), marks=pytest.mark.long),
         pytest.param("vit", SLICES, marks=pytest.mark.long),
     ],
-    ids=lambda one: one if isinstance(one, str) else ",".join(one),
+    ids=lambda value: value if isinstance(value, str) else ",".join(value),
 )
 def test_a_workload_compiles_for_slices_of_each_kind(name: str, slices: tuple[str, ...]) -> None:
     findings = checked(name, *WORKLOADS[name], "--check", ",".join(slices))

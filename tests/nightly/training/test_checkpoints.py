@@ -53,9 +53,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 
 @damages
-def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(
-    bench: Bench, damage: Callable[[Path], None]
-) -> None:
+def test_a_damaged_checkpoint_is_set_aside(bench: Bench, damage: Callable[[Path], None]) -> None:
     workdir = bench.copy()
     damage(workdir / "checkpoints" / str(NEWER))
     assert bench.check(workdir, damage.__name__) == OLDER
@@ -90,18 +88,14 @@ def test_a_flipped_bit_in_the_numbers_alone_is_seen_by_their_checksum(bench: Ben
 @pytest.mark.parametrize(
     ("devices", "fsdp", "tensor"), [(1, 1, 1), (2, 1, 2), (2, 2, 1), (4, 4, 1), (4, 1, 1)]
 )
-def test_a_checkpoint_is_restored_and_verified_on_another_mesh_bit_for_bit(
-    bench: Bench, devices: int, fsdp: int, tensor: int
-) -> None:
+def test_another_mesh_restores_each_bit(bench: Bench, devices: int, fsdp: int, tensor: int) -> None:
     workdir = bench.copy()
     begun = bench.begin(workdir, program_on(devices, fsdp, tensor))
     assert begun.step == NEWER, begun.damaged
     assert begun.bits == bench.bits[NEWER]
 
 
-def test_the_model_is_read_without_the_optimizer_from_a_folder_that_stays_as_it_is(
-    bench: Bench,
-) -> None:
+def test_the_model_is_read_without_the_optimizer_and_changes_no_file(bench: Bench) -> None:
     folder = bench.copy() / "checkpoints"
     (folder / "30").mkdir()  # a save that is under way
     stored = StoredCheckpoints(str(folder), nnx.State({0: bench.program.layout[0]}))
@@ -159,9 +153,7 @@ def test_if_all_are_damaged_nothing_is_moved_and_a_person_decides(bench: Bench) 
     assert (workdir / "checkpoints" / str(NEWER)).is_dir()
 
 
-def test_a_checkpoint_of_another_model_is_refused_and_not_passed_over(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_model_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint_rig, "_WIDTH", 32)
     with pytest.raises(ConfigError) as refused:
         bench.begin(bench.copy(), program_on(1))
@@ -225,9 +217,7 @@ def test_a_state_that_is_not_finite_is_never_committed(bench: Bench, tmp_path: P
     assert opened.steps() == [1], "the good one was removed for it"
 
 
-def test_the_state_of_the_call_is_saved_though_the_next_steps_consume_it_at_once(
-    bench: Bench, tmp_path: Path
-) -> None:
+def test_the_state_of_the_call_is_what_is_saved(bench: Bench, tmp_path: Path) -> None:
     whole = NamedSharding(bench.program.mesh, PartitionSpec())
     layout = {"a": jax.ShapeDtypeStruct((2**21,), jnp.uint32, sharding=whole)}
     step = jax.jit(lambda state: jax.tree.map(lambda x: x + 1, state), donate_argnums=0)

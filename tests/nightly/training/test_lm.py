@@ -58,9 +58,7 @@ def largest_difference(first: Any, other: Any) -> float:
 @pytest.mark.parametrize(
     ("way", "with_segments"), [(blocks, False), (blocks, True), (splash, True)]
 )
-def test_each_way_to_compute_attention_agrees_with_its_definition(
-    way: Callable[..., jax.Array], with_segments: bool
-) -> None:
+def test_all_ways_of_attention_agree(way: Callable[..., jax.Array], with_segments: bool) -> None:
     rows, tokens, kv_heads, group, head = 2, 256, 2, 2, 32
     q = random(rows, tokens, kv_heads, group, head)
     k, v = (random(rows, tokens, kv_heads, head, seed=seed) for seed in (1, 2))
@@ -106,9 +104,7 @@ def described(platform: str) -> Any:
 
 @pytest.mark.parametrize("shape", [ONE, (1, 2, 1, 2), (1, 1, 4, 1)], ids=str)
 @pytest.mark.parametrize(("chunk", "z_loss"), [(0, 0.0), (7, 0.1)], ids=["whole", "chunks, z-loss"])
-def test_the_fused_loss_is_that_of_its_definition(
-    shape: tuple[int, ...], chunk: int, z_loss: float
-) -> None:
+def test_the_fused_loss_is_as_defined(shape: tuple[int, ...], chunk: int, z_loss: float) -> None:
     x, weight = random(ROWS, 16, 8), random(64, 8, seed=1)
     targets = jnp.asarray(np.random.default_rng(2).integers(0, 64, (ROWS, 16)), jnp.int32)
     counts = jnp.ones((ROWS, 16)).at[1, 5:].set(0)

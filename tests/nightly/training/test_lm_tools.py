@@ -30,10 +30,7 @@ def content_of(folder: str) -> dict[str, bytes | None]:
 
 
 def test_a_model_is_trained_exported_imported_trained_on_and_writes(
-    job: Job,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "model"
     job.module = "workloads.lm"

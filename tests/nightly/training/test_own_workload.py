@@ -48,9 +48,7 @@ def test_the_job_file_of_the_page_starts_it() -> None:
 
 
 @pytest.mark.slow
-def test_it_learns_and_its_dropout_and_running_mean_go_on_bit_for_bit(
-    spirals: Job, tmp_path: Path
-) -> None:
+def test_it_learns_and_its_state_goes_on_bit_for_bit(spirals: Job, tmp_path: Path) -> None:
     [undisturbed] = spirals.run(*FLAGS)
     numbers = undisturbed.numbers()
     assert len(numbers) == 300

@@ -79,9 +79,7 @@ def test_a_partial_checkpoint_is_ignored_and_removed(job: Job) -> None:
     assert not temporary.exists()
 
 
-def test_another_seed_on_an_old_checkpoint_is_refused_and_so_is_a_schedule_that_moves_unasked(
-    job: Job,
-) -> None:
+def test_another_seed_or_schedule_is_refused(job: Job) -> None:
     job.run(*SMALL, "--steps=10")
     refusals = {
         "--seed=1": "seed=1, but the checkpoint of step 10 was made with 0: use that value, or another workdir",
@@ -98,9 +96,7 @@ def test_another_seed_on_an_old_checkpoint_is_refused_and_so_is_a_schedule_that_
 
 
 @pytest.mark.parametrize("phase", ["init", "compile"])
-def test_a_run_that_is_stopped_before_its_first_step_ends_at_once(
-    cold_job: Job, phase: str
-) -> None:
+def test_a_run_stopped_before_its_first_step_ends_at_once(cold_job: Job, phase: str) -> None:
     with cold_job.start(*SMALL) as [host]:
         host.until(lambda h: any(e["name"] == phase for e in h.events("phase")))
         host.tell(signal.SIGTERM)

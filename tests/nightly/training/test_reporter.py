@@ -23,9 +23,7 @@ def _fill(out: Path) -> None:
         (out / name).symlink_to("/dev/full")
 
 
-def test_a_full_disk_is_told_once_and_ends_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_full_disk_ends_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _fill(tmp_path / "out")
     reporter = Reporter(ProgramContext(out=str(tmp_path / "out")))
     for step in range(3):

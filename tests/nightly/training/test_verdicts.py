@@ -219,17 +219,13 @@ class TestTheReplay:
         assert _device(verdict) == ("device", f"{name} of host 0", 71), verdict.text
 
     @pytest.mark.parametrize("bad", [[9], [0, 4, 8, 12]], ids=["one", "one-on-each-device"])
-    def test_names_bad_rows_and_no_others(
-        self, rig: Rig, kind: str, code: int, bad: list[int]
-    ) -> None:
+    def test_names_only_bad_rows(self, rig: Rig, kind: str, code: int, bad: list[int]) -> None:
         verdict = rig.verdict(code, "data", bad, once=False)
         numbers = tuple(100 + row for row in bad)
         assert (verdict.blame, verdict.rows, verdict.host) == ("data", numbers, None), verdict.text
         assert int(verdict.code) == 65
 
-    def test_blames_the_model_for_what_is_bad_everywhere(
-        self, rig: Rig, kind: str, code: int
-    ) -> None:
+    def test_blames_the_model_if_all_is_bad(self, rig: Rig, kind: str, code: int) -> None:
         verdict = rig.verdict(code, "data", list(range(ROWS)), once=False)
         assert _device(verdict) == ("model", "", 65), verdict.text
 

@@ -16,17 +16,17 @@ EAST = {"type": "v5p-16", "zones": ["us-east5-a", "us-east5-b"], "pricing": "spo
 Verb = Callable[[Jobs], object]
 
 
-def ask(play: Play, verb: Verb, *, who: Principal | None = None) -> None:
+def ask(play: Play, verb: Verb, *, user: Principal | None = None) -> None:
     def asked(api: Jobs) -> object:
-        return verb(api.acting_for(who) if who else api)  # type: ignore[arg-type]
+        return verb(api.acting_for(user) if user else api)  # type: ignore[arg-type]
 
     play.sim.spawn(lambda: play.users[0].insist(asked), Process("user"))
 
 
-def submit(play: Play, name: str, *, who: Principal | None = None, **fields: object) -> None:
+def submit(play: Play, name: str, *, user: Principal | None = None, **fields: object) -> None:
     """Submit another job, of the same user or of `who`."""
     document = spec(2, play.sim.random(name)) | {"name": name, "tpu": EAST, "hold": "1m"} | fields
-    ask(play, lambda api: api.create(document, idempotency_key=name), who=who)
+    ask(play, lambda api: api.create(document, idempotency_key=name), user=user)
 
 
 def once(

@@ -34,8 +34,8 @@ class Budgets:
                 text = f"asked for {job.slice.name} with ${limit - self._spent(job):.2f} left"
                 self.broken("I14", job.id, text)
         short = job.then is State.FAILED and job.cause is Cause.BUDGET
-        left = limit - self._spent(job) - _burn(before) * OUT / 3600
-        if short and before.then is None and left > self._excuse(job):
+        remaining = limit - self._spent(job) - _burn(before) * OUT / 3600
+        if short and before.then is None and remaining > self._excuse(job):
             text = f"stopped after ${self._spent(job):.2f} of ${limit:.2f}"
             self.broken("I14", job.id, text)
         if job.state.final:

@@ -128,19 +128,19 @@ class Monitor:
 
     def handed_on(self, giver: Job, heir: Job) -> None:
         """Q7: a slice is billed to one job until it is billed to the next."""
-        gave, got = giver.slices[-1], heir.slices[-1]
-        if (gave.name, gave.gone_at, gave.handed_to) != (got.name, got.ready_at, heir.id):
-            self.broken("Q7", heir.id, f"{gave.name} until {gave.gone_at}, from {got.ready_at}")
-        if got.epoch != gave.epoch + 1:
-            self.broken("Q4", heir.id, f"{got.name} has epoch {got.epoch} after {gave.epoch}")
+        gave, took = giver.slices[-1], heir.slices[-1]
+        if (gave.name, gave.gone_at, gave.handed_to) != (took.name, took.ready_at, heir.id):
+            self.broken("Q7", heir.id, f"{gave.name} until {gave.gone_at}, from {took.ready_at}")
+        if took.epoch != gave.epoch + 1:
+            self.broken("Q4", heir.id, f"{took.name} has epoch {took.epoch} after {gave.epoch}")
         if giver.owner != heir.owner and self.hand_on != "lab":
-            self.broken("Q6", heir.id, f"{got.name} was handed on to another owner")
+            self.broken("Q6", heir.id, f"{took.name} was handed on to another owner")
         self.queue.handed_on(giver, heir)
-        machine = self.world.machines.get(got.name)
+        machine = self.world.machines.get(took.name)
         if machine and any(p.run.job != heir.id for p in machine.running(self.sim.now)):
-            self.broken("Q6", heir.id, f"{got.name} was handed on with a program on it")
+            self.broken("Q6", heir.id, f"{took.name} was handed on with a program on it")
         if machine and machine.wiped.keys() != set(range(machine.hosts)):
-            self.broken("Q6", heir.id, f"{got.name} was handed on before it was wiped")
+            self.broken("Q6", heir.id, f"{took.name} was handed on before it was wiped")
         for host in range(machine.hosts if machine else 0):
             self.used(machine, host)
 
@@ -360,9 +360,9 @@ class Monitor:
             if not job.state.final and not self._goes_on(job):
                 self.broken("L1", job_id, f"still {job.state}: {job.message}")
         going = [j.slice.name for j in self.jobs.values() if not j.state.final and j.slice]
-        left = [m.name for m in self.world.machines.values() if m.ours and m.name not in going]
-        if left:
-            self.broken("I2", "", f"{', '.join(left)} are left when every job has ended")
+        leaked = [m.name for m in self.world.machines.values() if m.ours and m.name not in going]
+        if leaked:
+            self.broken("I2", "", f"{', '.join(leaked)} are left when every job has ended")
         self._none(invariants.of_groups([*self.jobs.values()]))
         for key, job_id in self.keys.items():
             if job_id not in self.jobs and job_id not in self.removed_jobs:

@@ -255,8 +255,8 @@ def what_matters_waits() -> Patch:
         real: Any, self: Any, report: Any, evidence: bytes, now: float, **kwargs: Any
     ) -> Any:
         late = getattr(self, "last", -1e9) + 60 - now
-        left = max(late, real(self, report, evidence, now, **kwargs))
-        self.last = now if left <= 0 else getattr(self, "last", -1e9)
-        return left
+        seconds = max(late, real(self, report, evidence, now, **kwargs))
+        self.last = now if seconds <= 0 else getattr(self, "last", -1e9)
+        return seconds
 
     return replaced(ReportSchedule, "seconds_left", seconds_left)

@@ -42,10 +42,10 @@ def plan(world: World, run: Run) -> None:
     fate = world.sim.random(f"{run.job}:{run.attempt}:fate")
     run.begins = max(p.running_at for p in run.programs.values())
     run.compiles = fate.choice([0.0, 20.0, 20.0, 120.0, 900.0])
-    left = max(1, run.steps - run.resumed)
-    _pause(world, run, fate, left * STEP)
-    ends = run.when(left * STEP)
-    first = min(left * STEP, 1800.0)
+    steps = max(1, run.steps - run.resumed)
+    _pause(world, run, fate, steps * STEP)
+    ends = run.when(steps * STEP)
+    first = min(steps * STEP, 1800.0)
     whens = {
         "crash": run.when(fate.uniform(0, first)),
         "hang": run.when(fate.uniform(-run.compiles, first)),

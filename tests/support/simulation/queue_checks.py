@@ -209,13 +209,10 @@ class QueueChecks:
             self.broken("Q2", job.id, f"is held by {job.held_by}, and {event.text}")
         if job.spec.not_before is not None and self.sim.now < job.spec.not_before - 5:
             self.broken("Q2", job.id, f"{event.text}, before its time")
-        for other, on, met in () if job.slices else rules.met_edges(self.entry(job), self):
-            if met is not Met.YES and self._age(other) > KNOWN:
+        for other, on, state in () if job.slices else rules.met_edges(self.entry(job), self):
+            if state is not Met.YES and self._age(other) > KNOWN:
                 self.broken("Q10", job.id, f"{event.text}; it waits for the {on} of {other}")
-        for rule, times, word in (
-            ("Q13", self.cancelled, "cancelled"),
-            ("Q2", self.held, "held"),
-        ):
+        for rule, times, word in (("Q13", self.cancelled, "cancelled"), ("Q2", self.held, "held")):
             since = times.get(job.group)
             if since is not None and (process is None or process.paused_until < since):
                 ago = self.sim.now - since
@@ -289,8 +286,10 @@ class QueueChecks:
                 waits = job.state is State.QUEUED and not job.slices
                 never = [
                     (other, on)
-                    for other, on, met in (rules.met_edges(self.entry(job), self) if waits else ())
-                    if met is Met.NEVER
+                    for other, on, state in (
+                        rules.met_edges(self.entry(job), self) if waits else ()
+                    )
+                    if state is Met.NEVER
                 ]
                 other, on = never[0] if never else ("", "")
                 text = f"still waits for the {on} of {other}, which cannot be any more"
@@ -318,12 +317,12 @@ class QueueChecks:
 
     def handed_on(self, giver: Job, heir: Job) -> None:
         """Q6: a slice is handed to a job that it fits, when no rule forbids it."""
-        gave, got = giver.slices[-1], heir.slices[-1]
-        same = [(s.type, s.zone, s.pricing, s.runtime_version, s.tpu_slices) for s in (gave, got)]
+        gave, took = giver.slices[-1], heir.slices[-1]
+        same = [(s.type, s.zone, s.pricing, s.runtime_version, s.tpu_slices) for s in (gave, took)]
         if same[0] != same[1]:
-            self.broken("Q6", heir.id, f"{got.name} was handed on as {same[1]}, and is {same[0]}")
+            self.broken("Q6", heir.id, f"{took.name} was handed on as {same[1]}, and is {same[0]}")
         if heir.wish is not DesiredState.RUN or not (giver.spec.hand_on and heir.spec.hand_on):
-            self.broken("Q6", heir.id, f"{got.name} was handed on to a job that is not to have it")
+            self.broken("Q6", heir.id, f"{took.name} was handed on to a job that is not to have it")
 
     def deleting(self, name: str, job: Job, slice: Slice, seen: SliceSeen | None) -> None:
         """Q15: no slice that a job waits for is deleted before an attempt to hand it on."""

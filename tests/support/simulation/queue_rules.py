@@ -85,8 +85,8 @@ def _barred(entry: QueueEntry, planned: Planned) -> Iterator[str]:
         yield f"it is held by {entry.held_by}"
     if entry.not_before is not None and planned.now < entry.not_before:
         yield f"it may not start for {entry.not_before - planned.now:.0f} s"
-    for job_id, on, met in met_edges(entry, planned.others):
-        if met is not Met.YES:
+    for job_id, on, state in met_edges(entry, planned.others):
+        if state is not Met.YES:
             yield f"it waits for the {on} of {job_id}"
 
 
@@ -98,8 +98,8 @@ def met_edges(entry: QueueEntry, others: Others) -> Iterator[tuple[str, str, Met
         end = others.end(edge.job if other is None else other)
         if other is None and end is not None:  # not made yet, or never if its group has ended
             end = replace(end, started=None)
-        met = check(edge, end)[0]
-        yield other or edge.job, edge.on, met
+        state = check(edge, end)[0]
+        yield other or edge.job, edge.on, state
 
 
 def _is_barred_by(entry: QueueEntry, reason: Reason, planned: Planned) -> bool:
@@ -109,7 +109,9 @@ def _is_barred_by(entry: QueueEntry, reason: Reason, planned: Planned) -> bool:
         case _K.NOT_BEFORE:
             return entry.not_before is not None and planned.now < entry.not_before == reason.until
         case _K.DEPENDENCY:
-            waits = {job for job, on, met in met_edges(entry, planned.others) if met is Met.NOT_YET}
+            waits = {
+                job for job, on, state in met_edges(entry, planned.others) if state is Met.NOT_YET
+            }
             return bool(reason.jobs) and {*reason.jobs} <= waits
         case _:
             return False

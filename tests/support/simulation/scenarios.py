@@ -47,10 +47,7 @@ class Scenario:
 
 
 def tell(
-    scenario: Scenario,
-    *,
-    strike_at: tuple[int, str] | None = None,
-    cancel_at: int | None = None,
+    scenario: Scenario, *, strike_at: tuple[int, str] | None = None, cancel_at: int | None = None
 ) -> Play:
     """Play a story to its end. Raise Violation, also when it ends otherwise than it should."""
     quiet = dict.fromkeys(RATES, 0.0)
@@ -194,11 +191,11 @@ def _bob_waits(play: Play, machine: Machine) -> None:
     _waits(play, BOB)
 
 
-def _waits(play: Play, who: Principal | None = BACKEND, seconds: float = 7200) -> None:
+def _waits(play: Play, user: Principal | None = BACKEND, seconds: float = 7200) -> None:
     document = spec(2, play.sim.random("another")) | {"tpu": EAST}
     play.world.scarce |= dict.fromkeys(("us-east5-a", "us-east5-b"), play.sim.now + seconds)
     play.world.work["000002"] = Work()
-    ask(play, lambda api: api.create(document, idempotency_key="another"), who=who)
+    ask(play, lambda api: api.create(document, idempotency_key="another"), user=user)
 
 
 def _both_look(play: Play) -> None:

@@ -54,7 +54,7 @@ def others_wait(play: Play) -> None:
         play.sim.after(number, lambda number=number: submit(play, f"other-{number}"))
     ada = Principal("uid:ada", "ada", Role.SUBMITTER)
     for name in ("ada-1", "ada-2"):
-        play.sim.after(5, lambda name=name: submit(play, name, who=ada))
+        play.sim.after(5, lambda name=name: submit(play, name, user=ada))
 
 
 def the_last_is_first(play: Play) -> None:

@@ -55,11 +55,11 @@ Slices = Sequence[tuple[str, dict[str, Any]]]
 
 
 def reconcile(
-    slices: Slices, rows: Sequence[Row], *, until: int | None = UNTIL, **more: Any
+    slices: Slices, rows: Sequence[Row], *, until: int | None = UNTIL, **options: Any
 ) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         export = write_json_lines(Path(folder, "export.json"), rows)
-        return compare([export], ledger_of(slices, NOW), until=until, **more)
+        return compare([export], ledger_of(slices, NOW), until=until, **options)
 
 
 def only(result: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def beside(*rows: Row) -> list[Row]:
 # Acceptance ----------------------------------------------------------------------------------------------------------
 
 
-def _simulated(count: int, seed: int, **more: Any) -> list[Use]:
+def _simulated(count: int, seed: int, **changes: Any) -> list[Use]:
     """Slices of every generation and pricing, with grants, one in ten preempted within its first minute."""
     rng, uses = random.Random(seed), list[Use]()
     for number in range(count):
@@ -93,7 +93,7 @@ def _simulated(count: int, seed: int, **more: Any) -> list[Use]:
             ZONES[generation], spot, rng.choice((4, 8, 16, 64)) * multi, start, start + length,
             RATES[generation] if spot else "3.22", "1" if granted else "0",
         )  # fmt: skip
-        uses.append(replace(use, **more))
+        uses.append(replace(use, **changes))
     return uses
 
 

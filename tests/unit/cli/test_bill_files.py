@@ -47,11 +47,7 @@ def rows() -> list[Row]:
         "7", "tj-7-1-x", "v5e", "us-west4-a", True, 8, START, START + 40_000, "0.48", owner="b"
     )
     euros = {"currency": "EUR", "currency_conversion_rate": 0.8723}
-    bill = [
-        *rows_of(use),
-        *other_rows(7, 4_000),
-        *(row | euros for row in other_rows(8, 1_000)),
-    ]
+    bill = [*rows_of(use), *other_rows(7, 4_000), *(row | euros for row in other_rows(8, 1_000))]
     bill += bill[::40]  # identical rows are legal
     assert {c.get("type") for row in bill for c in row["credits"]} >= set(CREDIT_TYPES)
     return bill
@@ -89,11 +85,11 @@ def test_every_form_of_the_file_says_the_same(rows: list[Row], tmp_path: Path) -
     windows = write_csv(tmp_path / "windows.csv", sample)
     windows.write_bytes(b"\xef\xbb\xbf" + windows.read_bytes().replace(b"\r", b"\r\n"))
     (compressed := tmp_path / "export.csv.gz").write_bytes(gzip.compress(windows.read_bytes()))
-    wanted = lines(read(write_json_lines(tmp_path / "export.json", sample)))
-    assert sum(rows for _, rows, *_ in wanted) == len(sample)
+    expected = lines(read(write_json_lines(tmp_path / "export.json", sample)))
+    assert sum(rows for _, rows, *_ in expected) == len(sample)
     dots = write_csv(tmp_path / "dots.csv", sample, between=".", shuffle=3)
     for path in (listed, dots, windows, compressed):
-        assert lines(read(path)) == wanted, path.name
+        assert lines(read(path)) == expected, path.name
 
 
 def test_rows_of_several_files_count_once(rows: list[Row], tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from tpujob.cli.options import duration
 
 
 def test_a_word_of_another_tool_names_the_command_in_one_line(tpujob: Tpujob) -> None:
-    for word, here in FOREIGN_COMMANDS.items():
+    for word, command in FOREIGN_COMMANDS.items():
         error = tpujob(word, "-u", "me", code=2).err
-        assert error == f"tpujob: there is no command {word}: use tpujob {here}\n"
-        assert here.split()[0] in COMMANDS
+        assert error == f"tpujob: there is no command {word}: use tpujob {command}\n"
+        assert command.split()[0] in COMMANDS
         assert word not in COMMANDS
 
 
@@ -59,9 +59,7 @@ def test_jobs_that_match_are_steered(tpujob: Tpujob, three: ScriptedJobs) -> Non
 
 
 @pytest.mark.parametrize("words", [["1", "--mine"], [], ["1", "--state", "queued"]])
-def test_jobs_are_named_or_chosen_and_never_both(
-    words: list[str], tpujob: Tpujob, api: ScriptedJobs
-) -> None:
+def test_jobs_are_named_or_chosen(words: list[str], tpujob: Tpujob, api: ScriptedJobs) -> None:
     assert "name jobs, or choose them" in tpujob("cancel", *words, code=2).err
     assert api.named("cancel") == []
 

@@ -28,9 +28,7 @@ from tpujob.cli.options import complete_job
 # Make ----------------------------------------------------------------------------------------------------------------
 
 
-def test_create_submits_a_job_once_for_each_key(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
-) -> None:
+def test_create_submits_once_for_a_key(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     result = tpujob("create", str(job_file))
     for part in ("000002", "counting", "v4-16", "$7.37/h", "tpujob logs 000002 -f"):
         assert part in result.out
@@ -71,9 +69,7 @@ def test_dry_run_submits_nothing(tpujob: Tpujob, api: ScriptedJobs, job_file: Pa
     assert api.named("create") == []
 
 
-def test_values_on_the_command_line_make_a_sweep(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
-) -> None:
+def test_values_in_options_make_a_sweep(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     def sent(*values: str) -> dict[str, Any]:
         tpujob("create", str(job_file), *(word for value in values for word in ("--set", value)))
         return api.named("create")[-1]["spec"]
@@ -95,9 +91,7 @@ def test_values_on_the_command_line_make_a_sweep(
     assert "did you mean" in unknown.err
 
 
-def test_create_ships_the_folder_of_the_code(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
-) -> None:
+def test_create_ships_the_code_folder(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     code = job_file.parent / "code"
     code.mkdir()
     (code / "train.py").write_text("print('hello')")
@@ -109,9 +103,7 @@ def test_create_ships_the_folder_of_the_code(
     assert api.named("create")[0]["code"]["commit"] == "", "it is no checkout"
 
 
-def test_a_requirements_file_that_is_not_in_the_code_or_lacks_a_package_is_named(
-    tpujob: Tpujob, api: ScriptedJobs, tmp_path: Path
-) -> None:
+def test_bad_requirements_are_named(tpujob: Tpujob, api: ScriptedJobs, tmp_path: Path) -> None:
     file, packages = tmp_path / "mlp.yaml", tmp_path / "requirements.txt"
     file.write_text(
         "name: a\ntpu: {type: v4-8}\nrun: {workload: mlp}\ncode: .\nenv: {uv: requirements.txt}\n"
@@ -126,18 +118,14 @@ def test_a_requirements_file_that_is_not_in_the_code_or_lacks_a_package_is_named
     assert "jax" not in tpujob("create", str(file), "--dry-run").err
 
 
-def test_create_says_what_the_plan_warns_of(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
-) -> None:
+def test_create_shows_plan_warnings(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     api.warnings = ["tpujob does not know the zone us-central2-x\x1b[2J"]
     result = tpujob("create", str(job_file), "--json")
     assert "warning: tpujob does not know the zone us-central2-x\n" in result.err
     assert result.json["id"], "what a script reads stays as it is"
 
 
-def test_create_refuses_what_the_plan_refuses_once_and_before_the_code_is_shipped(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
-) -> None:
+def test_create_refuses_as_plan_does(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     job_file.write_text(job_file.read_text() + "code: .\n")
     why = "data: gs://nowhere/x: there is no bucket gs://nowhere"
     api.refused = [{"message": why, "hint": "make it"}]
@@ -148,9 +136,7 @@ def test_create_refuses_what_the_plan_refuses_once_and_before_the_code_is_shippe
     assert f"{why}; the job cannot be submitted before it can be read" in " ".join(output.split())
 
 
-def test_create_ships_what_looks_like_a_key_only_if_it_is_allowed(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
-) -> None:
+def test_create_ships_allowed_keys_only(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     (job_file.parent / ".env").write_text("TOKEN=1")
     job_file.write_text(job_file.read_text() + "code: .\n")
     refused = tpujob("create", str(job_file), code=2).err
@@ -194,9 +180,7 @@ def test_a_bad_file_is_explained_and_nothing_is_submitted(
     assert api.calls == []
 
 
-def test_an_error_of_the_backend_about_a_job_names_its_file_and_both_versions(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
-) -> None:
+def test_errors_name_file_and_versions(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     api.raises = errors.BadSpec("tpu.zones: us-central2-b has no v5p-16", hint="elsewhere")
     result = tpujob("create", str(job_file), code=65)
     message = f"tpujob: {job_file}: {api.raises.message}\n  elsewhere\n"
@@ -206,12 +190,10 @@ def test_an_error_of_the_backend_about_a_job_names_its_file_and_both_versions(
     )
 
 
-def test_create_follow_shows_events_and_ends_as_the_job_does(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
-) -> None:
+def test_create_follow_ends_with_the_job(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     last = coming("nothing", "nothing by itself", "tpujob resume 000002")
     ends = {"queued": {}, "running": {}, "failed": {"why": "exit code 3 on host 1", "next": last}}
-    api.script = [job_view("000002", state=state, **more) for state, more in ends.items()]
+    api.script = [job_view("000002", state=state, **fields) for state, fields in ends.items()]
     api.happened["000002"] = [
         event_view(1, "queued", "ada submitted counting"),
         event_view(2, "running", "attempt 1 runs on 2 hosts"),
@@ -262,9 +244,7 @@ def test_what_a_list_is_narrowed_to_reaches_the_backend(tpujob: Tpujob, api: Scr
     assert tpujob("list", "--zone", "x").out == "No matching jobs (0 in all).\n"
 
 
-def test_the_jobs_of_a_sweep_are_listed_and_named_by_a_range(
-    tpujob: Tpujob, api: ScriptedJobs
-) -> None:
+def test_jobs_of_a_sweep_are_listed_and_named_by_a_range(tpujob: Tpujob, api: ScriptedJobs) -> None:
     api.jobs["000049"] = job_view("000049", name="sweep")
     for n in range(4):
         row = job_view(f"{50 + n:06d}", name=f"sweep-{n}", params={"lr": f"{n}e-3"})
@@ -333,9 +313,7 @@ def test_a_hostile_name_is_only_a_name_that_is_not_there(tpujob: Tpujob, name: s
     assert "\x1b" not in result.err
 
 
-def test_logs_merge_hosts_with_a_prefix_and_json_is_a_list(
-    tpujob: Tpujob, api: ScriptedJobs
-) -> None:
+def test_logs_merge_hosts_with_prefixes_json_is_a_list(tpujob: Tpujob, api: ScriptedJobs) -> None:
     api.pages = [
         LogPage(lines=[log_line(0, "a"), log_line(1, "\x1b[2Jb")], cursor="", done=False),
         LogPage(lines=[log_line(0, "c")], cursor="", done=True),
@@ -438,6 +416,8 @@ def test_events(tpujob: Tpujob, api: ScriptedJobs) -> None:
     assert tpujob("events", "42", "--follow").out == result.out
     lines = tpujob("events", "42", "-f", "--json").out.splitlines()
     assert [json.loads(line)["seq"] for line in lines] == [1, 2]
+    for words in ("--limit 1", "--kind slice_gone"):
+        assert "without a job" in tpujob("events", "42", *words.split(), code=2).err
 
 
 @pytest.mark.parametrize(("end", "code"), [("succeeded", 0), ("failed", 1), ("cancelled", 5)])
@@ -568,9 +548,7 @@ def test_an_invalid_command_line_is_a_usage_error(tpujob: Tpujob, words: str) ->
 
 
 @pytest.mark.parametrize("verb", ["cancel", "resume", "delete", "clean"])
-def test_several_jobs_are_steered_by_one_command(
-    tpujob: Tpujob, api: ScriptedJobs, verb: str
-) -> None:
+def test_one_command_steers_several_jobs(tpujob: Tpujob, api: ScriptedJobs, verb: str) -> None:
     api.jobs["000043"] = job_view("000043", name="other")
     result = tpujob(verb, "42", "99", "other", code=3)
     assert "Job 000042" in result.out
@@ -604,9 +582,7 @@ def test_a_wrong_command_line_with_json_is_answered_as_json(tpujob: Tpujob) -> N
     assert "--stat" in error["message"]
 
 
-def test_a_backend_that_does_not_answer_is_reported_with_its_log(
-    tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_backend_has_a_log_shown(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tpujob.config.stack_processes.DYING", 0.1)
     ready = tpujob.state / "run" / "backend.json"
     ready.write_text(

@@ -38,11 +38,11 @@ def page_of(jobs: Sequence[Job] = (), **options: float) -> str:
 def test_what_no_job_was_measured_for_is_called_a_guess() -> None:
     page = page_of()
     assert "Not measured yet: the time of the set-up and the release." in page
-    for what in ("set-up      ", "release     "):
-        assert f"  {what} half take less than (not known)" in page
-    known = page_of([earlier(1)])
-    assert "guess" not in known
-    assert "  release      half take less than 60 s" in known
+    for label in ("set-up      ", "release     "):
+        assert f"  {label} half take less than (not known)" in page
+    measured = page_of([earlier(1)])
+    assert "guess" not in measured
+    assert "  release      half take less than 60 s" in measured
 
 
 def test_an_average_leaves_out_what_is_nothing() -> None:

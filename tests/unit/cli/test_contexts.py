@@ -43,9 +43,7 @@ def written(state: Path, name: str = "my-lab-1") -> context.Context:
 # init ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_context_is_written_shown_and_used_from_then_on(
-    tpujob: Tpujob, tpujob_state: Path
-) -> None:
+def test_a_context_is_written_shown_and_then_used(tpujob: Tpujob, tpujob_state: Path) -> None:
     result = tpujob(
         *LAB,
         *("--zone", "europe-west4-b", "--bucket", "gs://lab-us"),
@@ -157,9 +155,7 @@ def test_a_missing_or_broken_context_is_not_chosen(tpujob: Tpujob, tpujob_state:
     assert written(tpujob_state).zones == ("us-central2-x",)
 
 
-def test_a_deployed_backend_is_used_by_a_person_who_has_signed_in(
-    tpujob: Tpujob, tpujob_state: Path, edge: str
-) -> None:
+def test_a_signed_in_person_uses_the_lab(tpujob: Tpujob, tpujob_state: Path, edge: str) -> None:
     tpujob("use", edge, "--name", "prod")
     signed_in(tpujob_state, "prod", edge, "wrong")
     assert "tpujob login" in tpujob("list", code=77).err
@@ -179,9 +175,7 @@ def test_a_deployed_backend_is_used_by_a_person_who_has_signed_in(
     assert "tpujob up" not in gone
 
 
-def test_how_one_signs_in_is_kept_when_a_backend_is_chosen_again(
-    tpujob: Tpujob, tpujob_state: Path
-) -> None:
+def test_the_sign_in_is_kept_for_a_repeated_choice(tpujob: Tpujob, tpujob_state: Path) -> None:
     url, client = "https://tpujob.example.org", "1-x.apps.googleusercontent.com"
     tpujob("use", url, "--client-id", client, "--client-secret", "s")
     tpujob("use", f"{url}/", "--door", "iap")
@@ -206,9 +200,7 @@ def test_how_one_signs_in_is_kept_when_a_backend_is_chosen_again(
 # Where a command takes effect ----------------------------------------------------------------------------------------
 
 
-def test_without_credentials_every_command_says_what_to_run_and_starts_nothing(
-    tpujob: Tpujob, tpujob_state: Path, job_file: Path
-) -> None:
+def test_commands_need_credentials(tpujob: Tpujob, tpujob_state: Path, job_file: Path) -> None:
     tpujob(*LAB)
     for words in (("list",), ("create", str(job_file)), ("sweep",), ("up",)):
         assert LOGIN in tpujob(*words, code=73).err, words
@@ -227,9 +219,7 @@ def test_a_backend_is_stopped_after_the_file_of_its_context_is_gone(
         assert tpujob("down").out == "Stopped: backend.\n"
 
 
-def test_traffic_between_regions_is_allowed_for_one_job(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
-) -> None:
+def test_one_job_may_cross_regions(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     tpujob("create", str(job_file), "--dry-run")
     tpujob("create", str(job_file), "--dry-run", "--allow-cross-region")
     allowed = [call["spec"]["tpu"]["allow_cross_region"] for call in api.named("plan")]

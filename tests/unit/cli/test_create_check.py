@@ -58,9 +58,7 @@ def finding(target: str = "v4-8", **changed: object) -> TargetFinding:
 
 @NEEDS_LIBTPU
 @pytest.mark.slow
-def test_a_job_is_compiled_for_its_types_and_then_compared_by_what_was_found(
-    tpujob: Tpujob, api: ScriptedJobs, tmp_path: Path
-) -> None:
+def test_a_job_is_compiled_and_compared(tpujob: Tpujob, api: ScriptedJobs, tmp_path: Path) -> None:
     file = tmp_path / "mlp.yaml"
     file.write_text(
         "name: small\ntpu: {type: [v4-8, v5e-4], zones: [us-central2-b, us-central1-a]}\n"
@@ -69,9 +67,7 @@ def test_a_job_is_compiled_for_its_types_and_then_compared_by_what_was_found(
     output = tpujob("create", str(file), "--check").out
     assert output.startswith("small: 1,000 steps")
     assert [line.split()[0] for line in output.splitlines() if " yes " in line] == ["v4-8", "v5e-4"]
-    assert api.named("create") == api.named("plan") == [], (
-        "nothing is submitted, and the backend is not needed"
-    )
+    assert api.named("create") == api.named("plan") == [], "nothing is submitted"
     tpujob("cost", "estimate", str(file), "--compare", "--types", "v5e-4,v6e-4")
     (compared,) = api.named("compare")
     assert list(compared["asked"]["rooflines"]) == ["v5e-4"], "v6e-4 was not compiled for"
@@ -99,9 +95,7 @@ def test_arguments_that_the_program_refuses_are_refused_before_anything_is_asked
     assert not api.calls
 
 
-def test_arguments_of_a_version_that_is_shipped_are_not_judged_here(
-    tpujob: Tpujob, api: ScriptedJobs, tmp_path: Path
-) -> None:
+def test_shipped_versions_are_not_judged(tpujob: Tpujob, api: ScriptedJobs, tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(f"{HEAD}run: {{workload: mlp, args: {{own: 64}}}}\ncode: .\n")
     tpujob("create", str(file))
@@ -109,9 +103,7 @@ def test_arguments_of_a_version_that_is_shipped_are_not_judged_here(
 
 
 @NEEDS_LIBTPU
-def test_a_batch_that_the_hosts_would_refuse_is_refused_with_the_one_to_give(
-    tpujob: Tpujob, tmp_path: Path
-) -> None:
+def test_a_batch_is_refused_with_the_one_to_give(tpujob: Tpujob, tmp_path: Path) -> None:
     """512 devices; the program's own batch has 256 rows."""
     file = tmp_path / "mlp.yaml"
     file.write_text(

@@ -15,17 +15,17 @@ from tpujob.submit import job_file
 TIB = 2**40
 
 
-def place(region: str, zone: str, **more: Any) -> DataPlaceView:
+def place(region: str, zone: str, **fields: Any) -> DataPlaceView:
     usual: dict[str, Any] = {"region": region, "zones": [zone], "copied": True}
     usual |= {"path": f"gs://lab-{region}/datasets/c4-0123456789", "missing": 8}
     usual |= {"missing_bytes": TIB, "usd_copy": 20.48, "usd_epoch": 20.48, "usd_month": 20.48}
-    return cast(DataPlaceView, {**usual, **more})
+    return cast(DataPlaceView, {**usual, **fields})
 
 
-def data(*places: DataPlaceView, **more: Any) -> DataView:
+def data(*places: DataPlaceView, **fields: Any) -> DataView:
     usual: dict[str, Any] = {"name": "c4", "source": "gs://corpora/c4", "base": "gs://corpora/c4"}
     usual |= {"location": "us-central1", "to_bring": False, "objects": 8, "bytes": TIB}
-    return cast(DataView, {**usual, "counted": True, "places": [*places], **more})
+    return cast(DataView, {**usual, "counted": True, "places": [*places], **fields})
 
 
 IN_PLACE = {"copied": False, "missing": 0, "missing_bytes": 0, "usd_copy": 0.0, "usd_epoch": 0.0}

@@ -73,9 +73,7 @@ def test_a_healthy_context(tpujob: Tpujob, google: GoogleServer) -> None:
     assert "1 with a warning." in tpujob("doctor").out, "which is a success"
 
 
-def test_what_is_wrong_comes_with_a_cure_and_exit_code_6(
-    tpujob: Tpujob, google: GoogleServer
-) -> None:
+def test_a_fault_comes_with_a_cure_and_exit_code_6(tpujob: Tpujob, google: GoogleServer) -> None:
     google.answers[g.SERVICES] = g.enabled("storage")
     google.answers[g.FIREWALLS] = {}
     google.answers[g.PROJECT_PATH] = g.DENIED

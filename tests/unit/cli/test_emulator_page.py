@@ -56,8 +56,8 @@ def test_status_of_a_cloud_where_nothing_is() -> None:
     nothing = "There are no slices.\n\nNo faults are set."
     assert status_page(status, 80) == nothing
     status |= {"profile": "bare", "cut": True}
-    more = "\n\nHosts are cut off from each other.\n\nNew hosts are bare."
-    assert status_page(status, 80) == f"{nothing}{more}"
+    faults = "\n\nHosts are cut off from each other.\n\nNew hosts are bare."
+    assert status_page(status, 80) == f"{nothing}{faults}"
 
 
 class Willing:

@@ -23,9 +23,7 @@ TPU = {"type": "v4-16", "zones": ["us-central2-b"]}
 SPEC = {"name": "x", "tpu": TPU, "run": {"command": "true"}}
 
 
-def test_an_estimate_has_a_line_for_each_thing_and_its_sum(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
-) -> None:
+def test_an_estimate_has_lines_and_sum(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     output = tpujob("cost", "estimate", str(job_file), "--hours", "3").out.splitlines()
     assert output[0] == "counting on spot v4-16: 2 hosts, 8 chips, us-central2-b"
     assert output[1] == "For 3 h, as stated by --hours."
@@ -127,9 +125,7 @@ def test_a_price_file_can_be_checked(tpujob: Tpujob, tmp_path: Path) -> None:
 PAGE = (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
 
 
-def test_the_commands_of_the_page_print_what_it_shows(
-    tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_print_what_pages_show(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forecasts are the same each time, so they can be shown."""
     monkeypatch.chdir(ROOT)
     blocks = re.findall(r"```console\n\$ tpujob (.*?)\n(.*?)```", PAGE, re.S)

@@ -1,5 +1,6 @@
 """The queue, shares and the place of a job in `tpujob why`: golden texts, and what reaches the backend."""
 
+import json
 from typing import Any, cast
 
 import pytest
@@ -27,17 +28,17 @@ def reason(kind: str, text: str, *jobs: str, until: str | None = None) -> Any:
 QUOTA = reason("quota", "48 of 64 chips of us-east5-b/v6e/spot are in use")
 
 
-def place(position: int, *reasons: Any, about: str | None = None, **more: Any) -> PlaceView:
+def place(position: int, *reasons: Any, about: str | None = None, **fields: Any) -> PlaceView:
     terms = {"priority": "normal", "raised": False, "share_usd": 412.5, "owner_usd": 96.2}
     terms |= {"rank": 0, "since": "2026-01-01T21:04:05.000Z"}
     facts = {"position": position, "starts_about": about, "reasons": [*reasons], "helps": []}
-    return cast(PlaceView, {**facts, "order": terms if position else None, **more})
+    return cast(PlaceView, {**facts, "order": terms if position else None, **fields})
 
 
-def row(job: str, name: str, user: str, where: PlaceView, **more: Any) -> QueueRow:
+def row(job: str, name: str, user: str, where: PlaceView, **fields: Any) -> QueueRow:
     facts = {"id": job, "name": name, "user": user, "mine": False, "share": "", "alike": 0}
     tpu = {"type": "v6e-8", "zones": ["us-east5-b"], "pricing": "spot", "tpu_slices": 1, "chips": 8}
-    return cast(QueueRow, {**where, **facts, **tpu, "since": AT, **more})
+    return cast(QueueRow, {**where, **facts, **tpu, "since": AT, **fields})
 
 
 BEHIND = reason("order", "waits behind 000412 for the same hardware", "000412")
@@ -86,7 +87,7 @@ def test_the_queue_at_two_widths() -> None:
     assert QUEUE["rows"][4]["reasons"][0]["text"] in " ".join(pages["80 columns"].split())
     narrow = queue_page(QUEUE, 40, now=NOW)
     assert QUOTA["text"] in " ".join(narrow.split()), "no reason is cut"
-    assert queue_page(QueueView(rows=[], waiting=0), 80, now=NOW) == "No job waits for a slice."
+    assert queue_page(QueueView(rows=[], waiting=0), 80, now=NOW) == "No job is in the queue."
 
 
 def test_shares_with_their_owners() -> None:
@@ -124,6 +125,10 @@ def test_the_command_asks_for_some_jobs_or_for_all(tpujob: Tpujob, api: Scripted
     assert requests == [([], 50), ([], 50), (["412", "eval"], 5)]
     api.waiting = QueueView(rows=[], waiting=0)
     assert "why" in tpujob("queue", "42").out, "others may wait"
+    process = tpujob.popen("queue", "--watch", "--json")
+    assert process.stdout
+    assert json.loads(process.stdout.readline()) == tpujob("queue", "--json").json
+    process.terminate()
     assert "user-b" in tpujob("shares").out
     assert tpujob("shares", "--json").json[0]["name"] == "speech"
 
@@ -140,3 +145,5 @@ def test_jobs_are_held_released_moved_and_put_back(tpujob: Tpujob, api: Scripted
     assert moved == ["sweep-2", "sweep-1", "other"], "the first comes to stand first"
     assert [c["job"] for c in api.named("requeue")] == ["2"]
     assert "needs one" in tpujob("queue", "top", code=2).err
+    for option in ("--watch", "--limit 1"):
+        assert "goes without" in tpujob("queue", "top", "1", *option.split(), code=2).err

@@ -37,7 +37,7 @@ def at(clock: str) -> str:
     return f"2026-01-02T{clock}.000Z"
 
 
-def preempted_and_done(**more: Any) -> JobView:
+def preempted_and_done(**fields: Any) -> JobView:
     lost = {"running_at": at("03:04:15"), "ended_at": at("03:05:05"), "outcome": "interrupted"}
     lost |= {"cause": "PREEMPTED", "message": "tj-000042-1 was preempted"}
     good = {"running_at": at("03:05:25"), "ended_at": at("03:06:00"), "outcome": "succeeded"}
@@ -61,7 +61,7 @@ def preempted_and_done(**more: Any) -> JobView:
                 2, **good, started_at=at("03:05:20"), step=600, resumed_from=300, first_step=301
             ),
         ],
-        **more,
+        **fields,
     )
 
 

@@ -35,9 +35,7 @@ def test_following_goes_on_when_the_backend_is_replaced(tpujob: Tpujob, api: Scr
     assert "trying again" in result.err
 
 
-def test_a_stack_that_was_stopped_is_not_started_behind_the_users_back(
-    tpujob: Tpujob, api: ScriptedJobs
-) -> None:
+def test_a_stopped_stack_is_not_started_unasked(tpujob: Tpujob, api: ScriptedJobs) -> None:
     def get(job: str) -> object:
         withdraw(tpujob.state, "backend")
         raise BackendGone("gone")
@@ -48,9 +46,7 @@ def test_a_stack_that_was_stopped_is_not_started_behind_the_users_back(
     assert list((tpujob.state / "run").glob("*.process")) == []
 
 
-def test_a_command_that_changes_something_is_never_repeated(
-    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
-) -> None:
+def test_a_change_is_never_repeated(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
     api.raises = BackendGone("gone")
     tpujob("cancel", "42", code=69)
     assert len(api.named("cancel")) == 1
@@ -81,9 +77,7 @@ def test_slow_errors_are_not_retried_again_and_again(
     assert len(api.named("get")) == 1
 
 
-def test_a_failure_names_the_process_of_the_stack_that_died(
-    tpujob: Tpujob, api: ScriptedJobs
-) -> None:
+def test_a_failure_names_the_dead_process_of_the_stack(tpujob: Tpujob, api: ScriptedJobs) -> None:
     (tpujob.state / "run" / "farm.process").write_text('{"pid": 1, "start": "another boot/1"}')
     api.raises = Transient("cannot read the log")
     result = tpujob("cancel", "42", code=75)

@@ -21,9 +21,7 @@ def test_a_command_becomes_a_job(tpujob: Tpujob, api: ScriptedJobs) -> None:
     assert spec["tpu"]["pricing"] == "on-demand"
 
 
-def test_one_word_is_a_line_of_shell_and_options_are_those_of_create(
-    tpujob: Tpujob, api: ScriptedJobs
-) -> None:
+def test_one_word_is_shell_and_options_are_of_create(tpujob: Tpujob, api: ScriptedJobs) -> None:
     words = ("run", "--type", "v4-8", "--dry-run", "--json")
     assert tpujob(*words, "--", "./run.sh").json["spec"]["name"] == "run"
     command = "make prepare && ./go --json"

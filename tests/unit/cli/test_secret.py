@@ -23,13 +23,10 @@ def set_stdin(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
 def test_a_value_comes_from_standard_input_or_the_environment(
     tpujob: Tpujob, api: ScriptedJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for data, kept in (
-        (f"{CANARY}\r\n".encode(), CANARY),
-        (b"two\nlines\n\n", "two\nlines\n"),
-    ):
+    for data, value in ((f"{CANARY}\r\n".encode(), CANARY), (b"two\nlines\n\n", "two\nlines\n")):
         set_stdin(monkeypatch, data)
         result = tpujob("secret", "set", "HF_TOKEN")
-        assert api.kept == {"HF_TOKEN": kept}
+        assert api.kept == {"HF_TOKEN": value}
         assert result.out == "HF_TOKEN is set. A job gets it with `run: {secrets: [HF_TOKEN]}`.\n"
         assert "canary" not in result.err
     words = ("secret", "set", "HF_TOKEN", "--from-env")
@@ -39,9 +36,7 @@ def test_a_value_comes_from_standard_input_or_the_environment(
     assert api.kept == {"HF_TOKEN": CANARY}
 
 
-def test_a_person_is_asked_and_what_is_typed_is_not_shown(
-    tpujob: Tpujob, api: ScriptedJobs
-) -> None:
+def test_a_person_is_asked_and_the_typed_text_is_hidden(tpujob: Tpujob, api: ScriptedJobs) -> None:
     ours, theirs = pty.openpty()
     process = tpujob.popen("secret", "set", "HF_TOKEN", stdin=theirs, stderr=theirs)
     os.close(theirs)
@@ -105,11 +100,11 @@ def test_code_that_vanished_meanwhile_is_sent_again(
 ) -> None:
     create, tried = api.create, list[dict[str, Any]]()
 
-    def vanish(*args: Any, **more: Any) -> JobView:
-        tried.append(more)
+    def vanish(*args: Any, **options: Any) -> JobView:
+        tried.append(options)
         if len(tried) == 1:
             raise NotFound("the code of the job is not in the bucket")
-        return create(*args, **more)
+        return create(*args, **options)
 
     monkeypatch.setattr(api, "create", vanish)
     job_file.write_text(job_file.read_text() + "code: .\n")

@@ -60,10 +60,10 @@ class Cloud:
     def file(self) -> Path:
         return self.settings.home / "sign-in.json"
 
-    def write(self, **more: Any) -> None:
+    def write(self, **changes: Any) -> None:
         """Write the context of a person who has typed `tpujob use URL`, but has not signed in."""
-        client = {"client_id": CLIENT, "client_secret": SECRET} | more.pop("sign_in", {})
-        fields = {"name": "lab", "backend": self.edge.url, "sign_in": client} | more
+        client = {"client_id": CLIENT, "client_secret": SECRET} | changes.pop("sign_in", {})
+        fields = {"name": "lab", "backend": self.edge.url, "sign_in": client} | changes
         now = settings.load(self.state)
         context.write(now, context.make(fields))
         settings.choose(now, "lab")
@@ -72,9 +72,9 @@ class Cloud:
     def place(self) -> session.SignInPlace:
         return session.SignInPlace(context.read(self.settings, "lab"), self.file, self.server.url)
 
-    def paste(self, **more: Any) -> str:
+    def paste(self, **changes: Any) -> str:
         """Choose the backend and sign in on a login node: the browser is on another machine."""
-        self.write(**more)
+        self.write(**changes)
         texts: list[str] = []
 
         def ask(_: str) -> str:
@@ -215,9 +215,7 @@ def test_an_open_connection_delays_neither_a_sign_in_nor_its_end(
     assert caplog.text == ""
 
 
-def test_a_connection_that_sends_a_byte_at_a_time_is_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_connection_that_sends_single_bytes_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loopback, "REQUEST_TIMEOUT", 0.5)
     with _waiting(patience=10) as (listener, _, _), _connected(listener) as slow:
         slow.settimeout(0.05)
@@ -278,9 +276,7 @@ def test_a_token_is_used_until_shortly_before_its_end_and_then_renewed(cloud: Cl
 
 
 @pytest.mark.parametrize("apart", [-600, 600])
-def test_a_clock_ten_minutes_off_signs_in_and_renews_as_any_other(
-    cloud: Cloud, apart: float
-) -> None:
+def test_a_clock_ten_minutes_off_signs_in_and_renews_too(cloud: Cloud, apart: float) -> None:
     """The machine's own: Google's and the backend's agree."""
     cloud.paste()
     place, now = cloud.place, time.time()
@@ -329,8 +325,8 @@ def test_what_google_refuses_is_reported_and_only_a_revoked_sign_in_is_forgotten
 
 def _outdate(file: Path) -> None:
     """An hour has passed."""
-    kept = json.loads(file.read_text())
-    file.write_text(json.dumps(kept | {"until": 0.0}))
+    token = json.loads(file.read_text())
+    file.write_text(json.dumps(token | {"until": 0.0}))
 
 
 @pytest.mark.parametrize("how", ["link", "open", "folder"])
@@ -383,8 +379,8 @@ def test_who_uses_this_machine_signs_in_nowhere(tpujob: Tpujob) -> None:
 def test_a_token_that_is_refused_is_renewed_once(cloud: Cloud, tpujob: Tpujob) -> None:
     """Google's keys may have changed, or the token was revoked."""
     cloud.paste()
-    kept = json.loads(cloud.file.read_text())
-    cloud.file.write_text(json.dumps(kept | {"id_token": cloud.issuer.token(aud="https://other")}))
+    token = json.loads(cloud.file.read_text())
+    cloud.file.write_text(json.dumps(token | {"id_token": cloud.issuer.token(aud="https://other")}))
     assert tpujob("list", "--json").json != []
     assert len(cloud.edge.asked) == 2
     cloud.edge.audiences = {"https://another"}
@@ -397,11 +393,11 @@ def test_a_token_that_is_refused_is_renewed_once(cloud: Cloud, tpujob: Tpujob) -
 
 def test_the_edges_refusals_are_explained(cloud: Cloud, tpujob: Tpujob) -> None:
     cloud.paste()
-    kept, refused = cloud.edge.audiences, "Google Cloud refuses you access"
+    accepted, refused = cloud.edge.audiences, "Google Cloud refuses you access"
     for invokers, audiences, member, *parts in (
-        (set[str](), kept, True, refused, "deploy/join.sh YOUR_ADDRESS ROLE"),
+        (set[str](), accepted, True, refused, "deploy/join.sh YOUR_ADDRESS ROLE"),
         ({"ada@example.org"}, {"https://another"}, True, refused, "tpujob login"),
-        ({"ada@example.org"}, kept, False, "ada@example.org is not a member"),
+        ({"ada@example.org"}, accepted, False, "ada@example.org is not a member"),
     ):
         cloud.edge.invokers, cloud.edge.audiences = invokers, audiences
         if not member:

@@ -46,9 +46,7 @@ def test_a_machine_is_pinned_and_cleared(tpujob: Tpujob, suspects: ScriptedJobs)
     assert "is neither suspected nor pinned" in tpujob("hosts", "clear", HASH, code=3).err
 
 
-def test_a_machine_may_be_named_as_the_table_abbreviates_it(
-    tpujob: Tpujob, api: ScriptedJobs
-) -> None:
+def test_a_machine_may_be_named_as_in_the_table(tpujob: Tpujob, api: ScriptedJobs) -> None:
     """Google Cloud's names are three hashes with slashes."""
     names = [f"/{HASH}/{HASH}/{n * 32}" for n in "ab"]
     api.suspects = {name: suspect_view(name) for name in names}

@@ -20,9 +20,7 @@ def path(url: str, tpujob_state: Path, api: ScriptedJobs) -> Path:
 
 
 @pytest.mark.parametrize("begins", ["", "unix:"])
-def test_the_backend_at_a_socket_is_used_from_then_on_and_its_owner_is_named(
-    tpujob: Tpujob, path: Path, begins: str
-) -> None:
+def test_the_backend_at_a_socket_is_used_later(tpujob: Tpujob, path: Path, begins: str) -> None:
     output = tpujob("use", f"{begins}{path}").out
     me = shared_socket.login_of(os.geteuid())
     name = re.sub("[_-]+", "-", path.parent.name).strip("-")
@@ -34,9 +32,7 @@ def test_the_backend_at_a_socket_is_used_from_then_on_and_its_owner_is_named(
     assert "local" in tpujob("use", "local").out
 
 
-def test_nothing_is_sent_to_a_backend_that_another_user_runs_at_that_path(
-    tpujob: Tpujob, path: Path, api: ScriptedJobs
-) -> None:
+def test_backends_of_others_get_no_request(tpujob: Tpujob, path: Path, api: ScriptedJobs) -> None:
     tpujob("use", str(path), "--name", "node")
     file = context.path_of(settings.load(tpujob.state), "node")
     uid = os.geteuid()

@@ -133,19 +133,17 @@ EVIDENCE = [
 
 
 @pytest.mark.parametrize(
-    ("cause", "kept", "left_out"),
+    ("cause", "shown", "left_out"),
     [("CRASH", "ValueError", "Traceback"), ("HANG", "Traceback", "ValueError")],
 )
-def test_where_there_is_no_room_for_all_evidence_the_line_that_says_most_is_shown(
-    cause: str, kept: str, left_out: str
-) -> None:
+def test_the_best_line_of_evidence_is_shown(cause: str, shown: str, left_out: str) -> None:
     crashed = cast("AttemptView", CRASHED | {"cause": cause, "evidence": EVIDENCE})
     page = why_page(job_view(attempts=[crashed]), [], 80, NOW)
-    assert kept in page
+    assert shown in page
     assert left_out not in page
     assert "`tpujob show` has all of it" in page
     whole = job_page(job_view(attempts=[crashed]), [], 80, NOW)
-    assert kept in whole
+    assert shown in whole
     assert left_out in whole
 
 
@@ -220,8 +218,8 @@ def test_a_slice_that_was_swapped_out() -> None:
 
 def test_the_list_says_what_is_billed_beside_the_rows() -> None:
     rows = job_table([job_row(swapped()), job_row(job_view("000043"))], 80, NOW)
-    *_, last, more = rows.splitlines()
-    assert f"{last} {more}" == (
+    *_, last, rest = rows.splitlines()
+    assert f"{last} {rest}" == (
         "000042: tj-000042-1 was swapped out as bad; kept until a replacement is ready; "
         "$7.37/h in all"
     )

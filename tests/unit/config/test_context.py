@@ -27,8 +27,8 @@ def at(state: Path, name: str = "local", user: str = "ada") -> Settings:
     return load(state, context=name, env={"USER": user})
 
 
-def made(**more: Any) -> context.Context:
-    return context.make(LAB | more)
+def made(**fields: Any) -> context.Context:
+    return context.make(LAB | fields)
 
 
 def test_a_context_is_read_back_and_private_to_its_owner(tmp_path: Path) -> None:
@@ -97,9 +97,7 @@ def test_slices_get_external_addresses_where_they_are_reached_by_them() -> None:
         ("queue: {keep: 2h}", "lab.yaml:2: queue.keep: must be at most 1h, not 2h"),
     ],
 )  # fmt: skip
-def test_an_error_in_a_context_file_is_reported_with_its_line(
-    tmp_path: Path, line: str, error: str
-) -> None:
+def test_an_error_in_a_context_file_has_its_line(tmp_path: Path, line: str, error: str) -> None:
     settings = at(tmp_path)
     context.write(settings, made())
     context.path_of(settings, "lab").write_text(f"name: lab\n{line}\n")
@@ -150,14 +148,12 @@ def test_the_queue_is_read() -> None:
     ("firmware", "way"),
     [("Google Compute Engine\n", "internal"), ("OptiPlex\n", "iap"), ("", "iap")],
 )
-def test_the_firmware_shows_a_machine_of_google_cloud(
-    tmp_path: Path, firmware: str, way: str
-) -> None:
+def test_the_firmware_shows_a_google_machine(tmp_path: Path, firmware: str, way: str) -> None:
     file = tmp_path / "product_name"
     if firmware:
         file.write_text(firmware)
-    here = in_google_cloud(file)
-    assert context.way_in(emulated=False, in_google_cloud=here)[0] == way
+    in_cloud = in_google_cloud(file)
+    assert context.way_in(emulated=False, in_google_cloud=in_cloud)[0] == way
 
 
 def test_a_file_without_ssh_stays_without_it() -> None:
@@ -232,8 +228,8 @@ def test_every_store_draws_a_word_of_its_own_once(tmp_path: Path) -> None:
 
 
 def test_backends_of_one_database_share_a_word(tmp_path: Path) -> None:
-    def word(**more: Any) -> str:
-        return context.owner(at(tmp_path), made(store="firestore", **more))
+    def word(**fields: Any) -> str:
+        return context.owner(at(tmp_path), made(store="firestore", **fields))
 
     assert word() == "my-lab-1-fs"
     assert word(database="jobs") == "my-lab-1-jobs-fs"

@@ -84,7 +84,7 @@ def test_four_of_four_impossible_rows_are_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "error"),
+    ("text", "error"),
     [
         (row(source=""), "source is missing"),
         (row(usd="-1"), "must be above 0, not -1"),
@@ -114,8 +114,8 @@ def test_four_of_four_impossible_rows_are_refused_by_name() -> None:
         (f"{row()}}}\n  - {{{row()}", "is the second row for tpu v5e, us-central1, on-demand"),
     ],
 )  # fmt: skip
-def test_a_wrong_row_is_refused(given: str, error: str) -> None:
-    message = wrong(file(given))
+def test_a_wrong_row_is_refused(text: str, error: str) -> None:
+    message = wrong(file(text))
     assert "mine.yaml:" in message
     assert "prices[" in message
     assert error in message
@@ -140,9 +140,9 @@ def test_an_error_of_a_price_file_speaks_of_no_job(text: str) -> None:
 
 
 def test_a_doubtful_price_is_used_with_a_warning() -> None:
-    given = row(pricing="spot", usd="0.2", as_of="2026-10-17")
+    doubtful = row(pricing="spot", usd="0.2", as_of="2026-10-17")
     newer = row(item="tpu v8e", as_of="2024-01-01")
-    own = prices.parse(file(given, newer), "mine.yaml", TODAY)
+    own = prices.parse(file(doubtful, newer), "mine.yaml", TODAY)
     assert own.warnings == (
         "mine.yaml:2: prices[0]: tpu v5e, us-central1, spot: "
         "is 36 days old; spot prices can change every month",
@@ -162,8 +162,8 @@ def test_a_context_names_its_file_and_a_slice_is_asked_for_at_its_prices(tmp_pat
     with pytest.raises(BadSpec, match="no such file"):
         prices.in_force(now, lab, TODAY)
     (now.contexts / "mine.yaml").write_text(GOOD)
-    here = context.site(lab, "ada-fs", prices.in_force(now, lab, TODAY))
-    request = decide(job_in(State.QUEUED), Observation(prices=here.prices), NOW).event
+    site = context.site(lab, "ada-fs", prices.in_force(now, lab, TODAY))
+    request = decide(job_in(State.QUEUED), Observation(prices=site.prices), NOW).event
     assert request is not None
     assert isinstance(request.payload, SliceRequested)
     assert request.payload.usd_per_hour == 6.4, "8 chips at a quarter of $3.20"

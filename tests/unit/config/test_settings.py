@@ -24,15 +24,11 @@ def at(state: Path, **env: str) -> Settings:
         ({"TPUJOB_STATE": "", "XDG_STATE_HOME": ""}, "/home/ana/.local/state/tpujob"),
     ],
 )
-def test_the_state_folder_is_the_first_that_the_environment_names(
-    env: dict[str, str], state: str
-) -> None:
+def test_the_state_folder_is_the_first_in_the_environment(env: dict[str, str], state: str) -> None:
     assert load(env={**env, "USER": "ana", "HOME": "/home/ana"}).state == Path(state)
 
 
-def test_a_relative_state_folder_does_not_move_with_the_working_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_state_folder_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert load(env={"TPUJOB_STATE": "here"}).state == tmp_path / "here"
     assert load(Path("here"), env={"TPUJOB_STATE": "/elsewhere"}).state == tmp_path / "here"
@@ -44,7 +40,7 @@ def test_without_a_home_the_folder_follows_from_the_account(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("given", "user"),
+    ("login", "user"),
     [
         ("ana", "ana"),
         ("Ana.Lopez@example.com", "ana-lopez-example-com"),
@@ -55,9 +51,9 @@ def test_without_a_home_the_folder_follows_from_the_account(tmp_path: Path) -> N
         ("x" * 99, "x" * 40),
     ],
 )
-def test_any_name_becomes_one_that_labels_allow(given: str, user: str) -> None:
-    assert load(env={"HOME": "/home/ana", "TPUJOB_USER": given}).user == user
-    assert load(env={"HOME": "/home/ana", "LOGNAME": given}).user == user
+def test_any_name_becomes_one_that_labels_allow(login: str, user: str) -> None:
+    assert load(env={"HOME": "/home/ana", "TPUJOB_USER": login}).user == user
+    assert load(env={"HOME": "/home/ana", "LOGNAME": login}).user == user
 
 
 def test_the_context_is_local_until_a_file_says_otherwise(tmp_path: Path) -> None:
@@ -135,9 +131,7 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     assert "TPUJOB_STATE" in raised.value.hint
 
 
-def test_a_folder_that_cannot_be_closed_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_open_to_all_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = tmp_path / "state"
     state.mkdir(mode=0o755)
 
@@ -150,9 +144,9 @@ def test_a_folder_that_cannot_be_closed_is_refused(
 
 
 def test_processes_of_the_stack_do_not_get_the_secrets_of_the_shell_that_starts_them() -> None:
-    kept = {"PATH": "/bin", "TPUJOB_KEYS": "files", "GOOGLE_APPLICATION_CREDENTIALS": "/adc.json"}
-    shell = kept | {"HF_TOKEN": "x", "WANDB_API_KEY": "x", "AWS_SECRET_ACCESS_KEY": "x"}
-    assert for_processes(shell) == kept
+    plain = {"PATH": "/bin", "TPUJOB_KEYS": "files", "GOOGLE_APPLICATION_CREDENTIALS": "/adc.json"}
+    shell = plain | {"HF_TOKEN": "x", "WANDB_API_KEY": "x", "AWS_SECRET_ACCESS_KEY": "x"}
+    assert for_processes(shell) == plain
 
 
 def test_jobs_are_kept_in_a_file_unless_firestore_is_asked_for(tmp_path: Path) -> None:

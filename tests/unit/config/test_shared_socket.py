@@ -31,9 +31,7 @@ def test_a_folder_is_made_that_others_may_enter(place: Path) -> None:
     assert shared_socket.owner_of(path) == os.geteuid()
 
 
-def test_a_socket_that_a_killed_backend_left_is_replaced_and_a_living_one_is_not(
-    place: Path,
-) -> None:
+def test_the_socket_of_a_killed_backend_is_replaced_and_a_living_one_is_not(place: Path) -> None:
     with unix_sockets.listen(place):
         with pytest.raises(BadRequest, match="a backend listens at"):
             shared_socket.free(place)
@@ -42,14 +40,14 @@ def test_a_socket_that_a_killed_backend_left_is_replaced_and_a_living_one_is_not
     assert not place.exists()
 
 
-@pytest.mark.parametrize("what", ["file", "link", "broken link"])
-def test_what_is_no_socket_is_left_alone(place: Path, what: str) -> None:
+@pytest.mark.parametrize("kind", ["file", "link", "broken link"])
+def test_what_is_no_socket_is_left_alone(place: Path, kind: str) -> None:
     other = place.with_name("other")
-    if what == "file":
+    if kind == "file":
         place.write_text("mine")
     else:
         place.symlink_to(other)
-        if what == "link":
+        if kind == "link":
             other.write_text("mine")
     with pytest.raises(BadRequest, match="and is not a socket"):
         shared_socket.free(place)
@@ -69,9 +67,7 @@ def test_a_folder_that_others_cannot_enter_is_refused(place: Path) -> None:
         shared_socket.free(place)
 
 
-def test_a_path_is_required_without_the_usual_folder(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_folder_a_path_is_needed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_socket, "USUAL", place.parent / "none" / "backend.sock")
     with pytest.raises(BadRequest, match="is not given") as raised:
         shared_socket.where("")

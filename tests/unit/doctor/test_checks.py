@@ -53,10 +53,10 @@ def granted(chips: int, generation: str = "v4") -> Context:
     )
 
 
-def rule(sources: str, priority: int = 1000, **more: Any) -> FirewallRule:
-    given: dict[str, Any] = {"name": "r", "allows": True, "ports": ((22, 22),)}
+def rule(sources: str, priority: int = 1000, **fields: Any) -> FirewallRule:
+    usual: dict[str, Any] = {"name": "r", "allows": True, "ports": ((22, 22),)}
     return FirewallRule(
-        **(given | {"sources": tuple(sources.split()), "priority": priority} | more)
+        **(usual | {"sources": tuple(sources.split()), "priority": priority} | fields)
     )
 
 
@@ -159,8 +159,7 @@ CASES: dict[str, Finding] = {
         rule(ANY, **EVERY), rule("10.0.0.0/8", 900, allows=False, **EVERY)
     ),
     "hosts by their tag": between(
-        rule("", source_tags=("tpu",), tags=("tpu",), **EVERY),
-        context=changed(LAB, tags=("tpu",)),
+        rule("", source_tags=("tpu",), tags=("tpu",), **EVERY), context=changed(LAB, tags=("tpu",))
     ),
     "hosts by a tag that they lack": between(rule("", source_tags=("tpu",), **EVERY)),
     "hosts by their account": between(rule("", source_accounts=(LAB.service_account,), **EVERY)),
@@ -209,30 +208,28 @@ BUCKETS: dict[str, BucketFacts | NotSeen | None] = {
 
 
 def test_every_check() -> None:
-    buckets = {
-        name: zones.check_buckets(LAB, {"gs://lab": one})[0] for name, one in BUCKETS.items()
-    }
+    buckets = {name: zones.check_buckets(LAB, {"gs://lab": b})[0] for name, b in BUCKETS.items()}
     cases = CASES | buckets
     for finding in cases.values():
         assert bool(finding.cure) == (finding.verdict is not OK), finding
         assert "\n" not in finding.what + finding.cure
         assert not finding.what.endswith("."), finding
-    pages = {case: f"{one.verdict}: {one.what}\n{one.cure}" for case, one in cases.items()}
+    pages = {case: f"{b.verdict}: {b.what}\n{b.cure}" for case, b in cases.items()}
     golden("doctor-checks", {case: page.rstrip() for case, page in pages.items()})
 
 
 def test_every_region_needs_a_bucket() -> None:
     wants = changed(LAB, zones=(ZONE, "europe-west4-a"))
-    here, there = zones.check_buckets(wants, {"gs://lab": GOOD})
-    assert here.verdict is OK
-    assert there.verdict is FAIL
-    assert there.cure == "tpujob bucket create --region europe-west4"
+    good, missing = zones.check_buckets(wants, {"gs://lab": GOOD})
+    assert good.verdict is OK
+    assert missing.verdict is FAIL
+    assert missing.cure == "tpujob bucket create --region europe-west4"
 
 
 def unseen(**but: Any) -> ProjectSeen:
     """Nothing was seen, but that."""
     maps = ("types", "addresses", "subnetworks", "buckets", "objects")
-    names = [one.name for one in fields(ProjectSeen)]
+    names = [field.name for field in fields(ProjectSeen)]
     seen: dict[str, Any] = {name: {} if name in maps else UNSEEN for name in names}
     return ProjectSeen(**seen | but)
 
@@ -246,10 +243,10 @@ def test_what_was_not_seen_is_unknown_in_every_check() -> None:
         subnetworks={REGION: subnet()},
     )
     for context in (changed(LAB, store="firestore"), IAP):
-        findings = {one.name: one for one in examine(context, seen)}
+        findings = {finding.name: finding for finding in examine(context, seen)}
         out = findings.pop(f"way out {REGION}")
-        for name, one in findings.items():
-            assert one == unknown(UNSEEN).named(name)
+        for name, finding in findings.items():
+            assert finding == unknown(UNSEEN).named(name)
         assert len(findings) >= 12
         assert out.verdict is OK
         dark = replace(seen, subnetworks={REGION: UNSEEN})
@@ -262,7 +259,7 @@ def test_what_was_not_seen_is_unknown_in_every_check() -> None:
 def test_a_project_that_may_not_be_seen_may_be_misspelled() -> None:
     """Google denies permission for both."""
     seen = unseen(project=NotSeen("permission denied"))
-    findings = {one.name: one for one in examine(changed(LAB, zones=()), seen)}["project"]
+    findings = {f.name: f for f in examine(changed(LAB, zones=()), seen)}["project"]
     assert (findings.verdict, findings.cure) == (Severity.UNKNOWN, "gcloud projects list")
 
 
@@ -299,13 +296,13 @@ LAPTOPS: list[tuple[dict[str, Any], str, Severity, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "name", "verdict", "what"), LAPTOPS)
-def test_the_laptop(change: dict[str, Any], name: str, verdict: Severity, what: str) -> None:
-    findings = {one.name: one for one in machine.check_laptop(replace(LAPTOP, **change))}
+@pytest.mark.parametrize(("change", "name", "verdict", "text"), LAPTOPS)
+def test_the_laptop(change: dict[str, Any], name: str, verdict: Severity, text: str) -> None:
+    findings = {f.name: f for f in machine.check_laptop(replace(LAPTOP, **change))}
     assert findings[name].verdict is verdict
-    assert what in findings[name].what
-    others = [one for one in findings.values() if one.name != name]
-    assert {one.verdict for one in others} == {OK}, others
+    assert text in findings[name].what
+    others = [f for f in findings.values() if f.name != name]
+    assert {f.verdict for f in others} == {OK}, others
 
 
 def test_every_generation_is_found_in_what_a_zone_offers() -> None:

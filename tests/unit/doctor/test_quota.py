@@ -26,17 +26,17 @@ V4, V6E = QuotaKind("v4", "spot"), QuotaKind("v6e", "spot")
 
 
 def limit(
-    kind: QuotaKind | None, scope: Any, amount: int | None, place: str = "", **more: Any
+    kind: QuotaKind | None, scope: Any, amount: int | None, place: str = "", **fields: Any
 ) -> Limit:
-    return Limit("m", kind, scope, place, amount, **more)
+    return Limit("m", kind, scope, place, amount, **fields)
 
 
 def row(
-    limits: list[Limit], zone: str = ZONE, kind: QuotaKind = V4, **more: Any
+    limits: list[Limit], zone: str = ZONE, kind: QuotaKind = V4, **options: Any
 ) -> SimpleNamespace:
-    rows = allowances(limits, [zone], **more)
+    rows = allowances(limits, [zone], **options)
     rows_of_kind = [
-        one for one in rows if (one["type"], one["pricing"]) == (kind.generation, kind.pricing)
+        row for row in rows if (row["type"], row["pricing"]) == (kind.generation, kind.pricing)
     ]
     assert len(rows_of_kind) == 1, rows_of_kind
     return SimpleNamespace(**rows_of_kind[0], chips=chips(rows_of_kind[0]))
@@ -100,7 +100,7 @@ def test_what_could_not_be_seen_is_not_known() -> None:
 def test_what_a_zone_that_could_not_be_listed_holds_is_not_known() -> None:
     limits = [limit(V4, "zone", 64)]
     rows = allowances(limits, [ZONE, OTHER], held=[], closed=[OTHER])
-    assert [(one["zone"], one["used"]) for one in rows] == [(ZONE, 0), (OTHER, None)]
+    assert [(row["zone"], row["used"]) for row in rows] == [(ZONE, 0), (OTHER, None)]
 
 
 def test_a_grant_has_a_row_even_without_quota() -> None:
@@ -120,7 +120,7 @@ def test_a_grant_is_not_counted_twice() -> None:
     rows = allowances(
         limits, [ZONE], grants=[ChipsSetting(type="v5e", zone=ZONE, pricing="spot", chips=64)]
     )
-    assert [(one["part"], one["granted_chips"]) for one in rows] == [("", 64), (ONE_HOST, 0)]
+    assert [(row["part"], row["granted_chips"]) for row in rows] == [("", 64), (ONE_HOST, 0)]
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_rows_are_ordered_by_zone_and_generation_and_unknown_quotas_make_none() 
     rows = allowances(
         [limit(None, "project", 600), *(limit(k, "zone", 8) for k in kinds)], [OTHER, ZONE]
     )
-    assert [one["zone"] for one in rows] == [OTHER] * 5 + [ZONE] * 5
-    assert [f"{one['type']} {one['pricing']}" for one in rows[:5]] == [
+    assert [row["zone"] for row in rows] == [OTHER] * 5 + [ZONE] * 5
+    assert [f"{row['type']} {row['pricing']}" for row in rows[:5]] == [
         "v2 on-demand", "v4 spot", "v4 on-demand", "v4 reserved", "v6e spot",
     ]  # fmt: skip
 

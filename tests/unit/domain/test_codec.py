@@ -15,14 +15,7 @@ from hypothesis import strategies as st
 from tests.support.records import SPEC, V6E, a_job
 from tpujob.domain.codec import OLDEST, event_from_text, job_from_text, to_json, to_text
 from tpujob.domain.events import PAYLOADS, Event, EventKind, SliceReady
-from tpujob.domain.model import (
-    SCHEMA_VERSION,
-    Attempt,
-    Endpoint,
-    Job,
-    Progress,
-    State,
-)
+from tpujob.domain.model import SCHEMA_VERSION, Attempt, Endpoint, Job, Progress, State
 from tpujob.domain.spec import JobSpec
 from tpujob.errors import StoreError
 
@@ -172,11 +165,7 @@ def test_a_record_of_0_1_0_is_read_and_is_of_this_version_then() -> None:
             "1",
             r"`slices\[0\].endpoints\[1\].host` should be a whole",
         ),
-        (
-            ["attempts", 0, "progress", "metrics", "a"],
-            "x",
-            r"metrics.a` should be a number",
-        ),
+        (["attempts", 0, "progress", "metrics", "a"], "x", r"metrics.a` should be a number"),
         (["spec"], "x" * 99, "`spec` should be an object and is 'xxx.*[.]{3}$"),
         (["spec", "tpu", "type"], "v9-3", "`spec.tpu.type`: v9-3: no such type"),
         (["schema_version"], "1", "`schema_version` should be a whole number"),

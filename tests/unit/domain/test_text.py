@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpujob.domain.text import clean, duration, list_hosts, many, one_line
+from tpujob.domain.text import clean, duration, list_hosts, many, one_line, with_article
 
 HOSTILE = [
     ("\x1b[31mred\x1b[0m", "red"),
@@ -44,8 +44,8 @@ def test_nothing_that_a_terminal_obeys_or_hides_is_left(text: str, shown: str) -
 def test_clean_text_has_nothing_left_to_clean(text: str) -> None:
     shown = clean(text)
     assert clean(shown) == shown
-    left = {unicodedata.category(c) for c in shown}
-    assert not left & {"Cc", "Cs", "Zl", "Zp"}
+    categories = {unicodedata.category(c) for c in shown}
+    assert not categories & {"Cc", "Cs", "Zl", "Zp"}
     assert not any(unicodedata.bidirectional(c) in MARKS for c in shown)
 
 
@@ -85,3 +85,8 @@ def test_durations(seconds: float, shown: str) -> None:
 def test_numbers_of_things() -> None:
     assert [many(n, "host") for n in (0, 1, 2)] == ["0 hosts", "1 host", "2 hosts"]
     assert [list_hosts([3]), list_hosts([0, 4])] == ["host 3", "hosts 0, 4"]
+
+
+def test_a_noun_has_its_article() -> None:
+    assert with_article("spot v4-8") == "a spot v4-8"
+    assert with_article("on-demand v4-8") == "an on-demand v4-8"

@@ -27,28 +27,24 @@ def kept(stage: Stage) -> int:
     return sum("/bundles/" in path for path in stage.bucket.objects)
 
 
-def test_nothing_is_removed_while_a_record_cannot_be_read(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_record_stops_removals(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     job = stage.until(with_code(stage), State.RUNNING)
     monkeypatch.setattr(stage.store, "damaged", lambda: [("000009", "it is no JSON")])
     Bundles(stage.store, stage.bucket).remove(job)
     assert kept(stage) == 1
 
 
-def test_jobs_that_are_cleaned_at_once_share_what_is_read(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_cleaned_at_once_share_reads(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """But none of them uses a read that had begun before: it may have passed a record that was made since."""
     jobs = [stage.job(with_code(stage, bundle_of(str(n)))) for n in range(20)]
     read, counts = stage.store.list, Counter[str]()
     all_ask, goes_on = threading.Event(), threading.Event()
 
-    def listed(**given: Any) -> Any:
+    def listed(**options: Any) -> Any:
         counts["reads"] += 1
         goes_on.set()
         assert all_ask.wait(60)
-        return read(**given)
+        return read(**options)
 
     monkeypatch.setattr(stage.store, "list", listed)
     bundles, asking = Bundles(stage.store, stage.bucket), threading.Semaphore(0)
@@ -76,6 +72,4 @@ def test_jobs_that_are_cleaned_at_once_share_what_is_read(
         for future in (first, *others):
             future.result(60)
     assert kept(stage) == 0, "all of it is removed"
-    assert 2 <= counts["reads"] <= 4, (
-        "one goes on when the others ask, and the next one serves them"
-    )
+    assert 2 <= counts["reads"] <= 4, "one reads, and the next serves the others"

@@ -47,10 +47,10 @@ def test_only_events_about_an_offer_change_its_circuit() -> None:
     note(offers, EventKind.RELEASE_STARTED, asking(None, NOW))
     assert offers.circuits() == {}, "it was given back, not refused"
     note(offers, EventKind.RELEASE_STARTED, refused)
-    known = dict(offers.circuits())
-    assert len(known) == 1
+    circuits = dict(offers.circuits())
+    assert len(circuits) == 1
     note(offers, EventKind.DELETE_ASKED, refused, NOW + 5)
-    assert offers.circuits() == known
+    assert offers.circuits() == circuits
     note(offers, EventKind.SLICE_READY, refused, NOW + 5)
     assert offers.circuits() == {}, "it can be had"
 

@@ -11,9 +11,7 @@ from tpujob.domain.model import State
 from tpujob.engine.groups import Groups
 
 
-def test_a_large_group_that_has_ended_is_read_at_once(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_ended_group_is_read_fast(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     job = replace(stage.job(stage.create()), group="000001", state=State.SUCCEEDED)
     ended = [replace(job, id=f"{n + 2:06d}", index=n) for n in range(10_000)]
     monkeypatch.setattr(stage.store, "walk", lambda: iter(ended))
@@ -28,8 +26,8 @@ def test_a_group_is_told_when_its_last_element_has_ended_or_was_removed(stage: S
     groups = Groups(stage.store, stage.clock)
     groups.news = woken.append
     parts = [replace(job, id=f"{n + 2:06d}", index=n) for n in range(3)]
-    for one in (*parts, replace(parts[0], state=State.SUCCEEDED), parts[0]):
-        groups.note(one)
+    for part in (*parts, replace(parts[0], state=State.SUCCEEDED), parts[0]):
+        groups.note(part)
     groups.note(replace(parts[1], state=State.FAILED))
     groups.note(replace(parts[1], state=State.FAILED))
     groups.forget(parts[2].id)

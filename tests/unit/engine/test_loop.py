@@ -43,9 +43,7 @@ def test_a_job_is_ticked_when_its_last_tick_asked_for_it(stage: Stage, loop: Loo
     assert ticks(loop) == 3, "a running job asks for a tick in ten seconds"
 
 
-def test_of_several_times_for_a_job_the_earliest_counts_and_it_is_ticked_once(
-    stage: Stage, loop: Loop
-) -> None:
+def test_of_several_times_the_earliest_counts_and_ticks_once(stage: Stage, loop: Loop) -> None:
     now = stage.clock.now()
     for when in (now + 4, now + 3, now + 2, now + 60):
         loop.hasten("000002", when)
@@ -70,7 +68,7 @@ def test_a_job_whose_tick_failed_is_looked_at_again_in_seconds_and_then_ever_les
         for _ in range(seconds):
             ticks(loop)
             stage.clock.sleep(1)
-        return [round(later - one) for one, later in pairwise(tried)]
+        return [round(later - earlier) for earlier, later in pairwise(tried)]
 
     with monkeypatch.context() as away:
         away.setattr(stage.reconciler, "tick", fail)
@@ -164,9 +162,7 @@ def test_a_bucket_that_refuses_keeps_no_end_in_another_one_from_being_seen(
     assert (bool(refused), news) == (True, [bob])
 
 
-def test_a_pass_ends_when_the_loop_stops_before_all_ticks_have_begun(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_ends_a_pass_before_all_ticks(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(2):
         stage.create(name=f"job-{number}")
     submitted, may_end = threading.Semaphore(0), threading.Event()
@@ -191,6 +187,21 @@ def test_a_pass_ends_when_the_loop_stops_before_all_ticks_have_begun(
     loop.stop()
     passing.join(30)
     assert not passing.is_alive()
+
+
+def test_a_pass_begins_no_tick_once_the_backend_stops(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.create()
+    loop = Loop(stage.reconciler, stage.store, stage.clock, sweep=list)
+    dispatch = loop._dispatch  # pyright: ignore[reportPrivateUsage]
+
+    def late(now: float) -> Any:
+        loop.stop()
+        return dispatch(now)
+
+    monkeypatch.setattr(loop, "_dispatch", late)
+    assert loop.make_pass()[0] == 0
 
 
 class StuckPool(ThreadPoolExecutor):
@@ -220,9 +231,7 @@ def test_reports_are_not_looked_at_again_while_the_last_look_goes_on(stage: Stag
     assert pool.given.count("_refresh") == 1
 
 
-def test_ticks_go_on_when_the_clock_is_set_back(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ticks_go_on_when_a_clock_goes_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     ticked: list[float] = []
     waited: list[float] = []
 

@@ -10,12 +10,20 @@ from tpujob.domain.actions import Needs
 from tpujob.domain.decide import active
 from tpujob.domain.failures.stall import WATCH_LASTS
 from tpujob.domain.host import keys
-from tpujob.domain.model import Job, State
+from tpujob.domain.model import Job, Progress, State
 from tpujob.domain.money.polling_cost import LASTS
-from tpujob.domain.observations import Observation, Present, Silence, SliceState, Unknown
+from tpujob.domain.observations import (
+    HostReport,
+    Observation,
+    Present,
+    Silence,
+    SliceState,
+    Unknown,
+)
 from tpujob.engine.job_runtime import JobRuntime
 from tpujob.engine.observer import PROBE_AFTER, PROBE_EVERY, PROBED
 from tpujob.engine.slice_cache import LAG
+from tpujob.protocol import Phase
 
 
 @pytest.fixture
@@ -47,15 +55,15 @@ def heard(stage: Stage, job: Job, *hosts: int) -> None:
 
 def test_most_ticks_go_on_while_the_hosts_of_many_jobs_are_probed(stage: Stage, job: Job) -> None:
     """Reports of all jobs are late when the storage is, and a host that does not answer takes ten seconds."""
-    observer, asked = stage.reconciler.observer, stage.hosts.asked
+    observer, probes = stage.reconciler.observer, stage.hosts.asked
     stage.clock.sleep(PROBE_AFTER + 1)
     for _ in range(PROBED):
         assert observer._probing.acquire(blocking=False)
     assert look(stage, job).silent == {}
-    assert stage.hosts.asked == asked, "as many as may be are asked at the moment"
+    assert stage.hosts.asked == probes, "as many as may be are asked at the moment"
     observer._probing.release()
     look(stage, job)
-    assert stage.hosts.asked == asked + 1, "and it has its turn at the next look"
+    assert stage.hosts.asked == probes + 1, "and it has its turn at the next look"
 
 
 def test_silent_hosts_are_probed_from_time_to_time(stage: Stage, job: Job) -> None:
@@ -63,9 +71,7 @@ def test_silent_hosts_are_probed_from_time_to_time(stage: Stage, job: Job) -> No
     pause = PROBE_EVERY
     heard(stage, job, 0, 2)
     assert look(stage, job, after=100).silent[1] == Silence(0.0, 1)
-    assert look(stage, job, after=pause - 1).silent[1] == Silence(pause - 1, 1), (
-        "not asked again yet"
-    )
+    assert look(stage, job, after=pause - 1).silent[1] == Silence(pause - 1, 1), "not yet again"
     assert look(stage, job, after=1).silent[1] == Silence(pause, 2)
     stage.hosts.dead = set()
     assert look(stage, job, after=pause).silent == {}, "it answers"
@@ -81,9 +87,7 @@ def test_a_host_that_has_ended_or_reports_again_is_not_silent(stage: Stage, job:
     assert set(look(stage, job, after=LASTS).silent) == {2}
 
 
-def test_silent_hosts_that_answer_are_asked_whether_their_agents_run(
-    stage: Stage, job: Job
-) -> None:
+def test_silent_hosts_that_answer_are_asked_if_their_agents_run(stage: Stage, job: Job) -> None:
     stage.hosts.dead, stage.hosts.without_agent = {2}, frozenset({0, 1, 2})
     heard(stage, job, 0, 1, 2)
     assert look(stage, job, after=PROBE_AFTER).abandoned == set(), "no host is silent"
@@ -96,9 +100,7 @@ def test_silent_hosts_that_answer_are_asked_whether_their_agents_run(
 # Reports -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_time_since_reports_are_readable_starts_after_the_last_outage(
-    stage: Stage, job: Job
-) -> None:
+def test_the_time_of_readable_reports_starts_after_the_outage(stage: Stage, job: Job) -> None:
     since = look(stage, job).readable_for
     assert look(stage, job, after=60).readable_for == since + 60
     stage.faults.broken.add("blobs")
@@ -160,6 +162,18 @@ def test_when_the_step_moved_is_remembered_until_the_next_attempt(stage: Stage, 
     assert (live(stage, job).moved_at, live(stage, job).attempt) == (None, 2)
 
 
+def test_a_new_backend_takes_the_time_of_the_newest_step_from_the_reports(
+    job: Job,
+) -> None:
+    for step, moved in ((4, 71.0), (None, None)):
+        fresh, made = JobRuntime(), Progress(step=step)
+        reports = [
+            HostReport(h, 1, Phase.RUNNING, 9.0, progress=made, idle=20.0 + h) for h in (0, 1)
+        ]
+        fresh.note_reports(job, tuple(reports), 100.0)
+        assert fresh.moved_at == moved
+
+
 def test_reports_are_read_only_in_states_that_need_them(stage: Stage, job: Job) -> None:
     for state in State:
         reads = state in (State.PREPARING, State.RUNNING, State.HOLDING)
@@ -182,29 +196,29 @@ def test_only_what_a_decision_needs_is_read_again(stage: Stage, job: Job) -> Non
 
 
 def test_trouble_with_acting_stays_while_only_looking_works() -> None:
-    known = JobRuntime()
-    known.meet("no route to host", 10.0, looking=False)
-    known.meet("", 20.0, looking=True)
-    assert (known.trouble, known.trouble_since) == ("no route to host", 10.0)
-    known.meet("503", 30.0, looking=True)
-    assert (known.trouble, known.trouble_since) == ("503", 10.0), "there was trouble all the time"
-    known.meet("", 40.0, looking=False)
-    assert known.trouble == "503"
-    known.meet("", 50.0, looking=True)
-    assert known.trouble == ""
-    known.meet("503", 60.0, looking=True)
-    assert known.trouble_since == 60.0
+    job = JobRuntime()
+    job.meet("no route to host", 10.0, looking=False)
+    job.meet("", 20.0, looking=True)
+    assert (job.trouble, job.trouble_since) == ("no route to host", 10.0)
+    job.meet("503", 30.0, looking=True)
+    assert (job.trouble, job.trouble_since) == ("503", 10.0), "there was trouble all the time"
+    job.meet("", 40.0, looking=False)
+    assert job.trouble == "503"
+    job.meet("", 50.0, looking=True)
+    assert job.trouble == ""
+    job.meet("503", 60.0, looking=True)
+    assert job.trouble_since == 60.0
 
 
 def test_a_deletion_once_seen_is_remembered_while_the_slice_cannot_be_read() -> None:
-    known = JobRuntime()
+    job = JobRuntime()
     ready, deleting = Present(SliceState.READY), Present(SliceState.DELETING)
     for a, b, leaving in (
         (deleting, ready, {"a"}),
         (Unknown("503"), Unknown("503"), {"a"}),
         (ready, deleting, {"b"}),  # a was not deleted after all
     ):
-        known.note_look({"a": a, "b": b}, (), 0.0)
-        assert known.leaving == leaving
-    known.note_look({}, (), 0.0)
-    assert known.leaving == set(), "b is no slice of the job any more"
+        job.note_look({"a": a, "b": b}, (), 0.0)
+        assert job.leaving == leaving
+    job.note_look({}, (), 0.0)
+    assert job.leaving == set(), "b is no slice of the job any more"

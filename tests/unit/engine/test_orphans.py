@@ -38,8 +38,8 @@ def test_slices_that_no_job_claims_are_listed_oldest_first(stage: Stage) -> None
     assert leaks(stage) == [], "a slice of a live job is no leak"
     leftover(stage, "tj-000009-1", "europe-west4-b", age=60)
     leftover(stage, "tj-000001-9", "us-central2-b", job_id=running)
-    found = leaks(stage)
-    assert [(leak["name"], leak["age_s"], leak["job"]) for leak in found] == [
+    orphans = leaks(stage)
+    assert [(leak["name"], leak["age_s"], leak["job"]) for leak in orphans] == [
         ("tj-000001-9", HOUR, running),
         ("tj-000009-1", 60.0, "000009"),
     ], "of another number of a live job, and in a zone that nobody here used"
@@ -58,9 +58,7 @@ def test_a_zone_that_only_a_cleaned_job_used_is_still_looked_into(stage: Stage) 
 
 
 def test_slices_are_looked_for_in_the_site_and_in_every_zone_ever_asked(stage: Stage) -> None:
-    assert {"us-central2-b", "europe-west4-b"} <= set(zones(stage.store)), (
-        "anywhere, without a site"
-    )
+    assert {"us-central2-b", "europe-west4-b"} <= set(zones(stage.store)), "without a site"
     stage.running(stage.create())
     assert zones(stage.store, ["europe-west4-b"]) == ["europe-west4-b", "us-central2-b"]
 
@@ -123,9 +121,7 @@ def test_a_handed_on_slice_of_a_removed_job_may_belong_to_a_damaged_record(
     assert list(stage.cloud.machines) == stage.hosts.kept() == ["tj-000001-1"]
 
 
-def test_a_sweep_reads_no_record_but_those_that_it_is_about_to_conclude_from(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_reads_only_what_it_needs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = stage.create(name="ended")
     stage.running(ended)
     stage.api.delete(ended)
@@ -148,16 +144,14 @@ def test_a_sweep_reads_no_record_but_those_that_it_is_about_to_conclude_from(
     assert read == [ended]
 
 
-def test_a_zone_that_cannot_be_listed_keeps_no_other_from_being_swept(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unlisted_zone_stops_no_sweep(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     leftover(stage, "tj-000077-1", "us-central2-b", job_id="000077")
     real = stage.cloud.list_all
 
-    def list_all(asked: Sequence[str], *, timeout: float) -> list[Owned]:
-        if "us-east5-b" in asked:
+    def list_all(zones: Sequence[str], *, timeout: float) -> list[Owned]:
+        if "us-east5-b" in zones:
             raise Refused("us-east5-b is not enabled for this project", cause="PERMISSION")
-        return real(asked, timeout=timeout)
+        return real(zones, timeout=timeout)
 
     monkeypatch.setattr(stage.cloud, "list_all", list_all)
     stage.hosts.keys |= {"tj-000066-1", "tj-000077-1"}
@@ -173,9 +167,7 @@ def test_a_zone_that_cannot_be_listed_keeps_no_other_from_being_swept(
     assert stage.hosts.kept() == []
 
 
-def test_keys_that_cannot_be_listed_or_removed_are_left_for_the_next_sweep(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unremoved_keys_are_left_for_later(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> list[str]:
         raise Refused("secrets: Permission denied", cause="PERMISSION")
 
@@ -192,20 +184,18 @@ def test_keys_that_cannot_be_listed_or_removed_are_left_for_the_next_sweep(
     assert stage.sweep().keys == ["tj-000066-1"]
 
 
-def test_an_outage_of_every_zone_ends_the_sweep_in_bounded_time(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
+def test_an_outage_ends_the_sweep_in_time(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
 
     def list_all(zones: Sequence[str], *, timeout: float) -> list[Owned]:
-        asked.append(len(zones))
+        counts.append(len(zones))
         stage.clock.sleep(timeout)
         raise Transient("no answer in time")
 
     monkeypatch.setattr(stage.cloud, "list_all", list_all)
     with pytest.raises(Transient, match="no answer in time"):
         stage.sweep()
-    assert len(asked) < 10
+    assert len(counts) < 10
 
 
 def test_a_person_sweeps_by_the_rule_by_which_leaks_are_shown(stage: Stage) -> None:
@@ -214,7 +204,7 @@ def test_a_person_sweeps_by_the_rule_by_which_leaks_are_shown(stage: Stage) -> N
     leftover(stage, "tj-000078-1", "us-central2-b", job_id="000078", age=10)
     leftover(stage, "tj-000079-1", "us-central2-b", job_id="000079")
     stage.reconciler.actor.hosts.keys |= {"tj-000077-1", "tj-000066-1"}
-    there = dict(stage.cloud.machines)
+    machines = dict(stage.cloud.machines)
 
     def swept(dry_run: bool) -> list[list[str]]:
         answer = stage.api.sweep(dry_run=dry_run)
@@ -223,7 +213,7 @@ def test_a_person_sweeps_by_the_rule_by_which_leaks_are_shown(stage: Stage) -> N
 
     both = ["tj-000077-1", "tj-000079-1"]
     assert swept(dry_run=True) == [both, ["tj-000078-1"], [], ["tj-000066-1"]]
-    assert stage.cloud.machines == there, "a dry run does nothing"
+    assert stage.cloud.machines == machines, "a dry run does nothing"
     assert {leak["name"] for leak in leaks(stage)} == {*both, "tj-000078-1"}
     assert swept(dry_run=False) == [both, ["tj-000078-1"], [], ["tj-000066-1"]]
     assert swept(dry_run=False) == [[], ["tj-000078-1"], [], []]
@@ -254,20 +244,18 @@ def test_slices_that_cannot_be_listed_or_deleted_are_reported_and_kept(
     stage.reconciler.actor.hosts.keys.add("tj-000077-1")
     (failed,) = stage.api.sweep()["failed"]
     assert (failed["name"], failed["detail"]) == ("tj-000077-1", "deleting it: Permission denied")
-    kept = stage.reconciler.actor.hosts.kept()
-    assert "tj-000077-1" in kept, "its keys stay as long as it is there"
+    with_keys = stage.reconciler.actor.hosts.kept()
+    assert "tj-000077-1" in with_keys, "its keys stay as long as it is there"
 
 
-def test_the_rest_of_several_slices_is_swept_as_a_whole(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_of_slices_are_swept_as_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cloud lists them as one, with how many nodes there may be behind it: all of these are to be deleted."""
     leftover(stage, "tj-000077-1", "us-central2-b", job_id="000077")
     listed, delete = stage.cloud.list_all, stage.cloud.delete
     deleted: list[tuple[str, int]] = []
 
-    def list_all(asked: Sequence[str], *, timeout: float) -> list[Owned]:
-        return [replace(o, tpu_slices=3) for o in listed(asked, timeout=timeout)]
+    def list_all(zones: Sequence[str], *, timeout: float) -> list[Owned]:
+        return [replace(o, tpu_slices=3) for o in listed(zones, timeout=timeout)]
 
     def noted(slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
         deleted.append((slice.name, slice.tpu_slices))
@@ -282,13 +270,13 @@ def test_the_rest_of_several_slices_is_swept_as_a_whole(
 def test_an_orphan_that_the_cloud_is_suspending_is_given_its_time(stage: Stage) -> None:
     """A forced deletion could leave it there for good; and the sweep does not wait without an end."""
     leftover(stage, "tj-000009-1", "us-central2-b")
-    listed, asked = stage.cloud.list_all, list[bool]()
+    listed, deletions = stage.cloud.list_all, list[bool]()
     stage.cloud.list_all = lambda zones, timeout: [  # type: ignore[method-assign]
         replace(o, suspending=True) for o in listed(zones, timeout=timeout)
     ]
 
     def delete(slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
-        asked.append(even_suspending)
+        deletions.append(even_suspending)
         if not even_suspending:
             raise Transient("waiting until the cloud has suspended it")
 
@@ -299,12 +287,10 @@ def test_an_orphan_that_the_cloud_is_suspending_is_given_its_time(stage: Stage) 
     sweeps.sweep()
     stage.clock.sleep(1)
     assert [o.name for o in sweeps.sweep().deleted] == ["tj-000009-1"]
-    assert asked == [False, False, True]
+    assert deletions == [False, False, True]
 
 
-def test_the_slice_of_a_job_of_a_lost_store_is_deleted_though_a_new_job_has_its_id(
-    stage: Stage, tmp_path: Path
-) -> None:
+def test_a_slice_of_a_lost_store_is_deleted(stage: Stage, tmp_path: Path) -> None:
     def created(word: str) -> Job:
         job = stage.job(stage.create())
         named = replace(job, word=word)
@@ -325,9 +311,7 @@ def test_the_slice_of_a_job_of_a_lost_store_is_deleted_though_a_new_job_has_its_
     assert list(stage.cloud.machines) == stage.hosts.kept() == names[1:]
 
 
-def test_a_store_that_was_emptied_or_replaced_claims_nothing_and_nothing_is_deleted(
-    stage: Stage,
-) -> None:
+def test_an_emptied_or_replaced_store_claims_nothing_and_deletes_nothing(stage: Stage) -> None:
     stage.running(stage.create())
     sweeping = orphans(stage.reconciler)
     assert sweeping.sweep().deleted == []

@@ -77,9 +77,7 @@ def test_a_sweep_that_is_cut_off_loses_no_curve(
     assert (kept(stage, job), left(stage, job)) == (line(20), [])
 
 
-def test_two_that_sweep_at_once_keep_the_curves(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_sweeps_at_once_keep_the_curves(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second backend removes the report that the first one is about to read."""
     job = ended(stage)
     other, real = stage.new_backend(), stage.bucket.get

@@ -21,15 +21,15 @@ ROOT = "gs://tpujob-my-project-us-central2/u/ada/reports/"
 @pytest.fixture
 def listed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The prefixes that the bucket was asked for, in order."""
-    asked: list[str] = []
+    prefixes: list[str] = []
     real: Callable[..., list[Blob]] = stage.bucket.list
 
-    def list_(prefix: str, **more: object) -> list[Blob]:
-        asked.append(prefix)
-        return real(prefix, **more)
+    def list_(prefix: str, **options: object) -> list[Blob]:
+        prefixes.append(prefix)
+        return real(prefix, **options)
 
     monkeypatch.setattr(stage.bucket, "list", list_)
-    return asked
+    return prefixes
 
 
 def test_one_call_serves_all_jobs_for_some_seconds(stage: Stage, listed: list[str]) -> None:
@@ -87,8 +87,8 @@ def test_a_sweep_removes_nothing_that_was_just_written(stage: Stage) -> None:
     stage.reconciler.tick(going)
     stage.report(over, 1)
     stage.tidy()
-    left = [path for path in stage.bucket.objects if f"/reports/{over}/" in path]
-    assert [path.rpartition("/")[2] for path in left] == ["host-1"], "its agent still writes"
+    remaining = [path for path in stage.bucket.objects if f"/reports/{over}/" in path]
+    assert [path.rpartition("/")[2] for path in remaining] == ["host-1"], "its agent still writes"
     stage.clock.sleep(STALE + 1)
     stage.tidy()
     assert not [path for path in stage.bucket.objects if f"/reports/{over}/" in path]
@@ -114,9 +114,7 @@ def test_the_end_of_a_host_brings_its_job_forward_and_a_step_does_not(stage: Sta
     assert news == [second], "whoever made the listing is another job"
 
 
-def test_the_end_of_a_host_is_known_before_the_next_tick_while_ticks_ask(
-    stage: Stage, listed: list[str]
-) -> None:
+def test_the_end_of_a_host_is_known_before_a_tick(stage: Stage, listed: list[str]) -> None:
     stage.running(job_id := stage.create())
     cache = stage.reconciler.observer.report_cache
     stage.clock.sleep(UNASKED)
@@ -143,12 +141,12 @@ def test_while_one_thread_lists_the_others_go_on_with_what_they_have(stage: Stag
     under_way, go_on = threading.Event(), threading.Event()
     real, calls = stage.bucket.list, 0
 
-    def slow(prefix: str, **more: Any) -> list[Blob]:
+    def slow(prefix: str, **options: Any) -> list[Blob]:
         nonlocal calls
         calls += 1
         under_way.set()
         assert go_on.wait(10)
-        return real(prefix, **more)
+        return real(prefix, **options)
 
     stage.bucket.list = slow  # type: ignore[method-assign]
     with ThreadPoolExecutor(1) as pool:
@@ -166,11 +164,11 @@ def test_a_storage_that_is_slow_is_asked_by_one_thread_while_the_others_wait(sta
     job, go_on, real, calls = stage.job(job_id), threading.Event(), stage.bucket.list, 0
     cache = ReportCache(stage.bucket, SystemClock())
 
-    def slow(prefix: str, **more: Any) -> list[Blob]:
+    def slow(prefix: str, **options: Any) -> list[Blob]:
         nonlocal calls
         calls += 1
         assert go_on.wait(10)
-        return real(prefix, **more)
+        return real(prefix, **options)
 
     stage.bucket.list = slow  # type: ignore[method-assign]
     with ThreadPoolExecutor(6) as pool:

@@ -63,59 +63,51 @@ def slices(stage: Stage, count: int) -> list[Slice]:
     return [job.slice for job in jobs if job.slice]
 
 
-def looks(listing: SliceCache, *wanted: Slice, by_name: bool = False) -> list[SliceSeen]:
-    return [listing.look(one, timeout=10, by_name=by_name)[0] for one in wanted]
+def looks(listing: SliceCache, *slices: Slice, by_name: bool = False) -> list[SliceSeen]:
+    return [listing.look(slice_, timeout=10, by_name=by_name)[0] for slice_ in slices]
 
 
-def test_one_list_serves_every_slice_for_some_seconds(
-    stage: Stage, cloud: Counted, listing: SliceCache
-) -> None:
-    wanted = slices(stage, 5)
+def test_one_list_serves_every_slice(stage: Stage, cloud: Counted, listing: SliceCache) -> None:
+    five = slices(stage, 5)
     for _ in range(int(CALLS * FOR_EACH_CALL) + 1):
-        assert {type(seen) for seen in looks(listing, *wanted)} == {Present}
+        assert {type(seen) for seen in looks(listing, *five)} == {Present}
         stage.clock.sleep(1)
     assert cloud.made == {"list": 1}
-    looks(listing, *wanted)
+    looks(listing, *five)
     assert cloud.made == {"list": 2}
 
 
-def test_the_jobs_of_lost_slices_are_told_of_as_soon_as_a_list_shows_it(
-    stage: Stage, listing: SliceCache
-) -> None:
-    wanted, news = slices(stage, 3), list[str]()
+def test_jobs_of_lost_slices_are_noted_at_once(stage: Stage, listing: SliceCache) -> None:
+    three, news = slices(stage, 3), list[str]()
     listing.news = news.append
-    for one in wanted:
-        listing.look(one, timeout=10, job_id=one.name.upper())
-    stage.cloud.machines[wanted[1].name].state = SliceState.PREEMPTED
+    for slice_ in three:
+        listing.look(slice_, timeout=10, job_id=slice_.name.upper())
+    stage.cloud.machines[three[1].name].state = SliceState.PREEMPTED
     for _ in range(2):
         stage.clock.sleep(CALLS * FOR_EACH_CALL)
-        listing.look(wanted[0], timeout=10)
-    assert news == [wanted[1].name.upper()], "once, by the look at another slice"
+        listing.look(three[0], timeout=10)
+    assert news == [three[1].name.upper()], "once, by the look at another slice"
 
 
-def test_while_a_cloud_takes_long_for_a_list_the_one_before_serves(
-    stage: Stage, cloud: Counted, listing: SliceCache
-) -> None:
+def test_a_slow_list_leaves_the_old_one(stage: Stage, cloud: Counted, listing: SliceCache) -> None:
     """Else every job would be looked at by name, which takes a slow cloud even longer."""
-    one, other = slices(stage, 2)
-    looks(listing, one, other)
+    first, second = slices(stage, 2)
+    looks(listing, first, second)
     stage.clock.sleep(2 * FOR_EACH_CALL * CALLS)
     real, answers = cloud.survey, list[tuple[SliceSeen, bool]]()
 
     def slow(zones: Collection[str], *, timeout: float) -> SliceSurvey:
         stage.clock.sleep(LONGEST / 2)
-        answers.append(listing.look(other, timeout=10))
+        answers.append(listing.look(second, timeout=10))
         return real(zones, timeout=timeout)
 
     cloud.survey = slow  # pyright: ignore[reportAttributeAccessIssue]
-    looks(listing, one)
+    looks(listing, first)
     assert [(type(seen), listed) for seen, listed in answers] == [(Present, True)]
     assert cloud.made["look"] == 0
 
 
-def test_what_was_just_asked_for_is_seen_in_lists_as_soon_as_they_show_it(
-    stage: Stage, cloud: Counted, listing: SliceCache
-) -> None:
+def test_new_slices_are_seen_in_lists(stage: Stage, cloud: Counted, listing: SliceCache) -> None:
     """A thousand slices that come up at once would take thousands of looks by name."""
     (old,), cloud.calls = slices(stage, 1), 20
     looks(listing, old)
@@ -130,72 +122,62 @@ def test_what_was_just_asked_for_is_seen_in_lists_as_soon_as_they_show_it(
     assert cloud.made == {"list": 3, "look": 1}, "by name until a list was younger than the request"
 
 
-def test_a_slice_that_is_deleted_is_looked_at_by_name_until_lists_must_show_it(
-    stage: Stage, cloud: Counted, listing: SliceCache
-) -> None:
-    (one,), cloud.calls = slices(stage, 1), 20
-    looks(listing, one)
-    deleted = replace(one, delete_asked_at=stage.clock.now())
+def test_a_deleted_slice_needs_a_look(stage: Stage, cloud: Counted, listing: SliceCache) -> None:
+    (slice_,), cloud.calls = slices(stage, 1), 20
+    looks(listing, slice_)
+    deleted = replace(slice_, delete_asked_at=stage.clock.now())
     for _ in range(int(LAG / NAMED) - 1):
         stage.clock.sleep(NAMED)
         looks(listing, deleted)
     assert cloud.made == {"list": 1, "look": int(LAG / NAMED) - 1}
 
 
-def test_what_a_list_does_not_show_is_looked_at_by_name_and_never_called_absent(
-    stage: Stage, cloud: Counted, listing: SliceCache
-) -> None:
+def test_unlisted_slices_need_a_look(stage: Stage, cloud: Counted, listing: SliceCache) -> None:
     shown, missing, gone = slices(stage, 3)
     stage.cloud.unlisted.add(missing.name)
     del stage.cloud.machines[gone.name]
     seen = looks(listing, shown, missing, gone)
-    assert [type(one) for one in seen] == [Present, Present, Absent]
+    assert [type(look) for look in seen] == [Present, Present, Absent]
     assert cloud.made == {"list": 1, "look": 2}
 
 
-def test_looks_by_name_at_a_zone_that_lists_do_not_reach_are_few_and_reach_all_in_turn(
-    stage: Stage, cloud: Counted, listing: SliceCache
-) -> None:
+def test_looks_at_missed_zones_are_few(stage: Stage, cloud: Counted, listing: SliceCache) -> None:
     (first,) = slices(stage, 1)
-    wanted = [replace(first, name=f"tj-{n:06}-1") for n in range(60)]
-    for one in wanted:
-        stage.cloud.add(one, "")
+    sixty = [replace(first, name=f"tj-{n:06}-1") for n in range(60)]
+    for slice_ in sixty:
+        stage.cloud.add(slice_, "")
     stage.cloud.unlisted.add(first.zone)
     reached = Counter[str]()
     for _ in range(6):
-        for one in wanted:
-            seen = listing.look(one, timeout=10)[0]
-            reached[one.name] += isinstance(seen, Present)
+        for slice_ in sixty:
+            seen = listing.look(slice_, timeout=10)[0]
+            reached[slice_.name] += isinstance(seen, Present)
             assert isinstance(seen, Present) or seen == Unknown("not reached")
         stage.clock.sleep(10)
     assert cloud.made["look"] <= (60 + AHEAD) / GAP
     assert min(reached.values()) >= 1, "each was looked at in a minute"
 
 
-def test_a_list_from_before_a_look_by_name_is_not_believed_again(
-    stage: Stage, listing: SliceCache
-) -> None:
-    (one,) = slices(stage, 1)
-    (before,) = looks(listing, one)
-    stage.cloud.machines[one.name].state = SliceState.DELETING
+def test_a_list_from_before_a_look_is_not_believed(stage: Stage, listing: SliceCache) -> None:
+    (slice_,) = slices(stage, 1)
+    (before,) = looks(listing, slice_)
+    stage.cloud.machines[slice_.name].state = SliceState.DELETING
     stage.clock.sleep(1)
-    (by_name,) = looks(listing, one, by_name=True)
+    (by_name,) = looks(listing, slice_, by_name=True)
     stage.clock.sleep(1)
-    (after,) = looks(listing, one)
-    states = [one.state for one in (before, by_name, after) if isinstance(one, Present)]
+    (after,) = looks(listing, slice_)
+    states = [slice_.state for slice_ in (before, by_name, after) if isinstance(slice_, Present)]
     assert states == [SliceState.READY, SliceState.DELETING, SliceState.DELETING]
 
 
-def test_a_look_by_name_serves_for_a_moment_until_something_is_asked_of_the_slice(
-    stage: Stage, cloud: Counted, listing: SliceCache
-) -> None:
-    (one,) = slices(stage, 1)
-    looks(listing, one)
+def test_a_look_by_name_serves_briefly(stage: Stage, cloud: Counted, listing: SliceCache) -> None:
+    (slice_,) = slices(stage, 1)
+    looks(listing, slice_)
     stage.clock.sleep(1)
-    looks(listing, one, by_name=True)
-    looks(listing, one)
+    looks(listing, slice_, by_name=True)
+    looks(listing, slice_)
     assert cloud.made == {"list": 1, "look": 1}
-    deleted = replace(one, delete_asked_at=stage.clock.now())
+    deleted = replace(slice_, delete_asked_at=stage.clock.now())
     looks(listing, deleted)
     assert cloud.made == {"list": 1, "look": 2}
     looks(listing, deleted, by_name=True)
@@ -236,21 +218,19 @@ def test_no_attempt_is_ended_on_the_strength_of_a_list(stage: Stage) -> None:
     assert stage.job(job.id).state is not State.RUNNING, "and by a look that agrees it is"
 
 
-def test_a_lost_slice_is_looked_at_once_until_its_deletion_is_asked_for(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_slice_is_looked_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     job = _running_for_long(stage)
     assert job.slice
     looked, deleted = Counter[str](), list[str]()
     look, delete = stage.cloud.look, stage.cloud.delete
 
-    def looks_at(one: Slice, *, timeout: float) -> SliceSeen:
+    def looks_at(slice_: Slice, *, timeout: float) -> SliceSeen:
         looked["after" if deleted else "before"] += 1
-        return look(one, timeout=timeout)
+        return look(slice_, timeout=timeout)
 
-    def deletes(one: Slice, *, timeout: float, **given: bool) -> None:
-        deleted.append(one.name)
-        delete(one, timeout=timeout, **given)
+    def deletes(slice_: Slice, *, timeout: float, **options: bool) -> None:
+        deleted.append(slice_.name)
+        delete(slice_, timeout=timeout, **options)
 
     monkeypatch.setattr(stage.cloud, "look", looks_at)
     monkeypatch.setattr(stage.cloud, "delete", deletes)

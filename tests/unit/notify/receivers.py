@@ -119,11 +119,7 @@ def post(tls: ssl.SSLContext | None = None, *, implicit: bool = False) -> Iterat
         }
 
     controller = AnyPort(
-        Handler(),
-        hostname="127.0.0.1",
-        port=0,
-        ssl_context=tls if implicit else None,
-        **options,
+        Handler(), hostname="127.0.0.1", port=0, ssl_context=tls if implicit else None, **options
     )
     controller.start()
     server_state.port = controller.port
@@ -133,7 +129,7 @@ def post(tls: ssl.SSLContext | None = None, *, implicit: bool = False) -> Iterat
         controller.stop()
 
 
-def a_message(*, more: int = 0, **fields: Any) -> Message:
+def a_message(*, further: int = 0, **fields: Any) -> Message:
     defaults: dict[str, Any] = {
         "key": "000042/1/failed/CRASH",
         "kind": NotificationKind.FAILED,
@@ -146,4 +142,4 @@ def a_message(*, more: int = 0, **fields: Any) -> Message:
         "cause": "CRASH",
         "zone": "us-central2-b",
     }
-    return replace(message_for("lab", Notification(**defaults | fields)), more=more)
+    return replace(message_for("lab", Notification(**defaults | fields)), more=further)

@@ -1,25 +1,33 @@
 """Messages of a notifier over a real store, while a test advances the clock."""
 
 import time
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.callers import ADA
+from tests.support.stage import Stage
+from tests.support.waiting import until
+from tests.support.world import SecretsInMemory
 from tests.unit.notify.receivers import a_message
 from tests.unit.notify.rig import LAB, Notes, Rig
 from tpujob.domain.events import BudgetWarned, EventKind, Finished
-from tpujob.domain.model import Attempt, Cause, Edge, Proof
+from tpujob.domain.model import Attempt, Cause, Edge, Proof, State
 from tpujob.domain.notifications import delivery, messages
 from tpujob.domain.notifications.model import KEPT, NotificationKind, Receipt
-from tpujob.domain.notifications.rules import ChannelRule, report_account
+from tpujob.domain.notifications.rules import ChannelRule, read_events, report_account
 from tpujob.domain.observations import Account
 from tpujob.domain.spec import parse
-from tpujob.engine.notifier import APART
+from tpujob.engine.notification_collector import Channel, NotificationSetup
+from tpujob.engine.notifier import APART, ROUND
 from tpujob.errors import DamagedRecord
 from tpujob.ports import Owned, Store
+from tpujob.service.notifications import Notifications
 
 DOWN = Receipt("HTTP 503")
 SPEC = {"name": "mlp", "tpu": {"type": "v4-8"}, "run": {"command": "true"}}
@@ -94,9 +102,7 @@ def test_a_wait_of_an_hour_for_hardware_is_reported_once(rig: Rig) -> None:
         {"spec": parse({**SPEC, "not_before": "2099-01-01T00:00Z"})},
     ],
 )
-def test_a_job_that_is_put_off_does_not_wait_for_hardware(
-    rig: Rig, changes: dict[str, Any]
-) -> None:
+def test_a_job_put_off_does_not_wait_for_hardware(rig: Rig, changes: dict[str, Any]) -> None:
     rig.job(**changes)
     rig.run(7200)
     assert rig.lab.tried == []
@@ -123,6 +129,15 @@ def test_only_a_cancel_by_another_user_is_reported(rig: Rig) -> None:
     assert message.notification.text.startswith("bob has cancelled it")
 
 
+def test_a_job_that_is_put_back_into_the_queue_is_not_reported_as_held(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    job = stage.started()
+    stage.api.requeue(job)
+    stage.until(job, lambda j: j.state is State.RELEASING)
+    assert EventKind.HELD in stage.kinds(job)
+    assert read_events(stage.job(job), stage.store.events(job), 0) == []
+
+
 def test_a_budget_is_reported_once_for_each_limit(rig: Rig) -> None:
     job = rig.job()
     rig.happens(job, EventKind.BUDGET_WARNED, "80 %", BudgetWarned(100, 80))
@@ -139,9 +154,7 @@ def test_a_budget_is_reported_once_for_each_limit(rig: Rig) -> None:
     ("used", "kind"),
     [(39, None), (40, NotificationKind.BUDGET_WARNED), (50, NotificationKind.BUDGET_USED_UP)],
 )
-def test_a_shared_budget_is_reported_when_it_is_low(
-    used: int, kind: NotificationKind | None
-) -> None:
+def test_a_low_shared_budget_is_reported(used: int, kind: NotificationKind | None) -> None:
     fact = report_account(Account("user ada", 50, used, reserve=0, burn=0, at=0.0))
     assert (fact and (fact.kind, fact.user)) == (kind and (kind, "ada"))
 
@@ -226,9 +239,7 @@ CUTS = {
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_a_backend_that_is_killed_anywhere_loses_nothing(
-    rig: Rig, cut: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_backend_loses_none(rig: Rig, cut: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a message whose delivery was not recorded is delivered twice, with the same id."""
     method, at, done = CUTS[cut]
     real = getattr(rig.store.outbox, method)
@@ -255,9 +266,7 @@ def test_a_backend_that_is_killed_anywhere_loses_nothing(
     assert len(rig.lab.got) == (2 if cut == "between delivery and record" else 1)
 
 
-def test_a_damaged_record_is_reported_once_it_is_repaired_though_the_outbox_fails_then(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repaired_record_is_reported(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     job = rig.job(name="one")
     rig.run(1)
     rig.fails(job)
@@ -275,9 +284,7 @@ def test_a_damaged_record_is_reported_once_it_is_repaired_though_the_outbox_fail
     assert rig.lab.names == ["one"]
 
 
-def test_a_message_that_is_added_during_a_poll_is_sent_in_the_same_step(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_added_in_a_poll_is_sent_too(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     changes, leak = rig.store.changes, Owned("tj-000009-1", "us-east1-d", "000009", 0.0)
 
     def changes_after_a_leak(after: int) -> tuple[int, list[str]]:
@@ -290,9 +297,7 @@ def test_a_message_that_is_added_during_a_poll_is_sent_in_the_same_step(
     assert kinds(rig.lab) == [NotificationKind.LEAK]
 
 
-def test_polls_are_apart_however_often_something_is_committed(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_polls_are_apart_for_any_commits(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(store)
     polls: list[float] = []
     step = rig.notifier.step
@@ -303,10 +308,7 @@ def test_polls_are_apart_however_often_something_is_committed(
 
     monkeypatch.setattr(rig.notifier, "step", timed_step)
     rig.notifier.start()
-    end = time.monotonic() + 2.5 * APART
-    while time.monotonic() < end:
-        rig.notifier.poke()
-        time.sleep(0.01)
+    until(lambda: rig.notifier.poke() or len(polls) >= 4, "four polls")
     rig.notifier.stop()
     assert min(later - earlier for earlier, later in pairwise(polls)) > 0.9 * APART
 
@@ -319,12 +321,24 @@ def test_polls_go_on_when_the_clock_is_set_back(rig: Rig) -> None:
     assert rig.lab.names == ["one"]
 
 
+def test_a_pause_of_a_channel_ends_when_the_clock_is_set_back(rig: Rig) -> None:
+    rig.run(2 * 3600, poke=False)
+    rig.lab.answer = lambda _: Receipt("HTTP 429", retry_after=7200.0)
+    rig.fails(rig.job(name="one"))
+    rig.run(90)
+    rig.fails(rig.job(name="two"))
+    rig.run(10)
+    rig.clock.sleep(-3600)
+    rig.lab.answer = lambda _: Receipt()
+    rig.fails(rig.job(name="three"))
+    rig.run(10)
+    assert rig.lab.names == ["three"]
+
+
 # Sinks that fail -----------------------------------------------------------------------------------------------------
 
 
-def test_a_receiver_that_was_down_for_an_hour_gets_all_of_it_later_with_the_same_ids(
-    rig: Rig,
-) -> None:
+def test_a_receiver_that_was_down_for_an_hour_gets_all_later_with_the_same_ids(rig: Rig) -> None:
     rig.lab.answer = lambda _: DOWN
     for n in range(20):
         rig.fails(rig.job(name=f"job-{n}"), cause=list(Cause)[n % 9])
@@ -343,6 +357,32 @@ def test_a_dead_channel_does_not_delay_another(store: Store) -> None:
     rig.fails(rig.job())
     rig.run(10)
     assert len(rig.sinks["ops"].got) == 1
+
+
+def test_many_messages_of_a_dead_channel_do_not_delay_another(store: Store) -> None:
+    rig = Rig(store, rules=[LAB, ChannelRule(("ops",), users=("zoe",))], channels=["ops"])
+    rig.run(1)
+    rig.lab.answer = lambda _: DOWN
+    message = replace(a_message(), channel="lab", at=rig.clock.now(), due=rig.clock.now())
+    store.outbox.add([replace(message, id=f"msg_{n}") for n in range(ROUND + 50)])
+    rig.run(60)
+    rig.fails(rig.job(name="other", user="zoe"))
+    rig.run(60)
+    assert rig.sinks["ops"].names == ["other"]
+
+
+def test_a_channel_that_fails_says_so_however_many_messages_wait(rig: Rig) -> None:
+    rig.run(1)
+    rig.lab.answer = lambda _: DOWN
+    for n in range(20):
+        rig.fails(rig.job(name=f"job-{n}"))
+        rig.run(1)
+    setup = NotificationSetup({"lab": Channel("webhook", "x", rig.lab)})
+    shown = Notifications(
+        rig.store.outbox, setup, rig.notifier.sender, SecretsInMemory(), rig.clock
+    )
+    (channel,) = shown.channels(ADA)
+    assert (channel["state"], channel["waiting"]) == ("failing", 20)
 
 
 def test_a_receiver_says_when_it_is_asked_again(rig: Rig) -> None:

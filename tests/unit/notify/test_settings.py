@@ -32,9 +32,7 @@ def test_the_settings_of_the_page_become_channels_and_rules() -> None:
     }
 
 
-def test_keys_of_earlier_versions_are_ignored_with_one_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_old_keys_are_ignored_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     text = (
         "channels: {lab: {slack: SLACK_LAB, quiet: '22:00-07:00', daily: '9'}, ops: {slack: X_Y}}"
     )

@@ -15,7 +15,5 @@ def _beside_another_thread(drawn: int) -> int:
 
 
 @given(st.sets(st.integers(0, 9).map(_beside_another_thread)))
-def test_examples_may_be_drawn_while_another_thread_uses_the_random_module(
-    numbers: set[int],
-) -> None:
+def test_examples_may_be_drawn_while_a_thread_uses_the_random_module(numbers: set[int]) -> None:
     assert numbers <= set(range(10))

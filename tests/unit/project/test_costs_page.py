@@ -52,9 +52,9 @@ def test_a_thread_that_another_test_left_behind_sleeps_in_real_time() -> None:
     sim, module, slept = Sim(0), ModuleType("agent"), list[float]()
     vars(module)["time"] = time
     with virtual(sim, module):
-        left = threading.Thread(target=lambda: slept.append(module.time.sleep(0.01) or sim.now))
-        left.start()
-        left.join()
+        thread = threading.Thread(target=lambda: slept.append(module.time.sleep(0.01) or sim.now))
+        thread.start()
+        thread.join()
         sim.spawn(lambda: slept.append(module.time.sleep(5) or sim.now))
         sim.run_until(EPOCH + 10)
         sim.stop()

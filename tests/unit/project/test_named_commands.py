@@ -117,7 +117,7 @@ def in_text(path: Path) -> Iterator[tuple[str, bool]]:
 
 
 def plainly(text: str) -> list[str]:
-    return [END.split(found)[0].rstrip() for found in PLAIN.findall(text)]
+    return [END.split(command)[0].rstrip() for command in PLAIN.findall(text)]
 
 
 def named() -> Iterator[tuple[Path, str, bool]]:
@@ -134,13 +134,13 @@ def named() -> Iterator[tuple[Path, str, bool]]:
 
 
 def test_each_command_that_is_named_is_parsed() -> None:
-    found = list(named())
-    kinds = {path.suffix for path, _, _ in found}
+    commands = list(named())
+    kinds = {path.suffix for path, _, _ in commands}
     assert kinds == {".py", ".html", ".md", ".yaml"}
-    assert len(found) > 400
+    assert len(commands) > 400
     faults = {
         f"{path.relative_to(ROOT)}: {line}: {why}"
-        for path, line, whole in found
+        for path, line, whole in commands
         if (why := fault(line, whole=whole))
     }
     assert not faults, "\n" + "\n".join(sorted(faults))

@@ -42,7 +42,7 @@ def test_paths_in_the_bucket_are_as_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "place"),
     [
         (paths.log_path(WORKDIR, 2, 11, 123456), (2, 11, 123456)),
         (f"{WORKDIR}/attempts/2/host-1/log-7.tpujob-log", None),
@@ -51,14 +51,14 @@ def test_paths_in_the_bucket_are_as_documented() -> None:
         (paths.log_path("gs://shed/jobs/000043", 2, 1, 7), None),
     ],
 )
-def test_a_log_segment_is_known_by_its_path(path: str, found: tuple[int, int, int] | None) -> None:
-    assert paths.read_log_path(WORKDIR, path) == found
+def test_a_log_segment_is_known_by_its_path(path: str, place: tuple[int, int, int] | None) -> None:
+    assert paths.read_log_path(WORKDIR, path) == place
 
 
 @pytest.mark.parametrize("after", [10**400, "x", ""])
 def test_pieces_of_a_log_that_make_no_sense_are_none(after: object) -> None:
-    said = {segment.AT: "5.0", segment.PIECES: f"0,1,2,10,{after},0"}
-    assert segment.read_columns(said, 10) is None
+    columns = {segment.AT: "5.0", segment.PIECES: f"0,1,2,10,{after},0"}
+    assert segment.read_columns(columns, 10) is None
 
 
 def test_a_phase_is_its_word_in_json_and_in_text() -> None:

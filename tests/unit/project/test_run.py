@@ -38,9 +38,7 @@ def stage(folder: Path, name: str, text: str) -> Stage:
     return Stage(name, (*PYTEST, *own, str(file)))
 
 
-def test_all_stages_are_counted_in_one_last_line(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_last_line_counts_stages(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     first, second = (stage(tmp_path, name, GOOD) for name in ("first", "second"))
     assert main((first,), (second,)) == 0
     lines = capfd.readouterr().out.splitlines()
@@ -48,9 +46,7 @@ def test_all_stages_are_counted_in_one_last_line(
     assert {line.split(" |")[0].strip() for line in lines[:-1]} == {"first", "second"}
 
 
-def test_failures_errors_and_skips_are_told_and_the_stages_after_them_run(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_stages_after_a_failure_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main((stage(tmp_path, "mixed", MIXED), stage(tmp_path, "good", GOOD))) == 1
     *lines, last = capfd.readouterr().out.splitlines()
     assert last == "3 passed, 2 failed, 1 skipped"
@@ -64,9 +60,7 @@ def test_failures_errors_and_skips_are_told_and_the_stages_after_them_run(
     assert "OSError: no such machine" in ends
 
 
-def test_a_stage_without_its_report_is_a_failure_and_a_check_counts_once(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_report_is_a_failure(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     codes = ("raise SystemExit(3)", "import os; os.kill(os.getpid(), 9)", "pass")
     broken = [Stage(f"broken {n}", (sys.executable, "-c", code)) for n, code in enumerate(codes)]
     checks = [
@@ -82,9 +76,7 @@ def test_a_stage_without_its_report_is_a_failure_and_a_check_counts_once(
         assert f"FAILED: stage broken {n} ended with exit code {code}" in lines
 
 
-def test_a_stage_that_does_not_end_is_ended_and_has_failed(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_endless_stage_has_failed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     text = GOOD + "import threading\nthreading.Thread(target=threading.Event().wait).start()\n"
     assert main((stage(tmp_path, "endless", text),), most=5) == 1
     *lines, last = capfd.readouterr().out.splitlines()
@@ -99,8 +91,8 @@ def test_a_stage_ends_though_a_process_of_its_own_holds_its_output(
     code = "import subprocess; print(subprocess.Popen(['sleep', '60'], start_new_session=True).pid)"
     leaves = Stage("leaves", (sys.executable, "-c", code), reports=False)
     assert main((leaves,)) == 0
-    said, *_, last = capfd.readouterr().out.splitlines()
-    os.kill(int(said.split("|")[1]), signal.SIGKILL)
+    output, *_, last = capfd.readouterr().out.splitlines()
+    os.kill(int(output.split("|")[1]), signal.SIGKILL)
     assert last == "1 passed, 0 failed"
 
 

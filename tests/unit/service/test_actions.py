@@ -18,8 +18,8 @@ BOB, EVE = caller("bob"), caller("eve")
 LIVE = [state for state in State if not state.final]
 
 
-def offered(job: Job, who: Principal = ADA) -> dict[str, str]:
-    offers, refused = offered_actions.offered(job, who, NOW)
+def offered(job: Job, user: Principal = ADA) -> dict[str, str]:
+    offers, refused = offered_actions.offered(job, user, NOW)
     names = sorted(refusal["name"] for refusal in (*offers, *refused))
     assert names == sorted(offered_actions.ACTIONS), "each is offered, or it is said why not"
     assert all(refusal["why"] for refusal in refused)
@@ -39,9 +39,7 @@ def offered(job: Job, who: Principal = ADA) -> dict[str, str]:
         (State.CANCELLED, DesiredState.CANCEL, {"resume", "clean"}),
     ],
 )
-def test_each_state_offers_what_would_change_something(
-    state: State, wish: DesiredState, names: set[str]
-) -> None:
+def test_states_offer_what_has_an_effect(state: State, wish: DesiredState, names: set[str]) -> None:
     assert set(offered(job_in(state, wish=wish))) == names
 
 
@@ -101,8 +99,8 @@ def test_a_price_that_nobody_knows_is_said() -> None:
 def test_others_are_told_why_they_have_no_button() -> None:
     job = replace(job_in(State.RUNNING), owner=BOB.id)
     assert set(offered(job, BOB)) == set(offered(job, ADA)) == {"cancel", "delete", "clean"}
-    for who in (EVE, replace(BOB, role=Role.VIEWER)):
-        offers, refused = offered_actions.offered(job, who, NOW)
+    for user in (EVE, replace(BOB, role=Role.VIEWER)):
+        offers, refused = offered_actions.offered(job, user, NOW)
         assert offers == []
         assert all("needs the role" in refusal["why"] for refusal in refused)
 
@@ -111,9 +109,7 @@ BROKE = replace(job_in(State.FAILED), cause=Cause.BUDGET, spend_limit=10_000)
 
 
 @pytest.mark.parametrize(("limit", "needed"), [(10_000, True), (10**9, False)])
-def test_a_job_whose_own_budget_is_used_up_goes_on_with_a_larger_one_alone(
-    limit: int, needed: bool
-) -> None:
+def test_a_job_without_budget_goes_on_with_a_larger_one_alone(limit: int, needed: bool) -> None:
     offers, _ = offered_actions.offered(replace(BROKE, spend_limit=limit), ADA, NOW)
     (resume,) = [offer for offer in offers if offer["name"] == "resume"]
     assert [(ask["name"], ask["needed"]) for ask in resume["asks"]] == [("budget", needed)]
@@ -134,9 +130,7 @@ def test_a_resume_that_would_end_again_is_refused(cause: Cause, why: str) -> Non
 
 @pytest.mark.parametrize("name", offered_actions.ACTIONS)
 @pytest.mark.parametrize("state", [State.QUEUED, State.RUNNING, State.HOLDING, State.CANCELLED])
-def test_whatever_is_offered_can_be_done_and_changes_the_record(
-    stage: Stage, state: State, name: str
-) -> None:
+def test_what_is_offered_changes_the_record(stage: Stage, state: State, name: str) -> None:
     """By whoever may; whoever may not is offered nothing."""
     bob, eve = stage.api.acting_for(BOB), stage.api.acting_for(EVE)
     job = bob.create(SPEC)["id"]

@@ -115,9 +115,7 @@ def test_money_and_the_counts_of_jobs_are_those_of_the_moment(stage: Stage) -> N
     assert value(second, "pay_dollars") > billed
 
 
-def test_calls_of_the_cloud_are_counted_by_service_method_and_outcome(
-    stage: Stage, tmp_path: Path
-) -> None:
+def test_calls_are_counted_by_service_method_and_outcome(stage: Stage, tmp_path: Path) -> None:
     """Each try counts: what is repeated is transient first."""
     count = counting(stage.reconciler.counters)
     faults, cloud = StorageFaults(), Cloud()
@@ -150,9 +148,7 @@ def test_calls_of_the_cloud_are_counted_by_service_method_and_outcome(
     assert calls("tpu", "get_node", "absent") == 1
 
 
-def test_series_have_labels_of_closed_lists_and_nothing_is_kept_in_the_process(
-    stage: Stage,
-) -> None:
+def test_series_have_labels_of_closed_lists_and_the_process_keeps_none(stage: Stage) -> None:
     for n in range(3):
         job = stage.started(name=f"a-job-{n}")
         stage.succeed(job)
@@ -162,19 +158,15 @@ def test_series_have_labels_of_closed_lists_and_nothing_is_kept_in_the_process(
     assert not re.search(r'"[^"]*00000', text), "no label names a job"
     assert "ada" not in text
     assert "us-central2" not in text
-    closed = {
-        "state": {*State, "held", "asked"},
-        "kind": {*EventKind},
-        "cause": {*Cause, ""},
-    }
+    closed = {"state": {*State, "held", "asked"}, "kind": {*EventKind}, "cause": {*Cause, ""}}
     for name, labels in scraped(text):
-        for label, found in labels:
-            assert found in closed.get(label, {found}), (name, label)
+        for label, value in labels:
+            assert value in closed.get(label, {value}), (name, label)
     names = {f.name for f in text_string_to_metric_families(text)}
     assert all(name.startswith("tpujob_") for name in names)
-    assert not [found for found in REGISTRY.collect() if found.name.startswith("tpujob")]
-    more = {f.name for f in text_string_to_metric_families(api.backend_metrics())}
-    assert more == names, "a second scrape has the same families"
+    assert not [value for value in REGISTRY.collect() if value.name.startswith("tpujob")]
+    second = {f.name for f in text_string_to_metric_families(api.backend_metrics())}
+    assert second == names, "a second scrape has the same families"
 
 
 def test_a_scrape_goes_on_without_the_store(stage: Stage) -> None:

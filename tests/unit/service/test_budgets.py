@@ -24,7 +24,7 @@ def alive(stage: Stage, job_id: str) -> None:
 def stopped(stage: Stage, usd: float, *, deletion: float = 90.0) -> Job:
     """A runaway job: nothing but its budget ends it. A deletion takes so many seconds."""
     job_id = stage.started(budget={"usd": usd})
-    deleting = stage.until(job_id, State.RELEASING, limit=10_000, each=lambda: alive(stage, job_id))
+    deleting = stage.until(job_id, State.RELEASING, limit=10_000, also=lambda: alive(stage, job_id))
     stage.clock.sleep(deletion)
     return stage.until(deleting.id, State.FAILED)
 

@@ -84,9 +84,7 @@ def test_a_poke_wakes_a_listener_before_the_next_look(store: Counted, job: Job) 
     watch.poke()  # ends the follower
 
 
-def test_changes_made_meanwhile_are_reported_at_once(
-    store: Counted, job: Job, watch: Changes
-) -> None:
+def test_changes_meanwhile_are_reported_at_once(store: Counted, job: Job, watch: Changes) -> None:
     cursor = watch.wait(job.id, 0, 3600)  # pytest's own limit of time is shorter
     assert cursor > 0
     moved(store, job)
@@ -95,9 +93,7 @@ def test_changes_made_meanwhile_are_reported_at_once(
     assert watch.wait(job.id, newer, 0.05) == newer, "nothing has changed since"
 
 
-def test_a_listener_of_one_job_sleeps_through_the_changes_of_others(
-    store: Counted, job: Job, watch: Changes
-) -> None:
+def test_a_listener_of_a_job_hears_no_others(store: Counted, job: Job, watch: Changes) -> None:
     other = store.create(a_job(), an_event())
     start = watch.now()
     with ThreadPoolExecutor(2) as pool:
@@ -121,11 +117,11 @@ def test_many_listeners_share_one_follower_of_the_store(store: Counted) -> None:
         assert followers() == 1
         moved(store, job)
         watch.poke()
-        assert all(each.result(timeout=LONG) > start for each in waiting)
+        assert all(listener.result(timeout=LONG) > start for listener in waiting)
     until(lambda: followers() == 0, "the follower ends after the last listener")
-    asked = store.asked
+    reads = store.asked
     watch.poke()
-    assert store.asked == asked
+    assert store.asked == reads
     assert watch.wait(job.id, start, LONG) > start, "and the next listener is served again"
 
 
@@ -142,8 +138,8 @@ def test_since_when_a_store_fails_is_kept_until_it_answers(store: Counted) -> No
         assert watch.failing is None
         store.broken = True
         until(lambda: watch.failing is not None, "it is noticed")
-        now, asked = 200.0, store.asked
-        until(lambda: store.asked > asked + 3, "it is asked again")
+        now, reads = 200.0, store.asked
+        until(lambda: store.asked > reads + 3, "it is asked again")
         assert watch.failing == 100.0
         store.broken = False
         until(lambda: watch.failing is None, "it answers again")
@@ -162,10 +158,10 @@ def test_a_read_that_does_not_come_back_is_a_failure(store: Counted) -> None:
         return after, []
 
     store.changes = hang  # pyright: ignore[reportAttributeAccessIssue]
-    asked = store.asked
+    reads = store.asked
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(watch.wait, None, start, 0.5)
-        until(lambda: store.asked > asked, "it is asked")
+        until(lambda: store.asked > reads, "it is asked")
         assert watch.failing is None, "it may be slow"
         now = 105.0
         assert watch.failing == 100.0

@@ -55,9 +55,7 @@ def test_each_grouping_has_the_same_total(stage: Stage, done: str, by: str) -> N
     assert by == "day" or [row["key"] for row in costs["rows"]] == [keys[by]]
 
 
-def test_a_program_that_tells_no_steps_was_productive_when_it_succeeded(
-    stage: Stage, done: str
-) -> None:
+def test_a_program_without_steps_was_productive_when_it_succeeded(stage: Stage, done: str) -> None:
     total = stage.api.cost()["total"]
     hours = {part["part"]: part["chip_hours"] for part in total["parts"]}
     assert hours["productive"] == pytest.approx(8.0, rel=0.01)
@@ -69,7 +67,7 @@ def test_a_report_says_what_all_records_say_whatever_becomes_of_jobs(stage: Stag
     """Ended jobs are summed once: jobs end, come, change and go, money runs on, grants are shared."""
     dice, store, clock = Random(11), stage.store, stage.clock
     clock.time = lab.NOW
-    kept = EndedSpending(store, stage.api.index)
+    spending = EndedSpending(store, stage.api.index)
 
     def add(count: int) -> None:
         for _ in range(count):
@@ -94,9 +92,9 @@ def test_a_report_says_what_all_records_say_whatever_becomes_of_jobs(stage: Stag
         clock.sleep(dice.uniform(0, 5000))
         by, user = dice.choice(report.GROUPS), dice.choice(("", "ada", "bob"))
         jobs = store.list()
-        wanted = [job for job in jobs if user in ("", job.user)]
-        expected = report.report(wanted, clock.now(), by, ledger.covered(jobs))
-        costs, _ = kept.report(by, user, clock.now())
+        own = [job for job in jobs if user in ("", job.user)]
+        expected = report.report(own, clock.now(), by, ledger.covered(jobs))
+        costs, _ = spending.report(by, user, clock.now())
         assert costs == expected, f"turn {turn}, by {by}, of {user or 'all'}"
 
 
@@ -121,14 +119,14 @@ def test_the_ledger_has_every_slice_that_was_billed(stage: Stage, done: str) -> 
     ledger_view = stage.api.ledger()
     (job,) = ledger_view["jobs"]
     (billed,) = job["slices"]
-    kept = stage.job(done).slices[0]
-    assert (job["job"], ledger_view["owner"], billed["slice"]) == (done, "local", kept.name)
+    recorded = stage.job(done).slices[0]
+    assert (job["job"], ledger_view["owner"], billed["slice"]) == (done, "local", recorded.name)
     assert (billed["generation"], billed["chips"], billed["granted"]) == ("v4", 8, False)
-    assert kept.ready_at
-    assert kept.gone_at
-    assert billed["gone"] == round(kept.gone_at * 1e6)
+    assert recorded.ready_at
+    assert recorded.gone_at
+    assert billed["gone"] == round(recorded.gone_at * 1e6)
     assert billed["micros_per_hour"]
-    spent = billed["micros_per_hour"] * (kept.gone_at - kept.ready_at) / 3600
+    spent = billed["micros_per_hour"] * (recorded.gone_at - recorded.ready_at) / 3600
     assert spent == pytest.approx(stage.api.cost()["total"]["list_micros"], abs=1)
 
 
@@ -137,9 +135,7 @@ def test_an_unknown_grouping_is_refused(stage: Stage) -> None:
         stage.api.cost(by="moon")
 
 
-def test_page_terminal_json_and_metrics_agree_that_the_emulator_bills_nothing(
-    stage: Stage, done: str
-) -> None:
+def test_all_views_agree_that_the_emulator_bills_nothing(stage: Stage, done: str) -> None:
     stage.emulated = True
     costs = stage.api.cost(by="job")
     listed = costs["total"]["list_micros"]

@@ -11,9 +11,7 @@ from tpujob.domain.text import rfc3339
 BOB, EVE = caller("bob"), caller("eve")
 
 
-def test_hosts_say_when_they_were_heard_and_what_is_held_against_their_machines(
-    stage: Stage,
-) -> None:
+def test_hosts_say_when_they_were_heard_and_what_their_machines_did_wrong(stage: Stage) -> None:
     bob = stage.api.acting_for(BOB)
     job = bob.create(SPEC)["id"]
     assert bob.get(job)["on_hosts"] == []

@@ -108,9 +108,9 @@ def test_files_differ_by_content_mode_and_presence() -> None:
         ("latin", b"tea\n"),
         programs=("run.sh",),
     )
-    found, cut = diff.files([a], [b])
+    changes, cut = diff.files([a], [b])
     assert not cut
-    assert [(f["path"], f["change"]) for f in found] == [
+    assert [(f["path"], f["change"]) for f in changes] == [
         ("bin", "added"),
         ("gone", "removed"),
         ("l", "changed"),
@@ -118,7 +118,7 @@ def test_files_differ_by_content_mode_and_presence() -> None:
         ("run.sh", "mode"),
         ("text", "changed"),
     ]
-    shown = {f["path"]: f["diff"] for f in found}
+    shown = {f["path"]: f["diff"] for f in changes}
     assert (shown["bin"], shown["latin"]) == ("", ""), "one of them is not text"
     assert shown["text"] == "--- a/text\n+++ b/text\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n"
     assert "+link to b" in shown["l"]
@@ -127,25 +127,23 @@ def test_files_differ_by_content_mode_and_presence() -> None:
 def test_a_later_archive_lies_over_an_earlier_one() -> None:
     below, above = archive(("a", b"1\n")), archive(("a", b"2\n"))
     assert diff.files([below, above], [above]) == ([], False)
-    found, _ = diff.files([below, above], [above, below])
-    assert [f["path"] for f in found] == ["a"]
-    assert "-2\n+1" in found[0]["diff"]
+    changes, _ = diff.files([below, above], [above, below])
+    assert [f["path"] for f in changes] == ["a"]
+    assert "-2\n+1" in changes[0]["diff"]
 
 
 def test_text_that_is_too_long_is_left_out_and_marked() -> None:
     long = b"".join(b"%d\n" % n for n in range(30_000))
-    found, cut = diff.files([archive()], [archive(("a", long), ("b", b"1\n"), ("c", long))])
+    changes, cut = diff.files([archive()], [archive(("a", long), ("b", b"1\n"), ("c", long))])
     assert cut
-    assert [bool(f["diff"]) for f in found] == [True, True, False]
+    assert [bool(f["diff"]) for f in changes] == [True, True, False]
     huge = bytes(diff.FILE_LIMIT + 1)
     assert diff.files([archive()], [archive(("huge", huge))])[0] == [
         FileChangeView(path="huge", change="added", diff="")
     ]
 
 
-def test_archives_that_unpack_to_very_much_are_not_compared(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_archives_that_unpack_to_much_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diff, "UNPACKED_LIMIT", 10)
     assert len(diff.files([], [archive(("a", b"1" * 6), ("b", b"1" * 4))])[0]) == 2
     with pytest.raises(BadBundle, match="too large to compare"):
@@ -157,11 +155,11 @@ def test_a_small_archive_that_unpacks_to_much_takes_little_memory() -> None:
     assert len(large) < 100_000
     tracemalloc.start()
     try:
-        found, _ = diff.files([archive()], [opened(large)])
+        changes, _ = diff.files([archive()], [opened(large)])
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert len(found) == 20
+    assert len(changes) == 20
     assert peak < 8 << 20, f"{peak >> 20} MiB were held at once"
 
 
@@ -189,10 +187,10 @@ def test_an_archive_is_not_read_again_for_each_file_that_changed() -> None:
         return io.BytesIO(data)
 
     old, new = (packed(module(n, changed) for n in range(300)) for changed in ("a\n", "b\n"))
-    found, cut = diff.files([partial(counted, old)], [partial(counted, new)])
+    changes, cut = diff.files([partial(counted, old)], [partial(counted, new)])
     assert not cut
-    assert all("-a\n+b\n" in file["diff"] for file in found)
-    assert len(found) == 300
+    assert all("-a\n+b\n" in file["diff"] for file in changes)
+    assert len(changes) == 300
     assert reads == 4, "twice each: for the hashes, and for the texts"
 
 
@@ -200,8 +198,8 @@ def test_files_that_take_long_to_compare_are_shown_as_replaced() -> None:
     """Python's difflib takes minutes for some files of half a megabyte."""
     lines = [b"%d\n" % (n % 101) for n in range(100_000)]
     turned = b"".join(lines[::-1])
-    found, cut = diff.files([archive(("a", b"".join(lines)))], [archive(("a", turned))])
-    assert (found[0]["change"], found[0]["diff"], cut) == ("changed", "", True)
+    changes, cut = diff.files([archive(("a", b"".join(lines)))], [archive(("a", turned))])
+    assert (changes[0]["change"], changes[0]["diff"], cut) == ("changed", "", True)
     few = diff._Shown()  # pyright: ignore[reportPrivateUsage]
     few._lines_left = 0  # pyright: ignore[reportPrivateUsage]
     assert few.diff("x", ["1\n", "2"], ["1\n", "3\n"]) == (

@@ -10,9 +10,7 @@ from tpujob.domain.spec import dump
 from tpujob.errors import BadRequest, BadSpec
 
 
-def test_an_earlier_run_tells_how_long_it_takes_and_the_estimate_is_what_it_cost(
-    stage: Stage,
-) -> None:
+def test_an_earlier_run_tells_the_time_and_the_estimate_is_what_it_cost(stage: Stage) -> None:
     job_id = stage.started()
     stage.clock.sleep(3600)
     stage.succeed(job_id)
@@ -28,7 +26,7 @@ def test_an_earlier_run_tells_how_long_it_takes_and_the_estimate_is_what_it_cost
 
 
 @pytest.mark.parametrize(
-    "said",
+    "stated",
     [
         {"hours": -1},
         {"hours": True},
@@ -41,15 +39,15 @@ def test_an_earlier_run_tells_how_long_it_takes_and_the_estimate_is_what_it_cost
         {"hourz": 1},
     ],
 )
-def test_what_can_be_no_amount_is_refused(stage: Stage, said: Any) -> None:
+def test_what_can_be_no_amount_is_refused(stage: Stage, stated: Any) -> None:
     spec = {"name": "x", "tpu": {"type": "v4-16"}, "run": {"command": "true"}}
-    with pytest.raises(BadRequest, match=next(iter(said))):
-        stage.api.estimate(spec, said)
+    with pytest.raises(BadRequest, match=next(iter(stated))):
+        stage.api.estimate(spec, stated)
 
 
 def test_what_can_be_no_job_is_refused(stage: Stage) -> None:
-    told: EstimateSaid = {"hours": 1.0}
+    stated: EstimateSaid = {"hours": 1.0}
     with pytest.raises(BadSpec, match="no such type"):
         stage.api.estimate(
-            {"name": "x", "tpu": {"type": "v4-15"}, "run": {"command": "true"}}, told
+            {"name": "x", "tpu": {"type": "v4-15"}, "run": {"command": "true"}}, stated
         )

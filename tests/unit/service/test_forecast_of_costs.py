@@ -175,8 +175,8 @@ def test_what_a_compile_check_found_gives_way_to_what_was_measured_or_said():
 def test_of_places_that_end_at_once_the_cheapest_is_the_fastest():
     zones = ["us-central1-a", "us-west4-a", "europe-west4-b"]
     spec = {**SPEC, "tpu": {"type": "v5e-8", "zones": zones}}
-    said = {"wait": 60, "preempt_every": 1e9}
-    comparison = compare_view(spec, said, {"throughput": {"v5e-8": 1.0}})
+    stated = {"wait": 60, "preempt_every": 1e9}
+    comparison = compare_view(spec, stated, {"throughput": {"v5e-8": 1.0}})
     walls = {
         f["wall_hours"]["p50"]
         for w in comparison["ways"]
@@ -192,8 +192,8 @@ def test_of_places_that_end_at_once_the_cheapest_is_the_fastest():
 def test_a_grant_that_pays_for_another_slice_in_one_zone_pays_in_another_zone(held: str):
     zones = ["us-central1-a", "us-west4-a"]
     grants = tuple(Grant("v5e", zone, "spot", 8) for zone in zones)
-    one = replace(slice_of(1, 10, 100, None), type="v5litepod-8", zone=held)
-    holder = replace(earlier(1), slices=(one,), grants=grants)
+    paid = replace(slice_of(1, 10, 100, None), type="v5litepod-8", zone=held)
+    holder = replace(earlier(1), slices=(paid,), grants=grants)
     spec = {**SPEC, "tpu": {"type": "v5e-8", "zones": zones}}
     comparison = compare_view(
         spec, {}, {"throughput": {"v5e-8": 1.0}}, [holder], replace(EVERYWHERE, grants=grants)
@@ -211,10 +211,10 @@ def test_data_is_copied_to_each_region_that_lacks_it():
         **SPEC,
         "tpu": {"type": "v5e-8", "zones": ["us-central1-a", "us-west4-a", "us-west4-b"]},
     }
-    asked: list[str] = []
+    lookups: list[str] = []
 
     def to_copy(_: JobSpec, zone: str) -> Sequence[DataToCopy]:
-        asked.append(zone)
+        lookups.append(zone)
         is_near = zone.startswith("us-central1")
         return () if is_near else (DataToCopy("c4", "us-central1", region_of(zone), 1, 10**15),)
 
@@ -225,7 +225,7 @@ def test_data_is_copied_to_each_region_that_lacks_it():
         if (f := way["forecast"]) and f["list_micros"]
     }
     assert dear == {"us-central1-a": False, "us-west4-a": True, "us-west4-b": True}
-    assert len(asked) == 2, "the storage is asked once for a region"
+    assert len(lookups) == 2, "the storage is asked once for a region"
 
 
 def test_tokens_are_measured_by_a_metric_that_a_program_reports():
@@ -245,7 +245,7 @@ def test_jobs_with_other_arguments_measure_nothing():
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "query",
     [
         {"unit": "epochs", "amount": 3},
         {"unit": "tokens"},
@@ -260,6 +260,6 @@ def test_jobs_with_other_arguments_measure_nothing():
         {"types": ["v4-banana"]},
     ],
 )
-def test_what_cannot_be_compared_is_refused(asked: Any):
+def test_what_cannot_be_compared_is_refused(query: Any):
     with pytest.raises((BadRequest, BadSpec)):
-        compare_view(SPEC, {}, asked)
+        compare_view(SPEC, {}, query)

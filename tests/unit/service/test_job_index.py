@@ -16,7 +16,7 @@ from tests.support.callers import ADA, caller
 from tests.support.job_index import Desk, running
 from tpujob.api import JobOrder, JobRow, ListAsked
 from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress, State
-from tpujob.errors import BadRequest, StoreError
+from tpujob.errors import BadRequest, StoreError, Transient
 from tpujob.service.job_index import query as listing
 from tpujob.service.job_index import rows
 from tpujob.service.job_index.index import FIELDS
@@ -31,15 +31,15 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def test_the_row_of_a_failed_job_begins_with_the_error(desk: Desk) -> None:
-    """Its owner and admins see the text of the error, others its class."""
+    """Show the text of the error to its owner and admins, and its class to others."""
     error, plain = (f"{e} (host 0: exit code 1)" for e in ("ValueError: bad shape", "ValueError"))
     attempt = Attempt(1, "tj-1", 0.0, cause=Cause.CRASH, message=plain, detail=error)
     ended = {"attempts": (attempt,), "cause": Cause.CRASH, "message": f"attempt 1 ended, {plain}"}
     desk.add(state=State.FAILED, **ended)
     desk.add(state=State.RELEASING, then=State.FAILED, **ended)
     desk.add(state=State.FAILED, **{**ended, "cause": Cause.STOCKOUT, "message": "no capacity"})
-    for who, why in ((ADA, error), (BOB, plain)):
-        rows = desk.page({}, who=who)["rows"]
+    for user, why in ((ADA, error), (BOB, plain)):
+        rows = desk.page({}, user=user)["rows"]
         assert [row["why"] for row in rows] == ["no capacity", why, why]
 
 
@@ -53,31 +53,31 @@ def test_filters_act_over_all_jobs_and_counts_are_of_what_they_leave(desk: Desk)
         desk.add(user="bob", name="Llama-2", state=State.FAILED, cause=Cause.OOM_HBM).id,
         desk.add(user="eve", state=State.FAILED, cause=Cause.CRASH).id,
     ]
-    one, two, three, four = ids
+    first, second, third, fourth = ids
     cases: list[tuple[ListAsked, list[str]]] = [
-        ({}, [four, three, two, one]),
-        ({"user": "bob"}, [three, two]),
-        ({"active": True}, [two, one]),
-        ({"active": False}, [four, three]),
-        ({"states": ["failed", "running"]}, [four, three, two]),
+        ({}, [fourth, third, second, first]),
+        ({"user": "bob"}, [third, second]),
+        ({"active": True}, [second, first]),
+        ({"active": False}, [fourth, third]),
+        ({"states": ["failed", "running"]}, [fourth, third, second]),
         ({"states": ["failed"], "active": True}, []),
-        ({"causes": ["OOM_HBM"]}, [three]),
-        ({"zones": ["us-central2-b"]}, [two]),
+        ({"causes": ["OOM_HBM"]}, [third]),
+        ({"zones": ["us-central2-b"]}, [second]),
         ({"zones": ["europe-west4-a"]}, []),
         ({"types": ["v4-8"]}, ids[::-1]),
         ({"types": ["v5e-8"]}, []),
-        ({"text": "LLAMA"}, [three, two]),
-        ({"text": "00004"}, [four]),
+        ({"text": "LLAMA"}, [third, second]),
+        ({"text": "00004"}, [fourth]),
         ({"text": "%"}, []),
-        ({"limit": 2}, [four, three]),
+        ({"limit": 2}, [fourth, third]),
     ]
-    for asked, expected in cases:
-        assert desk.ids(asked) == expected, asked
-    assert desk.ids({"mine": True}, who=BOB) == [two]
+    for query, expected in cases:
+        assert desk.ids(query) == expected, query
+    assert desk.ids({"mine": True}, user=BOB) == [second]
     page = desk.page({"user": "bob", "active": True, "limit": 1})
     assert (page["matching"], page["total"], page["states"]) == (1, 4, {"running": 1, "failed": 1})
     assert desk.index.states() == {"queued": 1, "running": 1, "failed": 2}
-    mine = desk.page({"mine": True, "active": True}, who=BOB)
+    mine = desk.page({"mine": True, "active": True}, user=BOB)
     assert mine["states"] == {"running": 1}, "counts are of what a list by that state would show"
 
 
@@ -105,14 +105,14 @@ def test_mine_are_those_that_i_own_and_not_those_of_my_name(desk: Desk) -> None:
     """Two accounts may have one login at different times."""
     mine, namesake = desk.add(user="bob", owner=BOB.id).id, desk.add(user="bob", owner="uid:7").id
     ancient = desk.add(user="bob", owner="").id
-    assert desk.ids({"mine": True}, who=BOB) == [mine]
-    assert desk.ids({"mine": True}, who=ADA) == [ancient], "of before there were owners"
-    shown = {row["id"]: row["mine"] for row in desk.page(who=BOB)["rows"]}
+    assert desk.ids({"mine": True}, user=BOB) == [mine]
+    assert desk.ids({"mine": True}, user=ADA) == [ancient], "of before there were owners"
+    shown = {row["id"]: row["mine"] for row in desk.page(user=BOB)["rows"]}
     assert shown == {mine: True, namesake: False, ancient: False}
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("query", "says"),
     [
         ({"states": ["runing"]}, r"states: there is no 'runing' one of: queued, .*cancelled"),
         ({"causes": ["OOM"]}, r"causes: there is no 'OOM'.*OOM_HBM"),
@@ -128,11 +128,9 @@ def test_mine_are_those_that_i_own_and_not_those_of_my_name(desk: Desk) -> None:
         ({"after": "é"}, r"is not a key"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_what_does(
-    desk: Desk, asked: ListAsked, says: str
-) -> None:
+def test_nonsense_is_refused_with_what_would_do(desk: Desk, query: ListAsked, says: str) -> None:
     with pytest.raises(BadRequest) as refused:
-        desk.page(asked)
+        desk.page(query)
     text = f"{refused.value.message} {refused.value.hint}"
     assert re.search(says, text), text
 
@@ -159,11 +157,11 @@ def test_a_page_says_which_number_its_first_row_has(desk: Desk) -> None:
     for n in range(7):
         desk.add(name=f"n{n}", user=("ada", "bob")[n % 2])
     for order in ("id", "name", "step"):
-        asked = cast(ListAsked, {"order": order, "limit": 3})
+        query = cast(ListAsked, {"order": order, "limit": 3})
         firsts: list[int] = []
         after = ""
         while True:
-            page = desk.page({**asked, "after": after} if after else asked)
+            page = desk.page({**query, "after": after} if after else query)
             firsts.append(page["first"])
             if not (after := page["next"]):
                 break
@@ -188,9 +186,9 @@ def test_jobs_without_a_value_come_last_whichever_way_round(desk: Desk) -> None:
     }
     for order, expected in orders.items():
         first, second, last = expected
-        asked: ListAsked = {"order": cast(JobOrder, order)}
-        assert desk.ids(asked) == expected, order
-        assert desk.ids({**asked, "reverse": True}) == [second, first, last], order
+        query: ListAsked = {"order": cast(JobOrder, order)}
+        assert desk.ids(query) == expected, order
+        assert desk.ids({**query, "reverse": True}) == [second, first, last], order
 
 
 def test_each_column_orders_all_jobs_by_its_values(desk: Desk) -> None:
@@ -219,26 +217,26 @@ CHANGES = ("step", "live", "state", "money", "attempt", "add", "remove", "time",
 CHANGE = st.tuples(st.sampled_from(CHANGES), st.integers(0, 30), st.integers(0, 9))
 
 
-def stir(desk: Desk, what: str, which: int, how: int) -> str:
+def stir(desk: Desk, action: str, which: int, how: int) -> str:
     """Change one of the jobs, or another thing; returns the id of the job that may have moved."""
     ids = [job.id for job in desk.store.list()]
     job = desk.store.get(ids[which % len(ids)]) if ids else None
-    if what == "add" or job is None:
+    if action == "add" or job is None:
         return desk.add(name=f"n{how}", user=f"u{how}").id
     attempt = job.attempt or Attempt(1, "tj-1", 0.0)
-    if what == "step":
+    if action == "step":
         moved = replace(attempt, progress=Progress(step=how, steps=9, loss=how / 3))
         desk.change(job.id, attempts=(moved,))
-    elif what == "live" and job.attempt:
+    elif action == "live" and job.attempt:
         desk.report(job.id, step=how, steps=10, loss=float("nan") if how == 5 else how / 7)
-    elif what == "state":
+    elif action == "state":
         desk.change(job.id, state=list(State)[how % len(State)])
-    elif what == "money":
+    elif action == "money":
         desk.change(job.id, **running(float(how), rate=how * 1.5))
-    elif what == "attempt":
-        more = (*job.attempts, replace(attempt, number=len(job.attempts) + 1))
-        desk.change(job.id, attempts=more)
-    elif what == "remove":
+    elif action == "attempt":
+        attempts = (*job.attempts, replace(attempt, number=len(job.attempts) + 1))
+        desk.change(job.id, attempts=attempts)
+    elif action == "remove":
         desk.store.remove(job.id, lease=None)
         desk.live.pop(job.id, None)
     else:
@@ -254,15 +252,15 @@ PAGING = settings(
 
 
 def walked(
-    desk: Desk, asked: ListAsked, between: Callable[[], None]
+    desk: Desk, query: ListAsked, between: Callable[[], None]
 ) -> tuple[list[str], list[str]]:
     """The order when the list began, and what somebody sees who takes it page by page."""
-    whole = desk.ids({**asked, "limit": 0})
+    whole = desk.ids({**query, "limit": 0})
     seen: list[str] = []
     after = ""
     while True:
-        page = desk.page({**asked, "after": after})
-        assert len(page["rows"]) <= asked.get("limit", 0)
+        page = desk.page({**query, "after": after})
+        assert len(page["rows"]) <= query.get("limit", 0)
         seen += [row["id"] for row in page["rows"]]
         assert len(seen) < 200, "it never ends"
         after = page["next"]
@@ -306,9 +304,9 @@ def test_by_any_column_jobs_that_do_not_move_are_visited_once_also_after_a_resta
     def between() -> None:
         if restarts:
             desk.index = desk.new_index()
-        for what, which, how in next(story, []):
-            if what != "time":  # which moves what is spent
-                moved.add(stir(desk, what, which, how))
+        for action, which, how in next(story, []):
+            if action != "time":  # which moves what is spent
+                moved.add(stir(desk, action, which, how))
 
     whole, seen = walked(desk, {"order": order, "reverse": reverse, "limit": limit}, between)
     still = [i for i in whole if i not in moved]
@@ -398,8 +396,8 @@ def test_lists_are_as_a_new_index_has_them(
     for _ in range(data.draw(st.integers(1, 8))):
         deed = data.draw(st.sampled_from(["add", "end", "remove"]))
         if deed == "add" or not ids:
-            who = data.draw(st.sampled_from([ADA.id, BOB.id, ""]))
-            ids.append(desk.add(owner=who, **running(0.0)).id)
+            user = data.draw(st.sampled_from([ADA.id, BOB.id, ""]))
+            ids.append(desk.add(owner=user, **running(0.0)).id)
         else:
             job = data.draw(st.sampled_from(ids))
             if deed == "remove":
@@ -407,8 +405,8 @@ def test_lists_are_as_a_new_index_has_them(
                 ids.remove(job)
             else:
                 desk.change(job, state=State.FAILED, message="it failed")
-        for who, asked in LISTS:
-            assert desk.page(asked, who=who) == desk.new_index().page(who, asked)
+        for user, query in LISTS:
+            assert desk.page(query, user=user) == desk.new_index().page(user, query)
 
 
 LISTS = [
@@ -460,49 +458,55 @@ def test_a_note_is_seen_before_the_store_tells_of_it(desk: Desk) -> None:
     assert desk.page()["rows"][0]["why"] == "noted"
 
 
-def test_a_damaged_record_is_in_no_list_until_it_is_mended(desk: Desk) -> None:
+def test_a_damaged_record_is_in_no_list_until_it_is_mended(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import sqlite3
 
     from tests.support.stores import DAMAGE
 
-    one, two = desk.add(), desk.add()
-    assert desk.ids() == [two.id, one.id]
+    bad, good = desk.add(), desk.add()
+    assert desk.ids() == [good.id, bad.id]
     path = desk.folder / "jobs.db"
-    DAMAGE["sqlite"](str(path.parent), one.id)
-    desk.change(two.id, message="so that somebody looks")
-    assert desk.ids() == [two.id, one.id], "nobody told of the damage"
+    DAMAGE["sqlite"](str(path.parent), bad.id)
+    desk.change(good.id, message="so that somebody looks")
+    assert desk.ids() == [good.id, bad.id], "nobody told of the damage"
     assert desk.new_index().page(ADA, {})["total"] == 1
     with sqlite3.connect(path) as db:
-        db.execute("UPDATE changes SET number = number + 10 WHERE job_id = ?", (one.id,))
-    assert desk.ids() == [two.id]
+        db.execute("UPDATE changes SET number = number + 10 WHERE job_id = ?", (bad.id,))
+    assert desk.ids() == [good.id]
     with sqlite3.connect(path) as db:
         from tpujob.domain.codec import to_text
 
-        db.execute("UPDATE jobs SET document = ?, version = 3 WHERE id = ?", (to_text(one), one.id))
-    assert desk.ids() == [two.id, one.id]
+        db.execute("UPDATE jobs SET document = ?, version = 3 WHERE id = ?", (to_text(bad), bad.id))
+
+    def locked(_: str) -> Job:
+        raise Transient("locked")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.store, "peek", locked)
+        with pytest.raises(Transient):
+            desk.ids()
+    assert desk.ids() == [good.id, bad.id]
 
 
-def test_a_row_stays_while_the_store_does_not_answer(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, two = desk.add(), desk.add()
-    assert desk.ids() == [two.id, one.id]
+def test_a_row_stays_while_the_store_is_away(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = desk.add(), desk.add()
+    assert desk.ids() == [second.id, first.id]
 
     def gone(_: str) -> Job:
         raise StoreError("the disk is gone")
 
-    desk.change(one.id, message="meanwhile")
+    desk.change(first.id, message="meanwhile")
     with monkeypatch.context() as broken:
         broken.setattr(desk.store, "peek", gone)
-        assert desk.ids() == [two.id, one.id]
-    desk.change(two.id, message="it answers again")
+        assert desk.ids() == [second.id, first.id]
+    desk.change(second.id, message="it answers again")
     assert [row["why"] for row in desk.page()["rows"]] == ["it answers again", "meanwhile"]
 
 
-def test_a_job_that_is_removed_after_a_failed_walk_is_in_no_list(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    removed, kept = desk.add(), desk.add()
+def test_a_removed_job_is_in_no_list(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    removed, remaining = desk.add(), desk.add()
 
     def failing() -> Iterator[Job]:
         yield removed
@@ -513,7 +517,7 @@ def test_a_job_that_is_removed_after_a_failed_walk_is_in_no_list(
         with pytest.raises(StoreError):
             desk.page()
     desk.store.remove(removed.id, lease=None)
-    assert desk.ids() == [kept.id]
+    assert desk.ids() == [remaining.id]
 
 
 def test_many_threads_see_whole_pages(desk: Desk) -> None:

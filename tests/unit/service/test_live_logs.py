@@ -54,8 +54,10 @@ def play(
     *,
     clock: Clock | None = None,
 ) -> None:
-    """What may happen to two hosts in any order, while somebody reads; at the end everything is stored. `clock`: it
-    goes on meanwhile."""
+    """Play events of two hosts in a random order while a reader follows; at the end everything is stored.
+
+    `clock` goes on between the events.
+    """
     names = STEPS if seed % 2 else [*STEPS[:2], "together", "together", *STEPS[3:]]
     steps = [
         (chance.choice(names), chance.randrange(2), chance.randrange(1, 30)) for _ in range(80)
@@ -101,9 +103,7 @@ def test_each_line_comes_once_in_order_without_a_gap(seed: int) -> None:
 
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("seed", range(60))
-def test_each_line_comes_once_where_readers_share_lists(
-    seed: int, whole: bool, clock: Clock
-) -> None:
+def test_a_line_comes_once_where_readers_share_lists(seed: int, whole: bool, clock: Clock) -> None:
     chance = random.Random(seed)
     shelf, heard = Shelf(), Heard(chance.choice([120, 1000, 10**6]))
     heard.deaf = set() if whole else {1}
@@ -126,9 +126,7 @@ def test_lines_that_are_stored_before_others_are_lost_are_read(clock: Clock) -> 
     assert (reader.last[0], len(reader.notes)) == (50, 1)
 
 
-def test_where_a_host_is_not_heard_lists_are_made_for_its_sake_and_for_lines_that_are_needed(
-    clock: Clock, counted: list[str], shelf: Shelf
-) -> None:
+def test_an_unheard_host_is_listed(clock: Clock, counted: list[str], shelf: Shelf) -> None:
     heard = Heard(10**6)
     heard.deaf = {1}
     agent = Agent(shelf, 0)
@@ -215,9 +213,7 @@ def test_a_host_that_died_before_it_had_shipped_its_last_lines_is_named() -> Non
 @pytest.mark.parametrize(
     ("outcome", "named"), [(Outcome.INTERRUPTED, True), (Outcome.SUCCEEDED, False)]
 )
-def test_a_host_that_was_taken_away_before_it_had_shipped_anything_is_named(
-    outcome: Outcome, named: bool
-) -> None:
+def test_a_host_that_vanished_with_its_lines_is_named(outcome: Outcome, named: bool) -> None:
     shelf = Shelf()
     path = shelf.append(0, stored_form(0, 1), segment=1)
     shelf.facts[path] = segment.to_metadata(segment.SegmentFacts(1, 1, 1.0, open=False))
@@ -229,9 +225,7 @@ def test_a_host_that_was_taken_away_before_it_had_shipped_anything_is_named(
     assert logs.block(dead, host=0).note == "", "somebody who reads host 0 is not told of others"
 
 
-def test_whoever_follows_over_ssh_makes_nobody_list_the_bucket(
-    counted: list[str], shelf: Shelf
-) -> None:
+def test_a_follower_over_ssh_does_not_list_the_bucket(counted: list[str], shelf: Shelf) -> None:
     heard = Heard(10**6)
     agents = [Agent(shelf, host) for host in (0, 1)]
     reader = Reader(reading(shelf, heard), blocks=False)

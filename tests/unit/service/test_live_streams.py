@@ -50,13 +50,13 @@ class Followed:
 def following() -> Iterator[Callable[..., Followed]]:
     made: list[Followed] = []
 
-    def follow(**given: Any) -> Followed:
-        made.append(Followed(**given))
+    def follow(**options: Any) -> Followed:
+        made.append(Followed(**options))
         return made[-1]
 
     yield follow
-    for each in made:
-        each.heard.close()
+    for follower in made:
+        follower.heard.close()
 
 
 @pytest.fixture
@@ -70,9 +70,7 @@ def closed(stream: Stream) -> bool:
         return stream.change.wait_for(lambda: None in stream.messages, 10)
 
 
-def test_many_readers_share_the_streams_and_they_are_closed_behind_them(
-    two: Followed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_readers_share_the_streams(two: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
     streams = two.streams
     readers = [Reader(two.fresh(), blocks=bool(n % 2)) for n in range(4)]
     for reader in readers:
@@ -92,9 +90,7 @@ def test_a_backend_that_stops_closes_its_streams(two: Followed) -> None:
     assert all(closed(stream) for _, stream in two.streams.opened)
 
 
-def test_a_stream_that_breaks_is_opened_again(
-    two: Followed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_stream_is_opened_again(two: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", (0.01,))
     reader = Reader(two.fresh(), blocks=True)
     reader.read()
@@ -108,9 +104,7 @@ def test_a_stream_that_breaks_is_opened_again(
     assert reader.last == {0: 8, 1: 9}
 
 
-def test_lines_of_a_host_that_is_heard_come_where_another_one_is_not(
-    following: Callable[..., Followed],
-) -> None:
+def test_lines_of_a_host_come_while_another_is_silent(following: Callable[..., Followed]) -> None:
     half = following(written=0, deaf={1})
     agent, reader = half.agents[0], Reader(half.logs, blocks=True)
 
@@ -130,9 +124,7 @@ def test_lines_of_a_host_that_is_heard_come_where_another_one_is_not(
     assert reader.last[0] == 160
 
 
-def test_where_no_host_answers_the_log_is_what_is_stored(
-    following: Callable[..., Followed],
-) -> None:
+def test_without_an_answer_the_log_is_what_is_stored(following: Callable[..., Followed]) -> None:
     mute = following(deaf={0, 1})
     reader = Reader(mute.fresh(), blocks=True)
     reader.read()
@@ -189,16 +181,16 @@ def test_the_memory_for_all_that_is_heard_is_bounded(
     large = following(written=200)
     heard, logs = large.heard, large.logs
     logs.block(MANY[0])
-    one = heard.held
-    monkeypatch.setattr("tpujob.service.logs.live_stream.HELD", 2 * one)
+    stream_bytes = heard.held
+    monkeypatch.setattr("tpujob.service.logs.live_stream.HELD", 2 * stream_bytes)
     logs.block(MANY[1])
     clock.passes(IDLE + 1)
     logs.block(MANY[1])
     assert logs.block(MANY[2]).note == "", "there was room: nobody reads the first one"
-    assert heard.held <= 2 * one
+    assert heard.held <= 2 * stream_bytes
     assert logs.block(MANY[1]).note == ""
     block = logs.block(MANY[3])
-    assert heard.held <= 2 * one
+    assert heard.held <= 2 * stream_bytes
     notes = [block.note, *(logs.block(job).note for job in MANY[1:3])]
     assert any("(more is printed than the backend can keep)" in note for note in notes)
 
@@ -210,9 +202,7 @@ RETRIED = replace(JOB, state=State.PREPARING, wake=4e9)
 
 
 @pytest.mark.parametrize("job", [STOPPING, HELD, RETRIED, ENDED])
-def test_hosts_are_not_asked_after_the_end_of_an_attempt_nor_before_its_start(
-    two: Followed, job: Job
-) -> None:
+def test_hosts_are_asked_only_between_start_and_end_of_an_attempt(two: Followed, job: Job) -> None:
     two.agents[0].ship(5)
     block = two.logs.block(job)
     assert (block.data.count(b"\n"), block.note) == (5, "")
@@ -255,21 +245,17 @@ def test_hosts_that_are_heard_when_their_program_is_stopped_are_heard_to_their_e
     agents[0].ship(8)
     reader.job = HELD
     reader.read()
-    (said,) = reader.notes
-    assert "before it had stored lines 1 to 8" in said, "those of host 1"
+    (note,) = reader.notes
+    assert "before it had stored lines 1 to 8" in note, "those of host 1"
 
 
-def test_a_host_that_could_not_be_heard_troubles_nobody_after_the_end(
-    following: Callable[..., Followed],
-) -> None:
+def test_an_unheard_host_is_no_trouble_after_the_end(following: Callable[..., Followed]) -> None:
     logs = following(deaf={1}).logs
     assert "no route to host" in logs.block(JOB).note
     assert logs.block(STOPPING).note == ""
 
 
-def test_a_host_whose_agent_has_just_ended_troubles_nobody(
-    two: Followed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_that_just_ended_is_fine(two: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program has ended a moment before the backend knows it."""
     monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", (LONG,))
     assert two.logs.block(JOB).note == ""
@@ -279,9 +265,7 @@ def test_a_host_whose_agent_has_just_ended_troubles_nobody(
     assert two.logs.block(JOB).note == ""
 
 
-def test_what_a_host_stores_until_its_stream_ends_is_not_said_to_be_lost(
-    two: Followed, clock: Clock
-) -> None:
+def test_what_a_host_stores_until_its_stream_ends_is_not_lost(two: Followed, clock: Clock) -> None:
     agent, heard = two.agents[0], two.heard
     two.agents[1].ship(5)
     reader, late = Reader(two.logs, blocks=True), Reader(two.logs, blocks=True, job=HELD)

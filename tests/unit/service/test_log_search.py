@@ -67,7 +67,7 @@ def grep(wrote: list[bytes], *options: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("asked", "options"),
+    ("query", "options"),
     [
         ({"text": "loss"}, ["-F", "loss"]),
         ({"text": "loss", "ignore_case": True}, ["-F", "-i", "loss"]),
@@ -80,22 +80,22 @@ def grep(wrote: list[bytes], *options: str) -> int:
         ({"text": "(loss|17) nan", "regexp": True, "ignore_case": True}, ["-Ei", "(loss|17) nan"]),
     ],
 )
-def test_the_count_is_that_of_grep(asked: SearchAsked, options: list[str]) -> None:
+def test_the_count_is_that_of_grep(query: SearchAsked, options: list[str]) -> None:
     shelf, wrote = noisy(lines=4000)
     for host in range(2):
-        matches = reader(shelf).search(JOB, {**asked, "host": host})
+        matches = reader(shelf).search(JOB, {**query, "host": host})
         assert matches["matching"] == grep(wrote[host], *options)
         assert matches["complete"]
         assert matches["searched"] == matches["bytes"]
-    assert reader(shelf).search(JOB, asked)["matching"] == sum(
+    assert reader(shelf).search(JOB, query)["matching"] == sum(
         grep(lines, *options) for lines in wrote.values()
     )
 
 
-def walk(logs: Logs, asked: SearchAsked) -> list[tuple[int, int]]:
+def walk(logs: Logs, query: SearchAsked) -> list[tuple[int, int]]:
     """Every match, page by page."""
     places = list[tuple[int, int]]()
-    matches = logs.search(JOB, asked)
+    matches = logs.search(JOB, query)
     while matches["matches"]:
         assert matches["first"] == len(places) + 1, "n of N counts the matches before"
         places += [(x["host"], x["line"]) for x in matches["matches"]]
@@ -103,7 +103,7 @@ def walk(logs: Logs, asked: SearchAsked) -> list[tuple[int, int]]:
         nearest = matches["previous"]
         assert (nearest is None) == (matches["first"] == 1)
         place = SearchAsked(of=last["host"], line=last["line"], after=True)
-        matches = logs.search(JOB, {**asked, **place})
+        matches = logs.search(JOB, {**query, **place})
         if matches["previous"]:
             assert (matches["previous"]["host"], matches["previous"]["line"]) == places[-1]
     assert len(places) == matches["matching"]
@@ -114,14 +114,14 @@ def walk(logs: Logs, asked: SearchAsked) -> list[tuple[int, int]]:
 def test_going_on_from_match_to_match_visits_each_once(regexp: bool, limit: int) -> None:
     shelf, wrote = noisy(lines=2000)
     places = walk(reader(shelf), {"text": "nan nan", "regexp": regexp, "limit": limit})
-    wanted = {
+    expected = {
         (host, n)
         for host, lines in wrote.items()
         for n, x in enumerate(lines, 1)
         if b"nan nan" in x
     }
-    assert set(places) == wanted
-    assert len(places) == len(wanted)
+    assert set(places) == expected
+    assert len(places) == len(expected)
 
 
 def test_a_search_that_was_done_reads_a_few_segments_for_the_next_match() -> None:
@@ -160,7 +160,7 @@ def test_a_repeat_inside_a_repeat_takes_no_longer(pattern: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("query", "reason"),
     [
         ({"text": "(", "regexp": True}, "is not a pattern"),
         ({"text": "(?<=a+)b", "regexp": True}, "invalid perl operator"),
@@ -170,17 +170,13 @@ def test_a_repeat_inside_a_repeat_takes_no_longer(pattern: str) -> None:
         ({"text": "x" * 1001}, "1,000 characters"),
     ],
 )
-def test_a_search_that_makes_no_sense_is_refused_with_a_reason(
-    asked: SearchAsked, said: str
-) -> None:
+def test_an_invalid_search_is_refused_with_a_reason(query: SearchAsked, reason: str) -> None:
     shelf, _ = noisy(lines=10)
-    with pytest.raises(BadRequest, match=said):
-        reader(shelf).search(JOB, asked)
+    with pytest.raises(BadRequest, match=reason):
+        reader(shelf).search(JOB, query)
 
 
-def test_what_was_not_reached_in_time_is_said_and_asking_again_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_search_that_ran_out_of_time_can_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     shelf, wrote = noisy()
     logs = reader(shelf)
     monkeypatch.setattr("tpujob.service.logs.log.SEARCH", 0)
@@ -223,8 +219,8 @@ def test_a_search_ends_in_time_also_within_what_was_fetched_in_one_go() -> None:
 
     segments = SegmentReader(shelf)  # pyright: ignore[reportArgumentType]
     until = Until(10)
-    found = SegmentLists(shelf).find(JOB, 2, 0, until)  # pyright: ignore[reportArgumentType]
-    log = LogReader(found, segments, until)
+    hosts = SegmentLists(shelf).find(JOB, 2, 0, until)  # pyright: ignore[reportArgumentType]
+    log = LogReader(hosts, segments, until)
     counted = Searches(segments).count(log, LogPattern("x"), Slow(), until, Late())  # pyright: ignore
     assert looked == 2, "the piece that was begun is the last one"
     assert not counted.complete

@@ -40,12 +40,12 @@ def seen(answer: LogWindow) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("number", [1, 999, 1000, 1001, 4000, 4001, 17_003, 29_999, 30_000])
 def test_any_line_is_in_its_window_under_its_number(number: int, whole: Shelf) -> None:
-    for asked in (WindowAsked(host=1, line=number), WindowAsked(of=1, line=number)):
-        answer = reader(whole).window(JOB, asked)
+    for query in (WindowAsked(host=1, line=number), WindowAsked(of=1, line=number)):
+        answer = reader(whole).window(JOB, query)
         text = next(x["text"] for x in answer["lines"] if (x["host"], x["line"]) == (1, number))
         assert text == f"{number} of 1"
         assert len(json.dumps(answer)) <= 64 * 1024
-        assert answer["total"] == (30_000 if "host" in asked else 60_000)
+        assert answer["total"] == (30_000 if "host" in query else 60_000)
 
 
 def test_a_window_far_inside_is_found_without_reading_the_log() -> None:
@@ -59,32 +59,30 @@ def test_a_window_far_inside_is_found_without_reading_the_log() -> None:
     assert shelf.read - before < 100_000, "later windows read a few thousand lines"
 
 
-def walk(logs: Logs, asked: WindowAsked, side: Literal["after", "before"]) -> list[tuple[int, int]]:
+def walk(logs: Logs, query: WindowAsked, side: Literal["after", "before"]) -> list[tuple[int, int]]:
     """Return the lines of all windows from that place on, in order of time."""
     places = list[tuple[int, int]]()
-    while (answer := logs.window(JOB, {**asked, "side": side}))["lines"]:
+    while (answer := logs.window(JOB, {**query, "side": side}))["lines"]:
         if side == "after":
             assert answer["before"] == len(places)
             places += seen(answer)
         else:
             places = seen(answer) + places
         host, line = places[-1 if side == "after" else 0]
-        asked = {**asked, "of": host, "line": line}
-        asked.pop("part", None)
+        query = {**query, "of": host, "line": line}
+        query.pop("part", None)
     assert len(places) == answer["total"]
     return places
 
 
 @pytest.mark.parametrize("host", [None, 1])
-def test_going_on_from_window_to_window_shows_each_line_once_in_order_of_time(
-    host: int | None,
-) -> None:
+def test_windows_one_after_another_show_each_line_once_in_order_of_time(host: int | None) -> None:
     logs = reader(filled(lines=5000))
-    asked = WindowAsked(lines=700, **({} if host is None else {"host": host}))
+    query = WindowAsked(lines=700, **({} if host is None else {"host": host}))
     hosts = range(2) if host is None else [host]
     every = [(h, n) for n in range(1, 5001) for h in hosts]
-    assert walk(logs, {**asked, "part": 0.0}, "after") == every
-    assert walk(logs, {**asked, "part": 1.0}, "before") == every
+    assert walk(logs, {**query, "part": 0.0}, "after") == every
+    assert walk(logs, {**query, "part": 1.0}, "before") == every
 
 
 def test_hosts_that_write_at_the_same_instant_are_walked_without_loss() -> None:

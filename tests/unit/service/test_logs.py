@@ -205,9 +205,7 @@ def test_reading_ends_by_its_deadline() -> None:
         reader(Shelf(), answer=0).page(a_job())
 
 
-def test_blocks_of_several_hosts_have_the_lines_of_the_pages(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_blocks_of_many_hosts_have_the_lines_of_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "BLOCK_BYTES", 40_000)
     chance = random.Random(7)
     shelf, at = Shelf(), 1_700_000_000.0
@@ -237,9 +235,7 @@ def test_a_thousand_pieces_without_a_line_end_are_passed() -> None:
     assert Follower(shelf, a_job(), {"host": 0}).texts() == ["at last"]
 
 
-def test_no_more_pieces_are_listed_than_a_log_can_have_and_that_is_said(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_pieces_of_a_log_are_listed_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("segments", "notes"):
         monkeypatch.setattr(f"tpujob.service.logs.{name}.MOST_SEGMENTS", 3)
     shelf = Shelf()

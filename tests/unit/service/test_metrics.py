@@ -35,9 +35,7 @@ def test_a_sweep_refers_to_the_curves_of_its_jobs(stage: Stage) -> None:
     assert "tpujob show sweep-0 --plot" in stage.api.metrics(sweep)["why"]
 
 
-def test_steps_that_were_made_again_are_marked_and_all_is_readable_afterwards(
-    stage: Stage,
-) -> None:
+def test_steps_that_were_made_again_are_marked_and_all_is_readable_afterwards(stage: Stage) -> None:
     job = stage.create()
     assert stage.api.metrics(job)["why"] == curves.NO_ATTEMPT
     stage.running(job)

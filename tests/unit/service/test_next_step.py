@@ -53,20 +53,18 @@ def test_every_state_says_what_happens_next(state: State, wish: DesiredState) ->
 
 
 @pytest.mark.parametrize(
-    ("then", "action", "said"),
+    ("then", "action", "text"),
     [
         (_S.QUEUED, "request_slice", "requests another slice"),
         (_S.SUCCEEDED, "end", "the job has succeeded"),
         (_S.FAILED, "end", "the job has failed"),
     ],
 )
-def test_the_next_step_after_a_release_is_the_one_in_the_record(
-    then: State, action: str, said: str
-) -> None:
+def test_after_a_release_comes_what_the_record_says(then: State, action: str, text: str) -> None:
     coming = next_of(job_in(_S.RELEASING, then=then))
-    assert (coming["action"], said in coming["text"]) == (action, True)
+    assert (coming["action"], text in coming["text"]) == (action, True)
     if then is not _S.QUEUED:
-        assert said in next_of(job_in(_S.RELEASING, then=then, wish=DesiredState.RELEASE))["text"]
+        assert text in next_of(job_in(_S.RELEASING, then=then, wish=DesiredState.RELEASE))["text"]
 
 
 @pytest.mark.parametrize(

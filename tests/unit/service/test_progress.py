@@ -40,9 +40,7 @@ def resume_of(view: JobView) -> str:
     return command["does"]
 
 
-def test_a_crash_before_the_first_checkpoint_of_an_attempt_leaves_the_job_that_of_the_one_before(
-    stage: Stage,
-) -> None:
+def test_a_crash_leaves_the_checkpoint_of_before(stage: Stage) -> None:
     job = stage.started(recovery={"failures": 1})
     tell(stage, job, step=3, first_step=1)
     crash(stage, job, step=30, first_step=1, checkpoint=25)
@@ -159,9 +157,7 @@ def test_a_checkpoint_that_a_later_attempt_did_not_use_is_not_promised(
     ],
     ids=["both", "where it resumed", "its first step", "the beginning", "what was seen first"],
 )
-def test_the_first_step_of_an_attempt_is_the_first_that_it_made(
-    stage: Stage, facts: dict[str, Any], first: int
-) -> None:
+def test_the_first_step_of_an_attempt(stage: Stage, facts: dict[str, Any], first: int) -> None:
     """And not the last that it found done; page and terminal show it alone."""
     job = stage.started()
     assert stage.api.get(job)["attempts"][0]["first_step"] is None
@@ -171,9 +167,7 @@ def test_the_first_step_of_an_attempt_is_the_first_that_it_made(
     assert words.steps_of(attempt) == f", step {first} to 30"
 
 
-def test_an_attempt_that_ends_without_a_step_does_not_hide_how_far_the_job_is(
-    stage: Stage,
-) -> None:
+def test_an_attempt_that_ends_without_a_step_does_not_hide_how_far_the_job_is(stage: Stage) -> None:
     job = stage.started(recovery={"failures": 1})
     tell(stage, job, step=30, steps=100, loss=2.5, first_step=1)
     crash(stage, job, step=30, steps=100, loss=2.5, first_step=1)
@@ -185,9 +179,7 @@ def test_an_attempt_that_ends_without_a_step_does_not_hide_how_far_the_job_is(
     assert (view["step"], view["steps"], view["loss"]) == (30, 100, 2.5)
 
 
-def test_the_checkpoint_before_a_bad_step_is_kept_though_a_later_one_was_reported(
-    stage: Stage,
-) -> None:
+def test_the_checkpoint_before_a_bad_step_is_kept_beside_a_later_one(stage: Stage) -> None:
     job = stage.started(recovery={"nonfinite": 0})
     tell(stage, job, step=3, first_step=1)
     verdict = {"step": 28, "host": 1, "device": "", "blame": "model", "text": "maths"}

@@ -80,9 +80,7 @@ def test_the_first_job_of_another_owner_is_next(stage: Stage, bob: JobsApi, eve:
     assert (terms["owner_usd"], terms["share_usd"] > 0, terms["priority"]) == (0, True, "normal")
 
 
-def test_top_moves_a_job_before_its_owners_others_alone(
-    stage: Stage, bob: JobsApi, eve: JobsApi
-) -> None:
+def test_top_moves_a_job_among_its_owners_jobs(stage: Stage, bob: JobsApi, eve: JobsApi) -> None:
     limited(stage)
     a, b, c = (submit(bob, name) for name in "abc")
     other = submit(eve)
@@ -121,9 +119,7 @@ def test_requests_that_came_to_nothing_are_part_of_the_wait(stage: Stage, bob: J
 # Holds ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_is_held_requests_nothing_until_it_is_released(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_a_held_job_requests_nothing_until_it_is_released(stage: Stage, bob: JobsApi) -> None:
     job = submit(bob, start="held")
     turn(stage, [job], 3)
     shown = bob.get(job)
@@ -187,9 +183,7 @@ def test_a_job_that_has_ended_is_not_in_the_queue(stage: Stage, bob: JobsApi) ->
     assert refused.value.hint == "", "there is nothing to resume"
 
 
-def test_what_is_done_to_a_group_is_done_to_its_elements_in_one_write(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_an_act_on_a_group_is_one_write_for_its_elements(stage: Stage, bob: JobsApi) -> None:
     limited(stage)
     other, group = submit(bob, "x"), submit(bob, "g", array=3, start="held")
     parts = elements_of(stage, group)
@@ -218,9 +212,7 @@ def test_what_is_done_to_a_group_is_done_to_its_elements_in_one_write(
     assert stage.job(parts[1]).state is State.QUEUED
 
 
-def test_elements_that_wait_for_the_same_are_one_row_unless_all_are_asked_for(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_elements_that_wait_for_the_same_may_be_one_row(stage: Stage, bob: JobsApi) -> None:
     limited(stage)
     first, group = submit(bob, "x"), submit(bob, "g", array=50)
     parts = elements_of(stage, group)
@@ -241,9 +233,9 @@ def test_an_element_whose_group_is_held_just_now_requests_nothing(
     (part,) = elements_of(stage, group)
     check = stage.reconciler.groups.check
 
-    def held_first(*given: Any) -> None:
+    def held_first(*arguments: Any) -> None:
         bob.hold(group)
-        check(*given)
+        check(*arguments)
 
     monkeypatch.setattr(stage.reconciler.groups, "check", held_first)
     turn(stage, [part], 3)
@@ -254,9 +246,7 @@ def test_an_element_whose_group_is_held_just_now_requests_nothing(
 # Back into the queue --------------------------------------------------------------------------------------------------
 
 
-def test_a_running_job_goes_back_into_the_queue_behind_its_owners_others(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_a_running_job_goes_back_behind_others_of_its_owner(stage: Stage, bob: JobsApi) -> None:
     first = submit(bob, "first")
     stage.running(first)
     stage.cloud.full.add("us-central2-b")
@@ -283,9 +273,7 @@ def test_a_running_job_goes_back_into_the_queue_behind_its_owners_others(
     assert len(stage.running(first).attempts) == 2
 
 
-def test_a_job_that_was_moved_to_the_top_goes_back_behind_its_owners_others(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_a_job_from_the_top_goes_back_behind_others(stage: Stage, bob: JobsApi) -> None:
     limited(stage)
     first, second, third = (submit(bob, name) for name in ("first", "second", "third"))
     bob.top(second)
@@ -332,11 +320,11 @@ def sound(stage: Stage, job: str) -> None:
 
 
 def test_each_element_may_wait_for_that_of_another_group(stage: Stage, bob: JobsApi) -> None:
-    one = submit(bob, "one", array=2)
-    with pytest.raises(BadSpec, match=f"job {one} has 2 elements, this one 3"):
+    first = submit(bob, "one", array=2)
+    with pytest.raises(BadSpec, match=f"job {first} has 2 elements, this one 3"):
         submit(bob, "three", array=3, after=[{"job": "one", "each": True}])
     two = submit(bob, "two", array=2, after=[{"job": "one", "each": True}])
-    turn(stage, [one, two], 3)
+    turn(stage, [first, two], 3)
     ids = ids_by_name(stage)
     rows = stage.api.queue(jobs=[two], limit=9)["rows"]
     reasons = [(row["reasons"][0]["jobs"], row["alike"]) for row in rows]
@@ -348,8 +336,8 @@ def test_each_element_may_wait_for_that_of_another_group(stage: Stage, bob: Jobs
 
 
 def test_an_element_does_not_wait_for_one_that_was_removed(stage: Stage, bob: JobsApi) -> None:
-    one = submit(bob, "one", array=2)
-    turn(stage, [one], 3)
+    first = submit(bob, "one", array=2)
+    turn(stage, [first], 3)
     ids = ids_by_name(stage)
     bob.clean(ids["one-1"])
     turn(stage, [ids["one-1"]], 3)
@@ -410,9 +398,7 @@ def test_a_chain_ends_with_its_first_and_goes_on_with_it(stage: Stage, bob: Jobs
     assert stage.until(unrelated, State.CANCELLED).cause is Cause.DEPENDENCY
 
 
-def test_dependents_of_others_go_on_too_and_those_that_would_end_again_do_not(
-    stage: Stage, bob: JobsApi, eve: JobsApi
-) -> None:
+def test_dependents_of_others_can_go_on_too(stage: Stage, bob: JobsApi, eve: JobsApi) -> None:
     a, other = submit(bob, "a"), submit(bob, "other")
     b = submit(eve, "b", after=[a])
     both = submit(eve, "both", after=[a, other])
@@ -428,28 +414,24 @@ def test_dependents_of_others_go_on_too_and_those_that_would_end_again_do_not(
     assert stage.job(both).state is State.QUEUED
 
 
-def test_a_group_goes_on_with_an_element_that_goes_on_and_so_does_what_waits_for_the_group(
-    stage: Stage, bob: JobsApi
-) -> None:
-    one = submit(bob, "one", array=1, recovery={"failures": 0})
-    two = submit(bob, "two", array=1, after=[{"job": "one", "each": True}])
+def test_a_group_goes_on_with_an_element(stage: Stage, bob: JobsApi) -> None:
+    first = submit(bob, "one", array=1, recovery={"failures": 0})
+    second = submit(bob, "two", array=1, after=[{"job": "one", "each": True}])
     last = submit(bob, "last", after=["two"])
-    turn(stage, [one, two], 3)
+    turn(stage, [first, second], 3)
     ids = ids_by_name(stage)
     stage.running(ids["one-0"])
     stage.finish(ids["one-0"], 1, 1)
     stage.until(ids["one-0"], State.FAILED)
-    for job in (ids["two-0"], two, last):
+    for job in (ids["two-0"], second, last):
         assert stage.until(job, State.CANCELLED).cause is Cause.DEPENDENCY
     bob.resume(ids["one-0"])
-    assert [stage.job(job).state for job in (ids["two-0"], two, last)] == [State.QUEUED] * 3
-    turn(stage, [one, ids["two-0"], two, last], 3)
-    assert [stage.job(job).state for job in (ids["two-0"], two, last)] == [State.QUEUED] * 3
+    assert [stage.job(job).state for job in (ids["two-0"], second, last)] == [State.QUEUED] * 3
+    turn(stage, [first, ids["two-0"], second, last], 3)
+    assert [stage.job(job).state for job in (ids["two-0"], second, last)] == [State.QUEUED] * 3
 
 
-def test_an_element_whose_group_was_cancelled_names_the_command_that_sets_it_going(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_an_element_names_the_resume_of_its_group(stage: Stage, bob: JobsApi) -> None:
     group = submit(bob, "g", array=1)
     (part,) = elements_of(stage, group)
     bob.cancel(group)
@@ -490,22 +472,20 @@ def test_a_refused_resume_of_an_element_leaves_its_budget(stage: Stage, bob: Job
     assert stage.job(element) == before
 
 
-def test_an_element_waits_for_one_that_is_about_to_be_resumed_with_its_group(
-    stage: Stage, bob: JobsApi
-) -> None:
-    one = submit(bob, "one", array=1, recovery={"failures": 0})
-    two = submit(bob, "two", array=1, after=[{"job": "one", "each": True}])
-    turn(stage, [one, two], 3)
+def test_an_element_waits_for_one_that_its_group_resumes(stage: Stage, bob: JobsApi) -> None:
+    first = submit(bob, "one", array=1, recovery={"failures": 0})
+    second = submit(bob, "two", array=1, after=[{"job": "one", "each": True}])
+    turn(stage, [first, second], 3)
     ids = ids_by_name(stage)
     stage.running(ids["one-0"])
     stage.finish(ids["one-0"], 1, 1)
-    for job in (ids["one-0"], ids["two-0"], one, two):
+    for job in (ids["one-0"], ids["two-0"], first, second):
         stage.until(job, lambda j: j.state.final)
-    bob.resume(one)
+    bob.resume(first)
     turn(stage, [ids["two-0"]], 3)
     assert stage.job(ids["one-0"]).state is State.FAILED, "its group has not come to it yet"
     assert stage.job(ids["two-0"]).state is State.QUEUED
-    turn(stage, [one, ids["two-0"]], 3)
+    turn(stage, [first, ids["two-0"]], 3)
     assert stage.job(ids["one-0"]).state is State.QUEUED
     stage.running(ids["one-0"])
     stage.finish(ids["one-0"], 1, 1)
@@ -513,9 +493,7 @@ def test_an_element_waits_for_one_that_is_about_to_be_resumed_with_its_group(
     assert stage.until(ids["two-0"], State.CANCELLED).cause is Cause.DEPENDENCY
 
 
-def test_a_group_with_a_cancelled_element_goes_on_whatever_it_waited_for(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_a_group_with_a_cancelled_element_can_go_on(stage: Stage, bob: JobsApi) -> None:
     first, group = submit(bob, "a"), submit(bob, "g", array=1, after=["a"])
     stage.running(first)
     stage.succeed(first)
@@ -537,9 +515,7 @@ def test_a_job_is_not_removed_while_others_wait_for_it(stage: Stage, bob: JobsAp
     bob.clean(a)
 
 
-def test_a_job_of_another_user_keeps_nobody_from_removing_theirs(
-    stage: Stage, bob: JobsApi, eve: JobsApi
-) -> None:
+def test_a_job_of_another_user_stops_no_removal(stage: Stage, bob: JobsApi, eve: JobsApi) -> None:
     a = submit(bob, "a")
     waits = submit(eve, "b", after=[a])
     with pytest.raises(IllegalInState, match=f"{waits} would never start"):
@@ -549,9 +525,7 @@ def test_a_job_of_another_user_keeps_nobody_from_removing_theirs(
     assert stage.until(waits, State.CANCELLED).cause is Cause.DEPENDENCY
 
 
-def test_a_group_is_not_removed_while_others_wait_for_one_of_its_jobs(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_a_group_is_not_removed_while_others_wait_for_it(stage: Stage, bob: JobsApi) -> None:
     group = submit(bob, "g", array=2)
     turn(stage, [group], 3)
     after = submit(bob, "after", after=["g-1"])
@@ -562,7 +536,7 @@ def test_a_group_is_not_removed_while_others_wait_for_one_of_its_jobs(
 
 
 @pytest.mark.parametrize(
-    ("after", "said"),
+    ("after", "error"),
     [
         (["b"], r"after\[0\].job: no job of yours is called 'b'"),
         (["a", "000999"], r"after\[1\].job: .*000999"),
@@ -571,11 +545,11 @@ def test_a_group_is_not_removed_while_others_wait_for_one_of_its_jobs(
     ],
 )
 def test_a_dependency_that_is_not_there_is_refused(
-    stage: Stage, bob: JobsApi, after: list[object], said: str
+    stage: Stage, bob: JobsApi, after: list[object], error: str
 ) -> None:
     submit(bob, "a")
     for ask in (bob.plan, bob.create):
-        with pytest.raises(BadSpec, match=said):
+        with pytest.raises(BadSpec, match=error):
             ask({**SPEC, "after": after})
     eve = stage.api.acting_for(EVE)
     with pytest.raises(BadSpec, match="no job of yours is called 'a'"):
@@ -583,9 +557,7 @@ def test_a_dependency_that_is_not_there_is_refused(
     assert stage.job(submit(eve, after=["1"])).edges[0].job == "000001"
 
 
-def test_when_a_job_starts_follows_from_the_job_that_it_waits_for(
-    stage: Stage, bob: JobsApi
-) -> None:
+def test_a_start_follows_from_the_job_before(stage: Stage, bob: JobsApi) -> None:
     a = submit(bob, "a", time="2h")
     b = submit(bob, "b", after=["a"])
     assert _starts(stage, b) is None
@@ -601,9 +573,7 @@ def _starts(stage: Stage, job: str) -> float | None:
 # Submission and shares ------------------------------------------------------------------------------------------------
 
 
-def test_limits_and_rights_of_the_queue_are_checked_at_a_submission(
-    stage: Stage, bob: JobsApi, eve: JobsApi
-) -> None:
+def test_limits_are_checked_at_a_submission(stage: Stage, bob: JobsApi, eve: JobsApi) -> None:
     stage.reconciler.queue.settings = QueueSettings(
         {"vision": 1.0},
         OwnerLimits(queued=2),
@@ -656,17 +626,15 @@ def test_the_limit_counts_jobs_that_a_group_has_yet_to_make(stage: Stage, bob: J
     submit(bob, array=5)
 
 
-def test_shares_say_what_was_used_beside_what_is_due(
-    stage: Stage, bob: JobsApi, eve: JobsApi
-) -> None:
+def test_shares_show_what_was_used_and_is_due(stage: Stage, bob: JobsApi, eve: JobsApi) -> None:
     stage.reconciler.queue.settings = QueueSettings({"vision": 3.0, "speech": 1.0})
-    one, two = submit(bob, share="vision"), submit(eve, share="speech")
+    first, second = submit(bob, share="vision"), submit(eve, share="speech")
     submit(eve, share="speech", start="held")
-    turn(stage, [one, two], 3)
+    turn(stage, [first, second], 3)
     speech, vision = stage.api.shares()
     assert (speech["name"], speech["due"], speech["part"]) == ("speech", 0.25, 0.5)
     assert (vision["name"], vision["due"], vision["waiting"]) == ("vision", 0.75, 0)
-    assert [(who["user"], who["part"]) for who in vision["owners"]] == [("bob", 1.0)]
+    assert [(owner["user"], owner["part"]) for owner in vision["owners"]] == [("bob", 1.0)]
     assert speech["waiting"] == 1
 
 
@@ -694,21 +662,19 @@ def test_a_request_that_was_refused_counts_for_nothing(stage: Stage, bob: JobsAp
     assert set(stage.reconciler.queue.usage().owners.values()) == {0.0}
 
 
-def test_usage_after_ends_and_resumes_is_what_a_new_backend_computes(
-    stage: Stage, bob: JobsApi
-) -> None:
-    known = stage.reconciler.queue
-    known.usage()
+def test_usage_is_what_a_new_backend_computes(stage: Stage, bob: JobsApi) -> None:
+    queue = stage.reconciler.queue
+    queue.usage()
     for job in (submit(bob), submit(bob, "other")):
         for _ in range(2):
             stage.until(job, State.RUNNING)
             stage.clock.sleep(3600)
             bob.cancel(job, release=True)
             stage.until(job, State.CANCELLED)
-            assert known.usage().owners == pytest.approx(stage.new_backend().queue.usage().owners)
+            assert queue.usage().owners == pytest.approx(stage.new_backend().queue.usage().owners)
             bob.resume(job)
-            assert known.usage().owners == pytest.approx(stage.new_backend().queue.usage().owners)
-    assert min(known.usage().owners.values()) > 1e6
+            assert queue.usage().owners == pytest.approx(stage.new_backend().queue.usage().owners)
+    assert min(queue.usage().owners.values()) > 1e6
 
 
 # What a backend knows of others ---------------------------------------------------------------------------------------
@@ -717,7 +683,7 @@ def test_usage_after_ends_and_resumes_is_what_a_new_backend_computes(
 def test_what_another_backend_changed_is_read_again_after_a_read_that_failed(
     stage: Stage, bob: JobsApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job, known = submit(bob), stage.reconciler.queue
+    job, queue = submit(bob), stage.reconciler.queue
     order(stage)
     other = stage.new_backend()
     other.tick(job)
@@ -725,9 +691,9 @@ def test_what_another_backend_changed_is_read_again_after_a_read_that_failed(
     with monkeypatch.context() as broken:
         broken.setattr(stage.store, "peek", lambda job: _away())
         stage.clock.sleep(REFRESH + 1)
-        known.plan()
+        queue.plan()
     stage.clock.sleep(REFRESH + 1)
-    assert known.plan().places == {}
+    assert queue.plan().places == {}
 
 
 def test_what_was_about_to_be_written_and_was_not_is_read_again(
@@ -777,30 +743,28 @@ def test_a_slice_falls_free_when_that_is_written(stage: Stage, bob: JobsApi) -> 
     stage.running(first)
     assert not stage.reconciler.queue.of(stage.job(second)).ask
     job, now = stage.job(first), stage.clock.now()
-    known = stage.reconciler.queue
+    queue = stage.reconciler.queue
     freed = Event(EventKind.SLICE_GONE, now, State.QUEUED, "")
-    known.note(job, replace(job, state=State.QUEUED, slices=()), freed)
+    queue.note(job, replace(job, state=State.QUEUED, slices=()), freed)
     stage.clock.sleep(1)
-    assert not known.of(stage.job(second)).ask
+    assert not queue.of(stage.job(second)).ask
 
 
 def test_an_older_record_is_not_put_in_the_place_of_a_newer_one(stage: Stage, bob: JobsApi) -> None:
-    job, known = stage.job(submit(bob)), stage.reconciler.queue
+    job, queue = stage.job(submit(bob)), stage.reconciler.queue
     bob.hold(job.id)
     order(stage)
     ended = event(job, EventKind.CANCELLED, stage.clock.now(), "", Finished(Cause.CANCELLED))
     with pytest.raises(Conflict, match="was changed"):
-        known.note(job, apply(job, ended), ended)
+        queue.note(job, apply(job, ended), ended)
 
 
-def test_an_old_record_of_a_job_that_has_ended_does_not_bring_it_back(
-    stage: Stage, bob: JobsApi
-) -> None:
-    old, known = stage.job(submit(bob)), stage.reconciler.queue
+def test_an_old_record_does_not_bring_a_job_back(stage: Stage, bob: JobsApi) -> None:
+    old, queue = stage.job(submit(bob)), stage.reconciler.queue
     bob.delete(old.id)
     stage.until(old.id, State.CANCELLED)
-    assert not known.of(old).ask
-    known.learn(old)
+    assert not queue.of(old).ask
+    queue.learn(old)
     assert order(stage) == []
 
 
@@ -808,9 +772,7 @@ def _away() -> NoReturn:
     raise Transient("503 the store is away")
 
 
-def test_the_metrics_count_how_often_a_job_was_passed(
-    stage: Stage, bob: JobsApi, eve: JobsApi
-) -> None:
+def test_the_metrics_count_overtakes_of_a_job(stage: Stage, bob: JobsApi, eve: JobsApi) -> None:
     jobs = [submit(bob, name) for name in "abc"]
     stage.running(jobs[0])
     stage.cloud.full.add("us-central2-b")

@@ -48,52 +48,48 @@ def when_read(held: Quotas) -> None:
 
 def test_one_reading_serves_all_viewers_for_some_minutes(cloud: Cloud) -> None:
     clock = Clock()
-    known = Quotas(cloud.read, clock)
+    quotas = Quotas(cloud.read, clock)
     for _ in range(200):
-        assert known.look().at == clock.now()
+        assert quotas.look().at == clock.now()
     assert cloud.calls == 1
     clock.sleep(capacity.EVERY)
     cloud.open.clear()
-    assert known.look().at == clock.now() - capacity.EVERY, (
-        "what is known is shown while it is read"
-    )
+    assert quotas.look().at == clock.now() - capacity.EVERY, "the old answer is shown meanwhile"
     cloud.open.set()
-    when_read(known)
-    assert known.look().at == clock.now()
+    when_read(quotas)
+    assert quotas.look().at == clock.now()
     assert cloud.calls == 2
 
 
-def test_nobody_waits_for_what_another_one_reads(
-    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_makes_no_other_wait(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "PATIENCE", 0.0)
     cloud.open.clear()
-    known = Quotas(cloud.read, Clock())
-    assert [known.look().found for _ in range(3)] == [None] * 3
-    view = capacity.quotas_view(known.look(), [], 0.0)
+    quotas = Quotas(cloud.read, Clock())
+    assert [quotas.look().found for _ in range(3)] == [None] * 3
+    view = capacity.quotas_view(quotas.look(), [], 0.0)
     assert (view["at"], view["rows"], view["unknown"]) == (None, [], "")
     cloud.open.set()
-    when_read(known)
-    assert known.look().found
+    when_read(quotas)
+    assert quotas.look().found
     assert cloud.calls == 1
 
 
 def test_what_may_not_be_read_names_the_permission_and_who_else_can_read_it(cloud: Cloud) -> None:
     cloud.fails, clock = True, Clock()
-    known = Quotas(cloud.read, clock)
-    view = capacity.quotas_view(known.look(), [], clock.now())
+    quotas = Quotas(cloud.read, clock)
+    view = capacity.quotas_view(quotas.look(), [], clock.now())
     assert (view["at"], view["rows"]) == (None, []), "not known is not zero"
     assert view["unknown"] == DENIED.message
     assert "`tpujob quota`" in view["hint"]
     cloud.fails = False
     clock.sleep(capacity.EVERY)
-    known.look()
-    when_read(known)
+    quotas.look()
+    when_read(quotas)
     cloud.fails = True
     clock.sleep(capacity.EVERY)
-    known.look()
-    when_read(known)
-    view = capacity.quotas_view(known.look(), [], clock.now())
+    quotas.look()
+    when_read(quotas)
+    view = capacity.quotas_view(quotas.look(), [], clock.now())
     assert view["rows"], "what was read before is still shown, with its time"
     assert view["unknown"] == DENIED.message
 

@@ -140,9 +140,7 @@ def test_sums_that_cannot_be_read_again_are_as_old_as_they_are(tmp_path: Path) -
     assert stage.reconciler.spending.accounts()[0].used > accounts[0].used
 
 
-def test_a_damaged_record_does_not_stop_the_sums_of_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_record_stops_no_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = stage_with(tmp_path, PROJECT)
     job, damaged = submit(stage, "ada"), submit(stage, "bob")
     both(stage, State.RUNNING, job, damaged)
@@ -161,9 +159,7 @@ def test_a_damaged_record_does_not_stop_the_sums_of_the_others(
     assert after.used - before.used >= 1_000_000
 
 
-def test_a_request_counts_while_its_commit_is_slow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_counts_during_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget pays for one slice; the store takes so long that the sums are read again meanwhile."""
     stage = stage_with(tmp_path, SharedBudget(1_400_000))
     first, second = submit(stage, "ada"), submit(stage, "bob")
@@ -181,3 +177,43 @@ def test_a_request_counts_while_its_commit_is_slow(
     stage.reconciler.tick(first)
     states = [stage.job(job).state for job in (first, second)]
     assert states == [State.PROVISIONING, State.QUEUED]
+
+
+def test_what_a_removed_job_has_cost_counts_in_every_backend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unanswered() -> dict[str, str]:
+        raise Transient("503")
+
+    stage = stage_with(tmp_path, PROJECT, SharedBudget(50 * US, "ada", monthly=True))
+    stage.clock.time = 1_795_000_000.0  # 2026-11-18
+    job = stage.started()
+    stage.clock.sleep(600)
+    stage.succeed(job)
+    spent = [account.used for account in stage.reconciler.spending.accounts()]
+    assert min(spent) > 1_000_000
+    stage.api.clean(job)
+    stage.reconciler.tick(job)
+    assert stage.store.list() == []
+    for _ in range(2):
+        stage.clock.sleep(REFRESH)
+        assert [account.used for account in stage.reconciler.spending.accounts()] == spent
+        stage.reconciler = stage.new_backend()
+        with monkeypatch.context() as patch:
+            patch.setattr(stage.store, "spent", unanswered)
+            with pytest.raises(Transient):
+                stage.reconciler.spending.accounts()
+    stage.clock.time = 1_796_083_200.0  # 2026-12-01
+    assert [account.used for account in stage.reconciler.spending.accounts()] == [spent[0], 0]
+
+
+def test_a_month_that_began_by_a_wrong_clock_ends_with_it(tmp_path: Path) -> None:
+    stage = stage_with(tmp_path, SharedBudget(50 * US, monthly=True))
+    stage.clock.time = 1_830_000_000.0  # 2027-12-28
+    assert stage.reconciler.spending.accounts()[0].used == 0
+    stage.clock.time = 1_795_000_000.0  # 2026-11-18
+    stage.started()
+    stage.clock.sleep(600)
+    (account,) = stage.reconciler.spending.accounts()
+    assert account.used > 1_000_000
+    assert account.until == 1_796_083_200.0  # 2026-12-01

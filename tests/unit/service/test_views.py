@@ -26,13 +26,7 @@ from tpujob.domain.observations import Maintenance
 from tpujob.domain.text import rfc3339
 from tpujob.ports import Owned
 from tpujob.service.runtime_info import RuntimeInfo
-from tpujob.service.views import (
-    attempt_view,
-    job_view,
-    leak_view,
-    slice_view,
-    suspect_view,
-)
+from tpujob.service.views import attempt_view, job_view, leak_view, slice_view, suspect_view
 
 AT = "1970-01-01T02:46:40.000Z"  #: NOW
 
@@ -195,9 +189,7 @@ def test_trouble_is_shown_until_the_job_has_ended() -> None:
         (NOW - 60, NOW - 1, False),
     ],
 )
-def test_announced_maintenance_is_shown_until_its_window_is_over(
-    starts: float, ends: float | None, shown: bool
-) -> None:
+def test_maintenance_is_shown_until_it_ends(starts: float, ends: float | None, shown: bool) -> None:
     coming = Maintenance(starts, ends, None, "SCHEDULED", "PENDING")
     runtime = RuntimeInfo(maintenance=coming)
     view = job_view(job_in(State.RUNNING), now=NOW, runtime=runtime)["maintenance"]

@@ -30,7 +30,7 @@ def packed(*parts: bytes) -> bytes:
 
 
 def read(data: bytes) -> int:
-    """How many members it has, all of them read."""
+    """Read all members and return their number."""
     count = 0
     for member in bundle.members(io.BytesIO(data)):
         count += 1

@@ -26,8 +26,8 @@ def notes(plan: ImportPlan, key: str) -> list[tuple[str, str]]:
     return [(note.outcome, note.text) for note in plan.notes if note.key == key]
 
 
-def read(text: str, **more: Any) -> ImportPlan:
-    return read_jobman({"tasks.yaml": text}, **more)
+def read(text: str, **options: Any) -> ImportPlan:
+    return read_jobman({"tasks.yaml": text}, **options)
 
 
 def test_a_labs_queue_becomes_job_files_that_load() -> None:
@@ -192,9 +192,7 @@ REFUSED = "job: {name: w, environment: {TPUJOB_X: 1}}\ntpu: {accelerator: v4-8}\
         ("w.yaml", REFUSED, ":1: w cannot be a job here: run.env.TPUJOB_X"),
     ],
 )  # fmt: skip
-def test_a_file_that_cannot_be_read_is_named_with_its_line(
-    name: str, text: str, message: str
-) -> None:
+def test_an_unreadable_file_is_named_with_its_line(name: str, text: str, message: str) -> None:
     with pytest.raises(BadSpec) as caught:
         read_jobman({"tasks.yaml": TASKS, name: text})
     assert caught.value.message.startswith(name + message)

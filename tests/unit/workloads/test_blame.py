@@ -64,9 +64,7 @@ def _accusation(verdict: StepVerdict) -> tuple[str, int | None, str, int]:
         (("xxxx",), ("xxxx",), Finding("model")),
     ],
 )
-def test_what_is_bad_twice(
-    same: tuple[str, ...], moved: tuple[str, ...] | None, finding: Finding
-) -> None:
+def test_bad_twice(same: tuple[str, ...], moved: tuple[str, ...] | None, finding: Finding) -> None:
     moved_evidence = None if moved is None else Evidence(_bad(*moved))
     assert blame_again(Evidence(_bad(*same)), moved_evidence) == finding
 

@@ -52,9 +52,7 @@ def test_other_errors_are_not_about_the_memory_of_the_chip(text: str) -> None:
          "another process of this machine uses libtpu"),
     ],
 )  # fmt: skip
-def test_a_child_that_dies_never_means_that_the_program_does_not_fit(
-    code: int, log: str, fit: Fit, says: str
-) -> None:
+def test_a_dead_child_is_no_verdict_about_fit(code: int, log: str, fit: Fit, says: str) -> None:
     result, reason = verdict(code, log, patience=5)
     assert result == fit
     assert says in reason
@@ -82,9 +80,7 @@ def test_the_exit_code_says_whether_all_of_them_fit(fits: tuple[Fit, ...], code:
     assert code_of([Finding(target="v4-8", fit=fit, limit_bytes=1) for fit in fits]) == code
 
 
-def test_a_compilation_that_takes_no_cpu_time_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_idle_compilation_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waits = tmp_path / "python"
     waits.write_text("#!/bin/sh\nexec sleep 3600\n")
     waits.chmod(0o755)

@@ -49,9 +49,7 @@ def test_each_part_takes_its_time_at_the_peak_of_the_chip() -> None:
     times = step(program(), target("v5e-16"))
     assert times.mxu == pytest.approx(47.09 / 197, rel=1e-3)
     assert times.hbm == pytest.approx(536 / 819, rel=1e-3)
-    assert times.ici == pytest.approx(23.7 / 100, rel=1e-3), (
-        "two axes of a mesh without joined ends"
-    )
+    assert times.ici == pytest.approx(23.7 / 100, rel=1e-3), "two axes of an open mesh"
     assert times.dcn == 0
     assert (times.bound, times.limited_by) == (times.hbm, "HBM")
     assert times.apart == pytest.approx(times.mxu + times.hbm + times.ici)

@@ -52,9 +52,7 @@ def test_two_hosts_share_the_batch_of_one(readers: int) -> None:
 
 
 @pytest.mark.parametrize("readers", [0, 3])
-def test_a_restored_feed_goes_on_where_it_was_also_with_another_number_of_hosts(
-    readers: int,
-) -> None:
+def test_a_restored_feed_goes_on_also_with_another_number_of_hosts(readers: int) -> None:
     rows = numbered(readers=readers)
     first = Feed(rows, batch=8, seed=0, host=0, hosts=1)
     for _ in range(9):

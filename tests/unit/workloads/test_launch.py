@@ -81,9 +81,7 @@ if __name__ == "__main__":
     assert _python(text, tmp_path, code=0).stdout == "-15 -15\n"
 
 
-def test_without_the_packages_of_the_programs_the_end_is_one_line_and_no_other_attempt(
-    tmp_path: Path,
-) -> None:
+def test_missing_packages_are_one_line_and_no_attempt(tmp_path: Path) -> None:
     text = """
 import runpy, sys
 sys.modules["jax"] = None  # as if it were not installed

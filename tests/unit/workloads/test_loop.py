@@ -72,9 +72,7 @@ def test_steps_and_minutes_go_together_and_the_last_step_is_always_saved() -> No
     assert not host.questions
 
 
-def test_the_time_of_a_step_has_no_save_and_no_test_in_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_time_of_a_step_has_no_save(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     now = [0.0]
     reporter = Reporter(ProgramContext(out=str(tmp_path)))
     config = TrainConfig(steps=4, batch=16, log_every=2)

@@ -43,20 +43,20 @@ def arranged(devices, fsdp, tensor, batch=2048):
         "slices": [sorted({getattr(d, "slice_index", 0) for d in part.flat}) for part in mesh.devices],
     }
 
-found = {}
+meshes = {}
 for name, (topology, options) in json.loads(sys.argv[1]).items():
     devices = get_topology_desc(platform="tpu", topology_name=topology, **options).devices
     for fsdp in (1, 2, 0):
         for tensor in (0, 1, 2, 4, 8):
-            found[f"{name} fsdp={fsdp} tensor={tensor}"] = arranged(devices, fsdp, tensor)
-    found[f"{name} batch=24"] = arranged(devices, 0, 1, batch=24)
-    found[f"{name} fsdp=3"] = arranged(devices, 3, 1)
-print(json.dumps(found))
+            meshes[f"{name} fsdp={fsdp} tensor={tensor}"] = arranged(devices, fsdp, tensor)
+    meshes[f"{name} batch=24"] = arranged(devices, 0, 1, batch=24)
+    meshes[f"{name} fsdp=3"] = arranged(devices, 3, 1)
+print(json.dumps(meshes))
 """
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
+def meshes() -> dict[str, Any]:
     environment = {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
@@ -76,14 +76,12 @@ def found() -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
 @pytest.mark.parametrize("tensor", [1, 2, 4])
-def test_each_slice_is_an_entry_of_dcn_and_each_tensor_group_is_on_one_host(
-    found: dict[str, Any], name: str, tensor: int
-) -> None:
+def test_tensor_groups_are_on_one_host(meshes: dict[str, Any], name: str, tensor: int) -> None:
     slices = 2 if name.startswith("2 x") else 1
     within = {"v4-16": 8, "v4-128": 64, "v5e-16": 16, "v6e-16": 16}[name.removeprefix("2 x ")]
     for fsdp in (1, 2, 0):
         parts = fsdp or within // tensor
-        mesh = found[f"{name} fsdp={fsdp} tensor={tensor}"]
+        mesh = meshes[f"{name} fsdp={fsdp} tensor={tensor}"]
         assert mesh.get("shape") == [slices, within // parts // tensor, parts, tensor], mesh
         assert mesh["devices"] == slices * within, "a device is there twice, or not at all"
         assert set(mesh["hosts"]) == {1}, "devices that share rows are on several hosts"
@@ -91,17 +89,17 @@ def test_each_slice_is_an_entry_of_dcn_and_each_tensor_group_is_on_one_host(
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
-def test_what_does_not_fit_the_devices_is_refused(found: dict[str, Any], name: str) -> None:
+def test_what_does_not_fit_the_devices_is_refused(meshes: dict[str, Any], name: str) -> None:
     for fsdp in (1, 2, 0):
-        assert found[f"{name} fsdp={fsdp} tensor=8"]["refused"] == (
+        assert meshes[f"{name} fsdp={fsdp} tensor=8"]["refused"] == (
             "tensor=8 does not divide the 4 devices of a host, and devices that share rows must be on one host: "
             "give a --tensor that divides them"
         )
-    assert "fsdp=3 x tensor=1 does not divide the" in found[f"{name} fsdp=3"]["refused"]
-    uneven = found[f"{name} batch=24"]
+    assert "fsdp=3 x tensor=1 does not divide the" in meshes[f"{name} fsdp=3"]["refused"]
+    uneven = meshes[f"{name} batch=24"]
     assert "shape" in uneven if name == "v4-16" else "batch=24 cannot be split" in uneven["refused"]
 
 
-def test_a_tpu_has_no_tensor_groups_unless_asked_for(found: dict[str, Any]) -> None:
-    assert found["v4-16 fsdp=1 tensor=0"]["shape"] == [1, 8, 1, 1]
-    assert found["2 x v4-16 fsdp=0 tensor=0"]["shape"] == [2, 1, 8, 1]
+def test_a_tpu_has_no_tensor_groups_unless_asked_for(meshes: dict[str, Any]) -> None:
+    assert meshes["v4-16 fsdp=1 tensor=0"]["shape"] == [1, 8, 1, 1]
+    assert meshes["2 x v4-16 fsdp=0 tensor=0"]["shape"] == [2, 1, 8, 1]

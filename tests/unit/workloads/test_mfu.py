@@ -30,9 +30,7 @@ VIT = VitWorkload(VitConfig(batch=4))
 
 
 @pytest.mark.parametrize("workload", [LM, VIT], ids=["lm", "vit"])
-def test_the_operations_of_a_row_are_those_of_the_products_in_its_program(
-    workload: Workload[Any],
-) -> None:
+def test_operations_of_a_row_are_those_of_its_products(workload: Workload[Any]) -> None:
     """Three times those of the loss; the mask's half is left out in blocks, so not to the last one."""
     rows = {
         name: jax.ShapeDtypeStruct((workload.config.batch, *row.shape), row.dtype)
@@ -49,13 +47,8 @@ def test_the_operations_of_a_row_are_those_of_the_products_in_its_program(
     assert workload.flops_per_row * workload.config.batch == pytest.approx(counted, rel=0.06)
 
 
-@pytest.mark.parametrize(
-    ("sequence", "remat"),
-    [(2048, "none"), (2048, "full"), (8192, "full")],
-)
-def test_the_operations_of_a_step_exceed_the_model_by_what_is_computed_again(
-    sequence: int, remat: Literal["none", "full"]
-) -> None:
+@pytest.mark.parametrize(("sequence", "remat"), [(2048, "none"), (2048, "full"), (8192, "full")])
+def test_a_step_adds_what_is_recomputed(sequence: int, remat: Literal["none", "full"]) -> None:
     """Also with the attention kernel for TPU, which skips the blocks that the mask hides, but computes the blocks on
     the diagonal whole, and the scores a second time for the gradients."""
     config = LmConfig(

@@ -46,9 +46,7 @@ def test_errors_against_float64_grow_with_the_length_of_the_sum() -> None:
     assert {e.unequal for e in errors if e.way == "NumPy"} == {0.0}
 
 
-def test_a_run_prints_both_tables_and_tells_metrics(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_prints_both_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     events = run(tmp_path, TINY)
     output = capsys.readouterr().out
     assert "d=256" in output

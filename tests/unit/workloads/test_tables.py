@@ -13,9 +13,7 @@ TINY = TablesConfig(rounds=3, elements=1000, pairs=40, rows=4, loop_s=0.001)
 
 
 @pytest.mark.slow
-def test_a_run_prints_every_table_and_tells_every_ratio(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_prints_every_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     events = events_of(tmp_path, partial(report.run, TINY))
     output = capsys.readouterr().out
     for words in ("a function of two vectors of 1,000", "SELU of 1,000 floats", "vmap + jit",

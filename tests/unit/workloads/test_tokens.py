@@ -20,7 +20,7 @@ WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dog", "and", 
 
 
 @pytest.fixture(autouse=True)
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return the folder in which this host keeps what it makes of data."""
     monkeypatch.setenv("TPUJOB_CACHE", str(tmp_path / "cache"))
     open_text.cache_clear()
@@ -85,9 +85,7 @@ def test_the_rows_hold_every_document_once(
     assert documents[:-1] != whole[: len(documents) - 1], "documents should be mixed"
 
 
-def test_a_row_ends_where_the_next_begins_and_no_predicted_token_is_in_both_parts(
-    folder: Path,
-) -> None:
+def test_a_row_ends_where_the_next_begins_and_the_parts_share_no_token(folder: Path) -> None:
     dataset = open_text(str(folder)).dataset(32)
     train, test = every(dataset.train)["tokens"], every(dataset.test)["tokens"]
     assert train.dtype == np.int32
@@ -124,17 +122,15 @@ def test_arrays_of_tokens_are_taken_as_they_are(tmp_path: Path) -> None:
         every(open_text(place, "none", 300).dataset(8).train)
 
 
-def test_what_is_made_of_the_data_is_made_once_and_again_if_it_is_damaged(
-    folder: Path, kept: Path
-) -> None:
+def test_prepared_data_is_made_once_and_again_if_damaged(folder: Path, cache: Path) -> None:
     first = open_text(str(folder), "bpe", 300)
     rows = every(first.dataset(16).train)["tokens"]
-    times = {path: path.stat().st_mtime_ns for path in kept.iterdir()}
+    times = {path: path.stat().st_mtime_ns for path in cache.iterdir()}
     assert len(times) == 3, "a tokenizer, tokens, and where documents end"
     open_text.cache_clear()
     open_text(str(folder), "bpe", 300)
-    assert {path: path.stat().st_mtime_ns for path in kept.iterdir()} == times
-    tokens = next(path for path in kept.glob("tokens-*") if path.suffix != ".npy")
+    assert {path: path.stat().st_mtime_ns for path in cache.iterdir()} == times
+    tokens = next(path for path in cache.glob("tokens-*") if path.suffix != ".npy")
     tokens.write_bytes(tokens.read_bytes()[:-1])
     open_text.cache_clear()
     again = open_text(str(folder), "bpe", 300)
@@ -142,9 +138,7 @@ def test_what_is_made_of_the_data_is_made_once_and_again_if_it_is_damaged(
     assert again.identity == first.identity
 
 
-def test_a_checkpoint_is_bound_to_the_documents_and_the_tokenizer(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_checkpoint_is_bound_to_documents_and_tokenizer(folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     folder.rename(copy)
     identity = open_text(str(copy), "bpe", 300).identity
@@ -155,9 +149,9 @@ def test_a_checkpoint_is_bound_to_the_documents_and_the_tokenizer(
     assert open_text(str(copy), "bpe", 300).identity != identity
 
 
-def test_a_tokenizer_beside_the_data_is_used(folder: Path, kept: Path) -> None:
+def test_a_tokenizer_beside_the_data_is_used(folder: Path, cache: Path) -> None:
     trained = open_text(str(folder), "bpe", 300)
-    made = next(kept.glob("bpe-*.json")).read_text()
+    made = next(cache.glob("bpe-*.json")).read_text()
     other = folder.parent / "other"
     write(other, ["some text"] * 40)
     (other / "tokenizer.json").write_text(made)
@@ -172,9 +166,9 @@ def test_a_tokenizer_beside_the_data_is_used(folder: Path, kept: Path) -> None:
     assert named.decode(named.encode_text(text)) == text
 
 
-def test_a_tokenizer_that_cuts_or_fills_up_texts_does_not(folder: Path, kept: Path) -> None:
+def test_a_tokenizer_that_cuts_or_fills_up_texts_does_not(folder: Path, cache: Path) -> None:
     whole = open_text(str(folder), "bpe", 300)
-    changed: Any = Tokenizer.from_file(str(next(kept.glob("bpe-*.json"))))
+    changed: Any = Tokenizer.from_file(str(next(cache.glob("bpe-*.json"))))
     changed.enable_truncation(4)
     changed.enable_padding()
     changed.save(str(folder.parent / "changed.json"))

@@ -39,9 +39,7 @@ def facts(out: Path) -> dict:
     return dict(reader.facts)
 
 
-def test_the_program_on_the_page_saves_when_told_and_goes_on_where_it_stopped(
-    program: Path, tmp_path: Path
-) -> None:
+def test_the_program_on_the_page_stops_and_resumes(program: Path, tmp_path: Path) -> None:
     first_out, second_out = tmp_path / "1", tmp_path / "2"
     with started(program, 10**9, first_out) as first:
         deadline = time.monotonic() + 60

@@ -23,38 +23,34 @@ LOGIN_HINT = f"run `{LOGIN}`"
 #: case. The first match counts. RESOURCE_EXHAUSTED alone may be capacity, quota or rate, so texts come before codes.
 ERROR_TEXTS: Mapping[str, Meaning] = MappingProxyType(
     {
-        r"no more capacity": Meaning(Cause.STOCKOUT),
-        r"ZONE_RESOURCE_POOL_EXHAUSTED": Meaning(Cause.STOCKOUT),
-        r"insufficientCapacity": Meaning(Cause.STOCKOUT),
+        r"no more capacity|lack of capacity|insufficientCapacity": Meaning(Cause.STOCKOUT),
+        r"ZONE_RESOURCE_POOL_EXHAUSTED|Requested resource is exhausted": Meaning(Cause.STOCKOUT),
         r"Insufficient reserved capacity": Meaning(
             Cause.STOCKOUT, "the reservation is full, or is not one for this type and zone"
         ),
-        r"lack of capacity": Meaning(Cause.STOCKOUT),
-        r"Requested resource is exhausted": Meaning(Cause.STOCKOUT),
         r"not supported while in state PREEMPTED": Meaning(Cause.PREEMPTED),
         r"requests?'? per |per minute|rate.?limit|RESOURCE_OPERATION_RATE_EXCEEDED": Meaning(None),
         r"Limit:? 0(?:\.0+)?(?!\.?\d)": Meaning(
             Cause.QUOTA,
             "no access to this type here: the project's quota is 0; ask for some, or name another place",
         ),
-        r"IN_USE_ADDRESSES": Meaning(
-            Cause.QUOTA, "too few external IP addresses: ask for more, or use none"
-        ),
-        r"QuotaFailure": Meaning(Cause.QUOTA),
+        r"IN_USE_ADDRESSES": Meaning(Cause.QUOTA, "ask for external IP addresses, or use none"),
         r"Quota (?:limit )?'[^']*' (?:has been )?(?:exhausted|exceeded)": Meaning(Cause.QUOTA),
-        r"QUOTA_EXCEEDED|quotaExceeded": Meaning(Cause.QUOTA),
+        r"QuotaFailure|QUOTA_EXCEEDED|quotaExceeded": Meaning(Cause.QUOTA),
         # of a queued resource, with code 3 (axlearn, `tpu.py`, which cites Google)
         r"reservation for request queue": Meaning(
-            Cause.QUOTA,
-            "the project has no quota for queued resources of this type and pricing here",
+            Cause.QUOTA, "the project has no quota for queued resources of this type and pricing"
         ),
         r"SUBNET_NOT_FOUND_FOR_VPC": Meaning(
             Cause.QUOTA, "often this means that the project has no quota of this type here"
         ),
-        r"is not found or access is unauthorized": Meaning(
+        r"is not found or access is unauthorized|Permission denied on 'locations/": Meaning(
             Cause.PERMISSION,
-            "this zone is not open to the project: name others in tpu.zones",
+            "the project may not use it: name others in tpu.zones",
             zone_closed=True,
+        ),
+        r"requested zone \"[^\"]*\" is not supported": Meaning(
+            Cause.BAD_SPEC, "this zone has no TPUs: name others in tpu.zones", zone_closed=True
         ),
         # Compute Engine's text, as Cloud TPU documents none of its own
         r"The resource '[^']*(?:networks|serviceAccounts|reservations|disks)/[^']*' was not found": Meaning(
@@ -69,19 +65,18 @@ ERROR_TEXTS: Mapping[str, Meaning] = MappingProxyType(
         r"CONSUMER_INVALID|Permission denied on resource project|Project .{1,60} (?:not found|deleted)": Meaning(
             Cause.PERMISSION, "check the project's id, and that this account may use it"
         ),
-        r"IAM_PERMISSION_DENIED|Permission '[^']*' denied": Meaning(
+        r"serviceAccounts\.actAs|does not have access to service account": Meaning(
+            Cause.PERMISSION, "the backend needs roles/iam.serviceAccountUser on the hosts' account"
+        ),
+        r"IAM_PERMISSION_DENIED|Permission '[^']*' denied|Policy update access denied": Meaning(
             Cause.PERMISSION, "the account needs the role roles/tpu.admin"
         ),
-        r"Policy update access denied": Meaning(Cause.PERMISSION),
-        r"invalid AcceleratorType": Meaning(
+        r"invalid AcceleratorType|found in the zonal accelerator configurations": Meaning(
             Cause.BAD_SPEC,
             "this zone does not offer that type, or the type does not support that runtime version",
         ),
-        r"Getting metadata from plugin failed|invalid_grant|Reauthentication": Meaning(
-            None, LOGIN_HINT
-        ),
-        r"RESOURCE_NOT_READY": Meaning(None),
-        r"UNSUPPORTED_OPERATION": Meaning(None),
+        r"metadata from plugin failed|invalid_grant|Reauthentication": Meaning(None, LOGIN_HINT),
+        r"RESOURCE_NOT_READY|UNSUPPORTED_OPERATION": Meaning(None),
     }
 )
 
@@ -123,7 +118,10 @@ STATE_CODES: Mapping[int, Cause] = MappingProxyType(
 #: The first match counts. The name of a quota contains its scope even where the sentence does not.
 _SCOPES: tuple[tuple[str, Scope], ...] = (
     (r"PerProjectPerRegion|\bin (?:the )?region\b", "region"),
-    (r"PerProjectPerZone|\bin (?:the )?zone\b|^Location \S+ is not found|\bZONE_", "zone"),
+    (
+        r"PerProjectPerZone|\b(?:in|requested) (?:the )?zone\b|^Location |'locations/|\bZONE_",
+        "zone",
+    ),
 )
 
 

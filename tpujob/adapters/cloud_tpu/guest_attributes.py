@@ -14,7 +14,7 @@ from typing import Any
 from tpujob.adapters.calling import Deadline, Missing
 from tpujob.adapters.cloud_tpu.calls import Api
 from tpujob.adapters.cloud_tpu.request import node_ids
-from tpujob.domain.model import Slice
+from tpujob.domain.model import Cause, Slice
 from tpujob.errors import Refused
 from tpujob.ports import PublishedHost
 
@@ -41,10 +41,13 @@ class GuestAttributes:
             doing = f"reading the guest attributes of {id}"
             try:
                 answer = self._api.call("get_guest_attributes", request, deadline, doing)
+                hosts += [_published_host(attributes) for attributes in answer.guest_attributes]
             except Refused as refused:
-                _log.warning("%s; their host keys are pinned at the first contact", refused.message)
-                return ()
-            hosts += [_published_host(attributes) for attributes in answer.guest_attributes]
+                if refused.cause == Cause.PERMISSION:
+                    _log.warning("%s; host keys are pinned at the first contact", refused.message)
+                    return ()
+                # Google refuses the call while a node has no attributes: their value "was not found"
+                hosts += [PublishedHost()] * (len(slice.endpoints) // slice.tpu_slices)
         return tuple(hosts)
 
     def obstacle(self, slice: Slice, timeout: float) -> str:
@@ -57,10 +60,9 @@ class GuestAttributes:
                 node = self._api.call("get_node", request, deadline, doing)
             except Missing:
                 continue
-            metadata = dict(node.metadata)
-            if metadata.get("enable-oslogin", "").upper() == "TRUE":
+            if node.metadata.get("enable-oslogin", "").upper() == "TRUE":
                 return f"the metadata of {id} has enable-oslogin=TRUE, so its ssh-keys are ignored"
-            if not metadata.get("ssh-keys"):
+            if not node.metadata.get("ssh-keys"):
                 return f"the metadata of {id} no longer has ssh-keys"
         return ""
 

@@ -5,6 +5,7 @@
     leases/000042                   the job's newest lease
     keys/<digest>                   the jobs that were created under an idempotency key
     suspects/<digest>  accusations/<digest>  zones/<zone>  counters/jobs
+    spent/000042                    what a removed job has cost
     counters/store                  the identity of the store
 
 The text is one field without an index (`deploy/firestore.indexes.json`). In indexed fields each host of each slice

@@ -92,4 +92,9 @@ DROP INDEX messages_of;
 CREATE INDEX messages_of ON messages (channel, until);
 """
 
-SCRIPTS = (_JOBS, _SUSPECTS, _MEMBERS, _TIMES, _OUTBOX, _ACCUSERS, _STORE, _ONE_OUTBOX)
+_SPENT = """
+CREATE TABLE spent (                            -- what removed jobs have cost
+    job_id TEXT PRIMARY KEY, document TEXT) WITHOUT ROWID;
+"""
+
+SCRIPTS = (_JOBS, _SUSPECTS, _MEMBERS, _TIMES, _OUTBOX, _ACCUSERS, _STORE, _ONE_OUTBOX, _SPENT)

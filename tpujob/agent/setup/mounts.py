@@ -45,8 +45,9 @@ def gcsfuse_settings(mount: MountOrder, cache: str) -> Record:
     }
     if mount.get("only_dir"):
         configuration["only-dir"] = mount["only_dir"]
-    limits = mount.get("cache")
-    if limits:
+        if mount.get("read_only"):  # else it needs the right to list the whole bucket
+            configuration["enable-hns"] = False
+    if limits := mount.get("cache"):
         configuration["cache-dir"] = cache
         configuration["file-cache"] = {
             "max-size-mb": limits["mib"],
@@ -96,8 +97,7 @@ def mounted() -> Dict[str, List[str]]:
 
 def _mount(folder: str, mount: MountOrder, note: Note, shared: bool) -> None:
     bucket = str(mount["bucket"])[len("gs://") :]
-    present = mounted().get(folder)
-    if present:
+    if present := mounted().get(folder):
         device, file_system = present
         if device != bucket or not file_system.startswith("fuse"):
             raise Failure("%s cannot be mounted: %s is mounted there" % (mount["bucket"], device))

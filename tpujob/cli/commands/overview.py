@@ -41,17 +41,26 @@ def events(
     kind: Annotated[
         list[str] | None, option("KIND", "All jobs: filter by kind, such as slice_gone.")
     ] = None,
-    limit: Annotated[int, option("N", "All jobs: number of events.", min=1, max=PAGE)] = NEWEST,
+    limit: Annotated[
+        int | None,
+        option(
+            "N",
+            f"All jobs: number of events. [default: {NEWEST}]",
+            min=1,
+            max=PAGE,
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Print the events of a job, or of all jobs, oldest first."""
     if job is None:
         if follow:
             raise BadRequest("--follow needs a job", hint="`tpujob list --watch` follows them all.")
-        _print_newest(limit, kind or [], as_json=as_json)
+        _print_newest(limit or NEWEST, kind or [], as_json=as_json)
         return
-    if kind:
-        raise BadRequest("--kind goes without a job")
+    if kind or limit:
+        raise BadRequest("--kind and --limit go without a job")
     retrying = RetryingClient()
     job_id = retrying.ask(lambda api: api.get(job))["id"]
     if not follow:

@@ -29,7 +29,10 @@ def queue(
             show_default=False,
         ),
     ] = None,
-    limit: Annotated[int, option("N", "Maximum number; 0: all.", min=0)] = ROWS,
+    limit: Annotated[
+        int | None,
+        option("N", f"Maximum number; 0: all. [default: {ROWS}]", min=0, show_default=False),
+    ] = None,
     watch: Watch = False,
     as_json: Json = False,
 ) -> int:
@@ -39,23 +42,25 @@ def queue(
     which then waits for a slice again."""
     jobs = words or []
     if jobs and jobs[0] in VERBS:
+        if watch or limit is not None:
+            raise BadRequest(f"{jobs[0]} goes without --watch and --limit")
         return _steer(jobs[0], jobs[1:], as_json)
 
     retrying = RetryingClient()
 
     def ask(api: JobsApi) -> QueueView:
-        return api.queue(jobs=jobs, limit=limit)
+        return api.queue(jobs=jobs, limit=ROWS if limit is None else limit)
 
     def text(view: QueueView, screen: Screen) -> str:
         if jobs and not view["rows"]:
-            return "None of them waits for a slice. `tpujob why JOB` explains the state of one."
+            return "None of them is in the queue. `tpujob why JOB` explains the state of one."
         shares = () if jobs else retrying.ask(lambda api: api.shares())
         return queue_page(view, screen.columns, now=time.time(), shares=shares, color=screen.color)
 
     if watch:
         from tpujob.cli.live_display import watch_table
 
-        watch_table(ask, text, lambda view: view["rows"], as_json=as_json)
+        watch_table(ask, text, lambda view: view, as_json=as_json)
     view = retrying.ask(ask)
     say_json(view) if as_json else say(text(view, get_screen()))
     return 0

@@ -43,7 +43,7 @@ def queue_page(
     """Return a line for each job with the reason why it waits, then the use of shares."""
     rows = view["rows"]
     if not rows:
-        return "No job waits for a slice."
+        return "No job is in the queue."
     cells = [_row(row, now) for row in rows]
     reasons = [clean(_why(row)) for row in rows]
     if space(_COLUMNS, cells, columns) >= WHY_WIDTH:

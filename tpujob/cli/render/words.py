@@ -141,7 +141,7 @@ def end_of(attempt: AttemptView) -> str:
     """Say how an attempt ended: `failed CRASH, host 1`."""
     host = f", host {attempt['host']}" if attempt["host"] is not None else ""
     end = " ".join(filter(None, (attempt["outcome"], attempt["cause"])))
-    return end + host if end else "running"
+    return end + host if end else "running" if attempt["running_at"] else "starting"
 
 
 def verdict_of(attempt: AttemptView) -> str:

@@ -8,14 +8,13 @@ circuits in memory (`engine/spending.py`) and can compute them again from the re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import takewhile
 
 from tpujob.domain.capacity import datasets
 from tpujob.domain.capacity.offers import Offer, offers
 from tpujob.domain.failures import retry
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import LIST, PriceList
-from tpujob.domain.model import Cause, Job, Slice, State
+from tpujob.domain.model import REFUSALS, Cause, Job, Slice, State
 from tpujob.domain.observations import Circuit
 from tpujob.domain.text import duration
 from tpujob.errors import Scope
@@ -96,7 +95,7 @@ def recalled(jobs: Iterable[Job]) -> dict[str, Circuit]:
 
 def refusals(job: Job) -> list[Slice]:
     """Return the requests that were refused for now since the job last had a slice, the oldest first."""
-    return [s for s in _fruitless(job) if s.refused in FOR_NOW]
+    return [s for s in job.fruitless if s.refused in FOR_NOW]
 
 
 def allowed(job: Job, prices: PriceList = LIST) -> tuple[Offer, ...]:
@@ -116,7 +115,7 @@ def allowed(job: Job, prices: PriceList = LIST) -> tuple[Offer, ...]:
 
 def waiting_since(job: Job) -> float:
     """Return when the job began to wait for its next slice."""
-    tried = _fruitless(job)
+    tried = job.fruitless
     return tried[0].requested_at if tried else job.state_since
 
 
@@ -139,6 +138,8 @@ def wait(job: Job, circuits: Circuits) -> Wait | None:
     if not tried or not left:
         return None
     last = tried[-1]
+    # before these the record may lack some, so that their number would not fit the time
+    tried = tried[-REFUSALS:]
     same = [s for s in tried if (s.zone, s.type, s.refused) == (last.zone, last.type, last.refused)]
     first, opens = first_available(left, circuits)
     return Wait(
@@ -180,14 +181,6 @@ def ordinal(n: int) -> str:
 
 def _in(seconds: float) -> str:
     return "now" if seconds < 1 else f"in {duration(seconds)}"
-
-
-def _fruitless(job: Job) -> list[Slice]:
-    """Return the requests without a slice since the job last had one, or was last resumed; the oldest first."""
-    newest_first = takewhile(
-        lambda s: s.ready_at is None and s.requested_at >= job.fresh_at, reversed(job.slices)
-    )
-    return [*newest_first][::-1]
 
 
 def names(target: Offer | Slice) -> tuple[str, str, str]:

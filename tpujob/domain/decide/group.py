@@ -57,7 +57,8 @@ def _end(job: Job, seen: Observation, now: float) -> Event:
         text += f", {failed:,} failed: {', '.join(seen.failed)}{more}"
     if failed and job.wish is DesiredState.RUN:
         return event(job, _E.FAILED, now, text, Finished(None))
-    never = job.edges and job.wish is DesiredState.RUN
+    met = succeeded and not any(edge.each for edge in job.edges)
+    never = job.edges and not met and job.wish is DesiredState.RUN
     cause = Cause.DEPENDENCY if never else Cause.CANCELLED
     return event(job, _E.CANCELLED, now, f"cancelled; {text}", Finished(cause))
 

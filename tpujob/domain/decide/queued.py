@@ -9,8 +9,8 @@ from tpujob.domain.events import Event, EventKind, Finished, SliceReceived, Slic
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, DesiredState, Job, Slice, State
 from tpujob.domain.money.budget import Shortage
-from tpujob.domain.observations import Observation, Place, Reason
-from tpujob.domain.text import duration
+from tpujob.domain.observations import OWN, Observation, Place, Reason
+from tpujob.domain.text import duration, with_article
 
 #: seconds until the next check whether a shared budget pays for a slice
 PENNILESS = 60.0
@@ -30,7 +30,7 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     place = seen.place
     if place and place.broken:
         return _end(job, _never(job, place.broken, now))
-    if (place is None or place.order) and waited_out(job, now, place):
+    if _lacks_capacity(job, place) and waited_out(job, now, place):
         refusals = circuits.refusals(job)
         failed = Finished(refusals[-1].refused if refusals else Cause.STOCKOUT)
         return _end(job, event(job, _E.FAILED, now, waited_out_text(job), failed))
@@ -60,8 +60,9 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         bucket=datasets.bucket_for(job, chosen.zone),
         **asdict(chosen),
     )
-    count = "a" if job.tpu_slices == 1 else job.tpu_slices
-    text = f"requested {count} {chosen.pricing} {chosen.type} in {chosen.zone}"
+    kind = f"{chosen.pricing} {chosen.type}"
+    slices = with_article(kind) if job.tpu_slices == 1 else f"{job.tpu_slices} {kind}"
+    text = f"requested {slices} in {chosen.zone}"
     return Decision(event(job, _E.SLICE_REQUESTED, now, text, request), CreateSlice(), wake_in=1)
 
 
@@ -133,6 +134,15 @@ def _slice_name(job: Job, k: int) -> str:
     the job's word makes the names different. A job without a word uses its backend's folder in a shared bucket."""
     own = job.word or job.bucket.removeprefix("gs://").partition("/")[2]
     return f"tj-{job.id}-{k}-{own}" if own else f"tj-{job.id}-{k}"
+
+
+def _lacks_capacity(job: Job, place: Place | None) -> bool:
+    """Return whether the job waits for capacity, and not for its owner's other jobs or for its first request."""
+    if place is None or not place.order:
+        return place is None
+    if not place.reasons:
+        return bool(job.fruitless)
+    return any(reason.kind not in OWN for reason in place.reasons)
 
 
 def waited_out(job: Job, now: float, place: Place | None = None) -> bool:

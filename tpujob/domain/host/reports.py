@@ -78,7 +78,7 @@ def verified_report(
     text = metadata.get("report", "")
     if not signing.verify(key, metadata.get("mac"), "report", text):
         return None
-    job_id, report, at = _read(host, text)
+    job_id, report, at = read_report(host, text)
     newest = job.attempt.number if job.attempt else None
     return (report, at) if report and report.attempt == newest and job_id == job.id else None
 
@@ -92,15 +92,10 @@ def report_of(job: Job, host: int, document: Mapping[str, object]) -> HostReport
     return replace(report, proven=OF_SLICE)
 
 
-def read_report(host: int, text: str, *, age: float) -> HostReport | None:
-    """Return the report in a text; None: not a report of `host`. Values of a wrong type are ignored."""
-    report = _read(host, text)[1]
-    return replace(report, age=age) if report else None
-
-
 @lru_cache(maxsize=4096)  # a tick comes several times as often as a new report
-def _read(host: int, text: str) -> tuple[object, HostReport | None, float | None]:
-    """Return the job, the report without its age, and the report's time in a text."""
+def read_report(host: int, text: str) -> tuple[object, HostReport | None, float | None]:
+    """Return the job, the report without its age, and the report's time in a text. The report is None if it is not one
+    of `host`; values of a wrong type are ignored."""
     document = cast(ReportDocument, _loads(text))  # its values may have any type
     return document.get("job"), _report(host, document), number(document.get("at"))
 

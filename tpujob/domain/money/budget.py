@@ -14,7 +14,7 @@ from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import ledger
 from tpujob.domain.money.ledger import HOUR, US
 from tpujob.domain.observations import Account, Funds
-from tpujob.domain.text import dollars, duration
+from tpujob.domain.text import dollars, duration, with_article
 
 #: seconds until a tick finds that a budget is used up; a backend that runs only when called ticks once a minute
 LOOK = 60.0
@@ -178,7 +178,8 @@ def sums(account: Account) -> str:
 
 def unpriced(account: Account, offer: Offer) -> str:
     """Return the message about an offer without a price."""
-    return f"the price of a {offer.pricing} {offer.type} in {offer.zone} is unknown, so {name(account)} cannot be kept"
+    unknown = f"the price of {with_article(offer.pricing)} {offer.type} in {offer.zone} is unknown"
+    return f"{unknown}, so {name(account)} cannot be kept"
 
 
 def _explain_rejection(account: Account, offers: Sequence[Offer], grace: float) -> str:

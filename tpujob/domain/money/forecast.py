@@ -55,7 +55,8 @@ class Range(NamedTuple, Generic[N]):
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The expected times and losses of a job. The time of a job that fails ends with its failure."""
+    """The expected times and losses of a job. With one loss too many it ends. A wait beyond its limit counts as if a
+    slice came at the limit; only `fails` has the jobs that give up waiting."""
 
     wall: Range[float]  #: seconds from submission to the end
     billed: Range[float]  #: seconds for which slices are billed

@@ -4,7 +4,8 @@ A month is a calendar month, UTC. A slice that is billed across midnight of the 
 without a known price are in no sum: no slice is requested without a price where a shared budget exists.
 """
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -64,12 +65,12 @@ class BudgetShare:
 def share(job: Job, now: Month, granted: Collection[str] = ()) -> BudgetShare:
     """Return the part of the job in the sums. `granted`: its slices that a grant pays for."""
     paid = [slice for slice in budget.paid_slices(job, granted) if slice.usd_per_hour is not None]
-    gone = [slice for slice in paid if slice.gone_at is not None]
+    billed = _billed(paid)
     grace = job.spec.stop_grace
     return BudgetShare(
         user=job.user,
-        ever=sum(_cost(slice, 0.0) for slice in gone),
-        lately=sum(_cost(slice, now.start) for slice in gone),
+        ever=_cost(billed, 0.0),
+        lately=_cost(billed, now.start),
         open=tuple(
             Open(
                 None if slice.ready_at is None else moment(slice.ready_at),
@@ -82,13 +83,37 @@ def share(job: Job, now: Month, granted: Collection[str] = ()) -> BudgetShare:
     )
 
 
-def _cost(slice: Slice, since: float) -> int:
-    """Return the micro-dollars of a slice that is gone, counted from `since`."""
-    assert slice.gone_at is not None
-    if slice.ready_at is None:
-        return 0
-    ready, gone = moment(slice.ready_at), moment(slice.gone_at)
-    return between(ledger.rate(slice) or 0, ready, moment(since), gone)
+class Billed(NamedTuple):
+    """The bill of a slice that is gone, in micro-dollars and microseconds."""
+
+    rate: int
+    ready: int
+    gone: int
+
+
+def _billed(slices: Iterable[Slice]) -> list[Billed]:
+    return [
+        Billed(ledger.rate(slice) or 0, moment(slice.ready_at), moment(slice.gone_at))
+        for slice in slices
+        if slice.ready_at is not None and slice.gone_at is not None
+    ]
+
+
+def _cost(billed: Iterable[Billed], since: float) -> int:
+    return sum(between(rate, ready, moment(since), gone) for rate, ready, gone in billed)
+
+
+def spent_text(job: Job, granted: Collection[str]) -> str:
+    """Return as text what the sums keep of a job that is removed; empty: nothing. `granted`: as for `share`."""
+    billed = _billed(budget.paid_slices(job, granted))
+    return json.dumps({"user": job.user, "billed": billed}) if billed else ""
+
+
+def share_of_removed(text: str, now: Month) -> BudgetShare:
+    """Return the part of a removed job in the sums."""
+    spent = json.loads(text)
+    billed = [Billed(*slice) for slice in spent["billed"]]
+    return BudgetShare(spent["user"], _cost(billed, 0.0), _cost(billed, now.start))
 
 
 @dataclass(slots=True)

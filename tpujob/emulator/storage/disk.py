@@ -32,7 +32,7 @@ _COPY_CHUNK = 4 << 20
 
 
 class Incoming:
-    """An upload in progress: a temporary file with its length and checksums so far."""
+    """An upload in progress: a temporary file with its length and checksums so far. A write opens a closed file."""
 
     def __init__(self, folder: Path, *, md5: bool = True) -> None:
         self.path = folder / uuid.uuid4().hex
@@ -43,6 +43,9 @@ class Incoming:
         self._file = self.path.open("xb")
 
     def write(self, chunk: bytes) -> None:
+        if self._file.closed:
+            self._file = self.path.open("r+b")
+            self._file.seek(0, os.SEEK_END)
         self._file.write(chunk)
         self.size += len(chunk)
         self._crc = int(_extend(self._crc, chunk))  # pyright: ignore[reportUnknownArgumentType]

@@ -93,6 +93,7 @@ class Uploads:
         key = uuid.uuid4().hex
         declared = _resource_hashes(resource)
         session = Session(bucket, name, fields, declared, conditions, self._disk.incoming())
+        session.incoming.close()
         self._sessions[key] = session
         if len(self._sessions) > _SESSIONS:
             self._sessions.pop(next(iter(self._sessions))).incoming.discard()
@@ -116,7 +117,7 @@ class Uploads:
         try:
             await self._take(session, request, start)
         except OSError:  # a full disk: an unknown part of the last chunk was written
-            self._sessions.pop(key).incoming.discard()
+            self._sessions.pop(key, session).incoming.discard()
             raise
         if not header:  # the whole content in one request
             total = session.incoming.size
@@ -133,11 +134,14 @@ class Uploads:
         skip = session.incoming.size - start
         if skip < 0:
             raise invalid(f"A gap: {session.incoming.size} bytes are here, not {start}.")
-        async for chunk in request.body.chunks():
-            if session.turn != turn:
-                raise StorageApiError(409, "conflict", "Another request continues this upload.")
-            session.incoming.write(chunk[skip:] if skip else chunk)
-            skip = max(0, skip - len(chunk))
+        try:
+            async for chunk in request.body.chunks():
+                if session.turn != turn:
+                    raise StorageApiError(409, "conflict", "Another request continues this upload.")
+                session.incoming.write(chunk[skip:] if skip else chunk)
+                skip = max(0, skip - len(chunk))
+        finally:
+            session.incoming.close()  # an abandoned upload has no descriptor
 
     def _finish(self, session: Session, request: Request, key: str, total: int) -> Response:
         try:

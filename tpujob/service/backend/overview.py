@@ -3,11 +3,12 @@
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from tpujob.api import CapacityReport, EventsPage, JobEventView
 from tpujob.domain.access import Principal, Role
 from tpujob.domain.events import Event, EventKind
-from tpujob.domain.failures.disclosure import event_in_full
+from tpujob.domain.failures.disclosure import ended_by, event_in_full, in_full
 from tpujob.domain.model import Job, State
 from tpujob.domain.observations import Circuit
 from tpujob.domain.paging import EVENTS, PAGE
@@ -67,7 +68,7 @@ class Overview:
                 break
         names = self._index.names(job_id for job_id, _ in events)
         shown = [
-            (job_id, event_in_full(item) if caller.at_least(Role.ADMIN) else item)
+            (job_id, self._in_full(job_id, item) if caller.at_least(Role.ADMIN) else item)
             for job_id, item in events
         ]
         views: list[JobEventView] = []
@@ -75,6 +76,14 @@ class Overview:
             name, user = names.get(job_id, ("", ""))
             views.append(JobEventView(**event_view(event), job=job_id, name=name, user=user))
         return EventsPage(events=views, next=older)
+
+    def _in_full(self, job_id: str, event: Event) -> Event:
+        """Return the event with the text of the error, which the end of a failed job repeats from its attempt's."""
+        if event.kind is EventKind.FAILED:
+            with contextlib.suppress(NotFound, StoreError):  # removed meanwhile, or damaged
+                ends = ended_by(self._store.peek(job_id), event.at)
+                return replace(event, text=in_full(event.text, ends))
+        return event_in_full(event)
 
     def _events(self, before: EventKey | None, size: int) -> Iterator[tuple[str, Event]]:
         """Yield the events of all jobs, newest first; reads `size` at a time."""

@@ -233,8 +233,7 @@ class JobIndex:
 
     def _read_changes(self) -> None:
         newest = self._changes.now()
-        # at first, after a walk that failed, or because a backup was put back
-        if self._revision is None or newest < self._revision:
+        if self._revision is None:  # at first, or after a walk that failed
             self._forget()
             for job in self._store.walk():
                 self._put(job)
@@ -248,7 +247,7 @@ class JobIndex:
 
     def _read(self, ids: Iterable[str]) -> None:
         for job_id in {*ids, *self._again}:
-            self._again.discard(job_id)
+            self._again.add(job_id)  # until it is read
             try:
                 self._put(self._store.peek(job_id))
             except NotFound:
@@ -256,9 +255,10 @@ class JobIndex:
                 self._gone.add(int(job_id))
             except DamagedRecord:  # perhaps until it is repaired
                 self._drop(int(job_id))
-                self._again.add(job_id)
+                continue
             except StoreError:  # the store does not answer: its row stays as it was
-                self._again.add(job_id)
+                continue
+            self._again.discard(job_id)
 
     def _put(self, job: Job) -> None:
         number = int(job.id)

@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import json
 import mimetypes
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -177,6 +178,8 @@ def problem(request: Request, error: TpujobError, status: int) -> Response:
     url = _urls(route_path(request.scope))
     everyone = {"who": "everyone", "show": "all"}
     ways = [(url("/"), "My recent jobs"), (url("/", everyone), "All jobs")]
+    if status == 409 and (job := request.path_params.get("job")):
+        ways.insert(0, (url(f"/jobs/{job}"), f"Job {job}"))
     return respond(request, "problem.html", PageContent(data, title, shown={"ways": ways}), status)
 
 
@@ -218,7 +221,8 @@ def _html(request: Request, template: str, content: PageContent, status: int, et
         "twin": _twin(path) if status == 200 and request.method == "GET" else "",
     }
     context = {"page": about, "url": _urls(path), "now": now(app), **content.data, **content.shown}
-    return environment().get_template(template).render(context)
+    html = environment().get_template(template).render(context)
+    return re.sub(r'(<a\b[^>]*?) href="[^"]*"', r"\1", html) if about["alone"] else html
 
 
 def _twin(path: str) -> str:

@@ -33,7 +33,7 @@
   let forced = false; // rows may move, even under the pointer
 
   const open = () => by("main").dataset.live !== undefined && !paused && !over && !document.hidden;
-  const clock = (at) => new Date(at).toLocaleTimeString([], { hour12: false });
+  const clock = (at) => `${new Date(at).toISOString().slice(11, 19)} UTC`; // as the times of the page
   const show = (state, text) => {
     place.dataset.state = state;
     write(badge, text);

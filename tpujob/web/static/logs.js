@@ -80,9 +80,9 @@
     const more = total - seen;
     news.hidden = following || more <= 0;
     if (!news.hidden) news.textContent = `${more.toLocaleString("en")} new ${more === 1 ? "line" : "lines"}`;
-    const at = (top) => before + rows() * top / Math.max(1, box.scrollHeight); // lines above that place
+    const at = (top) => before + Math.max(0, rows() * (top - 6) / Math.max(1, list.clientHeight - 12)); // lines above it, below a margin of 6 px
     const end = following || (last() && atEnd());
-    const first = Math.floor(at(box.scrollTop)) + 1, through = end ? total : Math.ceil(at(box.scrollTop + box.clientHeight));
+    const first = Math.floor(at(box.scrollTop) + 0.01) + 1, through = end ? total : Math.ceil(at(box.scrollTop + box.clientHeight) - 0.01);
     if (total) range.textContent = `${first.toLocaleString("en")}–${through.toLocaleString("en")} of ${total.toLocaleString("en")}`;
     if (document.activeElement !== slider) slider.value = end ? 1000 : total ? Math.round(at(box.scrollTop) / total * 1000) : 0;
   };

@@ -19,7 +19,8 @@
   const tellTimes = (within = document) => {
     const now = Date.now() + ahead;
     for (const time of all("time[data-age]", within)) {
-      const text = formats[time.dataset.age](Math.floor(Math.abs(now - Date.parse(time.dateTime)) / 1000));
+      const { age } = time.dataset, past = (now - Date.parse(time.dateTime)) / 1000;
+      const text = (formats[age] ?? formats.span)(Math.floor(Math.max(0, age === "till" ? -past : past)));
       if (time.textContent !== text) time.textContent = text;
     }
   };
@@ -88,7 +89,7 @@
     j: () => go(1),
     k: () => go(-1),
     o: () => at()?.querySelector(".name a").click(),
-    x: () => at()?.querySelector('input[name="job"]').click(),
+    x: () => at()?.querySelector('input[name="job"]')?.click(), // a viewer has none
     "?": () => document.getElementById("keys").showModal(),
     "/": () => { const field = document.querySelector('input[type="search"]'); field?.focus(); field?.select(); },
   };

@@ -24,9 +24,7 @@ from tests.contract.emulator.storage_rig import (
 from tpujob.emulator.storage import StorageServer, json_api
 
 
-def test_a_bucket_has_a_place_and_is_not_removed_while_it_holds_something(
-    client: storage.Client,
-) -> None:
+def test_a_bucket_has_a_place_and_is_removed_only_when_empty(client: storage.Client) -> None:
     bucket = client.create_bucket("other-bucket", location="europe-west4")
     assert client.get_bucket("other-bucket").location == "EUROPE-WEST4"
     assert {b.name for b in client.list_buckets()} == {BUCKET, "other-bucket"}
@@ -134,11 +132,11 @@ def test_a_large_rewrite_to_another_region_takes_several_calls(
     client: storage.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(json_api, "REWRITE_BYTES", 1 << 20)
-    here, there = client.bucket(BUCKET), client.bucket("far-from-here")
-    there.create(location="europe-west4")
-    blob = here.blob("large")
+    near, far = client.bucket(BUCKET), client.bucket("far-from-here")
+    far.create(location="europe-west4")
+    blob = near.blob("large")
     blob.upload_from_string(b"x" * (5 << 19))
-    twin = there.blob("twin")
+    twin = far.blob("twin")
     token, done, size = twin.rewrite(blob)
     assert (done, size) == (1 << 20, 5 << 19)
     assert not twin.exists()
@@ -148,8 +146,8 @@ def test_a_large_rewrite_to_another_region_takes_several_calls(
     assert twin.rewrite(blob, token=again) == (None, 5 << 19, 5 << 19)
     assert twin.crc32c == blob.crc32c
     with pytest.raises(exceptions.BadRequest, match="rewriteToken"):
-        there.blob("other").rewrite(blob, token=token)
-    assert here.blob("near").rewrite(blob)[0] is None, "within one place one call is enough"
+        far.blob("other").rewrite(blob, token=token)
+    assert near.blob("near").rewrite(blob)[0] is None, "within one place one call is enough"
 
 
 def test_compose_copy_rewrite_move_and_rename(client: storage.Client, tmp_path: Path) -> None:
@@ -190,9 +188,7 @@ def test_a_batch_does_each_of_its_requests(client: storage.Client, bucket: stora
         bucket.blob("none").delete()
 
 
-def test_an_object_that_is_replaced_during_a_download_comes_whole(
-    server: StorageServer, bucket: storage.Bucket
-) -> None:
+def test_a_replaced_object_comes_whole(server: StorageServer, bucket: storage.Bucket) -> None:
     size = 24 << 20  # more than the buffers between the two can hold
     bucket.blob("large").upload_from_string(b"a" * size)
     wire = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=20)
@@ -245,17 +241,15 @@ def test_only_clients_of_this_machine_are_served(server: StorageServer) -> None:
         assert (status, error_of(body)["code"]) == (403, 403), headers
 
 
-def test_requests_that_are_not_emulated_say_so(
-    server: StorageServer, client: storage.Client
-) -> None:
-    for path, what in (
+def test_unsupported_requests_say_so(server: StorageServer, client: storage.Client) -> None:
+    for path, feature in (
         ("o?softDeleted=true", "softDeleted"),
         ("o?matchGlob=**.txt", "matchGlob"),
         ("acl", "acl"),
         ("folders/a", "folders"),
     ):
         status, _, body = ask(server.url, "GET", f"/storage/v1/b/{BUCKET}/{path}")
-        assert (status, error_of(body)["message"]) == (400, f"{what} is not emulated."), (
+        assert (status, error_of(body)["message"]) == (400, f"{feature} is not emulated."), (
             "gcloud repeats a 501 for half a minute"
         )
     assert ask(server.url, "POST", f"/storage/v1/b/{BUCKET}")[0] == 405

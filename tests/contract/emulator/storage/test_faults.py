@@ -42,9 +42,7 @@ def test_a_write_fails_after_it_took_effect(bucket: Bucket, faults: StorageFault
         ("*", lambda b: put(b, "kind/b")),
     ],
 )
-def test_each_kind_of_request_is_recognised(
-    bucket: Bucket, faults: StorageFaults, method: str, act
-) -> None:
+def test_all_kinds_are_recognised(bucket: Bucket, faults: StorageFaults, method: str, act) -> None:
     put(bucket, "kind/a")
     faults.add(StorageFault(429, count=1, method=method))
     for other in {"LIST", "GET", "DELETE", "PUT"} - {method}:
@@ -75,9 +73,7 @@ def test_a_request_hangs_and_is_answered(bucket: Bucket, faults: StorageFaults) 
     assert bucket.blob("slow/a").download_as_bytes(timeout=20) == b"x"
 
 
-def test_the_error_is_one_that_clients_can_read(
-    server: StorageServer, faults: StorageFaults
-) -> None:
+def test_clients_can_read_the_error(server: StorageServer, faults: StorageFaults) -> None:
     faults.add(StorageFault(429, count=1))
     status, headers, body = ask(server.url, "GET", f"/storage/v1/b/{BUCKET}/o")
     assert status == 429

@@ -48,12 +48,10 @@ SHORT = st.text("ab/@.%", min_size=1, max_size=6)
 
 
 @given(NAMES, st.text(max_size=3))
-def test_the_successor_of_a_prefix_sorts_after_all_that_has_it_and_before_the_rest(
-    prefix: str, more: str
-) -> None:
+def test_the_successor_of_a_prefix_sorts_after_its_keys(prefix: str, suffix: str) -> None:
     end = successor(prefix)
     if end:
-        assert (prefix + more).encode("utf-8", "surrogatepass") < end.encode()
+        assert (prefix + suffix).encode("utf-8", "surrogatepass") < end.encode()
 
 
 @settings(max_examples=60)

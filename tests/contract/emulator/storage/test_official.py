@@ -86,8 +86,8 @@ def test_a_policy_of_a_bucket_is_read_changed_and_kept(bucket: storage.Bucket) -
     assert list(bucket.get_iam_policy().bindings) == [{"role": role, "members": {member}}]
     with pytest.raises(exceptions.PreconditionFailed):
         bucket.set_iam_policy(policy)  # its etag is that of the first one
-    wanted = ["storage.objects.create", "storage.objects.delete"]
-    assert bucket.test_iam_permissions(wanted) == wanted
+    permissions = ["storage.objects.create", "storage.objects.delete"]
+    assert bucket.test_iam_permissions(permissions) == permissions
     bucket.reload()
     assert "iamPolicy" not in bucket._properties
 
@@ -144,19 +144,17 @@ def test_what_is_said_of_an_object_is_kept(bucket: storage.Bucket) -> None:
     blob.custom_time = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
     blob.metadata = {"step": "7"}
     blob.upload_from_string(b"1", content_type="application/x-ckpt")
-    found = bucket.get_blob("a")
-    assert (found.cache_control, found.content_language) == ("no-store", "en")
-    assert (found.content_disposition, found.content_type) == ("attachment", "application/x-ckpt")
-    assert found.custom_time == blob.custom_time
-    found.metadata = {"step": "7", "new": "1"}
-    found.patch(if_metageneration_match=1)
-    assert (found.metageneration, found.generation) == (2, blob.generation), (
-        "the bytes are the same"
-    )
-    found.metadata = None
-    found.patch()
-    found.reload()
-    assert found.metadata is None
+    stored = bucket.get_blob("a")
+    assert (stored.cache_control, stored.content_language) == ("no-store", "en")
+    assert (stored.content_disposition, stored.content_type) == ("attachment", "application/x-ckpt")
+    assert stored.custom_time == blob.custom_time
+    stored.metadata = {"step": "7", "new": "1"}
+    stored.patch(if_metageneration_match=1)
+    assert (stored.metageneration, stored.generation) == (2, blob.generation), "the same bytes"
+    stored.metadata = None
+    stored.patch()
+    stored.reload()
+    assert stored.metadata is None
 
 
 def test_an_object_that_is_known_already_is_not_sent_again(bucket: storage.Bucket) -> None:
@@ -192,30 +190,26 @@ def test_older_generations_are_listed_read_and_deleted(bucket: storage.Bucket) -
 # Many at once
 
 
-def test_one_file_goes_up_and_comes_down_in_parallel_parts(
-    bucket: storage.Bucket, tmp_path: Path
-) -> None:
-    there, back = tmp_path / "there", tmp_path / "back"
-    there.write_bytes(os.urandom((11 << 20) + 1))
+def test_a_file_goes_up_and_down_in_parallel_parts(bucket: storage.Bucket, tmp_path: Path) -> None:
+    source, back = tmp_path / "there", tmp_path / "back"
+    source.write_bytes(os.urandom((11 << 20) + 1))
     blob = bucket.blob("odd name/ü&<.bin")
     blob.metadata, blob.content_type = {"step": "7"}, "application/x-ckpt"
     how = {"worker_type": transfer_manager.THREAD, "max_workers": 3, "chunk_size": 5 << 20}
-    transfer_manager.upload_chunks_concurrently(there, blob, **how)
+    transfer_manager.upload_chunks_concurrently(source, blob, **how)
     transfer_manager.download_chunks_concurrently(blob, back, **how)
-    assert back.read_bytes() == there.read_bytes()
-    found = bucket.get_blob(blob.name)
-    assert (found.metadata, found.content_type) == ({"step": "7"}, "application/x-ckpt")
-    assert (found.md5_hash, found.component_count) == (None, None), "as Google's"
+    assert back.read_bytes() == source.read_bytes()
+    stored = bucket.get_blob(blob.name)
+    assert (stored.metadata, stored.content_type) == ({"step": "7"}, "application/x-ckpt")
+    assert (stored.md5_hash, stored.component_count) == (None, None), "as Google's"
 
 
-def test_an_upload_in_parts_that_fails_leaves_nothing(
-    bucket: storage.Bucket, tmp_path: Path
-) -> None:
-    there = tmp_path / "there"
-    there.write_bytes(bytes(3000))
+def test_a_failed_upload_in_parts_leaves_nothing(bucket: storage.Bucket, tmp_path: Path) -> None:
+    source = tmp_path / "there"
+    source.write_bytes(bytes(3000))
     how = {"worker_type": transfer_manager.THREAD, "max_workers": 1, "chunk_size": 1000}
     with pytest.raises(InvalidResponse, match="400"):  # parts of less than 5 MiB
-        transfer_manager.upload_chunks_concurrently(there, bucket.blob("a"), **how)
+        transfer_manager.upload_chunks_concurrently(source, bucket.blob("a"), **how)
     assert names(bucket.list_blobs()) == []
 
 
@@ -224,8 +218,8 @@ def test_parts_that_do_not_fit_are_refused(server: StorageServer, bucket: storag
     begun = ask(server.url, "POST", f"{path}?uploads")[2].decode()
     key = begun.partition("<UploadId>")[2].partition("<")[0]
     for number, header, code in (("0", {}, b"InvalidArgument"), ("1", WRONG, b"BadDigest")):
-        there = f"{path}?partNumber={number}&uploadId={key}"
-        status, _, body = ask(server.url, "PUT", there, b"bytes", **header)
+        target = f"{path}?partNumber={number}&uploadId={key}"
+        status, _, body = ask(server.url, "PUT", target, b"bytes", **header)
         assert (status, code in body) == (400, True), body
     part = b"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>x</ETag></Part>"
     status, _, body = ask(server.url, "POST", f"{path}?uploadId={key}", part)

@@ -18,30 +18,28 @@ from tpujob.emulator.storage import StorageServer
 BEFORE = 20
 
 
-def test_a_stopped_storage_leaves_no_connection_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left: list[str] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda found: left.append(str(found.exc_value)))
+def test_a_stop_leaves_no_connection_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda event: dropped.append(str(event.exc_value)))
     for turn in range(5):
         _stopped_while_clients_come(tmp_path / f"{turn}")
     gc.collect()
-    assert not left, f"{len(left)} were dropped as they were, such as {left[0]}"
+    assert not dropped, f"{len(dropped)} were dropped as they were, such as {dropped[0]}"
 
 
 def test_a_client_that_leaves_before_its_answer_leaves_no_task_behind() -> None:
     async def leave() -> None:
-        asked, gone = asyncio.Event(), asyncio.Event()
+        arrived, gone = asyncio.Event(), asyncio.Event()
 
         async def slow(_: Request) -> Response:
-            asked.set()
+            arrived.set()
             await gone.wait()
             return Response(204)
 
         server = HttpServer(slow)
         _, wire = await asyncio.open_connection("127.0.0.1", await server.start("127.0.0.1"))
         wire.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        await asked.wait()
+        await arrived.wait()
         (serving,) = asyncio.all_tasks() - {asyncio.current_task()}
         wire.transport.abort()
         while server._state.connections:

@@ -79,16 +79,26 @@ def test_a_resumable_upload_in_pieces_reports_how_far_it_is(
 
 
 def test_the_oldest_of_too_many_resumable_uploads_is_given_up(
-    server: StorageServer,
-    state: Path,
-    bucket: storage.Bucket,
-    monkeypatch: pytest.MonkeyPatch,
+    server: StorageServer, state: Path, bucket: storage.Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpujob.emulator.storage.upload._SESSIONS", 2)
     paths = [begin(server.url, f"n{number}") for number in range(3)]
     seen = [ask(server.url, "PUT", path, None, Content_Range="bytes */*")[0] for path in paths]
     assert seen == [404, 308, 308]
     assert len(files_below(state / "uploads")) == 2
+
+
+def test_a_resumable_upload_between_two_pieces_has_no_open_file(
+    server: StorageServer, state: Path, bucket: storage.Bucket
+) -> None:
+    """Clients that die leave uploads behind; the descriptors of a process are few."""
+    paths = [begin(server.url, f"n{number}") for number in range(3)]
+    first = {"Content_Range": "bytes 0-2/6"}
+    assert [ask(server.url, "PUT", path, b"abc", **first)[0] for path in paths] == [308] * 3
+    links = (os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+    assert [link for link in links if link.startswith(str(state / "uploads"))] == []
+    assert ask(server.url, "PUT", paths[0], b"def", Content_Range="bytes 3-5/6")[0] == 200
+    assert bucket.blob("n0").download_as_bytes() == b"abcdef"
 
 
 def test_googles_go_library_is_served(
@@ -157,9 +167,7 @@ def test_an_upload_that_is_cut_leaves_the_old_version_and_a_repeat_succeeds(
 
 
 @pytest.mark.parametrize("size", [100, 9 << 20])
-def test_bytes_that_do_not_match_their_checksum_are_refused(
-    bucket: storage.Bucket, state: Path, size: int
-) -> None:
+def test_bytes_with_a_bad_sum_are_refused(bucket: storage.Bucket, state: Path, size: int) -> None:
     blob = bucket.blob("damaged")
     blob.crc32c = crc(b"something else")
     with pytest.raises(exceptions.BadRequest, match="doesn't match calculated CRC32C"):
@@ -191,22 +199,20 @@ def test_a_multipart_body_is_read_however_it_is_cut_into_pieces() -> None:
 
     async def read() -> tuple[object, str, bytes]:
         kind = "multipart/related; boundary=b"
-        given, content_type, content = await split_related(kind, pieces())
-        return given, content_type, b"".join([piece async for piece in content])
+        metadata, content_type, content = await split_related(kind, pieces())
+        return metadata, content_type, b"".join([piece async for piece in content])
 
     assert asyncio.run(read()) == ({"name": "a"}, "text/plain", b"some words")
 
 
-def test_a_boundary_longer_than_the_standard_allows_is_refused(
-    server: StorageServer, bucket: storage.Bucket
-) -> None:
+def test_too_long_a_boundary_is_refused(server: StorageServer, bucket: storage.Bucket) -> None:
     path = f"{UPLOAD}?uploadType=multipart&name=long"
     body = b"--%b\r\n\r\n{}\r\n--%b\r\n\r\nx\r\n--%b--"
     for length, status in ((70, 200), (71, 400)):
         kind = f"multipart/related; boundary={'b' * length}"
         line = b"b" * length
-        said, _, _ = ask(server.url, "POST", path, body % (line, line, line), Content_Type=kind)
-        assert said == status, length
+        answered, _, _ = ask(server.url, "POST", path, body % (line, line, line), Content_Type=kind)
+        assert answered == status, length
 
 
 @pytest.mark.parametrize(
@@ -227,8 +233,8 @@ def test_ranges(
 ) -> None:
     bucket.blob("digits").upload_from_string(b"0123456789")
     path = f"/storage/v1/b/{BUCKET}/o/digits?alt=media"
-    found, _, read = ask(server.url, "GET", path, Range=header)
-    assert found == status
+    answered, _, read = ask(server.url, "GET", path, Range=header)
+    assert answered == status
     assert body is None or read == body
 
 
@@ -243,9 +249,7 @@ def test_ranges(
          b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"400"),
     ],
 )  # fmt: skip
-def test_an_invalid_request_gets_an_error_and_hurts_nobody(
-    server: StorageServer, sent: bytes, status: bytes
-) -> None:
+def test_invalid_requests_get_an_error(server: StorageServer, sent: bytes, status: bytes) -> None:
     place = urlsplit(server.url)
     with socket.create_connection((place.hostname, place.port), timeout=20) as wire:
         wire.sendall(sent)

@@ -54,9 +54,9 @@ def test_both_apis_show_the_same_object(server: StorageServer, bucket: storage.B
     assert (status, put["x-goog-generation"]) == (200, str(blob.generation))
     assert (blob.content_type, blob.metadata) == ("text/plain", {"step": "7"})
     assert put["x-goog-hash"] == f"crc32c={blob.crc32c},md5={blob.md5_hash}"
-    status, got, body = ask(server.url, "GET", OBJECT, range="bytes=1-3")
-    assert (status, body, got["content-range"]) == (206, b"ell", "bytes 1-3/5")
-    assert (got["x-goog-meta-step"], got["x-goog-stored-content-length"]) == ("7", "5")
+    status, headers, body = ask(server.url, "GET", OBJECT, range="bytes=1-3")
+    assert (status, body, headers["content-range"]) == (206, b"ell", "bytes 1-3/5")
+    assert (headers["x-goog-meta-step"], headers["x-goog-stored-content-length"]) == ("7", "5")
     status, head, body = ask(server.url, "HEAD", OBJECT)
     assert (status, body, head["content-length"]) == (200, b"", "5")
     assert head["etag"] == put["etag"] == '"5d41402abc4b2a76b9719d911017c592"', "the MD5"
@@ -103,9 +103,7 @@ def test_a_refusal_has_the_code_of_the_xml_api_and_changes_nothing(
     assert bucket.blob("run").download_as_bytes() == b"before"
 
 
-def test_an_older_generation_is_read_and_deleted_by_its_number(
-    server: StorageServer, bucket: storage.Bucket
-) -> None:
+def test_old_generations_have_numbers(server: StorageServer, bucket: storage.Bucket) -> None:
     bucket.versioning_enabled = True
     bucket.patch()
     first, second = (ask(server.url, "PUT", OBJECT, body)[1] for body in (b"one", b"two"))
@@ -128,9 +126,9 @@ def test_obstore_writes_reads_lists_copies_and_deletes(store: GCSStore) -> None:
     assert store.get(NAME).attributes == {"Content-Type": "text/plain"}
     assert bytes(store.get_range(NAME, start=1, end=3)) == b"el"
     ranges = store.get_ranges("large", starts=[0, 9 << 20], ends=[9, (9 << 20) + 9])
-    assert [bytes(one) for one in ranges] == [data[:9], data[9 << 20 :][:9]]
-    assert [one["path"] for one in store.list().collect()] == ["large", NAME, "two"]
-    assert [one["path"] for one in store.list(offset="large").collect()] == [NAME, "two"]
+    assert [bytes(item) for item in ranges] == [data[:9], data[9 << 20 :][:9]]
+    assert [item["path"] for item in store.list().collect()] == ["large", NAME, "two"]
+    assert [item["path"] for item in store.list(offset="large").collect()] == [NAME, "two"]
     assert store.list_with_delimiter()["common_prefixes"] == ["run 1"]
     store.copy(NAME, "copied")
     with pytest.raises(AlreadyExistsError):
@@ -141,7 +139,7 @@ def test_obstore_writes_reads_lists_copies_and_deletes(store: GCSStore) -> None:
         file.write(data)
     assert bytes(obstore.open_reader(store, "streamed").read()) == data
     store.delete(["large", "renamed", "streamed", "two"])
-    assert [one["path"] for one in store.list().collect()] == [NAME]
+    assert [item["path"] for item in store.list().collect()] == [NAME]
     with pytest.raises(FileNotFoundError):
         store.head("two")
 
@@ -179,8 +177,8 @@ def test_a_client_of_s3_writes_reads_copies_and_deletes(s3: Any) -> None:
     s3.copy_object(
         Bucket=BUCKET, Key="other", CopySource=source, MetadataDirective="REPLACE", Metadata={}
     )
-    kept = [s3.head_object(Bucket=BUCKET, Key=key)["Metadata"] for key in ("same", "other")]
-    assert kept == [{"step": "7"}, {}]
+    metadata = [s3.head_object(Bucket=BUCKET, Key=key)["Metadata"] for key in ("same", "other")]
+    assert metadata == [{"step": "7"}, {}]
     data = os.urandom(20 << 20)
     s3.upload_fileobj(io.BytesIO(data), BUCKET, "large")  # in parts
     back = io.BytesIO()
@@ -203,8 +201,8 @@ def test_a_client_of_s3_lists_page_by_page(s3: Any, version: str) -> None:
             Bucket=BUCKET, PaginationConfig={"PageSize": size}, **how
         )
         return [
-            [one["Key"] for one in page.get("Contents", [])]
-            + [one["Prefix"] for one in page.get("CommonPrefixes", [])]
+            [entry["Key"] for entry in page.get("Contents", [])]
+            + [entry["Prefix"] for entry in page.get("CommonPrefixes", [])]
             for page in pages
         ]
 
@@ -212,8 +210,8 @@ def test_a_client_of_s3_lists_page_by_page(s3: Any, version: str) -> None:
     assert listed(1, Delimiter="/") == [["a"], ["run 1/"], ["run 2/"], ["z"]]
     assert listed(9, Delimiter="/", Prefix="run 1/") == [[NAME, "run 1/c", "run 1/d/"]]
     after = {"list_objects": "Marker", "list_objects_v2": "StartAfter"}[version]
-    found = getattr(s3, version)(Bucket=BUCKET, **{after: "run 2/x"})
-    assert [one["Key"] for one in found["Contents"]] == ["run 2/y", "z"]
+    second = getattr(s3, version)(Bucket=BUCKET, **{after: "run 2/x"})
+    assert [entry["Key"] for entry in second["Contents"]] == ["run 2/y", "z"]
 
 
 # Signed URLs ----------------------------------------------------------------------------------------------------------
@@ -234,14 +232,14 @@ def test_urls_that_googles_client_has_signed_are_followed(
 ) -> None:
     blob = bucket.blob(NAME)
 
-    def signed(method: str, **more: Any) -> str:
+    def signed(method: str, **options: Any) -> str:
         return blob.generate_signed_url(
             version="v4",
             expiration=datetime.now(UTC) + timedelta(minutes=5),
             method=method,
             credentials=account,
             api_access_endpoint=server.url,
-            **more,
+            **options,
         )
 
     assert requests.put(signed("PUT"), data=b"hello", timeout=20).status_code == 200

@@ -99,9 +99,7 @@ def test_asking_for_an_offer_that_nobody_refused_opens_nothing() -> None:
 
 
 @pytest.mark.parametrize(("scope", "blocks_a"), [("", False), ("zone", False), ("region", True)])
-def test_a_quota_blocks_the_zone_or_the_region_as_the_cloud_says(
-    scope: Scope, blocks_a: bool
-) -> None:
+def test_a_quota_blocks_a_zone_or_region_as_the_cloud_says(scope: Scope, blocks_a: bool) -> None:
     refused = replace(request(B, Cause.QUOTA, NOW), refused_scope=scope)
     circuits = capacity.refused({}, refused, NOW)
     assert capacity.recalled([waiting_job(refused)]).keys() == circuits.keys(), "as the records say"

@@ -120,7 +120,7 @@ def slow_order(case: Lab) -> list[str]:
     """Return the order by its definition: each step compares all jobs that are left."""
     shares = {s: n / case.settings.weights.get(s, 1.0) for s, n in case.usage.shares.items()}
     owners = dict(case.usage.owners)
-    left = [
+    waiting = [
         job
         for job in case.jobs
         if job.waits
@@ -134,8 +134,8 @@ def slow_order(case: Lab) -> list[str]:
         return max(0, entry.band - (waited >= AGED))
 
     order: list[str] = []
-    while left:
-        best = [job for job in left if band(job) == min(map(band, left))]
+    while waiting:
+        best = [job for job in waiting if band(job) == min(map(band, waiting))]
 
         def head(share: str, owner: str, among: list[QueueEntry] = best) -> QueueEntry:
             own = [job for job in among if (job.share, job.owner) == (share, owner)]
@@ -151,7 +151,7 @@ def slow_order(case: Lab) -> list[str]:
         )
         first = head(share, next_owner(share))
         order.append(first.id)
-        left.remove(first)
+        waiting.remove(first)
         shares[share] = shares.get(share, 0.0) + first.charge / case.settings.weights.get(
             share, 1.0
         )
@@ -341,10 +341,7 @@ BUGS: dict[str, tuple[Callable[[], Patch], str]] = {
         "the order",
     ),
     "no job is raised": (lambda: mock.patch.object(plans, "AGED", 1e12), "the order"),
-    "the rank is ignored": (
-        lambda: fair(_unranked),
-        "the order",
-    ),
+    "the rank is ignored": (lambda: fair(_unranked), "the order"),
     "age grows while a job cannot start": (
         lambda: mock.patch.object(plans, "_eligible", _held_ones_age),
         "the order",

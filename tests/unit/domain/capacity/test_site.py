@@ -174,9 +174,7 @@ def test_the_emulator_has_a_bucket_in_every_region_that_can_be_one() -> None:
         ("./fineweb", False),
     ],
 )
-def test_the_backend_copies_no_folder_of_another_user_where_accounts_are_separate(
-    source: str, refused: bool
-) -> None:
+def test_folders_of_other_users_are_not_copied(source: str, refused: bool) -> None:
     spec = {"name": "a", "tpu": {"type": "v4-8"}, "run": {"command": "x"}}
     entries = parse(spec | {"data": [{"from": source, "to": "fineweb"}]}).data
     apart = replace(LAB, separate_accounts=True)

@@ -157,12 +157,10 @@ def test_a_slice_that_is_cancelled_just_as_it_is_ready_is_held_and_else_given_ba
         (Present(SliceState.STOPPED), State.CANCELLED, Cause.CANCELLED, "outside tpujob"),
     ],
 )
-def test_a_refused_request_leads_to_the_next_step(
-    look: Present, then: State, cause: Cause, text: str
-) -> None:
-    left = after(asking(), decided(asking(), look))
-    assert (left.state, left.then, left.cause) == (State.RELEASING, then, cause)
-    assert text in left.message
+def test_a_refusal_has_a_next_step(look: Present, then: State, cause: Cause, text: str) -> None:
+    job = after(asking(), decided(asking(), look))
+    assert (job.state, job.then, job.cause) == (State.RELEASING, then, cause)
+    assert text in job.message
 
 
 def test_a_request_that_the_cloud_lost_is_made_again_under_the_same_name() -> None:
@@ -201,9 +199,9 @@ def test_a_place_in_the_queue_is_left_only_for_an_offer_that_may_be_had() -> Non
 
     waits = Present(SliceState.WAITING)
     assert decided(job(QUEUE_PATIENCE - 1), waits).event is None
-    left = after(job(QUEUE_PATIENCE), decided(job(QUEUE_PATIENCE), waits))
-    assert left.then is State.QUEUED
-    assert "has waited 30 min in the cloud's queue" in left.message
+    changed = after(job(QUEUE_PATIENCE), decided(job(QUEUE_PATIENCE), waits))
+    assert changed.then is State.QUEUED
+    assert "has waited 30 min in the cloud's queue" in changed.message
     full = {"us-east5-a/v6e-8/spot": Circuit(Cause.STOCKOUT, 1, NOW - 5, NOW + 15, NOW - 5)}
     assert decided(job(QUEUE_PATIENCE), waits, circuits=full).event is None
 

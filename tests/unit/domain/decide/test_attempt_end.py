@@ -220,9 +220,7 @@ def arrive(job: Job, circuits: Mapping[str, Circuit] | None = None) -> Event:
         (State.SUCCEEDED, DesiredState.CLEAN, State.SUCCEEDED),
     ],
 )
-def test_a_released_job_arrives_where_it_was_going_unless_its_user_changed_it(
-    then: State, wish: DesiredState, state: State
-) -> None:
+def test_a_release_ends_in_the_planned_state(then: State, wish: DesiredState, state: State) -> None:
     job = leaving(then, Cause.CANCELLED if then is State.CANCELLED else Cause.CRASH, wish)
     arrived = apply(job, arrive(job))
     assert arrived.state is state

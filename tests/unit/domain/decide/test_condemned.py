@@ -76,9 +76,7 @@ STOP, DELETE = StopProgram(BAD), DeleteSlice(BAD)
         *((kept(), Present(state), DELETE if state in _USELESS else None) for state in SliceState),
     ],
 )
-def test_a_condemned_slice_is_stopped_kept_and_deleted(
-    job: Job, look: SliceSeen, action: object
-) -> None:
+def test_a_condemned_slice_is_kept_and_deleted(job: Job, look: SliceSeen, action: object) -> None:
     assert action_for(job, look) == action
 
 

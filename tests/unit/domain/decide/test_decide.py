@@ -49,7 +49,7 @@ def test_every_combination_decides_something_legal_and_safe(state: State) -> Non
             if then is not State.QUEUED and state is not State.RELEASING:
                 continue
             for delete_asked in (False, True) if state is State.RELEASING else (False,):
-                job = job_in(state, wish=wish, then=then, asked=delete_asked)
+                job = job_in(state, wish=wish, then=then, deleted=delete_asked)
                 check(job, Observation({"tj-000001-1": slice_seen}, reports, readable_for=100.0))
 
 

@@ -19,7 +19,7 @@ K = EventKind
 
 def releasing(*, missing: float | None = None, ready: bool = True) -> Job:
     """Return a job whose slice's deletion was accepted; the slice was missed first so many seconds ago."""
-    job = job_in(State.RELEASING, asked=True)
+    job = job_in(State.RELEASING, deleted=True)
     since = None if missing is None else NOW - missing
     slice_ = replace(job.slices[0], missing_since=since, ready_at=NOW - 400 if ready else None)
     return replace(job, slices=(slice_,))
@@ -131,7 +131,7 @@ SUSPENDING = Present(SliceState.PREEMPTED, suspending=True)
 @pytest.mark.parametrize("delete_asked", [True, False], ids=["deleted-before", "not-yet"])
 def test_the_deletion_of_a_slice_waits_while_the_cloud_is_suspending_it(delete_asked: bool) -> None:
     """The time is counted from the record, so that another backend goes on counting."""
-    job = job_in(State.RELEASING, asked=delete_asked)
+    job = job_in(State.RELEASING, deleted=delete_asked)
     assert step(job, SUSPENDING) == (K.SLICE_SUSPENDING, None)
     event = decide(job, Observation({NAME: SUSPENDING}), NOW).event
     assert (

@@ -102,10 +102,7 @@ def test_a_program_is_stopped_and_then_its_slice_is_given_back(state: State) -> 
     stopping = apply(job, decision.event)
     assert stopping.attempt
     assert stopping.state is State.HOLDING
-    assert (stopping.attempt.outcome, stopping.attempt.cause) == (
-        Outcome.INTERRUPTED,
-        Cause.BUDGET,
-    )
+    assert (stopping.attempt.outcome, stopping.attempt.cause) == (Outcome.INTERRUPTED, Cause.BUDGET)
     assert "the budget, $0.15, is used up: $0.11 spent" in stopping.message
     assert decide(stopping, SEEN, NOW + 1).action == StopProgram(), "until it is confirmed"
     stopped = done(stopping, SEEN, NOW + 2)

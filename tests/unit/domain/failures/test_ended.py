@@ -66,9 +66,7 @@ def test_what_a_stopped_program_saved_is_reported(
         (0, None, ""),
     ],
 )
-def test_what_was_made_since_a_resume_is_lost_unless_it_may_have_been_saved(
-    code: int | None, checkpoint: int | None, words: str
-) -> None:
+def test_unsaved_work_is_lost(code: int | None, checkpoint: int | None, words: str) -> None:
     progress = Progress(step=52, resumed_from=40, checkpoint=checkpoint)
     assert saved_words([host(0, code, progress=progress)]) == words
 
@@ -84,9 +82,7 @@ def test_what_was_made_since_a_resume_is_lost_unless_it_may_have_been_saved(
         ("", 143, Cause.CRASH, "host 0: exit code 143"),
     ],
 )
-def test_a_notice_is_reported_with_what_became_of_the_program(
-    notice: str, code: int, cause: Cause, words: str
-) -> None:
+def test_a_notice_comes_with_the_end(notice: str, code: int, cause: Cause, words: str) -> None:
     ended = end(host(0, code, notice=notice))
     assert (ended.cause, words in ended.message) == (cause, True), ended.message
 

@@ -44,9 +44,7 @@ def test_the_first_step_gets_longer_as_compiling_takes_its_time() -> None:
     compiling = (running(0, 1000, step=None), running(1, 1000, step=None))
     assert stall.hung(STALL, compiling) is None
     assert stall.hung(STALL, tuple(replace(r, idle=1900.0) for r in compiling)) is not None
-    assert stall.hung(STALL, (compiling[0], running(1, 1000))) is not None, (
-        "host 1 has come past it"
-    )
+    assert stall.hung(STALL, (compiling[0], running(1, 1000))) is not None, "host 1 is past it"
 
 
 def test_the_agent_counts_by_the_same_times() -> None:

@@ -113,9 +113,7 @@ def test_a_name_in_no_table_is_doubted_with_the_likely_intended_one() -> None:
         ("v6e-512", "us-west4-a", False, False),  # which has no v6e
     ],
 )
-def test_only_what_the_tables_rule_out_is_ruled_out(
-    type: str, zone: str, may: bool, listed: bool
-) -> None:
+def test_the_tables_alone_rule_out_a_type(type: str, zone: str, may: bool, listed: bool) -> None:
     assert accelerators.may_have(type, zone) is may
     assert accelerators.in_table(type, zone) is listed
 

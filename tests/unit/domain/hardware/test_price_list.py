@@ -6,15 +6,7 @@ from decimal import Decimal
 import pytest
 
 from tpujob.domain.hardware.price_rows import ITEMS, item
-from tpujob.domain.hardware.prices import (
-    GIB,
-    HOURS_A_MONTH,
-    LIST,
-    Price,
-    Source,
-    flaws,
-    micros,
-)
+from tpujob.domain.hardware.prices import GIB, HOURS_A_MONTH, LIST, Price, Source, flaws, micros
 from tpujob.domain.hardware.service_prices import FREE
 
 D = Decimal

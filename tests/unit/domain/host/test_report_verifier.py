@@ -98,9 +98,7 @@ END = {"phase": "exited", "exit_code": 0}
         {"report": "{}", "mac": signing.sign(KEY, "word", "{}")},
     ],
 )
-def test_what_is_not_signed_with_the_key_changes_nothing_and_is_counted(
-    forged: dict[str, str],
-) -> None:
+def test_what_the_key_did_not_sign_changes_nothing_and_is_counted(forged: dict[str, str]) -> None:
     backend = Backend()
     true = backend.look(signed(step=7))
     for _ in range(3):
@@ -218,13 +216,13 @@ def recorded(
 @pytest.mark.parametrize("name", ["whole", "short", "bare"])
 def test_an_object_with_the_reports_of_a_slice_is_read(name: str) -> None:
     verified = recorded(name, VerifiedReports(3))
-    zero, one, two = verified.reports(1767225810.25)
-    assert [zero.age, one.age, two.age] == [10.0, 22.0, 13.0]
-    assert (one.phase, one.exit_code, two.notice) == (Phase.EXITED, 70, "preempted")
-    assert [r.physical for r in (zero, one, two)] == ["rack-0", "rack-1", "rack-2"]
-    assert (two.progress.step, zero.progress.metrics) == (42, {"tokens": 123.5})
+    zero, first, second = verified.reports(1767225810.25)
+    assert [zero.age, first.age, second.age] == [10.0, 22.0, 13.0]
+    assert (first.phase, first.exit_code, second.notice) == (Phase.EXITED, 70, "preempted")
+    assert [r.physical for r in (zero, first, second)] == ["rack-0", "rack-1", "rack-2"]
+    assert (second.progress.step, zero.progress.metrics) == (42, {"tokens": 123.5})
     body = RECORDED[name]["body"].encode()
-    evidence = reports.evidence_of(one, body, RECORDED["key"])
+    evidence = reports.evidence_of(first, body, RECORDED["key"])
     assert evidence[-1] == "ValueError: bad"
     assert reports.evidence_of(zero, body, RECORDED["key"]) == ()
     curves = series.read_curves(body, RECORDED["key"])

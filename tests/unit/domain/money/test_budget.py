@@ -27,9 +27,9 @@ def with_budget(job: Job, usd: float | None, **changes: Any) -> Job:
 
 
 def account_with(
-    used: int, reserve: int = 0, burn: int = 0, limit: int = 50 * US, **more: Any
+    used: int, reserve: int = 0, burn: int = 0, limit: int = 50 * US, **fields: Any
 ) -> Account:
-    return Account("job", limit, used, reserve, burn, NOW, **more)
+    return Account("job", limit, used, reserve, burn, NOW, **fields)
 
 
 def test_a_job_without_a_budget_has_no_account() -> None:
@@ -39,8 +39,8 @@ def test_a_job_without_a_budget_has_no_account() -> None:
 def test_the_account_counts_every_slice_until_it_is_seen_to_be_gone() -> None:
     gone = replace(SLICE, name="a", ready_at=NOW - 7200, gone_at=NOW - 3600)  # an hour: $1
     leaving = replace(SLICE, name="b", ready_at=NOW - 1800, delete_asked_at=NOW - 900)
-    asked = replace(SLICE, name="c", ready_at=None, usd_per_hour=2.0)
-    job = with_budget(job_in(State.RUNNING), 50, slices=(gone, leaving, asked))
+    requested = replace(SLICE, name="c", ready_at=None, usd_per_hour=2.0)
+    job = with_budget(job_in(State.RUNNING), 50, slices=(gone, leaving, requested))
     account = budget.account(job, NOW)
     assert (account.limit, account.used, account.burn) == (50 * US, 1_500_000, 1_000_000)
     assert account.reserve == (3 * LEAVING * US + 1800) // 3600, "also of a slice not there yet"
@@ -121,9 +121,7 @@ def test_when_something_is_due() -> None:
 @given(
     st.integers(1, 10**9), st.integers(0, 10**9), st.integers(0, 10**7), st.integers(1, 10**9),
 )  # fmt: skip
-def test_at_the_time_that_is_due_something_is_due(
-    limit: int, used: int, reserve: int, burn: int
-) -> None:
+def test_something_is_due_at_the_due_time(limit: int, used: int, reserve: int, burn: int) -> None:
     """Else a tick would come, find nothing, and come again at once; or too late."""
     now = account_with(used, reserve, burn, limit)
     due = budget.due_in(now)

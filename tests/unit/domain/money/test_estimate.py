@@ -29,8 +29,8 @@ GRANT = Grant("v4", "us-central2-b", "spot", 8)
 CLOUD = Surroundings(cloud_run="always", firestore=True, secrets=True)
 
 
-def line(cost: Estimate, what: str) -> EstimateLine:
-    return next(entry for entry in cost.lines if what in entry.what)
+def line(cost: Estimate, text: str) -> EstimateLine:
+    return next(entry for entry in cost.lines if text in entry.what)
 
 
 def test_a_v4_8_costs_12_88_an_hour() -> None:
@@ -63,7 +63,7 @@ def test_an_amount_that_is_not_stated_is_named_and_in_no_sum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stated", "what", "micros"),
+    ("stated", "text", "micros"),
     [
         # 500 GiB x 30 d x 24 h / 730 h x $0.020
         ({"stored_gib": Decimal(500), "stored_days": Decimal(30)}, "what stays", 9_863_014),
@@ -73,10 +73,8 @@ def test_an_amount_that_is_not_stated_is_named_and_in_no_sum() -> None:
         ({"type": "v4-512"}, "reports of hosts", 19_200),  # 64 x 60 x $0.005 / 1,000
     ],
 )
-def test_a_line_is_an_amount_times_its_price(
-    stated: dict[str, Any], what: str, micros: int
-) -> None:
-    assert line(estimate(replace(V4, **stated)), what).list_micros == micros
+def test_a_line_is_an_amount_times_a_price(stated: dict[str, Any], text: str, micros: int) -> None:
+    assert line(estimate(replace(V4, **stated)), text).list_micros == micros
 
 
 def test_without_a_length_the_estimate_is_of_one_hour() -> None:
@@ -97,9 +95,7 @@ def test_without_a_length_the_estimate_is_of_one_hour() -> None:
         ((replace(GRANT, generation="v5e"),), 22_116_000),
     ],
 )
-def test_a_grant_is_free_for_its_type_zone_and_pricing_only(
-    grants: tuple[Grant, ...], pay: int
-) -> None:
+def test_a_grant_is_for_its_type_zone_and_pricing_only(grants: tuple[Grant, ...], pay: int) -> None:
     cost = estimate(replace(SPOT, grants=grants))
     slices = line(cost, "v4-16")
     assert (slices.list_micros, slices.pay_micros) == (22_116_000, pay)
@@ -204,10 +200,10 @@ def test_what_a_grant_already_pays_for_is_not_free_again() -> None:
     assert taken == {("v4", "us-central2-b", "spot"): 8}
     assert not in_use([replace(job, slices=(replace(held, gone_at=2000.0),))])
     use = replace(SPOT, type="v4-8", granted_in_use=taken)
-    less, more = (replace(use, grants=(replace(GRANT, chips=chips),)) for chips in (8, 12))
-    assert line(estimate(less), "v4-8").pay_micros == 11_058_000
-    assert "of 8 granted chips, 8 pay for other slices now" in line(estimate(less), "v4-8").note
-    assert line(estimate(more), "v4-8").pay_micros == 0
+    eight, twelve = (replace(use, grants=(replace(GRANT, chips=chips),)) for chips in (8, 12))
+    assert line(estimate(eight), "v4-8").pay_micros == 11_058_000
+    assert "of 8 granted chips, 8 pay for other slices now" in line(estimate(eight), "v4-8").note
+    assert line(estimate(twelve), "v4-8").pay_micros == 0
 
 
 def test_reserved_capacity_says_that_its_price_is_the_one_on_demand() -> None:

@@ -58,9 +58,9 @@ def test_each_preemption_redoes_half_of_the_time_between_two_checkpoints():
 
 
 def test_work_that_was_lost_before_is_lost_again():
-    kept = forecast(PlannedWork(40 * HOUR), expect(life=4 * HOUR, lost=(0.0,) * 50))
+    saved = forecast(PlannedWork(40 * HOUR), expect(life=4 * HOUR, lost=(0.0,) * 50))
     lost = forecast(PlannedWork(40 * HOUR), expect(life=4 * HOUR, lost=(1800.0,) * 50))
-    assert kept.redone < HOUR < 3 * HOUR < lost.redone
+    assert saved.redone < HOUR < 3 * HOUR < lost.redone
 
 
 def test_a_setup_longer_than_any_life_makes_no_progress():
@@ -164,11 +164,11 @@ def test_a_place_of_long_lives_promises_fewer_preemptions():
 def test_history_elsewhere_counts_less_and_with_other_pricing_not_at_all():
     prior = conditions([], PLACE).first.life.expected(10 * HOUR)
     wild = [sample(60, 600)] * 20
-    here = conditions(wild, PLACE).first.life.expected(10 * HOUR)
-    there = conditions([m._replace(place=ELSEWHERE) for m in wild], PLACE)
-    assert prior < there.first.life.expected(10 * HOUR) < here
-    assert there.first.life.weight < 3
-    assert there.slices == 0
+    near = conditions(wild, PLACE).first.life.expected(10 * HOUR)
+    far = conditions([m._replace(place=ELSEWHERE) for m in wild], PLACE)
+    assert prior < far.first.life.expected(10 * HOUR) < near
+    assert far.first.life.weight < 3
+    assert far.slices == 0
     bought = conditions(wild, PLACE._replace(pricing="on-demand"))
     assert bought.first.life == conditions([], PLACE._replace(pricing="on-demand")).first.life
 
@@ -196,8 +196,8 @@ def test_one_measurement_is_spread_and_many_are_taken_as_they_are():
             assert min(values) <= seen / 2
             assert max(values) >= seen * 4
         assert result.unknown == ()
-    many = conditions([measured] * 100, PLACE, "train").setup
-    assert many.count(32.0) / len(many) > 0.95
+    hundred = conditions([measured] * 100, PLACE, "train").setup
+    assert hundred.count(32.0) / len(hundred) > 0.95
 
 
 def test_values_without_a_measurement_are_guessed_and_named_as_unknown():
@@ -225,7 +225,7 @@ def test_a_reserved_slice_has_no_wait():
 
 
 def test_a_setup_that_was_cut_short_is_as_long_as_those_that_came_as_far():
-    """Of ten, five took 100 s; five were cut short at 150 s, when they would have taken 900 s, as five others did."""
+    """Take five set-ups of 100 s and five of 900 s, and five that were cut short at 150 s."""
     whole = [Stay(100.0, ended=True)] * 5 + [Stay(900.0, ended=True)] * 5
     cut = [Stay(150.0, ended=False)] * 5
     values = quantiles([*whole, *cut], [100.0])
@@ -298,14 +298,9 @@ def test_a_slice_of_another_job_ends_no_wait_for_the_cloud():
 
 @pytest.mark.parametrize(
     ("changes", "release"),
-    [
-        ({"delete_asked_at": 950.0}, Stay(50, ended=True)),
-        ({"handed_to": "000002"}, None),
-    ],
+    [({"delete_asked_at": 950.0}, Stay(50, ended=True)), ({"handed_to": "000002"}, None)],
 )
-def test_the_time_for_which_a_slice_is_kept_is_no_release(
-    changes: dict[str, Any], release: Stay | None
-):
+def test_the_time_of_a_kept_slice_is_no_release(changes: dict[str, Any], release: Stay | None):
     """Cancelled at 500; the slice is held until 950, or until another job gets it."""
     cancelled = attempt(1, 1, 0, 0, 500, outcome=Outcome.INTERRUPTED, cause=Cause.CANCELLED)
     (sample,) = history([job_of([slice_of(1, 0, 0, 1000, **changes)], [cancelled], 1000)], 1e6)
@@ -322,9 +317,7 @@ def test_the_time_for_which_a_slice_is_kept_is_no_release(
         {"group": "000007"},
     ],
 )
-def test_a_job_that_was_put_off_waits_for_its_slice_from_the_first_request_on(
-    changes: dict[str, Any],
-):
+def test_a_job_that_was_put_off_waits_from_the_first_request_on(changes: dict[str, Any]):
     job = replace(preempted_once(), created_at=0.0)
     slices = (slice_of(1, 9000, None, 9050), slice_of(2, 9100, 9150, None))
     put_off = changes | {"spec": parse({**dump(job.spec), **changes.pop("spec", {})})}

@@ -31,16 +31,16 @@ from tpujob.domain.money.report import GROUPS, Group, report
 from tpujob.domain.observations import HostReport, Observation, Present, SliceState
 from tpujob.domain.progress import began_from
 
-MIN, HOUR, CHIPS = 60.0, 3600.0, 8
+HOUR, CHIPS = 3600.0, 8
 BARE = a_job().slices[0]
 
 
 def slice_of(
-    k: int, requested: float, ready: float | None, gone: float | None, **more: Any
+    k: int, requested: float, ready: float | None, gone: float | None, **fields: Any
 ) -> Slice:
     return replace(
         BARE, name=f"s{k}", k=k, usd_per_hour=8.0, endpoints=(), requested_at=requested,
-        ready_at=ready, gone_at=gone, **more,
+        ready_at=ready, gone_at=gone, **fields,
     )  # fmt: skip
 
 
@@ -48,19 +48,19 @@ def slice_of(
 _OF_PROGRESS = {*Progress.__slots__} - {"first_step"}
 
 
-def attempt(n: int, k: int, start: float, run: float, end: float | None, **more: Any) -> Attempt:
-    progress = Progress(**{key: more.pop(key) for key in [*more] if key in _OF_PROGRESS})
-    return Attempt(n, f"s{k}", start, run, end, progress=progress, **more)
+def attempt(n: int, k: int, start: float, run: float, end: float | None, **fields: Any) -> Attempt:
+    progress = Progress(**{key: fields.pop(key) for key in [*fields] if key in _OF_PROGRESS})
+    return Attempt(n, f"s{k}", start, run, end, progress=progress, **fields)
 
 
 LOST: dict[str, Any] = {"outcome": Outcome.INTERRUPTED, "cause": Cause.PREEMPTED}
 DONE: dict[str, Any] = {"outcome": Outcome.SUCCEEDED}
 
 
-def job_of(slices: list[Slice], attempts: list[Attempt], end: float, **more: Any) -> Job:
+def job_of(slices: list[Slice], attempts: list[Attempt], end: float, **fields: Any) -> Job:
     return replace(
         a_job(), state=State.SUCCEEDED, finished_at=end,
-        slices=tuple(slices), attempts=tuple(attempts), **more,
+        slices=tuple(slices), attempts=tuple(attempts), **fields,
     )  # fmt: skip
 
 
@@ -77,9 +77,7 @@ def good(job: Job) -> float:
     return 100 * share
 
 
-def test_a_graceful_resume_at_the_next_step_after_an_outage_of_an_hour_is_14_1_percent_good() -> (
-    None
-):
+def test_a_graceful_resume_at_the_next_step_after_an_hour_is_14_1_percent_good() -> None:
     """Nothing is made twice, so a count of steps alone calls it nearly all good."""
     job = job_of(
         [slice_of(1, 0, 30, 330), slice_of(2, 330, 3930, 4260)],
@@ -220,10 +218,8 @@ def test_a_silent_program_is_judged_by_its_end_alone() -> None:
         (None, {TimePart.PRODUCTIVE: 1000, TimePart.UNKNOWN: 1000}),
     ],
 )
-def test_only_the_first_step_of_its_hosts_shows_where_a_printing_program_goes_on(
-    first: int | None, parts: dict[TimePart, float]
-) -> None:
-    """It prints each tenth step; the backend looks when the second attempt has printed step 60."""
+def test_a_first_step_shows_a_resume(first: int | None, parts: dict[TimePart, float]) -> None:
+    """Print each tenth step; the backend looks when the second attempt has printed step 60."""
     second = attempt(2, 1, 1000, 1000, 2000, step=150, first_step=60, first_step_at=1000, **DONE)
     second = replace(second, progress=replace(second.progress, first_step=first))
     attempts = [attempt(1, 1, 0, 0, 1000, step=100, first_step=10, **LOST), second]
@@ -284,12 +280,12 @@ def histories(draw: st.DrawFn) -> tuple[Job, float]:
                 )
             )  # fmt: skip
         condemned = later() if draw(st.booleans()) and ready is not None else None
-        asked = later() if draw(st.booleans()) else None
+        deletion = later() if draw(st.booleans()) else None
         priced = draw(st.sampled_from([None, 0.24493, 7.372]))
         gone = later() if k < 4 else None
         slices.append(
             replace(slice_of(k, requested, ready, gone, condemned_at=condemned,
-                             delete_asked_at=asked), usd_per_hour=priced)
+                             delete_asked_at=deletion), usd_per_hour=priced)
         )  # fmt: skip
     return job_of(slices, attempts, later(), created_at=created), at + 10.0
 

@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from tests.support.records import a_job, job_in
 from tpujob.domain.model import Attempt, Cause, Grant, Job, Slice, State
 from tpujob.domain.money.ledger import HOUR as HOUR_US
-from tpujob.domain.money.ledger import (
-    accrued,
-    between,
-    covered,
-    free,
-    usd_of_job,
-    usd_of_slice,
-)
+from tpujob.domain.money.ledger import accrued, between, covered, free, usd_of_job, usd_of_slice
 from tpujob.domain.money.report import report
 
 HOUR = 3600.0
@@ -35,9 +28,9 @@ def test_a_slice_is_billed_from_ready_to_gone() -> None:
     ready = replace(SLICE, ready_at=2000.0)
     assert usd_of_slice(ready, 2000.0 + HOUR / 2) == 4.0
     assert usd_of_slice(ready, 1000.0) == 0.0, "a clock that was set back earns nothing"
-    asked = replace(ready, delete_asked_at=2000.0 + HOUR)
-    assert usd_of_slice(asked, 2000.0 + 2 * HOUR) == 16.0, "billed until it is gone"
-    gone = replace(asked, gone_at=2000.0 + 2 * HOUR)
+    deleted = replace(ready, delete_asked_at=2000.0 + HOUR)
+    assert usd_of_slice(deleted, 2000.0 + 2 * HOUR) == 16.0, "billed until it is gone"
+    gone = replace(deleted, gone_at=2000.0 + 2 * HOUR)
     assert usd_of_slice(gone, 2000.0 + 9 * HOUR) == 16.0
 
 
@@ -63,18 +56,18 @@ def test_a_job_costs_what_all_its_slices_cost() -> None:
 def test_a_spot_slice_that_is_preempted_in_its_first_minute_is_free(
     seconds: float, pricing: Any, cause: Cause, is_free: bool
 ) -> None:
-    one = replace(SLICE, ready_at=2000.0, gone_at=2300.0, pricing=pricing)
-    ended = Attempt(1, one.name, 2010.0, ended_at=2000.0 + seconds, cause=cause)
-    job = job_with(one, attempts=(ended,))
-    assert free(job, one) is is_free
+    preempted = replace(SLICE, ready_at=2000.0, gone_at=2300.0, pricing=pricing)
+    ended = Attempt(1, preempted.name, 2010.0, ended_at=2000.0 + seconds, cause=cause)
+    job = job_with(preempted, attempts=(ended,))
+    assert free(job, preempted) is is_free
     assert (usd_of_job(job, 9000.0) == 0.0) is is_free
     assert (report([job], 9000.0, "job").total.list == 0) is is_free
 
 
 def test_a_slice_that_vanished_in_its_first_minute_is_free_without_an_attempt() -> None:
-    one = replace(SLICE, ready_at=2000.0, missing_since=2030.0)
-    assert free(job_with(one), one)
-    assert not free(job_with(one), replace(one, missing_since=2100.0))
+    vanished = replace(SLICE, ready_at=2000.0, missing_since=2030.0)
+    assert free(job_with(vanished), vanished)
+    assert not free(job_with(vanished), replace(vanished, missing_since=2100.0))
 
 
 @pytest.mark.parametrize("grants", [(), (GRANT,)])
@@ -98,11 +91,11 @@ def test_the_parts_of_a_time_cost_what_the_whole_costs(rate: int, cuts: list[int
 
 
 def test_a_grant_covers_its_chips_and_no_more() -> None:
-    one = replace(SLICE, name="a", ready_at=0.0, gone_at=HOUR)  # v4-16: 8 chips
-    two = replace(one, name="b", ready_at=10.0, gone_at=2 * HOUR)
-    third = replace(one, name="c", ready_at=20.0)
-    later = replace(one, name="d", ready_at=HOUR, gone_at=None)
-    job = job_with(one, two, third, later, grants=(GRANT,))
+    first = replace(SLICE, name="a", ready_at=0.0, gone_at=HOUR)  # v4-16: 8 chips
+    second = replace(first, name="b", ready_at=10.0, gone_at=2 * HOUR)
+    third = replace(first, name="c", ready_at=20.0)
+    later = replace(first, name="d", ready_at=HOUR, gone_at=None)
+    job = job_with(first, second, third, later, grants=(GRANT,))
     assert covered([job]) == {(job.id, name) for name in "abd"}
     assert covered([replace(job, grants=())]) == frozenset()
 
@@ -112,7 +105,7 @@ def test_a_grant_covers_its_chips_and_no_more() -> None:
     [{"zone": "us-central2-a"}, {"pricing": "on-demand"}, {"type": "v5p-16"}, {"ready_at": None}],
 )
 def test_a_grant_covers_only_its_type_zone_and_pricing(other: dict[str, Any]) -> None:
-    one = replace(SLICE, ready_at=0.0)
-    assert covered([job_with(one, grants=(GRANT,))])
-    away = replace(one, **other)
+    granted = replace(SLICE, ready_at=0.0)
+    assert covered([job_with(granted, grants=(GRANT,))])
+    away = replace(granted, **other)
     assert covered([job_with(away, grants=(GRANT,))]) == frozenset()

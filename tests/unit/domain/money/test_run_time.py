@@ -15,10 +15,10 @@ HOUR = 3600.0
 SLICE = replace(a_job().slices[0], type="v4-16", ready_at=1000.0)
 
 
-def spec(steps: int | None = 1000, **more: Any) -> JobSpec:
+def spec(steps: int | None = 1000, **fields: Any) -> JobSpec:
     args = {"batch": 32} | ({} if steps is None else {"steps": steps})
     run = {"workload": "mlp", "args": args}
-    return parse({"name": "x", "tpu": {"type": "v4-16"}, "run": run} | more)
+    return parse({"name": "x", "tpu": {"type": "v4-16"}, "run": run} | fields)
 
 
 def ran(hours: float, given_spec: JobSpec | None = None, state: State = State.SUCCEEDED) -> Job:

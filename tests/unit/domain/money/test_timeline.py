@@ -15,11 +15,11 @@ from tpujob.domain.money.ledger import US, usd_of_job
 GONE: dict[str, Any] = LOST | {"message": "gone"}
 
 
-def refused(k: int, asked: float, cause: Cause = Cause.STOCKOUT) -> Slice:
-    return slice_of(k, asked, None, asked + 5, refused=cause, delete_reason=f"refused {k}")
+def refused(k: int, at: float, cause: Cause = Cause.STOCKOUT) -> Slice:
+    return slice_of(k, at, None, at + 5, refused=cause, delete_reason=f"refused {k}")
 
 
-def preempted(**more: Any) -> Job:
+def preempted(**fields: Any) -> Job:
     """Preempted at 1000 with 20 of 100 steps unsaved, refused twice, and running again since 1500."""
     return replace(
         a_job(),
@@ -34,7 +34,7 @@ def preempted(**more: Any) -> Job:
             attempt(1, 1, 100, 200, 1000, step=100, checkpoint=80, first_step_at=200.0, **GONE),
             attempt(2, 4, 1400, 1500, None, step=90, resumed_from=80),
         ),
-        **more,
+        **fields,
     )
 
 
@@ -91,11 +91,7 @@ def test_the_time_in_which_data_was_copied_is_no_plain_wait() -> None:
     copy = Copy("c", "data", "gs://a", "gs://b", "us-east5", 1100, 0, 0, done_at=1150)
     job = preempted(copies=(copy,))
     kinds = [(kind, start, end) for kind, start, end, *_ in rows(job)]
-    assert kinds[5:8] == [
-        ("waiting", 1050, 1100),
-        ("copying", 1100, 1150),
-        ("waiting", 1150, 1300),
-    ]
+    assert kinds[5:8] == [("waiting", 1050, 1100), ("copying", 1100, 1150), ("waiting", 1150, 1300)]
 
 
 def test_newer_progress_of_the_program_replaces_that_of_the_record() -> None:

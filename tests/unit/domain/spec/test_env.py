@@ -78,8 +78,8 @@ def test_a_person_reads_in_the_plan_what_a_job_runs_in_and_what_may_surprise() -
     tag, shared = environment.warnings(spec)
     assert tag.startswith("lab/train:1 is a tag, not a digest: a later attempt may get another")
     assert shared == "gs://out may be written to by every host at ~/o"
-    kept = "mounts: [{bucket: gs://lab, to: ~/i, only_dir: c4, cache: {size: 1536MiB, ttl: 90m}}]"
-    assert environment.mount_words(load(PLAIN + kept, "job.yaml")) == [
+    mounts = "mounts: [{bucket: gs://lab, to: ~/i, only_dir: c4, cache: {size: 1536MiB, ttl: 90m}}]"
+    assert environment.mount_words(load(PLAIN + mounts, "job.yaml")) == [
         "gs://lab/c4 at ~/i, read only, 1.5 GiB kept on disk for 1h30m"
     ]
     bundled = PLAIN.replace("command: x", "workload: mlp") + f"env: {{docker: '{DIGEST}'}}"
@@ -100,9 +100,7 @@ def test_a_person_reads_in_the_plan_what_a_job_runs_in_and_what_may_surprise() -
         ("echo python", False),
     ],
 )
-def test_a_command_that_only_a_python_of_that_name_would_run_is_warned_about(
-    command: str, warned: bool
-) -> None:
+def test_a_command_for_one_python_name_is_warned_about(command: str, warned: bool) -> None:
     """Ubuntu has `python3` alone; an environment has both."""
     spec = load(PLAIN.replace("command: x", f"command: {json.dumps(command)}"), "job.yaml")
     assert [w.split(":")[0] for w in environment.warnings(spec)] == [

@@ -22,8 +22,8 @@ SWEEP = "matrix: {lr: [1e-3, 3e-4], seed: [0, 1, 2]}\nexclude: [{lr: 1e-3, seed:
 HUNDRED = "[" + ", ".join(map(str, range(100))) + "]"
 
 
-def read(more: str, head: str = HEAD) -> JobSpec:
-    return load(head + more, "job.yaml")
+def read(rest: str, head: str = HEAD) -> JobSpec:
+    return load(head + rest, "job.yaml")
 
 
 def test_a_matrix_makes_one_element_of_each_combination_the_first_key_slowest() -> None:
@@ -57,7 +57,7 @@ def test_a_value_of_args_that_is_a_parameter_keeps_its_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "count", "most"),
+    ("written", "count", "limit"),
     [
         ("array: 100", 100, None),
         ("array: 0-99", 100, None),
@@ -66,9 +66,9 @@ def test_a_value_of_args_that_is_a_parameter_keeps_its_type() -> None:
         ("array: 100\nat_once: 8", 100, 8),
     ],
 )
-def test_an_array_is_written_in_several_ways(written: str, count: int, most: int | None) -> None:
+def test_an_array_is_written_in_several_ways(written: str, count: int, limit: int | None) -> None:
     spec = read(written)
-    assert (size(spec), at_once(spec)) == (count, most)
+    assert (size(spec), at_once(spec)) == (count, limit)
     assert [element.spec.name for element in elements(spec, 98)] == ["sweep-98", "sweep-99"]
 
 

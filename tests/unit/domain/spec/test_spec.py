@@ -400,12 +400,7 @@ KEYS = [key for part in (JobSpec, Tpu, Run, Recovery) for key in part.model_fiel
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text("ab-<\n\0é\ud800"),
         lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(KEYS),
-                inner,
-                max_size=4,
-            )
+            st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4)
         ),
         max_leaves=12,
     ),
