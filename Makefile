@@ -75,7 +75,7 @@ screenshots: $(READY)  ## the pictures in docs/page, made again
 checkpoints: $(READY)  ## checkpoints that are damaged in 4 ways and by FLIPS=24 flipped bits
 	@TPUJOB_FLIPS=$(or $(FLIPS),24) $(BIN)/python -m pytest tests/nightly/training/test_checkpoints.py
 
-fuzz: $(READY)  ## the API, job files, headers and what hosts say, with CASES=100000 that nobody would write; ten to twenty minutes
+fuzz: $(READY)  ## the API, job files, headers and what hosts say, with CASES=100000 odd inputs; ten to twenty minutes
 	@TPUJOB_FUZZ=$(or $(CASES),100000) $(BIN)/python -m pytest --timeout=3600 tests/nightly/fuzz tests/contract/web/test_log.py
 
 # What is known of locked versions is asked of a server; where there is none, that is an error and no success.

@@ -43,18 +43,18 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1.0, help="how long a step takes")
     args = parser.parse_args()
 
-    told_to_stop = []
-    signal.signal(signal.SIGTERM, lambda *_: told_to_stop.append(True))
+    stopping = []
+    signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
 
     first = load()
     print(f"going on from step {first}" if first else "starting afresh", flush=True)
     for step in range(first + 1, args.steps + 1):
         time.sleep(args.seconds)  # your training step
         print(f"step {step} of {args.steps}", flush=True)
-        if told_to_stop or step % args.save_every == 0 or step == args.steps:
+        if stopping or step % args.save_every == 0 or step == args.steps:
             save(step)
-        if told_to_stop and step < args.steps:
-            print(f"told to stop: saved at step {step}", flush=True)
+        if stopping and step < args.steps:
+            print(f"stopping: saved at step {step}", flush=True)
             return INTERRUPTED
     return 0
 

@@ -64,7 +64,7 @@ def _leaves(command: Any, path: list[str], parent: Any) -> Iterator[tuple[list[s
 
 
 def _command(path: list[str], command: Any, context: Any) -> Iterator[str]:
-    """Yield the first line, the help and the options; of the emulator the names of the options alone."""
+    """Yield the first line, the help and the options; of the emulator one line and the options' names."""
     usage, rows = [*path], list[tuple[str, str]]()
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
@@ -83,7 +83,8 @@ def _command(path: list[str], command: Any, context: Any) -> Iterator[str]:
         else:
             rows.append((name, text))
     yield from textwrap.wrap(" ".join(usage), WIDTH, subsequent_indent="    ")
-    yield from _wrapped("  ", command.help or "", 2)
+    text = command.help or ""
+    yield from _wrapped("  ", text.partition("\n")[0] if path[0] == "emulator" else text, 2)
     for name, text in rows:
         yield from _wrapped(f"    {name}  ".ljust(INDENT), text, INDENT)
 

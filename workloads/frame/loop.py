@@ -90,7 +90,7 @@ def train(
         progress.verdict(bad.step, bad.verdict)
         return bad.verdict.code
     if step < config.steps:
-        progress.line(f"told to stop: step {step} is saved; run again to go on")
+        progress.line(f"stopped: step {step} is saved; run again to continue")
         return Exit.INTERRUPTED
     run.test(step, state)
     return Exit.DONE

@@ -67,9 +67,9 @@ class Watcher:
             number = os.read(received, 1)[0]
             with self._lock:
                 if not self._training:
-                    _end(Exit.INTERRUPTED, "told to stop before the first step; nothing is lost")
+                    _end(Exit.INTERRUPTED, "stopped before the first step; nothing is lost")
                 if self.told and number == signal.SIGINT:
-                    _end(_BY_CTRL_C, "told twice; ending without saving")
+                    _end(_BY_CTRL_C, "stopped twice; ending without saving")
                 if not self.told:
                     self._tell_jax(signal.SIGTERM)
                 self.told = True

@@ -147,12 +147,12 @@ def verdict_on_step(
         return StepVerdict("model", None, "", text)
     if finding.blame == "":
         text = "losses and gradients of all rows are finite, and the gradients of the weights or their sum are not"
-        return StepVerdict("", None, "", f"{text}: nothing says who made it")
+        return StepVerdict("", None, "", f"{text}: the cause is unknown")
     name, host = named([place for unit in finding.units for place in places[unit]])
     text = (
-        f"the {finding.what} of whatever rows are on {name} is not finite, and elsewhere it is"
+        f"the {finding.what} is not finite on {name} with any rows, and is finite elsewhere"
         if finding.again
-        else f"the {finding.what} was not finite on {name}, and is when the step is replayed"
+        else f"the {finding.what} was not finite on {name}, and is finite when the step is replayed"
     )
     if host is None:
         return StepVerdict("", None, "", f"{text}: a device made it, and nothing says which")
@@ -166,7 +166,7 @@ def verdict_on_state(finding: Finding, places: Sequence[Place]) -> StepVerdict:
         return StepVerdict("model", None, "", f"{problem}: the update of the model made it")
     name, host = named([places[device] for device in finding.units])
     if finding.blame == "device" and host is not None:
-        text = f"{problem}, and the copies elsewhere are: {name} made it"
+        text = f"{problem}, and the copies elsewhere are finite: {name} made it"
         return StepVerdict("device", host, name, text)
     text = (
         f"{problem}, in parts that only {name} has: the device or the update of the model made it"
