@@ -360,9 +360,9 @@ class ScriptedJobs:
         if self.kept.pop(name, None) is None:
             raise NotFound(f"no secret {name} is set")
 
-    def _on_list(self, query: ListAsked | None) -> JobPage:
+    def _on_list(self, asked: ListAsked | None) -> JobPage:
         """Newest first; every job that has ended did so long ago. The rest of what a list is asked is the board's."""
-        query = query or {}
+        query = asked or {}
         recent, user = query.get("recent"), query.get("user", "")
         whose = [j for j in self.jobs.values() if user in ("", j["user"])]
         matching = [j for j in whose if not (recent and j["state"] in FINAL)]

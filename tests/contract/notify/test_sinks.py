@@ -73,7 +73,7 @@ def test_each_try_has_the_same_id_and_body_and_a_time_of_its_own(receiver: Web) 
 
 def test_a_payload_stays_below_20_kB_and_counts_its_burst(receiver: Web) -> None:
     long = "ä" * 5000
-    webhook(receiver.url).send(a_message(text=long, lines=(long,), more=49), timeout=5)
+    webhook(receiver.url).send(a_message(text=long, lines=(long,), further=49), timeout=5)
     (request,) = receiver.got
     assert len(request.body) < 20_000, "the limit of Standard Webhooks"
     assert json.loads(request.body)["data"]["count"] == 50
