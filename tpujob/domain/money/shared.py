@@ -83,7 +83,7 @@ def share(job: Job, now: Month, granted: Collection[str] = ()) -> BudgetShare:
     )
 
 
-class Billed(NamedTuple):
+class BilledTime(NamedTuple):
     """The bill of a slice that is gone, in micro-dollars and microseconds."""
 
     rate: int
@@ -91,15 +91,15 @@ class Billed(NamedTuple):
     gone: int
 
 
-def _billed(slices: Iterable[Slice]) -> list[Billed]:
+def _billed(slices: Iterable[Slice]) -> list[BilledTime]:
     return [
-        Billed(ledger.rate(slice) or 0, moment(slice.ready_at), moment(slice.gone_at))
+        BilledTime(ledger.rate(slice) or 0, moment(slice.ready_at), moment(slice.gone_at))
         for slice in slices
         if slice.ready_at is not None and slice.gone_at is not None
     ]
 
 
-def _cost(billed: Iterable[Billed], since: float) -> int:
+def _cost(billed: Iterable[BilledTime], since: float) -> int:
     return sum(between(rate, ready, moment(since), gone) for rate, ready, gone in billed)
 
 
@@ -112,7 +112,7 @@ def spent_text(job: Job, granted: Collection[str]) -> str:
 def share_of_removed(text: str, now: Month) -> BudgetShare:
     """Return the part of a removed job in the sums."""
     spent = json.loads(text)
-    billed = [Billed(*slice) for slice in spent["billed"]]
+    billed = [BilledTime(*slice) for slice in spent["billed"]]
     return BudgetShare(spent["user"], _cost(billed, 0.0), _cost(billed, now.start))
 
 
