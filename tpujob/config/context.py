@@ -69,8 +69,7 @@ class Budgets(kinds.SpecPart):
 
     project: PeriodBudget | None = None
     users: Annotated[
-        dict[Annotated[str, kinds.text(64)], PeriodBudget],
-        kinds.mapping("users to budgets"),
+        dict[Annotated[str, kinds.text(64)], PeriodBudget], kinds.mapping("users to budgets")
     ] = Field(default={})
 
 
@@ -107,10 +106,7 @@ class Context(kinds.SpecPart):
     service_account: Annotated[str, kinds.or_empty(_account)] = ""
     #: service accounts of single users' programs, by the user's e-mail address
     service_accounts: Annotated[
-        dict[
-            Annotated[str, kinds.text(320)],
-            Annotated[str, _account],
-        ],
+        dict[Annotated[str, kinds.text(320)], Annotated[str, _account]],
         kinds.mapping("users to service accounts"),
     ] = Field(default={})
     #: how hosts are reached: by their external address, by the internal one, or by the tunnel of IAP; `init` writes the
@@ -124,8 +120,7 @@ class Context(kinds.SpecPart):
     secure_boot: bool = False
     #: network tags of the hosts, for firewall rules
     tags: Annotated[
-        tuple[_LabelText, ...],
-        kinds.names("a tag", kinds.matching(_LABEL, "a network tag")),
+        tuple[_LabelText, ...], kinds.names("a tag", kinds.matching(_LABEL, "a network tag"))
     ] = ()
     #: labels of the slices, for the bill
     labels: Annotated[dict[_LabelText, _LabelText], kinds.mapping("names to values")] = Field(

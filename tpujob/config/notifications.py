@@ -94,8 +94,7 @@ class RuleFile(kinds.SpecPart):
     users: Annotated[tuple[str, ...], kinds.names("a user", kinds.text(320))] = ()
     #: kinds of events; empty: all
     on: Annotated[
-        tuple[str, ...],
-        kinds.names("an event", kinds.one_of(_KINDS, "kind of event")),
+        tuple[str, ...], kinds.names("an event", kinds.one_of(_KINDS, "kind of event"))
     ] = ()
 
 

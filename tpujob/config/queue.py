@@ -60,8 +60,7 @@ class QueueSetting(kinds.SpecPart):
     limits: LimitSetting = LimitSetting()
     #: limits for single types of slices
     types: Annotated[
-        dict[Annotated[str, kinds.accelerator], LimitSetting],
-        kinds.mapping("types to limits"),
+        dict[Annotated[str, kinds.accelerator], LimitSetting], kinds.mapping("types to limits")
     ] = Field(default={})
     #: users who may use the high priority; empty: all
     high: Annotated[tuple[str, ...], kinds.names("a user", kinds.text(320))] = ()

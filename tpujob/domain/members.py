@@ -31,8 +31,7 @@ def name_of(text: str) -> str:
     name = text.strip().lower()
     if not _NAME.fullmatch(name):
         raise BadRequest(
-            f"{text[:80]!r} is not the name of a member",
-            hint="It is a login or an e-mail address.",
+            f"{text[:80]!r} is not the name of a member", hint="It is a login or an e-mail address."
         )
     return name
 

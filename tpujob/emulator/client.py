@@ -11,21 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tpujob.errors import (
-    BackendGone,
-    BadRequest,
-    IllegalInState,
-    NotFound,
-    TpujobError,
-)
+from tpujob.errors import BackendGone, BadRequest, IllegalInState, NotFound, TpujobError
 
 _TIMEOUT_S = 10.0
 _START_IT = "Start it with `tpujob up`."
-_ERRORS: dict[int, type[TpujobError]] = {
-    400: BadRequest,
-    404: NotFound,
-    409: IllegalInState,
-}
+_ERRORS: dict[int, type[TpujobError]] = {400: BadRequest, 404: NotFound, 409: IllegalInState}
 
 
 class EmulatorClient:

@@ -17,13 +17,7 @@ from random import Random
 from typing import Any, cast
 
 from tpujob.emulator import CHAOS_PER_HOUR, inject_hosts
-from tpujob.emulator.fault_commands import (
-    COMMANDS,
-    arguments,
-    parameters,
-    perform,
-    value_of,
-)
+from tpujob.emulator.fault_commands import COMMANDS, arguments, parameters, perform, value_of
 from tpujob.emulator.tpu.records import ApiError, Node, NodeState, invalid
 from tpujob.emulator.tpu.world import World
 from tpujob.errors import BadSpec

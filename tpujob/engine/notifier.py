@@ -50,13 +50,7 @@ class Sender:
     """Sends messages of the outbox, one at a time for each channel, tests aside. Thread-safe."""
 
     def __init__(
-        self,
-        outbox: Outbox,
-        setup: NotificationSetup,
-        clock: Clock,
-        *,
-        owner: str,
-        pool: Executor,
+        self, outbox: Outbox, setup: NotificationSetup, clock: Clock, *, owner: str, pool: Executor
     ) -> None:
         """`owner`: of claims, unique among all backends. `pool`: where tries are made."""
         self._outbox, self._setup, self._clock = outbox, setup, clock

@@ -147,12 +147,7 @@ class Observer:
                     slice, timeout=LOOK, job_id=job.id, by_name=True
                 )
         live.note_look(slices, seen.reports, self.clock.now())
-        return replace(
-            seen,
-            slices=slices,
-            listed=frozenset(),
-            leaving=frozenset(live.leaving),
-        )
+        return replace(seen, slices=slices, listed=frozenset(), leaving=frozenset(live.leaving))
 
     def _waits(self, job: Job, reports: Sequence[HostReport]) -> bool:
         """Return whether some host has not reported lately."""

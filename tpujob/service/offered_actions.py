@@ -135,10 +135,7 @@ def _kept_for(held: Slice, seconds: float) -> str:
 
 def _delete(job: Job) -> tuple[str, str]:
     if job.spec.is_group:
-        return (
-            f"cancels its active elements and releases their slices; {_LEAVES}",
-            _OF_ELEMENTS,
-        )
+        return (f"cancels its active elements and releases their slices; {_LEAVES}", _OF_ELEMENTS)
     return f"{_give_back(job)}; {_LEAVES}", _until_gone(job)
 
 
@@ -204,8 +201,7 @@ def check_resumable(job: Job) -> None:
         )
     if next_step.lacks_dependency(job) and not job.spec.is_group:
         raise IllegalInState(
-            f"job {job.id} {job.message}",
-            hint="`tpujob resume` of that job resumes this one too.",
+            f"job {job.id} {job.message}", hint="`tpujob resume` of that job resumes this one too."
         )
 
 

@@ -114,10 +114,7 @@ def answer(scope: Scope, error: TpujobError, status: int = 0, *, again_s: int = 
     if not wants_page(scope):
         return reply(error, status)
     headers = {"content-security-policy": POLICY} | ({"refresh": str(again_s)} if again_s else {})
-    hint = [
-        *error.hint.splitlines(),
-        *([f"This page retries every {again_s} s"] * bool(again_s)),
-    ]
+    hint = [*error.hint.splitlines(), *([f"This page retries every {again_s} s"] * bool(again_s))]
     return HTMLResponse(page(error.message, hint), status or error.http_status, headers)
 
 

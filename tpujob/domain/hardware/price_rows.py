@@ -99,9 +99,7 @@ class Item:
 
 ONE_YEAR, THREE_YEARS = "1-year commitment", "3-year commitment"
 TPU = Item(
-    "chip-hour",
-    where="location",
-    pricings=("on-demand", "spot", "reserved", ONE_YEAR, THREE_YEARS),
+    "chip-hour", where="location", pricings=("on-demand", "spot", "reserved", ONE_YEAR, THREE_YEARS)
 )
 
 #: all other items, by name

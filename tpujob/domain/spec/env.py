@@ -99,15 +99,9 @@ class Env(kinds.SpecPart):
     """The environment of set-up and program, built once on each host."""
 
     uv: _File = Field(None, description="Requirements file in code, installed by uv.")
-    pip: _File = Field(
-        None,
-        description="Requirements file in code; the environment has pip, too.",
-    )
+    pip: _File = Field(None, description="Requirements file in code; the environment has pip, too.")
     conda: _File = Field(None, description="environment.yml in code, for micromamba or conda.")
-    docker: _Image = Field(
-        None,
-        description="Image; with @sha256:... every attempt gets the same.",
-    )
+    docker: _Image = Field(None, description="Image; with @sha256:... every attempt gets the same.")
     python: _Python = Field(None, description='With uv or pip: version of Python, such as "3.11".')
     args: _Args = Field((), description="With docker: options of `docker run`.")
 

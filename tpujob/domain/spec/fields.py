@@ -331,8 +331,7 @@ def _entries(key: str, value: str | list[str]) -> Schema:
 
 
 Name = Annotated[
-    str,
-    matching(_NAME, "1 to 40 of a-z, 0-9 and -, beginning with a letter and not ending in -"),
+    str, matching(_NAME, "1 to 40 of a-z, 0-9 and -, beginning with a letter and not ending in -")
 ]
 Types = Annotated[
     tuple[str, ...],

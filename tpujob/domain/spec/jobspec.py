@@ -46,7 +46,7 @@ class JobBudget(SpecPart):
 
     usd: Usd = Field(
         description="US dollars. The program saves and the slice is released before the limit; `tpujob "
-        "resume --budget` raises it.",
+        "resume --budget` raises it."
     )
 
 
@@ -94,8 +94,7 @@ _Workload = Annotated[
     str | None,
     kinds.optional(
         Checked(
-            kinds.one_of(WORKLOADS, "bundled workload"),
-            {"type": "string", "enum": list(WORKLOADS)},
+            kinds.one_of(WORKLOADS, "bundled workload"), {"type": "string", "enum": list(WORKLOADS)}
         )
     ),
 ]
@@ -109,8 +108,7 @@ class Tpu(kinds.SpecPart):
         description="Accelerator type such as v4-16, or a list in order of preference.",
     )
     zones: kinds.Zones = Field(
-        (),
-        description="Zones, best first. Default: those of the context that have the type.",
+        (), description="Zones, best first. Default: those of the context that have the type."
     )
     pricing: kinds.Pricing = Field(
         "spot", description="spot can be preempted; reserved needs a reservation."
@@ -124,8 +122,7 @@ class Tpu(kinds.SpecPart):
         None, description="Software of the TPU VM. Default: the usual one of the generation."
     )
     slices: kinds.Slices = Field(
-        1,
-        description="Number of slices that run the program together (Multislice), up to 64.",
+        1, description="Number of slices that run the program together (Multislice), up to 64."
     )
 
     @model_validator(mode="after")
@@ -197,10 +194,7 @@ class Recovery(kinds.SpecPart):
         "swap",
         description="swap keeps a bad slice until its replacement is ready; release deletes it at once.",
     )
-    wait: kinds.Wait = Field(
-        None,
-        description="Maximum wait for capacity. Default: no limit.",
-    )
+    wait: kinds.Wait = Field(None, description="Maximum wait for capacity. Default: no limit.")
 
 
 class WatchSpec(kinds.SpecPart):
@@ -260,10 +254,7 @@ class JobSpec(kinds.SpecPart):
     )
     recovery: Recovery = Recovery()  # pyright: ignore[reportCallIssue]
     watch: WatchSpec = WatchSpec()  # pyright: ignore[reportCallIssue]
-    preflight: bool = Field(
-        True,
-        description="Check hosts and devices before the program starts.",
-    )
+    preflight: bool = Field(True, description="Check hosts and devices before the program starts.")
     hold: kinds.Hold = Field(
         900,
         description="How long cancel keeps the slice, up to 7d.",
@@ -276,8 +267,7 @@ class JobSpec(kinds.SpecPart):
     )
     budget: JobBudget | None = Field(None, description="Limit of the job's cost. Default: none.")
     notify: kinds.Channels = Field(
-        (),
-        description="Notification channels (`tpujob notifications`).",
+        (), description="Notification channels (`tpujob notifications`)."
     )
     after: queue.AfterJobs = Field(
         (), description="Jobs that must succeed, or meet `on`, before this one starts."

@@ -86,7 +86,7 @@ def queued_tier(queued: Message, node: Message) -> Pricing:
     if node.HasField("scheduling_config"):
         raise invalid(
             "Cloud TPU received a bad request. scheduling_config must not be set in the node of a "
-            "queued resource",
+            "queued resource"
         )
     if queued.WhichOneof("tier") == "spot":
         return "spot"
@@ -162,9 +162,7 @@ def _show_each_node(tpu: Message, queued: Queued) -> None:
 def operation_message(operation: Operation) -> Message:
     """Return the operation; metadata and response have the types of the API version that started it."""
     metadata = v2.OperationMetadata.pb()(
-        target=operation.target,
-        verb=operation.verb,
-        api_version=operation.api,
+        target=operation.target, verb=operation.verb, api_version=operation.api
     )
     metadata.create_time.FromNanoseconds(int(operation.created_at * 1e9))
     message = operations_pb2.Operation(name=operation.name, done=operation.done)

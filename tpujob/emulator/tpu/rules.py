@@ -66,7 +66,7 @@ def check_id(id: str) -> None:
     if not _ID.fullmatch(id):
         raise invalid(
             f'Cloud TPU received a bad request. the name "{id[:80]}" is invalid: it must start with a '
-            "lowercase letter followed by up to 62 lowercase letters, numbers, or hyphens",
+            "lowercase letter followed by up to 62 lowercase letters, numbers, or hyphens"
         )
 
 
@@ -76,18 +76,18 @@ def check_spec(world: World, zone: str, spec: NodeSpec) -> None:
     if spec.type not in world.stock.types(zone) or _for_other_generation(spec):
         raise invalid(
             f'CloudTpu received an invalid AcceleratorType, "{spec.type}" for zone "{zone}" and '
-            f'version "{spec.runtime_version}".',
+            f'version "{spec.runtime_version}".'
         )
     if not _RUNTIME.fullmatch(spec.runtime_version):
         raise invalid(
             f'Cloud TPU received a bad request. the runtime version "{spec.runtime_version}" '
-            f"is not available in the zone {zone}",
+            f"is not available in the zone {zone}"
         )
     for key, value in spec.labels.items():
         if not (_is_label(key) and _is_label(value) and key[:1].isalpha()):
             raise invalid(
                 f'Cloud TPU received a bad request. the label "{key[:80]}: {value[:80]}" is invalid: it may have '
-                "lowercase letters, numbers, underscores and dashes, 63 of them",
+                "lowercase letters, numbers, underscores and dashes, 63 of them"
             )
     check_uses(world, spec.uses)
 
@@ -123,7 +123,7 @@ def check_reservation(world: World, zone: str, name: str) -> None:
     if name and (match is None or match["zone"] not in (None, zone)):
         raise invalid(
             f'Cloud TPU received a bad request. the reservation name "{name[:200]}" is invalid: it must '
-            f"be projects/PROJECT/locations/{zone}/reservations/RESERVATION",
+            f"be projects/PROJECT/locations/{zone}/reservations/RESERVATION"
         )
     if name:
         check_uses(world, [f"reservations/{id_of(name)}"])

@@ -240,11 +240,7 @@ class World:
         return operation
 
     def finish(
-        self,
-        name: str,
-        *,
-        error: ApiError | None = None,
-        response: Node | Queued | None = None,
+        self, name: str, *, error: ApiError | None = None, response: Node | Queued | None = None
     ) -> None:
         """Complete an operation unless it is complete; the response is a copy of the record as it is now."""
         running = self.operations.get(name)

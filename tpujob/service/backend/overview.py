@@ -44,12 +44,7 @@ class Overview:
     # Events ----------------------------------------------------------------------------------------------------------
 
     def happened(
-        self,
-        caller: Principal,
-        *,
-        before: str = "",
-        kinds: Sequence[str] = (),
-        limit: int = EVENTS,
+        self, caller: Principal, *, before: str = "", kinds: Sequence[str] = (), limit: int = EVENTS
     ) -> EventsPage:
         """Return what `JobsApi.happened` documents. Admins read the text of errors, too."""
         if not 1 <= limit <= PAGE:

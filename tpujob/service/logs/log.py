@@ -6,15 +6,7 @@ from itertools import islice
 from threading import BoundedSemaphore
 from typing import TypeVar
 
-from tpujob.api import (
-    LogBlock,
-    LogLine,
-    LogMatches,
-    LogPage,
-    LogWindow,
-    SearchAsked,
-    WindowAsked,
-)
+from tpujob.api import LogBlock, LogLine, LogMatches, LogPage, LogWindow, SearchAsked, WindowAsked
 from tpujob.domain.model import Job
 from tpujob.domain.text import many, rfc3339
 from tpujob.errors import BadRequest, Busy, NotFound

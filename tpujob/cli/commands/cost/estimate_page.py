@@ -139,10 +139,7 @@ def _item(text: str, columns: int, indent: int = 2) -> list[str]:
 
 
 EMULATED = "The local stack bills nothing: amounts are Google's list prices."
-_RANGES = (
-    Column("Nine of ten jobs"),
-    *numbers("From", "Half below", "1 in 10 above", "To"),
-)
+_RANGES = (Column("Nine of ten jobs"), *numbers("From", "Half below", "1 in 10 above", "To"))
 NEW = "No job has had such a slice there yet"
 GUESSED = (
     "Preemptions are guessed from records of spot machines of another kind: state them with "

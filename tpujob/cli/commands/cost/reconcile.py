@@ -22,10 +22,7 @@ _JOBS = (
     *numbers("Chip-h", "on bill", "Estimate", "Billed", "Gap"),
     Column("Why", floors=(20, 8)),
 )
-_BILL = (
-    Column("For", floors=(34, 20)),
-    *numbers("Rows", "Cost", "Credits", "Billed"),
-)
+_BILL = (Column("For", floors=(34, 20)), *numbers("Rows", "Cost", "Credits", "Billed"))
 
 
 def reconcile(

@@ -23,11 +23,7 @@ _HOSTS = (
     Column("Physical", (14,)),
     Column("Condition", (9,)),
 )
-_STOCK = (
-    Column("Zone", (8,)),
-    Column("Type"),
-    *numbers("Hosts", "Used"),
-)
+_STOCK = (Column("Zone", (8,)), Column("Type"), *numbers("Hosts", "Used"))
 
 
 def status_page(status: Mapping[str, Any], columns: int, *, color: bool = False) -> str:
