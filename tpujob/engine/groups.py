@@ -71,9 +71,7 @@ class Groups:
             return replace(seen, group_wish=self._store.peek(job.group).wish)
         except NotFound:
             return replace(seen, group_wish=DesiredState.RELEASE)
-        except (
-            DamagedRecord
-        ):  # a request for the whole group is not known: only what runs goes on, as `check` raises
+        except DamagedRecord:  # what runs goes on; `check` raises, so nothing starts
             return seen
 
     def check(self, job: Job, happened: Event) -> None:

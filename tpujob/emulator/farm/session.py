@@ -68,10 +68,7 @@ async def _feed(session: _Session, sink: asyncio.StreamWriter) -> None:
         while True:
             try:
                 data = await session.stdin.read(_CHUNK)
-            except (
-                asyncssh.BreakReceived,
-                asyncssh.SignalReceived,
-            ):  # no client of ours sends them
+            except (asyncssh.BreakReceived, asyncssh.SignalReceived):  # from none of our clients
                 continue
             if not data:
                 return
