@@ -53,11 +53,10 @@ def test_the_page_shows_state_times_and_curves_of_a_job(site: Site, open_tab: Op
 
 def test_retries_and_the_steps_of_an_attempt_are_those_of_the_terminal(site: Site) -> None:
     stage = site.stage
-    job = stage.create(recovery={"failures": 0, "hangs": 2})
-    stage.until(job, State.PREPARING)
-    page = httpx.get(f"{site.url}/jobs/{job}", headers=HTML).text
+    (starts,) = site.store_jobs([lab.job_in(State.PREPARING)])
+    page = httpx.get(f"{site.url}/jobs/{starts.id}", headers=HTML).text
     assert '<span class="mute">starting</span>' in page
-    stage.running(job)
+    job = stage.started(recovery={"failures": 0, "hangs": 2})
     stage.reports(job, step=30, resumed_from=25)
     stage.step(job)
     page = httpx.get(f"{site.url}/jobs/{job}", headers=HTML).text
