@@ -41,6 +41,13 @@ def test_create_submits_once_for_a_key(tpujob: Tpujob, api: ScriptedJobs, job_fi
     assert "name" in tpujob("create", str(job_file), "--name", "A b", code=65).err
 
 
+@pytest.mark.parametrize("option", ["--dry-run", "--check"])
+def test_a_job_that_is_not_submitted_cannot_be_followed(
+    tpujob: Tpujob, job_file: Path, option: str
+) -> None:
+    assert "goes without" in tpujob("create", str(job_file), option, "--follow", code=2).err
+
+
 @pytest.mark.parametrize("kind", [errors.Transient, errors.BackendGone])
 def test_a_create_without_an_answer_can_be_repeated_without_a_second_job(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path, kind: type[errors.TpujobError]

@@ -64,6 +64,8 @@ def create(
     from tpujob.domain.spec.elements import elements
     from tpujob.submit import job_file
 
+    if check and (dry_run or follow):
+        raise BadRequest("--check goes without --dry-run and --follow")
     spec = job_file.read(file, name, cross_region=allow_cross_region, values=values or ())
     if check:
         return _check(next(elements(spec)).spec if spec.is_group else spec, as_json=as_json)
@@ -126,6 +128,8 @@ def submit(spec: JobSpec, options: SubmitOptions) -> int:
     from tpujob.domain.spec import dump
     from tpujob.submit import job_file
 
+    if options.dry_run and options.follow:
+        raise BadRequest("--dry-run goes without --follow")
     spec_fields = dump(spec)
     screen = get_screen()
     note_context()

@@ -43,13 +43,7 @@ def events(
     ] = None,
     limit: Annotated[
         int | None,
-        option(
-            "N",
-            f"All jobs: number of events. [default: {NEWEST}]",
-            min=1,
-            max=PAGE,
-            show_default=False,
-        ),
+        option("N", f"All jobs: number of events. Default: {NEWEST}.", min=1, max=PAGE),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -30,8 +30,7 @@ def queue(
         ),
     ] = None,
     limit: Annotated[
-        int | None,
-        option("N", f"Maximum number; 0: all. [default: {ROWS}]", min=0, show_default=False),
+        int | None, option("N", f"Maximum number; 0: all. Default: {ROWS}.", min=0)
     ] = None,
     watch: Watch = False,
     as_json: Json = False,
