@@ -238,9 +238,11 @@ def test_the_roles_allow_each_call_of_secret_manager_and_no_other() -> None:
         "destroy": "versions.destroy",
     }
     roles = "".join(file.read_text() for file in DEPLOY.glob("*-role.yaml"))
-    given = re.findall(r"- secretmanager\.(\S+)", roles)
-    assert sorted(given) == sorted(" ".join(needed.values()).split())
-    public = {name for name, it in vars(SecretManager).items() if callable(it) and name[0] != "_"}
+    granted = re.findall(r"- secretmanager\.(\S+)", roles)
+    assert sorted(granted) == sorted(" ".join(needed.values()).split())
+    public = {
+        name for name, member in vars(SecretManager).items() if callable(member) and name[0] != "_"
+    }
     assert public == {*needed, "name", "close"}, "which make no call"
 
 
