@@ -53,12 +53,16 @@ def test_the_page_shows_state_times_and_curves_of_a_job(site: Site, open_tab: Op
 
 def test_retries_and_the_steps_of_an_attempt_are_those_of_the_terminal(site: Site) -> None:
     stage = site.stage
+    (starts,) = site.store_jobs([lab.job_in(State.PREPARING)])
+    page = httpx.get(f"{site.url}/jobs/{starts.id}", headers=HTML).text
+    assert '<span class="mute">starting</span>' in page
     job = stage.started(recovery={"failures": 0, "hangs": 2})
     stage.reports(job, step=30, resumed_from=25)
     stage.step(job)
     page = httpx.get(f"{site.url}/jobs/{job}", headers=HTML).text
     assert ">failures: no retry is allowed<" in page
     assert ">hangs 0 of 2<" in page
+    assert '<span class="mute">running</span>' in page
     assert '<td class="num">26</td><td class="num">30</td>' in page, "the first step that it made"
 
 

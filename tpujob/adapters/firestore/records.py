@@ -90,7 +90,8 @@ def build_write(write: Put | Remove, read: Mapping[str, Doc | None], root: str) 
     if isinstance(write, Remove):
         message: dict[str, Any] = {"delete": name}
     else:
-        message = {"update": {"name": name, "fields": _fields(write.fields)}}
+        fields = {field: _to_value(v) for field, v in write.fields.items() if v is not None}
+        message = {"update": {"name": name, "fields": fields}}
         if write.stamped:
             message["update_transforms"] = [{"field_path": CHANGED, "set_to_server_value": 1}]
     if write.path in read:
@@ -149,10 +150,6 @@ def build_query(
 
 
 _OPERATORS = {"==": "EQUAL", "<=": "LESS_THAN_OR_EQUAL", ">": "GREATER_THAN"}
-
-
-def _fields(fields: Mapping[str, Value | None]) -> dict[str, Any]:
-    return {name: _to_value(value) for name, value in fields.items() if value is not None}
 
 
 def _to_value(value: Any) -> dict[str, Any]:

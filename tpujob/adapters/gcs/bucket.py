@@ -37,7 +37,9 @@ def needed_changes(resource: Mapping[str, Any], log_days: int | None) -> dict[st
         }
     if now.log_days != log_days:
         rules = [rule for rule in _rules(resource) if not _removes_logs(rule)]
-        rules += [] if log_days is None else [_log_rule(log_days)]
+        if log_days is not None:  # rules match the end of a name but no pattern
+            condition = {"age": log_days, "matchesSuffix": [LOG_SUFFIX]}
+            rules.append({"action": {"type": "Delete"}, "condition": condition})
         changes["lifecycle"] = {"rule": rules}
     return changes
 
@@ -93,11 +95,6 @@ def check_ours(resource: Mapping[str, Any]) -> None:
 
 def _rules(resource: Mapping[str, Any]) -> Sequence[Any]:
     return resource.get("lifecycle", {}).get("rule", ())
-
-
-def _log_rule(days: int) -> dict[str, Any]:
-    """Return the rule that removes logs. Rules match the end of a name but no pattern, hence LOG_SUFFIX."""
-    return {"action": {"type": "Delete"}, "condition": {"age": days, "matchesSuffix": [LOG_SUFFIX]}}
 
 
 def _removes_logs(rule: Any) -> bool:
