@@ -28,7 +28,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_collection_finish() -> None:
-    """Modules and tests stay until the end: nobody need look for garbage among them."""
+    """Modules and tests stay until the end: no garbage is to be collected among them."""
     gc.freeze()
     gc.enable()
 

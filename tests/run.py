@@ -272,7 +272,7 @@ def _end_group(leader: int, number: signal.Signals) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """This process's, but bytecode is kept: pytest compiles all tests anew in each of its processes otherwise."""
+    """This process's, but bytecode is kept: pytest compiles all tests again in each of its processes otherwise."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 

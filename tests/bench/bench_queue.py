@@ -4,7 +4,7 @@ The lab has eight slices of quota, of one type. Jobs come in bursts of three on 
 lengths are lognormal (median 35 min, sigma 1.2); the cloud takes 8 min on average to give a slice, a cold start costs
 6 min of it, a warm one 1 min, and one on a slice that was wiped 4 min, as the environment is made again. `own`: one
 slice a job, by the plan's order. `hand on`: the same, and a slice serves the next job of its owner at once. `lab`: the
-next job in order, whoever owns it. `jobman`: eight workers that never give a slice back take the first job in the file
+next job in order, of any owner. `jobman`: eight workers that never give a slice back take the first job in the file
 that fits.
 Waits are from submission to the first minute of work.
 """

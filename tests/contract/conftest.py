@@ -1,4 +1,4 @@
-"""Servers shared by the contract suites: our Cloud TPU, and those that nobody here wrote."""
+"""Servers shared by the contract suites: our Cloud TPU, and those of other projects."""
 
 from collections.abc import Iterator
 

@@ -305,7 +305,7 @@ class ScriptedJobs:
         self.refused: list[RefusalView] = []  #: the same
         self.waiting = QueueView(rows=[], waiting=0)
         self.shared: list[ShareView] = []
-        self.told: list[ChannelView] = [channel_view()]
+        self.channel_views: list[ChannelView] = [channel_view()]
         self.messages: list[DeliveryView] = [delivery_view()]
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -520,7 +520,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "queue": lambda it, **_: it.waiting,
     "shares": lambda it: it.shared,
     "hosts": lambda it: [*it.suspects.values()],
-    "channels": lambda it: it.told,
+    "channels": lambda it: it.channel_views,
     "deliveries": lambda it, **_: it.messages,
     "test_channel": lambda it, channel: it.messages[0],
     "set_channel_secret": lambda it, name, value: None,

@@ -128,7 +128,7 @@ def test_a_large_object_goes_on_from_its_token(rig: Rig, monkeypatch: pytest.Mon
     assert set(progress.tokens) == {"large"}, "the time of a round is up after one call"
     done = rig.whole(replace(copy(), progress=progress))
     assert tokens[0] == ""
-    assert all(tokens[1:]), "no call but the first begins anew"
+    assert all(tokens[1:]), "only the first call begins at the start"
     assert (done.objects, done.bytes) == (2, (40 << 20) + 1)
 
 

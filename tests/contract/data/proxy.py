@@ -1,4 +1,4 @@
-"""A TCP proxy before the emulated storage, which flips bytes, cuts connections, or kills whoever talks through it."""
+"""A TCP proxy before the emulated storage, which flips bytes, cuts connections, or kills its clients."""
 
 import contextlib
 import random

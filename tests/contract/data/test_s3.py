@@ -42,7 +42,7 @@ def moto() -> Iterator[str]:
 
 @pytest.fixture
 def s3(moto: str, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A client, as somebody else has it, and an empty bucket `data`. The environment leads to the server."""
+    """A client of another user, and an empty bucket `data`. The environment leads to the server."""
     for name, value in moto_server.settings(moto, rig.folder).items():
         monkeypatch.setenv(name, value)
     client = moto_server.client()
@@ -258,7 +258,7 @@ def test_a_missing_bucket_and_an_empty_prefix_are_named(rig: Rig, s3: Any) -> No
 
 
 class Refusing(BaseHTTPRequestHandler):
-    """Refuses what is signed, as a public bucket of somebody else does; or everything; or leads elsewhere."""
+    """Refuses what is signed, as a public bucket of another owner does; or everything; or leads elsewhere."""
 
     mode = "public"
     requests: list[tuple[str, bool]]

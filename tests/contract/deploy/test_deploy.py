@@ -41,7 +41,7 @@ from tpujob.web.security.limits import BUNDLE_S, OPEN_PATHS, Limits
 
 __all__ = ["parser"]  # a fixture
 DEPLOY = ROOT / "deploy"
-#: stands for the command of whoever runs the scripts
+#: stands for the command of the user who runs the scripts
 TPUJOB = r"""#!/bin/sh
 echo "tpujob $*" >> "$RECORD.members"
 exit "${MEMBERS:-0}"
@@ -200,7 +200,7 @@ def test_no_account_gets_more_roles_than_the_table_says(done: Desk) -> None:
         assert kind in ("serviceAccount", "user"), f"{kind}: everybody, or a whole domain"
         user, condition = member.partition("@")[0], flags.get("condition", "")
         if "/secrets/tpujob-s-" in condition:
-            assert user == "tpujob-backend", "nobody else reads what users have set"
+            assert user == "tpujob-backend", "only the backend reads secrets of users"
         of = "project, if" if "expression=" in condition else "project"
         grants.add((user, flags["role"], of if words[0] == "projects" else "resource"))
     assert grants == {
@@ -238,9 +238,11 @@ def test_the_roles_allow_each_call_of_secret_manager_and_no_other() -> None:
         "destroy": "versions.destroy",
     }
     roles = "".join(file.read_text() for file in DEPLOY.glob("*-role.yaml"))
-    given = re.findall(r"- secretmanager\.(\S+)", roles)
-    assert sorted(given) == sorted(" ".join(needed.values()).split())
-    public = {name for name, it in vars(SecretManager).items() if callable(it) and name[0] != "_"}
+    granted = re.findall(r"- secretmanager\.(\S+)", roles)
+    assert sorted(granted) == sorted(" ".join(needed.values()).split())
+    public = {
+        name for name, member in vars(SecretManager).items() if callable(member) and name[0] != "_"
+    }
     assert public == {*needed, "name", "close"}, "which make no call"
 
 
@@ -315,7 +317,7 @@ def test_what_google_does_not_know_yet_is_tried_again(empty: Desk) -> None:
     empty.project.slept.clear()
     empty.project.refuse = lambda words: "a quota" if "services replace" in words else None
     assert "a quota" in empty.run("up.sh", code=1)
-    assert not empty.project.slept, "of other errors the first one is told"
+    assert not empty.project.slept, "the first of other errors is reported"
 
 
 def test_an_answer_that_does_not_say_what_is_there_ends_a_script(desk: Desk) -> None:
@@ -697,16 +699,16 @@ def test_scripts_and_backend_agree_on_its_folder(desk: Desk, project: str, datab
 
 
 def test_whoever_cannot_be_taken_off_the_list_keeps_the_rest(running: Desk) -> None:
-    """Else the scripts would say that somebody has left who has not."""
+    """Keep the rest, as that member can still act."""
     running.run("leave.sh", "ben@example.org", code=1, MEMBERS="77")
     assert running.changes() == []
     running.run("leave.sh", "ben@example.org", MEMBERS="3")
-    assert len(running.changes()) == 3, "whoever is on no list may still have the rest"
+    assert len(running.changes()) == 3, "a user on no list may still have the rest"
 
 
 DIGEST = "name a digest"
 
-#: script, its words, the context, settings, and what is said
+#: script, its words, the context, settings, and the error
 REFUSED = [
     ("setup.sh", (), "name: lab\n", {}, "open to the world"),
     ("setup.sh", (), "name: lab\nssh: external\n", {}, "ssh: internal"),

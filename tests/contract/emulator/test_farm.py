@@ -216,7 +216,7 @@ def _expect(channel: paramiko.Channel, text: bytes) -> None:
     seen = b""
     while text not in seen:
         data = channel.recv(4096)
-        assert data, f"the session ended without {text!r}; it said {seen!r}"
+        assert data, f"the session ended without {text!r}, after {seen!r}"
         seen += data
 
 
@@ -226,18 +226,18 @@ def _expect(channel: paramiko.Channel, text: bytes) -> None:
 def test_a_bare_host_has_what_a_tpu_vm_has(farm: FarmProcess) -> None:
     (address,) = farm.slice("tj-bare", image="bare")
 
-    def said(command: str) -> tuple[int, str]:
+    def output_of(command: str) -> tuple[int, str]:
         code, out, err = farm.run(address, command)
         return code, (out + err).decode().strip()
 
     version = sysconfig.get_python_version() if image.shortcomings() else "3.10"
-    assert said("python3 -V")[1].startswith(f"Python {version}.")
-    assert said("python -V") == (127, "/bin/bash: line 1: python: command not found")
-    assert said("python3 -m pip --version")[1].endswith("No module named pip")
-    assert said("python3 -c 'import ensurepip'")[1].endswith("No module named 'ensurepip'")
-    assert said("python3 -c 'import jax'")[1].endswith("No module named 'jax'")
-    assert said("docker version")[0] == 1
-    assert said("command -v uv apt-get sudo")[0] != 0
+    assert output_of("python3 -V")[1].startswith(f"Python {version}.")
+    assert output_of("python -V") == (127, "/bin/bash: line 1: python: command not found")
+    assert output_of("python3 -m pip --version")[1].endswith("No module named pip")
+    assert output_of("python3 -c 'import ensurepip'")[1].endswith("No module named 'ensurepip'")
+    assert output_of("python3 -c 'import jax'")[1].endswith("No module named 'jax'")
+    assert output_of("docker version")[0] == 1
+    assert output_of("command -v uv apt-get sudo")[0] != 0
     farm.call("DELETE", "/slices/tj-bare")
 
 

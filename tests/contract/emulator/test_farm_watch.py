@@ -9,7 +9,7 @@ from tpujob.emulator.tpu import convert
 
 
 class Farm(NoFarm):
-    """Answers what it is told to, to the one question that the watch has."""
+    """Answers the one question of the watch as the test sets."""
 
     def __init__(self, answer: Exception | frozenset[str] | None) -> None:
         super().__init__()

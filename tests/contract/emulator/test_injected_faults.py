@@ -171,7 +171,7 @@ def test_hosts_restart_under_maintenance(rig: Rig, tmp_path: Path) -> None:
     rig.emulator.do("maintain", restart=True, window_s=4, notice_s=3)
     assert rig.health("one") == "UNHEALTHY_MAINTENANCE"
     until(lambda: node_state(rig.client, "one") == "REPAIRING", "REPAIRING")
-    assert queued_state(rig.client, "one") == "ACTIVE", "nobody took the slice away"
+    assert queued_state(rig.client, "one") == "ACTIVE", "the slice is still there"
     until(lambda: node_state(rig.client, "one") == "READY", "READY again")
     assert not alive(pid)
     assert rig.farm.run(address, "cat ~/note")[1] == b"kept\n"

@@ -128,7 +128,7 @@ def do(model: Model, command: str, **values: Any) -> dict[str, Any]:
     return answer
 
 
-def told(model: Model) -> list[str]:
+def reported(model: Model) -> list[str]:
     return [text for _, text in model.world.history]
 
 
@@ -153,8 +153,8 @@ def test_a_schedule_carries_out_each_step_at_its_time() -> None:
     assert (shown["done"], shown["next"][0]["in_s"]) == (1, 9)
     model.go(20)
     assert model.world.faults.stockout(ZONE, "v4", model.now)
-    assert "schedule: oom failed: no slice is ready" in told(model)
-    assert told(model)[-1] == "schedule: has ended"
+    assert "schedule: oom failed: no slice is ready" in reported(model)
+    assert reported(model)[-1] == "schedule: has ended"
     assert model.control.perform("GET", "/status", {})[1]["schedule"] is None
 
 
@@ -199,4 +199,4 @@ def test_chaos_can_be_limited_and_ended() -> None:
     do(model, "end-plan")
     before = len(model.world.history)
     model.go(HOUR)
-    assert not [t for t in told(model)[before:] if t.startswith("chaos")]
+    assert not [t for t in reported(model)[before:] if t.startswith("chaos")]

@@ -53,7 +53,7 @@ def test_a_healthy_project_has_nothing_wrong(look: Any) -> None:
     assert not bad, "\n".join(map(str, bad))
 
 
-#: what answers so, and the check that cannot be told then
+#: the path that answers so, and the check without a result
 LOOKS = [
     (g.PROJECT_PATH, "project"),
     (f"{g.PROJECT_PATH}:testIamPermissions", "permissions"),

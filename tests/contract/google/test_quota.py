@@ -1,4 +1,4 @@
-"""Quotas and their use as the APIs write them: names, pages, places, what JSON leaves out, what nobody knows."""
+"""Quotas and their use as the APIs write them: names, pages, places, what JSON leaves out, and what is unknown."""
 
 import re
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """A stand-in for the agent, so that the port Hosts is tested without one: the same answers, and orders in the plan.
 
 `refuse: {error, cause}` says no; `hang: true` never answers; `flood: true` prints without end; else `command` runs.
-`live` counts for attempt 1 until nobody listens, is silent for attempt 2, ends for attempt 3, has nothing of others.
+`live` counts for attempt 1 until no client listens, is silent for attempt 2, ends for attempt 3, has nothing of others.
 `status` knows of the attempt that was started last.
 """
 

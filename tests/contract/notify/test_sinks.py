@@ -1,4 +1,4 @@
-"""Each sink against a real receiver: what arrives, what the answers mean, and what nobody can be made to call."""
+"""Each sink against a real receiver: what arrives, what the answers mean, and addresses that are never called."""
 
 import ipaddress
 import json
@@ -172,7 +172,7 @@ def test_nobody_there_is_an_error_for_now() -> None:
     assert not receipt.permanent
 
 
-# Whom nobody can be made to call -------------------------------------------------------------------------------------
+# Addresses that are never called ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

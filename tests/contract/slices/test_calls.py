@@ -192,7 +192,7 @@ def test_a_rate_limit_of_the_cloud_causes_a_pause(along: tuple[tuple[str, Any], 
         assert slices.look(SLICE, timeout=5) == Unknown(
             "too many calls of Cloud TPU: the next one is due in 12 s"
         )
-        assert len(cloud.asked) == 1, "nobody asks meanwhile"
+        assert len(cloud.asked) == 1, "no request meanwhile"
         assert isinstance(slices.look(SLICE, timeout=20), Unknown)
         assert (len(cloud.asked), clock.slept) == (2, [12])
         slices.close()

@@ -43,7 +43,7 @@ def test_a_list_is_kept_for_an_hour_and_the_old_one_when_the_cloud_is_away(rig: 
     fail(rig.cloud, "ListAcceleratorTypes", "UNAVAILABLE")
     rig.time += FRESH - 1
     assert rig.catalog.types(ZONE) is first
-    assert rig.cloud.world.faults.calls, "nobody was asked"
+    assert rig.cloud.world.faults.calls, "no request was sent"
     rig.time += 2
     assert rig.catalog.types(ZONE) is first
     assert not rig.cloud.world.faults.calls

@@ -1,4 +1,4 @@
-"""The Firestore store on a network that fails: nothing is lost, nothing happens twice, and the user is told clearly."""
+"""The Firestore store on a network that fails: nothing is lost or happens twice, and errors are clear."""
 
 import random
 from collections.abc import Iterator
@@ -298,7 +298,7 @@ def test_changes_from_memory_have_the_numbers_that_the_database_gives(
     until(lambda: silent(network, backend, job.id), "the mirror is up to date")
     marker = moved(other, other.create(a_job(), an_event()))
     start, _ = other.changes(0)
-    until(lambda: backend.peek(marker.id) == marker, "it was told of the newest")
+    until(lambda: backend.peek(marker.id) == marker, "it has the newest")
     before = len(network.seen)
     moved(other, job)
     until(lambda: backend.changes(start)[1] == [job.id], "a commit")
@@ -355,11 +355,11 @@ def test_while_its_stream_is_broken_a_backend_asks(
     backend._follower._call.cancel()  # type: ignore[union-attr]
     until(lambda: not silent(network, backend, job.id), "it asks")
     theirs = moved(other, job)
-    assert backend.peek(job.id) == theirs, "what it is told is the newest"
+    assert backend.peek(job.id) == theirs, "it hears the newest"
     theirs = moved(other, theirs, op="more")
     network.fault = lambda *_: None
     until(lambda: silent(network, backend, job.id), "the stream works again")
-    assert backend.peek(job.id) == theirs, "and what was missed was told first"
+    assert backend.peek(job.id) == theirs, "and it heard first what it had missed"
 
 
 def test_a_damaged_record_is_not_due_from_memory_either(

@@ -66,7 +66,7 @@ def test_a_score_has_faded_when_the_next_accusation_adds_to_it(reputation: Reput
     assert first.physical == "h1"
     assert first.score == pytest.approx(2.0)
     assert first.updated_at == 1000.0 + HALF_LIFE
-    assert second.score == 1.5, "a score that nobody adds to stays as it was written"
+    assert second.score == 1.5, "a score without additions stays as it was written"
 
 
 def test_the_order_of_suspects_is_that_of_their_scores_at_one_time(reputation: Reputation) -> None:

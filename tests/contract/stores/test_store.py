@@ -53,7 +53,7 @@ def test_a_store_that_was_emptied_takes_no_job(store: Store, place: Place) -> No
         with pytest.raises(StoreError, match="was emptied or replaced"):
             store.identity()
     assert store.list() == []
-    assert place.open().identity() != identity, "whoever opens it compares it with the context's"
+    assert place.open().identity() != identity, "each opener compares it with the context's"
 
 
 # Create and read -----------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_a_walk_comes_to_every_job_once_a_few_at_a_time_and_newest_first(
     assert next(walking) == jobs[4]
     new = store.create(a_job("new"), an_event())
     store.remove(jobs[1].id, lease=None)
-    assert [*walking] == [jobs[3], ended], "what is new is told as a change"
+    assert [*walking] == [jobs[3], ended], "what is new is a change"
     assert new.id in [job.id for job in store.walk()]
 
 

@@ -42,7 +42,7 @@ from tpujob.web.security.middleware import OPEN_PATHS
 BOB, EVE = caller("bob"), caller("eve")
 ROLES = (None, Role.VIEWER, Role.SUBMITTER, Role.ADMIN)
 
-#: The least role for one's own, and for somebody else's. Said again, so that a slip in the table is noticed.
+#: The least role for one's own, and for that of another user. Stated again, so that a slip in the table is noticed.
 EVERYBODY = ("viewer", "viewer")
 MATRIX: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("whoami", "plan", "estimate", "compare", "list", "cost", "ledger"), EVERYBODY),
@@ -426,7 +426,7 @@ DAN = caller("dan", Role.VIEWER)
 
 
 def bobs_jobs_with_errors(stage: Stage) -> list[str]:
-    """One failed, one starts again, one was judged by its program, and one is about to end, as one host has said."""
+    """One failed, one starts again, one was judged by its program, and one is about to end, as a host reported."""
     bob = stage.api.acting_for(BOB)
     ids: list[str] = []
     for name, failures in (("crashed", 0), ("retried", 3), ("judged", 3), ("ending", 3)):

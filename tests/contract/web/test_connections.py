@@ -1,4 +1,4 @@
-"""Connections that send nothing, half of a request or too much of its headers: they cost nobody else anything."""
+"""Connections that send nothing, half of a request or too much of its headers: they cost other clients nothing."""
 
 import contextlib
 import socket

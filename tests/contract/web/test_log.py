@@ -1,4 +1,4 @@
-"""The backend's log: no line of it is written by somebody else, and it does not fill a disk."""
+"""The backend's log: no other process writes a line of it, and it does not fill a disk."""
 
 import logging
 import subprocess

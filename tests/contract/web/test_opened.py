@@ -217,7 +217,7 @@ def test_a_stream_comes_through_as_it_comes_and_ends_with_its_tab(page: Opened) 
     assert response.read1() == b"data: two\n\n"
     response.close()
     connection.close()
-    assert page.elsewhere.left.wait(30), "the backend goes on with a stream that nobody reads"
+    assert page.elsewhere.left.wait(30), "the backend goes on with a stream without a reader"
 
 
 def test_a_long_answer_comes_through_whole_also_packed(page: Opened) -> None:

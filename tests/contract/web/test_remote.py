@@ -348,7 +348,7 @@ def test_a_change_between_two_polls_is_not_missed(api: ScriptedJobs, remote: Rem
     single, every = remote.follow("42", timeout=25), remote.follow(timeout=25)
     next(single), next(every)
     api.change(api.jobs["000042"])
-    api.changed.clear()  # nobody was waiting: the hint is lost
+    api.changed.clear()  # no follower was waiting: the hint is lost
     next(single), next(every)
     assert not api.polling.acquire(blocking=False), "both were answered without a wait"
 

@@ -514,7 +514,7 @@ def test_while_the_issuer_is_down_known_keys_work_for_a_day_and_unknown_ones_do_
     assert turned.knows(kid, 5000.0)
     assert not turned.knows("unknown")
     assert len(issuer.fetches) == 2
-    assert not turned.knows(kid, LONGEST), "nobody has confirmed it for too long"
+    assert not turned.knows(kid, LONGEST), "it was not confirmed for too long"
     issuer.down = False
     assert turned.knows(kid, LONGEST + PAUSE)
 

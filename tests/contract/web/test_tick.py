@@ -71,7 +71,7 @@ def test_a_pass_with_nothing_to_do_is_short_and_one_that_sweeps_finds_leaks(stag
     stage.store.remove(job_id, lease=None)
     stage.clock.sleep(3600)
     loop.make_pass()
-    assert stage.cloud.machines, "only a sweep looks for what nobody claims"
+    assert stage.cloud.machines, "only a sweep looks for what no job claims"
     loop.make_pass(sweep=True)
     assert stage.cloud.machines == {}
     loop.stop()

@@ -1,4 +1,4 @@
-"""An environment of the bucket's cache, which whoever may write there may have made."""
+"""An environment of the bucket's cache, which any writer of the bucket may have made."""
 
 import io
 import tarfile

@@ -1,4 +1,4 @@
-"""Numbers that are not finite: the slice is swapped, maths and machine are told apart, machines are remembered."""
+"""Numbers that are not finite: the slice is swapped, maths and machine are distinguished, machines are remembered."""
 
 import pytest
 

@@ -169,7 +169,7 @@ def test_missing_data_is_refused_before_there_is_a_job(lab: Stage, data: str, me
         create(lab, EAST, data=data)
     assert message in error.value.message
     assert lab.store.list() == []
-    refused = [one["message"] for one in lab.api.plan({**JOB, "data": data}).get("refused", ())]
+    refused = [row["message"] for row in lab.api.plan({**JOB, "data": data}).get("refused", ())]
     assert refused == ([] if data.startswith("s3") else [error.value.message])
     if data.startswith("s3"):
         assert error.value.hint.startswith("tpujob data sync s3://elsewhere/x gs://tpujob-us-east5")

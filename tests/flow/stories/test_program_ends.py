@@ -42,7 +42,7 @@ def test_a_success_that_is_reported_only_after_the_stop_counts(stage: Stage, wis
 
 @wishes
 def test_a_stopped_program_with_0_succeeded_only_at_its_last_step(stage: Stage, wish: str) -> None:
-    """Some trainers save and exit with 0 when they are told to stop."""
+    """Some trainers save and exit with 0 when they are stopped."""
     for step, state in ((8, State.CANCELLED), (9, State.SUCCEEDED)):
         job_id = stage.started(hold="1m")
         WISHES[wish](stage.api, job_id)

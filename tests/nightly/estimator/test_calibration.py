@@ -1,4 +1,4 @@
-"""A few jobs of `make estimator`, which plays 500: what was said before holds what the ledger says afterwards."""
+"""A few jobs of `make estimator`, which plays 500: the estimate before holds what the ledger says afterwards."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The backend is killed again and again, at moments that nobody chose, from before a job has a slice until it ends."""
+"""The backend is killed again and again, at random moments, from before a job has a slice until it ends."""
 
 import contextlib
 import os

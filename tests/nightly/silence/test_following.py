@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(600)
 
 __all__ = ["stack"]
 
-#: prints numbers until it is told to end
+#: prints numbers until it is stopped
 COUNT = "i=0; until [ -e {flag} ]; do i=$((i+1)); echo count $i; sleep 0.1; done; echo end $i"
 
 
@@ -107,7 +107,7 @@ def test_a_dead_agent_loses_no_line_without_a_note(stack: LocalStack, tmp_path: 
             following.check(host)
         lost = [text for text in following.of(0) if "ended before it had stored" in text]
         stored = stack.run("logs", job_id, "--host", "0").count("count ")
-        assert lost or stored >= len(following.counts(0)), "what is lost is said"
+        assert lost or stored >= len(following.counts(0)), "lost lines are noted"
 
 
 def daemon(stack: LocalStack, job_id: str, host: int) -> int:

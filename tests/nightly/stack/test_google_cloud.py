@@ -22,7 +22,7 @@ from tests.support.ports import reserved
 
 pytestmark = pytest.mark.timeout(900)
 
-#: the first attempt goes on until it is told to stop, the second one ends well
+#: the first attempt goes on until it is stopped, the second one ends well
 PROGRAM = """
 import os, signal, sys, time
 print("code one, attempt", os.environ["TPUJOB_ATTEMPT"], "on host", os.environ["TPUJOB_HOST"], flush=True)
@@ -137,7 +137,7 @@ def test_a_deployed_backend_knows_who_asks_and_ends_a_job_only_while_it_is_calle
         ada.run("members", "add", "ben@example.org", "viewer")
 
         job_id = ada.create("hello", "echo hello from $TPUJOB_HOST", preflight=False)
-        assert ada.job(job_id)["state"] == "queued", "nobody has called yet"
+        assert ada.job(job_id)["state"] == "queued", "there was no call yet"
         assert ben.json("show", job_id)["state"] == "queued"
         assert "needs the role" in ben.run("delete", job_id, "--yes", code=77)
         page = ben.popen("open", "--print")

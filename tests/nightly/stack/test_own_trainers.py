@@ -1,4 +1,4 @@
-"""Trainers that somebody else wrote: the files of `configs/`, played with stand-ins through a preemption."""
+"""Trainers of other projects: the files of `configs/`, played with stand-ins through a preemption."""
 
 import re
 

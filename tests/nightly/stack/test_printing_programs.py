@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.local_stack import LocalStack
 
-#: Saves at step 20 alone, dies when it is told to stop, and never ends by itself.
+#: Saves at step 20 alone, dies at SIGTERM, and never ends by itself.
 PROGRAM = """
 import pathlib, time
 saved = pathlib.Path("checkpoints/step")
@@ -53,7 +53,7 @@ def test_what_was_lost_is_what_the_next_attempt_made_again(stack: LocalStack) ->
 
     first, second = views[silent]["attempts"]
     assert (first["checkpoint"], second["resumed_from"], second["first_step"]) == (None, None, 21)
-    assert "lost" not in first["message"], "it has not said what it saved"
+    assert "lost" not in first["message"], "it has not reported what it saved"
     for job, view in views.items():
         made_again = view["attempts"][0]["step"] - 20
         assert view["attempts"][0]["redone"] == made_again

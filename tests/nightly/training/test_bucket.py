@@ -20,26 +20,26 @@ LONG = ("--hidden=64,32", "--batch=64", "--steps=100000", "--checkpoint-every=40
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is asked of the bucket itself: `get`, or the prefix of a list."""
-    asked: list[str] = []
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the requests for the bucket itself: `get`, or the prefix of a list."""
+    requests: list[str] = []
     get_bucket, list_objects = BucketApi.get_bucket, JsonApi.list_objects
 
     async def get(self: BucketApi, request: Request, bucket: str) -> Response:
-        asked.append("get")
+        requests.append("get")
         return await get_bucket(self, request, bucket)
 
     async def listed(self: JsonApi, request: Request, bucket: str) -> Response:
-        asked.append(request.query.get("prefix", ""))
+        requests.append(request.query.get("prefix", ""))
         return await list_objects(self, request, bucket)
 
     monkeypatch.setattr(BucketApi, "get_bucket", get)
     monkeypatch.setattr(JsonApi, "list_objects", listed)
-    return asked
+    return requests
 
 
 @pytest.fixture
-def storage(tmp_path: Path, asked: list[str]) -> Iterator[StorageServer]:
+def storage(tmp_path: Path, requests: list[str]) -> Iterator[StorageServer]:
     server = StorageServer(tmp_path / "storage")
     yield server
     server.stop()
@@ -53,7 +53,7 @@ def _call(storage: StorageServer, method: str, path: str, body: bytes | None = N
 
 
 def test_a_run_resumes_at_a_whole_step(
-    tmp_path: Path, cache: Path, storage: StorageServer, asked: list[str]
+    tmp_path: Path, cache: Path, storage: StorageServer, requests: list[str]
 ) -> None:
     _call(storage, "POST", "/storage/v1/b?project=p", json.dumps({"name": "bucket"}).encode())
     job = Job(
@@ -86,7 +86,7 @@ def test_a_run_resumes_at_a_whole_step(
     aside = f"{checkpoints}-damaged/{saved[-2]}"
     moved = {item["name"] for item in listed["items"] if item["name"].startswith(aside)}
     assert {f"{aside}.txt", f"{aside}/data/metadata", f"{aside}/commit_success.txt"} < moved
-    below = [prefix for prefix in asked if prefix.startswith("jobs/000001/")]
-    assert sorted({*asked} - {*below}) == ["get"], (
+    below = [prefix for prefix in requests if prefix.startswith("jobs/000001/")]
+    assert sorted({*requests} - {*below}) == ["get"], (
         "the accounts of deploy/ may read the bucket, and list the folder of their user"
     )

@@ -157,7 +157,7 @@ def test_no_gradient_goes_between_devices_within_the_loop_over_chunks() -> None:
 
 
 class Bytes(LmWorkload):
-    """On rows of numbers that count up, so that the next one is easily told."""
+    """On rows of numbers that count up, so that the next one is easy to predict."""
 
     def dataset(self) -> Dataset:
         starts = np.random.default_rng(0).integers(0, self.config.vocab, (64, 1))

@@ -60,7 +60,7 @@ def test_it_learns_and_its_state_goes_on_bit_for_bit(spirals: Job, tmp_path: Pat
         first.tell(signal.SIGKILL)
         first.code()
     [second] = spirals.run(*FLAGS)
-    assert second.events("resume"), "it began anew"
+    assert second.events("resume"), "it began at the start"
     assert first.numbers().items() <= numbers.items(), "differs before it was killed"
     assert second.numbers().items() <= numbers.items(), "its state was not carried"
     assert _accuracy(second) == _accuracy(undisturbed)

@@ -62,5 +62,5 @@ reporter.event("metric", name="m", value=9)
             whole += 1
         except ValueError:
             torn += 1
-    assert (torn, last) == (1, 9), "what was told when there was room again is lost"
+    assert (torn, last) == (1, 9), "what was reported when there was room again is lost"
     assert whole >= 2

@@ -231,7 +231,7 @@ class TestTheReplay:
 
 
 class TestAStateThatIsNotFinite:
-    """Weights that broke after the step that made them: this is said before anything is replayed."""
+    """Weights that broke after the step that made them: this is reported before any replay."""
 
     @pytest.mark.parametrize("name", ["kernel", "bias"])
     def test_is_the_device_s_whose_copy_differs(self, rig: Rig, name: str) -> None:
@@ -239,7 +239,7 @@ class TestAStateThatIsNotFinite:
         copies = 4 // max(1, rig.parts_of(name))
         if copies > 1:
             assert _device(verdict) == ("device", "device 3 of host 0", 71), verdict.text
-        else:  # of a part that exists once nobody can tell
+        else:  # of a part that exists once nothing is known
             assert _device(verdict) == ("", "", 65), verdict.text
             assert "device 3 of host 0" in verdict.text
 

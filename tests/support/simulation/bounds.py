@@ -102,7 +102,7 @@ class Bounds:
         for name, machine in ours.items():
             stays = name in lost and now < machine.deleting_at
             if self._age("I2", name, stays, ORPHAN_CALM if calm else ORPHAN):
-                self.broken("I2", machine.job, f"{name} is billed and owned by nobody")
+                self.broken("I2", machine.job, f"{name} is billed and has no owner")
 
     def _idle(self, machine: Machine, now: float) -> None:
         idles = not machine.running(now) and machine.ready_at <= now < machine.deleting_at
@@ -119,7 +119,7 @@ class Bounds:
                 self.broken("I9", job.id, text)
         with_slice = job.state in WITH_SLICE or bool(job.condemned)
         if self._age("L3", job.id, with_slice, UNATTENDED):
-            self.broken("L3", job.id, f"nobody looked at it for {UNATTENDED:.0f} s")
+            self.broken("L3", job.id, f"no backend looked at it for {UNATTENDED:.0f} s")
         kind, limit = self._trouble(job, now)
         if kind != self._named.get(job.id):
             self._ages.pop(("L2", job.id), None)

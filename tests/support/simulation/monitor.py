@@ -291,7 +291,7 @@ class Monitor:
         if machine is None or self.sim.now >= machine.deleting_at:
             return
         if not machine.ours:
-            self.broken("I1", "", f"{slice.name} is somebody else's, and was deleted")
+            self.broken("I1", "", f"{slice.name} is of another owner, and was deleted")
         job = self.jobs.get(machine.job)
         record = next((s for s in job.slices if s.name == slice.name), None) if job else None
         if record is None or record.gone_at is not None:

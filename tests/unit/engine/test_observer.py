@@ -162,9 +162,7 @@ def test_when_the_step_moved_is_remembered_until_the_next_attempt(stage: Stage, 
     assert (live(stage, job).moved_at, live(stage, job).attempt) == (None, 2)
 
 
-def test_a_new_backend_takes_the_time_of_the_newest_step_from_the_reports(
-    job: Job,
-) -> None:
+def test_a_new_backend_takes_the_time_of_the_newest_step_from_the_reports(job: Job) -> None:
     for step, moved in ((4, 71.0), (None, None)):
         fresh, made = JobRuntime(), Progress(step=step)
         reports = [

@@ -103,7 +103,7 @@ def test_a_refusal_has_the_code_of_the_xml_api_and_changes_nothing(
     assert bucket.blob("run").download_as_bytes() == b"before"
 
 
-def test_old_generations_have_numbers(server: StorageServer, bucket: storage.Bucket) -> None:
+def test_old_generations_are_read_by_number(server: StorageServer, bucket: storage.Bucket) -> None:
     bucket.versioning_enabled = True
     bucket.patch()
     first, second = (ask(server.url, "PUT", OBJECT, body)[1] for body in (b"one", b"two"))

@@ -78,7 +78,7 @@ def test_a_refusal_that_is_new_to_this_backend_does_not_either() -> None:
     assert capacity.retry_at(B, circuits) == opens + 60 + PROBE, "the answer is still to come"
     circuits = capacity.refused(circuits, request(B, Cause.STOCKOUT, opens + 60), opens + 90)
     (circuit,) = circuits.values()
-    assert circuit.opened_at == opens + 65, "it was out before that refusal was told"
+    assert circuit.opened_at == opens + 65, "it was out before that refusal arrived"
     assert circuit.until < opens + 60 + PROBE, "the answer has come: only the pause is left"
 
 
@@ -87,7 +87,7 @@ def test_a_half_open_circuit_lets_one_ask_and_the_others_wait_for_the_answer() -
     opens = capacity.retry_at(B, circuits)
     assert capacity.pick((B,), circuits, opens) == B
     circuits = capacity.asked(circuits, B, opens)
-    assert capacity.pick((B,), circuits, opens + 1) is None, "somebody asks already"
+    assert capacity.pick((B,), circuits, opens + 1) is None, "a request is out already"
     assert capacity.pick((B,), circuits, opens + PROBE) == B, "no answer came: the next may"
     assert capacity.granted(circuits, B) == {}
 
@@ -95,7 +95,7 @@ def test_a_half_open_circuit_lets_one_ask_and_the_others_wait_for_the_answer() -
 def test_asking_for_an_offer_that_nobody_refused_opens_nothing() -> None:
     assert capacity.asked({}, B, NOW) == {}
     open_one = refuse({}, B, NOW)
-    assert capacity.asked(open_one, B, NOW) == open_one, "still open: nobody asks"
+    assert capacity.asked(open_one, B, NOW) == open_one, "still open: no request"
 
 
 @pytest.mark.parametrize(("scope", "blocks_a"), [("", False), ("zone", False), ("region", True)])

@@ -192,7 +192,7 @@ def _quota(case: Lab, plan: QueuePlan, waiting: dict[str, QueueEntry]) -> Iterat
             yield "chips that are kept for another job"
         reserved = [r for k, r in kinds.items() if k == "reserved"]
         if reserved and reserved[0].jobs != (keeper,):
-            yield "chips that are kept for nobody"
+            yield "chips that are kept for no job"
         if not keeper and short and drains and entry.refusals < LAPSES:
             keeper = job_id
 
@@ -403,7 +403,7 @@ BUGS: dict[str, tuple[Callable[[], Patch], str]] = {
     ),
     "a reservation never lapses": (
         lambda: mock.patch.object(plans, "DRAIN", 1e12),
-        "chips that are kept for nobody",
+        "chips that are kept for no job",
     ),
     "no chips are kept": (
         lambda: mock.patch.object(plans, "PATIENCE", 1e12),
