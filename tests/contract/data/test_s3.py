@@ -197,7 +197,9 @@ def test_an_object_whose_bytes_are_wrong_twice_is_left_out_by_name_and_the_rest_
     assert rig.stored().keys() == fetched == {"0", "1", "2", "3", "4"}
 
 
-def test_an_object_changes_in_mid_copy(rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_that_changes_in_mid_copy_is_named_and_comes_with_the_next_sync(
+    rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(upload, "SMALL", MIB)
     monkeypatch.setattr("time.sleep", lambda _: None)
 
@@ -334,7 +336,9 @@ def test_no_redirect_is_followed_with_credentials(rig: Rig, refusing: type[Refus
     assert not any("trap" in path for path, _ in refusing.requests)
 
 
-def test_a_stopped_server_is_transient(rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_down_is_a_transient_error(
+    rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(Transient, match="S3 does not answer"):
         fetch(rig, rig.place, reader=S3Objects(patience=0.3))

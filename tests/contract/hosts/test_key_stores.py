@@ -179,7 +179,9 @@ def test_a_key_in_daily_use_does_not_expire(secret_server: SecretServer, secret_
 
 
 @pytest.mark.parametrize("host", ["h2", "h1"])
-def test_a_late_writer_keeps_the_pins(secret_server: SecretServer, secret_keys: Opened, host: str):
+def test_a_late_writer_keeps_the_pins_of_the_other(
+    secret_server: SecretServer, secret_keys: Opened, host: str
+):
     first, second = secret_keys(), secret_keys()
     first.pin(SLICE, {"h0": A})
     overtaken = threading.Event()

@@ -132,7 +132,9 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
 # Secret Manager ------------------------------------------------------------------------------------------------------
 
 
-def test_a_prefix_names_one_owner(secret_server: SecretServer, in_google: Open) -> None:
+def test_a_prefix_names_one_owner_and_one_version_is_kept(
+    secret_server: SecretServer, in_google: Open
+) -> None:
     secrets = in_google()
     for value in ("one", "two"):
         secrets.put(ADA, KEY, value)

@@ -191,7 +191,9 @@ def test_every_request_has_a_time_limit(store: FirestoreStore, network: Network,
     assert all(timeout and timeout <= Patience().request for _, timeout in limits), limits
 
 
-def test_transactions_read_and_commit(store: FirestoreStore, network: Network, job: Job) -> None:
+def test_transactions_only_read_and_commit(
+    store: FirestoreStore, network: Network, job: Job
+) -> None:
     lease = store.lease(job.id, "a", ttl=60, now=0)
     network.seen.clear()
     moved(store, job, lease=lease)

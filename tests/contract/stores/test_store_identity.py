@@ -85,7 +85,7 @@ def test_a_lost_file_is_refused_with_both_ways_out_until_one_is_taken(
         open_file(replace(settings, replace_store=identity))
 
 
-def test_new_contexts_and_old_files_open(settings: Settings) -> None:
+def test_new_contexts_and_files_without_an_identity_open(settings: Settings) -> None:
     identity = begun(settings)
     (settings.home / "store-id").unlink()
     assert open_file(settings).identity() == identity

@@ -279,7 +279,9 @@ def test_a_success_whose_outputs_cannot_be_kept_is_none(
     assert ("HTTP 403" in state["error"]) is (cause is not None)
 
 
-def test_the_next_waits_for_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_attempt_waits_while_an_earlier_one_keeps_its_outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lock = str(tmp_path / "host.lock")
     monkeypatch.setattr(steps, "HOST_LOCK", lock)
     monkeypatch.setattr(steps, "KILL_PATIENCE", 0.1)

@@ -114,7 +114,9 @@ def test_an_element_is_supervised_while_the_record_of_its_group_is_damaged(stage
     assert stage.api.get(element.id)["state"] == "failed"
 
 
-def test_only_one_gets_the_last_place(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_of_two_elements_gets_the_last_place(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     group = made(stage, at_once=1)
     first, second = elements(stage, group)[:2]
     commit, nested = stage.store.commit, list[bool]()
@@ -156,7 +158,9 @@ def test_a_cancel_while_half_is_made_lets_none_start(stage: Stage) -> None:
     sound(stage)
 
 
-def test_no_slice_after_a_cancelled_group(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_element_of_a_cancelled_group_requests_no_slice(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The cancel comes between the look and the commit."""
     group = made(stage)
     job = elements(stage, group)[0]

@@ -325,7 +325,9 @@ def test_in_a_lab_the_next_job_in_order_gets_it_after_a_wipe(stage: Stage) -> No
     ],
 )
 @pytest.mark.parametrize("owner", [ADA, BOB])
-def test_a_failed_wipe_ends_the_slice(stage: Stage, error: TpujobError, owner: Principal) -> None:
+def test_a_wipe_that_fails_deletes_the_slice(
+    stage: Stage, error: TpujobError, owner: Principal
+) -> None:
     in_a_lab(stage)
     first, second = full(stage), waiting(stage, owner)
     stage.hosts.wipe_error = error

@@ -205,7 +205,9 @@ def _cancelled(stage: Stage, job_id: str) -> None:
 
 
 @pytest.mark.parametrize("story", [_happy, _preempted, _swapped, _cancelled])
-def test_a_kill_loses_and_leaks_none(tmp_path: Path, story: Callable[[Stage, str], None]) -> None:
+def test_a_backend_killed_at_any_effect_loses_nothing_and_leaks_nothing(
+    tmp_path: Path, story: Callable[[Stage, str], None]
+) -> None:
     def played(name: str, kill_at: tuple[int, str] | None) -> Stage:
         (tmp_path / name).mkdir()
         stage = Stage(tmp_path / name)

@@ -109,7 +109,9 @@ def files(folder: Path) -> dict[str, set[str]]:
     return marks_of
 
 
-def test_nothing_shows_a_secret(lab: LocalStack, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_command_and_no_file_shows_a_secret(
+    lab: LocalStack, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert set(WHILE_IT_RUNS) == set(COMMANDS), "a new command needs its line in this story"
     local, outputs = Tpujob(lab.state, capsys), list[str]()
     file = job_file(lab.folder)

@@ -52,7 +52,7 @@ def _call(storage: StorageServer, method: str, path: str, body: bytes | None = N
         return answer.read()
 
 
-def test_a_run_resumes_at_a_whole_step(
+def test_a_run_resumes_at_the_newest_committed_and_whole_step_of_the_bucket(
     tmp_path: Path, cache: Path, storage: StorageServer, requests: list[str]
 ) -> None:
     _call(storage, "POST", "/storage/v1/b?project=p", json.dumps({"name": "bucket"}).encode())

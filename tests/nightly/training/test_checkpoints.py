@@ -153,7 +153,9 @@ def test_if_all_are_damaged_nothing_is_moved_and_a_person_decides(bench: Bench) 
     assert (workdir / "checkpoints" / str(NEWER)).is_dir()
 
 
-def test_another_model_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_of_another_model_is_refused(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checkpoint_rig, "_WIDTH", 32)
     with pytest.raises(ConfigError) as refused:
         bench.begin(bench.copy(), program_on(1))

@@ -132,7 +132,9 @@ def test_create_shows_plan_warnings(tpujob: Tpujob, api: ScriptedJobs, job_file:
     assert result.json["id"], "what a script reads stays as it is"
 
 
-def test_create_refuses_as_plan_does(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
+def test_create_refuses_what_the_plan_refuses_before_it_ships_code(
+    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
+) -> None:
     job_file.write_text(job_file.read_text() + "code: .\n")
     why = "data: gs://nowhere/x: there is no bucket gs://nowhere"
     api.refused = [{"message": why, "hint": "make it"}]

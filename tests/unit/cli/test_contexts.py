@@ -200,7 +200,9 @@ def test_the_sign_in_is_kept_for_a_repeated_choice(tpujob: Tpujob, tpujob_state:
 # Where a command takes effect ----------------------------------------------------------------------------------------
 
 
-def test_commands_need_credentials(tpujob: Tpujob, tpujob_state: Path, job_file: Path) -> None:
+def test_commands_without_credentials_name_the_login_and_start_nothing(
+    tpujob: Tpujob, tpujob_state: Path, job_file: Path
+) -> None:
     tpujob(*LAB)
     for words in (("list",), ("create", str(job_file)), ("sweep",), ("up",)):
         assert LOGIN in tpujob(*words, code=73).err, words

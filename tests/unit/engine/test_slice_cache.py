@@ -132,7 +132,9 @@ def test_a_deleted_slice_needs_a_look(stage: Stage, cloud: Counted, listing: Sli
     assert cloud.made == {"list": 1, "look": int(LAG / NAMED) - 1}
 
 
-def test_unlisted_slices_need_a_look(stage: Stage, cloud: Counted, listing: SliceCache) -> None:
+def test_a_slice_that_a_list_lacks_is_read_by_name_and_never_called_absent(
+    stage: Stage, cloud: Counted, listing: SliceCache
+) -> None:
     shown, missing, gone = slices(stage, 3)
     stage.cloud.unlisted.add(missing.name)
     del stage.cloud.machines[gone.name]

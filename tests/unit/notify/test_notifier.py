@@ -239,7 +239,9 @@ CUTS = {
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_a_killed_backend_loses_none(rig: Rig, cut: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_that_is_killed_anywhere_loses_nothing(
+    rig: Rig, cut: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only a message whose delivery was not recorded is delivered twice, with the same id."""
     method, at, done = CUTS[cut]
     real = getattr(rig.store.outbox, method)

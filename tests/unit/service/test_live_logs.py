@@ -126,7 +126,9 @@ def test_lines_that_are_stored_before_others_are_lost_are_read(clock: Clock) -> 
     assert (reader.last[0], len(reader.notes)) == (50, 1)
 
 
-def test_an_unheard_host_is_listed(clock: Clock, counted: list[str], shelf: Shelf) -> None:
+def test_lists_are_made_for_a_host_without_reports_and_for_needed_lines(
+    clock: Clock, counted: list[str], shelf: Shelf
+) -> None:
     heard = Heard(10**6)
     heard.deaf = {1}
     agent = Agent(shelf, 0)

@@ -64,7 +64,9 @@ def _accusation(verdict: StepVerdict) -> tuple[str, int | None, str, int]:
         (("xxxx",), ("xxxx",), Finding("model")),
     ],
 )
-def test_bad_twice(same: tuple[str, ...], moved: tuple[str, ...] | None, finding: Finding) -> None:
+def test_numbers_that_are_bad_again(
+    same: tuple[str, ...], moved: tuple[str, ...] | None, finding: Finding
+) -> None:
     moved_evidence = None if moved is None else Evidence(_bad(*moved))
     assert blame_again(Evidence(_bad(*same)), moved_evidence) == finding
 

@@ -103,7 +103,9 @@ def edit(folder: Path, **fields: Any) -> Path:
         ({"vocab_size": None}, "a size is missing or wrong"),
     ],
 )
-def test_another_model_is_refused(tmp_path: Path, fields: dict[str, Any], says: str) -> None:
+def test_a_checkpoint_of_another_model_is_refused(
+    tmp_path: Path, fields: dict[str, Any], says: str
+) -> None:
     with pytest.raises(ConfigError, match=says):
         shape_of(edit(tmp_path, **fields))
 

@@ -66,7 +66,9 @@ def test_what_a_stopped_program_saved_is_reported(
         (0, None, ""),
     ],
 )
-def test_unsaved_work_is_lost(code: int | None, checkpoint: int | None, words: str) -> None:
+def test_work_since_a_resume_is_lost_unless_it_may_have_been_saved(
+    code: int | None, checkpoint: int | None, words: str
+) -> None:
     progress = Progress(step=52, resumed_from=40, checkpoint=checkpoint)
     assert saved_words([host(0, code, progress=progress)]) == words
 
