@@ -123,6 +123,10 @@ def test_a_sweep_is_a_grid_of_its_elements(site: Site, open_tab: OpenTab) -> Non
     row = page.locator("#job-elements tbody tr").nth(1)
     expect(row.locator("td")).to_have_text(["1", re.compile("running"), "10", "0.125"])
     axe(page)
+    site.stage.store.remove(site.api.get("sweep-29")["id"], lease=None)
+    page = open_tab(f"/jobs/{sweep}", scripts=False)
+    expect(page.locator("#job-elements .cells a")).to_have_count(29)
+    expect(page.locator("#job-elements")).not_to_contain_text("are shown")
 
 
 def test_a_slice_that_was_handed_on_is_shown_as_its_jobs(site: Site, open_tab: OpenTab) -> None:

@@ -26,7 +26,7 @@ MOST = {
     "docstrings that open with a question": 0,
     "local names without a noun": 39,
     "parameters of a constructor": 9,
-    "lines of tests": 79_076,
+    "lines of tests": 79_080,
 }
 #: words that a sentence uses in place of the one who acts
 PRIVATE = re.compile(r"\b(said|told|nobody|somebody|whoever|anew)\b", re.IGNORECASE)

@@ -168,7 +168,7 @@ class QueueReader:
         if spec.priority == BANDS[0] and settings.high and caller.name not in settings.high:
             raise BadSpec(
                 f"priority: {caller.name} may not submit jobs of high priority",
-                hint="Use normal. The file of the context lists who may.",
+                hint="Use normal. `high` in the settings of the queue names who may.",
             )
         if spec.share and spec.share not in settings.weights:
             names = ", ".join(settings.weights) or "none; `queue.shares` of the context names them"
