@@ -61,15 +61,20 @@ def login_of(uid: int) -> str:
         return str(uid)
 
 
-def free(path: Path) -> None:
-    """Make the path free for a socket, in a folder of this user that other users can enter. Remove the socket of a
-    killed process. Raise BadRequest for another folder, or if a backend listens there, or the path is no socket."""
+def make_folder(path: Path) -> None:
+    """Make the socket's folder if it is missing. Raise BadRequest if it is not this user's, or closed to others."""
     _make(path.parent)
     if owner_of(path) != os.geteuid():
         raise BadRequest(f"the folder {path.parent} is {login_of(owner_of(path))}'s", hint=_OWN)
     for folder in path.parents:
         if not stat.S_IMODE(folder.stat().st_mode) & 0o011:
             raise BadRequest(f"no other user can enter {folder}", hint=_OWN)
+
+
+def free(path: Path) -> None:
+    """Make the path free for a socket, and remove the socket of a killed process. Raise BadRequest if a backend listens
+    there, if the path is no socket, and as `make_folder` does."""
+    make_folder(path)
     if not os.path.lexists(path):
         return
     if not stat.S_ISSOCK(path.lstat().st_mode):

@@ -498,12 +498,14 @@ def test_status_says_what_runs(tpujob: Tpujob) -> None:
     assert next(line for line in lines if "emulator" in line).split()[1] == "down"
 
 
-def test_serve_reads_the_members_before_it_stops_the_backend(
+def test_serve_checks_members_and_folder_before_it_stops_the_backend(
     tpujob: Tpujob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpujob.wiring.client.make_way", lambda _: pytest.fail("it was stopped"))
-    words = ("serve", "--socket", str(tmp_path / "shared" / "s"), "--members", "/nowhere/members")
-    assert "/nowhere/members: there is no such file" in tpujob(*words, code=65).err
+    words = ("serve", "--socket", str(tmp_path / "shared" / "a" / "s"))
+    members = ("--members", "/nowhere/members")
+    assert "/nowhere/members: there is no such file" in tpujob(*words, *members, code=65).err
+    assert "tpujob: cannot make the folder" in tpujob(*words, code=2).err
 
 
 def test_down_without_a_stack(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,8 @@ def serve(
             "warning: programs of all members run as you on this machine; nothing keeps them apart"
         )
     if members is not None:
-        read(members)  # a mistake is reported before the running backend is stopped
+        read(members)  # mistakes are reported before the running backend is stopped
+    shared_socket.make_folder(path)
     client.make_way(settings)
     words = [*stack_processes.parts(settings)[-1].command, "--socket", str(path)]
     words += ["--members", str(members.absolute())] if members else []
