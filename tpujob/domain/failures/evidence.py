@@ -148,6 +148,7 @@ ECHO = re.compile(
     r"PollForError|coordination service.*(?:error|unavailable|fatal|shut)|tasks? (?:is|are) unhealthy"
     r"|stopped sending heartbeats|(?i:heartbeat timeout)|(?i:barrier (?:timed out|failed))"
     r"|Connection (?:reset|closed) by (?:remote )?peer|another task (?:died|has (?:failed|crashed))"
+    r"|Socket closed|grpc_status:14"
 )
 
 #: output of libraries on every host without a key file, also without any failure
