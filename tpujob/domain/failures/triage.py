@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from tpujob.domain.failures import preemption_notice
 from tpujob.domain.failures.evidence import (
-    ECHO,
     code_of,
     ending,
     error_class,
+    is_echo,
     last_error,
     proofs,
     sign_of,
@@ -144,7 +144,7 @@ def _blame(bad: Sequence[HostReport], reports: Sequence[HostReport]) -> End:
             late=first.late,
             detail=f"host {first.host}: {first.error}",
         )
-    stops = code in CASCADE or code == Exit.INTERRUPTED or _is_echo(first.evidence)
+    stops = code in CASCADE or code == Exit.INTERRUPTED or is_echo(first.evidence)
     if preemption_notice.notice_of(reports) and stops:
         plain = "saved" if code == Exit.INTERRUPTED else preemption_notice.stopped(code)
         return preemption_notice.interrupted(reports, plain)
@@ -220,9 +220,4 @@ def _rank(report: HostReport) -> int:
         return ECHOED
     if sign_of(report.evidence):
         return 0
-    return ECHOED if code in CASCADE or _is_echo(report.evidence) else 0
-
-
-def _is_echo(lines: Sequence[str]) -> bool:
-    error = last_error(lines)
-    return any(ECHO.search(line) for line in ([error] if error else lines))
+    return ECHOED if code in CASCADE or is_echo(report.evidence) else 0
