@@ -207,6 +207,10 @@ class Monitor:
             and before.wish is DesiredState.RUN
         ):
             self.broken("I5", job.id, f"a healthy attempt was ended: {event.text}")
+        bad = [p.exit_at for p in programs if p.exit_code and p.exit_at <= self.sim.now]
+        lost = [at for at in machine.lost.values() if bad and at < min(bad)] if machine else []
+        if ended.cause is Cause.CRASH and lost:
+            self.broken("I5", job.id, f"the loss of a host is held against a peer: {event.text}")
         # only what was seen counts: a slice that could not be looked at is no reason
         seen = self.seen.get((self._who(), attempt.slice))
         by_slice = ended.cause is Cause.PREEMPTED and ended.host is None

@@ -23,7 +23,7 @@ from tpujob.domain.capacity import circuits as capacity
 from tpujob.domain.capacity import datasets
 from tpujob.domain.decide import active, condemned, copying
 from tpujob.domain.events import EventKind
-from tpujob.domain.failures import host_reputation, nonfinite, preemption_notice, stall
+from tpujob.domain.failures import contact, host_reputation, nonfinite, preemption_notice, stall
 from tpujob.domain.host import report_verifier
 from tpujob.domain.host.report_verifier import add_reports, judge
 from tpujob.domain.model import Cause
@@ -50,6 +50,9 @@ BUGS["no_grace_for_the_first_step"] = value_bug(
 BUGS["no_watchdog"] = value_bug("hangs", "L2", stall, "hung", always(None))
 BUGS["waiting_hosts_go_on_for_ever"] = value_bug(
     "a host ends, and the others wait for it", "L2", stall, "left_behind", always(None)
+)
+BUGS["peers_of_a_lost_host_are_blamed"] = value_bug(
+    "a host dies, and its peers end at once", "I5", contact, "in_doubt", always(frozenset())
 )
 BUGS["launches_take_for_ever"] = value_bug("a host dies", "L2", active, "LAUNCH_DEADLINE", 1e9)
 BUGS["launches_count_while_no_backend_lives"] = value_bug(
